@@ -1,0 +1,96 @@
+/* The seat: one shared-memory record per job process.  Mirrored by src/carpool/protocol/seat.py.
+ *
+ * A board is a memfd that holds one page of header and then CP_SEATS seats.  There is one board per device and
+ * owner; every job of that owner on that device maps it, so that a job can hand its turn to the next directly.
+ * Each word has one writer at a time, named on its right.  Words are naturally aligned and accessed atomically. */
+#ifndef CARPOOL_SEAT_H
+#define CARPOOL_SEAT_H
+#include <stdint.h>
+
+#define CP_BOARD_MAGIC 0x4452424cu /* "LBRD" */
+#define CP_PROTOCOL 1u
+#define CP_SEATS 4096u
+#define CP_BOARD_HEADER 4096u
+
+struct cp_board_header {
+  uint32_t magic;    /* daemon: CP_BOARD_MAGIC */
+  uint32_t protocol; /* daemon: CP_PROTOCOL */
+};
+
+enum { CP_YIELD_NO = 0, CP_YIELD_BOUNDARY = 1, CP_YIELD_NOW = 2 };
+enum { CP_WANT_NO = 0, CP_WANT_TURN = 1, CP_WANT_URGENT = 2 };
+enum { CP_GROW_NONE = 0, CP_GROW_GRANTED = 1, CP_GROW_DENIED = 2 };
+enum { CP_OFFLOAD_NO = 0, CP_OFFLOAD_ASKED = 1, CP_OFFLOAD_DONE = 2 };
+
+struct cp_seat {
+  /* turn */
+  uint32_t turn;      /*   0 futex. granter (daemon or predecessor): 1; the job itself: 0 when it has let go */
+  uint32_t bell;      /*   4 futex. incremented by whoever wants the helper thread's attention */
+  uint32_t yield;     /*   8 daemon: CP_YIELD_*; the job resets it to 0 when it lets go */
+  uint32_t successor; /*  12 daemon: slot + 1 of the job that computes next, 0: nobody waits */
+  uint32_t want;      /*  16 job: CP_WANT_* */
+  uint32_t passed_to; /*  20 job: slot + 1 it handed its last turn to, 0: it handed it to nobody */
+  uint32_t pid;       /*  24 job: pid of the attached process */
+  uint32_t grace_us;  /*  28 daemon: early-release grace */
+  /* memory */
+  uint64_t p_limit;     /*  32 daemon: persistent bytes granted */
+  uint64_t e_limit;     /*  40 daemon: ephemeral extent granted (<= size of the lane) */
+  uint32_t grow_seq;    /*  48 job: number of its latest request for memory */
+  uint32_t grow_ack;    /*  52 futex. daemon: number of the latest request answered */
+  uint32_t grow_status; /*  56 daemon: CP_GROW_* of the latest answer */
+  uint32_t offload;     /*  60 CP_OFFLOAD_*: daemon asks, job answers; daemon resets */
+  uint64_t p_live;      /*  64 job: live bytes, persistent class */
+  uint64_t p_peak;      /*  72 job: the persistent bytes its arenas have needed at most (what p_limit must cover) */
+  uint64_t e_live;      /*  80 job: live bytes, ephemeral class */
+  uint64_t e_peak;      /*  88 job: the extent its ephemeral arena has needed at most (what e_limit must cover) */
+  uint64_t p_used;      /*  96 job: persistent bytes backed at present */
+  /* progress; times are CLOCK_MONOTONIC microseconds */
+  uint64_t iterations;     /* 104 job */
+  uint64_t progress_done;  /* 112 job */
+  uint64_t progress_total; /* 120 job */
+  uint64_t turns;          /* 128 job: turns it has had */
+  uint64_t held_us;        /* 136 job: time in finished turns */
+  uint64_t turn_start_us;  /* 144 granter: start of the present turn */
+  uint64_t residue;        /* 152 job: bytes saved at its last switch */
+  uint64_t residue_total;  /* 160 job: bytes saved in all */
+  uint32_t switch_us;      /* 168 job: moving average of revoke + grant */
+  uint32_t cause;          /* 172 job: why its last turn ended: 1 boundary, 2 early, 3 forced, 4 exit */
+  uint64_t boundary_us;    /* 176 job: last iteration boundary */
+  uint64_t first_use_us;   /* 184 job: first device use */
+  uint64_t traps;          /* 192 job */
+  uint64_t early;          /* 200 job: early releases */
+  uint64_t forced;         /* 208 job: forced revocations */
+  uint64_t promoted;       /* 216 job: bytes moved from ephemeral to persistent */
+  uint64_t passed_seq;     /* 224 job: incremented with every turn it lets go */
+  uint32_t offloaded;      /* 232 job: 1 while its memory is in the host store */
+  uint32_t reserved0;
+  uint64_t heap_bytes;     /* 240 job: tensor bytes too small for the arenas (reported, not limited) */
+  uint64_t reserved1;
+};
+_Static_assert(sizeof(struct cp_seat) == 256, "seat size is part of the protocol");
+
+/* Packets on the job channel (SOCK_SEQPACKET), native byte order, always this size. */
+struct cp_packet {
+  uint32_t type;
+  uint32_t pid;
+  uint64_t a, b, c, d, e;
+};
+_Static_assert(sizeof(struct cp_packet) == 48, "packet size is part of the protocol");
+
+enum { /* job -> daemon */
+  CP_HELLO = 1,    /* a: CP_PROTOCOL.  Answer: CP_SETUP with descriptors */
+  CP_WANT = 2,     /* the job waits for a turn */
+  CP_URGENT = 3,   /* it waits, and a signal waits for it */
+  CP_RELEASED = 4, /* turn over, nobody named.  a: cause, b: passed_seq */
+  CP_PASSED = 5,   /* turn over, handed to slot b.  a: cause, c: passed_seq */
+  CP_GROW = 6,     /* a: class (0 persistent, 1 ephemeral), b: total bytes wanted, c: grow_seq, d: 1 = optional */
+  CP_SHRUNK = 7,   /* a: class, b: total bytes still needed (it gave pages back) */
+  CP_OFFLOADED = 8,
+  CP_BYE = 9       /* the process is about to exit in order */
+};
+enum {            /* daemon -> job */
+  CP_SETUP = 101, /* a: slot, b: arena window in bytes (whole GiB), c: lane id, d: device capacity; descriptors: board, lane, persistent memfd */
+  CP_LANE = 102,  /* a: lane id; descriptor: another lane's memfd.  Only while the job holds no turn; bell rung afterwards */
+  CP_REFUSED = 103 /* the process may not attach: it runs as a plain CPU process.  a: 1 another process is attached, 2 version */
+};
+#endif

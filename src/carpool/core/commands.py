@@ -1,0 +1,143 @@
+"""Everything the core may ask of its driver.  Commands are carried out in order; none blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from carpool.core.model import DeviceId, JobId, LaneId, Memory, MemoryClass, Outcome, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class StartJob:
+    """Start the job's process on a device.  Answer: `ProcessStarted` or `StartFailed`."""
+
+    job: JobId
+    device: DeviceId
+    lane: LaneId
+
+
+@dataclass(frozen=True, slots=True)
+class SignalJob:
+    """Send a signal to the job's whole process group."""
+
+    job: JobId
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLane:
+    """Create a lane of ``size`` bytes (may be 0) for jobs of one owner."""
+
+    lane: LaneId
+    device: DeviceId
+    owner: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeLane:
+    """The lane's backing becomes ``size`` bytes; when it shrinks no job's ephemeral grant exceeds it any more."""
+
+    lane: LaneId
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseLane:
+    """The lane has no jobs any more; its memory goes back to the device."""
+
+    lane: LaneId
+
+
+@dataclass(frozen=True, slots=True)
+class MoveJob:
+    """The job, which holds no turn, belongs to another lane from now on."""
+
+    job: JobId
+    lane: LaneId
+
+
+@dataclass(frozen=True, slots=True)
+class GrantMemory:
+    """The job's limits are now ``memory``.  ``answers`` says whether this answers a waiting `MemoryRequested`."""
+
+    job: JobId
+    memory: Memory
+    answers: MemoryClass | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DenyMemory:
+    """The request can never be met (or was optional): the job sees out-of-memory."""
+
+    job: JobId
+    memory_class: MemoryClass
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class GrantTurn:
+    """Give the free turn of a lane to a job that waits for it."""
+
+    lane: LaneId
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class NameSuccessor:
+    """Write into the holder's seat who computes next (None: nobody waits)."""
+
+    lane: LaneId
+    holder: JobId
+    successor: JobId | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestYield:
+    """Ask the holder to give way at its next boundary, or (``forced``) at once, at any instruction."""
+
+    job: JobId
+    forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawYield:
+    """Nobody waits any more: the holder may keep its turn."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Move all device memory of a job without a turn to the host store.  Answer: `Offloaded`."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class EndJob:
+    """The job is over: record it durably, give back what it held."""
+
+    job: JobId
+    outcome: Outcome
+    code: int | None = None
+    signal: int | None = None
+    reason: Reason | None = None
+
+
+Command = (
+    StartJob
+    | SignalJob
+    | OpenLane
+    | ResizeLane
+    | CloseLane
+    | MoveJob
+    | GrantMemory
+    | DenyMemory
+    | GrantTurn
+    | NameSuccessor
+    | RequestYield
+    | WithdrawYield
+    | Offload
+    | EndJob
+)

@@ -1,0 +1,188 @@
+"""Everything that can happen to the core.  A driver turns the world into these, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from carpool.core.model import (
+    Cause,
+    DeviceSpec,
+    JobId,
+    JobPhase,
+    JobSpec,
+    LaneId,
+    Memory,
+    MemoryClass,
+    Micros,
+    Settings,
+    Usage,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAdded:
+    device: DeviceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """Another policy or other settings, on the running system."""
+
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    job: JobId
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStarted:
+    """The job's process runs (answer to the command `StartJob`)."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed:
+    """The process could not be started; ``text`` says why, for people."""
+
+    job: JobId
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessExited:
+    """The job's main process ended.  Exactly one of ``code`` and ``signal`` is set; both None: unknown (lost)."""
+
+    job: JobId
+    code: int | None = None
+    signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A process of the job loaded the framework and holds a seat; it has not touched the device yet."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """The attached process is gone (the job itself may go on): its turn and memory are free."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class TurnWanted:
+    """The job touched device memory without a turn and is stopped there until it gets one."""
+
+    job: JobId
+    urgent: bool = False  # a signal waits to be handled: one turn as soon as possible
+
+
+@dataclass(frozen=True, slots=True)
+class TurnReleased:
+    """The holder gave its turn back and named nobody (its seat had no successor)."""
+
+    job: JobId
+    cause: Cause
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPassed:
+    """The holder handed its turn directly to the successor named in its seat; ``to`` computes already."""
+
+    job: JobId
+    to: JobId
+    cause: Cause
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRequested:
+    """The job's arena of one class must grow to ``total`` bytes; the allocating thread waits for the answer.
+
+    With ``optional`` the job goes on without waiting and without the memory if refused (promotion of residue).
+    """
+
+    job: JobId
+    memory_class: MemoryClass
+    total: int
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReturned:
+    """The job gave persistent memory back (blocks freed, pages released); its grant shrinks to ``total``."""
+
+    job: JobId
+    memory_class: MemoryClass
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offloaded:
+    """Answer to the command `Offload`: all of the job's device memory is in the host store now."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The job's counters, read periodically and with every turn event."""
+
+    job: JobId
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """After a restart: a job found running, with what its seat says.  Comes after all `Submitted` of a restart."""
+
+    job: JobId
+    phase: JobPhase
+    device: str
+    lane: LaneId | None  # None: it has not attached yet
+    granted: Memory
+    attached: bool
+    holds_turn: bool
+    wants_turn: bool
+    offloaded: bool
+    usage: Usage
+    started_us: Micros
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The earliest timer of the core is due (`Machine.next_timer`)."""
+
+
+Event = (
+    DeviceAdded
+    | SettingsChanged
+    | Submitted
+    | CancelRequested
+    | ProcessStarted
+    | StartFailed
+    | ProcessExited
+    | Attached
+    | Detached
+    | TurnWanted
+    | TurnReleased
+    | TurnPassed
+    | MemoryRequested
+    | MemoryReturned
+    | Offloaded
+    | Sampled
+    | Adopted
+    | Tick
+)

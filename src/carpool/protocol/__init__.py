@@ -1,0 +1,1 @@
+"""What crosses a process boundary: the HTTP API's messages, the session messages, seats and packets."""

@@ -1,0 +1,152 @@
+"""Messages of the HTTP API (JSON over ``$CARPOOL_HOME/carpool.sock``).
+
+Every response carries the header ``Carpool-Protocol``.  Errors are an `ErrorBody` with a 4xx or 5xx status.
+Times are microseconds of the wall clock since the epoch unless the name says otherwise; sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+API_VERSION = 1
+PROTOCOL_HEADER = "Carpool-Protocol"
+
+
+class ErrorInfo(msgspec.Struct, frozen=True):
+    """``code`` is stable; ``message`` says what is wrong; ``hint`` says what to do about it."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    error: ErrorInfo
+
+
+class ReasonInfo(msgspec.Struct, frozen=True):
+    code: str
+    text: str
+
+
+class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """POST /v1/jobs.  ``argv`` is run as is, never through a shell."""
+
+    argv: list[str]
+    cwd: str
+    env: dict[str, str]
+    name: str = ""
+    iterations: int | None = None
+    duration_us: int | None = None
+    persistent_bytes: int | None = None  # hint; a single --mem figure is persistent_bytes
+    ephemeral_bytes: int | None = None
+    weight: int = 100
+    after: list[int] = []
+    device: str | None = None
+    foreground: bool = False  # the caller supervises the job itself (carpool run)
+
+
+class SubmitResponse(msgspec.Struct, frozen=True):
+    id: int
+
+
+class JobInfo(msgspec.Struct, frozen=True):
+    """One row of GET /v1/jobs and the answer of GET /v1/jobs/{id}."""
+
+    id: int
+    name: str
+    owner: int
+    command: list[str]
+    phase: str
+    outcome: str | None
+    exit_code: int | None
+    signal: int | None
+    reason: ReasonInfo | None  # of the present wait, or of the outcome
+    device: str | None
+    lane: int | None
+    holds_turn: bool
+    weight: int
+    persistent_bytes: int
+    ephemeral_bytes: int
+    persistent_limit: int
+    ephemeral_limit: int
+    scratch_bytes: int  # private memory of the processes outside the arenas (reported, not limited)
+    iterations: int
+    iterations_total: int | None
+    iteration_us: int | None
+    device_us: int
+    switches: int
+    residue_bytes: int
+    submitted_us: int
+    started_us: int | None
+    ended_us: int | None
+    cwd: str = ""
+    after: list[int] = []
+    estimate_source: str | None = None
+    pid: int | None = None
+
+
+class JobList(msgspec.Struct, frozen=True):
+    jobs: list[JobInfo]
+
+
+class LaneInfo(msgspec.Struct, frozen=True):
+    id: int
+    owner: int
+    size_bytes: int
+    jobs: list[int]
+    holder: int | None
+    waiting: list[int]
+
+
+class DeviceInfo(msgspec.Struct, frozen=True):
+    id: str
+    kind: str
+    capacity_bytes: int
+    granted_bytes: int  # sum of persistent grants and lanes
+    used_bytes: int  # pages that really exist
+    free_bytes: int
+    lanes: list[LaneInfo]
+    jobs: list[int]
+    queue: list[int]
+
+
+class DeviceList(msgspec.Struct, frozen=True):
+    devices: list[DeviceInfo]
+
+
+class PolicyInfo(msgspec.Struct, frozen=True):
+    """GET /v1/policy."""
+
+    name: str
+    available: list[str]
+    settings: dict[str, int | None]
+
+
+class PolicyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """PUT /v1/policy.  ``settings`` uses the names of `carpool.core.model.Settings`."""
+
+    name: str | None = None
+    settings: dict[str, int | None] = {}
+
+
+class VersionInfo(msgspec.Struct, frozen=True):
+    """GET /v1/version."""
+
+    version: str
+    api: int
+    pid: int
+    home: str
+    uid: int
+    started_us: int
+
+
+class EventInfo(msgspec.Struct, frozen=True):
+    """One line of GET /v1/events (newline-delimited JSON): an event or command of the core, as journaled."""
+
+    seq: int
+    time_us: int  # wall clock
+    now_us: int  # the core's clock
+    kind: str
+    job: int | None
+    data: dict[str, object]

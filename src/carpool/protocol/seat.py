@@ -1,0 +1,153 @@
+"""The seat and the job channel's packets; the mirror of ``native/seat.h``.
+
+A seat is a shared-memory record of 256 bytes, one per attached job process.  A board is a memfd with one
+page of header and `SEATS` seats.  Every word has one writer at a time (see the header file).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+BOARD_MAGIC = 0x4452424C
+PROTOCOL = 1
+SEATS = 4096
+HEADER_BYTES = 4096
+SEAT_BYTES = 256
+BOARD_BYTES = HEADER_BYTES + SEATS * SEAT_BYTES
+
+#: name -> (offset in the seat, struct format)
+FIELDS: dict[str, tuple[int, str]] = {
+    "turn": (0, "I"),
+    "bell": (4, "I"),
+    "yield": (8, "I"),
+    "successor": (12, "I"),
+    "want": (16, "I"),
+    "passed_to": (20, "I"),
+    "pid": (24, "I"),
+    "grace_us": (28, "I"),
+    "p_limit": (32, "Q"),
+    "e_limit": (40, "Q"),
+    "grow_seq": (48, "I"),
+    "grow_ack": (52, "I"),
+    "grow_status": (56, "I"),
+    "offload": (60, "I"),
+    "p_live": (64, "Q"),
+    "p_peak": (72, "Q"),
+    "e_live": (80, "Q"),
+    "e_peak": (88, "Q"),
+    "p_used": (96, "Q"),
+    "iterations": (104, "Q"),
+    "progress_done": (112, "Q"),
+    "progress_total": (120, "Q"),
+    "turns": (128, "Q"),
+    "held_us": (136, "Q"),
+    "turn_start_us": (144, "Q"),
+    "residue": (152, "Q"),
+    "residue_total": (160, "Q"),
+    "switch_us": (168, "I"),
+    "cause": (172, "I"),
+    "boundary_us": (176, "Q"),
+    "first_use_us": (184, "Q"),
+    "traps": (192, "Q"),
+    "early": (200, "Q"),
+    "forced": (208, "Q"),
+    "promoted": (216, "Q"),
+    "passed_seq": (224, "Q"),
+    "offloaded": (232, "I"),
+    "heap_bytes": (240, "Q"),
+}
+
+
+class Yield(IntEnum):
+    NO = 0
+    BOUNDARY = 1
+    NOW = 2
+
+
+class Want(IntEnum):
+    NO = 0
+    TURN = 1
+    URGENT = 2
+
+
+class Grow(IntEnum):
+    NONE = 0
+    GRANTED = 1
+    DENIED = 2
+
+
+class PacketType(IntEnum):
+    """Job channel.  Below 100: from the job; above: from the daemon."""
+
+    HELLO = 1
+    WANT = 2
+    URGENT = 3
+    RELEASED = 4
+    PASSED = 5
+    GROW = 6
+    SHRUNK = 7
+    OFFLOADED = 8
+    BYE = 9
+    SETUP = 101
+    LANE = 102
+    REFUSED = 103
+
+
+_PACKET = struct.Struct("=IIQQQQQ")
+PACKET_BYTES = _PACKET.size
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """One message on the job channel; what ``a`` to ``e`` mean depends on the type (see ``native/seat.h``)."""
+
+    type: PacketType
+    pid: int = 0
+    a: int = 0
+    b: int = 0
+    c: int = 0
+    d: int = 0
+    e: int = 0
+
+    def encode(self) -> bytes:
+        return _PACKET.pack(self.type, self.pid, self.a, self.b, self.c, self.d, self.e)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Packet:
+        """Raises ValueError for anything that is not a packet of this protocol."""
+        if len(data) != PACKET_BYTES:
+            raise ValueError(f"a packet has {PACKET_BYTES} bytes, got {len(data)}")
+        kind, *rest = _PACKET.unpack(data)
+        return cls(PacketType(kind), *rest)
+
+
+class Seat:
+    """One seat of a mapped board, field by field.  Writers other than those named in the header are errors."""
+
+    __slots__ = ("_board", "_offset", "slot")
+
+    def __init__(self, board: memoryview, slot: int) -> None:
+        if not 0 <= slot < SEATS:
+            raise ValueError(f"slot {slot} is not in 0..{SEATS - 1}")
+        self._board = board
+        self._offset = HEADER_BYTES + slot * SEAT_BYTES
+        self.slot = slot
+
+    def get(self, name: str) -> int:
+        offset, code = FIELDS[name]
+        # A cast view reads the aligned word in one access, which struct.unpack_from does not promise.
+        start = self._offset + offset
+        view = self._board[start : start + (4 if code == "I" else 8)].cast(code)
+        return int(view[0])
+
+    def set(self, name: str, value: int) -> None:
+        offset, code = FIELDS[name]
+        start = self._offset + offset
+        view = self._board[start : start + (4 if code == "I" else 8)].cast(code)
+        view[0] = value
+
+    def clear(self) -> None:
+        """Zero the seat before it is given to a new process."""
+        self._board[self._offset : self._offset + SEAT_BYTES] = bytes(SEAT_BYTES)
