@@ -1,0 +1,87 @@
+# The targets that people type are the ones that CI runs.  `make demo` and `make test` do all the set-up themselves.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LIBRARY := src/carpool/_native/libcarpool.so
+NATIVE_SOURCES := $(wildcard native/*.c native/*.h native/*.def native/exports.map) native/build.py
+BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
+
+.PHONY: help setup native demo test native-test lint format typecheck docs-check pytest bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
+
+# --- set-up: each step leaves a stamp, so that it costs nothing while nothing changed ---------------------------------
+
+$(VENV)/.stamp-venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: Carpool needs Python 3.11 or newer; $(PYTHON) is older. Set PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { echo "error: Python has no venv module. Debian: apt-get install python3-venv" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.stamp-torch: requirements-torch.txt $(VENV)/.stamp-venv
+	@echo "installing PyTorch (some 200 MB or more, once)"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-torch.txt
+	touch $@
+
+$(VENV)/.stamp-requirements: requirements.txt requirements-dev.txt $(VENV)/.stamp-torch
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-dev.txt
+	touch $@
+
+$(VENV)/.stamp-package: pyproject.toml hatch_build.py $(VENV)/.stamp-requirements
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+setup: $(VENV)/.stamp-package native  ## create .venv with everything in it (fast when nothing changed)
+
+$(LIBRARY): $(NATIVE_SOURCES)
+	$(PYTHON) native/build.py --strict
+
+native: $(LIBRARY)  ## build libcarpool.so (needs a C compiler only)
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+test: setup native-test lint typecheck docs-check pytest  ## everything that CI checks
+
+pytest: setup
+	$(BIN)/python -m pytest
+
+native-test: native  ## the C tests: plain, address sanitizer, undefined-behaviour sanitizer
+	$(PYTHON) native/run_tests.py
+
+lint: setup  ## formatter, linter, import contract
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache
+
+typecheck: setup  ## strict for core and protocol
+	$(BIN)/mypy
+
+docs-check: setup  ## links, generated parts and examples of the docs
+	$(BIN)/python -m pytest -q tests/docs
+
+format: setup  ## put the code into shape
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# --- things to look at ------------------------------------------------------------------------------------------------
+
+demo: setup  ## five training jobs share one device; about three minutes; results in demo-out/
+	$(BIN)/python examples/demo.py
+
+native/bench/build/%: native/bench/%.c $(NATIVE_SOURCES)
+	mkdir -p $(@D)
+	$${CC:-cc} -std=gnu11 -O2 -g -Wall -Wextra -Wshadow -Werror $< -Inative -o $@ -lpthread -ldl
+
+bench: setup $(BENCH_PROGRAMS)  ## all benchmarks; a dated result file in benchmarks/results/
+	$(BIN)/python -m benchmarks
+
+clean:  ## remove what was built (the environment stays)
+	rm -rf $(LIBRARY) native/bench/build demo-out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,98 @@
+"""Compile and run the C tests: plainly, under the address sanitizer and under the undefined-behaviour sanitizer.
+
+Every ``native/tests/*.c`` is a program of its own.  It includes the library sources that it tests, so it needs no other
+object file.  Exit status 0 is success, 77 is a skip whose reason the test has printed.
+
+Standard library only: ``python3 native/run_tests.py [--keep DIR] [name...]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from build import LIBRARIES, NATIVE, BuildError, compiler
+
+WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
+VARIANTS = {
+    "plain": ["-O2", "-g"],
+    "asan": ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address"],
+    "ubsan": ["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all"],
+}
+ENVIRONMENT = {
+    # The library handles SIGSEGV itself and interposes malloc's relatives: ASan must leave both alone.
+    "ASAN_OPTIONS": "handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1:detect_leaks=0:abort_on_error=0",
+    "UBSAN_OPTIONS": "print_stacktrace=1:handle_segv=0:handle_sigbus=0",
+}
+SKIPPED = 77
+TIMEOUT_S = 120
+
+
+def compile_test(source: Path, variant: str, directory: Path) -> tuple[Path, str]:
+    """Returns the program and the compiler's complaint ("" if there is none)."""
+    program = directory / f"{source.stem}.{variant}"
+    command = [*compiler(), "-std=gnu11", *WARNINGS, *VARIANTS[variant], str(source), f"-I{NATIVE}", "-o", str(program)]
+    result = subprocess.run([*command, *LIBRARIES], capture_output=True, text=True, check=False)
+    return program, result.stderr.strip() if result.returncode else ""
+
+
+def run_test(program: Path) -> tuple[int, str]:
+    try:
+        result = subprocess.run(
+            [str(program)],
+            env={**os.environ, **ENVIRONMENT},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        return 124, f"no end after {TIMEOUT_S} s\n{(error.stdout or b'').decode(errors='replace')}"
+    return result.returncode, result.stdout.decode(errors="replace").strip()
+
+
+def run_all(sources: list[Path], directory: Path) -> int:
+    """Returns the number of failures.  Compiles in parallel, runs one at a time: several tests measure."""
+    cases = [(source, variant) for source in sources for variant in VARIANTS]
+    failures = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiled = pool.map(lambda case: compile_test(*case, directory), cases)
+        for (source, variant), (program, complaint) in zip(cases, compiled, strict=True):
+            status, output = (1, complaint) if complaint else run_test(program)
+            word = {0: "ok", SKIPPED: "skipped"}.get(status, f"FAILED (status {status})")
+            print(f"{source.stem} [{variant}]: {word}")
+            if status != 0:
+                print(output)
+            failures += status not in (0, SKIPPED)
+    print(f"{len(cases) - failures} passed, {failures} failed")
+    return failures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Compile and run the C tests in every variant")
+    parser.add_argument("--keep", type=Path, help="leave the programs in this directory")
+    parser.add_argument("names", nargs="*", help="only these tests (file names without .c)")
+    options = parser.parse_args()
+    sources = [s for s in sorted((NATIVE / "tests").glob("*.c")) if not options.names or s.stem in options.names]
+    if not sources:
+        print("error: no such C test", file=sys.stderr)
+        return 1
+    try:
+        if options.keep:
+            options.keep.mkdir(parents=True, exist_ok=True)
+            return 1 if run_all(sources, options.keep) else 0
+        with tempfile.TemporaryDirectory() as directory:
+            return 1 if run_all(sources, Path(directory)) else 0
+    except BuildError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
