@@ -56,7 +56,9 @@ FIELDS: dict[str, tuple[int, str]] = {
     "promoted": (216, "Q"),
     "passed_seq": (224, "Q"),
     "offloaded": (232, "I"),
+    "grow_class": (236, "I"),
     "heap_bytes": (240, "Q"),
+    "grow_total": (248, "Q"),
 }
 
 
