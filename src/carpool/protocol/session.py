@@ -1,0 +1,82 @@
+"""Messages between a shim and the daemon: one JSON object per SOCK_SEQPACKET packet, descriptors by SCM_RIGHTS.
+
+The shim's side (`carpool.runtime.shim`) is written with the standard library only, because it also starts jobs
+whose interpreter has nothing else; these types are the daemon's side and the definition of the messages.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+#: Largest message, and the most descriptors that travel with one (the kernel's SCM_MAX_FD is 253).
+MAX_MESSAGE = 64 * 1024
+MAX_FDS = 16
+
+
+class Register(msgspec.Struct, tag_field="type", tag="register", frozen=True):
+    """First message.  Descriptors: the daemon's end of the job channel, then those named in ``kept``."""
+
+    job: int
+    shim_pid: int
+    child_pid: int | None = None
+    attached_pid: int | None = None
+    kept: list[str] = []
+
+
+class Started(msgspec.Struct, tag_field="type", tag="started", frozen=True):
+    """The job's main process runs."""
+
+    pid: int
+
+
+class StartFailed(msgspec.Struct, tag_field="type", tag="start_failed", frozen=True):
+    text: str
+
+
+class Exited(msgspec.Struct, tag_field="type", tag="exited", frozen=True):
+    """The main process ended and ``exit.json`` says the same.  Exactly one field is set."""
+
+    code: int | None = None
+    signal: int | None = None
+
+
+FromShim = Register | Started | StartFailed | Exited
+
+
+class Start(msgspec.Struct, tag_field="type", tag="start", frozen=True):
+    """Start the job.  One descriptor: a memfd that holds a `StartSpec` as JSON (environments outgrow packets)."""
+
+
+class StartSpec(msgspec.Struct, frozen=True):
+    argv: list[str]
+    cwd: str
+    env: dict[str, str]
+    threads: int | None = None  # bound for OpenMP; None: leave it to the job
+
+
+class Keep(msgspec.Struct, tag_field="type", tag="keep", frozen=True):
+    """Keep the attached descriptors under these names and give them back at the next registration."""
+
+    names: list[str]
+    attached_pid: int | None = None
+
+
+class Drop(msgspec.Struct, tag_field="type", tag="drop", frozen=True):
+    names: list[str]
+
+
+class Signal(msgspec.Struct, tag_field="type", tag="signal", frozen=True):
+    """Send a signal to all processes of the job."""
+
+    signal: int
+
+
+class Refused(msgspec.Struct, tag_field="type", tag="refused", frozen=True):
+    """The registration is not accepted: unknown job, another user's, or one that has ended."""
+
+    text: str
+
+
+ToShim = Start | Keep | Drop | Signal | Refused
+
+decode_from_shim = msgspec.json.Decoder(FromShim).decode
