@@ -1,0 +1,71 @@
+"""Tells libcarpool where the script's iterations are, by hooks that PyTorch offers for this.
+
+Two global hooks around optimizer steps stay for the life of the process.  A third one, on forward passes, is there only
+until the first of them: a hook on modules costs a microsecond per module call and would disturb ``torch.compile``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from . import native
+from .forward import FirstForward
+from .optimizers import Optimizers
+
+AfterImport = Callable[[str, Callable[[], None]], None]
+
+
+def install(fd: int, after_import: AfterImport) -> bool:
+    """Attach this process to its daemon over the job channel ``fd``; True if it is attached now.
+
+    Called right after torch has been imported, and waits until the daemon answers.  False, without a word: libcarpool
+    is not preloaded, or the daemon refused because another process of the job is attached.  Raises RuntimeError if
+    attaching failed.
+    """
+    library = native.preloaded()
+    if library is None:
+        return False
+    answer = library.attach(fd)
+    if answer == native.REFUSED:
+        return False
+    if answer != native.ATTACHED:
+        raise RuntimeError(f"cannot attach to the daemon: {library.error() or 'no reason given'}")
+    os.environ["CARPOOL_ATTACHED"] = str(os.getpid())  # our descendants do not attach
+    _watch(library, after_import)
+    return True
+
+
+def _watch(library: native.Native, after_import: AfterImport) -> None:
+    """Install the hooks.  Whatever goes wrong from here on costs turns their boundaries, never results."""
+    try:
+        first_forward = FirstForward(library.begin_iterations)
+        after_import("torch._dynamo.callback", first_forward.watch_compiler)
+        _watch_steps(Optimizers(), library, first_forward)
+    except (ImportError, AttributeError) as error:
+        _warn(f"this PyTorch lacks the hooks that Carpool uses ({error}); turns change hands by force only")
+
+
+def _watch_steps(optimizers: Optimizers, library: native.Native, first_forward: FirstForward) -> None:
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    begin, end = library.step_begin, library.step_end
+
+    def before(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        begin(*optimizers.step_begins(optimizer, args, kwargs))
+
+    def after(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        end(*optimizers.step_ends(optimizer))
+        first_forward.happened()  # a loop without modules has had its first iteration too
+
+    for hook in (before, after):
+        # What torch.compiler.disable() sets: the compiler does not look into the hooks, it calls them.
+        hook._torchdynamo_disable = True  # type: ignore[attr-defined]
+    register_optimizer_step_pre_hook(before)
+    register_optimizer_step_post_hook(after)
+
+
+def _warn(text: str) -> None:
+    print(f"carpool: warning: {text}", file=sys.stderr)

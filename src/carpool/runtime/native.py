@@ -1,0 +1,106 @@
+"""libcarpool, called through ctypes.
+
+The library is preloaded by the launcher, never opened from here: in a process without it everything says so and
+nothing happens.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ATTACHED = 0
+REFUSED = 1
+
+
+def library_path() -> Path:
+    """Where the build puts ``libcarpool.so``; the file is missing until it has been built (``make native``)."""
+    return Path(__file__).resolve().parent.parent / "_native" / "libcarpool.so"
+
+
+class Counters(ctypes.Structure):
+    """``struct cp_counters``: sizes in bytes, everything else counts since the process attached."""
+
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in (
+            "p_live",
+            "p_peak",
+            "e_live",
+            "e_peak",
+            "iterations",
+            "traps",
+            "turns",
+            "syscalls",
+            "residue",
+            "residue_total",
+            "forced",
+            "early",
+            "promoted",
+            "allocs",
+            "frees",
+        )
+    ]
+
+    def as_dict(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name, *_ in self._fields_}
+
+
+class Native(NamedTuple):
+    """The functions of the preloaded libcarpool.
+
+    Only `attach` waits (for the daemon) and lets other Python threads run meanwhile.  The others return at once, so
+    they keep the interpreter's lock: giving it away would cost more than the call.
+    """
+
+    attach: Callable[[int], int]
+    begin_iterations: Callable[[], None]
+    step_begin: Callable[[int, int], None]
+    step_end: Callable[[int, int], None]
+    iteration_begin: Callable[[], None]
+    iteration_end: Callable[[], None]
+    progress: Callable[[int, int], None]
+    fill_counters: Callable[[object], None]
+    last_error: Callable[[], bytes]
+
+    def error(self) -> str:
+        """Why the last call of libcarpool failed, for people."""
+        return self.last_error().decode(errors="replace")
+
+    def counters(self) -> dict[str, int]:
+        counters = Counters()
+        self.fill_counters(ctypes.byref(counters))
+        return counters.as_dict()
+
+
+def _function(library: ctypes.CDLL, name: str, result: object, *arguments: object) -> Callable[..., Any]:
+    function: Any = getattr(library, name)
+    function.restype = result
+    function.argtypes = arguments
+    return function
+
+
+@functools.cache
+def preloaded() -> Native | None:
+    """The libcarpool of this process, or None where it has not been preloaded."""
+    if "CARPOOL_JOB_FD" not in os.environ:  # spares a plain process the search through its libraries
+        return None
+    waiting, quick = ctypes.CDLL(None), ctypes.PyDLL(None)
+    if not hasattr(quick, "cp_attach"):
+        return None
+    integer, number = ctypes.c_int, ctypes.c_uint64
+    return Native(
+        attach=_function(waiting, "cp_attach", integer, integer),
+        begin_iterations=_function(quick, "cp_begin_iterations", None),
+        step_begin=_function(quick, "cp_step_begin", None, integer, integer),
+        step_end=_function(quick, "cp_step_end", None, integer, integer),
+        iteration_begin=_function(quick, "cp_iteration_begin", None),
+        iteration_end=_function(quick, "cp_iteration_end", None),
+        progress=_function(quick, "cp_progress", None, number, number),
+        fill_counters=_function(quick, "cp_counters", None, ctypes.POINTER(Counters)),
+        last_error=_function(quick, "cp_error", ctypes.c_char_p),
+    )

@@ -1,0 +1,58 @@
+"""Numbers for optimizers, and which of their steps create state."""
+
+from __future__ import annotations
+
+import heapq
+import weakref
+from typing import Any
+
+
+class _Record:
+    __slots__ = ("creates_state", "number", "parameters", "reference")
+
+    def __init__(self, number: int, reference: weakref.ref[Any]) -> None:
+        self.number = number
+        self.reference = reference
+        self.parameters = 0  # how many parameters have been through a step
+        self.creates_state = 0
+
+
+class Optimizers:
+    """Every optimizer has a small number as long as it lives.  They are told apart by identity and never kept alive."""
+
+    def __init__(self) -> None:
+        self._records: dict[int, _Record] = {}
+        self._free: list[int] = []
+
+    def step_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
+        """The optimizer's number, and 1 if this step makes state that lives on (momentum and the like), else 0.
+
+        Optimizers make it in the first step that a parameter goes through.  ``args`` starts with the optimizer itself.
+        """
+        record = self._records.get(id(optimizer)) or self._meet(optimizer)
+        # A step with a closure contains a whole forward and backward pass, whose memory does not live on.
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        record.creates_state = int(closure is None and _parameters(optimizer) > record.parameters)
+        return record.number, record.creates_state
+
+    def step_ends(self, optimizer: Any) -> tuple[int, int]:
+        """What `step_begins` said of the step that ends."""
+        record = self._records.get(id(optimizer)) or self._meet(optimizer)
+        record.parameters = _parameters(optimizer)
+        return record.number, record.creates_state
+
+    def _meet(self, optimizer: Any) -> _Record:
+        key = id(optimizer)
+        number = heapq.heappop(self._free) if self._free else len(self._records)
+
+        def forget(reference: weakref.ref[Any]) -> None:
+            if self._records.pop(key, None) is not None:
+                heapq.heappush(self._free, number)
+
+        self._records[key] = _Record(number, weakref.ref(optimizer, forget))
+        return self._records[key]
+
+
+def _parameters(optimizer: Any) -> int:
+    """Groups and parameters may be added between steps."""
+    return sum([len(group["params"]) for group in optimizer.param_groups])

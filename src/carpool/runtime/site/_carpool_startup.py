@@ -1,0 +1,173 @@
+"""At the start of a job's Python: decide whether this process attaches, and wait for torch.
+
+Everything here is paid by every Python of a job, so it imports nothing that ``site`` has not imported already.
+Attaching itself happens right after the script's own ``import torch``; scripts without torch stay plain processes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+
+def start(package: str) -> None:
+    """Prepare this process; ``package`` is the directory of the package ``carpool``."""
+    sys.meta_path.append(CarpoolFinder(package))
+    if not _may_attach():
+        return
+    channel = Channel.from_environment()
+    if channel is not None:
+        after_import("torch", lambda: _attach(package, channel))
+
+
+def _may_attach() -> bool:
+    """False for descendants of an attached process, and for multiprocessing's workers and servers."""
+    if os.environ.get("CARPOOL_DISABLE", "") not in ("", "0"):
+        return False
+    if os.environ.get("CARPOOL_ATTACHED", str(os.getpid())) != str(os.getpid()):
+        return False
+    with open("/proc/self/cmdline", "rb") as file:  # sys.argv is not there yet, sys.orig_argv only since 3.10
+        arguments = file.read().split(b"\0")
+    return not any(argument.startswith(b"from multiprocessing.") for argument in arguments)
+
+
+class Channel:
+    """The job channel that the launcher left us.
+
+    Remembered before the script runs: processes on the way may have closed the descriptor, and then its number may soon
+    mean a socket of the script's own.
+    """
+
+    def __init__(self, fd: int, identity: tuple[int, int]) -> None:
+        self.fd, self._identity = fd, identity
+
+    @staticmethod
+    def from_environment() -> Channel | None:
+        try:
+            fd = int(os.environ["CARPOOL_JOB_FD"])
+            identity = _socket_identity(fd)
+        except (KeyError, ValueError, OSError, OverflowError):
+            return None
+        return Channel(fd, identity) if identity else None
+
+    def is_open(self) -> bool:
+        import socket
+
+        try:
+            if _socket_identity(self.fd) != self._identity:
+                return False
+            with socket.socket(fileno=os.dup(self.fd)) as probe:
+                return (probe.family, probe.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError:
+            return False
+
+
+def _socket_identity(fd: int) -> tuple[int, int] | None:
+    status = os.fstat(fd)
+    return (status.st_dev, status.st_ino) if stat.S_ISSOCK(status.st_mode) else None
+
+
+def _attach(package: str, channel: Channel) -> None:
+    try:
+        if not channel.is_open():
+            raise RuntimeError("the job channel has been closed by the script")
+        _runtime(package, "hooks").install(channel.fd, after_import)
+    except Exception as error:  # noqa: BLE001 - the user's program runs in any case
+        print(f"carpool: warning: {error}; this process runs without Carpool", file=sys.stderr)
+
+
+def _runtime(package: str, name: str) -> ModuleType:
+    """A module of `carpool.runtime`, under a private name: the script may have a module of its own called carpool."""
+    import importlib.util
+
+    alias = "_carpool_runtime"
+    if alias not in sys.modules:
+        directory = os.path.join(package, "runtime")  # noqa: PTH118 - see the head of this file
+        spec = importlib.util.spec_from_file_location(
+            alias,
+            os.path.join(directory, "__init__.py"),  # noqa: PTH118
+            submodule_search_locations=[directory],
+        )
+        assert spec is not None and spec.loader is not None
+        sys.modules[alias] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[alias])
+    return importlib.import_module(f"{alias}.{name}")
+
+
+class CarpoolFinder:
+    """Finds the package ``carpool`` in environments that do not contain it; asked last, and for nothing else."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != "carpool":
+            return None
+        import importlib.util
+
+        file = os.path.join(self._package, "__init__.py")  # noqa: PTH118
+        return importlib.util.spec_from_file_location(name, file, submodule_search_locations=[self._package])
+
+
+def after_import(name: str, action: Callable[[], None]) -> None:
+    """Call ``action`` once, as soon as module ``name`` has been imported (at once if it has been)."""
+    if name in sys.modules:
+        action()
+    else:
+        sys.meta_path.insert(0, AfterImport(name, action))
+
+
+class AfterImport:
+    """A finder that finds nothing itself: it follows the import of one module to its end."""
+
+    def __init__(self, name: str, action: Callable[[], None]) -> None:
+        self._name, self._action = name, action
+        self._asking = False
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != self._name or self._asking:
+            return None
+        self._asking = True  # another finder of this kind may ask all finders in turn, us included
+        try:
+            spec = self._ask_the_others(name, path, target)
+        finally:
+            self._asking = False
+        if spec is not None and spec.loader is not None:
+            spec.loader = FollowingLoader(spec.loader, self._imported)  # type: ignore[assignment]
+        return spec
+
+    def _ask_the_others(self, name: str, path: object, target: object) -> ModuleSpec | None:
+        for finder in list(sys.meta_path):
+            spec = finder.find_spec(name, path, target) if finder is not self else None  # type: ignore[arg-type]
+            if spec is not None:
+                return spec
+        return None
+
+    def _imported(self) -> None:
+        if self in sys.meta_path:  # the module may have been found (find_spec) more often than imported
+            sys.meta_path.remove(self)
+            self._action()
+
+
+class FollowingLoader:
+    """Stands in for a module's loader until the module is executed; the module keeps the real one."""
+
+    def __init__(self, loader: object, imported: Callable[[], None]) -> None:
+        self._loader, self._imported = loader, imported
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loader, name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader  # type: ignore[assignment]
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader  # type: ignore[assignment]
+        self._loader.exec_module(module)  # type: ignore[attr-defined]
+        self._imported()
