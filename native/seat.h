@@ -64,7 +64,7 @@ struct cp_seat {
   uint64_t passed_seq;     /* 224 job: incremented with every turn it lets go */
   uint32_t offloaded;      /* 232 job: 1 while its memory is in the host store */
   uint32_t grow_class;   /* 236 job, before GROW: class of the waiting request | 256 if optional (a new daemon reads it) */
-  uint64_t heap_bytes;     /* 240 job: tensor bytes too small for the arenas (reported, not limited) */
+  uint64_t lane;           /* 240 daemon: the lane it belongs to; written before the LANE packet is sent */
   uint64_t grow_total;   /* 248 job, before GROW: bytes of the waiting request */
 };
 _Static_assert(sizeof(struct cp_seat) == 256, "seat size is part of the protocol");

@@ -57,7 +57,7 @@ FIELDS: dict[str, tuple[int, str]] = {
     "passed_seq": (224, "Q"),
     "offloaded": (232, "I"),
     "grow_class": (236, "I"),
-    "heap_bytes": (240, "Q"),
+    "lane": (240, "Q"),
     "grow_total": (248, "Q"),
 }
 

@@ -1,0 +1,157 @@
+/* Attaching to the daemon, and the interface for the runtime. */
+#include "process.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+struct cp_counters {
+  uint64_t p_live, p_peak, e_live, e_peak, iterations, traps, turns, syscalls, residue, residue_total, forced, early,
+      promoted, allocs, frees;
+};
+
+static int fail(const char *why) {
+  cp_failure = why;
+  return -1;
+}
+
+/* The code of libc10.so: all ordinary CPU tensor storage is allocated there. */
+static int find_libc10(struct dl_phdr_info *info, size_t size, void *unused) {
+  (void)size, (void)unused;
+  const char *name = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
+  if (!name || strncmp(name + 1, "libc10.so", 9)) return 0;
+  for (int i = 0; i < info->dlpi_phnum && cp.text_count < 4; i++) {
+    const ElfW(Phdr) *h = &info->dlpi_phdr[i];
+    if (h->p_type != PT_LOAD || !(h->p_flags & PF_X)) continue;
+    cp.text[cp.text_count].lo = info->dlpi_addr + h->p_vaddr;
+    cp.text[cp.text_count++].hi = info->dlpi_addr + h->p_vaddr + h->p_memsz;
+  }
+  return 0;
+}
+
+/* Returns the number of descriptors received, or -1. */
+static int receive(int fd, struct cp_packet *p, int *fds, int most) {
+  union {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(8 * sizeof(int))];
+  } control;
+  struct iovec v = {.iov_base = p, .iov_len = sizeof *p};
+  struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+  ssize_t n;
+  do n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
+  while (n < 0 && errno == EINTR);
+  if (n != sizeof *p) return -1;
+  struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+  if (!c || c->cmsg_type != SCM_RIGHTS) return 0;
+  int count = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+  int all[8];
+  memcpy(all, CMSG_DATA(c), (size_t)count * sizeof(int));
+  for (int i = 0; i < count && i < most; i++) fds[i] = all[i];
+  return count;
+}
+
+static int set_up(int fd, const struct cp_packet *p, const int *fds) {
+  size_t bytes = CP_BOARD_HEADER + CP_SEATS * sizeof(struct cp_seat);
+  char *board = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
+  if (board == MAP_FAILED) return fail("the board could not be mapped");
+  const struct cp_board_header *header = (const struct cp_board_header *)board;
+  if (header->magic != CP_BOARD_MAGIC || header->protocol != CP_PROTOCOL || p->a >= CP_SEATS)
+    return fail("the daemon speaks another version; restart it");
+  cp.fd = fd;
+  cp.slot = (uint32_t)p->a;
+  cp.lane = p->c;
+  cp.capacity = p->d;
+  cp.board = board;
+  cp.seat = (struct cp_seat *)(board + CP_BOARD_HEADER) + p->a;
+  cp.p_cap = cp.seat->p_limit;
+  cp.e_cap = cp.seat->e_limit;
+  cp.route_persistent = 1;
+  cp_boundary_init(&cp.boundary);
+  if (cp_arenas_init(&cp.arenas, p->b, fds[2], fds[1])) return fail("no address space for the arenas (ulimit -v?)");
+  cp_put(&cp.seat->pid, (uint32_t)getpid());
+  if (cp_signals_start()) return fail("the trap could not be installed");
+  if (cp_helper_start()) return fail("the helper thread could not be started");
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  close(fds[0]);
+  cp_store(&cp.attached, 1);
+  return 0;
+}
+
+/* 0 attached, 1 refused or nothing to attach for: run plainly, -1 error (cp_error).  Blocks until the daemon answers. */
+CP_EXPORT int cp_attach(int fd) {
+  struct cp_packet p = {.type = CP_HELLO, .pid = (uint32_t)getpid(), .a = CP_PROTOCOL};
+  int fds[3] = {-1, -1, -1};
+  if (cp.attached) return fail("this process is attached already");
+  dl_iterate_phdr(find_libc10, NULL);
+  if (!cp.text_count) return fail("libc10.so is not loaded: import torch first");
+  if (send(fd, &p, sizeof p, MSG_NOSIGNAL) != sizeof p) return fail("the job channel is closed");
+  int n = receive(fd, &p, fds, 3);
+  if (n < 0) return fail("the job channel was closed before the daemon answered");
+  if (p.type == CP_REFUSED) return 1;
+  if (p.type != CP_SETUP || n != 3) return fail("the daemon sent an answer that this library does not know");
+  return set_up(fd, &p, fds);
+}
+
+CP_EXPORT const char *cp_error(void) { return cp_failure; }
+
+/* ---- iterations -------------------------------------------------------------------------------------------------------- */
+
+static void finish_step(uint32_t key) {
+  cp_acquire(&cp.pool_lock);
+  uint64_t now = cp_now_us();
+  bool give_way = cp_boundary_step(&cp.boundary, key, cp.arenas.win[cp.arenas.ephemeral].pool.live, now);
+  cp.route_persistent = 0;
+  cp_put(&cp.seat->iterations, cp.boundary.iterations);
+  cp_put(&cp.seat->boundary_us, now);
+  cp_release(&cp.pool_lock);
+  if (give_way) cp_turn_end(CP_BY_BOUNDARY);
+}
+
+CP_EXPORT void cp_begin_iterations(void) {
+  if (cp_active()) cp_store(&cp.route_persistent, 0);
+}
+
+/* An optimizer's first step makes its state, which is persistent. */
+CP_EXPORT void cp_step_begin(int optimizer, int first) {
+  (void)optimizer;
+  if (cp_active() && first) cp_store(&cp.route_persistent, 1);
+}
+
+CP_EXPORT void cp_step_end(int optimizer, int first) {
+  (void)first;
+  if (!cp_active()) return;
+  if (cp.boundary.explicit_)
+    cp_store(&cp.route_persistent, 0);
+  else
+    finish_step(optimizer < 0 ? 0 : (uint32_t)optimizer % CP_EXPLICIT_KEY);
+}
+
+CP_EXPORT void cp_iteration_begin(void) {
+  if (!cp_active()) return;
+  cp.boundary.explicit_ = true;
+  cp_store(&cp.route_persistent, 0);
+}
+
+CP_EXPORT void cp_iteration_end(void) {
+  if (!cp_active()) return;
+  finish_step(CP_EXPLICIT_KEY);
+}
+
+CP_EXPORT void cp_progress(uint64_t done, uint64_t total) {
+  if (!cp_active()) return;
+  cp_put(&cp.seat->progress_total, total);
+  cp_put(&cp.seat->progress_done, done);
+}
+
+CP_EXPORT void cp_counters(struct cp_counters *c) {
+  memset(c, 0, sizeof *c);
+  const struct cp_seat *s = cp.seat;
+  if (!s) return;
+  *c = (struct cp_counters){s->p_live, s->p_peak, s->e_live, s->e_peak, s->iterations, s->traps, s->turns,
+                            cp_load(&cp_syscalls), s->residue, s->residue_total, s->forced, s->early, s->promoted,
+                            cp.allocs, cp.frees};
+}

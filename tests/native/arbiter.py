@@ -1,0 +1,197 @@
+"""A stand-in for the daemon: hands one lane's turn round among processes that carry libcarpool.
+
+It exists so that the library can be tested without the daemon.  It grants every request for memory up to ``capacity``
+and gives turns first come, first served.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from carpool.protocol.seat import BOARD_BYTES, BOARD_MAGIC, PROTOCOL, Packet, PacketType, Seat
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = ROOT / "src" / "carpool" / "_native" / "libcarpool.so"
+GIB = 1 << 30
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def futex_wake(address: int) -> None:
+    _libc.syscall(202 if os.uname().machine == "x86_64" else 98, ctypes.c_void_p(address), 1, 0x7FFFFFFF, None, None, 0)
+
+
+@dataclass
+class Job:
+    slot: int
+    process: subprocess.Popen[bytes]
+    channel: socket.socket
+    seat: Seat
+    memory: int
+    attached: bool = False
+    waiting: bool = False
+    pending: Packet | None = None
+    packets: list[PacketType] = field(default_factory=list)
+
+
+class Arbiter:
+    """``always_yield``: ask every holder to give way at its next boundary as long as somebody else waits."""
+
+    def __init__(self, capacity: int = GIB, grace_us: int = 20_000, always_yield: bool = True, forced_us: int = 0) -> None:
+        self.capacity, self.grace_us, self.always_yield, self.forced_us = capacity, grace_us, always_yield, forced_us
+        self.window = (capacity + GIB - 1) // GIB * GIB
+        self.board_fd = os.memfd_create("board")
+        os.ftruncate(self.board_fd, BOARD_BYTES)
+        self.map = mmap.mmap(self.board_fd, BOARD_BYTES)
+        self.view = memoryview(self.map)
+        self.view[0:8] = BOARD_MAGIC.to_bytes(4, "little") + PROTOCOL.to_bytes(4, "little")
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        self.lane_fd = os.memfd_create("lane")
+        os.ftruncate(self.lane_fd, self.window)
+        self.jobs: list[Job] = []
+        self.queue: list[Job] = []
+        self.holder: Job | None = None
+        self.turns = 0
+        self.forced_at = 0.0
+        self.selector = selectors.DefaultSelector()
+
+    def start(self, argv: Sequence[str], env: dict[str, str] | None = None, **popen: object) -> Job:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        slot = len(self.jobs)
+        environment = {
+            **os.environ,
+            "LD_PRELOAD": str(LIBRARY),
+            "CARPOOL_JOB_FD": str(theirs.fileno()),
+            "OMP_WAIT_POLICY": "passive",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(ROOT / "src"),
+            **(env or {}),
+        }
+        process = subprocess.Popen(
+            [sys.executable, *argv], env=environment, pass_fds=[theirs.fileno()], **popen  # type: ignore[call-overload]
+        )
+        theirs.close()
+        memory = os.memfd_create("persistent")
+        os.ftruncate(memory, 16 * self.window)
+        job = Job(slot, process, ours, Seat(self.view, slot), memory)
+        self.jobs.append(job)
+        self.selector.register(ours, selectors.EVENT_READ, job)
+        return job
+
+    def seat_address(self, job: Job, offset: int = 0) -> int:
+        return self.address + 4096 + 256 * job.slot + offset
+
+    def ring(self, job: Job) -> None:
+        job.seat.set("bell", (job.seat.get("bell") + 1) & 0xFFFFFFFF)
+        futex_wake(self.seat_address(job, 4))
+
+    def grant(self, job: Job) -> None:
+        job.seat.set("successor", 0)
+        job.seat.set("yield", 0)
+        job.seat.set("turn_start_us", time.monotonic_ns() // 1000)
+        job.seat.set("turn", 1)
+        futex_wake(self.seat_address(job, 0))
+        self._holds(job)
+
+    def _holds(self, job: Job) -> None:
+        self.turns += 1
+        self.holder = job
+        self.forced_at = time.monotonic() + self.forced_us / 1e6
+        if job in self.queue:
+            self.queue.remove(job)
+        job.waiting = False
+        self.arrange()
+
+    def arrange(self) -> None:
+        """Name the successor and ask the holder to give way."""
+        if self.holder is None:
+            if self.queue:
+                self.grant(self.queue[0])
+            return
+        if self.queue:
+            self.holder.seat.set("successor", self.queue[0].slot + 1)
+            if self.always_yield and self.holder.seat.get("yield") == 0:
+                self.holder.seat.set("yield", 1)
+                self.ring(self.holder)
+
+    def answer(self, job: Job, packet: Packet) -> None:
+        total = sum(j.seat.get("p_limit") for j in self.jobs if j.process.returncode is None and j is not job)
+        p, e = job.seat.get("p_limit"), job.seat.get("e_limit")
+        p, e = (max(p, packet.b), e) if packet.a == 0 else (p, max(e, packet.b))
+        lane = max([e] + [j.seat.get("e_limit") for j in self.jobs if j.process.returncode is None])
+        granted = total + p + lane <= self.capacity
+        if granted:
+            job.seat.set("p_limit", p)
+            job.seat.set("e_limit", e)
+        job.seat.set("grow_status", 1 if granted else 2)
+        job.seat.set("grow_ack", packet.c)
+        futex_wake(self.seat_address(job, 52))
+
+    def handle(self, job: Job, packet: Packet) -> None:
+        job.packets.append(packet.type)
+        if packet.type is PacketType.HELLO:
+            job.seat.clear()
+            job.seat.set("grace_us", self.grace_us)
+            job.attached = True
+            setup = Packet(PacketType.SETUP, 0, job.slot, self.window, 0, self.capacity)
+            socket.send_fds(job.channel, [setup.encode()], [self.board_fd, self.lane_fd, job.memory])
+        elif packet.type in (PacketType.WANT, PacketType.URGENT):
+            if job not in self.queue:
+                self.queue.append(job)
+            self.arrange()
+        elif packet.type is PacketType.RELEASED:
+            if self.holder is job:
+                self.holder = None
+            self.arrange()
+        elif packet.type is PacketType.PASSED:
+            self._holds(self.jobs[packet.b])
+        elif packet.type is PacketType.GROW:
+            self.answer(job, packet)
+
+    def gone(self, job: Job) -> None:
+        self.selector.unregister(job.channel)
+        job.process.wait()
+        if job in self.queue:
+            self.queue.remove(job)
+        if self.holder is job:
+            passed = job.seat.get("passed_to")
+            self.holder = None
+            if passed and job.seat.get("turn") == 0:
+                self.grant(self.jobs[passed - 1])
+            self.arrange()
+
+    def run(self, timeout: float = 120) -> list[int]:
+        """Serve until every process has ended; return the exit codes."""
+        end = time.monotonic() + timeout
+        while self.selector.get_map():
+            assert time.monotonic() < end, [(j.slot, j.process.poll(), j.packets[-5:]) for j in self.jobs]
+            for key, _ in self.selector.select(0.002 if self.forced_us else 1.0):
+                data = key.data.channel.recv(64)
+                if data:
+                    self.handle(key.data, Packet.decode(data))
+                else:
+                    self.gone(key.data)
+            if self.forced_us and self.holder and time.monotonic() > self.forced_at:
+                self.holder.seat.set("yield", 2)
+                self.ring(self.holder)
+                self.forced_at = time.monotonic() + self.forced_us / 1e6
+        return [job.process.wait() for job in self.jobs]
+
+    def close(self) -> None:
+        for job in self.jobs:
+            if job.process.poll() is None:
+                job.process.kill()
+                job.process.wait()
+            job.channel.close()
+            os.close(job.memory)
+        for fd in (self.board_fd, self.lane_fd):
+            os.close(fd)
