@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # importing typing would cost more than all the rest of this file
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 

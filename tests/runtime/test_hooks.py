@@ -1,0 +1,234 @@
+"""What libcarpool hears of a training loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from conftest import Job, Snippets
+
+LOOP = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+optimizer = torch.optim.Adam(model.parameters())
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+def steps(*firsts: int, number: int = 0) -> list[tuple[str, int, int]]:
+    return [(name, number, first) for first in firsts for name in ("step_begin", "step_end")]
+
+
+def test_a_training_loop(snippets: Snippets) -> None:
+    done = snippets.run(LOOP)
+    assert (done.code, done.err) == (0, "")
+    assert done.calls == [("begin_iterations", 0, 0), *steps(1, 0, 0)]
+
+
+def test_attaches_over_the_job_channel_and_marks_its_descendants(job: Job) -> None:
+    done = job.run("import torch, os; print(os.getpid(), os.environ['CARPOOL_ATTACHED'])")
+    pid, attached = map(int, done.out.split())
+    assert done.calls == [("attach", job.theirs.fileno(), pid)]
+    assert attached == pid
+
+
+def test_no_hook_on_modules_remains_after_the_first_forward_pass(snippets: Snippets) -> None:
+    done = snippets.run(
+        """
+        import torch
+        from torch.nn.modules import module
+        original = module._has_any_global_hook.__name__
+        print(len(module._global_forward_pre_hooks))
+        torch.nn.Linear(2, 2)(torch.ones(1, 2))
+        print(len(module._global_forward_pre_hooks), module._has_any_global_hook.__name__)
+        """
+    )
+    assert done.out.split() == ["1", "0", "_has_any_global_hook"]
+    assert done.names == ["begin_iterations"]
+
+
+def test_the_users_own_hooks_still_run_around_the_one_that_removes_itself(snippets: Snippets) -> None:
+    done = snippets.run(
+        """
+        import torch
+        from torch.nn.modules.module import register_module_forward_pre_hook
+        seen = []
+        register_module_forward_pre_hook(lambda module, args: seen.append("global"))
+        layer = torch.nn.Linear(2, 2)
+        layer.register_forward_pre_hook(lambda module, args: seen.append("own"))
+        layer(torch.ones(1, 2)); layer(torch.ones(1, 2))
+        print(seen)
+        """
+    )
+    assert done.out.strip() == "['global', 'own', 'global', 'own']"
+
+
+def test_a_loop_without_modules_begins_its_iterations_at_the_first_step(snippets: Snippets) -> None:
+    done = snippets.run(
+        """
+        import torch
+        weight = torch.ones(3, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        for _ in range(2):
+            weight.sum().backward()
+            optimizer.step()
+        """
+    )
+    assert done.calls == [*steps(1), ("begin_iterations", 0, 0), *steps(0)]
+
+
+def test_optimizers_have_numbers_and_their_own_first_steps(snippets: Snippets) -> None:
+    done = snippets.run(
+        """
+        import torch
+        def optimizer():
+            weight = torch.ones(3, requires_grad=True)
+            weight.grad = torch.ones(3)
+            return torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+        one, two = optimizer(), optimizer()
+        one.step(); two.step(); one.step()
+        del one
+        optimizer().step()  # its number is free again
+        two.step()
+        """
+    )
+    assert done.steps == [
+        *steps(1, number=0),
+        *steps(1, number=1),
+        *steps(0, number=0),
+        *steps(1, number=0),
+        *steps(0, number=1),
+    ]
+
+
+def test_a_step_after_new_parameters_makes_state_again(snippets: Snippets) -> None:
+    done = snippets.run(
+        """
+        import torch
+        def weight():
+            new = torch.ones(3, requires_grad=True); new.grad = torch.ones(3); return new
+        optimizer = torch.optim.SGD([weight()], lr=0.1, momentum=0.9)
+        optimizer.step(); optimizer.step()
+        optimizer.add_param_group({"params": [weight()]})
+        optimizer.step(); optimizer.step()
+        """
+    )
+    assert [call[2] for call in done.calls if call[0] == "step_end"] == [1, 0, 1, 0]
+
+
+def test_a_step_that_fails_is_the_first_one_still(snippets: Snippets) -> None:
+    done = snippets.run(
+        """
+        import torch
+        weight = torch.ones(3, requires_grad=True); weight.grad = torch.ones(3)
+        optimizer = torch.optim.Adam([weight], lr=0.1)
+        optimizer.param_groups[0]["lr"] = None
+        try:
+            optimizer.step()
+        except TypeError as error:
+            print("seen")
+        optimizer.param_groups[0]["lr"] = 0.1
+        optimizer.step(); optimizer.step()
+        """
+    )
+    assert done.out == "seen\n"
+    assert done.steps == [("step_begin", 0, 1), *steps(1, 0)]
+
+
+def test_a_step_with_a_closure_is_no_first_step(snippets: Snippets) -> None:
+    done = snippets.run(
+        """
+        import torch
+        weight = torch.ones(3, requires_grad=True)
+        optimizer = torch.optim.LBFGS([weight], max_iter=2)
+        def closure():
+            optimizer.zero_grad(); loss = (weight ** 2).sum(); loss.backward(); return loss
+        optimizer.step(closure)
+        optimizer.step(closure=closure)
+        """
+    )
+    assert [call[2] for call in done.calls if call[0] == "step_end"] == [0, 0]
+
+
+def test_a_refused_process_runs_plainly(job: Job) -> None:
+    done = job.run(LOOP + "import os; print('CARPOOL_ATTACHED' in os.environ)", CP_ANSWER="1")
+    assert (done.code, done.err, done.out) == (0, "", "False\n")
+    assert done.names == ["attach"]
+
+
+def test_a_process_that_cannot_attach_says_so_once_and_runs_plainly(job: Job) -> None:
+    done = job.run(LOOP, CP_ANSWER="-1")
+    assert done.code == 0
+    assert done.err.count("carpool: warning:") == 1
+    assert "the recorder was told to fail" in done.err
+    assert done.names == ["attach"]
+
+
+def test_compiled_modules_and_functions_see_nothing_of_the_hooks(job: Job) -> None:
+    script = """
+        import sys, torch
+        from torch._dynamo.utils import counters
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if {module}:
+            model = torch.compile(model, backend="eager", fullgraph=True)
+        def loss():
+            return model(torch.ones(1, 4)).sum()
+        if not {module}:
+            loss = torch.compile(loss, backend="eager", fullgraph=True)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss().backward()
+            optimizer.step()
+        print(counters["frames"], counters["stats"], dict(counters["graph_break"]))
+        """
+    for module in (True, False):
+        inside = job.run(script.format(module=module))
+        alone = job.run(script.format(module=module), CARPOOL_DISABLE="1")
+        assert (inside.code, inside.out, inside.err) == (0, alone.out, alone.err)
+        assert inside.calls[1:] == [("begin_iterations", 0, 0), *steps(1, 0, 0, 0)]
+        assert alone.calls == []
+
+
+def test_a_compiled_optimizer_step_is_seen(snippets: Snippets) -> None:
+    done = snippets.run(
+        """
+        import torch
+        weight = torch.ones(3, requires_grad=True); weight.grad = torch.ones(3)
+        optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+        step = torch.compile(optimizer.step, backend="eager")
+        for _ in range(3):
+            step()
+        """
+    )
+    assert done.code == 0
+    assert [call for call in done.calls if call[0].startswith("step")] == steps(1, 0, 0)
+
+
+def test_hooks_cost_next_to_nothing_per_step(snippets: Snippets) -> None:
+    """Two calls of a few microseconds each at most; here the recorder writes a file, so the file is switched off."""
+    done = snippets.run(
+        """
+        import os, time, torch
+        weight = torch.ones(3, requires_grad=True); weight.grad = torch.ones(3)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        optimizer.step()
+        from torch.optim import optimizer as module
+        hooks = [*module._global_optimizer_pre_hooks.values(), *module._global_optimizer_post_hooks.values()]
+        os.environ.pop("CP_RECORD")
+        best = 1.0
+        for _ in range(20):
+            start = time.perf_counter()
+            for _ in range(100):
+                for hook in hooks:
+                    hook(optimizer, (optimizer,), {})
+            best = min(best, (time.perf_counter() - start) / 100)
+        print(len(hooks), best * 1e6)
+        """
+    )
+    count, microseconds = done.out.split()
+    assert count == "2"
+    assert float(microseconds) < 25

@@ -1,0 +1,228 @@
+"""The start of a Python in a job: what it changes, what it leaves alone, and who attaches.
+
+No test here needs the real torch: a file ``torch.py`` beside the script stands for it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from carpool.runtime import launch
+
+if TYPE_CHECKING:
+    from conftest import Job
+
+SITE = str(launch.site_directory())
+
+
+@pytest.fixture
+def fake_torch(job: Job) -> Path:
+    """A module torch with nothing in it: attaching works, the hooks do not."""
+    file = job.directory / "torch.py"
+    file.write_text("loader = __spec__.loader\n")
+    return file
+
+
+def test_a_script_without_torch_never_attaches(job: Job) -> None:
+    done = job.run("import json; print('fine')")
+    assert (done.out, done.err, done.calls) == ("fine\n", "", [])
+
+
+def test_attaches_right_after_the_import_of_torch(job: Job, fake_torch: Path) -> None:
+    fake_torch.write_text(fake_torch.read_text() + "print('torch', flush=True)\n")
+    done = job.run("import torch; print('script')")
+    assert done.code == 0
+    assert done.names == ["attach"]
+    assert done.out == "torch\nscript\n"
+
+
+def test_a_torch_without_hooks_is_one_warning(job: Job, fake_torch: Path) -> None:
+    done = job.run("import torch; import torch; print('script')")
+    assert done.out == "script\n"
+    assert done.err.count("\n") == 1
+    assert done.err.startswith("carpool: warning: this PyTorch lacks the hooks")
+
+
+def test_looking_for_torch_is_not_importing_it(job: Job, fake_torch: Path) -> None:
+    looking = "import importlib.util; print(importlib.util.find_spec('torch').origin)"
+    assert job.run(looking).calls == []
+    assert job.run(looking + "; import torch").names == ["attach"]
+
+
+def test_torch_keeps_its_own_loader(job: Job, fake_torch: Path) -> None:
+    done = job.run("import torch; print(torch.__loader__ is torch.__spec__.loader, type(torch.loader).__name__)")
+    assert done.out == "True SourceFileLoader\n"
+
+
+def test_an_import_of_torch_that_fails_may_be_tried_again(job: Job, fake_torch: Path) -> None:
+    fake_torch.write_text("import os\nif 'NOW' not in os.environ: raise ImportError('not yet')\n")
+    done = job.run(
+        """
+        import os
+        try:
+            import torch
+        except ImportError as error:
+            print(error)
+        os.environ["NOW"] = "1"
+        import torch
+        """
+    )
+    assert (done.out, done.names) == ("not yet\n", ["attach"])
+
+
+STATE = """
+import sys
+print(sys.path, sorted({*sys.modules} - {"__future__"}))
+"""
+
+
+@pytest.mark.parametrize("flags", [(), ("-I",), ("-E",)], ids=["plain", "-I", "-E"])
+def test_paths_and_modules_look_as_without_carpool(job: Job, flags: tuple[str, ...]) -> None:
+    inside = job.run(STATE, flags=flags)
+    alone = subprocess.run(
+        [sys.executable, *flags, str(job.directory / "script.py")],
+        env={name: value for name, value in job.env.items() if name not in ("PYTHONPATH", "LD_PRELOAD")},
+        capture_output=True,
+        text=True,
+        cwd=job.directory,
+        timeout=60,
+        check=True,
+    )
+    assert (inside.out, inside.err) == (alone.stdout, alone.stderr)
+
+
+def test_another_sitecustomize_still_runs(job: Job) -> None:
+    other = job.directory / "other"
+    other.mkdir()
+    (other / "sitecustomize.py").write_text("import sys\nprint('hidden one', __name__)\nsys.other = 1\n")
+    done = job.run(
+        "import sys; print(sys.other, sys.modules['sitecustomize'].__file__)",
+        PYTHONPATH=f"{SITE}:{other}",
+    )
+    assert done.out == f"hidden one sitecustomize\n1 {other}/sitecustomize.py\n"
+    assert done.err == ""
+
+
+def test_an_error_in_another_sitecustomize_reads_as_without_carpool(job: Job) -> None:
+    other = job.directory / "other"
+    other.mkdir()
+    (other / "sitecustomize.py").write_text("raise ValueError('mine')\n")
+    done = job.run("print('script')", PYTHONPATH=f"{SITE}:{other}")
+    assert done.out == "script\n"
+    assert "ValueError: mine" in done.err
+    assert "carpool" not in done.err.replace(SITE, "")
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"CARPOOL_JOB_FD": "987"},
+        {"CARPOOL_JOB_FD": "1"},
+        {"CARPOOL_JOB_FD": "many"},
+        {"CARPOOL_JOB_FD": "-1"},
+        {"CARPOOL_JOB_FD": "99999999999999999999"},
+        {"CARPOOL_ATTACHED": "1"},
+        {"CARPOOL_DISABLE": "1"},
+    ],
+    ids=str,
+)
+def test_processes_that_stay_plain(job: Job, fake_torch: Path, env: dict[str, str]) -> None:
+    done = job.run("import torch; print('fine')", **env)
+    assert (done.out, done.err, done.calls) == ("fine\n", "", [])
+
+
+def test_a_channel_closed_by_the_script_is_a_warning(job: Job, fake_torch: Path) -> None:
+    """The number of the channel may mean another socket by then: nothing must be written to that."""
+    done = job.run(
+        """
+        import os, socket
+        fd = int(os.environ["CARPOOL_JOB_FD"])
+        mine, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        os.dup2(other.fileno(), fd)
+        import torch
+        print("fine")
+        """
+    )
+    assert (done.out, done.calls) == ("fine\n", [])
+    assert "the job channel has been closed by the script" in done.err
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_of_multiprocessing_do_not_attach(job: Job, fake_torch: Path, method: str) -> None:
+    done = job.run(
+        f"""
+        import multiprocessing
+        def work(number):
+            import torch
+            return number + 1
+        if __name__ == "__main__":
+            with multiprocessing.get_context("{method}").Pool(1) as pool:
+                print(pool.map(work, [1, 2]))
+        """
+    )
+    assert (done.out, done.err, done.calls) == ("[2, 3]\n", "", [])
+
+
+def test_a_child_of_an_attached_process_does_not_attach(job: Job, fake_torch: Path) -> None:
+    done = job.run(
+        """
+        import os, subprocess, sys, torch
+        fd = int(os.environ["CARPOOL_JOB_FD"])
+        subprocess.run([sys.executable, "-c", "import torch"], pass_fds=(fd,), check=True)
+        """
+    )
+    assert done.names == ["attach"]
+
+
+def test_a_child_of_a_process_that_did_not_attach_does(job: Job, fake_torch: Path) -> None:
+    done = job.run(
+        """
+        import os, subprocess, sys
+        fd = int(os.environ["CARPOOL_JOB_FD"])
+        subprocess.run([sys.executable, "-c", "import torch"], pass_fds=(fd,), check=True)
+        """
+    )
+    assert done.names == ["attach"]
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The Python of another environment, which contains nothing."""
+    directory = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True, timeout=60)
+    return str(directory / "bin" / "python")
+
+
+def test_the_api_is_there_in_an_environment_without_carpool(job: Job, bare_python: str) -> None:
+    done = job.run(
+        """
+        import carpool
+        with carpool.iteration():
+            carpool.progress(1, 10)
+        """,
+        python=bare_python,
+    )
+    assert (done.code, done.err) == (0, "")
+    assert done.calls == [("iteration_begin", 0, 0), ("progress", 1, 10), ("iteration_end", 0, 0)]
+
+
+def test_a_script_may_have_its_own_carpool(job: Job, bare_python: str, fake_torch: Path) -> None:
+    (job.directory / "carpool.py").write_text("mine = 1\n")
+    done = job.run("import carpool, torch; print(carpool.mine)", python=bare_python)
+    assert (done.out, done.names) == ("1\n", ["attach"])
+
+
+def test_a_start_costs_less_than_ten_milliseconds(job: Job, bare_python: str) -> None:
+    """Medians of interleaved runs, and of the processor's time: the machine may be busy."""
+    script = "import resource; u = resource.getrusage(resource.RUSAGE_SELF); print(u.ru_utime + u.ru_stime)"
+    inside, alone = [], []
+    for _ in range(7):
+        inside.append(float(job.run(script, python=bare_python).out))
+        alone.append(float(job.run(script, python=bare_python, PYTHONPATH="", LD_PRELOAD="").out))
+    assert statistics.median(inside) - statistics.median(alone) < 0.010
