@@ -150,3 +150,9 @@ class EventInfo(msgspec.Struct, frozen=True):
     kind: str
     job: int | None
     data: dict[str, object]
+
+
+class ShutdownRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """POST /v1/shutdown.  Without ``stop_jobs`` running jobs go on and are adopted by the next daemon."""
+
+    stop_jobs: bool = False

@@ -1,0 +1,133 @@
+"""``python -m carpool.daemon``: start the daemon, tell the caller when it is ready or why it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import fcntl
+import logging
+import os
+import sqlite3
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from carpool.core.model import Settings
+from carpool.daemon.api.server import check_socket
+from carpool.daemon.app import Daemon
+from carpool.daemon.errors import StartupError
+from carpool.daemon.options import Options, parse_options
+from carpool.daemon.schema import open_journal
+from carpool.protocol.api import ErrorBody
+from carpool.protocol.paths import Home
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        options = parse_options(arguments)
+    except StartupError as error:
+        return _failed(error, _ready_fd(arguments))
+    try:
+        lock = prepare_home(options.home)
+        connection = open_journal(options.home.journal)
+        _configure_log(options)
+        asyncio.run(_serve(options, connection))
+        os.close(lock)
+    except StartupError as error:
+        return _failed(error, options.ready_fd)
+    return 0
+
+
+def prepare_home(home: Home) -> int:
+    """Create the state directory and take the daemon's lock; returns its descriptor.  Raises StartupError."""
+    try:
+        # Root's daemon serves everybody: others must get through to the sockets and to their own jobs' directories.
+        mode = 0o711 if os.geteuid() == 0 else 0o700
+        home.root.mkdir(mode=mode, parents=True, exist_ok=True)
+        home.jobs.mkdir(mode=mode, exist_ok=True)
+        owner = home.root.stat().st_uid
+    except OSError as error:
+        raise StartupError(
+            "home_unusable", f"cannot use {home.root}: {error.strerror}", "choose another --home"
+        ) from None
+    if owner != os.geteuid():
+        hint = "choose a --home (or CARPOOL_HOME) of your own"
+        raise StartupError(
+            "home_of_another_user", f"{home.root} belongs to uid {owner}, you are uid {os.geteuid()}", hint
+        )
+    check_socket(home)
+    fd = os.open(home.pid_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.read(fd, 32).decode(errors="replace").strip()
+        os.close(fd)
+        raise StartupError(
+            "already_running",
+            f"a daemon (pid {pid}) already serves {home.root}",
+            "stop it with carpool down, or choose another --home",
+        ) from None
+    os.ftruncate(fd, 0)
+    os.write(fd, f"{os.getpid()}\n".encode())
+    return fd
+
+
+async def _serve(options: Options, connection: sqlite3.Connection) -> None:
+    daemon = Daemon(dataclasses.replace(options, settings=_journaled_settings(options, connection)), connection)
+    daemon.handle_signals()
+    started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    started.add_done_callback(lambda _: _tell(options.ready_fd, {"ok": True, "pid": os.getpid()}))
+    await daemon.run(started)
+
+
+def _journaled_settings(options: Options, connection: sqlite3.Connection) -> Settings:
+    """What `carpool policy` has set stays in force, unless this start says otherwise."""
+    row = connection.execute("SELECT value FROM meta WHERE key = 'settings'").fetchone()
+    if row is None or options.settings != Settings():
+        return options.settings
+    try:
+        return msgspec.json.decode(row[0], type=Settings)
+    except msgspec.DecodeError:
+        logging.getLogger(__name__).warning("the settings in the journal are of another version; using the defaults")
+        return options.settings
+
+
+def _configure_log(options: Options) -> None:
+    target = (
+        None if options.foreground_log else os.open(options.home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    )
+    stream = sys.stderr if target is None else open(target, "a", encoding="utf-8")  # noqa: SIM115 - for the whole life
+    logging.basicConfig(stream=stream, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("aiohttp").setLevel(logging.WARNING)
+
+
+def _ready_fd(arguments: Sequence[str]) -> int | None:
+    """The caller's descriptor, even when the rest of the command line is wrong."""
+    for name, value in zip(arguments, arguments[1:], strict=False):
+        if name == "--ready-fd" and value.isdigit():
+            return int(value)
+    return None
+
+
+def _failed(error: StartupError, ready_fd: int | None) -> int:
+    print(f"carpoold: {error.info.message}", file=sys.stderr)
+    if error.info.hint:
+        print(f"  {error.info.hint}", file=sys.stderr)
+    _tell(ready_fd, ErrorBody(error.info))
+    return 1
+
+
+def _tell(fd: int | None, message: object) -> None:
+    if fd is None:
+        return
+    try:
+        os.write(fd, msgspec.json.encode(message) + b"\n")
+        os.close(fd)
+    except OSError:
+        logging.getLogger(__name__).warning("nobody listens on --ready-fd %d", fd)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

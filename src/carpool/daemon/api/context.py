@@ -1,0 +1,73 @@
+"""What the handlers need, and who asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from carpool.core.events import Event
+from carpool.core.machine import Machine
+from carpool.core.model import Settings
+from carpool.daemon.errors import ApiError
+from carpool.daemon.feed import Feed
+from carpool.daemon.jobs import EndedJob, Job, JobTable
+from carpool.daemon.seating import Seating
+from carpool.daemon.sessions import peer_credentials
+from carpool.daemon.store import Store
+from carpool.protocol.paths import Home
+
+
+@dataclass(slots=True)
+class Context:
+    home: Home
+    uid: int
+    started_us: int
+    jobs: JobTable
+    seating: Seating
+    store: Store
+    feed: Feed
+    machine: Machine
+    post: Callable[[Event], None]
+    settings: Settings
+    apply_settings: Callable[[Settings], Awaitable[None]]
+    stop: Callable[[bool], None]
+    ready: asyncio.Event  # set when all jobs of an earlier daemon have been adopted
+    stopping: asyncio.Event
+
+
+CONTEXT: web.AppKey[Context] = web.AppKey("context", Context)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    uid: int
+    gid: int
+
+
+def caller(request: web.Request) -> Caller:
+    """From the credentials of the connection, which the kernel vouches for."""
+    connection = request.transport.get_extra_info("socket") if request.transport else None
+    if connection is None:
+        raise ApiError(400, "no_connection", "the connection is gone")
+    _, uid, gid = peer_credentials(connection)
+    return Caller(uid, gid)
+
+
+def find_job(context: Context, request: web.Request) -> Job | EndedJob:
+    """The job of the path.  Raises ApiError 404."""
+    text = request.match_info["id"]
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    job = context.jobs.live.get(number) or context.jobs.ended.get(number)
+    if job is None:
+        raise ApiError(404, "unknown_job", f"there is no job {text}", "carpool ls --all lists them")
+    return job
+
+
+def require_owner(context: Context, request: web.Request, job: Job | EndedJob, what: str) -> None:
+    """Only the owner, root, and the user who runs the daemon."""
+    uid = caller(request).uid
+    if uid not in (0, job.owner):
+        raise ApiError(403, "not_owner", f"job {job.id} belongs to uid {job.owner}; uid {uid} may not {what}")

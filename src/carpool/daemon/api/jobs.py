@@ -1,0 +1,70 @@
+"""Listing, showing, waiting for and cancelling jobs."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from carpool.core.events import CancelRequested
+from carpool.core.model import JobPhase
+from carpool.daemon.api.context import CONTEXT, Context, find_job, require_owner
+from carpool.daemon.api.middleware import json_response, number_parameter
+from carpool.daemon.errors import ApiError
+from carpool.daemon.jobs import EndedJob, Job, job_info
+
+LONGEST_WAIT_S = 3600.0
+
+
+def describe(context: Context, job: Job | EndedJob) -> object:
+    """A `JobInfo`, or its JSON for a job that does not change any more."""
+    if isinstance(job, EndedJob):
+        return job.info
+    return job_info(job, context.machine.explain(job.id))
+
+
+async def list_jobs(request: web.Request) -> web.Response:
+    """In order of ids; ``phase`` selects (repeatable, or separated by commas), ``limit`` keeps the newest."""
+    context = request.app[CONTEXT]
+    phases = _phases(request)
+    limit = number_parameter(request, "limit", None, 1e9)
+    ended = context.jobs.ended if JobPhase.ENDED in phases else {}
+    numbers = sorted([*ended, *(n for n, job in context.jobs.live.items() if job.phase in phases)])
+    if limit is not None:
+        numbers = numbers[max(0, len(numbers) - int(limit)) :]
+    jobs = [describe(context, ended.get(n) or context.jobs.live[n]) for n in numbers]
+    return json_response({"jobs": jobs})
+
+
+def _phases(request: web.Request) -> set[JobPhase]:
+    names = [name for text in request.query.getall("phase", []) for name in text.split(",") if name]
+    try:
+        return {JobPhase(name) for name in names} or set(JobPhase)
+    except ValueError as error:
+        known = ", ".join(phase.value for phase in JobPhase)
+        raise ApiError(400, "bad_parameter", f"phase: {error}", f"known phases: {known}") from None
+
+
+async def show_job(request: web.Request) -> web.Response:
+    context = request.app[CONTEXT]
+    return json_response(describe(context, find_job(context, request)))
+
+
+async def wait_job(request: web.Request) -> web.Response:
+    """A long poll: answers when the job has ended or ``timeout_s`` is over, with the job as it is then."""
+    context = request.app[CONTEXT]
+    job = find_job(context, request)
+    await context.jobs.wait_end(job.id, number_parameter(request, "timeout_s", None, LONGEST_WAIT_S))
+    return await show_job(request)
+
+
+async def cancel_job(request: web.Request) -> web.Response:
+    """Durable before it is answered.  A job that has ended stays as it is."""
+    context = request.app[CONTEXT]
+    job = find_job(context, request)
+    require_owner(context, request, job, "cancel it")
+    if isinstance(job, Job) and not job.cancelled:
+        await context.store.cancelled(job)
+        job.cancelled = True
+        if job.id in context.jobs.live:
+            await context.ready.wait()
+            context.post(CancelRequested(job.id))
+    return await show_job(request)

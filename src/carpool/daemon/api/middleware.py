@@ -1,0 +1,110 @@
+"""Around every request: the protocol's version, errors as `ErrorBody`, bodies as msgspec types."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+from aiohttp import web
+
+from carpool.daemon.api.context import CONTEXT, caller
+from carpool.daemon.errors import ApiError, CarpoolError, JournalFull
+from carpool.protocol.api import API_VERSION, PROTOCOL_HEADER, ErrorBody, ErrorInfo
+
+log = logging.getLogger(__name__)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+T = TypeVar("T")
+
+
+def json_response(value: object, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
+
+
+def error_response(status: int, info: ErrorInfo) -> web.Response:
+    return json_response(ErrorBody(info), status)
+
+
+@web.middleware
+async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        _check_version(request)
+        _check_user(request)
+        return await handler(request)
+    except ApiError as error:
+        return error_response(error.status, error.info)
+    except JournalFull as error:
+        return error_response(507, error.info)
+    except web.HTTPException as error:
+        return _http_error(request, error)
+    except CarpoolError as error:
+        return error_response(500, error.info)
+    except (ConnectionError, TimeoutError):
+        raise
+    except Exception as error:
+        log.exception("%s %s failed", request.method, request.path)
+        return error_response(500, ErrorInfo("internal", f"the daemon made a mistake: {error!r}", "see daemon.log"))
+
+
+async def add_protocol_header(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers[PROTOCOL_HEADER] = str(API_VERSION)
+
+
+def _check_version(request: web.Request) -> None:
+    """Requests without the header (curl, a browser) are taken as of this version."""
+    given = request.headers.get(PROTOCOL_HEADER)
+    if given is None or given.split(".")[0] == str(API_VERSION):
+        return
+    raise ApiError(
+        409,
+        "protocol_mismatch",
+        f"this daemon speaks protocol {API_VERSION}, the request {given}",
+        "stop it with the carpool that started it (carpool down) and start it again, or use the same version",
+    )
+
+
+def _check_user(request: web.Request) -> None:
+    uid, mine = caller(request).uid, request.app[CONTEXT].uid
+    if mine != 0 and uid not in (0, mine):
+        raise ApiError(
+            403,
+            "other_user",
+            f"this daemon belongs to uid {mine}; it serves nobody else",
+            "start one of your own: carpool up",
+        )
+
+
+def _http_error(request: web.Request, error: web.HTTPException) -> web.Response:
+    codes = {404: "unknown_path", 405: "wrong_method", 413: "too_large"}
+    info = ErrorInfo(codes.get(error.status, "bad_request"), f"{request.method} {request.path}: {error.reason}")
+    return error_response(error.status, info)
+
+
+async def read_body(request: web.Request, kind: type[T]) -> T:
+    """The body as ``kind``.  Raises ApiError 400, which names the field."""
+    try:
+        return msgspec.json.decode(await request.read(), type=kind)
+    except msgspec.DecodeError as error:
+        raise ApiError(400, "bad_request", f"the body is not a {kind.__name__}: {error}") from None
+
+
+def number_parameter(request: web.Request, name: str, default: float | None, largest: float) -> float | None:
+    """A query parameter.  Raises ApiError 400 unless it is a number from 0 to ``largest``."""
+    text = request.query.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= largest:
+        raise ApiError(400, "bad_parameter", f"{name}={text} is not a number from 0 to {largest:g}")
+    return value
+
+
+def flag_parameter(request: web.Request, name: str) -> bool:
+    text = request.query.get(name, "0")
+    if text not in ("0", "1", "false", "true"):
+        raise ApiError(400, "bad_parameter", f"{name}={text} is neither 0 nor 1")
+    return text in ("1", "true")

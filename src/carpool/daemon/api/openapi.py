@@ -1,0 +1,71 @@
+"""GET /openapi.json: made from the table of routes and the message types, so that it cannot disagree with them."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+import carpool
+from carpool.daemon.api.middleware import json_response
+from carpool.daemon.api.routes import ROUTES, Route
+from carpool.protocol.api import PROTOCOL_HEADER, ErrorBody, EventInfo
+
+_QUERY_TYPES = {"phase": "string", "follow": "boolean"}
+
+
+@functools.cache
+def description() -> dict[str, Any]:
+    types = {t for route in ROUTES for t in (route.answer, route.body) if t is not None}
+    ordered = sorted([*types, ErrorBody, EventInfo], key=lambda t: t.__name__)
+    _, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
+    paths: dict[str, Any] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Carpool",
+            "version": carpool.__version__,
+            "description": "HTTP over the Unix socket $CARPOOL_HOME/carpool.sock. "
+            f"Every answer carries the header {PROTOCOL_HEADER}; the connection's credentials say who asks.",
+        },
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+async def openapi(request: web.Request) -> web.Response:
+    return json_response(description())
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    schema = _reference(route.answer) if route.answer else _reference(EventInfo) if "ndjson" in route.media else {}
+    operation: dict[str, Any] = {
+        "summary": route.summary,
+        "description": (route.handler.__doc__ or "").strip(),
+        "operationId": route.handler.__name__,  # type: ignore[attr-defined]
+        "responses": {
+            str(route.status): {"description": "done", "content": {route.media: {"schema": schema}}},
+            "default": {"description": "refused", "content": {"application/json": {"schema": _reference(ErrorBody)}}},
+        },
+    }
+    parameters = [_parameter(name, "path") for name in re.findall(r"{(\w+)}", route.path)]
+    parameters += [_parameter(name, "query") for name in route.query]
+    if parameters:
+        operation["parameters"] = parameters
+    if route.body:
+        operation["requestBody"] = {"content": {"application/json": {"schema": _reference(route.body)}}}
+    return operation
+
+
+def _parameter(name: str, place: str) -> dict[str, Any]:
+    kind = _QUERY_TYPES.get(name, "number" if name == "timeout_s" else "integer")
+    return {"name": name, "in": place, "required": place == "path", "schema": {"type": kind}}
+
+
+def _reference(kind: type) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{kind.__name__}"}

@@ -1,0 +1,47 @@
+"""The table of routes: the server, the OpenAPI description and its test are all made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from carpool.daemon.api import admin, jobs, streams, submit
+from carpool.daemon.api.middleware import Handler
+from carpool.protocol import api
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    answer: type | None  # None: a stream or free JSON, see ``media``
+    body: type | None = None
+    status: int = 200
+    query: tuple[str, ...] = ()
+    media: str = "application/json"
+
+
+LOG, LINES = "application/octet-stream", "application/x-ndjson"
+
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/v1/version", admin.version, "Who answers here", api.VersionInfo),
+    Route("POST", "/v1/jobs", submit.submit, "Submit a job", api.SubmitResponse, api.SubmitRequest, 201),
+    Route("GET", "/v1/jobs", jobs.list_jobs, "List jobs", api.JobList, query=("phase", "limit")),
+    Route("GET", "/v1/jobs/{id}", jobs.show_job, "Show one job", api.JobInfo),
+    Route("GET", "/v1/jobs/{id}/logs", streams.logs, "Its output", None, query=("follow", "offset"), media=LOG),
+    Route("GET", "/v1/jobs/{id}/wait", jobs.wait_job, "Wait for its end", api.JobInfo, query=("timeout_s",)),
+    Route("POST", "/v1/jobs/{id}/cancel", jobs.cancel_job, "Cancel it", api.JobInfo),
+    Route("GET", "/v1/policy", admin.get_policy, "The policy and all settings", api.PolicyInfo),
+    Route("PUT", "/v1/policy", admin.put_policy, "Change them", api.PolicyInfo, api.PolicyRequest),
+    Route("GET", "/v1/devices", admin.devices, "Devices, lanes, turns", api.DeviceList),
+    Route("GET", "/v1/events", streams.events, "Events and commands", None, query=("since", "follow"), media=LINES),
+    Route("POST", "/v1/shutdown", admin.shutdown, "Stop the daemon", None, api.ShutdownRequest, 202),
+)
+
+
+def add_routes(app: web.Application) -> None:
+    for route in ROUTES:
+        app.router.add_route(route.method, route.path, route.handler)

@@ -1,0 +1,64 @@
+"""The HTTP server on the Unix socket."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from aiohttp import web
+
+from carpool.daemon.api.context import CONTEXT, Context
+from carpool.daemon.api.middleware import add_protocol_header, guard
+from carpool.daemon.api.openapi import openapi
+from carpool.daemon.api.routes import add_routes
+from carpool.daemon.errors import StartupError
+from carpool.protocol.paths import Home
+
+LARGEST_BODY = 16 << 20  # environments may be large
+LONGEST_SOCKET_PATH = 107  # sockaddr_un
+
+
+def make_app(context: Context) -> web.Application:
+    app = web.Application(middlewares=[guard], client_max_size=LARGEST_BODY)
+    app[CONTEXT] = context
+    add_routes(app)
+    app.router.add_get("/openapi.json", openapi)
+    app.on_response_prepare.append(add_protocol_header)
+    return app
+
+
+async def serve(context: Context, mode: int) -> web.AppRunner:
+    """Listen; the socket appears with its final permissions."""
+    runner = web.AppRunner(make_app(context), access_log=None, handle_signals=False, shutdown_timeout=2.0)
+    await runner.setup()
+    context.home.socket.unlink(missing_ok=True)
+    old = os.umask(0o777 & ~mode)
+    try:
+        await web.UnixSite(runner, str(context.home.socket), backlog=1024).start()
+    finally:
+        os.umask(old)
+    return runner
+
+
+def check_socket(home: Home) -> None:
+    """Raises StartupError if this path cannot be, or is not, a socket of ours."""
+    path = home.session_socket
+    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+        raise StartupError(
+            "path_too_long",
+            f"{path} is longer than a socket's path may be ({LONGEST_SOCKET_PATH} bytes)",
+            "choose a shorter --home (or CARPOOL_HOME)",
+        )
+    for path in (home.socket, home.session_socket):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISSOCK(status.st_mode):
+            raise StartupError("not_a_socket", f"{path} is in the way: it is not a socket", "move it away")
+        if status.st_uid != os.geteuid():
+            raise StartupError(
+                "socket_of_another_user",
+                f"{path} belongs to uid {status.st_uid}, you are uid {os.geteuid()}",
+                "choose a --home (or CARPOOL_HOME) of your own",
+            )

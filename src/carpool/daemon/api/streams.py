@@ -1,0 +1,76 @@
+"""Answers that go on while something happens: logs and the event stream."""
+
+from __future__ import annotations
+
+import os
+
+from aiohttp import web
+
+from carpool.daemon.api.context import CONTEXT, Context, find_job, require_owner
+from carpool.daemon.api.middleware import flag_parameter, number_parameter
+from carpool.daemon.errors import ApiError
+from carpool.daemon.jobfiles import open_owned
+from carpool.daemon.jobs import EndedJob, Job
+
+CHUNK = 64 * 1024
+POLL_S = 0.1
+
+
+async def logs(request: web.Request) -> web.StreamResponse:
+    """What the job has written from ``offset`` on; with ``follow`` until it has ended and all has been sent."""
+    context = request.app[CONTEXT]
+    job = find_job(context, request)
+    require_owner(context, request, job, "read its log")
+    offset = int(number_parameter(request, "offset", 0, 2**62) or 0)
+    follow = flag_parameter(request, "follow")
+    if isinstance(job, Job) and job.spec.foreground:
+        raise ApiError(404, "no_log", f"job {job.id} writes to its own terminal")
+    response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
+    await response.prepare(request)
+    await _send_log(context, job, response, offset, follow)
+    await response.write_eof()
+    return response
+
+
+async def _send_log(
+    context: Context, job: Job | EndedJob, response: web.StreamResponse, offset: int, follow: bool
+) -> None:
+    fd: int | None = None
+    try:
+        while True:
+            # Asked before reading: what a job wrote before it ended is then certain to be read.
+            over = job.id in context.jobs.ended or context.stopping.is_set()
+            if fd is None:
+                fd = _open_log(context, job)
+            while fd is not None and (chunk := os.pread(fd, CHUNK, offset)):
+                offset += len(chunk)
+                await response.write(chunk)
+            if over or not follow:
+                return
+            await context.jobs.wait_end(job.id, POLL_S)
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
+def _open_log(context: Context, job: Job | EndedJob) -> int | None:
+    """None while the job has not written anything."""
+    try:
+        return open_owned(context.home.job(job.id).log, job.owner)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ApiError(403, "bad_log", f"the log of job {job.id} cannot be read: {error}") from None
+
+
+async def events(request: web.Request) -> web.StreamResponse:
+    """Newline-delimited `EventInfo`, in order, after number ``since``."""
+    context = request.app[CONTEXT]
+    since = int(number_parameter(request, "since", 0, 2**62) or 0)
+    follow = flag_parameter(request, "follow")
+    response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+    await response.prepare(request)
+    async for line in context.feed.lines(since, follow):
+        await response.write(line)
+    await response.write_eof()
+    return response

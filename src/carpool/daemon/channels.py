@@ -1,0 +1,269 @@
+"""The job channels: packets of attached processes become events of the core."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from carpool.core.events import (
+    Attached,
+    Detached,
+    Event,
+    MemoryRequested,
+    MemoryReturned,
+    Offloaded,
+    TurnPassed,
+    TurnReleased,
+    TurnWanted,
+)
+from carpool.core.model import Cause, JobId, MemoryClass
+from carpool.daemon.boards import BoardError
+from carpool.daemon.clock import monotonic_us
+from carpool.daemon.jobs import Job, JobTable
+from carpool.daemon.seating import Seating
+from carpool.daemon.seats import cause_of, usage_of
+from carpool.devices.base import DeviceError
+from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, Packet, PacketType
+from carpool.protocol.session import Register
+
+log = logging.getLogger(__name__)
+CLASSES = (MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL)
+ANOTHER_ATTACHED, OTHER_VERSION = 1, 2
+
+
+@dataclass(slots=True)
+class Channel:
+    """The daemon's end of one job channel, and the pidfd of the attached process."""
+
+    socket: socket.socket
+    pidfd: int | None = None
+    paused: bool = False
+
+
+class Channels:
+    def __init__(self, jobs: JobTable, seating: Seating, post: Callable[[Event], None]) -> None:
+        self._jobs = jobs
+        self._seating = seating
+        self._post = post
+        self._of: dict[JobId, Channel] = {}
+        self.recovering = False  # while true nothing is read: the core does not know the jobs yet
+
+    def open(self, job: Job, fds: list[int], message: Register) -> None:
+        """A shim has registered: the channel's end first, then what it kept for an earlier daemon."""
+        self.close(job.id)
+        channel = self._of[job.id] = Channel(socket.socket(fileno=fds[0]))
+        kept = dict(zip(message.kept, fds[1:], strict=False))
+        if job.seated is not None or message.attached_pid is None:
+            for fd in kept.values():
+                os.close(fd)
+        elif self._seating.adopt(job, kept, message.attached_pid) and not self.recovering:
+            # Its shim came back after the core had been told that the job does not use its device.
+            log.error("job %d came back too late to be adopted with its memory", job.id)
+        if self.recovering:
+            channel.paused = True
+        else:
+            self.resume(job.id)
+
+    def resume(self, job: JobId) -> None:
+        """Start reading; watch the attached process."""
+        channel = self._of.get(job)
+        if channel is None:
+            return
+        channel.paused = False
+        asyncio.get_running_loop().add_reader(channel.socket, self._readable, job)
+        live = self._jobs.live.get(job)
+        if live is not None and live.seated is not None:
+            self._watch(live, channel)
+
+    def close(self, job: JobId) -> None:
+        channel = self._of.pop(job, None)
+        if channel is None:
+            return
+        self._unwatch(channel)
+        asyncio.get_running_loop().remove_reader(channel.socket)
+        channel.socket.close()
+
+    def close_all(self) -> None:
+        for job in tuple(self._of):
+            self.close(job)
+
+    def send(self, job: JobId, packet: Packet, fds: list[int]) -> None:
+        channel = self._of.get(job)
+        if channel is None:
+            return
+        try:
+            socket.send_fds(channel.socket, [packet.encode()], fds, socket.MSG_DONTWAIT)
+        except OSError as error:
+            log.warning("cannot send %s to job %d: %s", packet.type.name, job, error)
+
+    def process_ended(self, job_id: JobId) -> None:
+        """The job's main process is gone, and with it everything it held."""
+        job = self._jobs.live.get(job_id)
+        if job is not None and job_id in self._of:
+            self.detach(job)
+
+    def detach(self, job: Job) -> None:
+        """The attached process is gone.  What it said before it went counts; then its turn is found or freed."""
+        channel = self._of[job.id]
+        self._drain(job)
+        self._unwatch(channel)
+        if job.seated is None:
+            return
+        self._post_last_handover(job)
+        self._seating.unseat(job)
+        self._post(Detached(job.id))
+
+    def _post_last_handover(self, job: Job) -> None:
+        """If it died in the middle of handing over, whoever has the turn in the seats is the one who got it."""
+        seated, lane = job.seated, job.lane
+        if seated is None or lane is None or self._seating.holder.get(lane) != job.id:
+            return
+        for other in self._seating.in_lane(lane):
+            if other.id == job.id or other.seated is None or other.seated.seat.get("turn") == 0:
+                continue
+            other.seated.board.wake(other.seated.seat, "turn")  # it may have died before it woke its successor
+            other.seated.board.ring(other.seated.seat)
+            self._passed(job, other, Cause.EXIT)
+            return
+
+    # Packets
+
+    def _readable(self, job_id: JobId) -> None:
+        job = self._jobs.live.get(job_id)
+        if job is None or not self._read_one(job):
+            self.close(job_id)
+
+    def _drain(self, job: Job) -> None:
+        while self._read_one(job, empty=False):
+            pass
+
+    def _read_one(self, job: Job, *, empty: bool = True) -> bool:
+        """Handle one packet.  ``empty``: what to answer when there is none; False at the end of the channel."""
+        channel = self._of.get(job.id)
+        if channel is None:
+            return False
+        try:
+            # Until it has been seated a packet is only looked at: if we die before we answer a HELLO, our
+            # successor finds it again.
+            peek = socket.MSG_PEEK if job.seated is None else 0
+            data = channel.socket.recv(PACKET_BYTES + 1, socket.MSG_DONTWAIT | peek)
+        except BlockingIOError:
+            return empty
+        except OSError as error:
+            log.warning("the channel of job %d broke: %s", job.id, error)
+            return False
+        if data:
+            self._packet(job, data)
+        if peek and data:
+            channel.socket.recv(PACKET_BYTES + 1, socket.MSG_DONTWAIT)
+        return bool(data)
+
+    def _packet(self, job: Job, data: bytes) -> None:
+        try:
+            packet = Packet.decode(data)
+        except ValueError as error:
+            log.warning("job %d sent something that is no packet: %s", job.id, error)
+            return
+        if packet.type is PacketType.HELLO:
+            self._hello(job, packet)
+        elif job.seated is not None:
+            self._seated_packet(job, packet)
+
+    def _seated_packet(self, job: Job, packet: Packet) -> None:
+        assert job.seated is not None
+        match packet.type:
+            case PacketType.WANT | PacketType.URGENT:
+                self._post(TurnWanted(job.id, urgent=packet.type is PacketType.URGENT))
+            case PacketType.RELEASED:
+                job.passed_seq = packet.b
+                self._released(job, cause_of(packet.a))
+            case PacketType.PASSED:
+                job.passed_seq = packet.c
+                to = self._seating.at(job.seated.board, packet.b)
+                # A successor that died in the meantime cannot compute: the turn is free.
+                self._passed(job, to, cause_of(packet.a)) if to else self._released(job, cause_of(packet.a))
+            case PacketType.GROW if packet.a < len(CLASSES):
+                job.grow_seq = packet.c
+                self._post(MemoryRequested(job.id, CLASSES[packet.a], packet.b, optional=bool(packet.d)))
+            case PacketType.SHRUNK if packet.a < len(CLASSES):
+                self._post(MemoryReturned(job.id, CLASSES[packet.a], packet.b))
+            case PacketType.OFFLOADED:
+                job.seated.seat.set("offload", 0)
+                self._post(Offloaded(job.id))
+            case PacketType.BYE:
+                pass  # the pidfd says when it is really gone
+            case _:
+                log.warning("job %d sent an unexpected packet: %r", job.id, packet)
+
+    def _released(self, job: Job, cause: Cause) -> None:
+        self._end_of_turn(job)
+        self._post(TurnReleased(job.id, cause, job.usage))
+
+    def _passed(self, job: Job, to: Job, cause: Cause) -> None:
+        self._end_of_turn(job)
+        to.switches += 1
+        if job.lane is not None:
+            self._seating.holder[job.lane] = to.id
+        self._post(TurnPassed(job.id, to.id, cause, job.usage))
+
+    def _end_of_turn(self, job: Job) -> None:
+        assert job.seated is not None and job.lane is not None
+        job.usage = usage_of(job.seated.seat, monotonic_us())
+        if self._seating.holder.get(job.lane) == job.id:
+            del self._seating.holder[job.lane]
+
+    # Attaching
+
+    def _hello(self, job: Job, packet: Packet) -> None:
+        if packet.a != PROTOCOL:
+            log.warning("job %d speaks protocol %d of the seats, this daemon %d", job.id, packet.a, PROTOCOL)
+            self.send(job.id, Packet(PacketType.REFUSED, a=OTHER_VERSION), [])
+            return
+        if job.seated is not None:
+            self._hello_again(job, packet)
+            return
+        try:
+            fds = self._seating.seat(job, packet.pid)
+        except (BoardError, DeviceError, AssertionError) as error:
+            log.error("cannot seat job %d: %s", job.id, error)
+            self.send(job.id, Packet(PacketType.REFUSED, a=ANOTHER_ATTACHED), [])
+            return
+        self.send(job.id, self._seating.setup_packet(job), fds)
+        self._post(Attached(job.id))
+        self._watch(job, self._of[job.id])
+
+    def _hello_again(self, job: Job, packet: Packet) -> None:
+        """Another process of the job; or the same one, whose answer an earlier daemon did not get round to."""
+        seated = job.seated
+        assert seated is not None and job.device is not None and job.lane is not None
+        if packet.pid != seated.pid:
+            self.send(job.id, Packet(PacketType.REFUSED, a=ANOTHER_ATTACHED), [])
+        elif seated.seat.get("pid") == 0:
+            device = self._seating.devices[job.device]
+            fds = [seated.board.fd, device.lane_fd(job.lane), device.persistent_fd(job.id)]
+            self.send(job.id, self._seating.setup_packet(job), fds)
+
+    def _watch(self, job: Job, channel: Channel) -> None:
+        assert job.seated is not None
+        loop = asyncio.get_running_loop()
+        try:
+            channel.pidfd = os.pidfd_open(job.seated.pid)
+        except (ProcessLookupError, ValueError, OSError):
+            loop.call_soon(self._attached_gone, job.id)
+            return
+        loop.add_reader(channel.pidfd, self._attached_gone, job.id)
+
+    def _unwatch(self, channel: Channel) -> None:
+        if channel.pidfd is not None:
+            asyncio.get_running_loop().remove_reader(channel.pidfd)
+            os.close(channel.pidfd)
+            channel.pidfd = None
+
+    def _attached_gone(self, job_id: JobId) -> None:
+        job = self._jobs.live.get(job_id)
+        if job is not None and job_id in self._of:
+            self.detach(job)

@@ -1,0 +1,160 @@
+"""Carrying out the core's commands: one small method per command, none of which waits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from carpool.core import commands
+from carpool.core.model import JobId, JobPhase, LaneId, MemoryClass
+from carpool.daemon.channels import Channels
+from carpool.daemon.clock import wall_us
+from carpool.daemon.jobs import Job, JobTable
+from carpool.daemon.processes import Processes
+from carpool.daemon.seating import LANE, Seating
+from carpool.daemon.seats import answer_growth, grant_turn, request_yield, set_limits
+from carpool.daemon.store import Store
+from carpool.devices.base import Device
+from carpool.protocol.seat import Grow, Packet, PacketType, Yield
+
+log = logging.getLogger(__name__)
+
+
+class Effects:
+    """Commands for jobs that have just ended, or whose process is not seated any more, have nothing left to do."""
+
+    def __init__(
+        self, jobs: JobTable, processes: Processes, channels: Channels, seating: Seating, store: Store
+    ) -> None:
+        self._jobs = jobs
+        self._processes = processes
+        self._channels = channels
+        self._seating = seating
+        self._store = store
+        self._table: dict[type, Callable[..., None]] = {
+            commands.StartJob: self._start_job,
+            commands.SignalJob: self._signal_job,
+            commands.OpenLane: self._open_lane,
+            commands.ResizeLane: self._resize_lane,
+            commands.CloseLane: self._close_lane,
+            commands.MoveJob: self._move_job,
+            commands.GrantMemory: self._grant_memory,
+            commands.DenyMemory: self._deny_memory,
+            commands.GrantTurn: self._grant_turn,
+            commands.NameSuccessor: self._name_successor,
+            commands.RequestYield: self._request_yield,
+            commands.WithdrawYield: self._withdraw_yield,
+            commands.Offload: self._offload,
+            commands.EndJob: self._end_job,
+        }
+
+    def execute(self, command: commands.Command) -> None:
+        self._table[type(command)](command)
+
+    def _seated(self, job_id: JobId) -> Job | None:
+        job = self._jobs.live.get(job_id)
+        return job if job is not None and job.seated is not None else None
+
+    # Processes
+
+    def _start_job(self, command: commands.StartJob) -> None:
+        job = self._jobs.live[command.job]
+        job.phase, job.device, job.lane = JobPhase.STARTING, command.device, command.lane
+        self._processes.start(job)
+
+    def _signal_job(self, command: commands.SignalJob) -> None:
+        job = self._jobs.live.get(command.job)
+        if job is not None:
+            self._processes.signal(job, command.signal)
+
+    def _end_job(self, command: commands.EndJob) -> None:
+        job = self._jobs.live[command.job]
+        job.phase, job.outcome, job.reason = JobPhase.ENDED, command.outcome, command.reason
+        job.exit_code, job.signal, job.ended_us = command.code, command.signal, wall_us()
+        self._seating.unseat(job)
+        self._channels.close(job.id)
+        self._processes.forget(job.id, command.reason.text if command.reason else f"the job was {command.outcome}")
+        self._store.ended(job)
+        self._jobs.end(job)
+
+    # Lanes
+
+    def _device(self, lane: LaneId) -> Device:
+        return self._seating.devices[self._seating.lane_device[lane]]
+
+    def _open_lane(self, command: commands.OpenLane) -> None:
+        self._seating.lane_device[command.lane] = command.device
+        self._seating.devices[command.device].open_lane(command.lane, command.size)
+
+    def _resize_lane(self, command: commands.ResizeLane) -> None:
+        self._device(command.lane).resize_lane(command.lane, command.size)
+
+    def _close_lane(self, command: commands.CloseLane) -> None:
+        self._device(command.lane).close_lane(command.lane)
+        del self._seating.lane_device[command.lane]
+        self._seating.holder.pop(command.lane, None)
+
+    def _move_job(self, command: commands.MoveJob) -> None:
+        job = self._jobs.live[command.job]
+        old, job.lane = job.lane, command.lane
+        if job.seated is None or old == command.lane:
+            return
+        fd = self._device(command.lane).lane_fd(command.lane)
+        self._processes.keep(job.id, {f"{LANE}:{command.lane}": fd}, job.seated.pid)
+        self._channels.send(job.id, Packet(PacketType.LANE, a=command.lane), [fd])
+        job.seated.board.ring(job.seated.seat)
+        self._processes.drop(job.id, [f"{LANE}:{old}"])
+
+    # Memory
+
+    def _grant_memory(self, command: commands.GrantMemory) -> None:
+        job = self._jobs.live[command.job]
+        job.granted = command.memory
+        if job.seated is None:
+            return
+        set_limits(job.seated.seat, command.memory)
+        if command.answers is not None:
+            answer_growth(job.seated.board, job.seated.seat, Grow.GRANTED, job.grow_seq)
+
+    def _deny_memory(self, command: commands.DenyMemory) -> None:
+        job = self._seated(command.job)
+        if job is not None and job.seated is not None:
+            log.info("job %d is refused %s memory: %s", job.id, MemoryClass(command.memory_class), command.reason.text)
+            answer_growth(job.seated.board, job.seated.seat, Grow.DENIED, job.grow_seq)
+
+    def _offload(self, command: commands.Offload) -> None:
+        job = self._seated(command.job)
+        if job is not None and job.seated is not None:
+            job.seated.seat.set("offload", 1)
+            job.seated.board.ring(job.seated.seat)
+
+    # Turns
+
+    def _grant_turn(self, command: commands.GrantTurn) -> None:
+        job = self._seated(command.job)
+        if job is not None and job.seated is not None:
+            self._seating.holder[command.lane] = job.id
+            job.switches += 1
+            grant_turn(job.seated.board, job.seated.seat)
+
+    def _name_successor(self, command: commands.NameSuccessor) -> None:
+        holder = self._seated(command.holder)
+        if holder is None or holder.seated is None:
+            return
+        successor = self._seated(command.successor) if command.successor is not None else None
+        slot = 0
+        # Boards differ only after a restart; then the holder gives its turn back and the daemon passes it on.
+        if successor is not None and successor.seated and successor.seated.board is holder.seated.board:
+            slot = successor.seated.seat.slot + 1
+        holder.seated.seat.set("successor", slot)
+
+    def _request_yield(self, command: commands.RequestYield) -> None:
+        job = self._seated(command.job)
+        if job is not None and job.seated is not None:
+            how = Yield.NOW if command.forced else Yield.BOUNDARY
+            request_yield(job.seated.board, job.seated.seat, how)
+
+    def _withdraw_yield(self, command: commands.WithdrawYield) -> None:
+        job = self._seated(command.job)
+        if job is not None and job.seated is not None:
+            request_yield(job.seated.board, job.seated.seat, Yield.NO)

@@ -1,0 +1,80 @@
+"""Files in a job's directory, which belongs to the job's owner: a root daemon must not be led astray by links."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+
+import msgspec
+
+from carpool.core.model import JobId
+from carpool.protocol.paths import Home, JobFiles
+
+
+class ExitRecord(msgspec.Struct, frozen=True):
+    """``exit.json``, written by the shim when the main process has ended."""
+
+    code: int | None = None
+    signal: int | None = None
+    text: str = ""  # why it could not be started
+
+
+def create_directory(home: Home, job: JobId, owner: int, gid: int) -> JobFiles:
+    """The job's directory, of its owner.  Raises OSError."""
+    files = home.job(job)
+    files.root.mkdir(mode=0o700, exist_ok=True)
+    if os.geteuid() == 0:
+        os.chown(files.root, owner, gid)
+    return files
+
+
+def open_owned(path: os.PathLike[str], owner: int) -> int:
+    """Open a regular file of ``owner`` for reading, never through a link.  Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != owner:
+        os.close(fd)
+        raise PermissionError(f"{os.fspath(path)} is not a file of uid {owner}")
+    return fd
+
+
+def read_exit(files: JobFiles, owner: int) -> ExitRecord | None:
+    """None if the job has not ended, or nobody could record how."""
+    try:
+        fd = open_owned(files.exit, owner)
+    except OSError:
+        return None
+    with open(fd, "rb") as file:
+        try:
+            return msgspec.json.decode(file.read(4096), type=ExitRecord)
+        except msgspec.DecodeError:
+            return None
+
+
+def take_lock(files: JobFiles) -> int | None:
+    """A locked descriptor for the shim to inherit; None while a shim of the job lives.  Raises OSError."""
+    fd = os.open(files.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    if os.geteuid() == 0:
+        os.fchown(fd, files.root.stat().st_uid, -1)
+    return fd
+
+
+def shim_lives(files: JobFiles) -> bool:
+    """Whether somebody holds the job's lock."""
+    try:
+        fd = os.open(files.lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False

@@ -1,0 +1,171 @@
+"""What the daemon knows of each job beside the core: the submission, the process, the seat, the figures for people."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import msgspec
+
+from carpool.core.model import DeviceId, Estimate, JobId, JobPhase, JobSpec, LaneId, Memory, Outcome, Reason, Usage
+from carpool.daemon.boards import Board
+from carpool.protocol.api import JobInfo, ReasonInfo, SubmitRequest
+from carpool.protocol.seat import Seat
+
+
+@dataclass(frozen=True, slots=True)
+class Seated:
+    """The seat of a job's attached process."""
+
+    board: Board
+    seat: Seat
+    pid: int
+
+
+@dataclass(slots=True)
+class Job:
+    """One job that has not ended.  ``spec.env`` goes to the job and nowhere else."""
+
+    id: JobId
+    owner: int
+    gid: int
+    spec: SubmitRequest
+    estimate: Estimate | None
+    submitted_us: int
+    phase: JobPhase = JobPhase.QUEUED
+    cancelled: bool = False
+    device: DeviceId | None = None
+    lane: LaneId | None = None
+    granted: Memory = field(default_factory=Memory)
+    usage: Usage = field(default_factory=Usage)
+    seated: Seated | None = None
+    pid: int | None = None
+    switches: int = 0
+    scratch_bytes: int = 0
+    passed_seq: int = 0  # number of the last turn whose end the core has been told
+    grow_seq: int = 0  # number of its latest request for memory that the core knows
+    started_us: int | None = None
+    ended_us: int | None = None
+    outcome: Outcome | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: Reason | None = None
+
+    def core_spec(self, after: tuple[JobId, ...]) -> JobSpec:
+        """What the core is told.  ``after``: the jobs of ``spec.after`` that have not ended yet."""
+        spec = self.spec
+        return JobSpec(
+            owner=self.owner,
+            name=spec.name,
+            iterations=spec.iterations,
+            duration_us=spec.duration_us,
+            weight=spec.weight,
+            after=after,
+            device=spec.device,
+            estimate=self.estimate,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """What stays in memory of a job that is over: its row for the lists, already encoded."""
+
+    id: JobId
+    owner: int
+    outcome: Outcome
+    info: msgspec.Raw
+
+
+class JobTable:
+    """All jobs by id, and those who wait for the end of one."""
+
+    def __init__(self) -> None:
+        self.live: dict[JobId, Job] = {}
+        self.ended: dict[JobId, EndedJob] = {}
+        self.next_id: JobId = 1
+        self._waiting: dict[JobId, asyncio.Event] = {}
+
+    def new_id(self) -> JobId:
+        """Ids only increase, and a number that was refused is not used again either."""
+        job, self.next_id = self.next_id, self.next_id + 1
+        return job
+
+    def owner(self, job: JobId) -> int | None:
+        """The uid of a job's owner; None for an unknown job."""
+        known = self.live.get(job) or self.ended.get(job)
+        return None if known is None else known.owner
+
+    def end(self, job: Job) -> None:
+        assert job.outcome is not None
+        info = msgspec.Raw(msgspec.json.encode(job_info(job, None)))
+        self.ended[job.id] = EndedJob(job.id, job.owner, job.outcome, info)
+        del self.live[job.id]
+        waiting = self._waiting.pop(job.id, None)
+        if waiting is not None:
+            waiting.set()
+
+    async def wait_end(self, job: JobId, timeout_s: float | None) -> bool:
+        """True as soon as the job has ended, False after ``timeout_s``."""
+        if job in self.ended:
+            return True
+        event = self._waiting.setdefault(job, asyncio.Event())
+        try:
+            await asyncio.wait_for(event.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+
+def job_info(job: Job, waits: Reason | None) -> JobInfo:
+    """The API's view of a job.  ``waits``: the core's reason for the present wait."""
+    usage, spec = job.usage, job.spec
+    reason = job.reason or waits
+    return JobInfo(
+        id=job.id,
+        name=spec.name,
+        owner=job.owner,
+        command=spec.argv,
+        phase=job.phase.value,
+        outcome=job.outcome.value if job.outcome else None,
+        exit_code=job.exit_code,
+        signal=job.signal,
+        reason=ReasonInfo(reason.code, reason.text) if reason else None,
+        device=job.device,
+        lane=job.lane,
+        holds_turn=job.seated is not None and job.seated.seat.get("turn") == 1,
+        weight=spec.weight,
+        persistent_bytes=usage.persistent_peak,
+        ephemeral_bytes=usage.ephemeral_peak,
+        persistent_limit=job.granted.persistent,
+        ephemeral_limit=job.granted.ephemeral,
+        scratch_bytes=job.scratch_bytes,
+        iterations=usage.iterations,
+        iterations_total=iterations_total(job),
+        iteration_us=iteration_us(job),
+        device_us=usage.device_us,
+        switches=job.switches,
+        residue_bytes=usage.residue,
+        submitted_us=job.submitted_us,
+        started_us=job.started_us,
+        ended_us=job.ended_us,
+        cwd=spec.cwd,
+        after=spec.after,
+        estimate_source=job.estimate.source if job.estimate else None,
+        pid=job.pid,
+    )
+
+
+def iterations_total(job: Job) -> int | None:
+    """What the script says itself, else what was declared, else what earlier runs needed."""
+    if job.usage.progress_total:
+        return job.usage.progress_total
+    if job.spec.iterations is not None:
+        return job.spec.iterations
+    return job.estimate.iterations if job.estimate else None
+
+
+def iteration_us(job: Job) -> int | None:
+    """Measured device time per iteration; before the first one, that of earlier runs."""
+    if job.usage.iterations:
+        return job.usage.device_us // job.usage.iterations
+    return job.estimate.iteration_us if job.estimate else None

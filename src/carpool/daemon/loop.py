@@ -1,0 +1,95 @@
+"""The daemon's driver of the core: events in, in order, one at a time; commands out; one timer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from carpool.core.commands import Command
+from carpool.core.events import Event, Tick
+from carpool.core.machine import Machine
+from carpool.daemon.clock import monotonic_us
+from carpool.daemon.feed import Feed
+
+log = logging.getLogger(__name__)
+
+
+class CoreLoop:
+    """The only place that calls `Machine.handle`.
+
+    Carrying out a command may post further events; they are handled after all commands of the present one.
+    """
+
+    def __init__(self, machine: Machine, feed: Feed) -> None:
+        self.machine = machine
+        self._feed = feed
+        self._inbox: deque[Event] = deque()
+        self._busy = False
+        self._now = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_us: int | None = None
+        self.execute: Callable[[Command], None] = self._not_wired
+
+    def post(self, event: Event) -> None:
+        """Handle ``event`` now, or right after the one that is being handled."""
+        self._inbox.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._inbox:
+                self._handle(self._inbox.popleft())
+        finally:
+            self._busy = False
+        self._arm()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def now(self) -> int:
+        """Never goes back."""
+        self._now = max(self._now, monotonic_us())
+        return self._now
+
+    def _handle(self, event: Event) -> None:
+        now = self.now()
+        self._feed.record(now, event)
+        try:
+            commands = self.machine.handle(event, now)
+        except Exception:
+            # An illegal event changes nothing in the core; the daemon, which others depend on, goes on.
+            log.exception("the core refused %r", event)
+            return
+        for command in commands:
+            self._feed.record(now, command)
+        for command in commands:
+            try:
+                self.execute(command)
+            except Exception:
+                log.exception("could not carry out %r", command)
+
+    def _arm(self) -> None:
+        due = self.machine.next_timer()
+        if due == self._timer_us and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_us = due
+        if due is not None:
+            delay = max(0, due - monotonic_us()) / 1e6
+            self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._timer_us is not None and self._timer_us > monotonic_us():
+            self._arm()  # the event loop's timers are a little early
+            return
+        self.post(Tick())
+
+    @staticmethod
+    def _not_wired(command: Command) -> None:
+        raise RuntimeError(f"no effects to carry out {command!r}")

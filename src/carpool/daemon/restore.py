@@ -1,0 +1,154 @@
+"""After a restart: read the journal, wait for the shims that live, and tell the core what there is.
+
+What counts is what is there now, not what was written last: a lock that is held means a shim that will register
+within moments and bring everything it kept; a free lock means that the job has ended (``exit.json``), was lost, or
+has never been started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from carpool.core.events import Adopted, CancelRequested, Event, MemoryRequested, Submitted
+from carpool.core.model import JobId, JobPhase, Memory, Micros, Outcome, Reason
+from carpool.daemon.channels import CLASSES, Channels
+from carpool.daemon.clock import monotonic_us, wall_us
+from carpool.daemon.jobs import Job, JobTable
+from carpool.daemon.processes import Processes
+from carpool.daemon.seating import Seating
+from carpool.daemon.seats import usage_of
+from carpool.daemon.store import Store
+from carpool.protocol.paths import Home
+
+log = logging.getLogger(__name__)
+PATIENCE_S = 10.0
+LOOK_S = 0.05
+_OPTIONAL = 256
+
+
+class Restore:
+    """One restart.  Between `expect` and `finish` the core knows nothing and no channel is read."""
+
+    def __init__(
+        self,
+        home: Home,
+        jobs: JobTable,
+        store: Store,
+        processes: Processes,
+        channels: Channels,
+        seating: Seating,
+        post: Callable[[Event], None],
+    ) -> None:
+        self._home = home
+        self._jobs = jobs
+        self._store = store
+        self._processes = processes
+        self._channels = channels
+        self._seating = seating
+        self._post = post
+        self._missing: set[JobId] = set()
+        self._alive: set[JobId] = set()
+
+    def load(self, rows: list[Job]) -> None:
+        """Jobs of the journal, in order of their ids."""
+        for job in rows:
+            self._jobs.live[job.id] = job
+            self._jobs.next_id = job.id + 1
+            if job.phase is JobPhase.ENDED:
+                self._jobs.end(job)
+            else:
+                job.phase = JobPhase.QUEUED
+        self._missing = {job for job in self._jobs.live if self._processes.lives(job)}
+        self._alive = set(self._missing)
+        self._channels.recovering = True
+        self._processes.recovered = self._missing.discard
+
+    async def wait_for_shims(self) -> None:
+        """Until every living shim has registered (they try every 100 ms) or has ended."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        while self._missing and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(LOOK_S)
+            self._missing = {job for job in self._missing if self._processes.lives(job)}
+            self._processes.recovered = self._missing.discard
+        if self._missing:
+            log.error("the shims of jobs %s do not answer; their jobs count as running", sorted(self._missing))
+
+    def finish(self) -> None:
+        """Tell the core, then let the channels and everything that has happened meanwhile speak."""
+        unfinished = list(self._jobs.live.values())
+        for job in unfinished:
+            if self._dependency_failed(job):
+                continue
+            after = tuple(number for number in job.spec.after if number in self._jobs.live)
+            self._post(Submitted(job.id, job.core_spec(after)))
+        running = [job for job in unfinished if job.id in self._jobs.live and self._was_started(job)]
+        for job in running:
+            self._adopt(job)
+        self._processes.recovered = None
+        self._channels.recovering = False
+        for job in running:
+            self._channels.resume(job.id)
+            self._settle(job)
+        for job in unfinished:
+            if job.id in self._jobs.live and job.cancelled:
+                self._post(CancelRequested(job.id))
+
+    def _dependency_failed(self, job: Job) -> bool:
+        """The core refuses such jobs when the dependency ends; we may have died in between."""
+        for number in job.spec.after:
+            ended = self._jobs.ended.get(number)
+            if ended is not None and ended.outcome is not Outcome.SUCCEEDED:
+                job.phase, job.outcome, job.ended_us = JobPhase.ENDED, Outcome.REFUSED, wall_us()
+                job.reason = Reason("dependency_failed", f"job {number}, which it waits for, ended: {ended.outcome}")
+                self._store.ended(job)
+                self._jobs.end(job)
+                return True
+        return False
+
+    def _was_started(self, job: Job) -> bool:
+        return self._processes.of(job.id).started or self._home.job(job.id).started.exists() or job.id in self._missing
+
+    def _adopt(self, job: Job) -> None:
+        started_us = _monotonic(job.started_us or wall_us())
+        seat = job.seated.seat if job.seated is not None else None
+        now = monotonic_us()
+        if seat is not None and job.lane is not None:
+            job.granted = Memory(seat.get("p_limit"), seat.get("e_limit"))
+            job.usage = usage_of(seat, now)
+            if seat.get("turn"):
+                self._seating.holder[job.lane] = job.id
+        job.phase = JobPhase.RUNNING
+        job.device = job.device or next(iter(self._seating.devices))
+        self._post(
+            Adopted(
+                job=job.id,
+                phase=job.phase,
+                device=job.device,
+                lane=job.lane if seat is not None else None,
+                granted=job.granted,
+                attached=seat is not None,
+                holds_turn=seat is not None and seat.get("turn") == 1,
+                wants_turn=seat is not None and seat.get("want") != 0 and seat.get("turn") == 0,
+                offloaded=seat is not None and seat.get("offloaded") == 1,
+                usage=job.usage,
+                started_us=started_us,
+            )
+        )
+
+    def _settle(self, job: Job) -> None:
+        """Requests that wait for an answer nobody remembers, and jobs that ended while no daemon lived."""
+        seat = job.seated.seat if job.seated is not None else None
+        if seat is not None and seat.get("grow_seq") != seat.get("grow_ack"):
+            job.grow_seq = seat.get("grow_seq")
+            kind = seat.get("grow_class")
+            which = CLASSES[kind & 1]
+            self._post(MemoryRequested(job.id, which, seat.get("grow_total"), optional=bool(kind & _OPTIONAL)))
+        if not self._processes.lives(job.id):
+            self._processes.settle(job)
+
+
+def _monotonic(wall: Micros) -> Micros:
+    """A moment of the wall clock on the core's axis (never negative: the machine may have been restarted)."""
+    return max(0, monotonic_us() - max(0, wall_us() - wall))

@@ -1,0 +1,83 @@
+"""Reading the seats a few times a second, and the jobs' private memory once a second."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+
+from carpool.core.events import Event, Sampled
+from carpool.daemon.clock import monotonic_us
+from carpool.daemon.jobs import Job, JobTable
+from carpool.daemon.seats import usage_of
+
+log = logging.getLogger(__name__)
+INTERVAL_S = 0.2
+SCRATCH_S = 1.0
+
+
+class Sampler:
+    def __init__(self, jobs: JobTable, post: Callable[[Event], None]) -> None:
+        self._jobs = jobs
+        self._post = post
+
+    async def run(self) -> None:
+        await asyncio.gather(self._sample_seats(), self._sample_scratch())
+
+    async def _sample_seats(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            for job in [job for job in self._jobs.live.values() if job.seated is not None]:
+                self.sample(job)
+
+    def sample(self, job: Job) -> None:
+        """Tell the core only what is new: a job that sleeps costs nothing."""
+        if job.seated is None:
+            return
+        usage = usage_of(job.seated.seat, monotonic_us())
+        if usage != job.usage:
+            job.usage = usage
+            self._post(Sampled(job.id, usage))
+
+    async def _sample_scratch(self) -> None:
+        while True:
+            await asyncio.sleep(SCRATCH_S)
+            roots = {job.id: job.pid for job in self._jobs.live.values() if job.pid is not None}
+            if not roots:
+                continue
+            found = await asyncio.to_thread(private_bytes, roots)
+            for number, size in found.items():
+                if number in self._jobs.live:
+                    self._jobs.live[number].scratch_bytes = size
+
+
+def private_bytes(roots: dict[int, int]) -> dict[int, int]:
+    """Anonymous resident memory of each root process and everything below it, by the roots' keys."""
+    parents, sizes = _processes()
+    owner = {pid: key for key, pid in roots.items()}
+    totals = dict.fromkeys(roots, 0)
+    for pid, size in sizes.items():
+        at: int | None = pid
+        while at is not None and at not in owner:
+            at = parents.get(at)
+        if at is not None:
+            totals[owner[at]] += size
+    return totals
+
+
+def _processes() -> tuple[dict[int, int], dict[int, int]]:
+    """Parent and RssAnon in bytes of every process that can be read."""
+    parents: dict[int, int] = {}
+    sizes: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/status", encoding="ascii", errors="replace") as file:
+                fields = dict(line.split(":", 1) for line in file if ":" in line)
+        except OSError:
+            continue
+        parents[int(name)] = int(fields["PPid"])
+        sizes[int(name)] = int(fields.get("RssAnon", "0 kB").split()[0]) * 1024
+    return parents, sizes

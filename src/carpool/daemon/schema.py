@@ -1,0 +1,117 @@
+"""The journal's tables, and opening the file with one clear message for each way it can be unusable."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from carpool.daemon.errors import StartupError
+
+SCHEMA = 1
+CHECKED_BYTES = 64 << 20  # larger journals are not checked page by page at every start
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS jobs (
+  id INTEGER PRIMARY KEY,
+  owner INTEGER NOT NULL,
+  gid INTEGER NOT NULL,
+  spec TEXT NOT NULL,          -- SubmitRequest as JSON, without env
+  env TEXT NOT NULL,           -- the environment as JSON; never leaves the daemon except to the job
+  estimate TEXT,               -- carpool.core.model.Estimate as JSON
+  submitted_us INTEGER NOT NULL,
+  cancelled INTEGER NOT NULL DEFAULT 0,
+  phase TEXT NOT NULL,
+  device TEXT,
+  outcome TEXT,
+  exit_code INTEGER,
+  signal INTEGER,
+  reason_code TEXT,
+  reason_text TEXT,
+  persistent_bytes INTEGER NOT NULL DEFAULT 0,
+  ephemeral_bytes INTEGER NOT NULL DEFAULT 0,
+  iterations INTEGER NOT NULL DEFAULT 0,
+  device_us INTEGER NOT NULL DEFAULT 0,
+  switches INTEGER NOT NULL DEFAULT 0,
+  residue_bytes INTEGER NOT NULL DEFAULT 0,
+  started_us INTEGER,
+  ended_us INTEGER
+);
+CREATE INDEX IF NOT EXISTS jobs_unfinished ON jobs (id) WHERE phase != 'ended';
+CREATE TABLE IF NOT EXISTS events (
+  seq INTEGER PRIMARY KEY,
+  wall_us INTEGER NOT NULL,
+  now_us INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  job INTEGER,
+  ring INTEGER NOT NULL,       -- 1: frequent kind, only the newest are kept
+  data TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS events_ring ON events (seq) WHERE ring = 1;
+CREATE TABLE IF NOT EXISTS history (
+  command_key TEXT PRIMARY KEY,
+  persistent_bytes INTEGER NOT NULL,
+  ephemeral_bytes INTEGER NOT NULL,
+  iterations INTEGER NOT NULL,
+  iteration_us INTEGER,
+  updated_us INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+
+
+def open_journal(path: Path) -> sqlite3.Connection:
+    """Open or create the journal for writing.  Raises StartupError; never changes a file it cannot use."""
+    try:
+        # Created here, so that it never exists with other permissions, not even for a moment.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
+        _prepare(connection, path)
+    except sqlite3.OperationalError as error:
+        raise StartupError(
+            "journal_unusable",
+            f"cannot write the journal {path}: {error}",
+            "make room on the disk, or choose another --home",
+        ) from None
+    except sqlite3.DatabaseError as error:
+        raise broken(path, str(error)) from None
+    except OSError as error:
+        raise StartupError("journal_unusable", f"cannot open the journal {path}: {error.strerror}") from None
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    if path.stat().st_size <= CHECKED_BYTES:
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(verdict)
+    _check_version(connection, path)
+    connection.executescript(TABLES)
+    connection.execute("INSERT OR IGNORE INTO meta VALUES ('schema', ?)", (str(SCHEMA),))
+
+
+def _check_version(connection: sqlite3.Connection, path: Path) -> None:
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not tables:
+        return
+    if "meta" not in tables:
+        raise broken(path, "it is the database of another program")
+    row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+    if row is None or not row[0].isdigit():
+        raise broken(path, "it does not say which version wrote it")
+    if int(row[0]) > SCHEMA:
+        raise StartupError(
+            "journal_newer",
+            f"the journal {path} was written by a newer Carpool (schema {row[0]}, this one knows {SCHEMA})",
+            "start the newer version, or choose another --home",
+        )
+
+
+def broken(path: Path, why: str) -> StartupError:
+    return StartupError(
+        "journal_broken",
+        f"the journal {path} is not usable: {why}",
+        f"it has not been touched; move it away to start empty: mv {path} {path}.broken",
+    )

@@ -1,0 +1,64 @@
+"""Reading and writing seats in the core's terms."""
+
+from __future__ import annotations
+
+from carpool.core.model import Cause, Memory, Micros, Usage
+from carpool.daemon.boards import Board
+from carpool.daemon.clock import monotonic_us
+from carpool.protocol.seat import Grow, Seat, Yield
+
+_CAUSES = {1: Cause.BOUNDARY, 2: Cause.EARLY, 3: Cause.FORCED, 4: Cause.EXIT}
+
+
+def cause_of(number: int) -> Cause:
+    """What a job says about the end of its turn; anything unknown counts as a boundary."""
+    return _CAUSES.get(number, Cause.BOUNDARY)
+
+
+def usage_of(seat: Seat, now: Micros) -> Usage:
+    """The job's counters.  The present turn counts as far as it has lasted."""
+    get = seat.get
+    present = max(0, now - get("turn_start_us")) if get("turn") else 0
+    return Usage(
+        persistent_live=get("p_live"),
+        persistent_peak=get("p_peak"),
+        ephemeral_live=get("e_live"),
+        ephemeral_peak=get("e_peak"),
+        iterations=get("iterations"),
+        device_us=get("held_us") + present,
+        progress_done=get("progress_done"),
+        progress_total=get("progress_total"),
+        switch_cost_us=get("switch_us"),
+        residue=get("residue"),
+    )
+
+
+def grant_turn(board: Board, seat: Seat) -> None:
+    """The order matters: a request to yield that belonged to an earlier turn must not end this one."""
+    seat.set("yield", Yield.NO)
+    seat.set("turn_start_us", monotonic_us())
+    seat.set("turn", 1)
+    board.wake(seat, "turn")
+    board.ring(seat)
+
+
+def request_yield(board: Board, seat: Seat, how: Yield) -> None:
+    seat.set("yield", how)
+    if how is Yield.NO:
+        return
+    board.ring(seat)
+    if seat.get("turn") == 0:
+        # It let go just before we asked; what is asked of one turn must not end the next.
+        seat.set("yield", Yield.NO)
+
+
+def set_limits(seat: Seat, memory: Memory) -> None:
+    seat.set("p_limit", memory.persistent)
+    seat.set("e_limit", memory.ephemeral)
+
+
+def answer_growth(board: Board, seat: Seat, answer: Grow, grow_seq: int) -> None:
+    """Answer request ``grow_seq`` for memory; limits have been written before."""
+    seat.set("grow_status", answer)
+    seat.set("grow_ack", grow_seq)
+    board.wake(seat, "grow_ack")

@@ -1,0 +1,124 @@
+"""The session socket: one SOCK_SEQPACKET connection per shim."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from carpool.protocol.session import MAX_FDS, MAX_MESSAGE, FromShim, Register, ToShim, decode_from_shim
+
+log = logging.getLogger(__name__)
+_CREDENTIALS = struct.Struct("=iII")  # struct ucred: pid, uid, gid
+
+
+def peer_credentials(connection: socket.socket) -> tuple[int, int, int]:
+    """(pid, uid, gid) of the process that connected."""
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return _CREDENTIALS.unpack(data)  # type: ignore[return-value]
+
+
+class Session:
+    """One connection of a shim.  ``job`` is None until it has registered."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.pid, self.uid, _ = peer_credentials(connection)
+        self.job: int | None = None
+        self.closed = False
+
+    def send(self, message: ToShim, fds: Sequence[int] = ()) -> None:
+        """Best effort: when the shim is gone, its pidfd tells."""
+        if self.closed:
+            return
+        try:
+            socket.send_fds(self.connection, [msgspec.json.encode(message)], list(fds), socket.MSG_DONTWAIT)
+        except OSError as error:
+            log.warning("cannot send %s to the shim of job %s: %s", type(message).__name__, self.job, error)
+
+    def receive(self) -> tuple[FromShim, list[int]] | None:
+        """None at the end of the connection.  Raises BlockingIOError, ValueError."""
+        flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+        data, fds, _, _ = socket.recv_fds(self.connection, MAX_MESSAGE, MAX_FDS, flags)
+        if not data:
+            return None
+        try:
+            return decode_from_shim(data), fds
+        except msgspec.DecodeError as error:
+            for fd in fds:
+                os.close(fd)
+            raise ValueError(f"malformed message: {error}") from None
+
+
+class SessionServer:
+    """Accepts shims and hands their messages on; decides nothing."""
+
+    def __init__(self, path: Path, mode: int) -> None:
+        self._path = path
+        self._mode = mode
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._sessions: set[Session] = set()
+        self.on_register: Callable[[Session, Register, list[int]], None]
+        self.on_message: Callable[[Session, FromShim], None]
+
+    def start(self) -> None:
+        self._path.unlink(missing_ok=True)
+        self._listener.setblocking(False)
+        self._listener.bind(str(self._path))
+        os.chmod(self._path, self._mode)
+        self._listener.listen(512)
+        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._listener)
+        self._listener.close()
+        for session in tuple(self._sessions):
+            self.drop(session)
+        self._path.unlink(missing_ok=True)
+
+    def drop(self, session: Session) -> None:
+        if session.closed:
+            return
+        session.closed = True
+        asyncio.get_running_loop().remove_reader(session.connection)
+        session.connection.close()
+        self._sessions.discard(session)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            log.error("cannot accept a shim: %s", error)
+            return
+        connection.setblocking(False)
+        session = Session(connection)
+        self._sessions.add(session)
+        asyncio.get_running_loop().add_reader(connection, self._readable, session)
+
+    def _readable(self, session: Session) -> None:
+        try:
+            received = session.receive()
+        except BlockingIOError:
+            return
+        except (ValueError, OSError) as error:
+            log.warning("dropping a session of pid %d: %s", session.pid, error)
+            received = None
+        if received is None:
+            self.drop(session)
+            return
+        message, fds = received
+        if isinstance(message, Register):
+            self.on_register(session, message, fds)
+            return
+        for fd in fds:
+            os.close(fd)
+        if session.job is not None:
+            self.on_message(session, message)

@@ -1,0 +1,173 @@
+"""A small synchronous client of the daemon's HTTP API.  Standard library and msgspec only, because it starts fast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+import msgspec
+
+from carpool.protocol.api import (
+    DeviceInfo,
+    DeviceList,
+    EventInfo,
+    JobInfo,
+    JobList,
+    PolicyInfo,
+    PolicyRequest,
+    SubmitRequest,
+    SubmitResponse,
+    VersionInfo,
+)
+from carpool.protocol.paths import Home
+from carpool.protocol.problems import (
+    ApiError,
+    ClientError,
+    DaemonNotAnswering,
+    DaemonNotRunning,
+    NotYourSocket,
+    UnusablePath,
+    VersionMismatch,
+)
+from carpool.protocol.unix_http import UnixConnection
+
+__all__ = [
+    "ApiError",
+    "Client",
+    "ClientError",
+    "DaemonNotAnswering",
+    "DaemonNotRunning",
+    "NotYourSocket",
+    "UnusablePath",
+    "VersionMismatch",
+]
+
+T = TypeVar("T")
+TIMEOUT_S = 60.0  # for one ordinary answer: a loaded machine may be slow, a broken daemon is silent for ever
+SLACK_S = 30.0
+
+
+class Client:
+    """One daemon.  Not for use by several threads at once.  Every method may raise `ClientError`.
+
+    >>> with Client(Path("/nonexistent/carpool")) as client:
+    ...     client.version()
+    Traceback (most recent call last):
+    carpool.protocol.problems.DaemonNotRunning: no daemon is running (nobody answers at /nonexistent/carpool/carpool.sock)
+    """
+
+    def __init__(self, home: Path, *, timeout_s: float | None = TIMEOUT_S, check_version: bool = True) -> None:
+        self.home = Home(home)
+        self._timeout_s = timeout_s
+        self._check_version = check_version
+        self._connection = self._new_connection(timeout_s)
+
+    def _new_connection(self, timeout_s: float | None) -> UnixConnection:
+        return UnixConnection(self.home.socket, timeout_s=timeout_s, check_version=self._check_version)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def connect(self) -> None:
+        """Connect now instead of with the first request, to see whether a daemon is there."""
+        if self._connection.sock is None:
+            self._connection.connect()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # Requests, in the order of the API
+
+    def version(self) -> VersionInfo:
+        return self._get("/v1/version", VersionInfo)
+
+    def submit(self, request: SubmitRequest) -> int:
+        """The new job's id.  When this returns the submission is on disk."""
+        return self._send("POST", "/v1/jobs", request, SubmitResponse).id
+
+    def jobs(self, phases: Sequence[str] = (), limit: int | None = None) -> list[JobInfo]:
+        """Jobs in these phases (none given: in all), ordered by id; with ``limit`` the newest only."""
+        query = {"phase": ",".join(phases), "limit": limit}
+        return self._get(_target("/v1/jobs", query), JobList).jobs
+
+    def job(self, job: int) -> JobInfo:
+        return self._get(f"/v1/jobs/{job}", JobInfo)
+
+    def wait(self, job: int, timeout_s: float) -> JobInfo:
+        """The job when it has ended, or as it is after ``timeout_s``."""
+        target = _target(f"/v1/jobs/{job}/wait", {"timeout_s": f"{timeout_s:.3f}"})
+        with self._own_connection(timeout_s + SLACK_S) as connection:
+            return msgspec.json.decode(connection.read(connection.ask("GET", target)), type=JobInfo)
+
+    def cancel(self, job: int) -> None:
+        """Ask for the job's end; it has ended when its phase says so."""
+        self._connection.read(self._connection.ask("POST", f"/v1/jobs/{job}/cancel"))
+
+    def logs(self, job: int, *, follow: bool = False, offset: int = 0) -> Iterator[bytes]:
+        """The job's output from byte ``offset`` on; with ``follow`` until the job has ended."""
+        target = _target(f"/v1/jobs/{job}/logs", {"follow": 1 if follow else None, "offset": offset})
+        with self._own_connection(None if follow else self._timeout_s) as connection:
+            yield from connection.chunks(connection.ask("GET", target))
+
+    def policy(self) -> PolicyInfo:
+        return self._get("/v1/policy", PolicyInfo)
+
+    def set_policy(self, request: PolicyRequest) -> PolicyInfo:
+        return self._send("PUT", "/v1/policy", request, PolicyInfo)
+
+    def devices(self) -> list[DeviceInfo]:
+        return self._get("/v1/devices", DeviceList).devices
+
+    def events(self, *, since: int = 0, follow: bool = False) -> Iterator[EventInfo]:
+        """Events after number ``since``; with ``follow`` for ever."""
+        target = _target("/v1/events", {"since": since, "follow": 1 if follow else None})
+        decoder = msgspec.json.Decoder(EventInfo)
+        with self._own_connection(None if follow else self._timeout_s) as connection:
+            yield from map(decoder.decode, connection.lines(connection.ask("GET", target)))
+
+    def shutdown(self, *, stop_jobs: bool) -> None:
+        """Ask the daemon to stop; it may still run when this returns."""
+        body = msgspec.json.encode({"stop_jobs": stop_jobs})
+        self._connection.read(self._connection.ask("POST", "/v1/shutdown", body))
+        self.close()
+
+    # How
+
+    def _get(self, target: str, kind: type[T]) -> T:
+        return msgspec.json.decode(self._connection.read(self._connection.ask("GET", target)), type=kind)
+
+    def _send(self, method: str, target: str, request: msgspec.Struct, kind: type[T]) -> T:
+        answer = self._connection.ask(method, target, msgspec.json.encode(request))
+        return msgspec.json.decode(self._connection.read(answer), type=kind)
+
+    def _own_connection(self, timeout_s: float | None) -> _Closing:
+        """A connection for an answer that takes long; other requests can go on meanwhile."""
+        return _Closing(self._new_connection(timeout_s))
+
+
+class _Closing:
+    """Closes a connection at the end of a block (http.client's has no context manager)."""
+
+    def __init__(self, connection: UnixConnection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> UnixConnection:
+        return self._connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+
+def _target(path: str, query: dict[str, object]) -> str:
+    """Path and query.  All values are numbers or words of ours: nothing needs quoting."""
+    pairs = [f"{name}={value}" for name, value in query.items() if value not in (None, "")]
+    return f"{path}?{'&'.join(pairs)}" if pairs else path

@@ -1,0 +1,233 @@
+"""The shim: one small process per job, between the daemon and the job's main process, which outlives the daemon.
+
+It holds duplicates of everything whose loss would hurt (the job channel, the board, the job's memory), starts the
+job when the daemon says so, passes signals on, and writes down how the job ended.  See docs/internals/contract.md.
+
+Run by the daemon as ``python -I -S shim.py HOME JOB LOCK_FD``; called by ``carpool run`` as `supervise`.  Standard
+library only, and few imports, because it is in the way of every start.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import sys
+
+if __name__ == "__main__":  # run by path in isolated mode: make the package importable
+    sys.path[:0] = [os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))]
+
+from carpool.runtime.shim_link import Link
+from carpool.runtime.shim_process import become_subreaper, children_now, kill_all, reap, signal_all, spawn
+
+RECONNECT_MS = 100
+FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Refused(Exception):
+    """The daemon does not want this job to run; the text is for people."""
+
+
+class Shim:
+    def __init__(self, home: str, job: int, *, foreground: bool) -> None:
+        self._home = home
+        self._job = job
+        self._directory = os.path.join(home, "jobs", str(job))
+        self._foreground = foreground
+        self._spare = children_now()
+        self._link = Link(os.path.join(home, "session.sock"), job)
+        self._child: int | None = None
+        self._child_fd: int | None = None
+        self._end: dict[str, object] | None = None
+        self._signals, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._orphaned = False  # the daemon does not know this job (any more): no use in reconnecting
+
+    def run(self) -> dict[str, object]:
+        """Supervise until the job has ended; returns what `exit.json` says."""
+        become_subreaper()
+        old = self._catch_signals()
+        try:
+            while self._end is None:
+                if self._link.socket is None and not self._orphaned:
+                    self._link.connect()
+                self._wait()
+        finally:
+            self._release_signals(old)
+        return self._end
+
+    def _wait(self) -> None:
+        poll = select.poll()
+        link = self._link.socket
+        fds = [self._signals, *([self._child_fd] if self._child_fd else []), *([link.fileno()] if link else [])]
+        for fd in fds:
+            poll.register(fd, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(None if link or self._orphaned else RECONNECT_MS)}
+        if self._child_fd in ready:
+            self._child_ended()
+            return
+        if self._signals in ready:
+            self._handle_signals(os.read(self._signals, 4096))
+        if link is not None and link.fileno() in ready:
+            self._message(self._link.receive())
+
+    # Messages of the daemon
+
+    def _message(self, message: dict[str, object] | None) -> None:
+        kind = message["type"] if message else None
+        if kind == "start":
+            assert message is not None
+            self._start(message)
+        elif kind == "signal":
+            assert message is not None
+            self._pass_on(int(message["signal"]))  # type: ignore[call-overload]
+        elif kind == "refused":
+            assert message is not None
+            self._orphaned = True
+            self._link.close()
+            if self._child is None:
+                raise Refused(str(message["text"]))
+
+    def _start(self, message: dict[str, object]) -> None:
+        if self._child is not None:
+            return
+        try:
+            # From here on "lock free and no exit.json" means lost; before, it means safe to start again.
+            self._write("started", b"")
+            # The runtime's launcher knows what makes a process a Carpool job; imported late, as not every shim gets here.
+            from carpool.runtime.launch import LaunchError, job_environment
+
+            threads, link = message["threads"], self._link
+            env = job_environment(message["env"], home=self._home, job=self._job, job_fd=link.job_fd, threads=threads)  # type: ignore[arg-type]
+            log = None if self._foreground else os.path.join(self._directory, "log")
+            self._child = spawn(message["argv"], str(message["cwd"]), env, link.job_fd, log)  # type: ignore[arg-type]
+        except (OSError, LaunchError) as error:
+            self._finish(
+                {"code": 127, "signal": None, "text": str(error)}, {"type": "start_failed", "text": str(error)}
+            )
+            return
+        self._child_fd = os.pidfd_open(self._child)
+        os.close(link.job_fd)
+        link.child_pid = self._child
+        link.send({"type": "started", "pid": self._child})
+
+    # The end
+
+    def _child_ended(self) -> None:
+        assert self._child is not None
+        _, status = os.waitpid(self._child, 0)
+        # A job is all its processes: none may go on computing in memory that is given to others now.
+        kill_all(self._leader(), self._spare)
+        if os.WIFSIGNALED(status):
+            end: dict[str, object] = {"code": None, "signal": os.WTERMSIG(status)}
+        else:
+            end = {"code": os.WEXITSTATUS(status), "signal": None}
+        self._finish(end, {"type": "exited", **end})
+
+    def _finish(self, end: dict[str, object], message: dict[str, object]) -> None:
+        """Write down how the job ended and tell the daemon.  On a full disk one of the two must do, however long."""
+        while True:
+            try:
+                self._write("exit.json", json.dumps(end).encode())
+                self._link.send(message)
+                break
+            except OSError:
+                if self._link.send(message) or self._orphaned:
+                    break
+            select.select([], [], [], RECONNECT_MS / 1000)
+            if self._link.connect() and self._link.send(message):
+                break
+        self._end = end
+
+    def _write(self, name: str, data: bytes) -> None:
+        """Durably and completely, or not at all.  Raises OSError, for example when the disk is full."""
+        path = os.path.join(self._directory, name)
+        fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(path + ".new", path)
+
+    # Signals
+
+    def _leader(self) -> int | None:
+        return None if self._foreground else self._child
+
+    def _pass_on(self, number: int) -> None:
+        if self._child is None:
+            end: dict[str, object] = {"code": None, "signal": number}
+            self._finish(end, {"type": "exited", **end})
+            return
+        signal_all(number, self._leader(), self._spare)
+
+    def _catch_signals(self) -> dict[int, object]:
+        numbers = (*FORWARDED, signal.SIGINT, signal.SIGCHLD)
+        old = {int(number): signal.signal(number, lambda *_: None) for number in numbers}
+        self._old_wakeup = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+        return old  # type: ignore[return-value]
+
+    def _release_signals(self, old: dict[int, object]) -> None:
+        signal.set_wakeup_fd(self._old_wakeup)
+        for number, handler in old.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _handle_signals(self, numbers: bytes) -> None:
+        for number in numbers:
+            if number == signal.SIGCHLD:
+                if self._child is not None:
+                    reap(self._spare | {self._child})
+            elif self._child is None:
+                if self._foreground:
+                    raise Refused("interrupted before the job started")
+            elif number in FORWARDED or (number == signal.SIGINT and not _from_terminal()):
+                signal_all(number, self._leader(), self._spare)
+
+
+def _from_terminal() -> bool:
+    """Whether a SIGINT came from the terminal, which has then given it to the job as well."""
+    try:
+        fd = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def supervise(home: os.PathLike[str] | str, job: int, *, foreground: bool) -> int:
+    """Run job number ``job`` as the daemon says and return its exit code (128 + n for signal n).
+
+    Called in the main thread.  Raises `Refused` if the job is not to run (cancelled, unknown, interrupted), and
+    OSError with a text for people if it cannot be started.
+    """
+    directory = os.path.join(os.fspath(home), "jobs", str(job))
+    lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        end = Shim(os.fspath(home), job, foreground=foreground).run()
+    finally:
+        os.close(lock)
+    if end.get("text"):
+        raise OSError(str(end["text"]))
+    number = end["signal"]
+    return 128 + int(number) if number is not None else int(end["code"])  # type: ignore[call-overload,no-any-return]
+
+
+def main(arguments: list[str]) -> int:
+    home, job, lock = arguments[0], int(arguments[1]), int(arguments[2])
+    os.set_inheritable(lock, False)
+    try:
+        Shim(home, job, foreground=False).run()
+    except Refused:
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

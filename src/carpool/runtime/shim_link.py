@@ -1,0 +1,94 @@
+"""The shim's connection to the daemon, and what it keeps for the time when there is none.  Standard library only."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+
+MAX_MESSAGE = 64 * 1024
+MAX_FDS = 16
+
+
+class Link:
+    """Kept descriptors outlive connections; the first one is the daemon's end of the job channel."""
+
+    def __init__(self, path: str, job: int) -> None:
+        self._path = path
+        self._job = job
+        self.socket: socket.socket | None = None
+        ours, jobs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel, self.job_fd = ours.detach(), jobs.detach()
+        self._kept: dict[str, int] = {}
+        self._attached_pid: int | None = None
+        self.child_pid: int | None = None
+
+    def connect(self) -> bool:
+        """Try once to reach a daemon and register."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            connection.connect(self._path)
+        except OSError:
+            connection.close()
+            return False
+        self.socket = connection
+        message = {
+            "type": "register",
+            "job": self._job,
+            "shim_pid": os.getpid(),
+            "child_pid": self.child_pid,
+            "attached_pid": self._attached_pid,
+            "kept": list(self._kept),
+        }
+        return self.send(message, [self._channel, *self._kept.values()])
+
+    def send(self, message: dict[str, object], fds: list[int] | None = None) -> bool:
+        """False if there is no connection (any more)."""
+        if self.socket is None:
+            return False
+        try:
+            socket.send_fds(self.socket, [json.dumps(message).encode()], fds or [])
+        except OSError:
+            self.close()
+            return False
+        return True
+
+    def receive(self) -> dict[str, object] | None:
+        """The next message; None when the connection has ended.  ``keep`` and ``drop`` are dealt with here."""
+        assert self.socket is not None
+        try:
+            data, fds, _, _ = socket.recv_fds(self.socket, MAX_MESSAGE, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            data, fds = b"", []
+        if not data:
+            self.close()
+            return None
+        message: dict[str, object] = json.loads(data)
+        if message["type"] == "keep":
+            self._keep(message, fds)
+        elif message["type"] == "drop":
+            for name in message["names"]:  # type: ignore[attr-defined]
+                self._forget(name)
+        elif message["type"] == "start":
+            with open(fds[0], "rb") as file:
+                file.seek(0)
+                message.update(json.load(file))
+        return message
+
+    def close(self) -> None:
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
+
+    def _keep(self, message: dict[str, object], fds: list[int]) -> None:
+        self._attached_pid = message["attached_pid"]  # type: ignore[assignment]
+        for name, fd in zip(message["names"], fds):  # type: ignore[call-overload]
+            self._forget(name)
+            self._kept[name] = fd
+
+    def _forget(self, name: str) -> None:
+        fd = self._kept.pop(name, None)
+        if fd is not None:
+            os.close(fd)
+        if name.startswith("board:"):
+            self._attached_pid = None

@@ -1,0 +1,151 @@
+"""Starting a job's main process, and reaching all processes that come from it.  Standard library only."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import time
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+LAST_RITES_S = 5.0
+
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+
+def become_subreaper() -> None:
+    """Orphans of the job become our children, so that none escapes the end of the job."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def spawn(argv: list[str], cwd: str, env: dict[str, str], job_fd: int, log_path: str | None) -> int:
+    """Start the main process; with ``log_path`` in its own session, its output there.  Raises OSError, with a text.
+
+    Fork by hand: a few system calls must be made in the child between fork and exec.
+    """
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _become_job(argv, cwd, env, job_fd, log_path)
+        except BaseException as error:  # nothing may return from here
+            what = error.filename if isinstance(error, OSError) and error.filename else argv[0]
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            os.write(write_end, f"{what}: {reason}".encode(errors="replace")[:4000])
+        finally:
+            os._exit(127)
+    os.close(write_end)
+    with open(read_end, "rb") as pipe:
+        failure = pipe.read()
+    if failure:
+        os.waitpid(pid, 0)
+        raise OSError("cannot start " + failure.decode(errors="replace"))
+    return pid
+
+
+def _become_job(argv: list[str], cwd: str, env: dict[str, str], job_fd: int, log_path: str | None) -> None:
+    if log_path is not None:
+        os.setsid()
+        out = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        for source, target in ((os.open("/dev/null", os.O_RDONLY), 0), (out, 1), (out, 2)):
+            os.dup2(source, target)
+    # The job must not go on without the process that holds its memory and records its end.
+    _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    os.set_inheritable(job_fd, True)
+    os.chdir(cwd)
+    os.execvpe(argv[0], argv, env)
+
+
+def descendants(ancestor: int, spare: frozenset[int]) -> list[int]:
+    """All processes below ``ancestor`` except the trees of ``spare``."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            parent, state = _parent(int(name))
+            if parent and state != "Z":
+                children.setdefault(parent, []).append(int(name))
+    found: list[int] = []
+    front = [ancestor]
+    while front:
+        front = [pid for parent in front for pid in children.get(parent, ()) if pid not in spare]
+        found += front
+    return found
+
+
+def _parent(pid: int) -> tuple[int, str]:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rsplit(b")", 1)[1].split()
+    except (OSError, IndexError):
+        return 0, ""
+    return int(fields[1]), fields[0].decode()
+
+
+def signal_all(number: int, leader: int | None, spare: frozenset[int]) -> None:
+    """Signal a job's process group (``leader``, if it has its own) and whoever left it."""
+    reached: set[int] = set()
+    if leader is not None:
+        reached = {pid for pid in descendants(os.getpid(), spare) if _group(pid) == leader}
+        _quietly(os.killpg, leader, number)
+    for pid in descendants(os.getpid(), spare):
+        if pid not in reached:
+            _quietly(os.kill, pid, number)
+
+
+def kill_all(leader: int | None, spare: frozenset[int]) -> None:
+    """End what is left of a job and wait until it is gone (a process stuck in the kernel: a few seconds)."""
+    deadline = time.monotonic() + LAST_RITES_S
+    while time.monotonic() < deadline:
+        left = descendants(os.getpid(), spare)
+        if not left:
+            return
+        signal_all(signal.SIGKILL, leader, spare)
+        for pid in left:
+            _await_end(pid, deadline)
+
+
+def reap(spare: frozenset[int]) -> None:
+    """Collect orphans that have ended; children that are not the job's are left to their owner."""
+    for name in _direct_children():
+        if name not in spare:
+            _quietly(os.waitpid, name, os.WNOHANG)
+
+
+def children_now() -> frozenset[int]:
+    return frozenset(_direct_children())
+
+
+def _direct_children() -> list[int]:
+    me = os.getpid()
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent(int(name))[0] == me]
+
+
+def _await_end(pid: int, deadline: float) -> None:
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+    os.close(fd)
+    _quietly(os.waitpid, pid, os.WNOHANG)
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
+
+
+def _quietly(call, *arguments) -> None:  # type: ignore[no-untyped-def]
+    """A process may end, or belong to somebody else by now, between looking and acting."""
+    try:
+        call(*arguments)
+    except (ProcessLookupError, PermissionError, ChildProcessError):
+        pass
