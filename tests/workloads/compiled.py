@@ -1,0 +1,18 @@
+"""torch.compile for the model and its loss."""
+
+import torch
+from common import batches, finish, loss_of, mlp, start, weights
+from torch import optim
+
+out = start()
+model, data = mlp(), batches(5)
+fast = torch.compile(lambda batch: loss_of(model, batch))
+optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+losses = []
+for step in range(40):
+    optimizer.zero_grad()
+    loss = fast(data[step % len(data)])
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+finish(out, weights=weights(model), losses=losses)

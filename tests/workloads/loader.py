@@ -1,0 +1,40 @@
+"""A data loader with worker processes, started by fork or spawn (second argument)."""
+
+import sys
+
+import torch
+from common import CLASSES, INPUTS, finish, loss_of, mlp, start, weights
+from torch import Tensor, optim
+from torch.utils.data import DataLoader, Dataset
+
+
+class Numbers(Dataset):
+    """Data that the workers compute with tensors of their own, and with one made by the parent."""
+
+    def __init__(self) -> None:
+        self.table = torch.randn(4096, INPUTS)
+
+    def __len__(self) -> int:
+        return 4096
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        generator = torch.Generator().manual_seed(index)
+        return self.table[index] + 0.1 * torch.randn(INPUTS, generator=generator), index % CLASSES
+
+
+if __name__ == "__main__":
+    out, method = start(), sys.argv[2]
+    model, numbers = mlp(), Numbers()
+    workers = 2 if method == "fork" else 1
+    loader = DataLoader(numbers, 256, shuffle=True, num_workers=workers, multiprocessing_context=method)
+    optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    losses = []
+    for _ in range(3 if method == "fork" else 2):
+        for batch in loader:
+            optimizer.zero_grad()
+            loss = loss_of(model, batch)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+            numbers.table.mul_(0.999)  # the workers of this epoch do not see this
+    finish(out, weights=weights(model), losses=losses)
