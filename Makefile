@@ -74,7 +74,7 @@ format: setup  ## put the code into shape
 # --- things to look at ------------------------------------------------------------------------------------------------
 
 demo: setup  ## five training jobs share one device; about three minutes; results in demo-out/
-	$(BIN)/python examples/demo.py
+	$(BIN)/python -m demo
 
 native/bench/build/%: native/bench/%.c $(NATIVE_SOURCES)
 	mkdir -p $(@D)

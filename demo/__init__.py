@@ -1,0 +1,1 @@
+"""The demo: five training jobs share one device under every policy, with the weights they get alone."""

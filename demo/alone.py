@@ -1,0 +1,34 @@
+"""The jobs one after another, as plain processes without Carpool: the baseline and the reference weights."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+from demo.jobs import JOBS, ROOT, environment
+from demo.results import JobResult, Round
+
+
+class JobFailed(Exception):
+    """A job of the demo did not succeed; the text ends with the tail of its output."""
+
+
+def run_alone(directory: Path, scale: float) -> Round:
+    """All jobs are there from the start, and each waits until the one before it has ended.  Raises JobFailed."""
+    directory.mkdir(parents=True)
+    begin = time.monotonic()
+    results = []
+    for job in JOBS:
+        weights, log = directory / f"{job.name}.pt", directory / f"{job.name}.log"
+        started = time.monotonic()
+        with log.open("wb") as output:
+            status = subprocess.run(
+                job.argv(weights, scale), cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=output,
+                stderr=subprocess.STDOUT, check=False,
+            ).returncode  # fmt: skip
+        if status != 0:
+            raise JobFailed(f"{job.name} alone ended with status {status}:\n{log.read_text()[-2000:]}")
+        ended = time.monotonic()
+        results.append(JobResult(job.name, ended - begin, started - begin, weights))
+    return Round("one by one", tuple(results), time.monotonic() - begin)

@@ -1,0 +1,76 @@
+"""All jobs at once on one device, under one policy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from carpool.protocol.api import EventInfo, JobInfo, SubmitRequest
+from demo.alone import JobFailed
+from demo.jobs import JOBS, ROOT, environment
+from demo.results import JobResult, Round
+from demo.session import Session
+from demo.timeline import Timeline, read_timeline
+
+TIMEOUT_S = 180
+
+
+async def run_shared(directory: Path, policy: str, capacity: int, scale: float, say: Callable[[str], None]) -> Round:
+    """A fresh daemon, so that no round learns from the one before.  Raises JobFailed, DaemonFailed, TimeoutError."""
+    async with Session(directory / "home", [f"host:{capacity}"], policy) as session, asyncio.timeout(TIMEOUT_S):
+        ids = {await session.submit(_request(directory, index, scale)): job.name for index, job in enumerate(JOBS)}
+        events = await _follow(session, set(ids), lambda ended: say(f"{policy}: {ended} of {len(ids)} jobs ended"))
+        infos = [await session.job(job) for job in ids]
+    for info in infos:
+        _check(info, directory / "home")
+    return _round(policy, directory, read_timeline(events), infos)
+
+
+def _request(directory: Path, index: int, scale: float) -> SubmitRequest:
+    job = JOBS[index]
+    return SubmitRequest(
+        argv=job.argv(directory / f"{job.name}.pt", scale),
+        cwd=str(ROOT),
+        env=environment(),
+        name=job.name,
+        iterations=job.steps(scale),
+    )
+
+
+async def _follow(session: Session, jobs: set[int], say: Callable[[int], None]) -> list[EventInfo]:
+    """All events until the last of the jobs has ended."""
+    events: list[EventInfo] = []
+    left = set(jobs)
+    async for event in session.events(follow=True):
+        events.append(event)
+        if event.kind == "EndJob" and event.job in left:
+            left.remove(event.job)
+            say(len(jobs) - len(left))
+        if not left:
+            break
+    return events
+
+
+def _check(info: JobInfo, home: Path) -> None:
+    if info.outcome == "succeeded":
+        return
+    log = home / "jobs" / str(info.id) / "log"
+    tail = log.read_text(errors="replace")[-2000:] if log.exists() else "(no output)"
+    reason = info.reason.text if info.reason else f"exit code {info.exit_code}, signal {info.signal}"
+    raise JobFailed(f"{info.name} {info.outcome}: {reason}\n{tail}")
+
+
+def _round(policy: str, directory: Path, timeline: Timeline, infos: list[JobInfo]) -> Round:
+    results = tuple(
+        JobResult(
+            info.name,
+            (timeline.end_of(info.id) - timeline.lives[info.id].submitted_us) / 1e6,
+            timeline.lives[info.id].queueing_us / 1e6,
+            directory / f"{info.name}.pt",
+        )
+        for info in infos
+    )
+    peaks = {info.name: (info.persistent_bytes, info.ephemeral_bytes) for info in infos}
+    names = {info.id: info.name for info in infos}
+    return Round(policy, results, (timeline.end_us - timeline.start_us) / 1e6, timeline, peaks, names)
