@@ -168,13 +168,11 @@ static struct cp_seat *pass_on(uint32_t cause, uint32_t *slot) {
   if (cause == CP_BY_FORCE) cp_put(&s->forced, s->forced + 1);
   cp_store(&s->yield, CP_YIELD_NO);
   cp_store(&s->turn, 0);
-  cp_store(&s->passed_seq, s->passed_seq + 1);
   uint32_t next = cp_load(&s->successor);
+  if (next > CP_SEATS || next == cp.slot + 1) next = 0;
   cp_store(&s->passed_to, next);
-  if (!next || next > CP_SEATS || next == cp.slot + 1) {
-    cp_store(&s->passed_to, 0);
-    return NULL;
-  }
+  cp_store(&s->passed_seq, s->passed_seq + 1); /* from here on the hand-over counts, even if this process dies */
+  if (!next) return NULL;
   cp_store(&s->successor, 0);
   *slot = next - 1;
   struct cp_seat *n = seat_at(*slot);

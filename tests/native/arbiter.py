@@ -39,7 +39,7 @@ class Job:
     memory: int
     attached: bool = False
     waiting: bool = False
-    pending: Packet | None = None
+    passed: int = 0
     packets: list[PacketType] = field(default_factory=list)
 
 
@@ -136,8 +136,18 @@ class Arbiter:
         job.seat.set("grow_ack", packet.c)
         futex_wake(self.seat_address(job, 52))
 
+    def sync(self) -> None:
+        """Packets of different jobs may arrive in any order; the seats say what has really happened."""
+        while self.holder is not None and self.holder.seat.get("passed_seq") > self.holder.passed:
+            job = self.holder
+            job.passed = job.seat.get("passed_seq")
+            self.holder = None
+            if job.seat.get("passed_to"):
+                self._holds(self.jobs[job.seat.get("passed_to") - 1])
+
     def handle(self, job: Job, packet: Packet) -> None:
         job.packets.append(packet.type)
+        self.sync()
         if packet.type is PacketType.HELLO:
             job.seat.clear()
             job.seat.set("grace_us", self.grace_us)
@@ -148,25 +158,21 @@ class Arbiter:
             if job not in self.queue:
                 self.queue.append(job)
             self.arrange()
-        elif packet.type is PacketType.RELEASED:
-            if self.holder is job:
-                self.holder = None
+        elif packet.type in (PacketType.RELEASED, PacketType.PASSED):
             self.arrange()
-        elif packet.type is PacketType.PASSED:
-            self._holds(self.jobs[packet.b])
         elif packet.type is PacketType.GROW:
             self.answer(job, packet)
 
     def gone(self, job: Job) -> None:
         self.selector.unregister(job.channel)
         job.process.wait()
+        self.sync()
+        if self.holder is not None and self.holder.seat.get("turn") == 0 and self.holder is not job:
+            self.grant(self.holder)  # the dead process had named it and died before it could say so
         if job in self.queue:
             self.queue.remove(job)
         if self.holder is job:
-            passed = job.seat.get("passed_to")
             self.holder = None
-            if passed and job.seat.get("turn") == 0:
-                self.grant(self.jobs[passed - 1])
             self.arrange()
 
     def run(self, timeout: float = 120) -> list[int]:

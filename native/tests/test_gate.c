@@ -1,0 +1,129 @@
+/* Turns in one process: three threads compute on arena memory while an arbiter takes the turn away at random moments,
+ * overwrites the whole lane, and gives it back.  Every value must come out as if nobody had been there. */
+#include "check.h"
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "../arena.c"
+#include "../boundary.c"
+#include "../helper.c"
+#include "../pool.c"
+#include "../turn.c"
+
+/* Forks have their own tests, with real processes. */
+bool cp_fork_pending(void) { return false; }
+bool cp_fork_wanted(void) { return false; }
+void cp_fork_wait(void) {}
+void cp_fork_settle(void) {}
+
+#define WORKERS 3
+#define CELLS 40000
+#define LANE (64 * CP_MIB)
+static int arbiter_fd, lane, device, finished;
+static char *alias;
+static uint64_t *cells[WORKERS];
+static unsigned long revoked;
+
+static void on_fault(int sig, siginfo_t *info, void *context) {
+  (void)sig, (void)context;
+  int saved = errno;
+  if (!cp_arenas_hold(&cp.arenas, info->si_addr)) abort();
+  cp_trap();
+  errno = saved;
+}
+
+static void *worker(void *argument) {
+  uint64_t *c = cells[(size_t)argument];
+  for (uint64_t round = 1; round <= 400; round++)
+    for (size_t i = 0; i < CELLS; i++) c[i] = c[i] * 6364136223846793005ull + round;
+  __atomic_add_fetch(&finished, 1, __ATOMIC_SEQ_CST);
+  return NULL;
+}
+
+static uint64_t expected(size_t w, size_t i) {
+  uint64_t v = w * 1000 + i;
+  for (uint64_t round = 1; round <= 400; round++) v = v * 6364136223846793005ull + round;
+  return v;
+}
+
+static void scribble(void) {
+  revoked++;
+  memset(alias, (int)next_random(), 2 * CP_MIB);
+}
+
+static void give(void) {
+  cp_store(&cp.seat->turn_start_us, cp_now_us());
+  cp_store(&cp.seat->turn, 1);
+  cp_futex_wake(&cp.seat->turn);
+  cp_ring(cp.seat);
+}
+
+static void *arbiter(void *unused) {
+  (void)unused;
+  struct cp_packet p;
+  for (;;) {
+    struct timeval patience = {.tv_usec = 200 + (int)(next_random() % 3000)};
+    setsockopt(arbiter_fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    ssize_t n = recv(arbiter_fd, &p, sizeof p, 0);
+    if (n == 0) return NULL;
+    if (n < 0) { /* nothing happened for a while: take the turn, one way or the other */
+      cp_store(&cp.seat->yield, next_random() % 4 ? CP_YIELD_NOW : CP_YIELD_BOUNDARY);
+      cp_ring(cp.seat);
+      continue;
+    }
+    CHECK_THAT(n == sizeof p);
+    if (p.type == CP_RELEASED) {
+      CHECK_THAT(cp_load(&cp.seat->turn) == 0 && p.b == cp.seat->passed_seq);
+      scribble();
+    } else if (p.type == CP_WANT)
+      give();
+    else
+      CHECK_THAT(p.type == CP_GROW);
+  }
+}
+
+static void attach(void) {
+  int pair[2];
+  CHECK_THAT(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
+  lane = memfd_create("lane", 0);
+  device = memfd_create("device", 0);
+  CHECK_THAT(!ftruncate(lane, LANE) && !ftruncate(device, 16 * (off_t)CP_GIB));
+  alias = mmap(NULL, LANE, PROT_READ | PROT_WRITE, MAP_SHARED, lane, 0);
+  cp.board = mmap(NULL, CP_BOARD_HEADER + 16 * sizeof(struct cp_seat), PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  cp.seat = (struct cp_seat *)(cp.board + CP_BOARD_HEADER);
+  cp.seat->grace_us = 500;
+  cp.fd = pair[0];
+  arbiter_fd = pair[1];
+  cp.e_cap = LANE;
+  cp_boundary_init(&cp.boundary);
+  CHECK_THAT(!cp_arenas_init(&cp.arenas, CP_GIB, device, lane));
+  struct sigaction a = {.sa_flags = SA_SIGINFO | SA_NODEFER};
+  a.sa_sigaction = on_fault;
+  CHECK_THAT(!sigaction(SIGSEGV, &a, NULL));
+  CHECK_THAT(!cp_helper_start());
+  cp_store(&cp.attached, 1);
+}
+
+int main(void) {
+  pthread_t judge, thread[WORKERS];
+  size_t need;
+  attach();
+  CHECK_THAT(!pthread_create(&judge, NULL, arbiter, NULL));
+  for (size_t w = 0; w < WORKERS; w++) {
+    cells[w] = cp_pool_alloc(&cp.arenas.win[1].pool, CELLS * 8, LANE, 0, &need);
+    for (size_t i = 0; i < CELLS; i++) cells[w][i] = w * 1000 + i; /* the first touch traps */
+  }
+  for (size_t w = 0; w < WORKERS; w++) CHECK_THAT(!pthread_create(&thread[w], NULL, worker, (void *)w));
+  for (size_t w = 0; w < WORKERS; w++) pthread_join(thread[w], NULL);
+  for (size_t w = 0; w < WORKERS; w++)
+    for (size_t i = 0; i < CELLS; i += 37) CHECK_THAT(cells[w][i] == expected(w, i));
+  CHECK_THAT(finished == WORKERS && cp.seat->forced + cp.seat->early > 0 && cp.seat->turns > 1);
+  shutdown(cp.fd, SHUT_RDWR);
+  pthread_join(judge, NULL);
+  printf("%lu revocations, %lu early, %lu forced, %lu turns\n", revoked, (unsigned long)cp.seat->early,
+         (unsigned long)cp.seat->forced, (unsigned long)cp.seat->turns);
+  return 0;
+}
