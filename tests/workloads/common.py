@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import socket
 import sys
 from pathlib import Path
 
@@ -17,9 +19,19 @@ ROWS, INPUTS, WIDTH, CLASSES = 512, 64, 256, 10
 
 
 def start() -> Path:
-    """Seed everything; returns the file for the results."""
+    """Seed everything, wait for the others; returns the file for the results."""
+    meet()
     torch.manual_seed(0)
     return Path(sys.argv[1])
+
+
+def meet() -> None:
+    """Scripts that are to run side by side begin together: $MEETING_POINT is a socket that says when."""
+    point = os.environ.pop("MEETING_POINT", None)
+    if point is not None:
+        with socket.socket(socket.AF_UNIX) as meeting:
+            meeting.connect(point)
+            meeting.recv(1)
 
 
 def mlp(width: int = WIDTH) -> nn.Sequential:

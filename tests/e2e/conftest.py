@@ -1,0 +1,232 @@
+"""A real daemon, real jobs, and the same scripts without any of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from carpool.protocol.api import JobInfo, SubmitRequest
+from carpool.protocol.client import Client
+from carpool.runtime import native
+
+SCRIPTS = Path(__file__).parents[1] / "workloads"
+#: A turn may change hands at every iteration, whatever a switch costs.
+EAGER = {"quantum_us": 0, "max_switch_share_ppm": 1_000_000, "warm_limit": 16, "max_lanes": 1}
+PATIENCE_S = 100.0
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A script with its arguments (after the file for results)."""
+
+    script: str
+    arguments: tuple[str, ...] = ()
+
+    @classmethod
+    def named(cls, text: str) -> Workload:
+        script, *arguments = text.split()
+        return cls(script, tuple(arguments))
+
+    def command(self, out: Path) -> list[str]:
+        return [sys.executable, str(SCRIPTS / f"{self.script}.py"), str(out), *self.arguments]
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The same for jobs and for bare runs: one thread, and code compiled once."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("CARPOOL_", "PYTEST_"))}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_THREAD_LIMIT"), "1")
+    return ours | threads | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path_factory.mktemp("inductor"))}
+
+
+class Bare:
+    """Results of scripts run without Carpool, each computed once."""
+
+    def __init__(self, environment: dict[str, str], directory: Path) -> None:
+        self._environment, self._directory = environment, directory
+        self._results: dict[Workload, dict[str, Any]] = {}
+
+    def __call__(self, workloads: Sequence[Workload]) -> list[dict[str, Any]]:
+        new = list({workload: None for workload in workloads if workload not in self._results})
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            self._results.update(zip(new, pool.map(self._run, new), strict=True))
+        return [self._results[workload] for workload in workloads]
+
+    def _run(self, workload: Workload) -> dict[str, Any]:
+        out = self._directory / "-".join([workload.script, *workload.arguments])
+        done = subprocess.run(
+            workload.command(out),
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{workload} fails without Carpool, too:\n{done.stderr}"
+        return json.loads(out.read_text())
+
+
+@pytest.fixture(scope="session")
+def bare(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Bare:
+    return Bare(environment, tmp_path_factory.mktemp("bare"))
+
+
+class Meeting:
+    """Where scripts wait for each other before they begin."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen(64)
+        self._listener.settimeout(PATIENCE_S)
+
+    def begin(self, count: int) -> None:
+        """Let the next ``count`` scripts go, all at once."""
+        waiting = [self._listener.accept()[0] for _ in range(count)]
+        for connection in waiting:
+            connection.sendall(b"!")
+            connection.close()
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+class Running:
+    """A job that has been submitted."""
+
+    def __init__(self, daemon: Daemon, number: int, out: Path) -> None:
+        self._daemon, self.id, self.out = daemon, number, out
+
+    def info(self) -> JobInfo:
+        return self._daemon.client.job(self.id)
+
+    def wait(self) -> JobInfo:
+        info = self._daemon.client.wait(self.id, PATIENCE_S)
+        assert info.phase == "ended", f"job {self.id} still {info.phase}: {info.reason}\n{self._daemon.story()}"
+        return info
+
+    def log(self) -> str:
+        return (self._daemon.home / "jobs" / str(self.id) / "log").read_text()
+
+    def result(self) -> dict[str, Any]:
+        """What it wrote, once it has ended well."""
+        info = self.wait()
+        assert info.outcome == "succeeded", (
+            f"{info.command} {info.outcome} {info.exit_code} {info.signal}\n{self.log()}"
+        )
+        assert "carpool: warning" not in self.log()
+        return json.loads(self.out.read_text())
+
+
+class Daemon:
+    """A daemon with a state directory of its own."""
+
+    def __init__(self, home: Path, environment: dict[str, str], devices: Sequence[str], **settings: int) -> None:
+        self.home, self._environment = home, environment
+        home.mkdir()
+        self.meeting = Meeting(home / "meet")
+        options = [f"--device={device}" for device in devices]
+        options += [f"--setting={name}={value}" for name, value in (EAGER | settings).items()]
+        ready, write = os.pipe()
+        command = [sys.executable, "-m", "carpool.daemon", "--home", str(home), "--policy=fair", "--threads=1"]
+        self._process = subprocess.Popen([*command, *options, f"--ready-fd={write}"], pass_fds=(write,))
+        os.close(write)
+        with open(ready) as pipe:
+            answer = json.loads(pipe.readline() or "{}")
+        assert answer.get("ok"), f"the daemon did not start: {answer}"
+        self.client = Client(home)
+        self._count = 0
+
+    def submit(self, workload: Workload, *, meet: bool = False, before: Sequence[str] = ()) -> Running:
+        """``before`` is a command that runs the script's command."""
+        self._count += 1
+        out = self.home / f"out{self._count}"
+        environment = self._environment | ({"MEETING_POINT": str(self.meeting.path)} if meet else {})
+        request = SubmitRequest(argv=[*before, *workload.command(out)], cwd=str(self.home), env=environment)
+        return Running(self, self.client.submit(request), out)
+
+    def submit_together(self, workloads: Sequence[Workload]) -> list[Running]:
+        """They begin to compute when all of them are there."""
+        jobs = [self.submit(workload, meet=True) for workload in workloads]
+        self.meeting.begin(len(jobs))
+        return jobs
+
+    def story(self) -> str:
+        """For messages: what the jobs say, and the end of the daemon's log."""
+        lines = [f"{job.id} {job.phase} {job.outcome} turn={job.holds_turn} {job.reason}" for job in self.client.jobs()]
+        log = (self.home / "daemon.log").read_text().splitlines()[-20:]
+        return "\n".join([*lines, *log])
+
+    def kill_job(self, job: Running, number: signal.Signals) -> None:
+        pid = job.info().pid
+        assert pid is not None
+        os.kill(pid, number)
+
+    def close(self) -> None:
+        """Stop the jobs and the daemon, whatever state they are in."""
+        try:
+            self.client.shutdown(stop_jobs=True)
+            self._process.wait(PATIENCE_S)
+        finally:
+            self.meeting.close()
+            if self._process.poll() is None:
+                self._process.kill()
+                self._process.wait()
+
+
+class Daemons:
+    """Starts daemons and stops them all in the end."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._environment = environment
+        self._root = Path(tempfile.mkdtemp(prefix="carpool-"))  # short: paths of sockets are limited to 107 bytes
+        self._running: list[Daemon] = []
+
+    def __call__(self, *devices: str, **settings: int) -> Daemon:
+        home = self._root / f"d{len(self._running)}"
+        self._running.append(Daemon(home, self._environment, devices or ("host:512MiB",), **settings))
+        return self._running[-1]
+
+    def close(self) -> None:
+        for daemon in self._running:
+            daemon.close()
+        shutil.rmtree(self._root)
+
+
+def _daemons(environment: dict[str, str]) -> Iterator[Daemons]:
+    if not native.library_path().exists():
+        pytest.skip("libcarpool has not been built (make native)")
+    daemons = Daemons(environment)
+    yield daemons
+    daemons.close()
+
+
+@pytest.fixture(scope="session")
+def eager_daemon(environment: dict[str, str]) -> Iterator[Daemon]:
+    """One daemon for all tests that leave nothing behind in it."""
+    for daemons in _daemons(environment):
+        yield daemons()
+
+
+@pytest.fixture
+def daemons(environment: dict[str, str]) -> Iterator[Daemons]:
+    yield from _daemons(environment)
+
+
+@pytest.fixture(scope="session")
+def workload() -> type[Workload]:
+    return Workload

@@ -1,0 +1,75 @@
+"""What a job computes is bit for bit what it computes alone: two jobs and five in one lane, a switch per iteration."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Bare, Daemon, Workload
+
+WORKLOADS = [
+    "sgd",
+    "adam",
+    "accumulation",
+    "grad_scaler",
+    "gan",
+    "evaluation",
+    "zero_grad after",
+    "zero_grad before",
+    "zero_grad keep",
+    "loader fork",
+    "checkpoints",
+    "lbfgs",
+    "ema",
+    "cache",
+    "io_calls",
+    "exception",
+    "threads",
+    "fork_child",
+    "exec_storm",
+    "handlers faulthandler",
+    "handlers handler",
+    "handlers blocked",
+    "by_hand",
+    "two_models",
+    "unusual",
+    "loader spawn",
+]
+COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+if COMPILER:
+    WORKLOADS.append("compiled")
+
+
+def groups(size: int, stride: int) -> list[tuple[str, ...]]:
+    """Every workload in a group of ``size``, the first ones in the last group too; ``stride`` decides who meets whom."""
+    order = sorted(range(len(WORKLOADS)), key=lambda index: (index % stride, index))
+    names = [WORKLOADS[index] for index in order]
+    names += names[: -len(names) % size]
+    return [tuple(names[begin : begin + size]) for begin in range(0, len(names), size)]
+
+
+GROUPS = [*groups(2, stride=1), *groups(5, stride=6)]
+
+
+@pytest.mark.parametrize("names", GROUPS, ids=lambda names: f"{len(names)}: " + ", ".join(names))
+def test_results_are_those_of_a_run_alone(
+    names: tuple[str, ...], bare: Bare, eager_daemon: Daemon, workload: type[Workload]
+) -> None:
+    workloads = [workload.named(name) for name in names]
+    expected = bare(workloads)
+    jobs = eager_daemon.submit_together(workloads)
+    results = [job.result() for job in jobs]
+    infos = [job.info() for job in jobs]
+    differing = [name for name, result, alone in zip(names, results, expected, strict=True) if result != alone]
+    assert not differing, f"other results than alone: {differing}"
+    assert len({(info.device, info.lane) for info in infos}) == 1
+    assert min(info.switches for info in infos) >= 10, "the jobs hardly shared their lane"
+    assert all(info.iterations >= 15 for info in infos)
+
+
+@pytest.mark.skipif(COMPILER is not None, reason="torch.compile is among the workloads: there is a C++ compiler")
+def test_torch_compile_needs_a_compiler() -> None:
+    pytest.skip("no C++ compiler: torch.compile cannot be tried on this machine")

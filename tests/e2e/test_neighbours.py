@@ -1,0 +1,89 @@
+"""What one job does to itself stays its own business."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Bare, Daemon, Daemons, Running, Workload
+
+
+def test_a_job_killed_inside_its_turn_harms_nobody(bare: Bare, eager_daemon: Daemon, workload: type[Workload]) -> None:
+    healthy = [workload("sgd"), workload("adam")]
+    expected = bare(healthy)
+    *others, victim = eager_daemon.submit_together([*healthy, workload("victim")])
+    assert [job.result() for job in others] == expected
+    ended = victim.wait()
+    assert (ended.outcome, ended.signal) == ("failed", signal.SIGKILL)
+    assert victim.out.read_text() == "dying\n"
+
+
+def test_a_job_that_needs_more_than_the_device_alone_sees_it(
+    bare: Bare, daemons: Daemons, workload: type[Workload]
+) -> None:
+    """It may have what the device holds, but not more, and what it had is intact."""
+    daemon = daemons("host:256MiB")
+    healthy = [workload("sgd"), workload("ema")]
+    expected = bare(healthy)
+    *others, hog = daemon.submit_together([*healthy, workload("hog")])
+    assert [job.result() for job in others] == expected
+    result = hog.result()
+    assert len(result["errors"]) == 1
+    assert re.search("can't allocate memory|out of memory", result["errors"][0])
+    assert 128 <= result["hoarded_mib"] <= 256
+    assert result["intact"]
+
+
+def test_a_job_without_tensors_is_a_plain_process(bare: Bare, eager_daemon: Daemon, workload: type[Workload]) -> None:
+    job = eager_daemon.submit(workload("numpy_only"))
+    assert [job.result()] == bare([workload("numpy_only")])
+    info = job.info()
+    assert (info.switches, info.iterations, info.persistent_bytes, info.ephemeral_bytes) == (0, 0, 0, 0)
+
+
+def test_a_job_without_any_boundary_is_made_to_give_way(bare: Bare, daemons: Daemons, workload: type[Workload]) -> None:
+    """Its turns are taken at arbitrary instructions; nobody notices."""
+    daemon = daemons(forced_after_us=50_000)
+    workloads = [workload("spinner"), workload("sgd"), workload("spinner")]
+    expected = bare(workloads)
+    jobs = daemon.submit_together(workloads)
+    assert [job.result() for job in jobs] == expected
+    assert jobs[0].info().switches >= 3
+
+
+@pytest.fixture
+def crowded(daemons: Daemons, tmp_path: Path, workload: type[Workload]) -> tuple[Daemon, Running, Path]:
+    """A device held by a job that never gives way by itself, until the file is there."""
+    daemon, release = daemons(forced_after_us=600_000_000), tmp_path / "release"
+    holder = daemon.submit(workload("holder", (str(release),)))
+    next(event for event in daemon.client.events(follow=True) if event.kind == "GrantTurn" and event.job == holder.id)
+    return daemon, holder, release
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"), [(signal.SIGTERM, "Stop"), (signal.SIGINT, "KeyboardInterrupt")], ids=["SIGTERM", "SIGINT"]
+)
+def test_a_signal_reaches_a_job_that_waits_for_its_turn(
+    crowded: tuple[Daemon, Running, Path],
+    bare: Bare,
+    workload: type[Workload],
+    number: signal.Signals,
+    reason: str,
+) -> None:
+    """It gets a turn to clean up in, and so its own exit code."""
+    daemon, holder, release = crowded
+    waiting = daemon.submit(workload("interrupted"))
+    next(event for event in daemon.client.events(follow=True) if event.kind == "TurnWanted" and event.job == waiting.id)
+    daemon.kill_job(waiting, number)
+    ended = waiting.wait()
+    assert (ended.exit_code, ended.signal) == (7, None), waiting.log()
+    assert f'"reason": "{reason}"' in waiting.out.read_text()
+    assert holder.info().phase == "running"
+    release.touch()
+    again = workload("holder", (str(release),))
+    assert [holder.result()] == bare([again])
