@@ -50,13 +50,7 @@ SLACK_S = 30.0
 
 
 class Client:
-    """One daemon.  Not for use by several threads at once.  Every method may raise `ClientError`.
-
-    >>> with Client(Path("/nonexistent/carpool")) as client:
-    ...     client.version()
-    Traceback (most recent call last):
-    carpool.protocol.problems.DaemonNotRunning: no daemon is running (nobody answers at /nonexistent/carpool/carpool.sock)
-    """
+    """One daemon.  Not for use by several threads at once.  Every method may raise `ClientError`."""
 
     def __init__(self, home: Path, *, timeout_s: float | None = TIMEOUT_S, check_version: bool = True) -> None:
         self.home = Home(home)
@@ -104,7 +98,7 @@ class Client:
         """The job when it has ended, or as it is after ``timeout_s``."""
         target = _target(f"/v1/jobs/{job}/wait", {"timeout_s": f"{timeout_s:.3f}"})
         with self._own_connection(timeout_s + SLACK_S) as connection:
-            return msgspec.json.decode(connection.read(connection.ask("GET", target)), type=JobInfo)
+            return self._decode(connection.read(connection.ask("GET", target)), JobInfo)
 
     def cancel(self, job: int) -> None:
         """Ask for the job's end; it has ended when its phase says so."""
@@ -128,9 +122,9 @@ class Client:
     def events(self, *, since: int = 0, follow: bool = False) -> Iterator[EventInfo]:
         """Events after number ``since``; with ``follow`` for ever."""
         target = _target("/v1/events", {"since": since, "follow": 1 if follow else None})
-        decoder = msgspec.json.Decoder(EventInfo)
         with self._own_connection(None if follow else self._timeout_s) as connection:
-            yield from map(decoder.decode, connection.lines(connection.ask("GET", target)))
+            for line in connection.lines(connection.ask("GET", target)):
+                yield self._decode(line, EventInfo)
 
     def shutdown(self, *, stop_jobs: bool) -> None:
         """Ask the daemon to stop; it may still run when this returns."""
@@ -141,11 +135,17 @@ class Client:
     # How
 
     def _get(self, target: str, kind: type[T]) -> T:
-        return msgspec.json.decode(self._connection.read(self._connection.ask("GET", target)), type=kind)
+        return self._decode(self._connection.read(self._connection.ask("GET", target)), kind)
 
     def _send(self, method: str, target: str, request: msgspec.Struct, kind: type[T]) -> T:
         answer = self._connection.ask(method, target, msgspec.json.encode(request))
-        return msgspec.json.decode(self._connection.read(answer), type=kind)
+        return self._decode(self._connection.read(answer), kind)
+
+    def _decode(self, body: bytes, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.DecodeError as error:
+            raise DaemonNotAnswering(self.home.socket, f"answers in an unknown form ({error})") from None
 
     def _own_connection(self, timeout_s: float | None) -> _Closing:
         """A connection for an answer that takes long; other requests can go on meanwhile."""

@@ -58,8 +58,10 @@ class VersionMismatch(ClientError):
             if theirs is None
             else f"the daemon at {socket} speaks protocol version {theirs}, this client version {API_VERSION}"
         )
-        hint = "set CARPOOL_HOME to another directory" if theirs is None else (
-            "restart it with this version: `carpool down`, then `carpool up` (jobs go on meanwhile)"
+        hint = (
+            "set CARPOOL_HOME to another directory"
+            if theirs is None
+            else ("restart it with this version: `carpool down`, then `carpool up` (jobs go on meanwhile)")
         )
         super().__init__("version_mismatch", message, hint)
 

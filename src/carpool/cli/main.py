@@ -1,0 +1,119 @@
+"""The entry point: finds the command, loads only its module, turns every problem into one message and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from carpool.cli.exit_codes import Exit, exit_code_of
+from carpool.cli.problem import Problem
+from carpool.protocol.api import ErrorBody, ErrorInfo
+from carpool.protocol.client import ClientError
+
+#: In the order of the help: starting with what one needs first.  Each is a module here with a `command`.
+COMMANDS = tuple("submit run ls show logs wait cancel top policy devices events up down doctor completion".split())
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when the command is used: `carpool ls` must not pay for `carpool top`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"carpool.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            import difflib  # only wanted in this message
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"There is no command {args[0]!r}.{meant} Commands: {', '.join(COMMANDS)}.")
+        return super().resolve_command(ctx, args)
+
+
+def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from carpool import __version__
+
+        click.echo(f"carpool {__version__}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print it.")
+def cli() -> None:
+    """Carpool: many deep-learning jobs share the accelerators of one server.
+
+    The first `carpool submit` starts the daemon.  Every command takes --json, for scripts, and --home, for a daemon
+    other than the usual one.  Start with `carpool submit -- python train.py`.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has seen enough.  The interpreter must not try to write the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.CLOSED_PIPE
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    as_json = _wants_json(given)
+    try:
+        result = cli.main(given, prog_name="carpool", standalone_mode=False)
+        return result if isinstance(result, int) else Exit.OK
+    except click.UsageError as error:
+        return _usage(error, as_json)
+    except (KeyboardInterrupt, click.Abort):
+        return Exit.INTERRUPTED
+    except Problem as problem:
+        return _report(problem.info, problem.exit_code, as_json)
+    except ClientError as error:
+        return _report(error.info, exit_code_of(error), as_json)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _report(ErrorInfo("os_error", f"{where}{error.strerror or error}"), Exit.FAILED, as_json)
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Whether --json was given to us, not to the job behind the double dash."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in own
+
+
+def _usage(error: click.UsageError, as_json: bool) -> int:
+    hint = f"see `{error.ctx.command_path} --help`" if error.ctx else "see `carpool --help`"
+    return _report(ErrorInfo("usage", error.format_message(), hint), Exit.USAGE, as_json)
+
+
+def _report(info: ErrorInfo, code: Exit, as_json: bool) -> int:
+    sys.stdout.flush()  # what was printed before comes before
+    if as_json:
+        import msgspec
+
+        print(msgspec.json.encode(ErrorBody(info)).decode(), file=sys.stderr)
+        return code
+    from carpool.cli.style import stderr_style
+
+    print(f"{stderr_style().red('carpool:')} {info.message}", file=sys.stderr)
+    if info.hint:
+        print(f"  {info.hint}", file=sys.stderr)
+    return code

@@ -1,0 +1,78 @@
+"""``carpool policy``: who computes next, and the settings of the core."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from carpool.cli.common import Parsed, print_json, print_lines, with_common_options
+from carpool.cli.settings import setting
+from carpool.cli.style import stdout_style
+from carpool.cli.words import duration
+from carpool.protocol.api import PolicyInfo, PolicyRequest
+from carpool.protocol.client import Client, ClientError
+from carpool.protocol.paths import default_home
+from carpool.protocol.sizes import format_size
+
+
+class PolicyName(click.ParamType):
+    """The daemon knows which there are; the shell completes them."""
+
+    name = "name"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        try:
+            with Client(ctx.params.get("home") or default_home(), timeout_s=2.0) as client:
+                names = client.policy().available
+        except ClientError:
+            return []
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+@click.command("policy")
+@click.argument("name", required=False, type=PolicyName())
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    type=Parsed("name=value", setting),
+    help="A setting, as quantum_us=50ms; repeatable.",
+)
+@with_common_options
+def command(home: Path, as_json: bool, name: str | None, settings: tuple[tuple[str, int | None], ...]) -> int:
+    """Show or change the policy and the settings of the running daemon.
+
+    Changes apply at once and stay in force when the daemon is started again.
+    """
+    with Client(home) as client:
+        if name or settings:
+            info = client.set_policy(PolicyRequest(name=name, settings=dict(settings)))
+        else:
+            info = client.policy()
+    if as_json:
+        print_json(info)
+    else:
+        print_lines(_lines(info))
+    return 0
+
+
+def _lines(info: PolicyInfo) -> list[str]:
+    style = stdout_style()
+    width = max(map(len, info.settings), default=0)
+    others = ", ".join(name for name in info.available if name != info.name)
+    settings = [f"  {name:<{width}}  {_value(name, value)}" for name, value in info.settings.items()]
+    return [f"policy {style.bold(info.name)} (others: {others})", *settings]
+
+
+def _value(name: str, value: int | None) -> str:
+    if value is None:
+        return "none"
+    if name.endswith("_us"):
+        return f"{value} ({value / 1000:g} ms)" if value < 1_000_000 else f"{value} ({duration(value)})"
+    if name.endswith("_ppm"):
+        return f"{value} ({value / 10_000:g} %)"
+    return f"{value} ({format_size(value)})" if name.endswith(("_step", "_bytes")) else str(value)

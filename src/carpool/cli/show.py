@@ -1,0 +1,96 @@
+"""``carpool show``: everything about one job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from carpool.cli import words
+from carpool.cli.common import JOB_ID, print_json, print_lines, with_common_options
+from carpool.cli.style import stdout_style
+from carpool.cli.table import one_line
+from carpool.protocol.api import JobInfo
+from carpool.protocol.client import Client
+from carpool.protocol.sizes import format_size
+
+
+@click.command("show")
+@click.argument("job", type=JOB_ID)
+@with_common_options
+def command(home: Path, as_json: bool, job: int) -> int:
+    """Show everything about a job, why it waits included."""
+    with Client(home) as client:
+        info = client.job(job)
+    if as_json:
+        print_json(info)
+        return 0
+    style = stdout_style()
+    facts = describe(info, words.now_us())
+    width = max(len(label) for label, _ in facts)
+    print_lines([style.bold(f"job {info.id}"), *(f"  {label:<{width}}  {one_line(text)}" for label, text in facts)])
+    return 0
+
+
+def describe(job: JobInfo, now: int) -> list[tuple[str, str]]:
+    """Pairs of label and text, without what is not known."""
+    facts = [*_identity(job), *_state(job), *_memory(job), *_progress(job), *_times(job, now)]
+    return [(label, text) for label, text in facts if text]
+
+
+def _identity(job: JobInfo) -> list[tuple[str, str]]:
+    return [
+        ("name", job.name),
+        ("command", words.command_line(job)),
+        ("directory", job.cwd),
+        ("owner", f"uid {job.owner}"),
+        ("weight", str(job.weight)),
+        ("after", ", ".join(map(str, job.after))),
+    ]
+
+
+def _state(job: JobInfo) -> list[tuple[str, str]]:
+    reason = "" if job.reason is None else f"{job.reason.text} [{job.reason.code}]"
+    where = f"{job.device or ''}{'' if job.lane is None else f', lane {job.lane}'}"
+    return [
+        ("state", words.state(job)),
+        ("why" if job.outcome else "waits because", reason),
+        ("device", where),
+        ("turn", "computes now" if job.holds_turn else ""),
+        ("process", "" if job.pid is None or job.outcome else str(job.pid)),
+    ]
+
+
+def _memory(job: JobInfo) -> list[tuple[str, str]]:
+    return [
+        ("persistent", _amount(job.persistent_bytes, job.persistent_limit)),
+        ("ephemeral", _amount(job.ephemeral_bytes, job.ephemeral_limit)),
+        ("scratch", format_size(job.scratch_bytes) + " (outside the device, not limited)" if job.scratch_bytes else ""),
+        ("residue", format_size(job.residue_bytes) + " saved at the last switch" if job.switches else ""),
+        ("estimate from", job.estimate_source or ""),
+    ]
+
+
+def _amount(used: int, limit: int) -> str:
+    if not used and not limit:
+        return ""
+    return f"{format_size(used)} (granted {format_size(limit)})" if limit else format_size(used)
+
+
+def _progress(job: JobInfo) -> list[tuple[str, str]]:
+    per_iteration = "" if job.iteration_us is None else f", {job.iteration_us / 1000:.1f} ms each"
+    return [
+        ("iterations", words.iterations(job) + per_iteration if job.iterations or job.iterations_total else ""),
+        ("device time", words.duration(job.device_us) if job.device_us else ""),
+        ("switches", str(job.switches) if job.switches else ""),
+    ]
+
+
+def _times(job: JobInfo, now: int) -> list[tuple[str, str]]:
+    waited = (job.started_us or job.ended_us or now) - job.submitted_us
+    return [
+        ("submitted", words.clock(job.submitted_us)),
+        ("started", "" if job.started_us is None else f"{words.clock(job.started_us)}, after {words.duration(waited)}"),
+        ("ended", "" if job.ended_us is None else words.clock(job.ended_us)),
+        ("completion time", words.duration(words.completion_us(job, now)) + ("" if job.outcome else " so far")),
+    ]

@@ -1,0 +1,117 @@
+"""What `submit` and `run` have in common: their options, and the request that is made of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from carpool.cli.common import POSITIVE, TIME_US, Parsed, job_ids
+from carpool.cli.exit_codes import Exit
+from carpool.cli.problem import Problem
+from carpool.cli.resolve import resolve_command
+from carpool.protocol.api import SubmitRequest
+from carpool.protocol.sizes import parse_size
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def memory_hint(text: str) -> tuple[int, int | None]:
+    """``300MiB`` or ``300MiB/1GiB``: persistent, or persistent and ephemeral.  Raises ValueError, for people."""
+    persistent, slash, ephemeral = text.partition("/")
+    return parse_size(persistent), parse_size(ephemeral) if slash else None
+
+
+_OPTIONS = (
+    click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARGS]..."),
+    click.option("--name", default="", help="What `carpool ls` calls it.  [default: the command]"),
+    click.option("--iterations", type=POSITIVE, help="How many iterations it will do: progress, and order under srtf."),
+    click.option("--duration", "duration_us", type=TIME_US, help="How long it would take alone, as 90s or 2h."),
+    click.option(
+        "--mem",
+        "memory",
+        type=Parsed("p[/e]", memory_hint),
+        help="Memory hint, as 300MiB or 300MiB/1GiB (persistent/ephemeral).",
+    ),
+    click.option("--priority", "weight", type=POSITIVE, default=100, show_default=True, help="Share under fair."),
+    click.option("--after", multiple=True, type=Parsed("id[,id]", job_ids), help="Start when these have succeeded."),
+    click.option("--device", metavar="ID", help="Only on this device, as host0.  [default: any]"),
+    click.option("--directory", "-C", metavar="DIR", help="Run there.  [default: here]"),
+)
+
+
+def with_submission_options(function: F) -> F:
+    for option in reversed(_OPTIONS):
+        function = option(function)  # type: ignore[operator]
+    return function
+
+
+def submission(
+    words: Sequence[str],
+    name: str,
+    iterations: int | None,
+    duration_us: int | None,
+    memory: tuple[int, int | None] | None,
+    weight: int,
+    after: Sequence[Sequence[int]],
+    device: str | None,
+    directory: str | None,
+    foreground: bool = False,
+) -> SubmitRequest:
+    """The request, checked as far as it can be without the daemon.  Raises Problem."""
+    where = _directory(directory)
+    persistent, ephemeral = memory or (None, None)
+    return SubmitRequest(
+        argv=[_text(word, "the command") for word in resolve_command(words, where, os.environ)],
+        cwd=_text(str(where), "the directory"),
+        env=captured_environment(os.environ),
+        name=_text(name, "the name"),
+        iterations=iterations,
+        duration_us=duration_us,
+        persistent_bytes=persistent,
+        ephemeral_bytes=ephemeral,
+        weight=weight,
+        after=sorted({number for group in after for number in group}),
+        device=device,
+        foreground=foreground,
+    )
+
+
+def _directory(directory: str | None) -> Path:
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        raise Problem(
+            Exit.NOT_FOUND, "missing_directory", "the current directory does not exist any more", "cd to one that does"
+        ) from None
+    where = here / Path(directory).expanduser() if directory else here
+    if not where.is_dir():
+        raise Problem(Exit.NOT_FOUND, "missing_directory", f"there is no directory {where}", "check --directory")
+    return where.resolve() if directory else where
+
+
+def captured_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """All of it, the active virtual environment included.  Variables that are no text (rare) cannot be sent."""
+    captured = {}
+    for name, value in environ.items():
+        if _is_text(name) and _is_text(value):
+            captured[name] = value
+        else:
+            shown = name.encode(errors="backslashreplace").decode()
+            click.echo(f"carpool: the variable {shown} is not UTF-8; the job will not see it", err=True)
+    return captured
+
+
+def _is_text(value: str) -> bool:
+    # Undecodable bytes arrive as lone surrogates, which JSON cannot carry.
+    return not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def _text(value: str, what: str) -> str:
+    if not _is_text(value):
+        shown = value.encode(errors="backslashreplace").decode()
+        raise Problem(Exit.USAGE, "not_text", f"{what} is not UTF-8: {shown}", "rename it, or go by a link")
+    return value

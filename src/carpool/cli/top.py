@@ -1,0 +1,55 @@
+"""``carpool top``: a live screen of devices, lanes and jobs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from carpool.cli import words
+from carpool.cli.common import TIME_US, print_json, print_lines, with_common_options
+from carpool.cli.frame import Snapshot, frame
+from carpool.cli.style import stdout_style
+from carpool.protocol.client import Client
+
+RECENT = 5
+
+
+@click.command("top")
+@click.option("--once", is_flag=True, help="Print one frame and leave.")
+@click.option("--interval", "interval_us", type=TIME_US, default=1_000_000, show_default="1s", help="Between frames.")
+@with_common_options
+def command(home: Path, as_json: bool, once: bool, interval_us: int) -> int:
+    """Watch devices, lanes and jobs: who computes, memory, progress, completion times.
+
+    q or Ctrl-C leaves.  Without a terminal, or with --once or --json, it prints one frame.
+    """
+    with Client(home) as client:
+        if as_json:
+            print_json(snapshot(client))
+        elif once or not (sys.stdout.isatty() and sys.stdin.isatty()):
+            print_lines(frame(snapshot(client), None, None, stdout_style()))
+        else:
+            from carpool.cli.screen import Screen
+
+            with Screen() as screen:
+                while True:
+                    screen.show(frame(snapshot(client), *screen.size(), stdout_style()))
+                    if screen.key(max(interval_us, 50_000) / 1e6) in ("q", "Q"):
+                        break
+    return 0
+
+
+def snapshot(client: Client) -> Snapshot:
+    active = client.jobs(words.ACTIVE)
+    # Asked last: a job that ends in between shows up in both lists rather than in none, and the later answer counts.
+    ended = client.jobs(("ended",), RECENT)
+    over = {job.id for job in ended}
+    return Snapshot(
+        time_us=words.now_us(),
+        policy=client.policy().name,
+        devices=client.devices(),
+        active=[job for job in active if job.id not in over],
+        ended=ended,
+    )

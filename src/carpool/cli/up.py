@@ -1,0 +1,85 @@
+"""``carpool up``: start the daemon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from carpool.cli.common import POSITIVE, Parsed, print_json, with_common_options
+from carpool.cli.exit_codes import Exit
+from carpool.cli.presets import PRESETS, preset
+from carpool.cli.problem import Problem
+from carpool.cli.progress import Progress
+from carpool.cli.settings import setting
+from carpool.cli.starting import start_daemon
+from carpool.protocol.client import Client, DaemonNotRunning
+from carpool.protocol.sizes import format_size
+
+
+@click.command("up")
+@click.option("--device", "devices", multiple=True, metavar="host:SIZE", help="A device, as host:1GiB; repeatable.")
+@click.option("--policy", metavar="NAME", help="Who computes next: fifo, pack, srtf or fair.")
+@click.option("--preset", "preset_name", type=Parsed("name", preset), help="Behave as a published system: salus.")
+@click.option("--setting", "settings", multiple=True, type=Parsed("name=value", setting), help="Repeatable.")
+@click.option("--threads", type=POSITIVE, help="Bound the OpenMP threads of each job.  [default: as the job says]")
+@with_common_options
+def command(
+    home: Path,
+    as_json: bool,
+    devices: tuple[str, ...],
+    policy: str | None,
+    preset_name: str | None,
+    settings: tuple[tuple[str, int | None], ...],
+    threads: int | None,
+) -> int:
+    """Start the daemon, if none runs.
+
+    Without options, the first `carpool submit` does the same.  The default device takes a quarter of the memory.
+    --policy and --setting prevail over what --preset says.
+    """
+    options = _daemon_options(devices, policy, preset_name, dict(settings), threads)
+    with Client(home) as client:
+        started = _start(client, home, options)
+        version, present = client.version(), client.devices()
+    if as_json:
+        print_json({"pid": version.pid, "home": version.home, "started": started, "devices": present})
+        return 0
+    sizes = ", ".join(f"{device.id} ({format_size(device.capacity_bytes)})" for device in present)
+    click.echo(f"the daemon {'has started' if started else 'runs already'}: pid {version.pid}, {sizes}")
+    return 0
+
+
+def _start(client: Client, home: Path, options: list[str]) -> bool:
+    """Whether there was something to start."""
+    try:
+        client.connect()
+    except DaemonNotRunning:
+        with Progress("starting the daemon"):
+            start_daemon(home, options)
+        return True
+    if options:
+        raise Problem(
+            Exit.REFUSED,
+            "already_running",
+            "a daemon runs already, and options apply to a new one only",
+            "stop it first (`carpool down`: jobs go on), or change the policy with `carpool policy`",
+        )
+    return False
+
+
+def _daemon_options(
+    devices: tuple[str, ...],
+    policy: str | None,
+    preset_name: str | None,
+    settings: dict[str, int | None],
+    threads: int | None,
+) -> list[str]:
+    chosen = PRESETS[preset_name] if preset_name else None
+    policy = policy or (chosen.policy if chosen else None)
+    merged = {**(chosen.settings if chosen else {}), **settings}
+    options = [text for device in devices for text in ("--device", device)]
+    options += ["--policy", policy] if policy else []
+    for name, value in merged.items():
+        options += ["--setting", f"{name}={'none' if value is None else value}"]
+    return options + (["--threads", str(threads)] if threads else [])

@@ -1,0 +1,92 @@
+"""Job facts as people read them: times, memory, state, reasons."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import time
+
+from carpool.protocol.api import JobInfo
+from carpool.protocol.sizes import format_size
+
+ACTIVE = ("queued", "starting", "running", "stopping")
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def duration(us: int) -> str:
+    """As in 0.4s, 12s, 3m05s, 2h07m, 4d03h."""
+    if us < 10_000_000:
+        return f"{max(us, 0) / 1e6:.1f}s"
+    seconds = us // 1_000_000
+    if seconds < 60:
+        return f"{seconds}s"
+    if seconds < 3600:
+        return f"{seconds // 60}m{seconds % 60:02}s"
+    if seconds < 86400:
+        return f"{seconds // 3600}h{seconds % 3600 // 60:02}m"
+    return f"{seconds // 86400}d{seconds % 86400 // 3600:02}h"
+
+
+def clock(us: int) -> str:
+    """Local time, as in 2026-01-31 12:00:05."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(us / 1e6))
+
+
+def memory_pair(job: JobInfo) -> str:
+    """Persistent / ephemeral memory; nothing for a job that has used none."""
+    if not job.persistent_bytes and not job.ephemeral_bytes:
+        return "-"
+    return f"{format_size(job.persistent_bytes)} / {format_size(job.ephemeral_bytes)}"
+
+
+def iterations(job: JobInfo) -> str:
+    if not job.iterations and job.iterations_total is None:
+        return "-"
+    return str(job.iterations) if job.iterations_total is None else f"{job.iterations}/{job.iterations_total}"
+
+
+def completion_us(job: JobInfo, now: int) -> int:
+    """Job completion time (JCT): from submission to the end, or to now."""
+    return (now if job.ended_us is None else job.ended_us) - job.submitted_us
+
+
+def state(job: JobInfo) -> str:
+    """The phase, or how it ended."""
+    if job.outcome is None:
+        return job.phase
+    if job.outcome != "failed":
+        return job.outcome
+    return f"failed ({signal_name(job.signal)})" if job.signal is not None else f"failed ({job.exit_code})"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def why(job: JobInfo) -> str:
+    """The reason of the present wait or of the outcome."""
+    return job.reason.text if job.reason is not None else ""
+
+
+def command_line(job: JobInfo) -> str:
+    return shlex.join(job.command)
+
+
+def title(job: JobInfo) -> str:
+    """The name, or the command for a job without one."""
+    return job.name or " ".join(job.command)
+
+
+def exit_code(job: JobInfo) -> int:
+    """What a shell would say: the job's code, 128 + n for signal n, 1 for an end without either."""
+    if job.outcome == "succeeded":
+        return 0
+    if job.signal is not None:
+        return 128 + job.signal
+    return job.exit_code or 1
