@@ -20,7 +20,7 @@ from carpool.core.events import (
     TurnReleased,
     TurnWanted,
 )
-from carpool.core.model import Cause, JobId, MemoryClass
+from carpool.core.model import Cause, JobId, LaneId, MemoryClass
 from carpool.daemon.boards import BoardError
 from carpool.daemon.clock import monotonic_us
 from carpool.daemon.jobs import Job, JobTable
@@ -118,17 +118,20 @@ class Channels:
         self._post(Detached(job.id))
 
     def _post_last_handover(self, job: Job) -> None:
-        """If it died in the middle of handing over, whoever has the turn in the seats is the one who got it."""
-        seated, lane = job.seated, job.lane
-        if seated is None or lane is None or self._seating.holder.get(lane) != job.id:
+        """If it died in the middle of handing over, the one that it had named gets the turn from us."""
+        if job.lane is None:
             return
-        for other in self._seating.in_lane(lane):
-            if other.id == job.id or other.seated is None or other.seated.seat.get("turn") == 0:
-                continue
-            other.seated.board.wake(other.seated.seat, "turn")  # it may have died before it woke its successor
-            other.seated.board.ring(other.seated.seat)
-            self._passed(job, other, Cause.EXIT)
+        self.sync(job.lane)
+        heir = self._jobs.live.get(self._seating.holder.get(job.lane, 0))
+        if heir is None or heir is job or heir.seated is None:
             return
+        seat = heir.seated.seat
+        # In this order: a job that lets go clears `turn` first and wants another one only after it has counted.
+        if seat.get("turn") == 0 and seat.get("want") and seat.get("passed_seq") == heir.passed_seq:
+            seat.set("turn_start_us", monotonic_us())
+            seat.set("turn", 1)
+        heir.seated.board.wake(seat, "turn")  # or it may have died before it woke it
+        heir.seated.board.ring(seat)
 
     # Packets
 
@@ -175,17 +178,13 @@ class Channels:
 
     def _seated_packet(self, job: Job, packet: Packet) -> None:
         assert job.seated is not None
+        if job.lane is not None:
+            self.sync(job.lane)
         match packet.type:
             case PacketType.WANT | PacketType.URGENT:
                 self._post(TurnWanted(job.id, urgent=packet.type is PacketType.URGENT))
-            case PacketType.RELEASED:
-                job.passed_seq = packet.b
-                self._released(job, cause_of(packet.a))
-            case PacketType.PASSED:
-                job.passed_seq = packet.c
-                to = self._seating.at(job.seated.board, packet.b)
-                # A successor that died in the meantime cannot compute: the turn is free.
-                self._passed(job, to, cause_of(packet.a)) if to else self._released(job, cause_of(packet.a))
+            case PacketType.RELEASED | PacketType.PASSED:
+                pass  # the sync has seen it in the seat
             case PacketType.GROW if packet.a < len(CLASSES):
                 job.grow_seq = packet.c
                 self._post(MemoryRequested(job.id, CLASSES[packet.a], packet.b, optional=bool(packet.d)))
@@ -198,6 +197,18 @@ class Channels:
                 pass  # the pidfd says when it is really gone
             case _:
                 log.warning("job %d sent an unexpected packet: %r", job.id, packet)
+
+    def sync(self, lane: LaneId) -> None:
+        """Packets of different jobs may arrive in any order; the seats say whose turn has ended, and who has it now."""
+        while (holder := self._jobs.live.get(self._seating.holder.get(lane, 0))) is not None:
+            if holder.seated is None or holder.passed_seq == (seq := holder.seated.seat.get("passed_seq")):
+                return
+            holder.passed_seq = seq
+            cause = cause_of(holder.seated.seat.get("cause"))
+            slot = holder.seated.seat.get("passed_to")
+            # A successor that died in the meantime cannot compute: the turn is free.
+            to = self._seating.at(holder.seated.board, slot - 1) if slot else None
+            self._passed(holder, to, cause) if to else self._released(holder, cause)
 
     def _released(self, job: Job, cause: Cause) -> None:
         self._end_of_turn(job)
