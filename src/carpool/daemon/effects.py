@@ -101,6 +101,7 @@ class Effects:
             return
         fd = self._device(command.lane).lane_fd(command.lane)
         self._processes.keep(job.id, {f"{LANE}:{command.lane}": fd}, job.seated.pid)
+        job.seated.seat.set("lane", command.lane)  # before the packet: the job waits for it where they differ
         self._channels.send(job.id, Packet(PacketType.LANE, a=command.lane), [fd])
         job.seated.board.ring(job.seated.seat)
         self._processes.drop(job.id, [f"{LANE}:{old}"])

@@ -40,6 +40,7 @@ class Seating:
         fds = [board.fd, device.lane_fd(job.lane), device.persistent_fd(job.id)]
         seat = board.take()
         seat.set("grace_us", self.grace_us)
+        seat.set("lane", job.lane)
         set_limits(seat, job.granted)
         job.seated = Seated(board, seat, pid)
         job.passed_seq = 0
