@@ -85,9 +85,10 @@ class Board:
     def ring(self, seat: Seat) -> None:
         """Ask for the attention of the job's helper thread.
 
-        Two ringers at once (the daemon and a predecessor) may count one ring for two: one attention is enough.
+        Two ringers at once (the daemon and a predecessor, which adds 1 atomically) may count one ring for two: one
+        attention is enough.  The different step makes sure that the value never stays the same.
         """
-        seat.set("bell", (seat.get("bell") + 1) & 0xFFFFFFFF)
+        seat.set("bell", (seat.get("bell") + 0x10000) & 0xFFFFFFFF)
         self.wake(seat, "bell")
 
     def _rested(self, slot: int) -> bool:

@@ -34,8 +34,9 @@ def usage_of(seat: Seat, now: Micros) -> Usage:
 
 
 def grant_turn(board: Board, seat: Seat) -> None:
-    """The order matters: a request to yield that belonged to an earlier turn must not end this one."""
+    """The order matters: what was asked of an earlier turn must not end this one or hand it to anybody."""
     seat.set("yield", Yield.NO)
+    seat.set("successor", 0)
     seat.set("turn_start_us", monotonic_us())
     seat.set("turn", 1)
     board.wake(seat, "turn")
