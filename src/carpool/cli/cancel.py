@@ -14,7 +14,7 @@ from carpool.protocol.api import ErrorInfo
 from carpool.protocol.client import ApiError, Client
 
 
-@click.command("cancel")
+@click.command("cancel", short_help="End jobs early.")
 @click.argument("jobs", type=JOB_ID, nargs=-1, required=True)
 @with_common_options
 def command(home: Path, as_json: bool, jobs: tuple[int, ...]) -> int:

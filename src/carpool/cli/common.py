@@ -33,7 +33,7 @@ def with_common_options(function: F) -> F:
     )(function)
 
 
-class Parsed(click.ParamType):
+class Parsed(click.ParamType[Any]):
     """A parameter that a function of text understands; its ValueError is the message."""
 
     def __init__(self, name: str, parse: Callable[[str], object]) -> None:

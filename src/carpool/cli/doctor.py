@@ -12,7 +12,7 @@ from carpool.cli.exit_codes import Exit
 from carpool.cli.style import stdout_style
 
 
-@click.command("doctor")
+@click.command("doctor", short_help="Check whether Carpool can work on this machine.")
 @with_common_options
 def command(home: Path, as_json: bool) -> int:
     """Check this machine: kernel features, library, directories, memory, daemon.

@@ -19,7 +19,7 @@ from carpool.protocol.client import Client, DaemonNotAnswering, DaemonNotRunning
 PATIENCE_S = 60.0
 
 
-@click.command("down")
+@click.command("down", short_help="Stop the daemon; jobs go on.")
 @click.option("--stop-jobs", is_flag=True, help="Cancel the running jobs first.")
 @with_common_options
 def command(home: Path, as_json: bool, stop_jobs: bool) -> int:

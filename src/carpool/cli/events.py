@@ -13,7 +13,7 @@ from carpool.protocol.api import EventInfo
 from carpool.protocol.client import Client
 
 
-@click.command("events")
+@click.command("events", short_help="Print what happened and what was decided.")
 @click.option("--follow", "-f", is_flag=True, help="Go on with what happens from now on.")
 @click.option("--since", type=click.IntRange(min=0), default=0, show_default=True, help="Only after this number.")
 @click.option("--job", type=JOB_ID, help="Only of this job.")

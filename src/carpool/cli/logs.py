@@ -12,7 +12,7 @@ from carpool.cli.common import JOB_ID, POSITIVE, print_json, with_common_options
 from carpool.protocol.client import Client
 
 
-@click.command("logs")
+@click.command("logs", short_help="Print what a job has written.")
 @click.argument("job", type=JOB_ID)
 @click.option("--follow", "-f", is_flag=True, help="Go on until the job has ended.")
 @click.option("--lines", "-n", type=POSITIVE, help="Only the last N lines (and, with -f, what follows).")

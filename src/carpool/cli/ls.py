@@ -19,7 +19,7 @@ NAME_WIDTH = 32
 HEADER = ("ID", "NAME", "STATE", "DEVICE", "TURN", "MEMORY P/E", "ITER", "TIME", "WHY")
 
 
-@click.command("ls")
+@click.command("ls", short_help="List the jobs, and why those wait that wait.")
 @click.option(
     "--phase", "phases", multiple=True, type=click.Choice([*words.ACTIVE, "ended"]), help="Only these; repeatable."
 )

@@ -15,7 +15,10 @@ from carpool.protocol.api import ErrorBody, ErrorInfo
 from carpool.protocol.client import ClientError
 
 #: In the order of the help: starting with what one needs first.  Each is a module here with a `command`.
-COMMANDS = tuple("submit run ls show logs wait cancel top policy devices events up down doctor completion".split())
+COMMANDS = (
+    *("submit", "run", "ls", "show", "logs", "wait", "cancel", "top"),
+    *("policy", "devices", "events", "up", "down", "doctor", "completion"),
+)
 
 
 class LazyGroup(click.Group):

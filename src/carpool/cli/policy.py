@@ -17,7 +17,7 @@ from carpool.protocol.paths import default_home
 from carpool.protocol.sizes import format_size
 
 
-class PolicyName(click.ParamType):
+class PolicyName(click.ParamType[str]):
     """The daemon knows which there are; the shell completes them."""
 
     name = "name"
@@ -33,7 +33,7 @@ class PolicyName(click.ParamType):
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-@click.command("policy")
+@click.command("policy", short_help="Show or change the policy and the settings.")
 @click.argument("name", required=False, type=PolicyName())
 @click.option(
     "--set",

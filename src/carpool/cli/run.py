@@ -15,7 +15,7 @@ from carpool.cli.submission import submission, with_submission_options
 from carpool.protocol.client import Client, ClientError
 
 
-@click.command("run", context_settings={"allow_interspersed_args": False})
+@click.command("run", short_help="Run a job in the foreground.", context_settings={"allow_interspersed_args": False})
 @with_submission_options
 @with_common_options
 def command(home: Path, as_json: bool, **options: Any) -> int:

@@ -15,7 +15,7 @@ from carpool.protocol.client import Client
 from carpool.protocol.sizes import format_size
 
 
-@click.command("show")
+@click.command("show", short_help="Show everything about a job.")
 @click.argument("job", type=JOB_ID)
 @with_common_options
 def command(home: Path, as_json: bool, job: int) -> int:

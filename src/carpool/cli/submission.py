@@ -45,7 +45,7 @@ _OPTIONS = (
 
 def with_submission_options(function: F) -> F:
     for option in reversed(_OPTIONS):
-        function = option(function)  # type: ignore[operator]
+        function = option(function)
     return function
 
 

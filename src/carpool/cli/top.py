@@ -16,7 +16,7 @@ from carpool.protocol.client import Client
 RECENT = 5
 
 
-@click.command("top")
+@click.command("top", short_help="Watch devices, lanes and jobs live.")
 @click.option("--once", is_flag=True, help="Print one frame and leave.")
 @click.option("--interval", "interval_us", type=TIME_US, default=1_000_000, show_default="1s", help="Between frames.")
 @with_common_options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -167,7 +167,7 @@ class _Closing:
         self._connection.close()
 
 
-def _target(path: str, query: dict[str, object]) -> str:
+def _target(path: str, query: Mapping[str, object]) -> str:
     """Path and query.  All values are numbers or words of ours: nothing needs quoting."""
     pairs = [f"{name}={value}" for name, value in query.items() if value not in (None, "")]
     return f"{path}?{'&'.join(pairs)}" if pairs else path

@@ -1,0 +1,147 @@
+"""A stand-in for the daemon: HTTP over a Unix socket, whose answers a test sets and whose requests it can look at."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socketserver
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from carpool.protocol.api import API_VERSION, PROTOCOL_HEADER, DeviceInfo, JobInfo, LaneInfo
+
+
+@dataclass
+class Request:
+    method: str
+    path: str
+    query: str
+    body: Any
+
+
+@dataclass
+class Answer:
+    body: bytes
+    status: int = 200
+
+
+def as_json(value: Any, status: int = 200) -> Answer:
+    return Answer(json.dumps(value).encode(), status)
+
+
+def problem(status: int, code: str, message: str, hint: str = "") -> Answer:
+    return as_json({"error": {"code": code, "message": message, "hint": hint}}, status)
+
+
+Reaction = Answer | Callable[[Request], Answer]
+
+
+@dataclass
+class StandIn:
+    """``reactions`` maps "METHOD /path" to an answer or to a function that makes one."""
+
+    home: Path
+    protocol: str | None = str(API_VERSION)
+    reactions: dict[str, Reaction] = field(default_factory=dict)
+    requests: list[Request] = field(default_factory=list)
+
+    def __enter__(self) -> StandIn:
+        self.home.mkdir(exist_ok=True)
+        self._server = _Server(str(self.home / "carpool.sock"), _Handler)
+        self._server.standin = self
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+        (self.home / "carpool.sock").unlink(missing_ok=True)
+
+    def answer(self, request: Request) -> Answer:
+        self.requests.append(request)
+        reaction = self.reactions.get(f"{request.method} {request.path}")
+        if reaction is None:
+            return problem(404, "unknown_path", f"the stand-in has no answer to {request.method} {request.path}")
+        return reaction(request) if callable(reaction) else reaction
+
+
+class _Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    standin: StandIn
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def address_string(self) -> str:
+        return "unix"
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def _serve(self) -> None:
+        path, _, query = self.path.partition("?")
+        length = int(self.headers.get("Content-Length", 0))
+        body = json.loads(self.rfile.read(length)) if length else None
+        answer = self.server.standin.answer(Request(self.command, path, query, body))
+        self.send_response(answer.status)
+        if self.server.standin.protocol is not None:
+            self.send_header(PROTOCOL_HEADER, self.server.standin.protocol)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        self.wfile.write(answer.body)
+
+    do_GET = do_POST = do_PUT = _serve  # noqa: N815 - names that http.server looks for
+
+
+def job(id: int = 1, **changes: Any) -> JobInfo:
+    """A running job, with changes."""
+    facts: dict[str, Any] = {
+        "id": id,
+        "name": "",
+        "owner": 1000,
+        "command": ["python", "train.py"],
+        "phase": "running",
+        "outcome": None,
+        "exit_code": None,
+        "signal": None,
+        "reason": None,
+        "device": "host0",
+        "lane": 1,
+        "holds_turn": False,
+        "weight": 100,
+        "persistent_bytes": 10 << 20,
+        "ephemeral_bytes": 30 << 20,
+        "persistent_limit": 12 << 20,
+        "ephemeral_limit": 32 << 20,
+        "scratch_bytes": 0,
+        "iterations": 25,
+        "iterations_total": 100,
+        "iteration_us": 2500,
+        "device_us": 62_500,
+        "switches": 3,
+        "residue_bytes": 4096,
+        "started_us": 1_000_000,
+        "submitted_us": 0,
+        "ended_us": None,
+        "cwd": "/data",
+        "pid": 4242,
+    }
+    return JobInfo(**{**facts, **changes})
+
+
+def ended(id: int, outcome: str = "succeeded", **changes: Any) -> JobInfo:
+    facts: dict[str, Any] = {"phase": "ended", "outcome": outcome, "exit_code": 0, "ended_us": 5_000_000, "lane": None}
+    return job(id, **{**facts, **changes})
+
+
+def device(jobs: list[int], holder: int | None = None, waiting: list[int] | None = None) -> DeviceInfo:
+    lane = LaneInfo(id=1, owner=1000, size_bytes=32 << 20, jobs=jobs, holder=holder, waiting=waiting or [])
+    sizes = {"capacity_bytes": 1 << 30, "granted_bytes": 256 << 20, "used_bytes": 128 << 20, "free_bytes": 768 << 20}
+    return DeviceInfo(id="host0", kind="host", lanes=[lane], jobs=jobs, queue=[], **sizes)

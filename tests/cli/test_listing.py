@@ -1,0 +1,122 @@
+"""ls, show, devices, top and events: what is printed, for people and for scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from conftest import Cli
+from standin import Answer, Request, StandIn, as_json, device, ended, job
+
+from carpool.cli.frame import Snapshot, frame
+from carpool.cli.ls import job_table
+from carpool.cli.style import Style
+from carpool.protocol.api import DeviceList, JobInfo, JobList, ReasonInfo
+
+WAITS = ReasonInfo("memory", "waiting for memory: needs 3.1 GiB, largest lane 2 GiB")
+JOBS = [
+    job(1, name="vae", holds_turn=True),
+    job(2, phase="queued", device=None, lane=None, reason=WAITS, iterations=0, iterations_total=None),
+    ended(3, "failed", exit_code=3, reason=ReasonInfo("exit", "exit code 3")),
+    ended(4, name="two\nlines \x1b[31m"),
+]
+
+
+@pytest.fixture
+def standin(standin: StandIn) -> Iterator[StandIn]:
+    def jobs(request: Request) -> Answer:
+        wanted = request.query.partition("phase=")[2].partition("&")[0].split(",")
+        return Answer(msgspec.json.encode(JobList([j for j in JOBS if wanted == [""] or j.phase in wanted])))
+
+    standin.reactions |= {
+        "GET /v1/jobs": jobs,
+        "GET /v1/jobs/2": Answer(msgspec.json.encode(JOBS[1])),
+        "GET /v1/devices": Answer(msgspec.json.encode(DeviceList([device([1], holder=1)]))),
+        "GET /v1/policy": as_json({"name": "fair", "available": ["fair", "fifo"], "settings": {"quantum_us": 50000}}),
+    }
+    return standin
+
+
+def test_ls_shows_every_job_and_why_it_waits(standin: StandIn, carpool: Cli) -> None:
+    lines = carpool.ok("ls").splitlines()
+    assert lines[0].split() == ["ID", "NAME", "STATE", "DEVICE", "TURN", "MEMORY", "P/E", "ITER", "TIME", "WHY"]
+    assert [line.split()[0] for line in lines[1:]] == ["1", "2", "3", "4"]
+    assert "yes" in lines[1]
+    assert "25/100" in lines[1]
+    assert lines[2].endswith(WAITS.text)
+    assert "failed (3)" in lines[3]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_ls_asks_for_what_is_active_and_the_last_that_ended(standin: StandIn, carpool: Cli) -> None:
+    carpool.ok("ls")
+    carpool.ok("ls", "--all")
+    carpool.ok("ls", "-n", "3", "--phase", "queued", "--phase", "ended")
+    assert [request.query for request in standin.requests] == [
+        "phase=queued,starting,running,stopping",
+        "phase=ended&limit=10",
+        "",
+        "phase=queued,ended&limit=3",
+    ]
+
+
+def test_ls_json_is_what_the_api_says(standin: StandIn, carpool: Cli) -> None:
+    listed = msgspec.json.decode(carpool.ok("ls", "--json"), type=JobList)
+    assert listed.jobs == JOBS
+
+
+def test_show_tells_the_reason_with_its_code(standin: StandIn, carpool: Cli) -> None:
+    shown = carpool.ok("show", "2")
+    assert f"waits because    {WAITS.text} [memory]" in shown
+    assert msgspec.json.decode(carpool.ok("show", "2", "--json"), type=JobInfo) == JOBS[1]
+
+
+def test_devices_shows_lanes(standin: StandIn, carpool: Cli) -> None:
+    lines = carpool.ok("devices").splitlines()
+    assert lines[1].split()[:3] == ["host0", "1", "GiB"]
+    assert lines[2] == "  host0 lane 1: 32 MiB, 1 job, job 1 computes"
+    assert json.loads(carpool.ok("devices", "--json"))["devices"][0]["lanes"][0]["holder"] == 1
+
+
+def test_top_once_prints_one_frame_without_escapes(standin: StandIn, carpool: Cli) -> None:
+    for arguments in (["top", "--once"], ["top"]):  # without a terminal there is nothing to go on with
+        shown = carpool.ok(*arguments)
+        assert "policy fair" in shown
+        assert "lane 1  32 MiB  turn: job 1" in shown
+        assert "queued (1)" in shown
+        assert "\x1b" not in shown
+    snapshot = msgspec.json.decode(carpool.ok("top", "--json"), type=Snapshot)
+    assert [info.id for info in snapshot.active] == [1, 2]
+
+
+def test_events_as_lines(standin: StandIn, carpool: Cli) -> None:
+    event = {"seq": 5, "time_us": 1, "now_us": 1, "kind": "GrantTurn", "job": 1, "data": {"lane": 1, "job": 1}}
+    other = {**event, "seq": 6, "job": 2}
+    standin.reactions["GET /v1/events"] = Answer(b"".join(msgspec.json.encode(e) + b"\n" for e in (event, other)))
+    assert carpool.ok("events", "--job", "1").split()[-4:] == ["GrantTurn", "job", "1", "lane=1"]
+    assert [json.loads(line) for line in carpool.ok("events", "--json").splitlines()] == [event, other]
+
+
+def test_rows_are_cut_at_the_edge_of_a_terminal_only() -> None:
+    narrow = job_table(JOBS, Style(False), 60)
+    assert max(map(len, narrow)) == 60
+    assert narrow[2].endswith("…")
+    assert any(WAITS.text in line for line in job_table(JOBS, Style(False), None))
+
+
+def test_colours_only_where_wanted() -> None:
+    assert "\x1b[32m" in "".join(job_table(JOBS, Style(True), 100))
+    assert "\x1b" not in "".join(job_table(JOBS, Style(False), 100))
+
+
+def test_a_frame_fits_its_screen() -> None:
+    snapshot = Snapshot(10_000_000, "fair", [device([1])], JOBS[:2], JOBS[2:])
+    lines = frame(snapshot, 40, 6, Style(False))
+    assert len(lines) == 6
+    assert max(map(len, lines)) <= 40
+    assert "more lines" in lines[-1]
+    whole = "\n".join(frame(snapshot, None, None, Style(False)))
+    assert "███░░░░░░░░░ 25/100" in whole
+    assert WAITS.text in whole
