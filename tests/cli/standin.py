@@ -82,7 +82,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def address_string(self) -> str:
         return "unix"
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
         pass
 
     def _serve(self) -> None:
@@ -100,10 +100,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = _serve  # noqa: N815 - names that http.server looks for
 
 
-def job(id: int = 1, **changes: Any) -> JobInfo:
+def job(number: int = 1, **changes: Any) -> JobInfo:
     """A running job, with changes."""
     facts: dict[str, Any] = {
-        "id": id,
+        "id": number,
         "name": "",
         "owner": 1000,
         "command": ["python", "train.py"],
@@ -136,9 +136,9 @@ def job(id: int = 1, **changes: Any) -> JobInfo:
     return JobInfo(**{**facts, **changes})
 
 
-def ended(id: int, outcome: str = "succeeded", **changes: Any) -> JobInfo:
+def ended(number: int, outcome: str = "succeeded", **changes: Any) -> JobInfo:
     facts: dict[str, Any] = {"phase": "ended", "outcome": outcome, "exit_code": 0, "ended_us": 5_000_000, "lane": None}
-    return job(id, **{**facts, **changes})
+    return job(number, **{**facts, **changes})
 
 
 def device(jobs: list[int], holder: int | None = None, waiting: list[int] | None = None) -> DeviceInfo:

@@ -1,0 +1,129 @@
+"""Writes the generated parts of the docs: ``python docs/generate.py``.  A test checks that they are current."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import io
+import os
+import re
+import tokenize
+from pathlib import Path
+
+import click
+
+from carpool.cli.exit_codes import MEANINGS
+from carpool.cli.main import COMMANDS, cli
+from carpool.cli.presets import PRESETS
+from carpool.core import model
+from carpool.protocol.sizes import format_size
+
+DOCS = Path(__file__).parent
+WIDTH = 100
+NOTE = "<!-- Written by docs/generate.py: change the source it names, not this page. -->\n"
+
+
+def cli_page() -> str:
+    parts = [
+        f"# Command line\n\n{NOTE}",
+        "The same as `carpool COMMAND --help`, from `src/carpool/cli`.  Examples are in the [guide](guide.md).\n",
+        "## Exit codes\n\n" + exit_code_table(),
+        "`carpool run` and `carpool wait` pass on the exit code of the job, and 128 + n for a job killed by signal n.\n",
+    ]
+    for name in COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        context = click.Context(command, info_name=name, parent=click.Context(cli, info_name="carpool"))
+        context.terminal_width = WIDTH
+        parts.append(f"## carpool {name}\n\n```text\n{command.get_help(context)}\n```\n")
+    return "\n".join(parts)
+
+
+def exit_code_table() -> str:
+    rows = "".join(f"| {code.value} | {meaning} |\n" for code, meaning in MEANINGS.items())
+    return f"| code | meaning |\n| --- | --- |\n{rows}"
+
+
+def settings_page() -> str:
+    presets = "".join(
+        f"| `{name}` | {preset.about} | `{preset.policy}` | {_pairs(preset.settings)} |\n"
+        for name, preset in sorted(PRESETS.items())
+    )
+    return (
+        f"# Settings\n\n{NOTE}\n"
+        "Settings of the core, from `carpool.core.model.Settings`.  `carpool policy` shows them;\n"
+        "`carpool policy --set NAME=VALUE` changes them on the running daemon; `carpool up --setting NAME=VALUE` starts\n"
+        "with them.  Bare numbers are in the setting's own unit: `_us` microseconds, `_ppm` millionths, sizes in bytes.\n"
+        "Times and sizes may have units: `quantum_us=50ms`, `growth_step=4MiB`.\n\n"
+        "| setting | default | meaning |\n| --- | --- | --- |\n"
+        f"{''.join(_setting_rows())}\n"
+        "## Presets\n\n`carpool up --preset NAME` behaves as a published system.\n\n"
+        f"| preset | what it does | policy | settings |\n| --- | --- | --- | --- |\n{presets}"
+    )
+
+
+def _pairs(settings: dict[str, int]) -> str:
+    return ", ".join(f"`{name}={value}`" for name, value in settings.items())
+
+
+def _setting_rows() -> list[str]:
+    comments = _field_comments(Path(model.__file__), "Settings")
+    return [
+        f"| `{field.name}` | {_default(field)} | {comments.get(field.name, '')} |\n"
+        for field in dataclasses.fields(model.Settings)
+        if field.name != "extra"
+    ]
+
+
+def _default(field: dataclasses.Field[object]) -> str:
+    value = field.default
+    if value is None:
+        return "none"
+    if not isinstance(value, int):
+        return f"`{value}`"
+    if field.name.endswith("_us"):
+        return f"{value} ({value / 1000:g} ms)" if value < 1_000_000 else f"{value} ({value / 1_000_000:g} s)"
+    if field.name.endswith("_ppm"):
+        return f"{value} ({value / 10_000:g} %)"
+    return f"{value} ({format_size(value)})" if field.name.endswith("_step") else str(value)
+
+
+def _field_comments(source: Path, class_name: str) -> dict[str, str]:
+    """The comment behind each field: the one place where a setting is described."""
+    text = source.read_text()
+    (body,) = (n.body for n in ast.parse(text).body if isinstance(n, ast.ClassDef) and n.name == class_name)
+    lines = {
+        node.lineno: node.target.id
+        for node in body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    comments = {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
+    return {name: comments[line] for line, name in lines.items() if line in comments}
+
+
+def guide_page(text: str) -> str:
+    """The guide with its generated table renewed."""
+    pattern = r"(<!-- exit codes: written by docs/generate.py -->\n).*?(<!-- end -->)"
+    table = exit_code_table()
+    new, count = re.subn(pattern, lambda match: f"{match[1]}\n{table}\n{match[2]}", text, flags=re.DOTALL)
+    if count != 1:
+        raise ValueError("docs/guide.md has lost the marks around its table of exit codes")
+    return new
+
+
+def pages() -> dict[Path, str]:
+    """What each generated page should contain."""
+    os.environ.pop("COLUMNS", None)
+    guide = DOCS / "guide.md"
+    return {
+        DOCS / "cli.md": cli_page(),
+        DOCS / "settings.md": settings_page(),
+        guide: guide_page(guide.read_text()),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text)
+        print(path)

@@ -1,0 +1,43 @@
+"""The generated parts of the docs say what the code says."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from carpool.cli.exit_codes import MEANINGS, Exit
+from carpool.core.model import Settings
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["cli.md", "settings.md", "guide.md"])
+def test_generated_pages_are_current(generate: ModuleType, name: str) -> None:
+    wanted = {path.name: text for path, text in generate.pages().items()}[name]
+    assert (DOCS / name).read_text() == wanted, "run: python docs/generate.py"
+
+
+def test_every_setting_says_what_it_means(generate: ModuleType) -> None:
+    page = generate.settings_page()
+    for field in dataclasses.fields(Settings):
+        if field.name != "extra":
+            (row,) = (line for line in page.splitlines() if line.startswith(f"| `{field.name}` |"))
+            assert len(row.rstrip(" |").split("|")) == 4, f"the field {field.name} has no comment behind it"
+
+
+def test_every_exit_code_has_a_meaning() -> None:
+    assert list(MEANINGS) == list(Exit)
