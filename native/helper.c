@@ -1,4 +1,4 @@
-/* The helper thread: early release, forced revocation, promotion, trimming, offload, a new lane, snapshots for forks.
+/* The helper thread: early release, forced revocation, trimming, offload, a new lane, snapshots for forks.
  * It sleeps on the seat's bell and costs nothing while nobody rings. */
 #include <pthread.h>
 #include <signal.h>
@@ -6,8 +6,6 @@
 #include "process.h"
 
 #define TRIM_LEAST (16 * CP_MIB)
-#define PROMOTE_LEAST (256 * CP_KIB)
-#define PROMOTE_AGE 3u /* boundaries that a block must have outlived */
 
 /* ---- early release --------------------------------------------------------------------------------------------------- */
 
@@ -46,34 +44,6 @@ static int64_t watch_holder(void) {
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------------------- */
-
-/* Bytes of the ephemeral window that have outlived several boundaries. */
-static size_t survivors(void) {
-  const struct cp_pool *p = &cp.arenas.win[cp.arenas.ephemeral].pool;
-  uint64_t now = cp.boundary.iterations;
-  size_t sum = 0;
-  for (uint32_t i = p->top ? p->at[0] : 0; i; i = p->block[i].next)
-    if (p->block[i].used && p->block[i].stamp + PROMOTE_AGE <= now) sum += (size_t)p->block[i].size * CP_GRAIN;
-  return sum;
-}
-
-/* Residue that keeps coming back costs two copies per switch; in persistent memory it costs its bytes once. */
-static void consider_promotion(void) {
-  if (cp.promote_granted || cp_load(&cp.seat->turn) || cp.boundary.iterations < cp.promote_after) return;
-  cp_acquire(&cp.grow_lock);
-  bool outstanding = cp.promote_seq != 0;
-  cp_promote_answer(false);
-  cp_release(&cp.grow_lock);
-  if (outstanding || cp.promotions + 3 >= 8 * CP_WINDOWS) return;
-  cp_acquire(&cp.pool_lock);
-  uint64_t live = cp.arenas.win[cp.arenas.ephemeral].pool.live;
-  size_t old = live >= PROMOTE_LEAST ? survivors() : 0;
-  size_t total = cp_arenas_persistent(&cp.arenas) + live + live / 4 + 128 * CP_PAGE;
-  cp_release(&cp.pool_lock);
-  if (old < PROMOTE_LEAST || old < live / 4) return;
-  cp.promote_after = cp.boundary.iterations + 4;
-  cp_promote_ask(cp_round_up(total, CP_PAGE));
-}
 
 static void trim(void) {
   cp_acquire(&cp.grow_lock);
@@ -125,7 +95,6 @@ static void *helper(void *unused) {
     if (!cp_load(&s->turn)) {
       cp.yield_seen_us = 0;
       if (cp_load(&s->offload) == CP_OFFLOAD_ASKED) offload();
-      consider_promotion();
       trim();
     } else if (yield == CP_YIELD_NOW) {
       cp_turn_end(CP_BY_FORCE);
@@ -134,6 +103,7 @@ static void *helper(void *unused) {
       sleep_us = watch_holder();
     } else
       cp.yield_seen_us = 0;
+    cp_promote_consider();
     cp_futex_wait(&s->bell, bell, sleep_us);
   }
   return NULL;

@@ -81,7 +81,7 @@ void *cp_arena_alloc(size_t bytes) {
       cp_turn_end(CP_BY_BOUNDARY);
       cp_acquire(&cp.pool_lock);
     }
-    bool persistent = cp.route_persistent;
+    bool persistent = cp.route_persistent || cp_sticky(bytes);
     void *p = try_alloc(persistent, bytes, &total);
     cp_release(&cp.pool_lock);
     if (CP_LIKELY(p != NULL)) return p;

@@ -39,6 +39,9 @@ struct cp_process {
   uint32_t promote_seq;    /* outstanding request, 0: none */
   bool promote_granted;
   uint64_t promote_after;  /* not before this iteration */
+  uint64_t looked_at;      /* iteration of the latest look at what survives */
+  uint32_t sticky[16], sticky_count; /* sizes in grains whose blocks go to persistent memory at once */
+  uint64_t sticky_filter;
   uint32_t promotions;
   size_t retired_freed;    /* bytes freed in retired windows since the last trim */
 
@@ -60,6 +63,10 @@ void cp_promote_ask(size_t total);
 void cp_promote_answer(bool wait);
 void cp_send(uint32_t type, uint64_t a, uint64_t b, uint64_t c, uint64_t d);
 void cp_ring(struct cp_seat *seat);
+/* promote.c: what keeps outliving boundaries belongs into persistent memory */
+void cp_promote_consider(void);
+bool cp_promote_due(void); /* is a look worth waking the helper thread? */
+bool cp_sticky(size_t bytes); /* pool lock held: do blocks of this size keep outliving boundaries? */
 /* helper.c */
 int cp_helper_start(void);
 /* memory.c */

@@ -62,7 +62,7 @@ def run_all(sources: list[Path], directory: Path) -> int:
     cases = [(source, variant) for source in sources for variant in VARIANTS]
     failures = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        compiled = pool.map(lambda case: compile_test(*case, directory), cases)
+        compiled = pool.map(lambda case: compile_test(case[0], case[1], directory), cases)
         for (source, variant), (program, complaint) in zip(cases, compiled, strict=True):
             status, output = (1, complaint) if complaint else run_test(program)
             word = {0: "ok", SKIPPED: "skipped"}.get(status, f"FAILED (status {status})")

@@ -121,7 +121,7 @@ static int promote(void) {
   int64_t moved = cp_arenas_retire(&cp.arenas);
   cp.promote_granted = false;
   cp.promotions++;
-  cp.promote_after = cp.boundary.iterations + (8ull << (cp.promotions < 8 ? cp.promotions : 8));
+  cp.promote_after = cp.boundary.iterations + (4ull << (cp.promotions < 6 ? cp.promotions : 6));
   if (moved < 0) return cp_arenas_save_residue(&cp.arenas);
   struct cp_seat *s = cp.seat;
   cp.p_cap = s->p_limit;
@@ -198,15 +198,13 @@ void cp_turn_end(uint32_t cause) {
     next = pass_on(cause, &slot);
     seq = cp.seat->passed_seq;
   }
+  bool look = ended && cp_promote_due();
   cp_release(&cp.gate_lock);
   cp_release(&cp.pool_lock);
   if (!ended) return;
-  if (!next) {
-    cp_send(CP_RELEASED, cause, seq, 0, 0);
-    return;
-  }
-  cp_futex_wake(&next->turn);
-  cp_send(CP_PASSED, cause, slot, seq, 0);
+  if (next) cp_futex_wake(&next->turn);
+  cp_send(next ? CP_PASSED : CP_RELEASED, cause, next ? slot : seq, seq, 0);
+  if (look) cp_ring(cp.seat);
 }
 
 /* ---- memory -------------------------------------------------------------------------------------------------------- */
@@ -244,12 +242,8 @@ static uint32_t ask(uint32_t class_, size_t total, bool optional) {
   return seq;
 }
 
-void cp_promote_ask(size_t total) {
-  cp_acquire(&cp.grow_lock);
-  cp_promote_answer(true);
-  if (!cp.promote_granted) cp.promote_seq = ask(0, total, true);
-  cp_release(&cp.grow_lock);
-}
+/* Grow lock held.  Does not wait: the answer is looked for later. */
+void cp_promote_ask(size_t total) { cp.promote_seq = ask(0, total, true); }
 
 bool cp_grow(uint32_t class_, size_t total) {
   cp_acquire(&cp.grow_lock);

@@ -10,6 +10,7 @@
 #include "../boundary.c"
 #include "../helper.c"
 #include "../pool.c"
+#include "../promote.c"
 #include "../turn.c"
 
 /* Forks have their own tests, with real processes. */
