@@ -162,6 +162,16 @@ class Adopted:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartBegan:
+    """Until `RestartEnded` nothing is admitted, granted or taken: the core first hears of everything there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartEnded:
+    """All `Submitted` and `Adopted` of a restart have come: from now on the core decides again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """The earliest timer of the core is due (`Machine.next_timer`)."""
 
@@ -184,5 +194,7 @@ Event = (
     | Offloaded
     | Sampled
     | Adopted
+    | RestartBegan
+    | RestartEnded
     | Tick
 )

@@ -1,0 +1,205 @@
+"""The queue: who is placed next, where, and who has waited so long that a device is kept for it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+from carpool.core.commands import GrantMemory, StartJob
+from carpool.core.lanes import Place, enter, find_place
+from carpool.core.memory import reserve
+from carpool.core.model import DeviceId, JobId, JobPhase, Memory, Reason
+from carpool.core.snapshot import job_view, lazy_view
+from carpool.core.state import NOTHING, Device, Job, State
+from carpool.core.text import size
+
+
+def need_of(job: Job) -> Memory:
+    """What is reserved for a job when it is placed."""
+    return job.estimate
+
+
+def enqueue(state: State, job: Job) -> None:
+    """The job may be placed from now on."""
+    insort(state.queue, _entry(state, job))
+    if not state.not_passed or state.jobs[state.not_passed[-1]].arrival < job.arrival:
+        state.not_passed.append(job.id)
+    else:  # it was not ready when it came
+        state.not_passed = type(state.not_passed)(
+            sorted([*state.not_passed, job.id], key=lambda n: state.jobs[n].arrival)
+        )
+    state.newcomers.append(job.id)
+
+
+def _entry(state: State, job: Job) -> tuple[tuple[int, ...], int, JobId]:
+    return (state.policy.admission_key(lazy_view(state), job_view(state, job)), job.arrival, job.id)
+
+
+def dequeue(state: State, job: Job) -> None:
+    entry = _entry(state, job)
+    index = bisect_left(state.queue, entry)
+    if index == len(state.queue) or state.queue[index] != entry:
+        index = next((i for i, present in enumerate(state.queue) if present[2] == job.id), -1)
+    if index < 0:
+        return
+    del state.queue[index]
+    state.timers.cancel(("reserve", job.id))
+    if job.id in state.due:
+        state.due.remove(job.id)
+    for device in state.devices.values():
+        if device.reservation == job.id:
+            device.reservation = None
+            state.admit_all = True
+
+
+def reorder(state: State) -> None:
+    """Another policy has other keys."""
+    state.queue = sorted(_entry(state, state.jobs[number]) for _, _, number in state.queue)
+    state.admit_all = True
+
+
+def closed(state: State, device: Device, job: Job) -> Reason | None:
+    """Why nothing at all, or no job like this one, may be placed on the device now."""
+    if device.reservation not in (None, job.id):
+        return Reason("reserved", f"{device.spec.id} is kept for job {device.reservation}, which has waited too long")
+    if device.short is not None:
+        return Reason("short", f"job {device.short} waits for memory of {device.spec.id}, and comes first")
+    if not job.known and len(device.warm) >= state.settings.warm_limit:
+        return Reason("warm", f"{len(device.warm)} started jobs of {device.spec.id} have not been measured yet")
+    return None
+
+
+def candidates(state: State, job: Job) -> list[Device]:
+    """Devices the job may use, the one with most free memory first."""
+    if job.spec.device is not None:
+        device = state.devices.get(job.spec.device)
+        return [device] if device is not None else []
+    return sorted(state.devices.values(), key=lambda device: (-device.free, device.spec.id))
+
+
+def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> tuple[Device, Place] | Reason:
+    """The first device that takes the job; or why none does (as the first one says)."""
+    refusal: Reason | None = None
+    for device in candidates(state, job):
+        if device.spec.id not in open_devices:
+            continue
+        answer = closed(state, device, job) or find_place(state, device, job, need_of(job))
+        if isinstance(answer, Place):
+            return device, answer
+        refusal = refusal or answer
+    return refusal or Reason("no_device", "there is no device yet that the job may use")
+
+
+def admit(state: State) -> None:
+    """Place whoever can be placed.  Only newcomers are tried if nothing has become free since the last time."""
+    if state.admit_all or not state.policy.backfill:
+        order = [number for _, _, number in state.queue]
+    else:
+        order = sorted(state.newcomers, key=lambda number: state.jobs[number].arrival)
+    state.admit_all, state.newcomers = False, []
+    open_devices = set(state.devices)
+    failed: list[tuple[int, DeviceId | None, bool, Memory]] = []
+    for number in order:
+        job = state.jobs[number]
+        if job.phase is not JobPhase.QUEUED or not open_devices:
+            continue
+        kind = (job.spec.owner, job.spec.device, job.known)
+        need = need_of(job)
+        if state.policy.backfill and not job_reserved(state, job) and _hopeless(failed, kind, need):
+            continue
+        answer = attempt(state, job, open_devices)
+        if isinstance(answer, Reason):
+            failed.append((*kind, need))
+            if not state.policy.backfill:
+                open_devices -= {device.spec.id for device in candidates(state, job)}
+        else:
+            _place(state, job, *answer)
+    reserve_devices(state)
+
+
+def job_reserved(state: State, job: Job) -> bool:
+    return any(device.reservation == job.id for device in state.devices.values())
+
+
+def _hopeless(
+    failed: list[tuple[int, DeviceId | None, bool, Memory]], kind: tuple[int, DeviceId | None, bool], need: Memory
+) -> bool:
+    """Whether a job that asked for no more has been turned away already: long queues are mostly alike."""
+    return any(
+        tried[:3] == kind and need.persistent >= tried[3].persistent and need.ephemeral >= tried[3].ephemeral
+        for tried in failed
+    )
+
+
+def _place(state: State, job: Job, device: Device, place: Place) -> None:
+    need = need_of(job)
+    dequeue(state, job)
+    job.phase, job.device, job.started_us, job.placed = JobPhase.STARTING, device.spec.id, state.now, state.number()
+    device.jobs.add(job.id)
+    lane = enter(state, job, device, place, need)
+    reserve(state, job, need)
+    state.emit(StartJob(job.id, device.spec.id, lane.id))
+    if need != NOTHING and job.spec.estimate is not None and job.spec.estimate.source != "hint":
+        job.limit = need
+        state.emit(GrantMemory(job.id, need))
+    if not job.known:
+        device.warm.add(job.id)
+    state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
+    _passed_over(state, job)
+
+
+def _passed_over(state: State, placed: Job) -> None:
+    """Everybody who came before ``placed`` and still waits has been overtaken."""
+    waiting = state.not_passed
+    while waiting and state.jobs[waiting[0]].arrival <= placed.arrival:
+        job = state.jobs[waiting.popleft()]
+        if job.phase is JobPhase.QUEUED:
+            job.passed_over_us = state.now
+            state.timers.set(("reserve", job.id), state.now + state.settings.reserve_after_us)
+
+
+def overdue(state: State, job: Job) -> None:
+    """The job has been passed over for too long."""
+    state.due.append(job.id)
+    state.due.sort(key=lambda number: state.jobs[number].arrival)
+    reserve_devices(state)
+
+
+def reserve_devices(state: State) -> None:
+    """Keep a device for each overdue job, as far as there are devices; first come first."""
+    for number in tuple(state.due):
+        job = state.jobs[number]
+        for device in candidates(state, job):
+            if device.reservation is None and need_of(job).total <= device.spec.capacity:
+                device.reservation = number
+                state.due.remove(number)
+                state.admit_all = True
+                break
+
+
+def explain_queued(state: State, job: Job) -> Reason:
+    """Why a queued job has not been placed."""
+    if job.unmet:
+        return Reason("after", "waiting for " + ", ".join(f"job {number}" for number in sorted(job.unmet)))
+    if state.restarting:
+        return Reason("restart", "the daemon has just been restarted and looks at what is running")
+    answer = attempt(state, job, set(state.devices))
+    if isinstance(answer, Reason):
+        return answer
+    first = state.jobs[state.queue[0][2]]
+    return Reason("order", f"waiting behind job {first.id}, which {state.policy.name} places first")
+
+
+def impossible(state: State, job: Job) -> Reason | None:
+    """Why the job could never run, as far as its estimate tells."""
+    if not state.devices:
+        return None
+    devices = candidates(state, job)
+    if not devices:
+        known = ", ".join(sorted(state.devices))
+        return Reason("unknown_device", f"there is no device {job.spec.device!r}; devices: {known}")
+    largest = max(devices, key=lambda device: device.spec.capacity)
+    need = need_of(job)
+    if need.total > largest.spec.capacity:
+        where = f"{largest.spec.id} holds" if job.spec.device else f"the largest device, {largest.spec.id}, holds"
+        return Reason("too_large", f"needs {size(need.total)}, but {where} {size(largest.spec.capacity)}")
+    return None

@@ -1,0 +1,105 @@
+"""After a restart: the lanes, grants and turns that are there already."""
+
+from __future__ import annotations
+
+from carpool.core.admission import dequeue
+from carpool.core.commands import MoveJob, ResizeLane
+from carpool.core.errors import IllegalTransition
+from carpool.core.events import Adopted
+from carpool.core.lanes import Place, enter, find_place
+from carpool.core.memory import join, reserve
+from carpool.core.model import JobPhase, Memory
+from carpool.core.state import NOTHING, Job, Lane, State
+from carpool.core.turns import rank
+
+
+def refuse_contradiction(state: State, event: Adopted) -> None:
+    """Raises IllegalTransition before anything changes."""
+    if event.device not in state.devices:
+        raise IllegalTransition(f"job {event.job} was found on {event.device!r}, which is no device of this daemon")
+    lane = state.lanes.get(event.lane) if event.lane is not None else None
+    if lane is None:
+        return
+    if lane.device != event.device or lane.owner != state.jobs[event.job].spec.owner:
+        raise IllegalTransition(f"job {event.job} was found in lane {lane.id} of another device or owner")
+    if event.holds_turn and lane.holder is not None:
+        raise IllegalTransition(f"jobs {lane.holder} and {event.job} both hold the turn of lane {lane.id}")
+
+
+def adopt(state: State, job: Job, event: Adopted) -> None:
+    """The lane exists in the world: it is noted, not opened."""
+    dequeue(state, job)
+    device = state.devices[event.device]
+    job.phase, job.device, job.started_us, job.placed = event.phase, event.device, event.started_us, state.number()
+    job.cancelled = event.phase is JobPhase.STOPPING
+    job.attached = job.was_attached = event.attached
+    job.usage, job.attained_us, job.virtual_us = event.usage, event.usage.device_us, 0
+    job.virtual_us = event.usage.device_us * 100 // job.spec.weight
+    job.levelled = event.usage.device_us > 0
+    if event.usage.iterations and event.usage.device_us:
+        job.iteration_us = event.usage.device_us // event.usage.iterations
+    job.measured = event.usage.iterations >= state.settings.measured_after
+    job.touched = event.holds_turn or event.wants_turn or event.granted.total > 0
+    job.idle_since_us = state.now
+    device.jobs.add(job.id)
+    if event.lane is not None:
+        _rejoin(state, job, event)
+    if not job.known and not job.touched:
+        device.warm.add(job.id)
+    state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
+    if job.cancelled:
+        state.timers.set(("kill", job.id), state.now + state.settings.kill_after_us)
+    used = device.persistent + device.lane_bytes
+    device.excess = max(device.excess, used - device.spec.capacity)
+
+
+def _rejoin(state: State, job: Job, event: Adopted) -> None:
+    assert event.lane is not None
+    device = state.devices[event.device]
+    lane = state.lanes.get(event.lane)
+    if lane is None:
+        lane = state.lanes[event.lane] = Lane(event.lane, event.device, job.spec.owner)
+        device.lanes.add(lane.id)
+        state.next_lane = max(state.next_lane, lane.id + 1)
+    lane.jobs.add(job.id)
+    job.lane = lane.id
+    if event.offloaded:
+        peak = Memory(event.usage.persistent_peak, event.usage.ephemeral_peak)
+        job.offloaded, job.stored = True, join(event.granted, peak)
+    else:
+        job.limit = event.granted
+        reserve(state, job, event.granted)
+    lane.virtual_us = max(lane.virtual_us, job.virtual_us)
+    if event.holds_turn:
+        lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
+    if event.wants_turn:
+        job.wanted, job.wanted_us, job.want_number = True, state.now, state.number()
+        if job.offloaded:
+            device.returning.add(job.id)
+    rank(state, job)
+    state.touch_lane(lane.id)
+
+
+def finish(state: State) -> None:
+    """Everything has been heard of.  Lanes take the size that the books say, and jobs without a lane get one."""
+    state.restarting = False
+    for lane in state.lanes.values():
+        state.emit(ResizeLane(lane.id, lane.size))
+    for job in state.jobs.values():
+        if job.device is not None and job.lane is None and job.phase is not JobPhase.ENDED:
+            _find_lane(state, job)
+    state.admit_all = True
+    for device in state.devices:
+        state.touch_device(device)
+    for number in state.lanes:
+        state.touch_lane(number)
+
+
+def _find_lane(state: State, job: Job) -> None:
+    """It was started, but had not attached: it grows on demand like a newcomer."""
+    device = state.device_of(job)
+    assert device is not None
+    place = find_place(state, device, job, NOTHING)
+    # Another user's lanes are no reason to leave a running job without one: the bound gives way.
+    lane = enter(state, job, device, place if isinstance(place, Place) else Place(None), NOTHING)
+    state.emit(MoveJob(job.id, lane.id))

@@ -1,0 +1,45 @@
+"""Why a job does not compute right now, for people."""
+
+from __future__ import annotations
+
+from carpool.core.admission import explain_queued
+from carpool.core.memory import may_grow
+from carpool.core.model import JobPhase, Reason
+from carpool.core.residency import needed
+from carpool.core.state import Device, Job, State
+from carpool.core.text import size
+
+
+def explain(state: State, job: Job) -> Reason | None:
+    """None: the job does what it wants to do (or nothing is known against it)."""
+    if job.phase is JobPhase.ENDED:
+        return job.reason
+    if job.phase is JobPhase.QUEUED:
+        return explain_queued(state, job)
+    device = state.device_of(job)
+    if device is None:
+        return None
+    if job.offloaded:
+        return _explain_offloaded(device, job)
+    if job.pending:
+        return _explain_request(device, job)
+    lane = state.lane_of(job)
+    if job.wanted and lane is not None:
+        who = f"job {lane.holder} has it" if lane.holder is not None else "nobody has it"
+        return Reason("turn", f"waiting for the turn of lane {lane.id}: {who}")
+    return None
+
+
+def _explain_offloaded(device: Device, job: Job) -> Reason:
+    if job.id not in device.returning:
+        return Reason("offloaded", "its memory was moved to the host store; it comes back when the job goes on")
+    text = f"its memory was moved to the host store; needs {size(needed(job).total)}, free {size(device.free)}"
+    return Reason("offloaded", f"{text} on {device.spec.id}")
+
+
+def _explain_request(device: Device, job: Job) -> Reason:
+    request = min(job.pending.values(), key=lambda request: request.sequence)
+    what = f"{size(request.total)} of {request.memory_class} memory"
+    if not may_grow(device, job):
+        return Reason("growing", f"waiting for {what}: job {device.grower} is being measured on {device.spec.id}")
+    return Reason("memory", f"waiting for memory: needs {what}, free {size(device.free)} on {device.spec.id}")

@@ -1,0 +1,87 @@
+"""What must be true after every event.  A violation is a defect of the core, told with the story of those concerned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from carpool.core.errors import InvariantError
+from carpool.core.model import JobPhase, Micros
+from carpool.core.state import NOTHING, Device, Job, Lane, State
+from carpool.core.text import seconds
+
+
+def story(history: Iterable[tuple[Micros, object]]) -> str:
+    """The last events of a job or lane, one per line."""
+    return "".join(f"\n  {seconds(when)}: {what}" for when, what in history)
+
+
+def check(state: State) -> None:
+    """Raises InvariantError."""
+    for device in state.devices.values():
+        _check_device(state, device)
+    for lane in state.lanes.values():
+        _check_lane(state, lane)
+    for job in state.jobs.values():
+        _check_job(state, job)
+
+
+def _require(truth: bool, what: str, subject: Job | Lane) -> None:
+    if not truth:
+        kind = "job" if isinstance(subject, Job) else "lane"
+        raise InvariantError(f"{kind} {subject.id}: {what}{story(subject.history)}")
+
+
+def _check_device(state: State, device: Device) -> None:
+    """The safety condition, summed anew."""
+    name = device.spec.id
+    persistent = sum(state.jobs[number].reserved.persistent for number in device.jobs)
+    lanes = sum(state.lanes[number].size for number in device.lanes)
+    if (persistent, lanes) != (device.persistent, device.lane_bytes):
+        books = f"books say {device.persistent} + {device.lane_bytes}"
+        raise InvariantError(f"device {name}: persistent {persistent} + lanes {lanes}, but the {books}")
+    if persistent + lanes > device.spec.capacity + device.excess:
+        raise InvariantError(f"device {name}: {persistent} + {lanes} bytes exceed the capacity {device.spec.capacity}")
+    growers = [device.grower] if device.grower is not None else []
+    for number in [*growers, *device.warm, *device.returning, *(entry[1] for entry in device.waiting)]:
+        if number not in device.jobs:
+            raise InvariantError(f"device {name} still speaks of job {number}, which is not there")
+    if device.reservation is not None and state.jobs[device.reservation].phase is not JobPhase.QUEUED:
+        raise InvariantError(f"device {name} is kept for job {device.reservation}, which is not queued")
+
+
+def _check_lane(state: State, lane: Lane) -> None:
+    jobs = [state.jobs[number] for number in lane.jobs]
+    _require(bool(jobs), "empty, but not closed", lane)
+    _require(all(job.lane == lane.id and job.device == lane.device for job in jobs), "a job is somewhere else", lane)
+    _require(all(job.spec.owner == lane.owner for job in jobs), "jobs of several owners", lane)
+    _require(lane.size == max(job.reserved.ephemeral for job in jobs), "not as large as its largest job", lane)
+    queued = [key[-1] for key in lane.queue]
+    _require(queued == [key[-1] for key in sorted(lane.queue)], "queue out of order", lane)
+    _require(set(queued) <= lane.jobs, "a job of another lane waits for its turn", lane)
+    if state.restarting:
+        return
+    _require(lane.holder is not None or not lane.queue, "free, though jobs wait for its turn", lane)
+    if lane.holder is not None:
+        _require(lane.holder in lane.jobs and state.jobs[lane.holder].attached, "held by a job that is not there", lane)
+        _require(lane.holder not in queued, "its holder waits for its turn", lane)
+    _require(lane.successor == (queued[0] if lane.holder is not None and queued else None), "wrong successor", lane)
+
+
+def _check_job(state: State, job: Job) -> None:
+    placed = job.phase in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.STOPPING)
+    homes = sum(job.id in lane.jobs for lane in state.lanes.values()) if job.lane is not None else 0
+    _require(homes == (job.lane is not None), f"in {homes} lanes", job)
+    _require(placed or job.lane is None, "ended or queued, but in a lane", job)
+    _require(job.limit.persistent <= job.reserved.persistent, "persistent limit above its reservation", job)
+    _require(job.limit.ephemeral <= job.reserved.ephemeral, "ephemeral limit above its reservation", job)
+    _require(job.offloaded or job.stored == NOTHING, "memory in the host store, but not offloaded", job)
+    _require(not job.offloaded or job.reserved == NOTHING, "offloaded, but memory is reserved", job)
+    _require((job.outcome is not None) == (job.phase is JobPhase.ENDED), "outcome and phase do not agree", job)
+    if job.phase is JobPhase.QUEUED:
+        queued = any(number == job.id for _, _, number in state.queue)
+        _require(queued != bool(job.unmet), "neither in the queue nor waiting for another job", job)
+    lane = state.lane_of(job)
+    ready = job.wanted and job.attached and not job.pending and not job.offloaded and not job.offload_asked
+    if lane is not None:
+        _require((job.turn_key is not None) == ready, "its place in the lane's queue is wrong", job)
+        _require(job.turn_key is None or job.turn_key in lane.queue, "not in the queue of its lane", job)

@@ -1,0 +1,104 @@
+"""Lane assignment after Salus, algorithm 1 (section 3.3 of the paper), and the coming and going of lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from carpool.core.commands import CloseLane, OpenLane
+from carpool.core.memory import freed
+from carpool.core.model import LaneId, Memory, Reason
+from carpool.core.snapshot import device_view, lazy_view
+from carpool.core.state import Device, Job, Lane, State
+from carpool.core.text import size
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A lane that exists, or (None) a new one."""
+
+    lane: LaneId | None
+
+
+def lane_bound(state: State, device: Device) -> int | None:
+    """How many lanes the device may have: the least of what policy, settings and device say; None: no bound."""
+    bounds = (
+        state.policy.lanes(lazy_view(state), device_view(device)),
+        state.settings.max_lanes,
+        device.spec.max_lanes,
+    )
+    return min((bound for bound in bounds if bound is not None), default=None)
+
+
+def find_place(state: State, device: Device, job: Job, need: Memory) -> Place | Reason:
+    """Where a job that needs P persistent and E ephemeral bytes can go; or why it has to wait.
+
+    1. A new lane of size E, if P + E is free and the policy allows another lane.
+    2. The smallest lane of the same owner with room for E, if P is free.
+    3. The smallest lane of the same owner that can grow to E.
+
+    A job of unknown size comes with P = E = 0 and gets the largest lane of its owner, where growth is least likely.
+    """
+    bound = lane_bound(state, device)
+    free = device.free
+    if (bound is None or len(device.lanes) < bound) and need.total <= free:
+        return Place(None)
+    own = sorted(
+        (lane for lane in map(state.lanes.__getitem__, device.lanes) if lane.owner == job.spec.owner),
+        key=lambda lane: (lane.size, lane.id),
+    )
+    if not own and bound is not None and len(device.lanes) >= bound:
+        return Reason(
+            "other_owner", f"waiting for a lane: all {len(device.lanes)} of {device.spec.id} are another user's"
+        )
+    if not job.known and own:
+        return Place(own[-1].id)
+    for lane in own:
+        if lane.size >= need.ephemeral and need.persistent <= free:
+            return Place(lane.id)
+    for lane in own:
+        if need.persistent + need.ephemeral - lane.size <= free:
+            return Place(lane.id)
+    return _no_room(device, need, own)
+
+
+def _no_room(device: Device, need: Memory, own: list[Lane]) -> Reason:
+    largest = f", largest lane {size(own[-1].size)}" if own else ""
+    return Reason(
+        "memory",
+        f"waiting for memory: needs {size(need.total)} ({size(need.persistent)} persistent), free"
+        f" {size(device.free)} on {device.spec.id}{largest}",
+    )
+
+
+def enter(state: State, job: Job, device: Device, place: Place, need: Memory) -> Lane:
+    """Put the job into its lane; a new lane is opened in the size that the job needs."""
+    if place.lane is None:
+        lane = Lane(state.next_lane, device.spec.id, job.spec.owner, need.ephemeral)
+        state.next_lane += 1
+        state.lanes[lane.id] = lane
+        device.lanes.add(lane.id)
+        device.lane_bytes += lane.size
+        state.emit(OpenLane(lane.id, device.spec.id, lane.owner, lane.size))
+    else:
+        lane = state.lanes[place.lane]
+    lane.jobs.add(job.id)
+    job.lane = lane.id
+    return lane
+
+
+def leave(state: State, job: Job) -> None:
+    """The job, which holds neither memory nor the turn any more, leaves its lane; an empty lane is closed."""
+    lane = state.lane_of(job)
+    if lane is None:
+        return
+    lane.jobs.discard(job.id)
+    job.lane = None
+    if lane.jobs:
+        return
+    device = state.devices[lane.device]
+    device.lane_bytes -= lane.size
+    device.lanes.discard(lane.id)
+    del state.lanes[lane.id]
+    state.dirty_lanes.pop(lane.id, None)
+    state.emit(CloseLane(lane.id))
+    freed(state, device)

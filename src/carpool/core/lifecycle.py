@@ -1,0 +1,170 @@
+"""A job's beginning and end, and what follows from them for others."""
+
+from __future__ import annotations
+
+from carpool.core import admission, lanes, memory, turns
+from carpool.core.commands import EndJob, SignalJob
+from carpool.core.events import ProcessExited, Submitted
+from carpool.core.model import JobPhase, JobSpec, Outcome, Reason
+from carpool.core.state import Job, State
+
+SIGKILL, SIGTERM = 9, 15
+
+
+def check_spec(spec: JobSpec) -> None:
+    """Raises ValueError for a submission that makes no sense."""
+    if spec.weight < 1:
+        raise ValueError(f"weight is {spec.weight}; it must be at least 1")
+    for name, number in (("iterations", spec.iterations), ("duration_us", spec.duration_us)):
+        if number is not None and number < 1:
+            raise ValueError(f"{name} is {number}; it must be at least 1")
+    if spec.estimate is not None and min(spec.estimate.memory.persistent, spec.estimate.memory.ephemeral) < 0:
+        raise ValueError(f"the memory estimate {spec.estimate.memory} is negative")
+
+
+def submit(state: State, event: Submitted) -> Job:
+    check_spec(event.spec)
+    job = Job(event.job, event.spec, len(state.jobs), state.now)
+    state.jobs[job.id] = job
+    reason = admission.impossible(state, job) or _dependencies(state, job)
+    if reason is not None:
+        end(state, job, Outcome.REFUSED, reason=reason)
+    elif not job.unmet:
+        admission.enqueue(state, job)
+    return job
+
+
+def _dependencies(state: State, job: Job) -> Reason | None:
+    """Note what the job waits for; a reason if that cannot come true any more."""
+    for number in job.spec.after:
+        other = state.jobs.get(number)
+        if other is None or other is job:
+            return Reason("dependency_unknown", f"it waits for job {number}, which does not exist")
+        if other.phase is not JobPhase.ENDED:
+            job.unmet.add(number)
+            state.dependents.setdefault(number, []).append(job.id)
+        elif other.outcome is not Outcome.SUCCEEDED:
+            return Reason("dependency_failed", f"job {number}, which it waits for, ended: {other.outcome}")
+    return None
+
+
+def end(
+    state: State,
+    job: Job,
+    outcome: Outcome,
+    *,
+    code: int | None = None,
+    signal: int | None = None,
+    reason: Reason | None = None,
+) -> None:
+    """The job is over.  Its turn, its memory and its place are free when this returns."""
+    if job.phase is JobPhase.QUEUED:
+        admission.dequeue(state, job)
+    state.emit(EndJob(job.id, outcome, code, signal, reason))
+    job.phase, job.outcome, job.reason, job.attached = JobPhase.ENDED, outcome, reason, False
+    _vacate(state, job)
+    for timer in ("warm", "kill", "reserve"):
+        state.timers.cancel((timer, job.id))
+    _tell_dependents(state, job)
+
+
+def _vacate(state: State, job: Job) -> None:
+    device = state.device_of(job)
+    if device is None:
+        return
+    turns.forget(state, job)
+    memory.release(state, job)
+    lanes.leave(state, job)
+    device.jobs.discard(job.id)
+    device.warm.discard(job.id)
+    memory.freed(state, device)
+
+
+def _tell_dependents(state: State, job: Job) -> None:
+    for number in state.dependents.pop(job.id, []):
+        other = state.jobs[number]
+        if other.phase is not JobPhase.QUEUED:
+            continue
+        other.unmet.discard(job.id)
+        if job.outcome is not Outcome.SUCCEEDED:
+            text = f"job {job.id}, which it waits for, ended: {job.outcome}"
+            end(state, other, Outcome.REFUSED, reason=Reason("dependency_failed", text))
+        elif not other.unmet:
+            admission.enqueue(state, other)
+
+
+def exited(state: State, job: Job, event: ProcessExited) -> None:
+    outcome, reason = _judge(job, event)
+    end(state, job, outcome, code=event.code, signal=event.signal, reason=reason)
+
+
+def _judge(job: Job, event: ProcessExited) -> tuple[Outcome, Reason | None]:
+    if job.cancelled:
+        return Outcome.CANCELLED, Reason("cancelled", "cancelled")
+    if event.code is None and event.signal is None:
+        return Outcome.LOST, Reason("lost", "its supervisor vanished; how it ended is unknown")
+    if event.signal is not None:
+        return Outcome.FAILED, Reason("signal", f"killed by signal {event.signal}")
+    if event.code:
+        return Outcome.FAILED, Reason("exit", f"exited with code {event.code}")
+    return Outcome.SUCCEEDED, None
+
+
+def cancel(state: State, job: Job) -> None:
+    """Once; asking again changes nothing."""
+    if job.cancelled:
+        return
+    job.cancelled = True
+    if job.phase is JobPhase.QUEUED:
+        end(state, job, Outcome.CANCELLED, reason=Reason("cancelled", "cancelled before it started"))
+        return
+    job.phase = JobPhase.STOPPING
+    state.emit(SignalJob(job.id, SIGTERM))
+    state.timers.set(("kill", job.id), state.now + state.settings.kill_after_us)
+    memory.give_up(state, job)
+
+
+def kill(state: State, job: Job) -> None:
+    """It did not end in time."""
+    job.killed = True
+    state.emit(SignalJob(job.id, SIGKILL))
+
+
+def process_started(state: State, job: Job) -> None:
+    if job.phase is JobPhase.STARTING:
+        job.phase = JobPhase.RUNNING
+    elif job.phase is JobPhase.STOPPING:
+        # Cancelled while it started: the first signal may have found no process.
+        state.emit(SignalJob(job.id, SIGKILL if job.killed else SIGTERM))
+
+
+def start_failed(state: State, job: Job, text: str) -> None:
+    outcome = Outcome.CANCELLED if job.cancelled else Outcome.FAILED
+    end(state, job, outcome, reason=Reason("start_failed", f"could not be started: {text}"))
+
+
+def attached(state: State, job: Job) -> None:
+    """A process of the job sits down.  A later one of the same job counts from zero."""
+    job.attached, job.was_attached, job.idle_since_us = True, True, state.now
+    job.usage = type(job.usage)()
+
+
+def detached(state: State, job: Job) -> None:
+    """The attached process is gone; the job goes on without the device."""
+    job.attached = False
+    turns.forget(state, job)
+    memory.release(state, job)
+    device = state.device_of(job)
+    if device is not None:
+        device.warm.discard(job.id)
+
+
+def warm_timeout(state: State, job: Job) -> None:
+    """The job was started a while ago.  If it has not come near its device it counts no more, and keeps nothing."""
+    device = state.device_of(job)
+    if device is None or job.touched:
+        return
+    device.warm.discard(job.id)
+    if not job.attached:
+        memory.release(state, job)
+    memory.freed(state, device)

@@ -1,0 +1,261 @@
+"""The machine: one event in, commands out.  The only public face of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from carpool.core import admission, adoption, events, lifecycle, memory, residency, turns
+from carpool.core.commands import Command
+from carpool.core.errors import IllegalTransition
+from carpool.core.events import Event
+from carpool.core.explain import explain
+from carpool.core.figures import account
+from carpool.core.invariants import check, story
+from carpool.core.model import JobId, Micros, Reason, Settings
+from carpool.core.policies import Policy, load_policy
+from carpool.core.snapshot import full_view
+from carpool.core.state import Device, Job, State
+from carpool.core.transitions import LATE, TABLE
+from carpool.core.view import View
+
+_LEAST = {"growth_step": 1, "max_lanes": 1, "warm_limit": 1, "measured_after": 1, "max_switch_share_ppm": 1}
+
+
+def check_settings(settings: Settings) -> Policy:
+    """The policy that the settings name.  Raises ValueError that says which setting is wrong and why."""
+    for part in fields(Settings):
+        number = getattr(settings, part.name)
+        least = _LEAST.get(part.name, 0)
+        if isinstance(number, int) and number < least:
+            raise ValueError(f"{part.name} is {number}; it must be at least {least}")
+    policy = load_policy(settings.policy)
+    unknown = sorted(set(settings.extra) - set(policy.settings))
+    if unknown:
+        known = ", ".join(policy.settings) or "none"
+        raise ValueError(f"{settings.policy} has no setting {', '.join(unknown)}; its own settings: {known}")
+    return policy
+
+
+class Machine:
+    """A state machine without input, output, clock or thread.
+
+    A driver calls `handle` with every event, carries out the commands in order, and sends `Tick` when `next_timer` is
+    due.  ``now`` is in microseconds on any axis that does not go back.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises ValueError for impossible settings."""
+        self._state = State(settings, check_settings(settings))
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            events.DeviceAdded: self._device_added,
+            events.SettingsChanged: self._settings_changed,
+            events.Submitted: self._submitted,
+            events.RestartBegan: self._restart_began,
+            events.RestartEnded: self._restart_ended,
+            events.Tick: self._tick,
+        }
+        self._job_handlers: dict[type, Callable[[Job, Any], None]] = {
+            events.CancelRequested: lambda job, event: lifecycle.cancel(self._state, job),
+            events.ProcessStarted: lambda job, event: lifecycle.process_started(self._state, job),
+            events.StartFailed: lambda job, event: lifecycle.start_failed(self._state, job, event.text),
+            events.ProcessExited: lambda job, event: lifecycle.exited(self._state, job, event),
+            events.Attached: lambda job, event: lifecycle.attached(self._state, job),
+            events.Detached: lambda job, event: lifecycle.detached(self._state, job),
+            events.TurnWanted: lambda job, event: turns.want(self._state, job, event.urgent),
+            events.TurnReleased: self._turn_released,
+            events.TurnPassed: self._turn_passed,
+            events.MemoryRequested: self._memory_requested,
+            events.MemoryReturned: lambda job, event: memory.returned(
+                self._state, job, event.memory_class, event.total
+            ),
+            events.Offloaded: lambda job, event: residency.offloaded(self._state, job),
+            events.Sampled: lambda job, event: self._account(job, event.usage),
+            events.Adopted: lambda job, event: adoption.adopt(self._state, job, event),
+        }
+
+    def handle(self, event: Event, now: Micros) -> list[Command]:
+        """What to do about ``event``.
+
+        Raises IllegalTransition for an event that cannot happen in the present state and ValueError for values that
+        make no sense; then nothing has changed.
+        """
+        state = self._state
+        if now < state.now:
+            raise ValueError(f"time went back from {state.now} to {now}")
+        general = self._handlers.get(type(event))
+        if general is not None:
+            state.now = now
+            general(event)
+        else:
+            job = self._subject(event)
+            state.now = now
+            if job is None:
+                return []
+            job.history.append((now, event))
+            if job.lane is not None:
+                state.lanes[job.lane].history.append((now, event))
+            self._job_handlers[type(event)](job, event)
+        self._settle()
+        commands, state.commands = state.commands, []
+        return commands
+
+    def next_timer(self) -> Micros | None:
+        """When a `Tick` is due; None: nothing is planned."""
+        return self._state.timers.next()
+
+    def view(self) -> View:
+        """A complete snapshot; it does not change any more."""
+        return full_view(self._state)
+
+    def explain(self, job: JobId) -> Reason | None:
+        """Why a job waits, or how it ended; None if nothing stands in its way.  Raises KeyError for unknown jobs."""
+        return explain(self._state, self._state.jobs[job])
+
+    def check(self) -> None:
+        """Raises InvariantError if the core contradicts itself."""
+        check(self._state)
+
+    # Which events may come
+
+    def _subject(self, event: Any) -> Job | None:
+        """The job an event speaks of; None if the event came too late and means nothing any more."""
+        job = self._state.jobs.get(event.job)
+        if job is None:
+            raise IllegalTransition(f"{event}: there is no job {event.job}")
+        if (job.phase, type(event)) in LATE:
+            return None
+        if type(event) not in TABLE[job.phase]:
+            raise self._illegal(job, event, f"not possible while the job is {job.phase}")
+        return self._seated(job, event)
+
+    def _seated(self, job: Job, event: Any) -> Job | None:
+        """Events of a seat need somebody in it."""
+        kind = type(event)
+        if kind is events.Adopted:
+            adoption.refuse_contradiction(self._state, event)
+        elif kind is events.Attached:
+            if job.attached or job.lane is None:
+                raise self._illegal(job, event, "another process is attached" if job.attached else "it has no lane")
+        elif kind in _NEED_SEAT and not job.attached:
+            if job.was_attached:
+                return None  # the process is gone; what it said last reaches us only now
+            raise self._illegal(job, event, "no process of the job has attached")
+        elif kind is events.TurnPassed and event.to not in self._state.jobs:
+            raise self._illegal(job, event, f"there is no job {event.to}")
+        elif kind is events.Offloaded and not job.offload_asked:
+            raise self._illegal(job, event, "nobody asked for it")
+        return job
+
+    def _illegal(self, job: Job, event: Any, why: str) -> IllegalTransition:
+        return IllegalTransition(f"{event}: {why}.  What job {job.id} did before:{story(job.history)}")
+
+    # Handlers
+
+    def _device_added(self, event: events.DeviceAdded) -> None:
+        if event.device.capacity < 0 or (event.device.max_lanes is not None and event.device.max_lanes < 1):
+            raise ValueError(f"{event.device}: capacity must not be negative, and max_lanes at least 1")
+        if event.device.id in self._state.devices:
+            raise ValueError(f"there is a device {event.device.id!r} already")
+        self._state.devices[event.device.id] = Device(event.device)
+        self._state.admit_all = True
+
+    def _settings_changed(self, event: events.SettingsChanged) -> None:
+        state = self._state
+        policy = check_settings(event.settings)
+        state.settings, state.policy = event.settings, policy
+        admission.reorder(state)
+        turns.reorder(state)
+
+    def _submitted(self, event: events.Submitted) -> None:
+        if event.job in self._state.jobs:
+            known = self._state.jobs[event.job]
+            raise self._illegal(known, event, "the job exists already")
+        lifecycle.check_spec(event.spec)
+        lifecycle.submit(self._state, event).history.append((self._state.now, event))
+
+    def _restart_began(self, event: events.RestartBegan) -> None:
+        self._state.restarting = True
+
+    def _restart_ended(self, event: events.RestartEnded) -> None:
+        if not self._state.restarting:
+            raise IllegalTransition("RestartEnded without RestartBegan")
+        adoption.finish(self._state)
+
+    def _account(self, job: Job, usage: Any) -> None:
+        account(self._state, job, usage)
+        if not job.measured and usage.iterations >= self._state.settings.measured_after:
+            memory.measured(self._state, job)
+        turns.rank(self._state, job)
+
+    def _turn_released(self, job: Job, event: events.TurnReleased) -> None:
+        self._account(job, event.usage)
+        turns.released(self._state, job)
+
+    def _turn_passed(self, job: Job, event: events.TurnPassed) -> None:
+        self._account(job, event.usage)
+        lane = self._state.lane_of(job)
+        assert lane is not None
+        if lane.holder == job.id:
+            turns.passed(self._state, lane, self._state.jobs[event.to])
+
+    def _memory_requested(self, job: Job, event: events.MemoryRequested) -> None:
+        memory.requested(self._state, job, event.memory_class, event.total, event.optional)
+
+    def _tick(self, event: events.Tick) -> None:
+        while (key := self._state.timers.pop(self._state.now)) is not None:
+            self._due(*key)
+
+    def _due(self, kind: str, subject: Any) -> None:
+        state = self._state
+        if kind == "yield":
+            state.touch_lane(subject)
+        elif kind == "forced":
+            turns.yield_ignored(state, state.lanes[subject])
+        elif kind == "stuck":
+            state.touch_device(subject)
+        elif kind == "warm":
+            lifecycle.warm_timeout(state, state.jobs[subject])
+        elif kind == "kill":
+            lifecycle.kill(state, state.jobs[subject])
+        elif kind == "reserve":
+            admission.overdue(state, state.jobs[subject])
+
+    # Consequences
+
+    def _settle(self) -> None:
+        """Turns first, because somebody may be waiting for one; then memory, then new jobs, then turns again."""
+        state = self._state
+        if state.restarting:
+            return
+        self._refresh_lanes()
+        while state.dirty_devices:
+            name = min(state.dirty_devices)
+            del state.dirty_devices[name]
+            residency.serve(state, state.devices[name])
+        if state.admit_all or state.newcomers:
+            admission.admit(state)
+        self._refresh_lanes()
+
+    def _refresh_lanes(self) -> None:
+        state = self._state
+        while state.dirty_lanes:
+            number = min(state.dirty_lanes)
+            del state.dirty_lanes[number]
+            if number in state.lanes:
+                turns.refresh(state, state.lanes[number])
+
+
+_NEED_SEAT = frozenset(
+    {
+        events.Detached,
+        events.TurnWanted,
+        events.TurnReleased,
+        events.TurnPassed,
+        events.MemoryRequested,
+        events.MemoryReturned,
+        events.Offloaded,
+        events.Sampled,
+    }
+)

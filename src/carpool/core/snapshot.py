@@ -1,0 +1,125 @@
+"""Making immutable views from the state."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from carpool.core.figures import attained, iterations_total, remaining, virtual
+from carpool.core.model import JobId, LaneId, Memory, MemoryClass
+from carpool.core.state import Device, Job, Lane, State, YieldAsked
+from carpool.core.view import DeviceView, JobView, LaneView, LazyMap, View
+
+
+def job_view(state: State, job: Job) -> JobView:
+    """The holder's figures move with the clock; every other job's view is kept until the job changes."""
+    if job.cached is not None:
+        return job.cached
+    made = _make(state, job)
+    if not made.holder:
+        job.cached = made
+    return made
+
+
+def _make(state: State, job: Job) -> JobView:
+    total = attained(state, job)
+    return JobView(
+        id=job.id,
+        name=job.spec.name,
+        owner=job.spec.owner,
+        weight=job.spec.weight,
+        arrival=job.arrival,
+        phase=job.phase,
+        outcome=job.outcome,
+        device=job.device,
+        lane=job.lane,
+        granted=job.limit,
+        reserved=job.reserved,
+        waiting_memory=bool(job.pending),
+        requested=_requested(job),
+        attached=job.attached,
+        offloaded=job.offloaded,
+        measured=job.measured,
+        holder=state.holds(job),
+        waiting=job.wanted,
+        waiting_since_us=job.wanted_us if job.wanted else None,
+        urgent=job.urgent,
+        usage=job.usage,
+        attained_us=total,
+        iteration_us=job.iteration_us,
+        iterations_total=iterations_total(job),
+        remaining_us=remaining(job, total),
+        virtual_us=virtual(job, total),
+        submitted_us=job.submitted_us,
+        started_us=job.started_us,
+        reason=job.reason,
+    )
+
+
+def _requested(job: Job) -> Memory | None:
+    if not job.pending:
+        return None
+    persistent, ephemeral = (job.pending.get(kind) for kind in (MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL))
+    return Memory(persistent.total if persistent else 0, ephemeral.total if ephemeral else 0)
+
+
+def lane_view(lane: Lane) -> LaneView:
+    return LaneView(
+        lane.id,
+        lane.device,
+        lane.owner,
+        lane.size,
+        tuple(sorted(lane.jobs)),
+        lane.holder,
+        lane.successor,
+        tuple(key[-1] for key in lane.queue),
+        lane.yield_asked is not YieldAsked.NO,
+    )
+
+
+def device_view(device: Device) -> DeviceView:
+    return DeviceView(
+        device.spec.id,
+        device.spec.capacity,
+        device.free,
+        device.persistent,
+        tuple(sorted(device.lanes)),
+        tuple(sorted(device.jobs)),
+        device.grower,
+        device.reservation,
+        device.spec.max_lanes,
+    )
+
+
+def lazy_view(state: State) -> View:
+    """For policies: nothing is made that is not looked at."""
+
+    def one_job(number: JobId) -> JobView:
+        return job_view(state, state.jobs[number])
+
+    def one_lane(number: LaneId) -> LaneView:
+        return lane_view(state.lanes[number])
+
+    def one_device(name: str) -> DeviceView:
+        return device_view(state.devices[name])
+
+    return View(
+        state.now,
+        state.settings,
+        LazyMap(state.jobs, one_job),
+        LazyMap(state.lanes, one_lane),
+        LazyMap(state.devices, one_device),
+        policy=state.settings.policy,
+    )
+
+
+def full_view(state: State) -> View:
+    """For the daemon: a snapshot that stays as it is."""
+    return View(
+        state.now,
+        state.settings,
+        MappingProxyType({number: job_view(state, job) for number, job in sorted(state.jobs.items())}),
+        MappingProxyType({number: lane_view(lane) for number, lane in sorted(state.lanes.items())}),
+        MappingProxyType({name: device_view(device) for name, device in sorted(state.devices.items())}),
+        tuple(job for _, _, job in state.queue),
+        state.settings.policy,
+    )

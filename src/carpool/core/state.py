@@ -1,0 +1,206 @@
+"""The mutable state behind the machine.  Only the modules of the core change it, and only inside `Machine.handle`."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from carpool.core.commands import Command
+from carpool.core.model import (
+    DeviceId,
+    DeviceSpec,
+    JobId,
+    JobPhase,
+    JobSpec,
+    LaneId,
+    Memory,
+    MemoryClass,
+    Micros,
+    Outcome,
+    Reason,
+    Settings,
+    Usage,
+)
+from carpool.core.policies.base import Key, Policy
+from carpool.core.timers import Timers
+from carpool.core.view import JobView
+
+NOTHING = Memory()
+HISTORY = 16
+#: (0 urgent | 1, the policy's key, number of the want, job)
+TurnKey = tuple[int, Key, int, JobId]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request for memory that waits."""
+
+    memory_class: MemoryClass
+    total: int
+    sequence: int
+    since_us: Micros
+
+
+@dataclass(eq=False)
+class Job:
+    """One job.  Setting any attribute drops the cached view of it."""
+
+    id: JobId
+    spec: JobSpec
+    arrival: int
+    submitted_us: Micros
+    phase: JobPhase = JobPhase.QUEUED
+    outcome: Outcome | None = None
+    reason: Reason | None = None
+    cancelled: bool = False
+    killed: bool = False
+    unmet: set[JobId] = field(default_factory=set)  # dependencies that have not ended
+    # Place
+    device: DeviceId | None = None
+    lane: LaneId | None = None
+    placed: int = 0  # number of its placement; the largest came last
+    started_us: Micros | None = None
+    passed_over_us: Micros | None = None
+    attached: bool = False
+    was_attached: bool = False
+    touched: bool = False  # has asked for memory or for a turn
+    # Memory
+    limit: Memory = NOTHING
+    reserved: Memory = NOTHING
+    stored: Memory = NOTHING  # its limits before it was offloaded
+    pending: dict[MemoryClass, Request] = field(default_factory=dict)
+    offload_asked: bool = False
+    offloaded: bool = False
+    # Turns
+    wanted: bool = False
+    wants_again: bool = False
+    urgent: bool = False
+    wanted_us: Micros = 0
+    want_number: int = 0
+    turn_key: TurnKey | None = None  # its place in the lane's queue
+    ahead: bool = False  # has given back a turn that we have not yet heard was passed to it
+    idle_since_us: Micros = 0
+    # Figures
+    usage: Usage = field(default_factory=Usage)
+    attained_us: Micros = 0
+    iteration_us: Micros | None = None
+    virtual_us: Micros = 0
+    levelled: bool = False  # has been levelled with the jobs of its lane once
+    measured: bool = False
+    history: deque[tuple[Micros, object]] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    cached: JobView | None = None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+        object.__setattr__(self, "cached", value if name == "cached" else None)
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is known of its memory: it was measured, here or earlier, or a hint was given."""
+        return self.measured or self.spec.estimate is not None
+
+    @property
+    def estimate(self) -> Memory:
+        """What to reserve for it at its start."""
+        return self.spec.estimate.memory if self.spec.estimate is not None else NOTHING
+
+
+class YieldAsked(IntEnum):
+    NO = 0
+    BOUNDARY = 1
+    FORCED = 2
+
+
+@dataclass(eq=False)
+class Lane:
+    """``queue`` holds the jobs that could take the turn at once, best first."""
+
+    id: LaneId
+    device: DeviceId
+    owner: int
+    size: int = 0
+    jobs: set[JobId] = field(default_factory=set)
+    holder: JobId | None = None
+    successor: JobId | None = None
+    queue: list[TurnKey] = field(default_factory=list)
+    yield_asked: YieldAsked = YieldAsked.NO
+    for_memory: bool = False  # the yield was asked because memory is short, not because somebody wants the turn
+    turn_us: Micros = 0  # start of the present turn
+    turn_base_us: Micros = 0  # the holder's attained time at that moment
+    virtual_us: Micros = 0  # how far it has come; a newcomer that finds nobody present starts here
+    history: deque[tuple[Micros, object]] = field(default_factory=lambda: deque(maxlen=HISTORY))
+
+
+@dataclass(eq=False)
+class Device:
+    """``waiting`` holds the requests for memory in order; ``short`` says why nothing may be admitted."""
+
+    spec: DeviceSpec
+    jobs: set[JobId] = field(default_factory=set)
+    lanes: set[LaneId] = field(default_factory=set)
+    persistent: int = 0  # sum of persistent reservations
+    lane_bytes: int = 0
+    grower: JobId | None = None
+    warm: set[JobId] = field(default_factory=set)
+    waiting: list[tuple[int, JobId, MemoryClass]] = field(default_factory=list)
+    returning: set[JobId] = field(default_factory=set)  # offloaded jobs that want to go on
+    reservation: JobId | None = None
+    short: JobId | None = None  # a job whose memory does not fit at present
+    short_since_us: Micros = 0
+    excess: int = 0  # bytes beyond the capacity that were found at a restart
+
+    @property
+    def free(self) -> int:
+        return max(0, self.spec.capacity - self.persistent - self.lane_bytes)
+
+
+class State:
+    """Everything the core knows."""
+
+    def __init__(self, settings: Settings, policy: Policy) -> None:
+        self.settings = settings
+        self.policy = policy
+        self.now: Micros = 0
+        self.jobs: dict[JobId, Job] = {}
+        self.lanes: dict[LaneId, Lane] = {}
+        self.devices: dict[DeviceId, Device] = {}
+        self.timers = Timers()
+        self.commands: list[Command] = []
+        self.queue: list[tuple[Key, int, JobId]] = []  # ready jobs in order of admission
+        self.not_passed: deque[JobId] = deque()  # queued jobs by arrival that no later one has overtaken
+        self.due: list[JobId] = []  # passed over for too long, without a reservation
+        self.dependents: dict[JobId, list[JobId]] = {}
+        self.restarting = False
+        self.next_lane: LaneId = 1
+        self.sequence = 0
+        # What this event has touched
+        self.admit_all = False
+        self.newcomers: list[JobId] = []
+        self.dirty_lanes: dict[LaneId, None] = {}
+        self.dirty_devices: dict[DeviceId, None] = {}
+
+    def number(self) -> int:
+        """The next number of the one sequence that orders what happens at equal times."""
+        self.sequence += 1
+        return self.sequence
+
+    def emit(self, command: Command) -> None:
+        self.commands.append(command)
+
+    def touch_lane(self, lane: LaneId | None) -> None:
+        if lane is not None:
+            self.dirty_lanes[lane] = None
+
+    def touch_device(self, device: DeviceId | None) -> None:
+        if device is not None:
+            self.dirty_devices[device] = None
+
+    def lane_of(self, job: Job) -> Lane | None:
+        return self.lanes[job.lane] if job.lane is not None else None
+
+    def device_of(self, job: Job) -> Device | None:
+        return self.devices[job.device] if job.device is not None else None
+
+    def holds(self, job: Job) -> bool:
+        return job.lane is not None and self.lanes[job.lane].holder == job.id

@@ -1,0 +1,82 @@
+"""The life of a job as a table: which event may come in which phase, and where it may lead.
+
+Three answers are possible.  A row in `TABLE` lists the phases that may follow.  A pair in `LATE` is an event that lost
+a race (the job ended, or was cancelled, while the event was on its way): it is ignored on purpose.  Everything
+else is illegal and raises `IllegalTransition`.
+"""
+
+from __future__ import annotations
+
+from carpool.core import events
+from carpool.core.model import JobPhase
+
+QUEUED, STARTING, RUNNING = JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING
+STOPPING, ENDED = JobPhase.STOPPING, JobPhase.ENDED
+
+#: What the core itself decides about a queued job, beside what events do to it.
+ADMITTED, REFUSED = "admitted", "refused"
+
+_SEATED = (
+    events.Attached,
+    events.Detached,
+    events.TurnWanted,
+    events.TurnReleased,
+    events.TurnPassed,
+    events.MemoryRequested,
+    events.MemoryReturned,
+    events.Offloaded,
+    events.Sampled,
+)
+
+Table = dict[JobPhase, dict[type | str, tuple[JobPhase, ...]]]
+
+TABLE: Table = {
+    QUEUED: {
+        ADMITTED: (STARTING,),
+        REFUSED: (ENDED,),
+        events.CancelRequested: (ENDED,),
+        events.Adopted: (STARTING, RUNNING, STOPPING),
+    },
+    STARTING: {
+        events.ProcessStarted: (RUNNING,),
+        events.StartFailed: (ENDED,),
+        events.CancelRequested: (STOPPING,),
+        # The shim's and the job's sockets are not ordered: a job may attach, or end, before we hear that it runs.
+        events.ProcessExited: (ENDED,),
+        **dict.fromkeys(_SEATED, (STARTING,)),
+    },
+    RUNNING: {
+        events.CancelRequested: (STOPPING,),
+        events.ProcessExited: (ENDED,),
+        **dict.fromkeys(_SEATED, (RUNNING,)),
+    },
+    STOPPING: {
+        events.ProcessStarted: (STOPPING,),  # cancelled while it started: signalled again
+        events.StartFailed: (ENDED,),
+        events.CancelRequested: (STOPPING,),
+        events.ProcessExited: (ENDED,),
+        **dict.fromkeys(_SEATED, (STOPPING,)),
+    },
+    ENDED: {},
+}
+
+#: Events that may come after the fact.
+LATE: frozenset[tuple[JobPhase, type]] = frozenset(
+    {(ENDED, kind) for kind in _SEATED}
+    | {(ENDED, kind) for kind in (events.CancelRequested, events.ProcessStarted, events.ProcessExited)}
+    | {(ENDED, events.StartFailed), (RUNNING, events.ProcessStarted)}
+)
+
+
+def mermaid() -> str:
+    """The table as a Mermaid state diagram, one line per edge; events that do not change the phase share a line."""
+    lines = ["stateDiagram-v2", "    [*] --> queued: Submitted", "    [*] --> ended: Submitted, refused"]
+    for phase, row in TABLE.items():
+        edges: dict[JobPhase, list[str]] = {}
+        for cause, targets in row.items():
+            for target in targets:
+                edges.setdefault(target, []).append(cause if isinstance(cause, str) else cause.__name__)
+        for target, names in edges.items():
+            lines.append(f"    {phase} --> {target}: {', '.join(names)}")
+    lines.append("    ended --> [*]")
+    return "\n".join(lines) + "\n"

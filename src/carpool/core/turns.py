@@ -1,0 +1,241 @@
+"""Turns: one per lane.
+
+The core believes what it has been told; the seats may be one hand-over ahead of it.  So a successor may already compute
+when we name another (`passed` follows the seats), and a job may have given back a turn of which we have not yet heard
+that it was passed to it (`Job.ahead`).  A want that arrives from the holder belongs to its next turn: one thread of
+the job can trap while another has let go but not yet said so.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+from carpool.core.commands import GrantTurn, NameSuccessor, RequestYield, WithdrawYield
+from carpool.core.figures import attained, level
+from carpool.core.model import JobId, Micros
+from carpool.core.snapshot import job_view, lazy_view
+from carpool.core.state import Job, Lane, State, TurnKey, YieldAsked
+
+#: From this share on a switch may cost as much as it likes.
+WHOLE_PPM = 1_000_000
+
+
+def want(state: State, job: Job, urgent: bool) -> None:
+    """The job is stopped until it has a turn."""
+    job.touched = True
+    job.urgent = job.urgent or urgent
+    if state.holds(job):
+        job.wants_again = True
+        return
+    if not job.wanted:
+        level(state, job)
+        job.wanted, job.wanted_us, job.want_number = True, state.now, state.number()
+    device = state.device_of(job)
+    assert device is not None
+    if job.id in device.warm and not job.pending:
+        device.warm.discard(job.id)
+        state.admit_all = True
+    if job.offloaded:
+        device.returning.add(job.id)
+        state.touch_device(device.spec.id)
+    rank(state, job)
+
+
+def rank(state: State, job: Job) -> None:
+    """Bring the job's place in its lane's queue up to date.  Only who could compute at once has one."""
+    lane = state.lane_of(job)
+    if lane is None:
+        return
+    may = job.wanted and job.attached and not job.pending and not job.offloaded and not job.offload_asked
+    key = _key(state, job) if may else None
+    if key == job.turn_key:
+        return
+    if job.turn_key is not None:
+        del lane.queue[bisect_left(lane.queue, job.turn_key)]
+    if key is not None:
+        insort(lane.queue, key)
+    job.turn_key = key
+    state.touch_lane(lane.id)
+
+
+def _key(state: State, job: Job) -> TurnKey:
+    key = state.policy.turn_key(lazy_view(state), job_view(state, job))
+    return (0 if job.urgent else 1, key, job.want_number, job.id)
+
+
+def released(state: State, job: Job) -> bool:
+    """The job gave its turn back to us.  False if it is not known to have had one."""
+    lane = state.lane_of(job)
+    assert lane is not None
+    if lane.holder == job.id:
+        ended(state, lane)
+        return True
+    if lane.holder is not None and job.wanted:
+        # The holder has passed it the turn, and we hear of that later: `passed` frees the lane then.
+        job.ahead, job.wanted, job.urgent = True, False, False
+        rank(state, job)
+        return True
+    return False
+
+
+def passed(state: State, lane: Lane, to: Job | None) -> None:
+    """The holder handed its turn to ``to``, which computes already; None: to somebody who has died since."""
+    ended(state, lane)
+    if to is None or to.lane != lane.id or not to.attached:
+        return
+    if to.ahead:
+        to.ahead = False
+        return
+    _begin(state, lane, to)
+
+
+def ended(state: State, lane: Lane) -> None:
+    """The holder's turn is over."""
+    assert lane.holder is not None
+    job = state.jobs[lane.holder]
+    if lane.successor is not None and job.attached:
+        # We may have named one after it had looked; the name must not be there when its next turn ends.
+        state.emit(NameSuccessor(lane.id, job.id, None))
+    total = attained(state, job)
+    lane.virtual_us = max(lane.virtual_us, job.virtual_us)
+    lane.holder, lane.successor = None, None
+    lane.yield_asked, lane.for_memory = YieldAsked.NO, False
+    job.idle_since_us = state.now
+    _settle_time(job, total)
+    state.timers.cancel(("yield", lane.id))
+    state.timers.cancel(("forced", lane.id))
+    state.touch_lane(lane.id)
+    device = state.devices[lane.device]
+    if device.waiting or device.returning:
+        state.touch_device(device.spec.id)
+    if job.wants_again:
+        job.wants_again = False
+        want(state, job, job.urgent)
+
+
+def _settle_time(job: Job, total: Micros) -> None:
+    """A driver that does not count device time in `Usage` still gets the order right: our own clock counts then."""
+    missing = total - job.attained_us
+    if missing > 0 and job.usage.device_us == 0:
+        job.virtual_us += missing * 100 // job.spec.weight
+        job.attained_us = total
+
+
+def _begin(state: State, lane: Lane, job: Job) -> None:
+    job.wanted, job.urgent, job.wants_again = False, False, False
+    rank(state, job)
+    lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
+    device = state.devices[lane.device]
+    device.warm.discard(job.id)
+    state.touch_lane(lane.id)
+
+
+def refresh(state: State, lane: Lane) -> None:
+    """Let the lane's seats follow from its queue: who computes, who is next, whether the holder should let go."""
+    if state.restarting:
+        return
+    if lane.holder is None and lane.queue:
+        job = state.jobs[lane.queue[0][-1]]
+        _begin(state, lane, job)
+        state.emit(GrantTurn(lane.id, job.id))
+    if lane.holder is None:
+        return
+    holder = state.jobs[lane.holder]
+    best = lane.queue[0][-1] if lane.queue else None
+    if best != lane.successor:
+        lane.successor = best
+        state.emit(NameSuccessor(lane.id, holder.id, best))
+    if best is None:
+        _withdraw(state, lane, holder)
+    else:
+        _press(state, lane, holder, state.jobs[best])
+
+
+def _withdraw(state: State, lane: Lane, holder: Job) -> None:
+    state.timers.cancel(("yield", lane.id))
+    state.timers.cancel(("forced", lane.id))
+    if lane.yield_asked is not YieldAsked.NO and not lane.for_memory:
+        lane.yield_asked = YieldAsked.NO
+        state.emit(WithdrawYield(holder.id))
+
+
+def _press(state: State, lane: Lane, holder: Job, best: Job) -> None:
+    """Somebody waits: ask for the turn now, later, or not at all."""
+    if holder.pending:
+        _ask(state, lane, holder.id, forced=True)  # blocked in its allocator: it would keep the others for nothing
+        return
+    if lane.yield_asked is not YieldAsked.NO:
+        if lane.for_memory and lane.yield_asked is YieldAsked.BOUNDARY:
+            lane.for_memory = False
+            state.timers.set(("forced", lane.id), state.now + state.settings.forced_after_us)
+        return
+    due = _due(state, lane, holder, best)
+    if due is None:
+        state.timers.cancel(("yield", lane.id))
+    elif due <= state.now:
+        _ask(state, lane, holder.id, forced=False)
+    else:
+        state.timers.set(("yield", lane.id), due)
+
+
+def _due(state: State, lane: Lane, holder: Job, best: Job) -> Micros | None:
+    """When the holder should give way to ``best``; None: it need not."""
+    if best.urgent:
+        return state.now
+    after = state.policy.switch_after(lazy_view(state), job_view(state, holder), job_view(state, best))
+    if after is None:
+        return None
+    return max(lane.turn_us + shortest_turn(state, holder, best), state.now + after)
+
+
+def shortest_turn(state: State, holder: Job, best: Job) -> Micros:
+    """A turn lasts at least a quantum, and long enough that the switch after it stays below its share."""
+    share = state.settings.max_switch_share_ppm
+    price = max(holder.usage.switch_cost_us, best.usage.switch_cost_us)
+    worth = 0 if share >= WHOLE_PPM else price * WHOLE_PPM // share
+    return max(state.settings.quantum_us, worth)
+
+
+def _ask(state: State, lane: Lane, holder: JobId, forced: bool) -> None:
+    wanted = YieldAsked.FORCED if forced else YieldAsked.BOUNDARY
+    if lane.yield_asked >= wanted:
+        return
+    lane.yield_asked = wanted
+    state.timers.cancel(("yield", lane.id))
+    state.emit(RequestYield(holder, forced))
+    if forced:
+        state.timers.cancel(("forced", lane.id))
+    else:
+        state.timers.set(("forced", lane.id), state.now + state.settings.forced_after_us)
+
+
+def yield_ignored(state: State, lane: Lane) -> None:
+    """The holder did not come to a boundary in time."""
+    if lane.holder is not None and lane.queue:
+        _ask(state, lane, lane.holder, forced=True)
+
+
+def forget(state: State, job: Job) -> None:
+    """The job computes no more: its turn is free, and it waits for none."""
+    lane = state.lane_of(job)
+    job.wanted, job.urgent, job.wants_again, job.ahead = False, False, False, False
+    rank(state, job)
+    if lane is None:
+        return
+    if lane.holder == job.id:
+        ended(state, lane)
+    if lane.holder is None:
+        for number in lane.jobs:
+            state.jobs[number].ahead = False
+    state.touch_lane(lane.id)
+
+
+def reorder(state: State) -> None:
+    """Another policy, or other settings: every key is made anew."""
+    for lane in state.lanes.values():
+        jobs = [state.jobs[key[-1]] for key in lane.queue]
+        lane.queue = []
+        for job in jobs:
+            job.turn_key = None
+            rank(state, job)
+        state.touch_lane(lane.id)

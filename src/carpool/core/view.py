@@ -1,0 +1,122 @@
+"""What policies and the daemon see of the core: values that do not change any more.
+
+Policies get a `View` whose records are made when they are asked for; `Machine.view` returns one that is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from carpool.core.model import (
+    DeviceId,
+    JobId,
+    JobPhase,
+    LaneId,
+    Memory,
+    Micros,
+    Outcome,
+    Reason,
+    Settings,
+    Usage,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job.  Sizes are bytes, times microseconds; ``*_us`` figures include the present turn up to ``View.now``."""
+
+    id: JobId
+    name: str
+    owner: int
+    weight: int
+    arrival: int  # 0, 1, 2 ... in order of submission
+    phase: JobPhase
+    outcome: Outcome | None
+    device: DeviceId | None
+    lane: LaneId | None
+    granted: Memory  # its limits
+    reserved: Memory  # what the core keeps for it: its limits, or more while a hint has not been checked
+    waiting_memory: bool
+    requested: Memory | None  # totals it waits for; a class it does not wait for is 0
+    attached: bool
+    offloaded: bool
+    measured: bool  # has done `Settings.measured_after` iterations
+    holder: bool
+    waiting: bool  # waits for a turn
+    waiting_since_us: Micros | None
+    urgent: bool
+    usage: Usage
+    attained_us: Micros  # device time it has had
+    iteration_us: Micros | None  # device time per iteration
+    iterations_total: int | None
+    remaining_us: Micros | None  # device time it still needs; None: nobody knows
+    virtual_us: Micros  # device time by weight, levelled with the others of its lane (see `fair`)
+    submitted_us: Micros
+    started_us: Micros | None
+    reason: Reason | None  # of an ended job; `Machine.explain` for those that wait
+
+
+@dataclass(frozen=True, slots=True)
+class LaneView:
+    id: LaneId
+    device: DeviceId
+    owner: int
+    size: int
+    jobs: tuple[JobId, ...]
+    holder: JobId | None
+    successor: JobId | None
+    waiting: tuple[JobId, ...]  # in the order in which they will get the turn
+    yield_asked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    id: DeviceId
+    capacity: int
+    free: int
+    persistent: int  # sum of persistent reservations
+    lanes: tuple[LaneId, ...]
+    jobs: tuple[JobId, ...]
+    grower: JobId | None
+    reservation: JobId | None
+    max_lanes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The core at one moment."""
+
+    now: Micros
+    settings: Settings
+    jobs: Mapping[JobId, JobView]
+    lanes: Mapping[LaneId, LaneView]
+    devices: Mapping[DeviceId, DeviceView]
+    queue: tuple[JobId, ...] = ()  # ready jobs in the order of admission (complete views only)
+    policy: str = ""
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class LazyMap(Mapping[K, V]):
+    """A mapping whose values are made when they are looked up."""
+
+    __slots__ = ("_items", "_make")
+
+    def __init__(self, items: Mapping[K, object], make: Callable[[K], V]) -> None:
+        self._items = items
+        self._make = make
+
+    def __getitem__(self, key: K) -> V:
+        if key not in self._items:
+            raise KeyError(key)
+        return self._make(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
