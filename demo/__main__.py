@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import shutil
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from carpool.protocol.client import ClientError
 from carpool.protocol.sizes import parse_size
 from demo.alone import JobFailed, run_alone
 from demo.picture import Band, draw
@@ -41,7 +41,7 @@ def run_rounds(options: argparse.Namespace, directory: Path) -> list[Round]:
     rounds = [run_alone(directory / "alone", options.scale)]
     for policy in options.policies.split(","):
         say(f"together, policy {policy} ...")
-        rounds.append(asyncio.run(run_shared(directory / policy, policy, options.device, options.scale, say)))
+        rounds.append(run_shared(directory / policy, policy, options.device, options.scale, say))
     return rounds
 
 
@@ -86,8 +86,8 @@ def main() -> int:
     begin = time.monotonic()
     try:
         status = report(run_rounds(options, directory), options, time.monotonic() - begin)
-    except (JobFailed, DaemonFailed, TimeoutError) as error:
-        say(f"FAILED: {error or 'the jobs did not end in time'}\nEverything is left in {directory} for a look.")
+    except (JobFailed, DaemonFailed, ClientError, TimeoutError) as error:
+        say(f"FAILED: {error}\nEverything is left in {directory} for a look.")
         return 1
     if status == 0:
         shutil.rmtree(directory, ignore_errors=True)

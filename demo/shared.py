@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from carpool.protocol.api import EventInfo, JobInfo, SubmitRequest
+from carpool.protocol.client import Client
 from demo.alone import JobFailed
-from demo.jobs import JOBS, ROOT, environment
+from demo.jobs import JOBS, ROOT, DemoJob, environment
 from demo.results import JobResult, Round
 from demo.session import Session
 from demo.timeline import Timeline, read_timeline
@@ -16,19 +19,37 @@ from demo.timeline import Timeline, read_timeline
 TIMEOUT_S = 180
 
 
-async def run_shared(directory: Path, policy: str, capacity: int, scale: float, say: Callable[[str], None]) -> Round:
-    """A fresh daemon, so that no round learns from the one before.  Raises JobFailed, DaemonFailed, TimeoutError."""
-    async with Session(directory / "home", [f"host:{capacity}"], policy) as session, asyncio.timeout(TIMEOUT_S):
-        ids = {await session.submit(_request(directory, index, scale)): job.name for index, job in enumerate(JOBS)}
-        events = await _follow(session, set(ids), lambda ended: say(f"{policy}: {ended} of {len(ids)} jobs ended"))
-        infos = [await session.job(job) for job in ids]
+def run_shared(directory: Path, policy: str, capacity: int, scale: float, say: Callable[[str], None]) -> Round:
+    """A fresh daemon, so that no round learns from the one before.
+
+    Raises JobFailed, DaemonFailed, ClientError, TimeoutError.
+    """
+    with Session(directory / "home", [f"host:{capacity}"], policy) as client, _time_limit(policy):
+        ids = [client.submit(_request(directory, job, scale)) for job in JOBS]
+        events = _follow(client, set(ids), lambda ended: say(f"{policy}: {ended} of {len(ids)} jobs ended"))
+        infos = [client.job(job) for job in ids]
     for info in infos:
         _check(info, directory / "home")
     return _round(policy, directory, read_timeline(events), infos)
 
 
-def _request(directory: Path, index: int, scale: float) -> SubmitRequest:
-    job = JOBS[index]
+@contextmanager
+def _time_limit(policy: str) -> Iterator[None]:
+    """A demo that hangs would say nothing: after three minutes it says so."""
+
+    def expired(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"the jobs under {policy} did not end within {TIMEOUT_S} s")
+
+    before = signal.signal(signal.SIGALRM, expired)
+    signal.alarm(TIMEOUT_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _request(directory: Path, job: DemoJob, scale: float) -> SubmitRequest:
     return SubmitRequest(
         argv=job.argv(directory / f"{job.name}.pt", scale),
         cwd=str(ROOT),
@@ -38,11 +59,11 @@ def _request(directory: Path, index: int, scale: float) -> SubmitRequest:
     )
 
 
-async def _follow(session: Session, jobs: set[int], say: Callable[[int], None]) -> list[EventInfo]:
+def _follow(client: Client, jobs: set[int], say: Callable[[int], None]) -> list[EventInfo]:
     """All events until the last of the jobs has ended."""
     events: list[EventInfo] = []
     left = set(jobs)
-    async for event in session.events(follow=True):
+    for event in client.events(follow=True):
         events.append(event)
         if event.kind == "EndJob" and event.job in left:
             left.remove(event.job)
@@ -58,7 +79,7 @@ def _check(info: JobInfo, home: Path) -> None:
     log = home / "jobs" / str(info.id) / "log"
     tail = log.read_text(errors="replace")[-2000:] if log.exists() else "(no output)"
     reason = info.reason.text if info.reason else f"exit code {info.exit_code}, signal {info.signal}"
-    raise JobFailed(f"{info.name} {info.outcome}: {reason}\n{tail}")
+    raise JobFailed(f"{info.name} {info.outcome or info.phase}: {reason}\n{tail}")
 
 
 def _round(policy: str, directory: Path, timeline: Timeline, infos: list[JobInfo]) -> Round:

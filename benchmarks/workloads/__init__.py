@@ -1,0 +1,1 @@
+"""Plain PyTorch scripts that the benchmarks run, bare and as jobs."""
