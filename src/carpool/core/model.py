@@ -126,7 +126,7 @@ class Reason:
 class Settings:
     """Settings of the core that an operator may change on the running daemon."""
 
-    policy: str = "fair"
+    policy: str = "fair"  # who computes next; changed by name, not as a setting (see policies.md)
     quantum_us: Micros = 50_000  # shortest turn that a policy takes away at a boundary
     max_switch_share_ppm: int = 20_000  # a switch may cost this share of its turn (2 %)
     grace_us: Micros = 20_000  # off the device for longer than this while others wait: early release
