@@ -11,7 +11,7 @@ import sqlite3
 import msgspec
 from aiohttp import web
 
-from carpool.core.events import CancelRequested, DeviceAdded, SettingsChanged
+from carpool.core.events import CancelRequested, DeviceAdded, RestartBegan, SettingsChanged
 from carpool.core.machine import Machine
 from carpool.core.model import DeviceId, DeviceSpec, Settings
 from carpool.daemon.api.context import Context
@@ -77,10 +77,11 @@ class Daemon:
         runner = await serve(self._context(), self.mode)
         started.set_result(None)
         await restore.wait_for_shims()
+        self.core.post(RestartBegan())
         self.core.post(SettingsChanged(self.settings))
         for device in self.options.devices:
             self.core.post(DeviceAdded(DeviceSpec(device.id, device.capacity)))
-        restore.finish()
+        await restore.finish()
         self.ready.set()
         sampler = asyncio.create_task(Sampler(self.jobs, self.core.post).run())
         await self.stopping.wait()
@@ -131,7 +132,7 @@ class Daemon:
         """Cancel what runs; what has not started stays queued for the next daemon."""
         running = [job for job in self.jobs.live.values() if self.processes.of(job.id).start_sent]
         for job in running:
-            job.cancelled = True
+            job.mark_cancelled()
             self.core.post(CancelRequested(job.id))
         patience = self.settings.kill_after_us / 1e6 + STOP_MARGIN_S
         await asyncio.gather(*(self.jobs.wait_end(job.id, patience) for job in running))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from carpool.core import commands, events
 from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.daemon.clock import wall_us
@@ -22,7 +23,11 @@ from carpool.protocol.api import EventInfo
 
 #: Frequent kinds: only the newest `RING_ROWS` numbers of them are kept in the journal.
 RING_KINDS = frozenset(
-    "TurnWanted TurnReleased TurnPassed Sampled Tick GrantTurn NameSuccessor RequestYield WithdrawYield".split()
+    kind.__name__
+    for kind in (
+        *(events.TurnWanted, events.TurnReleased, events.TurnPassed, events.Sampled, events.Tick),
+        *(commands.GrantTurn, commands.NameSuccessor, commands.RequestYield, commands.WithdrawYield),
+    )
 )
 RING_ROWS = 200_000
 RECENT = 20_000  # entries in memory, for listeners that keep up

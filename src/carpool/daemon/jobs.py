@@ -51,6 +51,12 @@ class Job:
     signal: int | None = None
     reason: Reason | None = None
 
+    def mark_cancelled(self) -> None:
+        """It is going to be signalled, or ends at once if it has no process yet."""
+        self.cancelled = True
+        if self.phase in (JobPhase.STARTING, JobPhase.RUNNING):
+            self.phase = JobPhase.STOPPING
+
     def core_spec(self, after: tuple[JobId, ...]) -> JobSpec:
         """What the core is told.  ``after``: the jobs of ``spec.after`` that have not ended yet."""
         spec = self.spec

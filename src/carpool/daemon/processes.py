@@ -179,6 +179,8 @@ class Processes:
         if process.started:
             return
         process.started = True
+        if job.phase is JobPhase.STARTING:
+            job.phase = JobPhase.RUNNING
         job.started_us = job.started_us or wall_us()
         self._store.started(job)
         if self.recovered is None:  # else `Adopted` tells the core

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from carpool.core.events import Adopted, CancelRequested, Event, MemoryRequested, Submitted
+from carpool.core.events import Adopted, CancelRequested, Event, MemoryRequested, RestartEnded, Submitted
 from carpool.core.model import JobId, JobPhase, Memory, Micros, Outcome, Reason
 from carpool.daemon.channels import CLASSES, Channels
 from carpool.daemon.clock import monotonic_us, wall_us
@@ -25,6 +25,7 @@ from carpool.protocol.paths import Home
 log = logging.getLogger(__name__)
 PATIENCE_S = 10.0
 LOOK_S = 0.05
+HANDOVER_S = 0.02
 _OPTIONAL = 256
 
 
@@ -75,8 +76,9 @@ class Restore:
         if self._missing:
             log.error("the shims of jobs %s do not answer; their jobs count as running", sorted(self._missing))
 
-    def finish(self) -> None:
+    async def finish(self) -> None:
         """Tell the core, then let the channels and everything that has happened meanwhile speak."""
+        await self._calm_seats()
         unfinished = list(self._jobs.live.values())
         for job in unfinished:
             if self._dependency_failed(job):
@@ -86,6 +88,7 @@ class Restore:
         running = [job for job in unfinished if job.id in self._jobs.live and self._was_started(job)]
         for job in running:
             self._adopt(job)
+        self._post(RestartEnded())
         self._processes.recovered = None
         self._channels.recovering = False
         for job in running:
@@ -94,6 +97,20 @@ class Restore:
         for job in unfinished:
             if job.id in self._jobs.live and job.cancelled:
                 self._post(CancelRequested(job.id))
+
+    async def _calm_seats(self) -> None:
+        """No turn may change hands while we read who holds which: whoever lets go from now on gives to nobody.
+
+        The moment of patience is for a job that has just read its successor and has not written it down yet.
+        """
+        for job in self._jobs.live.values():
+            if job.seated is not None:
+                job.seated.seat.set("successor", 0)
+        if self._alive:
+            await asyncio.sleep(HANDOVER_S)
+        for job in self._jobs.live.values():
+            if job.seated is not None:
+                job.passed_seq = job.seated.seat.get("passed_seq")
 
     def _dependency_failed(self, job: Job) -> bool:
         """The core refuses such jobs when the dependency ends; we may have died in between."""

@@ -77,20 +77,19 @@ class Seating:
 
     def adopt(self, job: Job, kept: dict[str, int], pid: int) -> bool:
         """Take over the seat of a job that an earlier daemon seated.  Owns the descriptors.  False if it had none."""
-        parts = {name.split(":")[0]: (name.split(":")[1:], fd) for name, fd in kept.items()}
-        if set(parts) != {BOARD, LANE, MEMORY} or parts[BOARD][0][0] not in self.devices:
+        names = {name.split(":")[0]: name for name in kept}
+        device, _, slot = names.get(BOARD, "").removeprefix(f"{BOARD}:").partition(":")
+        if set(names) != {BOARD, LANE, MEMORY} or device not in self.devices:
             for fd in kept.values():
                 os.close(fd)
             return False
-        (device, slot), board_fd = parts[BOARD]
-        (lane,), lane_fd = parts[LANE]
-        job.device, job.lane = device, int(lane)
-        self.devices[device].adopt_lane(job.lane, lane_fd)
-        self.devices[device].adopt_persistent(job.id, parts[MEMORY][1])
-        self.lane_device[job.lane] = device
-        board = self._adopt_board(device, job.owner, board_fd)
+        board = self._adopt_board(device, job.owner, kept.pop(names[BOARD]))
+        self.devices[device].adopt_persistent(job.id, kept.pop(names[MEMORY]))
         job.seated = Seated(board, board.adopt(int(slot)), pid)
-        job.passed_seq = job.seated.seat.get("passed_seq")
+        job.device, job.lane = device, job.seated.seat.get("lane")
+        for name, fd in kept.items():  # two, if the earlier daemon died while it moved the job
+            self.devices[device].adopt_lane(int(name.split(":")[1]), fd)
+            self.lane_device[int(name.split(":")[1])] = device
         return True
 
     def _board(self, device: DeviceId, owner: int) -> Board:

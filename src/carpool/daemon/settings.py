@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 from carpool.core.model import Settings
-from carpool.core.policies import available_policies
+from carpool.core.policies import load_policy
 
 _OPTIONAL = {"max_lanes"}
 _NUMBERS = tuple(f.name for f in dataclasses.fields(Settings) if f.name not in ("policy", "extra"))
@@ -20,19 +21,18 @@ def settings_table(settings: Settings) -> dict[str, int | None]:
 
 def changed_settings(settings: Settings, policy: str | None, values: Mapping[str, int | None]) -> Settings:
     """A copy with the changes.  Raises ValueError, for people, for unknown names and impossible values."""
-    if policy is not None and policy not in available_policies():
-        raise ValueError(f"unknown policy {policy!r}; known policies: {', '.join(available_policies())}")
-    for name, value in values.items():
-        _check(name, value)
-    changes: dict[str, object] = dict(values)
-    if policy is not None:
-        changes["policy"] = policy
-    return dataclasses.replace(settings, **changes)  # type: ignore[arg-type]
+    name = settings.policy if policy is None else policy
+    extras = load_policy(name).settings
+    for setting, value in values.items():
+        _check(setting, value, extras)
+    own: dict[str, Any] = {key: value for key, value in values.items() if key in _NUMBERS}
+    extra = settings.extra | {key: value for key, value in values.items() if key in extras and value is not None}
+    return dataclasses.replace(settings, policy=name, extra=extra, **own)
 
 
-def _check(name: str, value: int | None) -> None:
-    if name not in _NUMBERS:
-        raise ValueError(f"unknown setting {name!r}; known settings: {', '.join(_NUMBERS)}")
+def _check(name: str, value: int | None, extras: tuple[str, ...]) -> None:
+    if name not in (*_NUMBERS, *extras):
+        raise ValueError(f"unknown setting {name!r}; known settings: {', '.join((*_NUMBERS, *extras))}")
     if value is None and name not in _OPTIONAL:
         raise ValueError(f"{name} needs a number")
     smallest = 1 if name in _OPTIONAL or name == "growth_step" else 0

@@ -63,7 +63,7 @@ async def cancel_job(request: web.Request) -> web.Response:
     require_owner(context, request, job, "cancel it")
     if isinstance(job, Job) and not job.cancelled:
         await context.store.cancelled(job)
-        job.cancelled = True
+        job.mark_cancelled()
         if job.id in context.jobs.live:
             await context.ready.wait()
             context.post(CancelRequested(job.id))

@@ -40,8 +40,8 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _http_error(request, error)
     except CarpoolError as error:
         return error_response(500, error.info)
-    except (ConnectionError, TimeoutError):
-        raise
+    except ConnectionError:
+        return web.Response(status=499)  # the client went away in the middle of a stream; nobody reads this
     except Exception as error:
         log.exception("%s %s failed", request.method, request.path)
         return error_response(500, ErrorInfo("internal", f"the daemon made a mistake: {error!r}", "see daemon.log"))

@@ -1,0 +1,42 @@
+"""Fixtures of the daemon's tests: real daemons, each in its own home, none left behind."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from daemon_harness import Daemon
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A short path: sockets allow 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
+        yield Path(directory) / "home"
+
+
+@pytest.fixture
+def make_daemon(home: Path) -> Iterator[Callable[..., Daemon]]:
+    """Makes daemons (not started) and ends them, with all their jobs; none may have made a mistake."""
+    made: list[Daemon] = []
+
+    def make(*arguments: str, at: Path = home) -> Daemon:
+        made.append(Daemon(at, *arguments))
+        return made[-1]
+
+    yield make
+    for daemon in made:
+        daemon.stop()
+        if (daemon.home / "daemon.log").exists():
+            assert "Traceback" not in daemon.log(), daemon.log()
+
+
+@pytest.fixture
+def daemon(make_daemon: Callable[..., Daemon]) -> Daemon:
+    return make_daemon().started()

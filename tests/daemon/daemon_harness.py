@@ -1,0 +1,209 @@
+"""Real daemons for tests: started as processes, spoken to over their sockets, killed when a test wants it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+FAKEJOB = Path(__file__).with_name("fakejob.py")
+PATIENCE_S = 30.0
+
+
+class Refused(Exception):
+    """The daemon answered with an error."""
+
+    def __init__(self, status: int, error: dict[str, str]) -> None:
+        super().__init__(f"{status}: {error}")
+        self.status, self.code, self.message, self.hint = status, error["code"], error["message"], error["hint"]
+
+
+class Connection(http.client.HTTPConnection):
+    def __init__(self, path: Path, timeout: float = PATIENCE_S) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+class Daemon:
+    """One home and the daemon that serves it at present."""
+
+    def __init__(self, home: Path, *arguments: str) -> None:
+        self.home = home
+        self.arguments = arguments or ("--device", "host:256MiB")
+        self.process: subprocess.Popen[bytes] | None = None
+        self.socket = home / "carpool.sock"
+
+    def start(self) -> dict[str, Any]:
+        """Start and wait until it is ready or has failed; returns the line it wrote."""
+        read_end, write_end = os.pipe()
+        command = [sys.executable, "-m", "carpool.daemon", "--home", str(self.home), *self.arguments]
+        env = os.environ | {"PYTHONPATH": f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}"}
+        self.process = subprocess.Popen(
+            [*command, "--ready-fd", str(write_end)],
+            pass_fds=(write_end,),
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        os.close(write_end)
+        with open(read_end, "rb") as pipe:
+            line = pipe.readline()
+        if not line:
+            assert self.process.stderr is not None
+            raise AssertionError(f"the daemon died: {self.process.stderr.read().decode()}")
+        return json.loads(line)
+
+    def started(self) -> Daemon:
+        answer = self.start()
+        assert answer.get("ok"), answer
+        return self
+
+    def failed(self) -> dict[str, str]:
+        """Start a daemon that must not start; returns its error."""
+        answer = self.start()
+        assert self.process is not None and "error" in answer, answer
+        assert self.process.wait(PATIENCE_S) == 1
+        assert self.process.stderr is not None
+        text = self.process.stderr.read().decode()
+        assert answer["error"]["message"] in text and "Traceback" not in text
+        return answer["error"]
+
+    def kill(self) -> None:
+        """SIGKILL, at whatever it is doing."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """End all jobs and the daemon."""
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.put("/v1/policy", {"settings": {"kill_after_us": 100_000}})
+            self.post("/v1/shutdown", {"stop_jobs": True})
+            assert self.process.wait(PATIENCE_S) == 0
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+
+    def terminate(self) -> None:
+        """SIGTERM: jobs go on."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(PATIENCE_S) == 0
+
+    def log(self) -> str:
+        return (self.home / "daemon.log").read_text()
+
+    # Requests
+
+    def request(self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None) -> Any:
+        connection = Connection(self.socket)
+        try:
+            data = None if body is None else json.dumps(body).encode()
+            connection.request(method, path, data, headers or {})
+            response = connection.getresponse()
+            self.last_headers = response.headers
+            answer = response.read()
+            if response.status >= 400:
+                raise Refused(response.status, json.loads(answer)["error"])
+            return json.loads(answer) if response.headers.get_content_type() == "application/json" else answer
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Any:
+        return self.request("GET", path)
+
+    def post(self, path: str, body: object = None) -> Any:
+        return self.request("POST", path, body)
+
+    def put(self, path: str, body: object) -> Any:
+        return self.request("PUT", path, body)
+
+    def submit(self, *argv: str, **fields: Any) -> int:
+        return int(self.post("/v1/jobs", submission(*argv, **fields))["id"])
+
+    def python(self, code: str, **fields: Any) -> int:
+        return self.submit(sys.executable, "-u", "-c", code, **fields)
+
+    def fake(self, *steps: str, **fields: Any) -> int:
+        """A job that uses its device through `fakejob.py`."""
+        return self.submit(sys.executable, "-u", str(FAKEJOB), *steps, **fields)
+
+    def show(self, job: int) -> dict[str, Any]:
+        return self.get(f"/v1/jobs/{job}")
+
+    def wait(self, job: int) -> dict[str, Any]:
+        info = self.get(f"/v1/jobs/{job}/wait?timeout_s={PATIENCE_S}")
+        assert info["phase"] == "ended", info
+        return info
+
+    def cancel(self, job: int) -> dict[str, Any]:
+        return self.post(f"/v1/jobs/{job}/cancel")
+
+    def output(self, job: int) -> str:
+        return self.request("GET", f"/v1/jobs/{job}/logs").decode()
+
+    def lines(self, job: int) -> Iterator[str]:
+        """The job's output as it appears."""
+        return (line.decode().rstrip("\n") for line in self._stream(f"/v1/jobs/{job}/logs?follow=1"))
+
+    def until_line(self, job: int, wanted: str) -> None:
+        """Wait until the job has written this line."""
+        seen = []
+        for line in self.lines(job):
+            seen.append(line)
+            if line == wanted:
+                return
+        raise AssertionError(f"job {job} ended without {wanted!r}: {seen}, {self.show(job)}")
+
+    def events(self, since: int = 0) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.get(f"/v1/events?since={since}").splitlines()]
+
+    def until_event(self, wanted: Callable[[dict[str, Any]], bool], since: int = 0) -> dict[str, Any]:
+        """The first event that fits, as soon as it has happened."""
+        for line in self._stream(f"/v1/events?follow=1&since={since}"):
+            event = json.loads(line)
+            if wanted(event):
+                return event
+        raise AssertionError("the daemon stopped before it happened")
+
+    def until(self, kind: str, job: int) -> dict[str, Any]:
+        return self.until_event(lambda event: event["kind"] == kind and event["job"] == job)
+
+    def _stream(self, path: str) -> Iterator[bytes]:
+        connection = Connection(self.socket)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            assert response.status == 200, response.read()
+            while line := response.readline():
+                yield line
+        finally:
+            connection.close()
+
+
+def submission(*argv: str, **fields: Any) -> dict[str, Any]:
+    """The body of POST /v1/jobs, with a small environment."""
+    path = os.environ.get("PATH", "/usr/bin:/bin")
+    return {"argv": list(argv), "cwd": "/", "env": {"PATH": path}} | fields
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

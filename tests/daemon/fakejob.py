@@ -1,0 +1,200 @@
+"""A stand-in for libcarpool in tests: a job that speaks the seat protocol from Python, without tensors or traps.
+
+It attaches over CARPOOL_JOB_FD, maps its board, takes and passes turns and asks for memory, exactly as
+docs/internals/contract.md says libcarpool does.  Each argument is a step, see `STEPS`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+from carpool.daemon import futex
+from carpool.protocol.seat import (
+    BOARD_BYTES,
+    FIELDS,
+    HEADER_BYTES,
+    PACKET_BYTES,
+    PROTOCOL,
+    SEAT_BYTES,
+    Grow,
+    Packet,
+    PacketType,
+    Seat,
+)
+
+FUTEX_WAIT = 0
+CAUSE_BOUNDARY = 1
+CLASSES = {"p": (0, "p_limit", "p_peak"), "e": (1, "e_limit", "e_peak")}
+_syscall = ctypes.CDLL(None, use_errno=True).syscall
+
+
+def now_us() -> int:
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+
+
+class FakeJob:
+    def __init__(self) -> None:
+        self.channel = socket.socket(fileno=int(os.environ["CARPOOL_JOB_FD"]))
+
+    # Attaching
+
+    def attach(self, version: str = str(PROTOCOL)) -> None:
+        self.send(PacketType.HELLO, int(version))
+        data, self.fds, _, _ = socket.recv_fds(self.channel, PACKET_BYTES, 8)
+        answer = Packet.decode(data)
+        if answer.type is not PacketType.SETUP:
+            print(f"refused {answer.a}")
+            return
+        self.board = mmap.mmap(self.fds[0], BOARD_BYTES)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.board))
+        self.seat = Seat(memoryview(self.board), answer.a)
+        self.window = answer.b
+        self.seat.set("pid", os.getpid())
+        print(f"attached lane={answer.c}")
+
+    # Turns
+
+    def turn(self) -> None:
+        """Touch device memory: wait for a turn unless we hold one."""
+        if self.seat.get("turn"):
+            return
+        self.seat.set("want", 1)
+        self.send(PacketType.WANT)
+        self.wait_while("turn", 0)
+        self.seat.set("want", 0)
+
+    def iterate(self, count: str = "1") -> None:
+        """Iterations of nothing, giving way at each boundary when asked to."""
+        for _ in range(int(count)):
+            self.turn()
+            self.seat.set("iterations", self.seat.get("iterations") + 1)
+            if self.seat.get("yield"):
+                self.release()
+
+    def rounds(self, count: str) -> None:
+        """Iterations that give way every time."""
+        for _ in range(int(count)):
+            self.turn()
+            self.seat.set("iterations", self.seat.get("iterations") + 1)
+            self.release()
+
+    def release(self) -> None:
+        slot = self.let_go()
+        kind = PacketType.PASSED if slot else PacketType.RELEASED
+        number = self.seat.get("passed_seq")
+        self.send(kind, CAUSE_BOUNDARY, *((slot - 1, number) if slot else (number, 0)))
+
+    def let_go(self) -> int:
+        """Everything of a hand-over except the packet."""
+        seat = self.seat
+        seat.set("held_us", seat.get("held_us") + now_us() - seat.get("turn_start_us"))
+        seat.set("yield", 0)
+        seat.set("turn", 0)
+        seat.set("passed_seq", seat.get("passed_seq") + 1)
+        slot = seat.get("successor")
+        seat.set("passed_to", slot)
+        if slot:
+            other = Seat(memoryview(self.board), slot - 1)
+            other.set("turn_start_us", now_us())
+            other.set("turn", 1)
+            self.wake(other, "turn")
+        return slot
+
+    def die_after_handover(self) -> None:
+        """Killed between handing over and telling the daemon."""
+        assert self.let_go(), "nobody waits"
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def until_successor(self) -> None:
+        """Hold the turn until somebody is named as the next (the daemon writes it without a wake)."""
+        self.turn()
+        while not self.seat.get("successor"):
+            time.sleep(0.001)
+
+    # Memory
+
+    def grow(self, kind: str, total: str) -> None:
+        number, limit, peak = CLASSES[kind]
+        while self.seat.get(limit) < int(total):
+            self.seat.set("grow_class", number)
+            self.seat.set("grow_total", int(total))
+            sequence = self.seat.get("grow_seq") + 1
+            self.seat.set("grow_seq", sequence)
+            self.send(PacketType.GROW, number, int(total), sequence)
+            while (answered := self.seat.get("grow_ack")) != sequence:
+                self.wait_while("grow_ack", answered)
+            if self.seat.get("grow_status") == Grow.DENIED:
+                print(f"denied {kind} {total}")
+                return
+        self.seat.set(peak, int(total))
+        print(f"granted {kind} {total}")
+
+    def touch(self, kind: str, size: str) -> None:
+        """Write to the memory itself: lane or persistent."""
+        with mmap.mmap(self.fds[1 if kind == "e" else 2], int(size)) as memory:
+            memory[0 : int(size)] = b"\x5a" * int(size)
+        print(f"touched {kind} {size}")
+
+    # The rest
+
+    def say(self, text: str) -> None:
+        print(text)
+
+    def listen(self, fifo: str) -> None:
+        """Wait until somebody writes to a pipe in the file system."""
+        Path(fifo).read_bytes()
+
+    def pause(self) -> None:
+        signal.pause()
+
+    def crash(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def fork_die(self) -> None:
+        """The attached process dies, its parent goes on."""
+        if os.fork() == 0:
+            self.attach()
+            self.turn()
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.wait()
+
+    def exit(self, code: str) -> None:
+        sys.exit(int(code))
+
+    def send(self, kind: PacketType, *numbers: int) -> None:
+        self.channel.send(Packet(kind, os.getpid(), *numbers).encode())
+
+    def word(self, seat: Seat, name: str) -> int:
+        return self.address + HEADER_BYTES + seat.slot * SEAT_BYTES + FIELDS[name][0]
+
+    def wake(self, seat: Seat, name: str) -> None:
+        futex.wake(self.word(seat, name))
+
+    def wait_while(self, name: str, value: int) -> None:
+        number = futex._SYS_FUTEX[os.uname().machine]
+        while self.seat.get(name) == value:
+            address = ctypes.c_void_p(self.word(self.seat, name))
+            _syscall(number, address, FUTEX_WAIT, ctypes.c_uint32(value), None, None, 0)
+
+
+STEPS = {name for name in vars(FakeJob) if not name.startswith("_")}
+
+
+def main() -> None:
+    job = FakeJob()
+    for step in sys.argv[1:]:
+        name, *arguments = step.split(":")
+        assert name in STEPS, step
+        getattr(job, name.replace("-", "_"))(*arguments)
+
+
+if __name__ == "__main__":
+    main()

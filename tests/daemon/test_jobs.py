@@ -1,0 +1,163 @@
+"""The life of a job through the API."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from daemon_harness import Daemon, Refused, alive
+
+import pytest
+
+
+def test_a_job_runs_in_its_directory_with_its_environment(daemon: Daemon, tmp_path: Path) -> None:
+    code = "import os; print(os.getcwd(), os.environ['COLOUR'], os.getsid(0) == os.getpid())"
+    job = daemon.python(code, cwd=str(tmp_path), env={"COLOUR": "green"}, name="first")
+    info = daemon.wait(job)
+    assert (info["outcome"], info["exit_code"], info["signal"], info["name"]) == ("succeeded", 0, None, "first")
+    assert daemon.output(job) == f"{tmp_path} green True\n"
+    assert info["submitted_us"] <= info["started_us"] <= info["ended_us"]
+
+
+def test_exit_codes_and_signals_are_told(daemon: Daemon) -> None:
+    failed = daemon.wait(daemon.python("raise SystemExit(7)"))
+    assert (failed["outcome"], failed["exit_code"]) == ("failed", 7)
+    killed = daemon.wait(daemon.python("import os; os.kill(os.getpid(), 9)"))
+    assert (killed["outcome"], killed["exit_code"], killed["signal"]) == ("failed", None, 9)
+
+
+def test_a_command_that_does_not_exist(daemon: Daemon) -> None:
+    info = daemon.wait(daemon.submit("/no/such/program"))
+    assert info["outcome"] == "failed"
+    assert "/no/such/program" in info["reason"]["text"] and "No such file" in info["reason"]["text"]
+
+
+def test_output_is_followed_until_the_end(daemon: Daemon) -> None:
+    job = daemon.python("import sys\nfor n in range(2000): print(n)\nprint('to stderr', file=sys.stderr)")
+    assert list(daemon.lines(job)) == [*map(str, range(2000)), "to stderr"]
+    assert daemon.request("GET", f"/v1/jobs/{job}/logs?offset=2") == daemon.output(job)[2:].encode()
+
+
+def test_jobs_are_listed_by_phase_and_limit(daemon: Daemon) -> None:
+    ended = [daemon.python("pass") for _ in range(3)]
+    for job in ended:
+        daemon.wait(job)
+    waiting = daemon.python("import signal; signal.pause()")
+    daemon.until("ProcessStarted", waiting)
+    assert [job["id"] for job in daemon.get("/v1/jobs")["jobs"]] == [*ended, waiting]
+    assert [job["id"] for job in daemon.get("/v1/jobs?phase=running")["jobs"]] == [waiting]
+    assert [job["id"] for job in daemon.get("/v1/jobs?phase=ended&limit=2")["jobs"]] == ended[1:]
+    with pytest.raises(Refused, match="known phases"):
+        daemon.get("/v1/jobs?phase=sleeping")
+
+
+def test_a_job_after_another(daemon: Daemon) -> None:
+    first = daemon.python("import sys; sys.stdin.read()")
+    second = daemon.python("pass", after=[first])
+    assert daemon.wait(second)["started_us"] >= daemon.wait(first)["ended_us"]
+
+
+def test_a_job_after_one_that_fails_is_refused(daemon: Daemon) -> None:
+    first = daemon.python("import time; time.sleep(0.2); raise SystemExit(1)")
+    second = daemon.python("pass", after=[first])
+    assert daemon.wait(second)["outcome"] == "refused"
+    with pytest.raises(Refused) as refused:
+        daemon.python("pass", after=[first])
+    assert refused.value.code == "failed_dependency"
+
+
+STUBBORN = """
+import os, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.setsid()
+    print(os.getpid())
+    signal.pause()
+print(os.getpid())
+print("ready") if os.getppid() else None
+signal.pause()
+"""
+
+
+def test_cancel_ends_a_stubborn_job_with_its_grandchildren(daemon: Daemon) -> None:
+    daemon.put("/v1/policy", {"settings": {"kill_after_us": 200_000}})
+    job = daemon.python(STUBBORN)
+    lines = daemon.lines(job)
+    pids = [int(line) for line in (next(lines) for _ in range(4)) if line.isdigit()]
+    assert len(pids) == 3 and all(alive(pid) for pid in pids)
+    assert daemon.cancel(job)["phase"] in ("stopping", "ended")
+    info = daemon.wait(job)
+    assert (info["outcome"], info["signal"]) == ("cancelled", 9)
+    assert not any(alive(pid) for pid in pids)
+    signals = [event["data"]["signal"] for event in daemon.events() if event["kind"] == "SignalJob"]
+    assert signals == [15, 9]
+
+
+def test_what_a_job_leaves_behind_ends_with_it(daemon: Daemon) -> None:
+    code = "import os, signal\nif os.fork() == 0:\n os.setsid()\n print(os.getpid())\n signal.pause()\ninput()"
+    job = daemon.python(code)
+    daemon.wait(job)
+    pid = next(int(line) for line in daemon.output(job).splitlines() if line.isdigit())
+    assert not alive(pid)
+
+
+def test_cancelling_twice_and_after_the_end_changes_nothing(daemon: Daemon) -> None:
+    job = daemon.python("import signal; signal.pause()")
+    daemon.until("ProcessStarted", job)
+    daemon.cancel(job)
+    daemon.cancel(job)
+    assert daemon.wait(job)["outcome"] == "cancelled"
+    assert daemon.cancel(job)["outcome"] == "cancelled"
+
+
+def test_a_queued_job_is_cancelled_at_once(daemon: Daemon) -> None:
+    first = daemon.python("import signal; signal.pause()")
+    second = daemon.python("pass", after=[first])
+    assert daemon.cancel(second)["outcome"] == "cancelled"
+    daemon.cancel(first)
+
+
+def test_environments_are_never_shown(daemon: Daemon) -> None:
+    secret = "value-that-nobody-may-see"
+    job = daemon.python("pass", env={"TOKEN": secret})
+    info = daemon.wait(job)
+    assert secret not in json.dumps(info) and secret not in json.dumps(daemon.events())
+    assert secret not in daemon.log()
+    assert (daemon.home / "journal.sqlite").stat().st_mode & 0o777 == 0o600
+
+
+def test_large_environments_arrive(daemon: Daemon) -> None:
+    env = {f"NAME_{n}": "x" * 100_000 for n in range(12)}
+    job = daemon.python("import os; print(sum(len(v) for k, v in os.environ.items() if k[:5] == 'NAME_'))", env=env)
+    assert daemon.wait(job)["outcome"] == "succeeded"
+    assert daemon.output(job) == "1200000\n"
+
+
+def test_wait_times_out_with_the_job_as_it_is(daemon: Daemon) -> None:
+    job = daemon.python("import signal; signal.pause()")
+    daemon.until("ProcessStarted", job)
+    begun = time.monotonic()
+    assert daemon.get(f"/v1/jobs/{job}/wait?timeout_s=0.2")["phase"] == "running"
+    assert 0.15 < time.monotonic() - begun < 5
+
+
+def test_private_memory_is_reported(daemon: Daemon) -> None:
+    job = daemon.python("data = b'x' * (64 << 20)\nprint('ready')\nimport signal; signal.pause()")
+    daemon.until_line(job, "ready")
+    deadline = time.monotonic() + 10
+    while (size := daemon.show(job)["scratch_bytes"]) < 64 << 20:
+        assert time.monotonic() < deadline, size
+        daemon.get(f"/v1/jobs/{job}/wait?timeout_s=0.1")
+
+
+def test_the_job_has_no_descriptors_of_ours(daemon: Daemon) -> None:
+    job = daemon.submit("ls", "-l", "/proc/self/fd")
+    daemon.wait(job)
+    names = daemon.output(job)
+    assert "lock" not in names and "session" not in names and "pidfd" not in names
+    assert names.count("socket:") == 1, names  # the job's own end of its channel
+    assert os.path.basename(sys.executable) not in names
