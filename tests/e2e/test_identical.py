@@ -44,7 +44,7 @@ if COMPILER:
 
 
 def groups(size: int, stride: int) -> list[tuple[str, ...]]:
-    """Every workload in a group of ``size``, the first ones in the last group too; ``stride`` decides who meets whom."""
+    """Every workload in a group of ``size``; ``stride`` decides who meets whom."""
     order = sorted(range(len(WORKLOADS)), key=lambda index: (index % stride, index))
     names = [WORKLOADS[index] for index in order]
     names += names[: -len(names) % size]

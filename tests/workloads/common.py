@@ -29,6 +29,8 @@ def meet() -> None:
     """Scripts that are to run side by side begin together: $MEETING_POINT is a socket that says when."""
     point = os.environ.pop("MEETING_POINT", None)
     if point is not None:
+        import torch._dynamo  # the first optimizer would, which takes a second  # noqa: F401
+
         with socket.socket(socket.AF_UNIX) as meeting:
             meeting.connect(point)
             meeting.recv(1)
