@@ -25,7 +25,7 @@ class DemoJob:
         return max(2, round(self.iterations * scale))
 
 
-JOBS = (DemoJob("gpt", 18), DemoJob("resnet", 14), DemoJob("cnn", 34), DemoJob("vae", 26), DemoJob("mlp", 50))
+JOBS = (DemoJob("gpt", 14), DemoJob("resnet", 10), DemoJob("cnn", 24), DemoJob("vae", 20), DemoJob("mlp", 36))
 
 
 def environment() -> dict[str, str]:

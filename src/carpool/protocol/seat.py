@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Literal
 
 BOARD_MAGIC = 0x4452424C
 PROTOCOL = 1
@@ -18,7 +19,7 @@ SEAT_BYTES = 256
 BOARD_BYTES = HEADER_BYTES + SEATS * SEAT_BYTES
 
 #: name -> (offset in the seat, struct format)
-FIELDS: dict[str, tuple[int, str]] = {
+FIELDS: dict[str, tuple[int, Literal["I", "Q"]]] = {
     "turn": (0, "I"),
     "bell": (4, "I"),
     "yield": (8, "I"),
