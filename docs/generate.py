@@ -28,7 +28,7 @@ def cli_page() -> str:
         f"# Command line\n\n{NOTE}",
         "The same as `carpool COMMAND --help`, from `src/carpool/cli`.  Examples are in the [guide](guide.md).\n",
         "## Exit codes\n\n" + exit_code_table(),
-        "`carpool run` and `carpool wait` pass on the exit code of the job, and 128 + n for a job killed by signal n.\n",
+        "`carpool run` and `carpool wait` pass on the exit code of the job, 128 + n for one killed by signal n.\n",
     ]
     for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
@@ -52,9 +52,9 @@ def settings_page() -> str:
     return (
         f"# Settings\n\n{NOTE}\n"
         "Settings of the core, from `carpool.core.model.Settings`.  `carpool policy` shows them;\n"
-        "`carpool policy --set NAME=VALUE` changes them on the running daemon; `carpool up --setting NAME=VALUE` starts\n"
-        "with them.  Bare numbers are in the setting's own unit: `_us` microseconds, `_ppm` millionths, sizes in bytes.\n"
-        "Times and sizes may have units: `quantum_us=50ms`, `growth_step=4MiB`.\n\n"
+        "`carpool policy --set NAME=VALUE` changes them on the running daemon; `carpool up --setting NAME=VALUE`\n"
+        "starts with them.  Bare numbers are in the setting's own unit: `_us` microseconds, `_ppm` millionths, sizes\n"
+        "in bytes.  Times and sizes may have units: `quantum_us=50ms`, `growth_step=4MiB`.\n\n"
         "| setting | default | meaning |\n| --- | --- | --- |\n"
         f"{''.join(_setting_rows())}\n"
         "## Presets\n\n`carpool up --preset NAME` behaves as a published system.\n\n"

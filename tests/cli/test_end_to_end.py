@@ -1,0 +1,244 @@
+"""The real command against the real daemon, with plain jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Cli
+from real import DEVICE, daemon_pid, kill_and_wait, stopped_afterwards
+
+
+@pytest.fixture
+def daemon(carpool: Cli, home: Path) -> Iterator[Path]:
+    with stopped_afterwards(carpool, home):
+        carpool.ok("up", "--device", DEVICE)
+        yield home
+
+
+def test_two_first_submissions_share_one_daemon(carpool: Cli, home: Path) -> None:
+    with stopped_afterwards(carpool, home):
+        racers = [carpool.start(["submit", "--json", "true"], stdout=subprocess.PIPE) for _ in range(4)]
+        answers = [json.loads(racer.communicate(timeout=60)[0]) for racer in racers]
+        assert sorted(answer["id"] for answer in answers) == [1, 2, 3, 4]
+        assert carpool("wait", "1", "2", "3", "4").returncode == 0
+        version = json.loads(carpool.ok("up", "--json"))
+        assert (version["pid"], version["started"]) == (daemon_pid(home), False)
+
+
+def test_a_job_sees_where_and_how_it_was_submitted(daemon: Path, carpool: Cli, tmp_path: Path) -> None:
+    shell = 'echo "$PWD|$VIRTUAL_ENV|$LR|$CARPOOL_JOB"'
+    carpool.ok("submit", "--", "sh", "-c", shell, cwd=tmp_path, env={"LR": "0.1", "VIRTUAL_ENV": "/venv"})
+    assert carpool("wait", "1").returncode == 0
+    assert carpool.ok("logs", "1") == f"{tmp_path}|/venv|0.1|1\n"
+
+
+def test_logs_follow_until_the_end(daemon: Path, carpool: Cli, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    carpool.ok("submit", "--", "sh", "-c", f"echo before; read line < {gate}; echo after $line")
+    follower = carpool.start(["logs", "-f", "1"], stdout=subprocess.PIPE)
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == "before\n"
+    gate.write_text("the gate\n")
+    assert follower.communicate(timeout=30)[0] == "after the gate\n"
+    assert follower.returncode == 0
+
+
+def test_exit_codes_pass_through(daemon: Path, carpool: Cli) -> None:
+    assert carpool("run", "--", "sh", "-c", "exit 42").returncode == 42
+    assert carpool("run", "--", "sh", "-c", "kill -9 $$").returncode == 137
+    carpool.ok("submit", "--", "sh", "-c", "exit 7")
+    assert carpool("wait", "3").returncode == 7
+    assert json.loads(carpool.ok("show", "3", "--json"))["outcome"] == "failed"
+
+
+def test_run_gives_the_job_its_input_and_output(daemon: Path, carpool: Cli) -> None:
+    child = carpool.start(["run", "--", "tr", "a-z", "A-Z"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.communicate("shout\n", timeout=30)[0] == "SHOUT\n"
+    assert child.returncode == 0
+
+
+def test_ctrl_c_reaches_a_job_in_the_foreground(daemon: Path, carpool: Cli) -> None:
+    script = "trap 'echo interrupted; exit 5' INT; echo ready; while :; do sleep 0.05; done"
+    with Terminal(carpool, ["run", "--", "sh", "-c", script]) as terminal:
+        terminal.expect("ready")
+        terminal.type("\x03")
+        terminal.expect("interrupted")
+        assert terminal.end() == 5
+
+
+def test_dependencies_and_cancelling(daemon: Path, carpool: Cli) -> None:
+    carpool.ok("submit", "--", "sleep", "600")
+    carpool.ok("submit", "--after", "1", "--", "true")
+    shown = json.loads(carpool.ok("show", "2", "--json"))
+    assert (shown["phase"], shown["after"]) == ("queued", [1])
+    assert shown["reason"]["text"]
+    assert shown["reason"]["text"] in carpool.ok("ls")
+    carpool.ok("cancel", "1")
+    assert carpool("wait", "1").returncode == 128 + signal.SIGTERM
+    assert carpool("wait", "2").returncode == 1
+    assert json.loads(carpool.ok("show", "2", "--json"))["outcome"] == "refused"
+
+
+def test_policies_are_changed_while_it_runs(daemon: Path, carpool: Cli) -> None:
+    assert json.loads(carpool.ok("policy", "srtf", "--set", "grace_us=5ms", "--json"))["name"] == "srtf"
+    now = json.loads(carpool.ok("policy", "--json"))
+    assert (now["name"], now["settings"]["grace_us"]) == ("srtf", 5000)
+    wrong = carpool("policy", "lottery")
+    assert wrong.returncode == 2
+    for name in now["available"]:
+        assert name in wrong.stderr
+    assert carpool("policy", "--set", "quantum=5").returncode == 2
+
+
+def test_the_salus_preset_is_in_force(carpool: Cli, home: Path) -> None:
+    with stopped_afterwards(carpool, home):
+        carpool.ok("up", "--device", DEVICE, "--preset", "salus", "--setting", "grace_us=1ms")
+        settings = json.loads(carpool.ok("policy", "--json"))["settings"]
+        assert (settings["quantum_us"], settings["max_switch_share_ppm"], settings["grace_us"]) == (0, 1_000_000, 1000)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--policy", "lottery"], "unknown policy 'lottery'"),
+        (["--device", "host:12parsecs"], "is not a size"),
+        (["--device", "host:900TiB"], "of memory"),
+        (["--setting", "quantum=5"], "unknown setting 'quantum'"),
+    ],
+)
+def test_a_daemon_that_cannot_start_says_why(carpool: Cli, home: Path, options: list[str], said: str) -> None:
+    result = carpool("up", *options)
+    assert result.returncode == 3
+    assert said in result.stderr
+    assert not (home / "carpool.sock").exists()
+
+
+def test_a_job_larger_than_every_device_is_refused_at_once(daemon: Path, carpool: Cli) -> None:
+    result = carpool("submit", "--mem", "1GiB", "--", "true")
+    assert result.returncode == 5
+    assert "holds 64 MiB" in result.stderr
+
+
+def test_options_for_a_running_daemon_are_refused(daemon: Path, carpool: Cli) -> None:
+    result = carpool("up", "--policy", "fifo")
+    assert result.returncode == 5
+    assert "runs already" in result.stderr
+
+
+def test_down_leaves_jobs_alone_and_the_next_daemon_takes_them_over(daemon: Path, carpool: Cli, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    carpool.ok("submit", "--", "sh", "-c", f"read line < {gate}; exit 9")
+    with gate.open("w") as writer:  # opens when the job reads: now it runs
+        assert "1 job goes on" in carpool.ok("down")
+        carpool.ok("up", "--device", DEVICE)
+        writer.write("go\n")
+    assert carpool("wait", "1").returncode == 9
+
+
+def test_a_daemon_that_was_killed_is_started_again_by_the_next_submission(carpool: Cli, home: Path) -> None:
+    with stopped_afterwards(carpool, home):
+        carpool.ok("up", "--device", DEVICE)
+        kill_and_wait(daemon_pid(home))
+        assert carpool("ls").returncode == 3
+        assert carpool.ok("submit", "true") == "1\n"
+
+
+def test_doctor(daemon: Path, carpool: Cli) -> None:
+    report = json.loads(carpool("doctor", "--json").stdout)
+    checks = {check["name"]: check for check in report["checks"]}
+    assert str(daemon_pid(daemon)) in checks["daemon"]["found"]
+    assert checks["state directory"]["found"] == str(daemon)
+
+
+def test_top_is_live_and_gives_the_terminal_back(daemon: Path, carpool: Cli) -> None:
+    with Terminal(carpool, ["top", "--interval", "100ms"]) as terminal:
+        terminal.expect("policy fair")
+        carpool.ok("submit", "--name", "newcomer", "--", "sleep", "600")
+        terminal.expect("newcomer")
+        terminal.type("q")
+        assert terminal.end() == 0
+        assert terminal.seen.startswith("\x1b[?1049h")
+        assert terminal.seen.rstrip().endswith("\x1b[?1049l")
+
+
+def test_top_gives_the_terminal_back_when_it_is_terminated(daemon: Path, carpool: Cli) -> None:
+    with Terminal(carpool, ["top"]) as terminal:
+        terminal.expect("policy fair")
+        os.kill(terminal.pid, signal.SIGTERM)
+        assert terminal.end() == 128 + signal.SIGTERM
+        assert terminal.seen.rstrip().endswith("\x1b[?1049l")
+
+
+def test_waiting_shows_progress_on_a_terminal_only(daemon: Path, carpool: Cli) -> None:
+    carpool.ok("submit", "--iterations", "10", "--", "sleep", "600")
+    with Terminal(carpool, ["wait", "1"]) as terminal:
+        terminal.expect("job 1 is running")
+        terminal.expect("0/10")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+    assert "\x1b" not in carpool("wait", "1", "--timeout", "400ms").stderr
+
+
+class Terminal:
+    """A command in a pseudo-terminal of its own."""
+
+    def __init__(self, cli: Cli, arguments: list[str]) -> None:
+        self.seen = ""
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            env = {**cli.env, "TERM": "xterm", "COLUMNS": "120", "LINES": "30"}
+            command = cli.command(*arguments)
+            os.execvpe(command[0], command, env)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self._fd)
+
+    def type(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def expect(self, text: str, timeout_s: float = 30.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        start = len(self.seen)
+        while text not in _plain(self.seen[start:]):
+            assert time.monotonic() < deadline, f"{text!r} does not come: {self.seen!r}"
+            self._read(deadline)
+
+    def end(self) -> int:
+        """Read to the end; the exit code."""
+        deadline = time.monotonic() + 30
+        while self._read(deadline):
+            pass
+        _, status = os.waitpid(self.pid, 0)
+        self.pid = 0
+        return os.waitstatus_to_exitcode(status)
+
+    def _read(self, deadline: float) -> bool:
+        ready, _, _ = select.select([self._fd], [], [], max(0.0, deadline - time.monotonic()))
+        try:
+            chunk = os.read(self._fd, 65536) if ready else b""
+        except OSError:  # EIO: nobody has the other side open any more
+            chunk = b""
+        self.seen += chunk.decode(errors="replace")
+        return bool(chunk)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)

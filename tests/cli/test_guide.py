@@ -1,0 +1,55 @@
+"""The guide's shell blocks, run in order in one shell against a real daemon.
+
+A block marked ``sh`` is run; a line ``command  # prints: TEXT`` must print TEXT.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from conftest import Cli
+from real import command_on_path, stopped_afterwards
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
+_BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_PRINTS = re.compile(r"# prints: (.+)$", re.MULTILINE)
+
+
+def blocks() -> list[str]:
+    return _BLOCK.findall(GUIDE.read_text())
+
+
+def marker(index: int) -> str:
+    return f"--- end of block {index} ---"
+
+
+def test_the_guide_does_what_it_says(carpool: Cli, home: Path) -> None:
+    found = blocks()
+    assert len(found) > 8
+    # One script, so that variables and directories live on; a mark after each block says where output belongs.
+    script = "set -euo pipefail\n" + "".join(f"{block}\necho '{marker(i)}'\n" for i, block in enumerate(found))
+    with tempfile.TemporaryDirectory(prefix="cp-guide-") as directory, stopped_afterwards(carpool, home):
+        command_on_path(carpool, Path(directory))
+        path = f"{directory}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        env = {name: value for name, value in carpool.env.items() if name != "VIRTUAL_ENV"} | {"PATH": path}
+        result = subprocess.run(
+            ["bash", "-c", script],
+            cwd=directory,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+    assert result.returncode == 0, result.stdout + result.stderr
+    rest = result.stdout
+    for index, block in enumerate(found):
+        output, mark, rest = rest.partition(marker(index))
+        assert mark, f"block {index} did not end"
+        for text in _PRINTS.findall(block):
+            assert text.strip() in output, f"{block}\nprinted\n{output}"
