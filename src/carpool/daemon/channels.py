@@ -16,6 +16,7 @@ from carpool.core.events import (
     MemoryRequested,
     MemoryReturned,
     Offloaded,
+    Sampled,
     TurnPassed,
     TurnReleased,
     TurnWanted,
@@ -114,6 +115,8 @@ class Channels:
         if job.seated is None:
             return
         self._post_last_handover(job)
+        job.usage = usage_of(job.seated.seat, monotonic_us())
+        self._post(Sampled(job.id, job.usage))
         self._seating.unseat(job)
         self._post(Detached(job.id))
 
@@ -137,8 +140,11 @@ class Channels:
 
     def _readable(self, job_id: JobId) -> None:
         job = self._jobs.live.get(job_id)
-        if job is None or not self._read_one(job):
+        if job is None:
             self.close(job_id)
+        elif not self._read_one(job):
+            # Nobody holds the job's end any more.  What becomes of the seat is for the pidfd to say.
+            asyncio.get_running_loop().remove_reader(self._of[job_id].socket)
 
     def _drain(self, job: Job) -> None:
         while self._read_one(job, empty=False):

@@ -39,6 +39,8 @@ class Session:
             return
         try:
             socket.send_fds(self.connection, [msgspec.json.encode(message)], list(fds), socket.MSG_DONTWAIT)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it has just ended
         except OSError as error:
             log.warning("cannot send %s to the shim of job %s: %s", type(message).__name__, self.job, error)
 

@@ -1,0 +1,174 @@
+"""Seats, turns and memory, with jobs that speak the seat protocol from Python (`fakejob.py`)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from daemon_harness import FAKEJOB, Daemon
+
+from carpool.core import commands, events
+
+MIB = 1 << 20
+
+
+def released(fifo: Path) -> None:
+    """Let a job that listens go on."""
+    with fifo.open("wb") as pipe:
+        pipe.write(b"go")
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    return path
+
+
+def test_a_job_attaches_and_iterates(daemon: Daemon) -> None:
+    info = daemon.wait(daemon.fake("attach", "iterate:50"))
+    assert (info["outcome"], info["iterations"]) == ("succeeded", 50)
+    assert info["device"] == "host0" and info["device_us"] >= 0
+
+
+def test_two_jobs_take_turns(daemon: Daemon) -> None:
+    jobs = [daemon.fake("attach", "rounds:200") for _ in range(2)]
+    for job in jobs:
+        info = daemon.wait(job)
+        assert (info["outcome"], info["iterations"]) == ("succeeded", 200), daemon.output(job)
+        assert info["switches"] >= 1
+
+
+def test_memory_is_granted_and_touched(daemon: Daemon) -> None:
+    steps = (f"grow:p:{8 * MIB}", f"grow:e:{16 * MIB}", f"touch:p:{8 * MIB}", f"touch:e:{16 * MIB}")
+    job = daemon.fake("attach", "iterate:1", *steps, "say:ready", "pause")
+    daemon.until_line(job, "ready")
+    (device,) = daemon.get("/v1/devices")["devices"]
+    assert device["used_bytes"] == 24 * MIB
+    assert device["granted_bytes"] >= 24 * MIB
+    assert device["granted_bytes"] + device["free_bytes"] == device["capacity_bytes"]
+    daemon.cancel(job)
+    daemon.wait(job)
+    (device,) = daemon.get("/v1/devices")["devices"]
+    assert (device["used_bytes"], device["granted_bytes"]) == (0, 0)
+
+
+def test_more_than_the_device_is_denied(daemon: Daemon) -> None:
+    job = daemon.fake("attach", f"grow:p:{MIB}", f"grow:p:{1024 * MIB}", "say:alive")
+    assert daemon.wait(job)["outcome"] == "succeeded"
+    assert daemon.output(job).splitlines()[1:] == [f"granted p {MIB}", f"denied p {1024 * MIB}", "alive"]
+
+
+def test_a_lane_is_as_large_as_its_largest_job(daemon: Daemon) -> None:
+    jobs = [daemon.fake("attach", f"grow:e:{size * MIB}", f"touch:e:{size * MIB}", "rounds:3") for size in (4, 32)]
+    for job in jobs:
+        assert daemon.wait(job)["outcome"] == "succeeded", daemon.output(job)
+
+
+def test_a_second_process_is_refused(daemon: Daemon) -> None:
+    command = f"{sys.executable} -u {FAKEJOB}"
+    job = daemon.submit("sh", "-c", f"{command} attach pause & sleep 0; {command} attach; wait")
+    lines = daemon.lines(job)
+    assert {next(lines).split()[0], next(lines).split()[0]} == {"attached", "refused"}
+    daemon.cancel(job)
+
+
+def test_another_version_is_refused(daemon: Daemon) -> None:
+    job = daemon.fake("attach:99")
+    daemon.wait(job)
+    assert daemon.output(job) == "refused 2\n"
+
+
+def test_a_job_killed_in_its_turn_gives_it_back_at_once(daemon: Daemon, fifo: Path) -> None:
+    victim = daemon.fake("attach", "turn", "say:mine", f"listen:{fifo}", "crash")
+    daemon.until_line(victim, "mine")
+    heir = daemon.fake("attach", "iterate:1", "say:mine")
+    daemon.until("TurnWanted", heir)
+    released(fifo)
+    died = daemon.wait(victim)
+    assert (died["outcome"], died["signal"]) == ("failed", 9)
+    assert daemon.wait(heir)["outcome"] == "succeeded"
+    gone = daemon.until("Detached", victim)
+    granted = daemon.until("GrantTurn", heir)
+    assert granted["now_us"] - gone["now_us"] < 50_000
+
+
+def test_a_job_killed_after_handing_over(daemon: Daemon) -> None:
+    """Its successor already computes, though nobody has told the daemon."""
+    heir_steps = ("attach", "turn", "say:mine", "iterate:3")
+    victim = daemon.fake("attach", "turn", "say:mine", "until_successor", "die_after_handover")
+    daemon.until_line(victim, "mine")
+    heirs = [daemon.fake(*heir_steps) for _ in range(2)]
+    assert daemon.wait(victim)["signal"] == 9
+    for heir in heirs:
+        info = daemon.wait(heir)
+        assert (info["outcome"], info["iterations"]) == ("succeeded", 3)
+    passed = [event for event in daemon.events() if event["kind"] == "TurnPassed" and event["job"] == victim]
+    assert len(passed) == 1 and passed[0]["data"]["to"] in heirs
+
+
+def test_the_attached_process_dies_and_the_job_goes_on(daemon: Daemon) -> None:
+    job = daemon.fake("fork_die", "say:still here", "attach", "iterate:2")
+    info = daemon.wait(job)
+    assert info["outcome"] == "succeeded"
+    assert daemon.output(job).splitlines()[-2] == "still here"
+
+
+def test_history_is_the_estimate_of_the_next_run(daemon: Daemon) -> None:
+    steps = ("attach", f"grow:p:{8 * MIB}", f"grow:e:{4 * MIB}", "iterate:10")
+    first = daemon.fake(*steps)
+    assert daemon.show(first)["estimate_source"] is None
+    daemon.wait(first)
+    second = daemon.fake(*steps)
+    info = daemon.wait(second)
+    assert (info["estimate_source"], info["iterations_total"]) == ("history", 10)
+    event = daemon.until("Submitted", second)
+    assert event["data"]["spec"]["estimate"]["memory"] == {"persistent": 8 * MIB, "ephemeral": 4 * MIB}
+    hinted = daemon.fake(*steps, persistent_bytes=MIB)
+    assert daemon.wait(hinted)["estimate_source"] == "hint"
+
+
+def test_everything_in_the_journal_can_be_rebuilt(daemon: Daemon) -> None:
+    daemon.wait(daemon.fake("attach", f"grow:e:{MIB}", "iterate:5"))
+    seen = daemon.events()
+    assert [event["seq"] for event in seen] == list(range(1, len(seen) + 1))
+    for event in seen:
+        kind = getattr(events, event["kind"], None) or getattr(commands, event["kind"])
+        again = msgspec.convert(event["data"], kind)
+        assert msgspec.json.decode(msgspec.json.encode(again)) == event["data"]
+    kinds = {event["kind"] for event in seen}
+    assert {"Submitted", "StartJob", "Attached", "TurnWanted", "GrantTurn", "GrantMemory", "EndJob"} <= kinds
+
+
+def test_a_restarted_daemon_takes_the_seats_over(
+    make_daemon: Callable[..., Daemon], fifo: Path, tmp_path: Path
+) -> None:
+    """One job holds its turn, one waits for it, one waits for memory that the daemon forgot about."""
+    daemon = make_daemon().started()
+    holder = daemon.fake("attach", f"grow:e:{8 * MIB}", "turn", "say:mine", f"listen:{fifo}", "iterate:2", "release")
+    daemon.until_line(holder, "mine")
+    waiter = daemon.fake("attach", f"grow:e:{2 * MIB}", "iterate:3")
+    daemon.until("TurnWanted", waiter)
+    daemon.kill()
+    released(fifo)
+    daemon.started()
+    for job, iterations in ((holder, 2), (waiter, 3)):
+        info = daemon.wait(job)
+        assert (info["outcome"], info["iterations"]) == ("succeeded", iterations), daemon.log()
+    adopted = [event for event in daemon.events() if event["kind"] == "Adopted"]
+    assert {event["job"] for event in adopted} == {holder, waiter}
+
+
+def test_requests_made_while_no_daemon_lives_are_answered(make_daemon: Callable[..., Daemon], fifo: Path) -> None:
+    daemon = make_daemon().started()
+    job = daemon.fake("attach", "turn", "say:ready", f"listen:{fifo}", f"grow:p:{4 * MIB}", "release", "iterate:2")
+    daemon.until_line(job, "ready")
+    daemon.kill()
+    released(fifo)
+    daemon.started()
+    assert daemon.wait(job)["outcome"] == "succeeded"
+    assert f"granted p {4 * MIB}" in daemon.output(job)
