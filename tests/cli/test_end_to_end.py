@@ -77,6 +77,16 @@ def test_ctrl_c_reaches_a_job_in_the_foreground(daemon: Path, carpool: Cli) -> N
         assert terminal.end() == 5
 
 
+def test_ctrl_c_withdraws_a_job_that_has_not_started(daemon: Path, carpool: Cli) -> None:
+    carpool.ok("submit", "--", "sleep", "600")
+    with Terminal(carpool, ["run", "--after", "1", "--", "true"]) as terminal:
+        terminal.expect("job 2 is queued: ")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+    assert carpool("wait", "2", "--timeout", "20s").returncode == 1
+    assert json.loads(carpool.ok("show", "2", "--json"))["outcome"] == "cancelled"
+
+
 def test_dependencies_and_cancelling(daemon: Path, carpool: Cli) -> None:
     carpool.ok("submit", "--", "sleep", "600")
     carpool.ok("submit", "--after", "1", "--", "true")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,19 @@ def command(home: Path, as_json: bool, **options: Any) -> int:
     request = submission(**options, foreground=True)
     with connected(home) as client:
         job = client.submit(request)
-    return _supervised(home, job)
+        try:
+            _say_if_it_waits(client, job)
+            return _supervised(home, job)
+        except KeyboardInterrupt:
+            return _withdrawn(client, job)
+
+
+def _say_if_it_waits(client: Client, job: int) -> None:
+    """A terminal on which nothing happens needs an explanation; a script does not."""
+    if sys.stderr.isatty():
+        info = client.job(job)
+        if info.phase == "queued" and info.reason is not None:
+            click.echo(f"carpool: job {job} is queued: {info.reason.text}", err=True)
 
 
 def _supervised(home: Path, job: int) -> int:
@@ -35,25 +49,18 @@ def _supervised(home: Path, job: int) -> int:
     try:
         return supervise(home, job, foreground=True)
     except Refused as refused:
-        _withdraw(home, job)
-        raise Problem(Exit.REFUSED, "not_run", f"job {job} was not run: {_reason(home, job) or refused}") from None
+        with Client(home) as client:
+            info = client.job(job)
+        if info.outcome is None:  # nobody but the user wanted it to end
+            raise KeyboardInterrupt from None
+        reason = info.reason.text if info.reason is not None else str(refused)
+        raise Problem(Exit.REFUSED, "not_run", f"job {job} was not run: {reason}") from None
     except OSError as error:
         raise Problem(Exit.FAILED, "start_failed", f"job {job}: {error}", f"carpool show {job}") from None
 
 
-def _withdraw(home: Path, job: int) -> None:
+def _withdrawn(client: Client, job: int) -> int:
     """Nobody would ever start a foreground job whose terminal has gone."""
-    try:
-        with Client(home) as client:
-            client.cancel(job)
-    except ClientError:
-        pass  # the daemon cancels it when it notices that nobody supervises it
-
-
-def _reason(home: Path, job: int) -> str:
-    try:
-        with Client(home) as client:
-            info = client.job(job)
-    except ClientError:
-        return ""
-    return info.reason.text if info.reason is not None else ""
+    with suppress(ClientError):  # the daemon notices by itself that nobody supervises the job
+        client.cancel(job)
+    return Exit.INTERRUPTED

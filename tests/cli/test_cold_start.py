@@ -1,0 +1,56 @@
+"""What the common commands load: little, because every call pays for it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+from conftest import Cli
+from standin import Answer, StandIn, job
+
+from carpool.cli.main import COMMANDS
+from carpool.protocol.api import JobList
+
+HEAVY = ("aiohttp", "asyncio", "multiprocessing", "numpy", "rich", "sqlite3", "torch")
+JOBS = 10_000
+
+
+def loaded(carpool: Cli, *arguments: str) -> set[str]:
+    """The modules in memory at the end of a command."""
+    program = f"import sys; from carpool.cli.main import main; main({list(arguments)!r}); print(*sys.modules)"
+    result = subprocess.run(
+        [carpool.command()[0], "-c", program], env=carpool.env, capture_output=True, text=True, timeout=60
+    )
+    return set(result.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    "arguments", [["ls"], ["show", "1"], ["logs", "1"], ["submit", "no-such-command"], ["run", "-h"]]
+)
+def test_common_commands_load_nothing_heavy(standin: StandIn, carpool: Cli, arguments: list[str]) -> None:
+    modules = loaded(carpool, *arguments)
+    assert not {name for name in modules if name.split(".")[0] in HEAVY}
+    assert not {name for name in modules if name.startswith(("carpool.daemon", "carpool.core.machine"))}
+
+
+def test_ls_loads_no_other_command(standin: StandIn, carpool: Cli) -> None:
+    assert {f"carpool.cli.{name}" for name in COMMANDS} & loaded(carpool, "ls") == {"carpool.cli.ls"}
+
+
+def test_every_command_has_help_and_its_common_options(carpool: Cli) -> None:
+    listed = carpool.ok("--help")
+    for name in COMMANDS:
+        assert f"  {name} " in listed
+        shown = carpool.ok(name, "--help")
+        assert "--json" in shown
+        assert "--home" in shown
+
+
+def test_ls_prints_ten_thousand_jobs(standin: StandIn, carpool: Cli, home: Path) -> None:
+    rows = [job(n, name=f"sweep-{n}") for n in range(1, JOBS + 1)]
+    standin.reactions["GET /v1/jobs"] = Answer(msgspec.json.encode(JobList(rows)))
+    lines = carpool.ok("ls").splitlines()
+    assert len(lines) == JOBS + 1
+    assert lines[-1].split()[:2] == [str(JOBS), f"sweep-{JOBS}"]
