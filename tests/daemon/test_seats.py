@@ -151,7 +151,7 @@ def test_a_restarted_daemon_takes_the_seats_over(
     daemon = make_daemon().started()
     holder = daemon.fake("attach", f"grow:e:{8 * MIB}", "turn", "say:mine", f"listen:{fifo}", "iterate:2", "release")
     daemon.until_line(holder, "mine")
-    waiter = daemon.fake("attach", f"grow:e:{2 * MIB}", "iterate:3")
+    waiter = daemon.fake("attach", "iterate:3")
     daemon.until("TurnWanted", waiter)
     daemon.kill()
     released(fifo)

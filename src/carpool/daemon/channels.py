@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import select
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -192,8 +193,9 @@ class Channels:
             case PacketType.RELEASED | PacketType.PASSED:
                 pass  # the sync has seen it in the seat
             case PacketType.GROW if packet.a < len(CLASSES):
-                job.grow_seq = packet.c
-                self._post(MemoryRequested(job.id, CLASSES[packet.a], packet.b, optional=bool(packet.d)))
+                if packet.c != job.seated.seat.get("grow_ack"):  # else it was answered from the seat, after a restart
+                    job.grow_seq = packet.c
+                    self._post(MemoryRequested(job.id, CLASSES[packet.a], packet.b, optional=bool(packet.d)))
             case PacketType.SHRUNK if packet.a < len(CLASSES):
                 self._post(MemoryReturned(job.id, CLASSES[packet.a], packet.b))
             case PacketType.OFFLOADED:
@@ -240,6 +242,8 @@ class Channels:
             log.warning("job %d speaks protocol %d of the seats, this daemon %d", job.id, packet.a, PROTOCOL)
             self.send(job.id, Packet(PacketType.REFUSED, a=OTHER_VERSION), [])
             return
+        if job.seated is not None and packet.pid != job.seated.pid and self._attached_is_dead(job):
+            self.detach(job)  # its pidfd would have told us in a moment
         if job.seated is not None:
             self._hello_again(job, packet)
             return
@@ -263,6 +267,10 @@ class Channels:
             device = self._seating.devices[job.device]
             fds = [seated.board.fd, device.lane_fd(job.lane), device.persistent_fd(job.id)]
             self.send(job.id, self._seating.setup_packet(job), fds)
+
+    def _attached_is_dead(self, job: Job) -> bool:
+        pidfd = self._of[job.id].pidfd
+        return pidfd is not None and bool(select.select([pidfd], [], [], 0)[0])
 
     def _watch(self, job: Job, channel: Channel) -> None:
         assert job.seated is not None

@@ -81,10 +81,10 @@ class Link:
             self.socket = None
 
     def _keep(self, message: dict[str, object], fds: list[int]) -> None:
-        self._attached_pid = message["attached_pid"]  # type: ignore[assignment]
         for name, fd in zip(message["names"], fds):  # type: ignore[call-overload]
             self._forget(name)
             self._kept[name] = fd
+        self._attached_pid = message["attached_pid"]  # type: ignore[assignment]
 
     def _forget(self, name: str) -> None:
         fd = self._kept.pop(name, None)

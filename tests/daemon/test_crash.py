@@ -1,0 +1,192 @@
+"""The daemon and shims are killed at random points; nothing that was accepted is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable
+from http.client import HTTPException
+from pathlib import Path
+
+import pytest
+from daemon_harness import Daemon, Refused, alive
+
+#: CI sets this to 100; a short run is enough while working.
+KILLS = int(os.environ.get("CARPOOL_TEST_KILLS", "20"))
+WORK = "import sys, time; time.sleep({delay}); open({path!r}, 'a').write('x'); sys.exit({code})"
+
+
+class Client(threading.Thread):
+    """Submits jobs as fast as it may, through all deaths of the daemon; remembers what was acknowledged."""
+
+    def __init__(self, daemon: Daemon, directory: Path, name: str) -> None:
+        super().__init__(name=name)
+        self.daemon_under_test = daemon
+        self.directory = directory
+        self.accepted: dict[int, tuple[Path, int]] = {}
+        self.stopped = threading.Event()
+
+    def run(self) -> None:
+        number = 0
+        while not self.stopped.is_set():
+            number += 1
+            path = self.directory / f"{self.name}-{number}"
+            code = number % 3
+            work = WORK.format(delay=random.Random(number).uniform(0, 0.3), path=str(path), code=code)
+            try:
+                if number % 5 == 0:
+                    job = self.daemon_under_test.fake("attach", "rounds:20", f"exit:{code}")
+                    self.accepted[job] = (Path("/dev/null"), code)
+                else:
+                    job = self.daemon_under_test.python(work)
+                    self.accepted[job] = (path, code)
+            except (OSError, HTTPException, Refused):
+                self.stopped.wait(0.02)  # no daemon at the moment
+            self.stopped.wait(0.1)  # a bounded load: every job is three processes
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 + 4 * KILLS)
+def test_killed_at_random_points_under_load_nothing_is_lost(make_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
+    seed = int.from_bytes(os.urandom(4), "little")
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    daemon = make_daemon("--device", "host:256MiB").started()
+    clients = [Client(daemon, tmp_path, f"client{n}") for n in range(2)]
+    for client in clients:
+        client.start()
+    try:
+        for _ in range(KILLS):
+            # Not a synchronisation: the point of this test is that the moment does not matter.
+            time.sleep(moments.uniform(0.0, 0.5))
+            daemon.kill()
+            daemon.started()
+    finally:
+        for client in clients:
+            client.stopped.set()
+        for client in clients:
+            client.join()
+    accepted = {job: expected for client in clients for job, expected in client.accepted.items()}
+    assert len(accepted) >= KILLS
+    for job, (path, code) in sorted(accepted.items()):
+        info = daemon.wait(job)
+        outcome = "failed" if code else "succeeded"
+        assert (info["outcome"], info["exit_code"]) == (outcome, code), (info, daemon.output(job), daemon.log()[-3000:])
+        if path != Path("/dev/null"):
+            assert path.read_text() == "x", f"job {job} ran {len(path.read_text())} times"
+    assert daemon.get("/v1/jobs?phase=queued,starting,running,stopping")["jobs"] == []
+    seqs = [event["seq"] for event in daemon.events()]
+    assert seqs == sorted(set(seqs))
+
+
+def test_jobs_go_on_without_a_daemon(daemon: Daemon, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    running = daemon.python(f"print(open({str(fifo)!r}).read()); raise SystemExit(5)")
+    queued = daemon.python("print('after')", after=[daemon.python("import time; time.sleep(0.5)")])
+    daemon.until("ProcessStarted", running)
+    pid = daemon.show(running)["pid"]
+    daemon.kill()
+    assert alive(pid)
+    fifo.write_text("from the fifo")
+    exit_file = daemon.home / "jobs" / str(running) / "exit.json"
+    pidfd_gone(pid)
+    deadline = time.monotonic() + 30
+    while not exit_file.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)  # nobody tells: there is no daemon
+    assert json.loads(exit_file.read_text()) == {"code": 5, "signal": None}
+    daemon.started()
+    info = daemon.wait(running)
+    assert (info["outcome"], info["exit_code"]) == ("failed", 5)
+    assert daemon.output(running) == "from the fifo\n"
+    assert daemon.wait(queued)["outcome"] == "succeeded"
+
+
+def test_sigterm_leaves_jobs_running(daemon: Daemon) -> None:
+    job = daemon.python("import signal; signal.pause()")
+    daemon.until("ProcessStarted", job)
+    pid = daemon.show(job)["pid"]
+    daemon.terminate()
+    assert alive(pid)
+    daemon.started()
+    assert daemon.show(job)["phase"] == "running" and daemon.show(job)["pid"] == pid
+    daemon.cancel(job)
+    assert daemon.wait(job)["outcome"] == "cancelled"
+
+
+def test_shutdown_with_jobs(daemon: Daemon) -> None:
+    job = daemon.python("import signal; signal.pause()")
+    daemon.until("ProcessStarted", job)
+    pid = daemon.show(job)["pid"]
+    daemon.post("/v1/shutdown", {"stop_jobs": True})
+    assert daemon.process is not None and daemon.process.wait(30) == 0
+    assert not alive(pid)
+    daemon.started()
+    assert daemon.show(job)["outcome"] == "cancelled"
+
+
+def test_a_cancellation_survives_a_crash(daemon: Daemon) -> None:
+    daemon.put("/v1/policy", {"settings": {"kill_after_us": 300_000}})
+    code = "import signal; signal.signal(15, signal.SIG_IGN); print('ready'); signal.pause(); signal.pause()"
+    job = daemon.python(code)
+    daemon.until_line(job, "ready")
+    daemon.cancel(job)
+    daemon.kill()
+    daemon.started()
+    info = daemon.wait(job)
+    assert (info["outcome"], info["signal"]) == ("cancelled", 9)
+
+
+def test_a_killed_shim_takes_its_job_with_it(daemon: Daemon) -> None:
+    job = daemon.python("import signal; print('ready'); signal.pause()")
+    daemon.until_line(job, "ready")
+    pid = daemon.show(job)["pid"]
+    shim = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    os.kill(shim, signal.SIGKILL)
+    info = daemon.wait(job)
+    assert (info["outcome"], info["exit_code"]) == ("lost", None)
+    pidfd_gone(pid)
+
+
+def pidfd_gone(pid: int) -> None:
+    """Wait until a process has ended."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    assert select.select([fd], [], [], 30)[0]
+    os.close(fd)
+
+
+def test_a_shim_killed_while_no_daemon_lives(daemon: Daemon) -> None:
+    job = daemon.python("import signal; print('ready'); signal.pause()")
+    daemon.until_line(job, "ready")
+    pid = daemon.show(job)["pid"]
+    shim = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    daemon.kill()
+    os.kill(shim, signal.SIGKILL)
+    pidfd_gone(pid)
+    daemon.started()
+    assert daemon.wait(job)["outcome"] == "lost"
+
+
+def test_a_policy_survives_a_crash(daemon: Daemon) -> None:
+    daemon.put("/v1/policy", {"name": "fifo", "settings": {"quantum_us": 12345}})
+    daemon.kill()
+    daemon.started()
+    policy = daemon.get("/v1/policy")
+    assert (policy["name"], policy["settings"]["quantum_us"]) == ("fifo", 12345)
+
+
+def test_numbers_are_never_used_again(daemon: Daemon) -> None:
+    first = daemon.python("pass")
+    daemon.wait(first)
+    daemon.kill()
+    daemon.started()
+    assert daemon.python("pass") > first
