@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,7 +15,12 @@ from carpool.cli.frame import Snapshot, frame
 from carpool.cli.style import stdout_style
 from carpool.protocol.client import Client
 
+if TYPE_CHECKING:
+    from carpool.cli.screen import Screen
+
 RECENT = 5
+SHORTEST_US = 50_000
+LOAD_FACTOR = 5
 
 
 @click.command("top", short_help="Watch devices, lanes and jobs live.")
@@ -34,11 +41,19 @@ def command(home: Path, as_json: bool, once: bool, interval_us: int) -> int:
             from carpool.cli.screen import Screen
 
             with Screen() as screen:
-                while True:
-                    screen.show(frame(snapshot(client), *screen.size(), stdout_style()))
-                    if screen.key(max(interval_us, 50_000) / 1e6) in ("q", "Q"):
-                        break
+                _watch(client, screen, max(interval_us, SHORTEST_US) / 1e6)
     return 0
+
+
+def _watch(client: Client, screen: Screen, interval_s: float) -> None:
+    """Until q."""
+    while True:
+        before = time.monotonic()
+        screen.show(frame(snapshot(client), *screen.size(), stdout_style()))
+        # With very many jobs a look is work for the daemon: it has better things to do.
+        pause_s = max(interval_s, LOAD_FACTOR * (time.monotonic() - before))
+        if screen.key(pause_s) in ("q", "Q"):
+            return
 
 
 def snapshot(client: Client) -> Snapshot:

@@ -28,7 +28,7 @@ def command(home: Path, as_json: bool, jobs: tuple[int, ...], timeout_us: int | 
     """Wait until all these jobs have ended.
 
     The exit code is 0 if all have succeeded, else that of the first one (as given) that has not: its own exit code,
-    128 + n for signal n, 1 if it was cancelled, lost or refused.  6: the time is over.
+    128 + n for signal n, 1 if it has neither (lost, refused, cancelled before it started).  6: the time is over.
     """
     deadline = None if timeout_us is None else time.monotonic() + timeout_us / 1e6
     with Client(home) as client, Progress(f"waiting for {plural(len(jobs), 'job')}") as progress:
