@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from carpool.core.commands import GrantMemory, StartJob
+from carpool.core.commands import StartJob
 from carpool.core.lanes import Place, enter, find_place
 from carpool.core.memory import reserve
 from carpool.core.model import DeviceId, JobId, JobPhase, Memory, Reason
 from carpool.core.snapshot import job_view, lazy_view
-from carpool.core.state import NOTHING, Device, Job, State
+from carpool.core.state import Device, Job, State
 from carpool.core.text import size
 
 
@@ -138,9 +138,6 @@ def _place(state: State, job: Job, device: Device, place: Place) -> None:
     lane = enter(state, job, device, place, need)
     reserve(state, job, need)
     state.emit(StartJob(job.id, device.spec.id, lane.id))
-    if need != NOTHING and job.spec.estimate is not None and job.spec.estimate.source != "hint":
-        job.limit = need
-        state.emit(GrantMemory(job.id, need))
     if not job.known:
         device.warm.add(job.id)
     state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)

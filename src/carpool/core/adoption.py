@@ -33,7 +33,8 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     job.phase, job.device, job.started_us, job.placed = event.phase, event.device, event.started_us, state.number()
     job.cancelled = event.phase is JobPhase.STOPPING
     job.attached = job.was_attached = event.attached
-    job.usage, job.attained_us, job.virtual_us = event.usage, event.usage.device_us, 0
+    job.adopted = True
+    job.usage, job.attained_us = event.usage, event.usage.device_us
     job.virtual_us = event.usage.device_us * 100 // job.spec.weight
     job.levelled = event.usage.device_us > 0
     if event.usage.iterations and event.usage.device_us:

@@ -56,7 +56,7 @@ def find_place(state: State, device: Device, job: Job, need: Memory) -> Place | 
         if lane.size >= need.ephemeral and need.persistent <= free:
             return Place(lane.id)
     for lane in own:
-        if need.persistent + need.ephemeral - lane.size <= free:
+        if need.persistent + max(0, need.ephemeral - lane.size) <= free:
             return Place(lane.id)
     return _no_room(device, need, own)
 

@@ -144,7 +144,7 @@ class Machine:
             raise self._illegal(job, event, "no process of the job has attached")
         elif kind is events.TurnPassed and event.to not in self._state.jobs:
             raise self._illegal(job, event, f"there is no job {event.to}")
-        elif kind is events.Offloaded and not job.offload_asked:
+        elif kind is events.Offloaded and not (job.offload_asked or job.adopted):
             raise self._illegal(job, event, "nobody asked for it")
         return job
 

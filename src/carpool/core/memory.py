@@ -1,8 +1,10 @@
 """Memory by measurement: requests, grants, and whose turn it is to grow.
 
 A job's *limit* is what its seat says; its *reservation* is what counts against the device and is never smaller.  They
-differ only while a hint has not been checked: then the hint is reserved and the limit grows inside it.  Limits of an
-attached job are never lowered, because it may allocate up to them at any moment; reservations are ours to lower.
+differ only while an estimate (a hint, or an earlier run) has not been checked: then the estimate is reserved and the
+limit grows inside it, without waiting.  Limits of an attached job are never lowered, because it may allocate up to them
+at any moment; reservations are ours to lower.  So an estimate that is too high costs nothing for long, and can never be
+the reason for an out-of-memory error.
 """
 
 from __future__ import annotations
@@ -216,31 +218,35 @@ def returned(state: State, job: Job, kind: MemoryClass, total: int) -> None:
     """The job gave memory back by itself: its limit and reservation shrink to ``total``."""
     if job.offloaded or total >= of_class(job.limit, kind):
         return
+    kept_more = of_class(job.reserved, kind) > of_class(job.limit, kind)
     job.limit = with_class(job.limit, kind, total)
     state.emit(GrantMemory(job.id, job.limit))
-    keep = job.limit if job.measured or job.spec.estimate is None else join(job.limit, _hinted(job))
-    reserve(state, job, keep)
+    if not kept_more:
+        reserve(state, job, with_class(job.reserved, kind, total))
     trim_lane(state, job)
     device = state.device_of(job)
     assert device is not None
     freed(state, device)
 
 
-def _hinted(job: Job) -> Memory:
-    return job.estimate if job.spec.estimate is not None and job.spec.estimate.source == "hint" else NOTHING
+def drop_estimate(state: State, job: Job) -> bool:
+    """Keep no more for the job than it has been granted.  False if nothing more was kept."""
+    if job.reserved == job.limit or job.offloaded:
+        return False
+    reserve(state, job, job.limit)
+    trim_lane(state, job)
+    return True
 
 
 def measured(state: State, job: Job) -> None:
-    """Enough iterations have been seen: a hint gives way to what the job really uses, and another job may grow."""
+    """Enough iterations have been seen: an estimate gives way to what the job really uses, and another job may grow."""
     job.measured = True
     stop_growing(state, job)
     device = state.device_of(job)
     if device is None:
         return
     device.warm.discard(job.id)
-    if job.reserved != job.limit and not job.offloaded:
-        reserve(state, job, job.limit)
-        trim_lane(state, job)
+    if drop_estimate(state, job):
         freed(state, device)
 
 

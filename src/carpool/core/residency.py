@@ -10,6 +10,7 @@ from __future__ import annotations
 from carpool.core.commands import GrantMemory, Offload, RequestYield
 from carpool.core.memory import (
     cost,
+    drop_estimate,
     fitting,
     freed,
     grant,
@@ -56,6 +57,8 @@ def _serve_requests(state: State, device: Device) -> None:
         if not job.known and device.grower is None:
             device.grower = job.id
         limit = fitting(state, job, request)
+        if limit is None and drop_estimate(state, job):
+            limit = fitting(state, job, request)  # the estimate was wrong; what it kept may be what is missing
         if limit is not None:
             grant(state, job, limit, (request.memory_class,))
         elif device.short is None:
@@ -91,6 +94,8 @@ def offloaded(state: State, job: Job) -> None:
     device = state.device_of(job)
     assert device is not None
     job.offload_asked = False
+    if job.offloaded:
+        return  # found so at a restart; its answer to the earlier daemon comes after
     if state.holds(job):
         rank(state, job)
         return  # it got a turn before it heard of the request: its memory is in use, nothing was moved

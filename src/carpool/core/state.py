@@ -64,6 +64,7 @@ class Job:
     passed_over_us: Micros | None = None
     attached: bool = False
     was_attached: bool = False
+    adopted: bool = False  # found at a restart: it may answer what an earlier core asked
     touched: bool = False  # has asked for memory or for a turn
     # Memory
     limit: Memory = NOTHING

@@ -1,0 +1,84 @@
+"""Scenarios as people write them: milliseconds, MiB, job numbers; every event is followed by a check of the core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from carpool.core import events
+from carpool.core.commands import Command
+from carpool.core.machine import Machine
+from carpool.core.model import MIB, Cause, DeviceSpec, Estimate, JobSpec, Memory, MemoryClass, Settings, Usage
+from carpool.core.view import JobView
+
+P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
+EVERY_BOUNDARY = Settings(quantum_us=0, max_switch_share_ppm=1_000_000)
+
+
+class Scenario:
+    def __init__(self, settings: Settings = EVERY_BOUNDARY) -> None:
+        self.machine = Machine(settings)
+        self.ms = 0
+        self.counters: dict[int, Usage] = {}
+
+    def at(self, ms: int) -> Scenario:
+        """Go to a time, serving the timers on the way; returns what they led to in ``self.last``."""
+        self.last: list[Command] = []
+        while (due := self.machine.next_timer()) is not None and due <= ms * 1000:
+            self.last += self.machine.handle(events.Tick(), due)
+            self.machine.check()
+        self.ms = ms
+        return self
+
+    def send(self, event: events.Event) -> list[Command]:
+        commands = self.machine.handle(event, self.ms * 1000)
+        self.machine.check()
+        return commands
+
+    def device(self, name: str, mib: int, max_lanes: int | None = None) -> list[Command]:
+        return self.send(events.DeviceAdded(DeviceSpec(name, mib * MIB, max_lanes)))
+
+    def submit(self, job: int, owner: int = 0, **spec: Any) -> list[Command]:
+        return self.send(events.Submitted(job, JobSpec(owner, **spec)))
+
+    def start(self, job: int, owner: int = 0, **spec: Any) -> list[Command]:
+        """Submit, start and attach; returns the commands of the submission."""
+        commands = self.submit(job, owner, **spec)
+        self.send(events.ProcessStarted(job))
+        self.send(events.Attached(job))
+        return commands
+
+    def want(self, job: int, urgent: bool = False) -> list[Command]:
+        return self.send(events.TurnWanted(job, urgent))
+
+    def usage(self, job: int, device_ms: int = 0, iterations: int = 0, **more: int) -> Usage:
+        """Add to a job's counters."""
+        old = self.counters.get(job, Usage())
+        self.counters[job] = Usage(
+            iterations=old.iterations + iterations, device_us=old.device_us + device_ms * 1000, **more
+        )
+        return self.counters[job]
+
+    def release(self, job: int, ms: int = 0, iterations: int = 1, cause: Cause = Cause.BOUNDARY, **more: int) -> list[Command]:
+        """The turn ends after ``ms`` milliseconds of device time and is given back."""
+        return self.send(events.TurnReleased(job, cause, self.usage(job, ms, iterations, **more)))
+
+    def pass_(self, job: int, to: int, ms: int = 0, iterations: int = 1) -> list[Command]:
+        return self.send(events.TurnPassed(job, to, Cause.BOUNDARY, self.usage(job, ms, iterations)))
+
+    def ask(self, job: int, kind: MemoryClass, mib: int, optional: bool = False) -> list[Command]:
+        return self.send(events.MemoryRequested(job, kind, mib * MIB, optional))
+
+    def exit(self, job: int, code: int | None = 0, signal: int | None = None) -> list[Command]:
+        return self.send(events.ProcessExited(job, code, signal))
+
+    def job(self, number: int) -> JobView:
+        return self.machine.view().jobs[number]
+
+    def why(self, number: int) -> str:
+        reason = self.machine.explain(number)
+        return reason.text if reason else ""
+
+
+def estimate(persistent: int, ephemeral: int, source: str = "history", **more: Any) -> Estimate:
+    """Sizes in MiB."""
+    return Estimate(Memory(persistent * MIB, ephemeral * MIB), source, **more)

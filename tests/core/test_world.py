@@ -1,0 +1,127 @@
+"""Random histories of a modelled world: nothing contradicts itself, and in a fair world every job ends."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from hypothesis import HealthCheck, assume, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from carpool.core import events
+from carpool.core.model import MIB, Estimate, JobSpec, Memory, Outcome, Settings
+from tests.core.seats import Program
+from tests.core.world import World
+
+CAPACITY = 1000 * MIB
+POLICIES = ("fair", "fifo", "pack", "srtf")
+sizes = st.sampled_from([1, 7, 60, 150, 300, 420])
+programs = st.builds(
+    Program,
+    persistent=sizes.map(lambda n: n * MIB),
+    steps=st.lists(sizes.map(lambda n: n * MIB), min_size=1, max_size=3).map(tuple),
+    iterations=st.integers(0, 6),
+    code=st.sampled_from([0, 0, 0, 3]),
+    attaches=st.sampled_from([True, True, True, True, False]),
+)
+estimates = st.none() | st.builds(
+    Estimate,
+    memory=st.builds(Memory, sizes.map(lambda n: n * MIB), sizes.map(lambda n: n * MIB)),
+    source=st.sampled_from(["hint", "history"]),
+    iteration_us=st.none() | st.integers(100, 9000),
+    iterations=st.none() | st.integers(1, 50),
+)
+switching = st.sampled_from([(0, 1_000_000), (50_000, 20_000), (3_000, 500_000)])
+pick = st.integers(0, 30)
+
+
+class Histories(RuleBasedStateMachine):
+    """Each rule is one thing that can happen; which job it happens to is picked among those there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        fast = Settings(quantum_us=0, max_switch_share_ppm=1_000_000, warm_timeout_us=300_000, kill_after_us=50_000)
+        self.world = World(replace(fast, reserve_after_us=200_000), {"host0": CAPACITY, "host1": CAPACITY // 2})
+        self.programs: list[Program] = []
+
+    def _job(self, number: int) -> int:
+        live = [job for job in self.world.specs if job not in self.world.ended]
+        assume(live)
+        return live[number % len(live)]
+
+    @rule(program=programs, estimate=estimates, weight=st.sampled_from([50, 100, 300]), owner=st.sampled_from([0, 0, 1]))
+    def submit(self, program: Program, estimate: Estimate | None, weight: int, owner: int) -> None:
+        assume(len(self.world.specs) < 12)
+        spec = JobSpec(owner, estimate=estimate, weight=weight, iterations=program.iterations or None)
+        self.programs.append(replace(program))
+        self.world.submit(spec, program)
+
+    @rule(program=programs, number=pick, pinned=st.sampled_from([None, "host0", "host1"]))
+    def submit_after(self, program: Program, number: int, pinned: str | None) -> None:
+        assume(0 < len(self.world.specs) < 12)
+        after = (number % len(self.world.specs) + 1,)
+        self.programs.append(replace(program))
+        self.world.submit(JobSpec(0, after=after, device=pinned), program)
+
+    @rule(number=pick, times=st.integers(1, 8))
+    def move(self, number: int, times: int) -> None:
+        job = self._job(number)
+        for _ in range(times):
+            self.world.step(job)
+
+    @rule(number=pick)
+    def hear(self, number: int) -> None:
+        self.world.deliver(self._job(number))
+
+    @rule(times=st.integers(1, 12))
+    def everybody(self, times: int) -> None:
+        for _ in range(times):
+            for job in list(self.world.specs):
+                self.world.deliver(job)
+                self.world.step(job)
+
+    @rule(delay=st.sampled_from([10, 5_000, 60_000, 400_000]))
+    def time(self, delay: int) -> None:
+        self.world.tick(self.world.now + delay)
+
+    @rule(number=pick)
+    def cancel(self, number: int) -> None:
+        self.world.handle(events.CancelRequested(self._job(number)))
+
+    @rule(number=pick)
+    def kill(self, number: int) -> None:
+        self.world.kill(self._job(number), 9)
+
+    @rule(policy=st.sampled_from(POLICIES), switching=switching, max_lanes=st.sampled_from([None, 1, 2]))
+    def change(self, policy: str, switching: tuple[int, int], max_lanes: int | None) -> None:
+        quantum, share = switching
+        changed = replace(self.world.settings, policy=policy, quantum_us=quantum, max_lanes=max_lanes)
+        self.world.settings = replace(changed, max_switch_share_ppm=share)
+        self.world.handle(events.SettingsChanged(self.world.settings))
+
+    @rule()
+    def restart(self) -> None:
+        self.world.restart()
+
+    @invariant()
+    def every_wait_has_a_reason(self) -> None:
+        view = self.world.machine.view()
+        for number, job in view.jobs.items():
+            reason = self.world.machine.explain(number)
+            if job.phase == "queued" or job.waiting_memory or job.waiting:
+                assert reason is not None and reason.text
+
+    def teardown(self) -> None:
+        self.world.finish()
+        for number, command in self.world.ended.items():
+            largest = self.programs[number - 1].persistent + sum(self.programs[number - 1].steps)
+            if command.outcome is Outcome.FAILED and command.code == 1:
+                # Only who does not fit alone runs out of memory (1/64 of spare and a step of rounding per class).
+                assert largest > CAPACITY // 2 - CAPACITY // 32 - 2 * self.world.settings.growth_step
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(
+    max_examples=int(os.environ.get("CARPOOL_HISTORIES", "15")), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)

@@ -1,0 +1,283 @@
+"""The driver of the modelled world: carries out commands, moves jobs, delivers packets, checks what is real."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from carpool.core import commands, events
+from carpool.core.machine import Machine
+from carpool.core.model import Cause, DeviceSpec, JobId, JobPhase, JobSpec, LaneId, Memory, Settings
+from tests.core.seats import E, P, Process, Program
+
+
+class World:
+    def __init__(self, settings: Settings, devices: dict[str, int]) -> None:
+        self.settings = settings
+        self.devices = devices
+        self.now = 0
+        self.specs: dict[JobId, JobSpec] = {}
+        self.processes: dict[JobId, Process] = {}
+        self.lanes: dict[LaneId, tuple[str, int]] = {}
+        self.ended: dict[JobId, commands.EndJob] = {}
+        self.home: dict[JobId, str] = {}
+        self.stopping: set[JobId] = set()
+        self.killed: set[JobId] = set()
+        self.machine = Machine(settings)
+        for name, capacity in devices.items():
+            self.handle(events.DeviceAdded(DeviceSpec(name, capacity)))
+
+    # The core
+
+    def handle(self, event: events.Event) -> None:
+        out = self.machine.handle(event, self.now)
+        self.machine.check()
+        for command in out:
+            getattr(self, "_" + type(command).__name__.lower())(command)
+        self.check()
+
+    def tick(self, when: int) -> None:
+        self.now = max(self.now, when)
+        due = self.machine.next_timer()
+        if due is not None and due <= self.now:
+            self.handle(events.Tick())
+            following = self.machine.next_timer()
+            assert following is None or following > self.now, "a timer that is due again at once"
+
+    def check(self) -> None:
+        """What is true of the real bytes and the real turns."""
+        for lane, (_, size) in self.lanes.items():
+            members = [p for p in self.processes.values() if p.lane == lane and p.attached]
+            assert sum(p.turn for p in members) <= 1, f"lane {lane}: two jobs compute"
+            assert all(p.limit.ephemeral <= size for p in members), f"lane {lane}: a limit beyond its pages"
+        for name, capacity in self.devices.items():
+            lanes = sum(size for device, size in self.lanes.values() if device == name)
+            jobs = [p for p in self.processes.values() if p.alive and self.home.get(p.id) == name]
+            assert lanes + sum(p.limit.persistent for p in jobs) <= capacity, f"{name} is overcommitted"
+
+    # Commands
+
+    def _startjob(self, command: commands.StartJob) -> None:
+        process = self.processes[command.job]
+        assert not process.alive and command.job not in self.ended
+        process.alive, process.lane, self.home[command.job] = True, command.lane, command.device
+        process.send(events.ProcessStarted(command.job))
+
+    def _signaljob(self, command: commands.SignalJob) -> None:
+        (self.killed if command.signal == 9 else self.stopping).add(command.job)
+
+    def _openlane(self, command: commands.OpenLane) -> None:
+        assert command.lane not in self.lanes
+        self.lanes[command.lane] = (command.device, command.size)
+
+    def _resizelane(self, command: commands.ResizeLane) -> None:
+        self.lanes[command.lane] = (self.lanes[command.lane][0], command.size)
+        assert all(p.limit.ephemeral <= command.size for p in self.processes.values() if p.lane == command.lane)
+
+    def _closelane(self, command: commands.CloseLane) -> None:
+        del self.lanes[command.lane]
+
+    def _movejob(self, command: commands.MoveJob) -> None:
+        self.processes[command.job].lane = command.lane
+
+    def _grantmemory(self, command: commands.GrantMemory) -> None:
+        process = self.processes[command.job]
+        process.limit = command.memory
+        if process.lane is not None:
+            assert command.memory.ephemeral <= self.lanes[process.lane][1], "limit raised before the lane was enlarged"
+        if process.offloaded and command.memory.total:
+            process.offloaded = False
+        if process.asked is not None and command.answers is process.asked[0]:
+            process.asked = None
+
+    def _denymemory(self, command: commands.DenyMemory) -> None:
+        process = self.processes[command.job]
+        if process.asked is not None and command.memory_class is process.asked[0]:
+            process.asked = None
+            process.program.iterations, process.program.code = 0, 1  # out of memory: it ends
+            process.at = len(process.program.steps)
+
+    def _grantturn(self, command: commands.GrantTurn) -> None:
+        process = self.processes[command.job]
+        assert process.lane == command.lane and not process.offloaded
+        process.turn, process.want, process.yield_ = True, False, 0
+
+    def _namesuccessor(self, command: commands.NameSuccessor) -> None:
+        self.processes[command.holder].successor = command.successor
+
+    def _requestyield(self, command: commands.RequestYield) -> None:
+        process = self.processes[command.job]
+        if process.turn:
+            process.yield_ = 2 if command.forced else 1
+
+    def _withdrawyield(self, command: commands.WithdrawYield) -> None:
+        self.processes[command.job].yield_ = 0
+
+    def _offload(self, command: commands.Offload) -> None:
+        self.processes[command.job].offload = True
+
+    def _endjob(self, command: commands.EndJob) -> None:
+        assert command.job not in self.ended, "ended twice"
+        self.ended[command.job] = command
+        process = self.processes[command.job]
+        process.alive, process.attached, process.turn, process.limit = False, False, False, Memory()
+        process.lane = None
+
+    # What happens
+
+    def submit(self, spec: JobSpec, program: Program) -> JobId:
+        number = len(self.specs) + 1
+        self.specs[number], self.processes[number] = spec, Process(number, program)
+        self.handle(events.Submitted(number, spec))
+        return number
+
+    def deliver(self, number: JobId) -> bool:
+        """The next packet of one job reaches the core."""
+        process = self.processes[number]
+        if not process.channel:
+            return False
+        _, event = process.channel.popleft()
+        self.handle(event)
+        return True
+
+    def step(self, number: JobId) -> bool:
+        """One job moves a little.  False if it cannot."""
+        process = self.processes[number]
+        if not process.alive:
+            return False
+        if number in self.killed or (number in self.stopping and not process.blocked):
+            self.kill(number, 9 if number in self.killed else 15)
+            return True
+        if not process.attached:
+            return self._begin(process)
+        if process.turn and (process.yield_ == 2 or (process.yield_ == 1 and self._off_device(process))):
+            process.let_go(Cause.FORCED if process.yield_ == 2 else Cause.EARLY, self.processes)
+            return True
+        if process.offload and not process.turn:
+            process.offload, process.offloaded = False, True
+            process.send(events.Offloaded(number))
+            return True
+        return not process.blocked and self._compute(process)
+
+    @staticmethod
+    def _off_device(process: Process) -> bool:
+        return process.at == len(process.program.steps) or process.at < 0
+
+    def _begin(self, process: Process) -> bool:
+        if process.channel:
+            return False  # its start has not been heard of yet
+        if not process.program.attaches:
+            self._exit(process, process.program.code, None)
+            return True
+        process.attached = True
+        self.handle(events.Attached(process.id))
+        return True
+
+    def _compute(self, process: Process) -> bool:
+        """Build, then iterate: allocate and touch step by step, come to the boundary, spend a while on the CPU."""
+        program = process.program
+        if process.at < 0:
+            if not process.needs(P, program.persistent) and not process.touches():
+                process.at = 0
+        elif process.at < len(program.steps):
+            total = sum(program.steps[: process.at + 1])
+            if not process.needs(E, total) and not process.touches():
+                process.at += 1
+                process.device_us += 1000
+                self.now += 1000
+                self._boundary(process)
+        elif process.done < program.iterations:
+            process.at = 0
+        else:
+            self._exit(process, program.code, None)
+        return True
+
+    def _boundary(self, process: Process) -> None:
+        if process.at == len(process.program.steps):
+            process.done += 1
+            if process.yield_:
+                process.let_go(Cause.BOUNDARY, self.processes)
+
+    def kill(self, number: JobId, signal: int) -> None:
+        if self.processes[number].alive:
+            self._exit(self.processes[number], None, signal)
+
+    def _exit(self, process: Process, code: int | None, signal: int | None) -> None:
+        """What it said before counts first; then everybody hears that it is gone."""
+        process.alive = False
+        while self.deliver(process.id):
+            pass
+        process.turn = False
+        if process.attached:
+            process.attached = False
+            self.handle(events.Detached(process.id))
+        self.handle(events.ProcessExited(process.id, code, signal))
+
+    def restart(self) -> None:
+        """Another daemon: seats are the truth, unread packets stay, those about finished turns are dropped."""
+        self.machine = Machine(self.settings)
+        for process in self.processes.values():
+            process.may_be_named_awake = True
+        used = {process.lane for process in self.processes.values() if process.attached}
+        self.lanes = {lane: what for lane, what in self.lanes.items() if lane in used}
+        self.handle(events.RestartBegan())
+        for name, capacity in self.devices.items():
+            self.handle(events.DeviceAdded(DeviceSpec(name, capacity)))
+        live = [number for number in self.specs if number not in self.ended]
+        for number in live:
+            self.handle(events.Submitted(number, self._surviving_spec(number)))
+        for process in (self.processes[number] for number in live):
+            if process.alive:
+                self._adopt(process)
+        self.handle(events.RestartEnded())
+        for process in (self.processes[number] for number in live):
+            if process.alive and process.asked is not None:
+                self.handle(events.MemoryRequested(process.id, *process.asked))
+
+    def _surviving_spec(self, number: JobId) -> JobSpec:
+        spec = self.specs[number]
+        return replace(spec, after=tuple(other for other in spec.after if other not in self.ended))
+
+    def _adopt(self, process: Process) -> None:
+        process.channel = type(process.channel)(packet for packet in process.channel if not packet[0])
+        if not process.attached:
+            process.limit, process.lane = Memory(), None
+        self.handle(
+            events.Adopted(
+                job=process.id,
+                phase=JobPhase.STOPPING if process.id in self.stopping else JobPhase.RUNNING,
+                device=self.home[process.id],
+                lane=process.lane if process.attached else None,
+                granted=process.limit,
+                attached=process.attached,
+                holds_turn=process.turn,
+                wants_turn=process.want and not process.turn,
+                offloaded=process.offloaded,
+                usage=process.usage(),
+                started_us=0,
+            )
+        )
+
+    def finish(self, limit: int = 20_000) -> None:
+        """A fair world: everybody moves, every packet arrives, every timer is served; then all jobs must end."""
+        for _ in range(limit):
+            if len(self.ended) == len(self.specs):
+                return
+            moved = False
+            for number in self.specs:
+                moved |= self.deliver(number)
+                moved |= self.step(number)
+            due = self.machine.next_timer()
+            if not moved:
+                assert due is not None, f"nothing moves: {self.story()}"
+                self.tick(due)
+            elif due is not None and due <= self.now:
+                self.tick(self.now)
+        raise AssertionError(f"not ended: {self.story()}")
+
+    def story(self) -> str:
+        """For people: every job that has not ended, and why it waits."""
+        lines = [f"now {self.now}"]
+        for number, process in self.processes.items():
+            if number not in self.ended:
+                lines.append(f"{process!r}\n    {self.machine.explain(number)}")
+        return "\n".join(lines)
