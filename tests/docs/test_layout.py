@@ -1,0 +1,64 @@
+"""Promises about imports that a static check does not see, and about versions that are written in two places."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+
+import carpool
+
+FRAMEWORKS = ("torch", "numpy")
+
+
+def loaded(python: str, statement: str) -> set[str]:
+    """Top-level names of all modules that are there after a statement in a fresh interpreter."""
+    code = f"import sys; {statement}; print(' '.join(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    result = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    return set(result.stdout.split())
+
+
+@pytest.mark.parametrize("module", ["carpool", "carpool.cli.main", "carpool.daemon.__main__", "carpool.core.machine"])
+def test_no_framework_outside_jobs(python: str, module: str) -> None:
+    assert loaded(python, f"import {module}").isdisjoint(FRAMEWORKS)
+
+
+def test_the_core_loads_neither_the_loop_nor_a_socket(python: str) -> None:
+    fresh = loaded(python, "pass")
+    assert (loaded(python, "import carpool.core.machine") - fresh).isdisjoint(
+        {"asyncio", "socket", "sqlite3", "aiohttp"}
+    )
+
+
+def test_the_command_line_does_not_load_the_server(python: str) -> None:
+    assert loaded(python, "import carpool.cli.main, carpool.cli.ls, carpool.cli.submit").isdisjoint(
+        {"aiohttp", "asyncio"}
+    )
+
+
+def test_one_version_everywhere(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert carpool.__version__ == project["version"]
+    assert f"## {project['version']}" in (root / "CHANGELOG.md").read_text()
+
+
+def test_the_lock_satisfies_what_the_package_asks_for(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    locked = dict(re.findall(r"^([\w.-]+)==([\w.]+)$", (root / "requirements.txt").read_text(), re.MULTILINE))
+    assert {re.split(r"[<>=~]", need)[0] for need in project["dependencies"]} <= set(locked)
+
+
+def test_the_lock_is_complete(root: Path) -> None:
+    """Whatever a locked package needs is locked too; environment markers are left to pip."""
+    text = "".join(
+        (root / name).read_text() for name in ("requirements.txt", "requirements-dev.txt", "requirements-torch.txt")
+    )
+    locked = {name.lower().replace("_", "-") for name in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
+    for package in sorted(locked):
+        needs = [need for need in requires(package) or [] if ";" not in need]
+        names = {re.split(r"[\s<>=!~\[(]", need)[0].lower().replace("_", "-") for need in needs}
+        assert names <= locked, f"{package} needs {sorted(names - locked)}"
