@@ -100,7 +100,7 @@ def test_jobs_go_on_without_a_daemon(daemon: Daemon, tmp_path: Path) -> None:
     while not exit_file.exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)  # nobody tells: there is no daemon
-    assert json.loads(exit_file.read_text()) == {"code": 5, "signal": None}
+    assert json.loads(exit_file.read_text())["code"] == 5
     daemon.started()
     info = daemon.wait(running)
     assert (info["outcome"], info["exit_code"]) == ("failed", 5)

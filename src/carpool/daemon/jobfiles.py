@@ -17,6 +17,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
 
     code: int | None = None
     signal: int | None = None
+    seat: str = ""  # its counters at the end: the bytes of its seat, in hexadecimal
     text: str = ""  # why it could not be started
 
 

@@ -21,6 +21,7 @@ from carpool.daemon.clock import wall_us
 from carpool.daemon.jobfiles import create_directory, read_exit, shim_lives, take_lock
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.journal import disk_full
+from carpool.daemon.seats import usage_at_end
 from carpool.daemon.sessions import Session, SessionServer
 from carpool.daemon.store import Store
 from carpool.protocol import session as messages
@@ -271,6 +272,8 @@ class Processes:
         process = self.of(job.id)
         files = self._home.job(job.id)
         record = read_exit(files, job.owner)
+        if record is not None and job.seated is None:
+            job.usage = usage_at_end(record.seat) or job.usage
         if record is not None and record.text:
             self._is_over(process, StartFailed(job.id, record.text))
         elif record is not None:

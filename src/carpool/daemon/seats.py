@@ -5,7 +5,7 @@ from __future__ import annotations
 from carpool.core.model import Cause, Memory, Micros, Usage
 from carpool.daemon.boards import Board
 from carpool.daemon.clock import monotonic_us
-from carpool.protocol.seat import Grow, Seat, Yield
+from carpool.protocol.seat import HEADER_BYTES, SEAT_BYTES, Grow, Seat, Yield
 
 _CAUSES = {1: Cause.BOUNDARY, 2: Cause.EARLY, 3: Cause.FORCED, 4: Cause.EXIT}
 
@@ -31,6 +31,17 @@ def usage_of(seat: Seat, now: Micros) -> Usage:
         switch_cost_us=get("switch_us"),
         residue=get("residue"),
     )
+
+
+def usage_at_end(record: str) -> Usage | None:
+    """From ``exit.json``, which belongs to the job's owner: None unless it holds the bytes of a seat."""
+    try:
+        data = bytes.fromhex(record)
+    except ValueError:
+        return None
+    if len(data) != SEAT_BYTES:
+        return None
+    return usage_of(Seat(memoryview(bytes(HEADER_BYTES) + data), 0), monotonic_us())
 
 
 def grant_turn(board: Board, seat: Seat) -> None:

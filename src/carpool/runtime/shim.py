@@ -129,7 +129,7 @@ class Shim:
         """Write down how the job ended and tell the daemon.  On a full disk one of the two must do, however long."""
         while True:
             try:
-                self._write("exit.json", json.dumps(end).encode())
+                self._write("exit.json", json.dumps({**end, "seat": self._link.last_seat()}).encode())
                 self._link.send(message)
                 break
             except OSError:

@@ -65,6 +65,5 @@ async def cancel_job(request: web.Request) -> web.Response:
         await context.store.cancelled(job)
         job.mark_cancelled()
         if job.id in context.jobs.live:
-            await context.ready.wait()
             context.post(CancelRequested(job.id))
     return await show_job(request)

@@ -14,6 +14,8 @@ from carpool.daemon.errors import ApiError, CarpoolError, JournalFull
 from carpool.protocol.api import API_VERSION, PROTOCOL_HEADER, ErrorBody, ErrorInfo
 
 log = logging.getLogger(__name__)
+#: Everything else waits until a restarted daemon knows again what there is.
+ALWAYS_ANSWERED = ("/v1/version", "/v1/shutdown", "/openapi.json")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")
 
@@ -31,6 +33,8 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         _check_version(request)
         _check_user(request)
+        if request.path not in ALWAYS_ANSWERED:
+            await request.app[CONTEXT].ready.wait()
         return await handler(request)
     except ApiError as error:
         return error_response(error.status, error.info)

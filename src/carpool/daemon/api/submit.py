@@ -27,7 +27,6 @@ async def submit(request: web.Request) -> web.Response:
         raise ApiError(503, "stopping", "the daemon is stopping", "start it again: carpool up")
     who = caller(request)
     check(context, spec, who)
-    await context.ready.wait()
     job = Job(context.jobs.new_id(), who.uid, who.gid, spec, context.store.estimate(who.uid, spec), wall_us())
     # Accepted is accepted: a client that hangs up now must not leave a job that is in the journal but not in the core.
     return await asyncio.shield(_accept(context, job))

@@ -1,0 +1,157 @@
+"""The API's manners: versions, errors, the description, what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from daemon_harness import Connection, Daemon, Refused, submission
+
+from carpool.daemon.api.openapi import description
+from carpool.daemon.api.routes import ROUTES, add_routes
+
+GIB = 1 << 30
+
+
+def test_every_answer_names_the_protocol(daemon: Daemon) -> None:
+    version = daemon.get("/v1/version")
+    assert daemon.last_headers["Carpool-Protocol"] == "1"
+    assert version["home"] == str(daemon.home) and version["api"] == 1
+    with pytest.raises(Refused):
+        daemon.get("/v1/jobs/99")
+    assert daemon.last_headers["Carpool-Protocol"] == "1"
+
+
+def test_another_protocol_is_refused(daemon: Daemon) -> None:
+    assert daemon.request("GET", "/v1/version", headers={"Carpool-Protocol": "1.7"})
+    with pytest.raises(Refused) as refused:
+        daemon.request("GET", "/v1/version", headers={"Carpool-Protocol": "2"})
+    assert (refused.value.status, refused.value.code) == (409, "protocol_mismatch")
+    assert refused.value.hint
+
+
+BAD: list[tuple[dict[str, Any], int, str]] = [
+    ({"argv": []}, 400, "empty_command"),
+    ({"argv": [""]}, 400, "empty_command"),
+    ({"argv": ["a\0b"]}, 400, "bad_text"),
+    ({"cwd": "relative"}, 400, "bad_directory"),
+    ({"cwd": "/no/such/directory"}, 400, "missing_directory"),
+    ({"env": {"A=B": "c"}}, 400, "bad_environment"),
+    ({"weight": 0}, 400, "bad_weight"),
+    ({"weight": -5}, 400, "bad_weight"),
+    ({"iterations": -1}, 400, "bad_iterations"),
+    ({"duration_us": -1}, 400, "bad_duration_us"),
+    ({"persistent_bytes": -1}, 400, "bad_persistent_bytes"),
+    ({"device": "host7"}, 400, "unknown_device"),
+    ({"after": [77]}, 400, "unknown_dependency"),
+    ({"persistent_bytes": GIB}, 422, "too_large"),
+    ({"persistent_bytes": 200 << 20, "ephemeral_bytes": 200 << 20}, 422, "too_large"),
+    ({"memory": 5}, 400, "bad_request"),
+    ({"weight": "heavy"}, 400, "bad_request"),
+]
+
+
+@pytest.fixture(scope="module")
+def shared() -> Any:
+    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
+        daemon = Daemon(Path(directory) / "home").started()
+        yield daemon
+        daemon.stop()
+
+
+@pytest.mark.parametrize(("fields", "status", "code"), BAD, ids=[f"{list(b[0])[0]}-{b[2]}" for b in BAD])
+def test_bad_submissions_are_refused(shared: Daemon, fields: dict[str, Any], status: int, code: str) -> None:
+    with pytest.raises(Refused) as refused:
+        shared.post("/v1/jobs", submission("true") | fields)
+    assert (refused.value.status, refused.value.code) == (status, code)
+    assert refused.value.message
+    assert shared.get("/v1/jobs")["jobs"] == []
+
+
+def test_bodies_that_are_not_json(shared: Daemon) -> None:
+    connection = Connection(shared.socket)
+    connection.request("POST", "/v1/jobs", b"{not json", {})
+    response = connection.getresponse()
+    assert response.status == 400 and json.loads(response.read())["error"]["code"] == "bad_request"
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/nothing", 404),
+        ("DELETE", "/v1/jobs", 405),
+        ("GET", "/v1/jobs/abc", 404),
+        ("GET", "/v1/jobs?limit=-1", 400),
+        ("GET", "/v1/events?since=x", 400),
+        ("GET", "/v1/events?follow=maybe", 400),
+    ],
+)
+def test_bad_requests(shared: Daemon, method: str, path: str, status: int) -> None:
+    with pytest.raises(Refused) as refused:
+        shared.request(method, path)
+    assert refused.value.status == status
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"name": "no-such-policy"},
+        {"settings": {"no_such_setting": 1}},
+        {"settings": {"quantum_us": -1}},
+        {"settings": {"quantum_us": None}},
+        {"settings": {"policy": 1}},
+    ],
+)
+def test_bad_policies(shared: Daemon, body: dict[str, Any]) -> None:
+    before = shared.get("/v1/policy")
+    with pytest.raises(Refused) as refused:
+        shared.put("/v1/policy", body)
+    assert refused.value.code == "bad_policy" and refused.value.message
+    assert shared.get("/v1/policy") == before
+
+
+def test_policies_change_on_the_running_daemon(daemon: Daemon) -> None:
+    available = daemon.get("/v1/policy")["available"]
+    assert {"fair", "fifo", "pack", "srtf"} <= set(available)
+    for name in available:
+        assert daemon.put("/v1/policy", {"name": name, "settings": {"max_lanes": 2}})["name"] == name
+    assert daemon.put("/v1/policy", {"settings": {"max_lanes": None}})["settings"]["max_lanes"] is None
+
+
+def test_the_description_is_that_of_the_routes(shared: Daemon) -> None:
+    app = web.Application()
+    add_routes(app)
+    served = {
+        (route.method, route.resource.canonical)
+        for route in app.router.routes()
+        if route.resource is not None and route.method != "HEAD"
+    }
+    described = shared.get("/openapi.json")
+    listed = {(method.upper(), path) for path, row in described["paths"].items() for method in row}
+    assert listed == served == {(route.method, route.path) for route in ROUTES}
+    assert described == json.loads(json.dumps(description()))
+    text = json.dumps(described)
+    names = set(re.findall(r"#/components/schemas/(\w+)", text))
+    assert names == set(described["components"]["schemas"])
+
+
+def test_answers_are_as_described(shared: Daemon) -> None:
+    """Every field that is answered is in the description, and the other way round."""
+    schemas = shared.get("/openapi.json")["components"]["schemas"]
+    job = shared.submit("true")
+    for name, answer in {
+        "VersionInfo": shared.get("/v1/version"),
+        "JobInfo": shared.wait(job),
+        "JobList": shared.get("/v1/jobs"),
+        "PolicyInfo": shared.get("/v1/policy"),
+        "DeviceList": shared.get("/v1/devices"),
+        "DeviceInfo": shared.get("/v1/devices")["devices"][0],
+        "EventInfo": shared.events()[0],
+    }.items():
+        assert set(answer) == set(schemas[name]["properties"]), name

@@ -1,0 +1,249 @@
+"""Everything that can keep a daemon from starting gives one clear message and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from daemon_harness import Daemon, Refused, submission
+
+from carpool.daemon.options import default_capacity
+
+MIB = 1 << 20
+Make = Callable[..., Daemon]
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user, or mount")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("--device", "host:64TiB"), "device_too_large", "memory"),
+        (("--device", "host:much"), "bad_size", "is not a size"),
+        (("--device", "host:1"), "bad_size", "page"),
+        (("--device", "cuda:1GiB"), "unknown_device_kind", "cuda"),
+        (("--policy", "best"), "bad_setting", "known policies"),
+        (("--setting", "speed=9"), "bad_setting", "known settings"),
+        (("--setting", "quantum_us"), "bad_option", "NAME=NUMBER"),
+        (("--threads", "0"), "bad_option", "positive"),
+        (("--no-such-option",), "bad_option", "no-such-option"),
+    ],
+)
+def test_bad_options(make_daemon: Make, arguments: tuple[str, ...], code: str, text: str) -> None:
+    error = make_daemon(*arguments).failed()
+    assert error["code"] == code and text in error["message"] + error["hint"]
+
+
+def test_the_default_device_suits_the_machine() -> None:
+    assert default_capacity(400 * MIB) == 256 * MIB
+    assert default_capacity(4096 * MIB + 5) == 1024 * MIB
+    assert default_capacity(1 << 42) == 16 << 30
+
+
+def test_one_daemon_per_home(make_daemon: Make) -> None:
+    first = make_daemon().started()
+    error = make_daemon(at=first.home).failed()
+    assert error["code"] == "already_running" and str(first.process.pid) in error["message"]
+    assert first.get("/v1/version")["pid"] == first.process.pid
+
+
+def test_daemons_side_by_side(make_daemon: Make, home: Path) -> None:
+    daemons = [make_daemon(at=home.with_name(name)).started() for name in ("a", "b")]
+    jobs = [daemon.python("pass") for daemon in daemons]
+    assert [daemon.wait(job)["outcome"] for daemon, job in zip(daemons, jobs, strict=True)] == ["succeeded"] * 2
+
+
+def test_several_devices(make_daemon: Make) -> None:
+    daemon = make_daemon("--device", "host:64MiB", "--device", "host:128MiB").started()
+    assert [d["capacity_bytes"] for d in daemon.get("/v1/devices")["devices"]] == [64 * MIB, 128 * MIB]
+    assert daemon.wait(daemon.fake("attach", "iterate:1", device="host1"))["device"] == "host1"
+    with pytest.raises(Refused, match="device host0 holds 64 MiB"):
+        daemon.python("pass", device="host0", persistent_bytes=100 * MIB)
+
+
+def test_a_journal_that_is_no_database(make_daemon: Make, home: Path) -> None:
+    home.mkdir()
+    journal = home / "journal.sqlite"
+    journal.write_bytes(b"this is not a database, and it is long enough to be looked at" * 100)
+    before = journal.read_bytes()
+    error = make_daemon().failed()
+    assert error["code"] == "journal_broken" and f"mv {journal}" in error["hint"]
+    assert journal.read_bytes() == before
+
+
+def test_a_damaged_journal(make_daemon: Make, home: Path) -> None:
+    daemon = make_daemon().started()
+    daemon.wait(daemon.python("pass"))
+    daemon.stop()
+    journal = home / "journal.sqlite"
+    data = bytearray(journal.read_bytes())
+    data[4096 : len(data)] = b"\xa5" * (len(data) - 4096)
+    journal.write_bytes(data)
+    error = make_daemon().failed()
+    assert error["code"] == "journal_broken"
+    assert journal.read_bytes() == bytes(data)
+    journal.rename(journal.with_suffix(".broken"))
+    assert daemon.started().get("/v1/jobs")["jobs"] == []
+
+
+def test_the_journal_of_another_program(make_daemon: Make, home: Path) -> None:
+    home.mkdir()
+    with sqlite3.connect(home / "journal.sqlite") as connection:
+        connection.execute("CREATE TABLE recipes (name TEXT)")
+    connection.close()
+    assert make_daemon().failed()["code"] == "journal_broken"
+
+
+def test_the_journal_of_a_newer_version(make_daemon: Make, home: Path) -> None:
+    daemon = make_daemon().started()
+    daemon.stop()
+    with sqlite3.connect(home / "journal.sqlite") as connection:
+        connection.execute("UPDATE meta SET value = '7' WHERE key = 'schema'")
+    connection.close()
+    error = make_daemon().failed()
+    assert error["code"] == "journal_newer" and "schema 7" in error["message"]
+
+
+def test_something_in_the_way_of_the_socket(make_daemon: Make, home: Path) -> None:
+    home.mkdir()
+    (home / "carpool.sock").write_text("a file")
+    assert make_daemon().failed()["code"] == "not_a_socket"
+
+
+def test_a_path_that_is_too_long(make_daemon: Make, tmp_path: Path) -> None:
+    assert make_daemon(at=tmp_path / ("x" * 120)).failed()["code"] == "path_too_long"
+
+
+def test_a_home_that_cannot_be_made(make_daemon: Make, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert make_daemon(at=tmp_path / "file" / "home").failed()["code"] == "home_unusable"
+
+
+@needs_root
+def test_the_home_of_another_user(make_daemon: Make, home: Path) -> None:
+    home.mkdir()
+    os.chown(home, 65534, 65534)
+    error = make_daemon().failed()
+    assert error["code"] == "home_of_another_user" and "65534" in error["message"]
+
+
+@needs_root
+def test_the_socket_of_another_user(make_daemon: Make, home: Path) -> None:
+    home.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(home / "carpool.sock"))
+    os.chown(home / "carpool.sock", 65534, 65534)
+    assert make_daemon().failed()["code"] == "socket_of_another_user"
+
+
+@pytest.fixture
+def small_disk(home: Path) -> object:
+    """A file system of 2 MiB at the home."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    home.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=0711", "none", home], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"this root may not mount: {mounted.stderr.decode().strip()}")
+    yield home
+    subprocess.run(["umount", "-l", home], check=True)
+
+
+def test_a_full_disk_refuses_submissions_and_loses_nothing(small_disk: Path, make_daemon: Make) -> None:
+    daemon = make_daemon().started()
+    waiting = daemon.python("import sys; sys.stdin.read(); import time; time.sleep(2)")
+    accepted = []
+    body = submission("true", env={"PADDING": "x" * 100_000}, after=[waiting])
+    with pytest.raises(Refused) as refused:
+        for _ in range(200):
+            accepted.append(daemon.post("/v1/jobs", body)["id"])
+    assert (refused.value.status, refused.value.code) == (507, "disk_full") and refused.value.hint
+    assert accepted, "the disk was full from the beginning"
+    assert [job["id"] for job in daemon.get("/v1/jobs")["jobs"]] == [waiting, *accepted]
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    later = daemon.submit("true")
+    for job in (waiting, *accepted, later):
+        assert daemon.wait(job)["outcome"] == "succeeded", daemon.log()
+    daemon.kill()
+    daemon.started()
+    outcomes = {job["id"]: job["outcome"] for job in daemon.get("/v1/jobs")["jobs"]}
+    assert outcomes == dict.fromkeys((waiting, *accepted, later), "succeeded")
+    daemon.stop()
+
+
+SECOND_USER = """
+import json, os, sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from daemon_harness import Daemon, Refused
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+daemon = Daemon(Path({home!r}))
+def attempt(call):
+    try:
+        return call()
+    except Refused as refused:
+        return refused.code
+    except OSError as error:
+        return type(error).__name__
+print(json.dumps({expression}))
+"""
+
+
+def as_nobody(daemon: Daemon, expression: str) -> object:
+    """Evaluate an expression in a process of another user.  ``attempt(f)`` gives the code of a refusal."""
+    code = SECOND_USER.format(tests=str(Path(__file__).parent), home=str(daemon.home), expression=expression)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@needs_root
+def test_a_second_user_touches_only_what_is_theirs(make_daemon: Make, home: Path) -> None:
+    home.parent.chmod(0o711)
+    daemon = make_daemon().started()
+    mine = daemon.python("print('secret'); import signal; signal.pause()")
+    daemon.until_line(mine, "secret")
+    assert as_nobody(daemon, f"attempt(lambda: daemon.cancel({mine}))") == "not_owner"
+    assert as_nobody(daemon, f"attempt(lambda: daemon.output({mine}))") == "not_owner"
+    assert as_nobody(daemon, "attempt(lambda: daemon.put('/v1/policy', {'name': 'fifo'}))") == "not_operator"
+    assert as_nobody(daemon, "attempt(lambda: daemon.post('/v1/shutdown', {}))") == "not_operator"
+    assert as_nobody(daemon, f"attempt(lambda: open('{home}/journal.sqlite'))") == "PermissionError"
+    assert as_nobody(daemon, f"attempt(lambda: open('{home}/jobs/{mine}/log'))") == "PermissionError"
+    theirs = as_nobody(daemon, "daemon.submit('sh', '-c', 'id -u; id -G; ls -d .', cwd='/tmp')")
+    info = daemon.wait(theirs)
+    assert (info["owner"], info["outcome"]) == (65534, "succeeded"), info
+    assert as_nobody(daemon, f"daemon.output({theirs})") == "65534\n65534\n.\n"
+    assert daemon.show(mine)["phase"] == "running"
+
+
+@needs_root
+def test_an_ordinary_users_daemon_serves_only_that_user(home: Path, make_daemon: Make) -> None:
+    """A daemon of uid 65534 with its socket opened up: another ordinary user is refused all the same."""
+    home.parent.chmod(0o777)
+    starter = (
+        "import os, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", starter, sys.executable, "-m", "carpool.daemon", "--home", str(home)]
+    read_end, write_end = os.pipe()
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src")}
+    with subprocess.Popen([*command, "--ready-fd", str(write_end)], pass_fds=(write_end,), env=env) as process:
+        os.close(write_end)
+        with open(read_end) as pipe:
+            assert '"ok":true' in pipe.readline()
+        assert (home / "carpool.sock").stat().st_mode & 0o777 == 0o600
+        daemon = Daemon(home)
+        (home / "carpool.sock").chmod(0o666)
+        home.chmod(0o711)
+        stranger = "attempt(lambda: daemon.submit('true'))"
+        code = SECOND_USER.replace("os.setgroups([]); os.setgid(65534); os.setuid(65534)", "os.setuid(65533)")
+        code = code.format(tests=str(Path(__file__).parent), home=str(home), expression=stranger)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == '"other_user"'
+        daemon.post("/v1/shutdown", {})
+        assert process.wait(30) == 0
