@@ -219,14 +219,15 @@ class Processes:
 
     def _popen(self, job: Job, lock: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-I", "-S", str(SHIM), str(self._home.root), str(job.id), str(lock)]
-        who = {}
         if os.geteuid() == 0 and job.owner != 0:
-            who = {"user": job.owner, "group": job.gid, "extra_groups": groups_of(job.owner, job.gid)}
+            # The shim becomes its owner as soon as it is loaded: our interpreter need not be readable for everybody.
+            groups = ",".join(map(str, groups_of(job.owner, job.gid)))
+            command += [str(job.owner), str(job.gid), groups]
         null = subprocess.DEVNULL
         return subprocess.Popen(  # type: ignore[call-overload,no-any-return]
             command,
             **{"stdin": null, "stdout": null, "stderr": null, "cwd": "/", "env": {"LANG": "C.UTF-8"}},
-            **{"pass_fds": (lock,), "start_new_session": True, **who},
+            **{"pass_fds": (lock,), "start_new_session": True},
         )
 
     def _send_start(self, job: Job, process: Process) -> None:

@@ -3,7 +3,7 @@
 It holds duplicates of everything whose loss would hurt (the job channel, the board, the job's memory), starts the
 job when the daemon says so, passes signals on, and writes down how the job ended.  See docs/internals/contract.md.
 
-Run by the daemon as ``python -I -S shim.py HOME JOB LOCK_FD``; called by ``carpool run`` as `supervise`.  Standard
+Run by the daemon as ``python -I -S shim.py HOME JOB LOCK_FD [UID GID GROUPS]``; called by ``carpool run`` as `supervise`.  Standard
 library only, and few imports, because it is in the way of every start.
 """
 
@@ -219,9 +219,20 @@ def supervise(home: os.PathLike[str] | str, job: int, *, foreground: bool) -> in
     return 128 + int(number) if number is not None else int(end["code"])  # type: ignore[call-overload,no-any-return]
 
 
+def _become(uid: int, gid: int, groups: list[int]) -> None:
+    """Drop root's privileges for good."""
+    import carpool.runtime.launch  # noqa: F401 - its file may be out of reach afterwards
+
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
 def main(arguments: list[str]) -> int:
     home, job, lock = arguments[0], int(arguments[1]), int(arguments[2])
     os.set_inheritable(lock, False)
+    if len(arguments) > 3:
+        _become(int(arguments[3]), int(arguments[4]), [int(group) for group in arguments[5].split(",")])
     try:
         Shim(home, job, foreground=False).run()
     except Refused:

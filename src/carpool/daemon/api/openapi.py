@@ -21,7 +21,8 @@ _QUERY_TYPES = {"phase": "string", "follow": "boolean"}
 def description() -> dict[str, Any]:
     types = {t for route in ROUTES for t in (route.answer, route.body) if t is not None}
     ordered = sorted([*types, ErrorBody, EventInfo], key=lambda t: t.__name__)
-    _, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
+    reference = "#/components/schemas/{name}"
+    _, components = msgspec.json.schema_components(ordered, schema_hook=_any, ref_template=reference)
     paths: dict[str, Any] = {}
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
@@ -65,6 +66,13 @@ def _operation(route: Route) -> dict[str, Any]:
 def _parameter(name: str, place: str) -> dict[str, Any]:
     kind = _QUERY_TYPES.get(name, "number" if name == "timeout_s" else "integer")
     return {"name": name, "in": place, "required": place == "path", "schema": {"type": kind}}
+
+
+def _any(kind: type) -> dict[str, Any]:
+    """The data of events is as varied as the events: any JSON value."""
+    if kind is not object:
+        raise NotImplementedError(kind)
+    return {"description": "any JSON value"}
 
 
 def _reference(kind: type) -> dict[str, str]:
