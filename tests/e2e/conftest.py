@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,43 +44,53 @@ class Workload:
 
 
 @pytest.fixture(scope="session")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The same for jobs and for bare runs: one thread, and code compiled once."""
+def environment(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The same for jobs and for bare runs: one thread, and code that torch.compile makes only once."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("CARPOOL_", "PYTEST_"))}
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_THREAD_LIMIT"), "1")
-    return ours | threads | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path_factory.mktemp("inductor"))}
+    compiled = {
+        "TORCHINDUCTOR_CACHE_DIR": str(request.config.cache.mkdir("inductor")),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+    return ours | threads | compiled
 
 
 class Bare:
     """Results of scripts run without Carpool, each computed once."""
 
     def __init__(self, environment: dict[str, str], directory: Path) -> None:
-        self._environment, self._directory = environment, directory
+        self._directory = directory
         self._results: dict[Workload, dict[str, Any]] = {}
+        server = [sys.executable, str(Path(__file__).with_name("bare_server.py"))]
+        self._server = subprocess.Popen(
+            server, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
 
     def __call__(self, workloads: Sequence[Workload]) -> list[dict[str, Any]]:
-        new = list({workload: None for workload in workloads if workload not in self._results})
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            self._results.update(zip(new, pool.map(self._run, new), strict=True))
+        for workload in workloads:
+            if workload not in self._results:
+                self._results[workload] = self._run(workload)
         return [self._results[workload] for workload in workloads]
 
     def _run(self, workload: Workload) -> dict[str, Any]:
-        out = self._directory / "-".join([workload.script, *workload.arguments])
-        done = subprocess.run(
-            workload.command(out),
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert done.returncode == 0, f"{workload} fails without Carpool, too:\n{done.stderr}"
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        out = self._directory / f"out{len(self._results)}"
+        log = out.with_suffix(".log")
+        print(json.dumps([str(log), *workload.command(out)[1:]]), file=self._server.stdin)
+        code = self._server.stdout.readline().strip()
+        assert code == "0", f"{workload} fails without Carpool, too ({code}):\n{log.read_text()}"
         return json.loads(out.read_text())
+
+    def close(self) -> None:
+        self._server.communicate(timeout=PATIENCE_S)
 
 
 @pytest.fixture(scope="session")
-def bare(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Bare:
-    return Bare(environment, tmp_path_factory.mktemp("bare"))
+def bare(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
+    runner = Bare(environment, tmp_path_factory.mktemp("bare"))
+    yield runner
+    runner.close()
 
 
 class Meeting:
@@ -159,11 +168,17 @@ class Daemon:
         request = SubmitRequest(argv=[*before, *workload.command(out)], cwd=str(self.home), env=environment)
         return Running(self, self.client.submit(request), out)
 
-    def submit_together(self, workloads: Sequence[Workload]) -> list[Running]:
-        """They begin to compute when all of them are there."""
+    def run_together(
+        self, workloads: Sequence[Workload], bare: Bare, *, beside: Sequence[Running] = ()
+    ) -> tuple[list[Running], list[dict[str, Any]]]:
+        """Jobs that begin to compute at the same time, and what the same scripts write without Carpool.
+
+        ``beside`` are jobs submitted before (with ``meet``) that begin with them.
+        """
         jobs = [self.submit(workload, meet=True) for workload in workloads]
-        self.meeting.begin(len(jobs))
-        return jobs
+        expected = bare(workloads)  # meanwhile: the jobs import torch and then wait for each other
+        self.meeting.begin(len(jobs) + len(beside))
+        return jobs, expected
 
     def story(self) -> str:
         """For messages: what the jobs say, and the end of the daemon's log."""

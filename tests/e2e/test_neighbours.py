@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
 
 def test_a_job_killed_inside_its_turn_harms_nobody(bare: Bare, eager_daemon: Daemon, workload: type[Workload]) -> None:
-    healthy = [workload("sgd"), workload("adam")]
-    expected = bare(healthy)
-    *others, victim = eager_daemon.submit_together([*healthy, workload("victim")])
+    victim = eager_daemon.submit(workload("victim"), meet=True)
+    others, expected = eager_daemon.run_together([workload("sgd"), workload("adam")], bare, beside=[victim])
     assert [job.result() for job in others] == expected
     ended = victim.wait()
     assert (ended.outcome, ended.signal) == ("failed", signal.SIGKILL)
@@ -28,9 +27,8 @@ def test_a_job_that_needs_more_than_the_device_alone_sees_it(
 ) -> None:
     """It may have what the device holds, but not more, and what it had is intact."""
     daemon = daemons("host:256MiB")
-    healthy = [workload("sgd"), workload("ema")]
-    expected = bare(healthy)
-    *others, hog = daemon.submit_together([*healthy, workload("hog")])
+    hog = daemon.submit(workload("hog"), meet=True)
+    others, expected = daemon.run_together([workload("sgd"), workload("ema")], bare, beside=[hog])
     assert [job.result() for job in others] == expected
     result = hog.result()
     assert len(result["errors"]) == 1
@@ -50,8 +48,7 @@ def test_a_job_without_any_boundary_is_made_to_give_way(bare: Bare, daemons: Dae
     """Its turns are taken at arbitrary instructions; nobody notices."""
     daemon = daemons(forced_after_us=50_000)
     workloads = [workload("spinner"), workload("sgd"), workload("spinner")]
-    expected = bare(workloads)
-    jobs = daemon.submit_together(workloads)
+    jobs, expected = daemon.run_together(workloads, bare)
     assert [job.result() for job in jobs] == expected
     assert jobs[0].info().switches >= 3
 

@@ -12,10 +12,10 @@ class Numbers(Dataset):
     """Data that the workers compute with tensors of their own, and with one made by the parent."""
 
     def __init__(self) -> None:
-        self.table = torch.randn(4096, INPUTS)
+        self.table = torch.randn(8192, INPUTS)
 
     def __len__(self) -> int:
-        return 4096
+        return 8192
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         generator = torch.Generator().manual_seed(index)
@@ -29,7 +29,7 @@ if __name__ == "__main__":
     loader = DataLoader(numbers, 256, shuffle=True, num_workers=workers, multiprocessing_context=method)
     optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     losses = []
-    for _ in range(3 if method == "fork" else 2):
+    for _ in range(2 if method == "fork" else 1):
         for batch in loader:
             optimizer.zero_grad()
             loss = loss_of(model, batch)
