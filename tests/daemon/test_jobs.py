@@ -8,9 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from daemon_harness import Daemon, Refused, alive
-
 import pytest
+from daemon_harness import Daemon, Refused, alive
 
 
 def test_a_job_runs_in_its_directory_with_its_environment(daemon: Daemon, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import fcntl
+import itertools
 import logging
 import os
 import sqlite3
@@ -105,7 +106,7 @@ def _configure_log(options: Options) -> None:
 
 def _ready_fd(arguments: Sequence[str]) -> int | None:
     """The caller's descriptor, even when the rest of the command line is wrong."""
-    for name, value in zip(arguments, arguments[1:], strict=False):
+    for name, value in itertools.pairwise(arguments):
         if name == "--ready-fd" and value.isdigit():
             return int(value)
     return None

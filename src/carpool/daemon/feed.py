@@ -148,7 +148,7 @@ class Feed:
             rows = connection.execute(_SELECT, (since, PAGE_ROWS)).fetchall()
         finally:
             connection.close()
-        return [Entry(*row[:5], row[5].encode()) for row in rows]
+        return [Entry(seq, wall, now, kind, job, data.encode()) for seq, wall, now, kind, job, data in rows]
 
 
 def last_seq(connection: sqlite3.Connection) -> int:

@@ -224,10 +224,15 @@ class Processes:
             groups = ",".join(map(str, groups_of(job.owner, job.gid)))
             command += [str(job.owner), str(job.gid), groups]
         null = subprocess.DEVNULL
-        return subprocess.Popen(  # type: ignore[call-overload,no-any-return]
+        return subprocess.Popen(
             command,
-            **{"stdin": null, "stdout": null, "stderr": null, "cwd": "/", "env": {"LANG": "C.UTF-8"}},
-            **{"pass_fds": (lock,), "start_new_session": True},
+            stdin=null,
+            stdout=null,
+            stderr=null,
+            cwd="/",
+            env={"LANG": "C.UTF-8"},
+            pass_fds=(lock,),
+            start_new_session=True,
         )
 
     def _send_start(self, job: Job, process: Process) -> None:

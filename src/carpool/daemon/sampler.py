@@ -70,7 +70,7 @@ def _processes() -> tuple[dict[int, int], dict[int, int]]:
     """Parent and RssAnon in bytes of every process that can be read."""
     parents: dict[int, int] = {}
     sizes: dict[int, int] = {}
-    for name in os.listdir("/proc"):
+    for name in os.listdir("/proc"):  # noqa: PTH208 - names are enough
         if not name.isdigit():
             continue
         try:

@@ -21,7 +21,7 @@ _CREDENTIALS = struct.Struct("=iII")  # struct ucred: pid, uid, gid
 def peer_credentials(connection: socket.socket) -> tuple[int, int, int]:
     """(pid, uid, gid) of the process that connected."""
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return _CREDENTIALS.unpack(data)  # type: ignore[return-value]
+    return _CREDENTIALS.unpack(data)
 
 
 class Session:
@@ -73,7 +73,7 @@ class SessionServer:
         self._path.unlink(missing_ok=True)
         self._listener.setblocking(False)
         self._listener.bind(str(self._path))
-        os.chmod(self._path, self._mode)
+        self._path.chmod(self._mode)
         self._listener.listen(512)
         asyncio.get_running_loop().add_reader(self._listener, self._accept)
 

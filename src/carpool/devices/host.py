@@ -44,8 +44,8 @@ class HostDevice:
     def resize_lane(self, lane: LaneId, size: int) -> None:
         try:
             os.ftruncate(self.lane_fd(lane), round_up(size, PAGE))
-        except OSError as error:
-            raise DeviceError(f"lane {lane} of {self.id} cannot become {size} bytes: {error.strerror}") from None
+        except (OSError, OverflowError) as error:
+            raise DeviceError(f"lane {lane} of {self.id} cannot become {size} bytes: {error}") from None
 
     def close_lane(self, lane: LaneId) -> None:
         os.close(self.lane_fd(lane))
@@ -95,11 +95,12 @@ class HostDevice:
 
 
 def _memfd(name: str, size: int, *, seals: int) -> int:
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, size)
-    except OSError as error:
-        raise DeviceError(f"cannot create {size} bytes of device memory: {error.strerror}") from None
+    except (OSError, OverflowError) as error:
+        os.close(fd)
+        raise DeviceError(f"cannot create {size} bytes of device memory: {error}") from None
     if seals:
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
     return fd

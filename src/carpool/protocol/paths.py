@@ -75,5 +75,5 @@ def default_home(environ: Mapping[str, str] | None = None) -> Path:
         return Path(env["CARPOOL_HOME"]).expanduser().absolute()
     state = env.get("XDG_STATE_HOME", "")
     # The XDG specification tells programs to ignore relative paths.
-    base = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
+    base = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
     return base / "carpool"

@@ -3,9 +3,11 @@
 It holds duplicates of everything whose loss would hurt (the job channel, the board, the job's memory), starts the
 job when the daemon says so, passes signals on, and writes down how the job ended.  See docs/internals/contract.md.
 
-Run by the daemon as ``python -I -S shim.py HOME JOB LOCK_FD [UID GID GROUPS]``; called by ``carpool run`` as `supervise`.  Standard
-library only, and few imports, because it is in the way of every start.
+Run by the daemon as ``python -I -S shim.py HOME JOB LOCK_FD [UID GID GROUPS]``; called by ``carpool run`` as
+`supervise`.  Standard library only, and few imports, because it is in the way of every start.
 """
+
+# ruff: noqa: PTH - pathlib would cost a third of the start-up time
 
 from __future__ import annotations
 
@@ -95,11 +97,12 @@ class Shim:
         try:
             # From here on "lock free and no exit.json" means lost; before, it means safe to start again.
             self._write("started", b"")
-            # The runtime's launcher knows what makes a process a Carpool job; imported late, as not every shim gets here.
+            # Knows what makes a process a Carpool job; imported late, as not every shim gets here.
             from carpool.runtime.launch import LaunchError, job_environment
 
             threads, link = message["threads"], self._link
-            env = job_environment(message["env"], home=self._home, job=self._job, job_fd=link.job_fd, threads=threads)  # type: ignore[arg-type]
+            about = {"home": self._home, "job": self._job, "job_fd": link.job_fd, "threads": threads}
+            env = job_environment(message["env"], **about)  # type: ignore[arg-type]
             log = None if self._foreground else os.path.join(self._directory, "log")
             self._child = spawn(message["argv"], str(message["cwd"]), env, link.job_fd, log)  # type: ignore[arg-type]
         except (OSError, LaunchError) as error:

@@ -1,5 +1,7 @@
 """The shim's connection to the daemon, and what it keeps for the time when there is none.  Standard library only."""
 
+# ruff: noqa: PTH - pathlib would cost a third of the start-up time
+
 from __future__ import annotations
 
 import json
@@ -89,7 +91,7 @@ class Link:
             self.socket = None
 
     def _keep(self, message: dict[str, object], fds: list[int]) -> None:
-        for name, fd in zip(message["names"], fds):  # type: ignore[call-overload]
+        for name, fd in zip(message["names"], fds):  # type: ignore[call-overload]  # noqa: B905 - Python 3.9
             self._forget(name)
             self._kept[name] = fd
         self._attached_pid = message["attached_pid"]  # type: ignore[assignment]

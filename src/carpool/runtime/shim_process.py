@@ -1,7 +1,10 @@
 """Starting a job's main process, and reaching all processes that come from it.  Standard library only."""
 
+# ruff: noqa: PTH - pathlib would cost a third of the start-up time
+
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -30,7 +33,7 @@ def spawn(argv: list[str], cwd: str, env: dict[str, str], job_fd: int, log_path:
     if pid == 0:
         try:
             _become_job(argv, cwd, env, job_fd, log_path)
-        except BaseException as error:  # nothing may return from here
+        except BaseException as error:  # noqa: BLE001 - nothing may return from here
             what = error.filename if isinstance(error, OSError) and error.filename else argv[0]
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             os.write(write_end, f"{what}: {reason}".encode(errors="replace")[:4000])
@@ -145,7 +148,5 @@ def _group(pid: int) -> int:
 
 def _quietly(call, *arguments) -> None:  # type: ignore[no-untyped-def]
     """A process may end, or belong to somebody else by now, between looking and acting."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
         call(*arguments)
-    except (ProcessLookupError, PermissionError, ChildProcessError):
-        pass

@@ -48,7 +48,7 @@ def _operation(route: Route) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": route.summary,
         "description": (route.handler.__doc__ or "").strip(),
-        "operationId": route.handler.__name__,  # type: ignore[attr-defined]
+        "operationId": route.handler.__name__,
         "responses": {
             str(route.status): {"description": "done", "content": {route.media: {"schema": schema}}},
             "default": {"description": "refused", "content": {"application/json": {"schema": _reference(ErrorBody)}}},

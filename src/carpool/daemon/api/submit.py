@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+from pathlib import Path
 
 from aiohttp import web
 
@@ -44,7 +44,7 @@ async def _accept(context: Context, job: Job) -> web.Response:
     try:
         await context.store.submitted(job)
     except JournalFull:
-        os.rmdir(context.home.job(job.id).root)
+        context.home.job(job.id).root.rmdir()
         raise
     context.jobs.live[job.id] = job
     context.post(Submitted(job.id, job.core_spec(pending_dependencies(context, job))))
@@ -74,9 +74,9 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
 
 
 def _check_directory(spec: SubmitRequest) -> None:
-    if not os.path.isabs(spec.cwd):
+    if not Path(spec.cwd).is_absolute():
         raise ApiError(400, "bad_directory", f"the directory {spec.cwd!r} is not absolute")
-    if not os.path.isdir(spec.cwd):
+    if not Path(spec.cwd).is_dir():
         raise ApiError(400, "missing_directory", f"there is no directory {spec.cwd}", "submit from one that exists")
 
 

@@ -1,0 +1,106 @@
+"""`supervise`: a job in the foreground, with its terminal, under the daemon's rules."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+from daemon_harness import SOURCE, Daemon
+
+SUPERVISE = """
+import sys
+sys.path.insert(0, {source!r})
+from carpool.runtime.shim import Refused, supervise
+try:
+    sys.exit(supervise({home!r}, {job}, foreground=True))
+except Refused as refused:
+    sys.exit(f"refused: {{refused}}")
+except OSError as error:
+    sys.exit(f"failed: {{error}}")
+"""
+
+
+def foreground(daemon: Daemon, job: int) -> subprocess.Popen[str]:
+    code = SUPERVISE.format(source=str(SOURCE), home=str(daemon.home), job=job)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", code], text=True, start_new_session=True, **pipes)
+
+
+def test_input_output_and_the_exit_code_pass_through(daemon: Daemon) -> None:
+    job = daemon.python("import sys; print(input()[::-1]); print('err', file=sys.stderr); sys.exit(9)", foreground=True)
+    process = foreground(daemon, job)
+    out, err = process.communicate("olleh\n", timeout=30)
+    assert (process.returncode, out, err) == (9, "hello\n", "err\n")
+    assert (daemon.wait(job)["outcome"], daemon.show(job)["exit_code"]) == ("failed", 9)
+
+
+def test_a_signal_gives_128_plus_its_number(daemon: Daemon) -> None:
+    job = daemon.python("import os; os.kill(os.getpid(), 15)", foreground=True)
+    process = foreground(daemon, job)
+    process.communicate(timeout=30)
+    assert process.returncode == 128 + 15
+    assert daemon.wait(job)["signal"] == 15
+
+
+def test_a_cancellation_reaches_it(daemon: Daemon) -> None:
+    job = daemon.python("print('ready'); import signal; signal.pause()", foreground=True)
+    process = foreground(daemon, job)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    daemon.cancel(job)
+    process.communicate(timeout=30)
+    assert process.returncode == 128 + 15
+    assert daemon.wait(job)["outcome"] == "cancelled"
+
+
+def test_signals_are_forwarded(daemon: Daemon) -> None:
+    job = daemon.python("print('ready'); import signal; signal.pause()", foreground=True)
+    process = foreground(daemon, job)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 128 + 2 and "KeyboardInterrupt" in err
+
+
+def test_it_outlives_the_daemon(daemon: Daemon) -> None:
+    job = daemon.python("print('ready'); print(input())", foreground=True)
+    process = foreground(daemon, job)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    daemon.kill()
+    out, _ = process.communicate("done\n", timeout=30)
+    assert (process.returncode, out) == (0, "done\n")
+    daemon.started()
+    assert daemon.wait(job)["outcome"] == "succeeded"
+
+
+def test_killed_with_its_terminal(daemon: Daemon) -> None:
+    job = daemon.python("print('ready'); import signal; signal.pause()", foreground=True)
+    process = foreground(daemon, job)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    process.kill()
+    process.communicate(timeout=30)
+    assert daemon.wait(job)["outcome"] == "lost"
+
+
+def test_interrupted_while_it_waits(daemon: Daemon) -> None:
+    first = daemon.python("import signal; signal.pause()")
+    job = daemon.python("print('never')", foreground=True, after=[first])
+    process = foreground(daemon, job)
+    lock = daemon.home / "jobs" / str(job) / "lock"
+    daemon.until("ProcessStarted", first)
+    while not lock.exists():
+        assert process.poll() is None
+        os.sched_yield()
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=30)
+    daemon.cancel(job)
+    assert daemon.wait(job)["outcome"] == "cancelled"
+    daemon.cancel(first)
+
+
+def test_an_unknown_job_is_refused(daemon: Daemon) -> None:
+    (daemon.home / "jobs" / "77").mkdir()
+    process = foreground(daemon, 77)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1 and "no such job" in err
