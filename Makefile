@@ -27,7 +27,7 @@ $(VENV)/.stamp-venv:
 	touch $@
 
 $(VENV)/.stamp-torch: requirements-torch.txt $(VENV)/.stamp-venv
-	@echo "installing PyTorch (some 200 MB or more, once)"
+	@echo "installing PyTorch (once; PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu gets the small CPU build)"
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-torch.txt
 	touch $@
 
