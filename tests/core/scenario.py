@@ -58,7 +58,9 @@ class Scenario:
         )
         return self.counters[job]
 
-    def release(self, job: int, ms: int = 0, iterations: int = 1, cause: Cause = Cause.BOUNDARY, **more: int) -> list[Command]:
+    def release(
+        self, job: int, ms: int = 0, iterations: int = 1, cause: Cause = Cause.BOUNDARY, **more: int
+    ) -> list[Command]:
         """The turn ends after ``ms`` milliseconds of device time and is given back."""
         return self.send(events.TurnReleased(job, cause, self.usage(job, ms, iterations, **more)))
 

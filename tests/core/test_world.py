@@ -50,7 +50,9 @@ class Histories(RuleBasedStateMachine):
         assume(live)
         return live[number % len(live)]
 
-    @rule(program=programs, estimate=estimates, weight=st.sampled_from([50, 100, 300]), owner=st.sampled_from([0, 0, 1]))
+    @rule(
+        program=programs, estimate=estimates, weight=st.sampled_from([50, 100, 300]), owner=st.sampled_from([0, 0, 1])
+    )
     def submit(self, program: Program, estimate: Estimate | None, weight: int, owner: int) -> None:
         assume(len(self.world.specs) < 12)
         spec = JobSpec(owner, estimate=estimate, weight=weight, iterations=program.iterations or None)
@@ -123,5 +125,8 @@ class Histories(RuleBasedStateMachine):
 
 TestHistories = Histories.TestCase
 TestHistories.settings = settings(
-    max_examples=int(os.environ.get("CARPOOL_HISTORIES", "15")), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=int(os.environ.get("CARPOOL_HISTORIES", "15")),
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
 )

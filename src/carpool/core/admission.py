@@ -12,6 +12,14 @@ from carpool.core.snapshot import job_view, lazy_view
 from carpool.core.state import Device, Job, State
 from carpool.core.text import size
 
+#: What decides whether a job fits: owner, device it insists on, whether its memory is known, P and E.
+Kind = tuple[int, DeviceId | None, bool, int, int]
+
+
+def kind_of(job: Job) -> Kind:
+    need = need_of(job)
+    return (job.spec.owner, job.spec.device, job.known, need.persistent, need.ephemeral)
+
 
 def need_of(job: Job) -> Memory:
     """What is reserved for a job when it is placed."""
@@ -28,6 +36,7 @@ def enqueue(state: State, job: Job) -> None:
             sorted([*state.not_passed, job.id], key=lambda n: state.jobs[n].arrival)
         )
     state.newcomers.append(job.id)
+    state.kinds[kind_of(job)] += 1
 
 
 def _entry(state: State, job: Job) -> tuple[tuple[int, ...], int, JobId]:
@@ -42,6 +51,10 @@ def dequeue(state: State, job: Job) -> None:
     if index < 0:
         return
     del state.queue[index]
+    kind = kind_of(job)
+    state.kinds[kind] -= 1
+    if not state.kinds[kind]:
+        del state.kinds[kind]
     state.timers.cancel(("reserve", job.id))
     if job.id in state.due:
         state.due.remove(job.id)
@@ -92,42 +105,42 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> tuple[Device
 def admit(state: State) -> None:
     """Place whoever can be placed.  Only newcomers are tried if nothing has become free since the last time."""
     if state.admit_all or not state.policy.backfill:
-        order = [number for _, _, number in state.queue]
+        order = _kept_first(state)
     else:
         order = sorted(state.newcomers, key=lambda number: state.jobs[number].arrival)
     state.admit_all, state.newcomers = False, []
     open_devices = set(state.devices)
-    failed: list[tuple[int, DeviceId | None, bool, Memory]] = []
+    hopeful = set(state.kinds)
     for number in order:
         job = state.jobs[number]
-        if job.phase is not JobPhase.QUEUED or not open_devices:
-            continue
-        kind = (job.spec.owner, job.spec.device, job.known)
-        need = need_of(job)
-        if state.policy.backfill and not job_reserved(state, job) and _hopeless(failed, kind, need):
+        kind = kind_of(job)
+        if job.phase is not JobPhase.QUEUED or kind not in hopeful:
             continue
         answer = attempt(state, job, open_devices)
-        if isinstance(answer, Reason):
-            failed.append((*kind, need))
-            if not state.policy.backfill:
-                open_devices -= {device.spec.id for device in candidates(state, job)}
-        else:
+        if not isinstance(answer, Reason):
             _place(state, job, *answer)
+        elif state.policy.backfill:
+            hopeful -= {other for other in hopeful if _asks_as_much(other, kind)}
+        else:
+            open_devices -= {device.spec.id for device in candidates(state, job)}
+        if not hopeful or not open_devices:
+            break
     reserve_devices(state)
 
 
-def job_reserved(state: State, job: Job) -> bool:
-    return any(device.reservation == job.id for device in state.devices.values())
+def _kept_first(state: State) -> list[JobId]:
+    """The queue; but jobs for which a device is kept go before all others."""
+    kept = [device.reservation for device in state.devices.values() if device.reservation is not None]
+    return [*kept, *(number for _, _, number in state.queue)]
 
 
-def _hopeless(
-    failed: list[tuple[int, DeviceId | None, bool, Memory]], kind: tuple[int, DeviceId | None, bool], need: Memory
-) -> bool:
-    """Whether a job that asked for no more has been turned away already: long queues are mostly alike."""
-    return any(
-        tried[:3] == kind and need.persistent >= tried[3].persistent and need.ephemeral >= tried[3].ephemeral
-        for tried in failed
-    )
+def _asks_as_much(other: Kind, turned_away: Kind) -> bool:
+    """Whether jobs of one kind need not be tried after one of another kind has been turned away.
+
+    Long queues are mostly alike; so one look at each kind is enough.
+    """
+    same = other[:3] == turned_away[:3]
+    return same and other[3] >= turned_away[3] and other[4] >= turned_away[4]
 
 
 def _place(state: State, job: Job, device: Device, place: Place) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -93,8 +93,11 @@ class Job:
     cached: JobView | None = None
 
     def __setattr__(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
-        object.__setattr__(self, "cached", value if name == "cached" else None)
+        # Straight into the dictionary: this runs many times per event.
+        values = self.__dict__
+        values[name] = value
+        if name != "cached":
+            values["cached"] = None
 
     @property
     def known(self) -> bool:
@@ -169,6 +172,7 @@ class State:
         self.timers = Timers()
         self.commands: list[Command] = []
         self.queue: list[tuple[Key, int, JobId]] = []  # ready jobs in order of admission
+        self.kinds: Counter[tuple[int, DeviceId | None, bool, int, int]] = Counter()  # of the queued jobs
         self.not_passed: deque[JobId] = deque()  # queued jobs by arrival that no later one has overtaken
         self.due: list[JobId] = []  # passed over for too long, without a reservation
         self.dependents: dict[JobId, list[JobId]] = {}

@@ -1,0 +1,26 @@
+"""A policy of one's own: whoever holds least persistent memory computes first, for at most a given time."""
+
+from __future__ import annotations
+
+from carpool.core.policies import Key
+from carpool.core.view import DeviceView, JobView, View
+
+
+class Smallest:
+    name = "smallest"
+    backfill = True
+    settings = ("patience_us",)
+
+    def lanes(self, view: View, device: DeviceView) -> int | None:
+        return 1
+
+    def admission_key(self, view: View, job: JobView) -> Key:
+        return (job.arrival,)
+
+    def turn_key(self, view: View, job: JobView) -> Key:
+        return (job.reserved.persistent, job.arrival)
+
+    def switch_after(self, view: View, holder: JobView, candidate: JobView) -> int | None:
+        if self.turn_key(view, candidate) < self.turn_key(view, holder):
+            return 0
+        return view.settings.extra.get("patience_us")

@@ -1,0 +1,258 @@
+"""Memory by measurement: growth, one grower, denial, deadlock, return."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from carpool.core import events
+from carpool.core.commands import (
+    CloseLane,
+    DenyMemory,
+    GrantMemory,
+    GrantTurn,
+    Offload,
+    OpenLane,
+    RequestYield,
+    ResizeLane,
+)
+from carpool.core.errors import IllegalTransition
+from carpool.core.model import MIB, Cause, JobSpec, Memory
+from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate
+from tests.core.seats import Program
+from tests.core.world import World
+
+
+def granted(scenario: Scenario, job: int) -> tuple[int, int]:
+    memory = scenario.job(job).granted
+    return memory.persistent // MIB, memory.ephemeral // MIB
+
+
+def test_a_newcomer_starts_with_nothing_and_grows_with_a_little_to_spare(scenario: Scenario) -> None:
+    assert scenario.start(1)[0] == OpenLane(1, "host0", 0, 0)
+    assert granted(scenario, 1) == (0, 0)
+    (command,) = scenario.ask(1, P, 100)
+    # 100 + 1000/64 = 115.6, rounded up to 4 MiB.
+    assert command == GrantMemory(1, Memory(116 * MIB), P)
+
+
+def test_the_lane_is_enlarged_before_the_limit_is_raised(scenario: Scenario) -> None:
+    scenario.start(1)
+    size = 40 * MIB  # 30 + 25 %, rounded up to 4 MiB
+    assert scenario.ask(1, E, 30) == [ResizeLane(1, size), GrantMemory(1, Memory(0, size), E)]
+
+
+def test_scarce_memory_is_granted_exactly(scenario: Scenario) -> None:
+    scenario.start(1)
+    scenario.ask(1, P, 800)
+    scenario.ask(1, E, 183)
+    p, e = granted(scenario, 1)
+    assert e == 184 and p + e <= 1000  # rounded to the step only
+    scenario.exit(1)
+    scenario.start(2)
+    scenario.ask(2, P, 1000)
+    assert granted(scenario, 2) == (1000, 0)
+
+
+def test_a_request_within_the_limit_is_answered_again(scenario: Scenario) -> None:
+    scenario.start(1)
+    scenario.ask(1, P, 100)
+    assert scenario.ask(1, P, 100) == [GrantMemory(1, Memory(116 * MIB), P)]
+
+
+def test_only_what_would_not_fit_alone_is_denied(scenario: Scenario) -> None:
+    scenario.start(1)
+    scenario.ask(1, P, 400)
+    (command,) = scenario.ask(1, E, 700)
+    assert isinstance(command, DenyMemory) and command.memory_class is E
+    assert "host0 holds 1000 MiB" in command.reason.text
+    assert scenario.machine.explain(1) is None
+
+
+def test_one_unknown_job_grows_at_a_time(scenario: Scenario) -> None:
+    scenario.start(1)
+    scenario.start(2)
+    scenario.ask(1, P, 10)
+    assert scenario.ask(2, P, 10) == []
+    assert scenario.why(2) == "waiting for 10 MiB of persistent memory: job 1 is being measured on host0"
+    scenario.want(1)
+    commands = scenario.send(events.TurnReleased(1, Cause.BOUNDARY, scenario.usage(1, 9, 3)))
+    assert any(isinstance(c, GrantMemory) and c.job == 2 for c in commands)
+    assert scenario.job(1).measured and scenario.machine.view().devices["host0"].grower == 2
+
+
+def test_the_next_one_grows_when_the_grower_ends_or_leaves(scenario: Scenario) -> None:
+    for job in (1, 2, 3):
+        scenario.start(job)
+        scenario.ask(job, P, 10)
+    assert any(isinstance(c, GrantMemory) and c.job == 2 for c in scenario.exit(1, code=1))
+    assert any(isinstance(c, GrantMemory) and c.job == 3 for c in scenario.send(events.Detached(2)))
+
+
+def test_a_sleeping_grower_lets_others_grow(scenario: Scenario) -> None:
+    scenario.start(1)
+    scenario.start(2)
+    scenario.ask(1, P, 10)
+    scenario.ask(2, P, 10)
+    assert scenario.at(9_000).last == []
+    assert any(isinstance(c, GrantMemory) and c.job == 2 for c in scenario.at(10_000).last)
+
+
+def test_known_jobs_need_not_wait_for_the_grower(scenario: Scenario) -> None:
+    scenario.start(1)
+    scenario.start(2, estimate=estimate(100, 100))
+    scenario.ask(1, P, 10)
+    assert scenario.ask(2, P, 100) != []
+    assert scenario.ask(2, P, 200) != []  # more than its estimate, but free
+
+
+def test_an_estimate_is_kept_until_it_has_been_measured(scenario: Scenario) -> None:
+    scenario.start(1, estimate=estimate(300, 200, "hint"))
+    assert scenario.machine.view().devices["host0"].free == 500 * MIB
+    scenario.ask(1, P, 100)
+    scenario.want(1)
+    scenario.ask(1, E, 50)
+    commands = scenario.send(events.Sampled(1, scenario.usage(1, 30, 3)))
+    lane = scenario.machine.view().lanes[1].size
+    assert commands == [ResizeLane(1, lane)] and lane < 100 * MIB
+    assert scenario.machine.view().devices["host0"].free == 1000 * MIB - scenario.job(1).granted.total
+
+
+def test_figure_6_in_the_modelled_world_both_finish() -> None:
+    """Side by side, in lanes of their own, and in one lane; with and without (wrong) estimates."""
+    wrong = estimate(10, 100)
+    for policy in ("pack", "fair"):
+        for guess in (None, wrong):
+            world = World(replace(EVERY_BOUNDARY, policy=policy), {"host0": 1000 * MIB})
+            for _ in range(2):
+                world.submit(JobSpec(0, estimate=guess), Program(50 * MIB, (250 * MIB, 300 * MIB), 5))
+            world.finish()
+            assert [end.outcome for end in world.ended.values()] == ["succeeded", "succeeded"], (policy, guess)
+
+
+def test_a_wrong_estimate_is_no_reason_for_out_of_memory(scenario: Scenario) -> None:
+    """A hint of 900 ephemeral; the job really needs 800 persistent."""
+    scenario.start(1, estimate=estimate(10, 900, "hint"))
+    scenario.ask(1, P, 800)
+    assert granted(scenario, 1)[0] >= 800
+
+
+def test_while_a_job_waits_for_memory_nobody_is_placed(scenario: Scenario) -> None:
+    scenario.start(1, estimate=estimate(600, 10))
+    scenario.ask(1, P, 600)
+    scenario.start(2)
+    assert scenario.ask(2, P, 500) == []
+    assert "needs 500 MiB of persistent memory, free" in scenario.why(2)
+    assert scenario.submit(3) == []
+    assert scenario.why(3) == "job 2 waits for memory of host0, and comes first"
+    commands = scenario.exit(1)
+    assert [type(c).__name__ for c in commands if getattr(c, "job", 0) in (2, 3)] == ["GrantMemory", "StartJob"]
+
+
+def test_salus_figure_6_two_jobs_that_grow_in_mid_iteration(scenario: Scenario) -> None:
+    """Each needs 600 of 1000 in its iteration and gets there in steps; together they would block each other for ever."""
+    scenario.start(1, estimate=estimate(100, 200))
+    scenario.start(2, estimate=estimate(100, 200))
+    for job in (1, 2):
+        scenario.ask(job, P, 100)
+        scenario.ask(job, E, 190)
+    scenario.want(1)
+    scenario.ask(1, P, 380)
+    assert scenario.ask(2, P, 380) != []  # 380 + 380 + one lane of 200 nearly fill the device
+    assert scenario.ask(1, P, 550) == []
+    commands = scenario.ask(2, P, 550)
+    assert commands == [Offload(2)], "the one that came last makes room"
+    commands = scenario.send(events.Offloaded(2))
+    assert GrantMemory(2, Memory()) in commands
+    assert any(isinstance(c, GrantMemory) and c.job == 1 and c.answers is P for c in commands)
+    assert "moved to the host store" in scenario.why(2)
+    assert scenario.submit(3, estimate=estimate(10, 10)) == []  # nobody overtakes a job that was moved out
+    commands = scenario.exit(1)
+    back = next(c for c in commands if isinstance(c, GrantMemory) and c.job == 2)
+    assert back.answers is P and back.memory.persistent >= 550 * MIB
+    assert scenario.want(2) == [GrantTurn(1, 2)]
+    scenario.exit(2)
+    assert scenario.job(2).outcome == "succeeded"
+
+
+def test_a_victim_that_holds_the_turn_lets_go_first(scenario: Scenario) -> None:
+    for job in (1, 2):
+        scenario.start(job, estimate=estimate(400, 100))
+        scenario.ask(job, P, 400)
+        scenario.ask(job, E, 100)
+    scenario.want(2)
+    scenario.ask(1, P, 600)
+    assert scenario.ask(2, P, 600) == [RequestYield(2, forced=True)]
+    assert scenario.release(2, cause=Cause.FORCED) == [Offload(2)]
+
+
+def test_an_offloaded_job_gets_its_memory_back_before_its_turn(scenario: Scenario) -> None:
+    for job in (1, 2):
+        scenario.start(job, estimate=estimate(400, 100))
+        scenario.ask(job, P, 400)
+    scenario.at(20_000)  # both sleep
+    commands = scenario.ask(1, P, 700)
+    assert commands == [Offload(2)], "sleepers make room, even if nobody else waits"
+    scenario.send(events.Offloaded(2))
+    assert scenario.want(2) == []
+    commands = scenario.send(events.MemoryReturned(1, P, 300 * MIB))
+    assert [type(c).__name__ for c in commands] == ["GrantMemory", "GrantMemory", "GrantTurn"]
+    assert granted(scenario, 2)[0] >= 400
+
+
+def test_a_job_alone_on_its_lane_is_asked_whether_it_sleeps(scenario: Scenario) -> None:
+    """A notebook keeps its turn, because nobody of its lane wants it; but its memory is needed."""
+    scenario.start(1, estimate=estimate(800, 100))
+    scenario.ask(1, P, 800)
+    scenario.want(1)
+    scenario.start(2)
+    scenario.ask(2, P, 500)
+    assert scenario.at(9_999).last == []
+    assert scenario.at(10_000).last == [RequestYield(1)]
+    scenario.release(1, cause=Cause.EARLY)
+    assert scenario.at(19_000).last == []
+    assert scenario.at(20_000).last == [Offload(1)]
+
+
+def test_optional_requests_never_wait(scenario: Scenario) -> None:
+    scenario.start(1, estimate=estimate(900, 50))
+    scenario.ask(1, P, 900)
+    (command,) = scenario.ask(1, P, 990, optional=True)
+    assert isinstance(command, DenyMemory)
+    assert scenario.ask(1, P, 940, optional=True) == [GrantMemory(1, Memory(940 * MIB), P)]
+
+
+def test_a_lane_shrinks_when_its_largest_job_leaves_and_closes_with_the_last(scenario: Scenario) -> None:
+    scenario.start(1, estimate=estimate(10, 100))
+    scenario.start(2, estimate=estimate(10, 300))
+    assert scenario.machine.view().lanes[1].size == 300 * MIB
+    assert ResizeLane(1, 100 * MIB) in scenario.exit(2)
+    assert scenario.exit(1)[-1] == CloseLane(1)
+
+
+def test_returned_memory_is_free_at_once(scenario: Scenario) -> None:
+    scenario.start(1)
+    scenario.ask(1, P, 500)
+    assert scenario.send(events.MemoryReturned(1, P, 100 * MIB)) == [GrantMemory(1, Memory(100 * MIB))]
+    assert scenario.machine.view().devices["host0"].free == 900 * MIB
+
+
+def test_a_cancelled_job_does_not_wait_for_memory(scenario: Scenario) -> None:
+    scenario.start(1, estimate=estimate(800, 10))
+    scenario.ask(1, P, 800)
+    scenario.start(2)
+    scenario.ask(2, P, 500)
+    commands = scenario.send(events.CancelRequested(2))
+    assert [c for c in commands if isinstance(c, DenyMemory) and c.job == 2]
+    (command,) = scenario.ask(2, P, 500)
+    assert isinstance(command, DenyMemory)
+
+
+def test_memory_events_after_the_end_are_ignored_and_strange_answers_are_not(scenario: Scenario) -> None:
+    scenario.start(1)
+    with pytest.raises(IllegalTransition, match="nobody asked for it"):
+        scenario.send(events.Offloaded(1))
+    scenario.exit(1)
+    assert scenario.ask(1, P, 10) == []
+    assert scenario.send(events.Offloaded(1)) == []
