@@ -16,8 +16,13 @@ from benchmarks.report import Report
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
+#: A program of its own, without the rest of this package; `bench_decisions` runs it.
+PROGRAMS = {"core"}
+
+
 def available() -> list[str]:
-    return sorted(path.stem.removeprefix("bench_") for path in Path(__file__).parent.glob("bench_*.py"))
+    found = {path.stem.removeprefix("bench_") for path in Path(__file__).parent.glob("bench_*.py")}
+    return sorted(found - PROGRAMS)
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -58,7 +58,7 @@ class Report:
             figure.benchmark, figure.name, f"{number(figure.value)} {figure.unit}",
             f"{number(figure.low)} to {number(figure.high)}", str(figure.runs), target(figure), verdict(figure), detail,
         ]  # fmt: skip
-        return f"| {' | '.join(cells)} |"
+        return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
 def number(value: float) -> str:

@@ -17,7 +17,7 @@ PAGES = sorted(
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 CODE_PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|c|h|md|toml|map))`")
 #: Folders that the docs may leave out in front of a path.
-PREFIXES = ("", "src/carpool/", "src/carpool/core/", "docs/", "benchmarks/")
+PREFIXES = ("", "src/", "src/carpool/", "src/carpool/core/", "docs/", "benchmarks/")
 
 
 def relative(path: Path) -> str:
