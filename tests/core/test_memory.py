@@ -151,7 +151,7 @@ def test_while_a_job_waits_for_memory_nobody_is_placed(scenario: Scenario) -> No
 
 
 def test_salus_figure_6_two_jobs_that_grow_in_mid_iteration(scenario: Scenario) -> None:
-    """Each needs 600 of 1000 in its iteration and gets there in steps; together they would block each other for ever."""
+    """Each needs 750 of 1000 in its iteration and gets there in steps; together they would block each other."""
     scenario.start(1, estimate=estimate(100, 200))
     scenario.start(2, estimate=estimate(100, 200))
     for job in (1, 2):

@@ -13,7 +13,7 @@ from carpool.core.events import Event
 from carpool.core.explain import explain
 from carpool.core.figures import account
 from carpool.core.invariants import check, story
-from carpool.core.model import JobId, Micros, Reason, Settings
+from carpool.core.model import JobId, LaneId, Micros, Reason, Settings
 from carpool.core.policies import Policy, load_policy
 from carpool.core.snapshot import full_view
 from carpool.core.state import Device, Job, State
@@ -144,9 +144,21 @@ class Machine:
             raise self._illegal(job, event, "no process of the job has attached")
         elif kind is events.TurnPassed and event.to not in self._state.jobs:
             raise self._illegal(job, event, f"there is no job {event.to}")
+        elif kind in (events.TurnReleased, events.TurnPassed):
+            return self._had_turn(job, event)
         elif kind is events.Offloaded and not (job.offload_asked or job.adopted):
             raise self._illegal(job, event, "nobody asked for it")
         return job
+
+    def _had_turn(self, job: Job, event: Any) -> Job | None:
+        lane = self._state.lane_of(job)
+        # A job that got its turn from a peer has no successor until we name one: it cannot have passed it on.
+        early = isinstance(event, events.TurnReleased)
+        if lane is not None and (lane.holder == job.id or (early and turns.is_ahead(lane, job))):
+            return job
+        if job.adopted:
+            return None  # a packet from before the restart; its seat has told us since
+        raise self._illegal(job, event, "it has no turn")
 
     def _illegal(self, job: Job, event: Any, why: str) -> IllegalTransition:
         return IllegalTransition(f"{event}: {why}.  What job {job.id} did before:{story(job.history)}")
@@ -191,14 +203,11 @@ class Machine:
 
     def _turn_released(self, job: Job, event: events.TurnReleased) -> None:
         self._account(job, event.usage)
-        turns.released(self._state, job)
+        turns.released(self._state, self._state.lanes[_lane_of(job)], job)
 
     def _turn_passed(self, job: Job, event: events.TurnPassed) -> None:
         self._account(job, event.usage)
-        lane = self._state.lane_of(job)
-        assert lane is not None
-        if lane.holder == job.id:
-            turns.passed(self._state, lane, self._state.jobs[event.to])
+        turns.passed(self._state, self._state.lanes[_lane_of(job)], self._state.jobs[event.to])
 
     def _memory_requested(self, job: Job, event: events.MemoryRequested) -> None:
         memory.requested(self._state, job, event.memory_class, event.total, event.optional)
@@ -245,6 +254,11 @@ class Machine:
             del state.dirty_lanes[number]
             if number in state.lanes:
                 turns.refresh(state, state.lanes[number])
+
+
+def _lane_of(job: Job) -> LaneId:
+    assert job.lane is not None, "checked before the event was accepted"
+    return job.lane
 
 
 _NEED_SEAT = frozenset(

@@ -80,7 +80,6 @@ class Job:
     wanted_us: Micros = 0
     want_number: int = 0
     turn_key: TurnKey | None = None  # its place in the lane's queue
-    ahead: bool = False  # has given back a turn that we have not yet heard was passed to it
     idle_since_us: Micros = 0
     # Figures
     usage: Usage = field(default_factory=Usage)
@@ -127,9 +126,11 @@ class Lane:
     jobs: set[JobId] = field(default_factory=set)
     holder: JobId | None = None
     successor: JobId | None = None
+    ahead: JobId | None = None  # it has given back a turn of which we have not yet heard that it was passed to it
     queue: list[TurnKey] = field(default_factory=list)
     yield_asked: YieldAsked = YieldAsked.NO
     for_memory: bool = False  # the yield was asked because memory is short, not because somebody wants the turn
+    due: tuple[JobId, Micros] | None = None  # when the turn is to be asked back, and for whom
     turn_us: Micros = 0  # start of the present turn
     turn_base_us: Micros = 0  # the holder's attained time at that moment
     virtual_us: Micros = 0  # how far it has come; a newcomer that finds nobody present starts here

@@ -2,7 +2,7 @@
 
 The core believes what it has been told; the seats may be one hand-over ahead of it.  So a successor may already compute
 when we name another (`passed` follows the seats), and a job may have given back a turn of which we have not yet heard
-that it was passed to it (`Job.ahead`).  A want that arrives from the holder belongs to its next turn: one thread of
+that it was passed to it (`Lane.ahead`).  A want that arrives from the holder belongs to its next turn: one thread of
 the job can trap while another has let go but not yet said so.
 """
 
@@ -63,30 +63,28 @@ def _key(state: State, job: Job) -> TurnKey:
     return (0 if job.urgent else 1, key, job.want_number, job.id)
 
 
-def released(state: State, job: Job) -> bool:
-    """The job gave its turn back to us.  False if it is not known to have had one."""
-    lane = state.lane_of(job)
-    assert lane is not None
+def is_ahead(lane: Lane, job: Job) -> bool:
+    """Whether a job that is not the holder can have had the turn: passed to it by the holder, unknown to us."""
+    return lane.holder is not None and lane.ahead is None and job.wanted
+
+
+def released(state: State, lane: Lane, job: Job) -> None:
+    """The job gave its turn back to us."""
     if lane.holder == job.id:
         ended(state, lane)
-        return True
-    if lane.holder is not None and job.wanted:
-        # The holder has passed it the turn, and we hear of that later: `passed` frees the lane then.
-        job.ahead, job.wanted, job.urgent = True, False, False
-        rank(state, job)
-        return True
-    return False
+        return
+    # The holder has passed it the turn, and we hear of that later: `passed` frees the lane then.
+    lane.ahead = job.id
+    job.wanted, job.urgent = False, False
+    rank(state, job)
 
 
-def passed(state: State, lane: Lane, to: Job | None) -> None:
-    """The holder handed its turn to ``to``, which computes already; None: to somebody who has died since."""
+def passed(state: State, lane: Lane, to: Job) -> None:
+    """The holder handed its turn to ``to``, which computes already, or has died since."""
+    ahead = lane.ahead
     ended(state, lane)
-    if to is None or to.lane != lane.id or not to.attached:
-        return
-    if to.ahead:
-        to.ahead = False
-        return
-    _begin(state, lane, to)
+    if to.lane == lane.id and to.attached and to.id != ahead:
+        _begin(state, lane, to)
 
 
 def ended(state: State, lane: Lane) -> None:
@@ -98,8 +96,8 @@ def ended(state: State, lane: Lane) -> None:
         state.emit(NameSuccessor(lane.id, job.id, None))
     total = attained(state, job)
     lane.virtual_us = max(lane.virtual_us, job.virtual_us)
-    lane.holder, lane.successor = None, None
-    lane.yield_asked, lane.for_memory = YieldAsked.NO, False
+    lane.holder, lane.successor, lane.ahead = None, None, None
+    lane.yield_asked, lane.for_memory, lane.due = YieldAsked.NO, False, None
     job.idle_since_us = state.now
     _settle_time(job, total)
     state.timers.cancel(("yield", lane.id))
@@ -152,6 +150,7 @@ def refresh(state: State, lane: Lane) -> None:
 
 
 def _withdraw(state: State, lane: Lane, holder: Job) -> None:
+    lane.due = None
     state.timers.cancel(("yield", lane.id))
     state.timers.cancel(("forced", lane.id))
     if lane.yield_asked is not YieldAsked.NO and not lane.for_memory:
@@ -170,6 +169,9 @@ def _press(state: State, lane: Lane, holder: Job, best: Job) -> None:
             state.timers.set(("forced", lane.id), state.now + state.settings.forced_after_us)
         return
     due = _due(state, lane, holder, best)
+    if due is not None and lane.due is not None and lane.due[0] == best.id:
+        due = min(due, lane.due[1])  # asking again does not put it off
+    lane.due = None if due is None else (best.id, due)
     if due is None:
         state.timers.cancel(("yield", lane.id))
     elif due <= state.now:
@@ -218,15 +220,12 @@ def yield_ignored(state: State, lane: Lane) -> None:
 def forget(state: State, job: Job) -> None:
     """The job computes no more: its turn is free, and it waits for none."""
     lane = state.lane_of(job)
-    job.wanted, job.urgent, job.wants_again, job.ahead = False, False, False, False
+    job.wanted, job.urgent, job.wants_again = False, False, False
     rank(state, job)
     if lane is None:
         return
     if lane.holder == job.id:
         ended(state, lane)
-    if lane.holder is None:
-        for number in lane.jobs:
-            state.jobs[number].ahead = False
     state.touch_lane(lane.id)
 
 
@@ -234,7 +233,7 @@ def reorder(state: State) -> None:
     """Another policy, or other settings: every key is made anew."""
     for lane in state.lanes.values():
         jobs = [state.jobs[key[-1]] for key in lane.queue]
-        lane.queue = []
+        lane.queue, lane.due = [], None
         for job in jobs:
             job.turn_key = None
             rank(state, job)

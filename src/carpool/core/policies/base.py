@@ -36,5 +36,6 @@ class Policy(Protocol):
     def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
         """How much longer ``holder`` should compute while ``candidate`` waits: 0 not at all, None as long as it likes.
 
+        Asked again about the same two, a later answer does not put off an earlier one, but None does.
         The machine never takes a turn before the time quantum is over and the switch is worth its cost.
         """

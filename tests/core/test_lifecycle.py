@@ -1,0 +1,216 @@
+"""From submission to end: outcomes, cancelling, starts that fail, the table of transitions."""
+
+from __future__ import annotations
+
+import pytest
+
+from carpool.core import events
+from carpool.core.commands import EndJob, SignalJob, StartJob
+from carpool.core.errors import IllegalTransition, InvariantError
+from carpool.core.model import JobPhase, Outcome, Settings, Usage
+from carpool.core.transitions import LATE, TABLE, mermaid
+from tests.core.scenario import P, Scenario, estimate
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "outcome", "text"),
+    [
+        (0, None, Outcome.SUCCEEDED, ""),
+        (3, None, Outcome.FAILED, "exited with code 3"),
+        (None, 9, Outcome.FAILED, "killed by signal 9"),
+        (None, None, Outcome.LOST, "its supervisor vanished; how it ended is unknown"),
+    ],
+)
+def test_outcomes(scenario: Scenario, code: int | None, signal: int | None, outcome: Outcome, text: str) -> None:
+    scenario.start(1)
+    command = scenario.exit(1, code, signal)[0]
+    assert isinstance(command, EndJob)
+    assert (command.outcome, command.code, command.signal) == (outcome, code, signal)
+    assert scenario.why(1) == text
+
+
+def test_cancel_in_the_queue_ends_at_once(scenario: Scenario) -> None:
+    scenario.start(1, owner=1)
+    scenario.submit(2, owner=2)
+    (command,) = scenario.send(events.CancelRequested(2))
+    assert isinstance(command, EndJob) and command.outcome is Outcome.CANCELLED
+
+
+def test_cancel_terminates_then_kills(scenario: Scenario) -> None:
+    scenario.start(1)
+    assert scenario.send(events.CancelRequested(1)) == [SignalJob(1, 15)]
+    assert scenario.send(events.CancelRequested(1)) == []
+    assert scenario.job(1).phase is JobPhase.STOPPING
+    assert scenario.at(9_999).last == []
+    assert scenario.at(10_000).last == [SignalJob(1, 9)]
+    command = scenario.exit(1, None, 9)[0]
+    assert isinstance(command, EndJob) and command.outcome is Outcome.CANCELLED
+    assert scenario.machine.next_timer() is None
+
+
+def test_cancel_while_starting_signals_again_when_there_is_a_process(scenario: Scenario) -> None:
+    scenario.submit(1)
+    assert scenario.send(events.CancelRequested(1)) == [SignalJob(1, 15)]
+    assert scenario.send(events.ProcessStarted(1)) == [SignalJob(1, 15)]
+    scenario.at(10_000)
+    assert scenario.send(events.ProcessStarted(1)) == [SignalJob(1, 9)]
+
+
+def test_a_start_that_fails(scenario: Scenario) -> None:
+    scenario.submit(1)
+    command = scenario.send(events.StartFailed(1, "no such directory"))[0]
+    assert isinstance(command, EndJob) and command.outcome is Outcome.FAILED
+    assert scenario.why(1) == "could not be started: no such directory"
+    scenario.submit(2)
+    scenario.send(events.CancelRequested(2))
+    command = scenario.send(events.StartFailed(2, "cancelled meanwhile"))[0]
+    assert isinstance(command, EndJob) and command.outcome is Outcome.CANCELLED
+
+
+def test_attached_before_the_shim_said_that_it_started(scenario: Scenario) -> None:
+    scenario.submit(1)
+    scenario.send(events.Attached(1))
+    scenario.want(1)
+    assert scenario.job(1).holder
+    scenario.send(events.ProcessStarted(1))
+    assert scenario.job(1).phase is JobPhase.RUNNING
+
+
+def test_a_second_process_may_attach_after_the_first_has_gone(scenario: Scenario) -> None:
+    scenario.start(1)
+    with pytest.raises(IllegalTransition, match="another process is attached"):
+        scenario.send(events.Attached(1))
+    scenario.ask(1, P, 100)
+    scenario.want(1)
+    scenario.release(1, ms=50, iterations=5)
+    scenario.send(events.Detached(1))
+    assert scenario.machine.view().devices["host0"].free == 1000 << 20
+    scenario.send(events.Attached(1))
+    scenario.send(events.Sampled(1, Usage(iterations=1, device_us=7_000)))
+    assert scenario.job(1).attained_us == 57_000
+
+
+def test_illegal_events_tell_the_story_and_change_nothing(scenario: Scenario) -> None:
+    scenario.start(1, owner=1)
+    scenario.submit(2, owner=2)
+    before = scenario.machine.view()
+    for event in (events.ProcessStarted(2), events.ProcessExited(2, 0), events.Attached(2), events.TurnWanted(2)):
+        with pytest.raises(IllegalTransition, match=r"(?s)while the job is queued.*Submitted"):
+            scenario.send(event)
+    with pytest.raises(IllegalTransition, match="exists already"):
+        scenario.submit(1)
+    with pytest.raises(IllegalTransition, match="it has no turn"):
+        scenario.release(1)
+    after = scenario.machine.view()
+    assert (after.jobs, after.lanes, after.devices) == (before.jobs, before.lanes, before.devices)
+
+
+def test_every_pair_of_phase_and_event_is_legal_late_or_illegal_on_purpose() -> None:
+    assert set(TABLE) == set(JobPhase)
+    for phase, row in TABLE.items():
+        for cause in row:
+            assert isinstance(cause, str) or (phase, cause) not in LATE
+    reachable = {target for row in TABLE.values() for targets in row.values() for target in targets}
+    assert reachable == set(JobPhase) - {JobPhase.QUEUED}
+
+
+def test_the_machine_follows_the_table() -> None:
+    """Every edge of the table, taken on the machine, leads where the table says; nothing else is possible."""
+    made = {
+        events.CancelRequested: lambda: events.CancelRequested(1),
+        events.ProcessStarted: lambda: events.ProcessStarted(1),
+        events.StartFailed: lambda: events.StartFailed(1, "x"),
+        events.ProcessExited: lambda: events.ProcessExited(1, 0),
+    }
+    for phase in JobPhase:
+        for kind, make in made.items():
+            scenario = in_phase(phase)
+            if kind in TABLE[phase]:
+                scenario.send(make())
+                assert scenario.job(1).phase in TABLE[phase][kind], (phase, kind)
+            elif (phase, kind) in LATE:
+                assert scenario.send(make()) == [] and scenario.job(1).phase is phase
+            else:
+                with pytest.raises(IllegalTransition):
+                    scenario.send(make())
+
+
+def in_phase(phase: JobPhase) -> Scenario:
+    scenario = Scenario()
+    if phase is not JobPhase.QUEUED:
+        scenario.device("host0", 100)
+    scenario.submit(1)
+    if phase in (JobPhase.RUNNING, JobPhase.STOPPING, JobPhase.ENDED):
+        scenario.send(events.ProcessStarted(1))
+    if phase is JobPhase.STOPPING:
+        scenario.send(events.CancelRequested(1))
+    if phase is JobPhase.ENDED:
+        scenario.exit(1)
+    assert scenario.job(1).phase is phase
+    return scenario
+
+
+def test_the_diagram_has_every_edge() -> None:
+    text = mermaid()
+    for phase, row in TABLE.items():
+        for targets in row.values():
+            for target in targets:
+                assert f"{phase} --> {target}" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"policy": "lottery"}, "unknown policy 'lottery'; known policies: fair, fifo, pack, srtf"),
+        ({"policy": "no.such.module:Policy"}, "cannot load the policy"),
+        ({"policy": "tests.core.scenario:Scenario"}, "is not a policy: it has no name"),
+        ({"quantum_us": -1}, "quantum_us is -1; it must be at least 0"),
+        ({"growth_step": 0}, "growth_step is 0; it must be at least 1"),
+        ({"max_switch_share_ppm": 0}, "max_switch_share_ppm is 0"),
+        ({"extra": {"speed": 3}}, "fair has no setting speed; its own settings: none"),
+    ],
+)
+def test_impossible_settings(scenario: Scenario, changes: dict[str, object], message: str) -> None:
+    before = scenario.machine.view().settings
+    with pytest.raises(ValueError, match=message):
+        scenario.send(events.SettingsChanged(Settings(**changes)))  # type: ignore[arg-type]
+    assert scenario.machine.view().settings == before
+    scenario.start(1)
+
+
+def test_an_invariant_that_breaks_is_told_with_its_story(scenario: Scenario) -> None:
+    scenario.start(1, estimate=estimate(10, 10))
+    state = scenario.machine._state
+    state.lanes[1].size += 1
+    state.devices["host0"].lane_bytes += 1
+    with pytest.raises(InvariantError, match=r"(?s)lane 1: not as large as its largest job.*Attached"):
+        scenario.machine.check()
+    state.lanes[1].size -= 1
+    with pytest.raises(InvariantError, match="books say"):
+        scenario.machine.check()
+    state.devices["host0"].lane_bytes -= 1
+
+
+def test_the_view_does_not_change_any_more(scenario: Scenario) -> None:
+    scenario.start(1)
+    view = scenario.machine.view()
+    scenario.want(1)
+    scenario.start(2)
+    assert not view.jobs[1].holder and set(view.jobs) == {1}
+    assert scenario.machine.view().jobs[1].holder
+    with pytest.raises(TypeError):
+        view.jobs[1] = view.jobs[1]  # type: ignore[index]
+
+
+def test_the_same_events_give_the_same_commands() -> None:
+    def history() -> list[object]:
+        scenario = Scenario()
+        out: list[object] = list(scenario.device("host0", 1000))
+        for job in range(1, 8):
+            out += scenario.start(job, estimate=estimate(10, 10 * job))
+            out += [*scenario.want(job), *scenario.ask(job, P, 10 * job)]
+        return out
+
+    first = history()
+    assert StartJob(7, "host0", 1) in first
+    assert first == history()
