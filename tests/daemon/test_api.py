@@ -64,7 +64,7 @@ def shared() -> Any:
         daemon.stop()
 
 
-@pytest.mark.parametrize(("fields", "status", "code"), BAD, ids=[f"{list(b[0])[0]}-{b[2]}" for b in BAD])
+@pytest.mark.parametrize(("fields", "status", "code"), BAD, ids=[f"{next(iter(b[0]))}-{b[2]}" for b in BAD])
 def test_bad_submissions_are_refused(shared: Daemon, fields: dict[str, Any], status: int, code: str) -> None:
     with pytest.raises(Refused) as refused:
         shared.post("/v1/jobs", submission("true") | fields)

@@ -63,7 +63,7 @@ def test_killed_at_random_points_under_load_nothing_is_lost(make_daemon: Callabl
     try:
         for _ in range(KILLS):
             # Not a synchronisation: the point of this test is that the moment does not matter.
-            time.sleep(moments.uniform(0.0, 0.5))
+            time.sleep(moments.uniform(0.0, 0.3))
             daemon.kill()
             daemon.started()
     finally:

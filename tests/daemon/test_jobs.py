@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -159,4 +158,4 @@ def test_the_job_has_no_descriptors_of_ours(daemon: Daemon) -> None:
     names = daemon.output(job)
     assert "lock" not in names and "session" not in names and "pidfd" not in names
     assert names.count("socket:") == 1, names  # the job's own end of its channel
-    assert os.path.basename(sys.executable) not in names
+    assert Path(sys.executable).name not in names

@@ -130,7 +130,8 @@ class Daemon:
 
     async def _end_jobs(self) -> None:
         """Cancel what runs; what has not started stays queued for the next daemon."""
-        running = [job for job in self.jobs.live.values() if self.processes.of(job.id).start_sent]
+        self.processes.accepting = False
+        running = [job for job in self.jobs.live.values() if self.processes.of(job.id).start_asked]
         for job in running:
             job.mark_cancelled()
             self.core.post(CancelRequested(job.id))

@@ -66,6 +66,7 @@ class Processes:
         self._post = post
         self._threads = threads
         self._of: dict[JobId, Process] = {}
+        self.accepting = True  # false while the daemon ends all jobs before it stops
         self.recovered: Callable[[JobId], None] | None = None  # while a restarted daemon waits for its shims
         server.on_register = self._registered
         server.on_message = self._message
@@ -75,6 +76,8 @@ class Processes:
 
     def start(self, job: Job) -> None:
         """`StartJob`: let a registered shim start the job, or spawn a shim first."""
+        if not self.accepting:
+            return  # the next daemon will
         process = self.of(job.id)
         process.start_asked = True
         if process.session is not None:
@@ -176,7 +179,7 @@ class Processes:
 
     def _is_running(self, job: Job, process: Process, pid: int) -> None:
         job.pid = pid
-        process.start_sent = True
+        process.start_asked = process.start_sent = True
         if process.started:
             return
         process.started = True

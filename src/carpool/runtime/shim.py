@@ -7,10 +7,11 @@ Run by the daemon as ``python -I -S shim.py HOME JOB LOCK_FD [UID GID GROUPS]``;
 `supervise`.  Standard library only, and few imports, because it is in the way of every start.
 """
 
-# ruff: noqa: PTH - pathlib would cost a third of the start-up time
+# ruff: noqa: PTH100, PTH104, PTH112, PTH118, PTH120 - pathlib would cost a third of the start-up time
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -44,6 +45,7 @@ class Shim:
         self._child_fd: int | None = None
         self._end: dict[str, object] | None = None
         self._signals, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._postponed: dict[str, object] | None = None  # a start that waits for room on the disk
         self._orphaned = False  # the daemon does not know this job (any more): no use in reconnecting
 
     def run(self) -> dict[str, object]:
@@ -52,8 +54,8 @@ class Shim:
         old = self._catch_signals()
         try:
             while self._end is None:
-                if self._link.socket is None and not self._orphaned:
-                    self._link.connect()
+                if self._link.socket is None and not self._orphaned and not self._link.connect():
+                    self._check_home()
                 self._wait()
         finally:
             self._release_signals(old)
@@ -63,9 +65,10 @@ class Shim:
         poll = select.poll()
         link = self._link.socket
         fds = [self._signals, *([self._child_fd] if self._child_fd else []), *([link.fileno()] if link else [])]
+        patient = (link or self._orphaned) and self._postponed is None
         for fd in fds:
             poll.register(fd, select.POLLIN)
-        ready = {fd for fd, _ in poll.poll(None if link or self._orphaned else RECONNECT_MS)}
+        ready = {fd for fd, _ in poll.poll(None if patient else RECONNECT_MS)}
         if self._child_fd in ready:
             self._child_ended()
             return
@@ -73,6 +76,15 @@ class Shim:
             self._handle_signals(os.read(self._signals, 4096))
         if link is not None and link.fileno() in ready:
             self._message(self._link.receive())
+        if self._postponed is not None and not ready:
+            self._start(self._postponed)
+
+    def _check_home(self) -> None:
+        """There is no daemon at present.  Without its home there will be none: a job that waits can stop waiting."""
+        if not os.path.isdir(self._directory):
+            self._orphaned = True
+            if self._child is None:
+                raise Refused(f"{self._directory} is gone")
 
     # Messages of the daemon
 
@@ -94,6 +106,7 @@ class Shim:
     def _start(self, message: dict[str, object]) -> None:
         if self._child is not None:
             return
+        self._postponed = None
         try:
             # From here on "lock free and no exit.json" means lost; before, it means safe to start again.
             self._write("started", b"")
@@ -106,6 +119,9 @@ class Shim:
             log = None if self._foreground else os.path.join(self._directory, "log")
             self._child = spawn(message["argv"], str(message["cwd"]), env, link.job_fd, log)  # type: ignore[arg-type]
         except (OSError, LaunchError) as error:
+            if _disk_full(error):
+                self._postponed = message
+                return
             self._finish(
                 {"code": 127, "signal": None, "text": str(error)}, {"type": "start_failed", "text": str(error)}
             )
@@ -135,8 +151,8 @@ class Shim:
                 self._write("exit.json", json.dumps({**end, "seat": self._link.last_seat()}).encode())
                 self._link.send(message)
                 break
-            except OSError:
-                if self._link.send(message) or self._orphaned:
+            except OSError as error:
+                if self._link.send(message) or self._orphaned or not _disk_full(error):
                     break
             select.select([], [], [], RECONNECT_MS / 1000)
             if self._link.connect() and self._link.send(message):
@@ -187,6 +203,10 @@ class Shim:
                     raise Refused("interrupted before the job started")
             elif number in FORWARDED or (number == signal.SIGINT and not _from_terminal()):
                 signal_all(number, self._leader(), self._spare)
+
+
+def _disk_full(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _from_terminal() -> bool:

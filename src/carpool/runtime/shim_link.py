@@ -1,7 +1,5 @@
 """The shim's connection to the daemon, and what it keeps for the time when there is none.  Standard library only."""
 
-# ruff: noqa: PTH - pathlib would cost a third of the start-up time
-
 from __future__ import annotations
 
 import json

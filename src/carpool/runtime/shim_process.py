@@ -1,6 +1,6 @@
 """Starting a job's main process, and reaching all processes that come from it.  Standard library only."""
 
-# ruff: noqa: PTH - pathlib would cost a third of the start-up time
+# ruff: noqa: PTH208 - pathlib would cost a third of the start-up time
 
 from __future__ import annotations
 
