@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from carpool.core.admission import explain_queued
-from carpool.core.memory import may_grow
 from carpool.core.model import JobPhase, Reason
+from carpool.core.requests import may_grow
 from carpool.core.residency import needed
 from carpool.core.state import Device, Job, State
 from carpool.core.text import size

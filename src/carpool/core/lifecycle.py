@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from carpool.core import admission, lanes, memory, turns
+from carpool.core import admission, lanes, memory, requests, turns
 from carpool.core.commands import EndJob, SignalJob
 from carpool.core.events import ProcessExited, Submitted
 from carpool.core.model import JobPhase, JobSpec, Outcome, Reason
@@ -121,7 +121,7 @@ def cancel(state: State, job: Job) -> None:
     job.phase = JobPhase.STOPPING
     state.emit(SignalJob(job.id, SIGTERM))
     state.timers.set(("kill", job.id), state.now + state.settings.kill_after_us)
-    memory.give_up(state, job)
+    requests.give_up(state, job)
 
 
 def kill(state: State, job: Job) -> None:

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from carpool.core import admission, adoption, events, lifecycle, memory, residency, turns
+from carpool.core import admission, adoption, events, lifecycle, memory, requests, residency, turns, yielding
 from carpool.core.commands import Command
 from carpool.core.errors import IllegalTransition
 from carpool.core.events import Event
 from carpool.core.explain import explain
 from carpool.core.figures import account
-from carpool.core.invariants import check, story
+from carpool.core.invariants import check
+from carpool.core.legality import illegal, subject
 from carpool.core.model import JobId, LaneId, Micros, Reason, Settings
 from carpool.core.policies import Policy, load_policy
 from carpool.core.snapshot import full_view
 from carpool.core.state import Device, Job, State
-from carpool.core.transitions import LATE, TABLE
 from carpool.core.view import View
 
 _LEAST = {"growth_step": 1, "max_lanes": 1, "warm_limit": 1, "measured_after": 1, "max_switch_share_ppm": 1}
@@ -89,7 +89,7 @@ class Machine:
             state.now = now
             general(event)
         else:
-            job = self._subject(event)
+            job = subject(state, event)
             state.now = now
             if job is None:
                 return []
@@ -117,52 +117,6 @@ class Machine:
         """Raises InvariantError if the core contradicts itself."""
         check(self._state)
 
-    # Which events may come
-
-    def _subject(self, event: Any) -> Job | None:
-        """The job an event speaks of; None if the event came too late and means nothing any more."""
-        job = self._state.jobs.get(event.job)
-        if job is None:
-            raise IllegalTransition(f"{event}: there is no job {event.job}")
-        if (job.phase, type(event)) in LATE:
-            return None
-        if type(event) not in TABLE[job.phase]:
-            raise self._illegal(job, event, f"not possible while the job is {job.phase}")
-        return self._seated(job, event)
-
-    def _seated(self, job: Job, event: Any) -> Job | None:
-        """Events of a seat need somebody in it."""
-        kind = type(event)
-        if kind is events.Adopted:
-            adoption.refuse_contradiction(self._state, event)
-        elif kind is events.Attached:
-            if job.attached or job.lane is None:
-                raise self._illegal(job, event, "another process is attached" if job.attached else "it has no lane")
-        elif kind in _NEED_SEAT and not job.attached:
-            if job.was_attached:
-                return None  # the process is gone; what it said last reaches us only now
-            raise self._illegal(job, event, "no process of the job has attached")
-        elif kind is events.TurnPassed and event.to not in self._state.jobs:
-            raise self._illegal(job, event, f"there is no job {event.to}")
-        elif kind in (events.TurnReleased, events.TurnPassed):
-            return self._had_turn(job, event)
-        elif kind is events.Offloaded and not (job.offload_asked or job.adopted):
-            raise self._illegal(job, event, "nobody asked for it")
-        return job
-
-    def _had_turn(self, job: Job, event: Any) -> Job | None:
-        lane = self._state.lane_of(job)
-        # A job that got its turn from a peer has no successor until we name one: it cannot have passed it on.
-        early = isinstance(event, events.TurnReleased)
-        if lane is not None and (lane.holder == job.id or (early and turns.is_ahead(lane, job))):
-            return job
-        if job.adopted:
-            return None  # a packet from before the restart; its seat has told us since
-        raise self._illegal(job, event, "it has no turn")
-
-    def _illegal(self, job: Job, event: Any, why: str) -> IllegalTransition:
-        return IllegalTransition(f"{event}: {why}.  What job {job.id} did before:{story(job.history)}")
-
     # Handlers
 
     def _device_added(self, event: events.DeviceAdded) -> None:
@@ -183,7 +137,7 @@ class Machine:
     def _submitted(self, event: events.Submitted) -> None:
         if event.job in self._state.jobs:
             known = self._state.jobs[event.job]
-            raise self._illegal(known, event, "the job exists already")
+            raise illegal(known, event, "the job exists already")
         lifecycle.check_spec(event.spec)
         lifecycle.submit(self._state, event).history.append((self._state.now, event))
 
@@ -210,7 +164,7 @@ class Machine:
         turns.passed(self._state, self._state.lanes[_lane_of(job)], self._state.jobs[event.to])
 
     def _memory_requested(self, job: Job, event: events.MemoryRequested) -> None:
-        memory.requested(self._state, job, event.memory_class, event.total, event.optional)
+        requests.requested(self._state, job, event.memory_class, event.total, event.optional)
 
     def _tick(self, event: events.Tick) -> None:
         while (key := self._state.timers.pop(self._state.now)) is not None:
@@ -221,7 +175,7 @@ class Machine:
         if kind == "yield":
             state.touch_lane(subject)
         elif kind == "forced":
-            turns.yield_ignored(state, state.lanes[subject])
+            yielding.yield_ignored(state, state.lanes[subject])
         elif kind == "stuck":
             state.touch_device(subject)
         elif kind == "warm":
@@ -259,17 +213,3 @@ class Machine:
 def _lane_of(job: Job) -> LaneId:
     assert job.lane is not None, "checked before the event was accepted"
     return job.lane
-
-
-_NEED_SEAT = frozenset(
-    {
-        events.Detached,
-        events.TurnWanted,
-        events.TurnReleased,
-        events.TurnPassed,
-        events.MemoryRequested,
-        events.MemoryReturned,
-        events.Offloaded,
-        events.Sampled,
-    }
-)

@@ -1,4 +1,4 @@
-"""Memory by measurement: requests, grants, and whose turn it is to grow.
+"""Memory by measurement: what is reserved for a job, what it is granted, and what it gives back.
 
 A job's *limit* is what its seat says; its *reservation* is what counts against the device and is never smaller.  They
 differ only while an estimate (a hint, or an earlier run) has not been checked: then the estimate is reserved and the
@@ -9,26 +9,12 @@ the reason for an out-of-memory error.
 
 from __future__ import annotations
 
-from carpool.core.commands import DenyMemory, GrantMemory, ResizeLane
-from carpool.core.model import JobPhase, Memory, MemoryClass, Reason
-from carpool.core.state import NOTHING, Device, Job, Request, State
-from carpool.core.text import size
+from carpool.core.commands import GrantMemory, ResizeLane
+from carpool.core.model import JobPhase, Memory, MemoryClass
+from carpool.core.state import NOTHING, Device, Job, State
 from carpool.core.turns import rank
 
 PERSISTENT, EPHEMERAL = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
-#: Spare memory granted beyond a request: at most this fraction of the device, and only while a quarter of it is free.
-#: Limits cannot be lowered again, so the spare must stay too small to matter to a job that needs the whole device.
-SPARE_FRACTION = 64
-PLENTY_FRACTION = 4
-STOPPING = Reason("stopping", "the job is being stopped")
-
-
-def _answer_stopping(state: State, job: Job, request: Request) -> None:
-    limit = None if job.offloaded or job.offload_asked else fitting(state, job, request)
-    if limit is None:
-        state.emit(DenyMemory(job.id, request.memory_class, STOPPING))
-    else:
-        grant(state, job, limit, (request.memory_class,))
 
 
 def of_class(memory: Memory, kind: MemoryClass) -> int:
@@ -53,8 +39,10 @@ def cost(state: State, job: Job, wanted: Memory) -> int:
 
 
 def reserve(state: State, job: Job, memory: Memory) -> None:
-    """Set a job's reservation.  A lane that grows does so at once, before anybody is told of a higher limit; call
-    `trim_lane` after limits have been lowered.
+    """Set a job's reservation.
+
+    A lane that grows does so at once, before anybody is told of a higher limit; call `trim_lane` after limits have been
+    lowered.
     """
     device, lane = state.device_of(job), state.lane_of(job)
     assert device is not None
@@ -122,54 +110,6 @@ def stop_growing(state: State, job: Job) -> None:
         freed(state, device)
 
 
-def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: bool) -> None:
-    """A request arrives."""
-    device = state.device_of(job)
-    assert device is not None
-    job.touched = True
-    held = job.stored if job.offloaded else job.limit
-    if not job.offloaded and total <= of_class(held, kind):
-        state.emit(GrantMemory(job.id, job.limit, kind))  # granted meanwhile
-        return
-    if optional:
-        _answer_optional(state, job, kind, total)
-        return
-    alone = with_class(held, kind, max(total, of_class(held, kind)))
-    if alone.total > device.spec.capacity:
-        state.emit(DenyMemory(job.id, kind, _too_large(device, alone)))
-        return
-    request = Request(kind, total, state.number(), state.now)
-    if job.phase is JobPhase.STOPPING:
-        _answer_stopping(state, job, request)
-        return
-    device.waiting = [entry for entry in device.waiting if entry[1:] != (job.id, kind)]
-    device.waiting.append((request.sequence, job.id, kind))
-    job.pending = {**job.pending, kind: request}
-    if job.offloaded:
-        device.returning.add(job.id)
-    rank(state, job)
-    state.touch_device(device.spec.id)
-    state.touch_lane(job.lane)
-
-
-def _too_large(device: Device, alone: Memory) -> Reason:
-    return Reason(
-        "too_large",
-        f"the job would need {size(alone.total)} ({size(alone.persistent)} persistent and {size(alone.ephemeral)}"
-        f" ephemeral), but {device.spec.id} holds {size(device.spec.capacity)}",
-    )
-
-
-def _answer_optional(state: State, job: Job, kind: MemoryClass, total: int) -> None:
-    device = state.device_of(job)
-    assert device is not None
-    wanted = with_class(job.limit, kind, total)
-    if job.offloaded or job.offload_asked or device.short is not None or cost(state, job, wanted) > device.free:
-        state.emit(DenyMemory(job.id, kind, Reason("no_memory", f"{device.spec.id} has only {size(device.free)} free")))
-    else:
-        grant(state, job, wanted, (kind,))
-
-
 def grant(state: State, job: Job, limit: Memory, answers: tuple[MemoryClass, ...]) -> None:
     """Raise a job's limits and answer its requests."""
     reserve(state, job, join(limit, job.reserved))
@@ -187,31 +127,6 @@ def grant(state: State, job: Job, limit: Memory, answers: tuple[MemoryClass, ...
     rank(state, job)
     state.touch_lane(job.lane)
     freed(state, device)
-
-
-def may_grow(device: Device, job: Job) -> bool:
-    """One job of unknown size grows at a time; whoever is known may always ask."""
-    return job.known or device.grower in (None, job.id)
-
-
-def fitting(state: State, job: Job, request: Request) -> Memory | None:
-    """The limits that would answer a request now: with some to spare if memory is plentiful, exact if it is scarce."""
-    device = state.device_of(job)
-    assert device is not None
-    for number in _sizes(state, device, job, request):
-        wanted = with_class(job.limit, request.memory_class, number)
-        if cost(state, job, wanted) <= device.free:
-            return wanted
-    return None
-
-
-def _sizes(state: State, device: Device, job: Job, request: Request) -> tuple[int, ...]:
-    step, capacity = state.settings.growth_step, device.spec.capacity
-    rounded = -(-request.total // step) * step
-    if device.free - (rounded - of_class(job.limit, request.memory_class)) < capacity // PLENTY_FRACTION:
-        return (rounded, request.total)
-    spare = min(request.total // 4, capacity // SPARE_FRACTION)
-    return (-(-(request.total + spare) // step) * step, rounded, request.total)
 
 
 def returned(state: State, job: Job, kind: MemoryClass, total: int) -> None:
@@ -248,13 +163,3 @@ def measured(state: State, job: Job) -> None:
     device.warm.discard(job.id)
     if drop_estimate(state, job):
         freed(state, device)
-
-
-def give_up(state: State, job: Job) -> None:
-    """A job that is being stopped waits for no memory: an error lets it go on to its end."""
-    for kind in tuple(job.pending):
-        state.emit(DenyMemory(job.id, kind, STOPPING))
-    forget_requests(state, job)
-    device = state.device_of(job)
-    if device is not None and not job.wanted:
-        device.returning.discard(job.id)

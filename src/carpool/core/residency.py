@@ -11,11 +11,9 @@ from carpool.core.commands import GrantMemory, Offload, RequestYield
 from carpool.core.memory import (
     cost,
     drop_estimate,
-    fitting,
     freed,
     grant,
     join,
-    may_grow,
     of_class,
     reserve,
     stop_growing,
@@ -23,6 +21,7 @@ from carpool.core.memory import (
     with_class,
 )
 from carpool.core.model import JobId, Memory, Micros
+from carpool.core.requests import fitting, may_grow
 from carpool.core.state import NOTHING, Device, Job, State, YieldAsked
 from carpool.core.turns import rank
 
