@@ -91,7 +91,10 @@ def device_view(device: Device) -> DeviceView:
 
 
 def lazy_view(state: State) -> View:
-    """For policies: nothing is made that is not looked at."""
+    """For policies: nothing is made that is not looked at.  One is enough for all decisions of a moment."""
+    kept = state.lazy
+    if kept is not None and kept.now == state.now and kept.settings is state.settings:
+        return kept
 
     def one_job(number: JobId) -> JobView:
         return job_view(state, state.jobs[number])
@@ -102,7 +105,7 @@ def lazy_view(state: State) -> View:
     def one_device(name: str) -> DeviceView:
         return device_view(state.devices[name])
 
-    return View(
+    state.lazy = View(
         state.now,
         state.settings,
         LazyMap(state.jobs, one_job),
@@ -110,6 +113,7 @@ def lazy_view(state: State) -> View:
         LazyMap(state.devices, one_device),
         policy=state.settings.policy,
     )
+    return state.lazy
 
 
 def full_view(state: State) -> View:

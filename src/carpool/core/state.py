@@ -24,7 +24,7 @@ from carpool.core.model import (
 )
 from carpool.core.policies.base import Key, Policy
 from carpool.core.timers import Timers
-from carpool.core.view import JobView
+from carpool.core.view import JobView, View
 
 NOTHING = Memory()
 HISTORY = 16
@@ -172,6 +172,7 @@ class State:
         self.devices: dict[DeviceId, Device] = {}
         self.timers = Timers()
         self.commands: list[Command] = []
+        self.lazy: View | None = None  # the view that policies get, while it is valid
         self.queue: list[tuple[Key, int, JobId]] = []  # ready jobs in order of admission
         self.kinds: Counter[tuple[int, DeviceId | None, bool, int, int]] = Counter()  # of the queued jobs
         self.not_passed: deque[JobId] = deque()  # queued jobs by arrival that no later one has overtaken

@@ -1,13 +1,14 @@
 """What policies and the daemon see of the core: values that do not change any more.
 
 Policies get a `View` whose records are made when they are asked for; `Machine.view` returns one that is complete.
+Records are named tuples, which are made in a third of the time of a frozen dataclass: one is made in every decision.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from carpool.core.model import (
     DeviceId,
@@ -23,8 +24,7 @@ from carpool.core.model import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class JobView:
+class JobView(NamedTuple):
     """One job.  Sizes are bytes, times microseconds; ``*_us`` figures include the present turn up to ``View.now``."""
 
     id: JobId
@@ -58,8 +58,7 @@ class JobView:
     reason: Reason | None  # of an ended job; `Machine.explain` for those that wait
 
 
-@dataclass(frozen=True, slots=True)
-class LaneView:
+class LaneView(NamedTuple):
     id: LaneId
     device: DeviceId
     owner: int
@@ -71,8 +70,7 @@ class LaneView:
     yield_asked: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceView:
+class DeviceView(NamedTuple):
     id: DeviceId
     capacity: int
     free: int
