@@ -75,7 +75,12 @@ def prepare_home(home: Home) -> int:
     return fd
 
 
+#: The journal's thread must not keep the loop waiting for the interpreter: the default of 5 ms is a whole turn.
+SWITCH_INTERVAL_S = 0.0002
+
+
 async def _serve(options: Options, connection: sqlite3.Connection) -> None:
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     daemon = Daemon(dataclasses.replace(options, settings=_journaled_settings(options, connection)), connection)
     daemon.handle_signals()
     started: asyncio.Future[None] = asyncio.get_running_loop().create_future()

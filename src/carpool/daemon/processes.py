@@ -5,30 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import pwd
+import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-
-import msgspec
 
 from carpool.core.events import CancelRequested, Event, ProcessExited, ProcessStarted, StartFailed
 from carpool.core.model import JobId, JobPhase
 from carpool.daemon.channels import Channels
 from carpool.daemon.clock import wall_us
-from carpool.daemon.jobfiles import create_directory, read_exit, shim_lives, take_lock
+from carpool.daemon.jobfiles import read_exit, shim_lives
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.journal import disk_full
+from carpool.daemon.pidwatch import PidWatch
 from carpool.daemon.seats import usage_at_end
 from carpool.daemon.sessions import Session, SessionServer
+from carpool.daemon.spawning import send_start, spawn_shim
 from carpool.daemon.store import Store
 from carpool.protocol import session as messages
 from carpool.protocol.paths import Home
 
 log = logging.getLogger(__name__)
-SHIM = Path(__file__).resolve().parents[1] / "runtime" / "shim.py"
 RETRY_S = 1.0
 FOREGROUND_TIMEOUT_S = 30.0
 
@@ -38,12 +35,13 @@ class Process:
     """The shim of one job."""
 
     session: Session | None = None
-    pidfd: int | None = None
+    watch: PidWatch | None = None
     popen: subprocess.Popen[bytes] | None = None
     start_asked: bool = False  # the core wants the job to run
     start_sent: bool = False
     started: bool = False  # the core knows that it runs
     over: bool = False  # the core knows how it ended
+    ended: ProcessExited | StartFailed | None = None  # heard of during a restart
     signals: list[int] = field(default_factory=list)  # for a shim that has not registered yet
 
 
@@ -115,11 +113,13 @@ class Processes:
             if not process.start_sent:
                 process.session.send(messages.Refused(text))
             self._server.drop(process.session)
-        self._release_pidfd(process, reap=process.popen)
+        if process.popen is None and process.watch is not None:
+            process.watch.stop()  # a shim of our own is still to be collected
 
     def close(self) -> None:
         for process in self._of.values():
-            self._release_pidfd(process, reap=None)
+            if process.watch is not None:
+                process.watch.stop()
 
     # Registration and messages
 
@@ -138,8 +138,11 @@ class Processes:
             self._server.drop(process.session)
         session.job, process.session = job.id, session
         self._watch(job.id, process, session.pid)
-        self._channels.open(job, fds, message)
+        in_time = self._channels.open(job, fds, message)
         self._catch_up(job, process, message)
+        if not in_time:
+            log.error("job %d came back too late: its memory may be others' by now, so it is ended", job.id)
+            session.send(messages.Signal(signal.SIGKILL))
 
     def _refusal(self, session: Session, job: Job | None, fds: list[int]) -> str:
         if job is None:
@@ -191,6 +194,9 @@ class Processes:
             self._post(ProcessStarted(job.id))
 
     def _is_over(self, process: Process, event: ProcessExited | StartFailed) -> None:
+        if self.recovered is not None:
+            process.ended = event  # `deliver` will tell the core, which does not know the job yet
+            return
         if process.over:
             return
         process.over = True
@@ -200,17 +206,10 @@ class Processes:
     # Spawning
 
     def _spawn(self, job: Job, process: Process) -> None:
-        if job.id not in self._jobs.live:  # cancelled while a full disk made us wait
+        if job.id not in self._jobs.live or process.popen is not None:  # cancelled while a full disk made us wait
             return
         try:
-            files = create_directory(self._home, job.id, job.owner, job.gid)
-            lock = take_lock(files)
-            if lock is None:
-                return  # a shim lives already and will register
-            try:
-                process.popen = self._popen(job, lock)
-            finally:
-                os.close(lock)
+            process.popen = spawn_shim(self._home, job)
         except OSError as error:
             if disk_full(error):
                 log.error("job %d waits for room on the disk: %s", job.id, error)
@@ -218,38 +217,13 @@ class Processes:
             else:
                 self._is_over(process, StartFailed(job.id, f"cannot start its supervisor: {error}"))
             return
-        self._watch(job.id, process, process.popen.pid)
-
-    def _popen(self, job: Job, lock: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-I", "-S", str(SHIM), str(self._home.root), str(job.id), str(lock)]
-        if os.geteuid() == 0 and job.owner != 0:
-            # The shim becomes its owner as soon as it is loaded: our interpreter need not be readable for everybody.
-            groups = ",".join(map(str, groups_of(job.owner, job.gid)))
-            command += [str(job.owner), str(job.gid), groups]
-        null = subprocess.DEVNULL
-        return subprocess.Popen(
-            command,
-            stdin=null,
-            stdout=null,
-            stderr=null,
-            cwd="/",
-            env={"LANG": "C.UTF-8"},
-            pass_fds=(lock,),
-            start_new_session=True,
-        )
+        if process.popen is not None:  # else one lives already and will register
+            self._watch(job.id, process, process.popen.pid)
 
     def _send_start(self, job: Job, process: Process) -> None:
-        session = process.session
-        assert session is not None
-        spec = messages.StartSpec(job.spec.argv, job.spec.cwd, job.spec.env, self._threads)
-        fd = os.memfd_create(f"carpool-start-{job.id}", os.MFD_CLOEXEC)
-        try:
-            with open(fd, "wb", closefd=False) as file:
-                file.write(msgspec.json.encode(spec))
+        if process.session is not None:
             process.start_sent = True
-            session.send(messages.Start(), [fd])
-        finally:
-            os.close(fd)
+            send_start(process.session, job, self._threads)
 
     def _foreground_missing(self, job: Job) -> None:
         if job.id in self._jobs.live and self.of(job.id).session is None:
@@ -259,21 +233,22 @@ class Processes:
     # Ends
 
     def _watch(self, job: JobId, process: Process, pid: int) -> None:
-        if process.pidfd is not None:
-            return
-        try:
-            process.pidfd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            asyncio.get_running_loop().call_soon(self._shim_gone, job)
-            return
-        asyncio.get_running_loop().add_reader(process.pidfd, self._shim_gone, job)
+        if process.watch is None:
+            process.watch = PidWatch(pid, lambda: self._shim_gone(job, process))
 
-    def _shim_gone(self, job_id: JobId) -> None:
-        process, job = self._of.get(job_id), self._jobs.live.get(job_id)
-        if process is None:
-            return
-        self._release_pidfd(process, reap=process.popen)
+    def _shim_gone(self, job_id: JobId, process: Process) -> None:
+        if process.popen is not None:
+            process.popen.wait()  # it has ended: this only collects it
+        job = self._jobs.live.get(job_id)
         if job is not None and not process.over:
+            self.settle(job)
+
+    def deliver(self, job: Job) -> None:
+        """After a restart the core knows the job: tell it how it has ended meanwhile, if it has."""
+        process = self.of(job.id)
+        if process.ended is not None:
+            self._is_over(process, process.ended)
+        elif not self.lives(job.id):
             self.settle(job)
 
     def settle(self, job: Job) -> None:
@@ -289,7 +264,8 @@ class Processes:
             self._is_over(process, ProcessExited(job.id, record.code, record.signal))
         elif job.spec.foreground and job.phase is JobPhase.QUEUED:
             job.cancelled = process.over = True
-            self._post(CancelRequested(job.id))
+            if self.recovered is None:  # else the end of the restart does it
+                self._post(CancelRequested(job.id))
         elif job.spec.foreground and not process.started:
             self._is_over(process, StartFailed(job.id, "its terminal went away before it started"))
         elif process.started or files.started.exists():
@@ -298,32 +274,6 @@ class Processes:
         else:
             self._is_over(process, StartFailed(job.id, "its supervisor ended before it could start the job"))
 
-    def _release_pidfd(self, process: Process, reap: subprocess.Popen[bytes] | None) -> None:
-        """Stop watching; a shim of ours that is still about to exit is reaped when it has."""
-        if process.pidfd is None:
-            return
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(process.pidfd)
-        pidfd, process.pidfd = process.pidfd, None
-        if reap is None or reap.poll() is not None:
-            os.close(pidfd)
-            return
-
-        def gone() -> None:
-            loop.remove_reader(pidfd)
-            os.close(pidfd)
-            reap.poll()
-
-        loop.add_reader(pidfd, gone)
-
     def lives(self, job: JobId) -> bool:
         """Whether a shim of the job holds its lock."""
         return shim_lives(self._home.job(job))
-
-
-def groups_of(uid: int, gid: int) -> list[int]:
-    """The supplementary groups of a user; only ``gid`` for a uid without an account."""
-    try:
-        return os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
-    except KeyError:
-        return [gid]

@@ -91,9 +91,11 @@ class Restore:
         self._post(RestartEnded())
         self._processes.recovered = None
         self._channels.recovering = False
+        for job in unfinished:
+            self._channels.resume(job)
         for job in running:
-            self._channels.resume(job.id)
-            self._settle(job)
+            self._answer(job)
+            self._processes.deliver(job)
         for job in unfinished:
             if job.id in self._jobs.live and job.cancelled:
                 self._post(CancelRequested(job.id))
@@ -154,16 +156,19 @@ class Restore:
             )
         )
 
-    def _settle(self, job: Job) -> None:
-        """Requests that wait for an answer nobody remembers, and jobs that ended while no daemon lived."""
-        seat = job.seated.seat if job.seated is not None else None
-        if seat is not None and seat.get("grow_seq") != seat.get("grow_ack"):
+    def _answer(self, job: Job) -> None:
+        """Wake whoever an earlier daemon answered without waking it, and ask again what it did not answer."""
+        if job.seated is None:
+            return
+        board, seat = job.seated.board, job.seated.seat
+        board.wake(seat, "turn")
+        board.wake(seat, "grow_ack")
+        board.ring(seat)
+        if seat.get("grow_seq") != seat.get("grow_ack"):
             job.grow_seq = seat.get("grow_seq")
             kind = seat.get("grow_class")
-            which = CLASSES[kind & 1]
-            self._post(MemoryRequested(job.id, which, seat.get("grow_total"), optional=bool(kind & _OPTIONAL)))
-        if not self._processes.lives(job.id):
-            self._processes.settle(job)
+            total, optional = seat.get("grow_total"), bool(kind & _OPTIONAL)
+            self._post(MemoryRequested(job.id, CLASSES[kind & 1], total, optional=optional))
 
 
 def _monotonic(wall: Micros) -> Micros:

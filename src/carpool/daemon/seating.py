@@ -37,7 +37,7 @@ class Seating:
         assert job.device is not None and job.lane is not None
         device = self.devices[job.device]
         board = self._board(job.device, job.owner)
-        fds = [board.fd, device.lane_fd(job.lane), device.persistent_fd(job.id)]
+        fds = [board.fd, device.lane_fd(job.lane), device.persistent_fd(job.id)]  # before a seat is taken: may fail
         seat = board.take()
         seat.set("grace_us", self.grace_us)
         seat.set("lane", job.lane)
@@ -48,6 +48,12 @@ class Seating:
         # The shim keeps duplicates before the job can use anything, so that no crash of ours loses memory in use.
         self.keep(job.id, dict(zip(names, fds, strict=True)), pid)
         return fds
+
+    def setup_fds(self, job: Job) -> list[int]:
+        """The descriptors of SETUP: board, lane, persistent memory."""
+        assert job.seated is not None and job.device is not None and job.lane is not None
+        device = self.devices[job.device]
+        return [job.seated.board.fd, device.lane_fd(job.lane), device.persistent_fd(job.id)]
 
     def setup_packet(self, job: Job) -> Packet:
         assert job.seated is not None and job.device is not None and job.lane is not None

@@ -1,0 +1,71 @@
+"""Spawning shims, and telling them what to start."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from carpool.daemon.jobfiles import create_directory, take_lock
+from carpool.daemon.jobs import Job
+from carpool.daemon.sessions import Session
+from carpool.protocol import session as messages
+from carpool.protocol.paths import Home
+
+SHIM = Path(__file__).resolve().parents[1] / "runtime" / "shim.py"
+
+
+def spawn_shim(home: Home, job: Job) -> subprocess.Popen[bytes] | None:
+    """A new shim, which holds the job's lock; None while another one lives.  Raises OSError."""
+    lock = take_lock(create_directory(home, job.id, job.owner, job.gid))
+    if lock is None:
+        return None
+    try:
+        return _popen([sys.executable, "-I", "-S", str(SHIM), str(home.root), str(job.id), str(lock), *_who(job)], lock)
+    finally:
+        os.close(lock)
+
+
+def send_start(session: Session, job: Job, threads: int | None) -> None:
+    """Tell a shim to start the job.  The environment travels in a memfd: it may be larger than a packet."""
+    spec = messages.StartSpec(job.spec.argv, job.spec.cwd, job.spec.env, threads)
+    fd = os.memfd_create(f"carpool-start-{job.id}", os.MFD_CLOEXEC)
+    try:
+        with open(fd, "wb", closefd=False) as file:
+            file.write(msgspec.json.encode(spec))
+        session.send(messages.Start(), [fd])
+    finally:
+        os.close(fd)
+
+
+def _who(job: Job) -> list[str]:
+    """Whom the shim becomes as soon as it is loaded: our interpreter need not be readable for everybody."""
+    if os.geteuid() != 0 or job.owner == 0:
+        return []
+    return [str(job.owner), str(job.gid), ",".join(map(str, groups_of(job.owner, job.gid)))]
+
+
+def groups_of(uid: int, gid: int) -> list[int]:
+    """The supplementary groups of a user; only ``gid`` for a uid without an account."""
+    try:
+        return os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
+    except KeyError:
+        return [gid]
+
+
+def _popen(command: list[str], lock: int) -> subprocess.Popen[bytes]:
+    null = subprocess.DEVNULL
+    return subprocess.Popen(
+        command,
+        stdin=null,
+        stdout=null,
+        stderr=null,
+        cwd="/",
+        env={"LANG": "C.UTF-8"},
+        pass_fds=(lock,),
+        start_new_session=True,
+    )
