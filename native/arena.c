@@ -85,13 +85,15 @@ static int protect(char *base, size_t bytes, int prot) {
 }
 
 int cp_arenas_close(struct cp_arenas *a) {
+  uint32_t used = 0;
   for (uint32_t i = 0; i < CP_WINDOWS; i++) {
     struct cp_window *w = &a->win[i];
     if (w->kind == CP_UNUSED) continue;
-    /* A thread that touches the base between the two calls reaches the same memory; it is closed after the second. */
+    used = i + 1;
     if (a->parking && move_tables(w->base, w->park, a->window)) return -1;
-    if (protect(w->base, a->window, PROT_NONE)) return -1;
   }
+  /* A thread that touches a base until here reaches the same memory; now all are closed, in one step. */
+  if (protect(a->win[0].base, used * a->window, PROT_NONE)) return -1;
   a->open = false;
   return 0;
 }
@@ -116,10 +118,7 @@ int cp_arenas_set_lane(struct cp_arenas *a, int lane_fd) {
 }
 
 size_t cp_arenas_persistent(const struct cp_arenas *a) {
-  size_t sum = cp_pool_high(&a->win[0].pool);
-  for (uint32_t i = 1; i < CP_WINDOWS; i++)
-    if (a->win[i].kind == CP_RETIRED) sum += a->win[i].backed;
-  return cp_round_up(sum, CP_PAGE);
+  return cp_round_up(cp_pool_high(&a->win[0].pool) + a->retired, CP_PAGE);
 }
 
 /* ---- stores ------------------------------------------------------------------------------------------------------ */
@@ -279,6 +278,7 @@ int64_t cp_arenas_retire(struct cp_arenas *a) {
   w->fd = a->device_fd;
   w->offset = offset;
   w->backed = coverage(w, false, 0);
+  a->retired += w->backed;
   a->ephemeral = fresh;
   return moved;
 }
@@ -294,7 +294,9 @@ size_t cp_arenas_trim(struct cp_arenas *a) {
   for (uint32_t i = 1; i < CP_WINDOWS; i++) {
     struct cp_window *w = &a->win[i];
     if (w->kind != CP_RETIRED) continue;
+    a->retired -= w->backed;
     w->backed = coverage(w, true, cp_round_up(cp_pool_high(&w->pool), CP_PAGE));
+    a->retired += w->backed;
     if (!w->pool.blocks && !a->open) window_stop(a, i);
   }
   return before - cp_arenas_persistent(a);

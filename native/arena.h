@@ -47,6 +47,7 @@ struct cp_arenas {
   uint32_t ephemeral;  /* index of the present ephemeral window */
   bool parking;        /* mremap(MREMAP_DONTUNMAP) works here; otherwise mprotect over a second mapping */
   bool open;
+  size_t retired; /* bytes backed in retired windows */
   struct cp_window win[CP_WINDOWS];
   struct cp_store residue;   /* ephemeral bytes saved at a switch */
   struct cp_store offloaded; /* persistent bytes saved by an offload */

@@ -49,16 +49,8 @@ static bool give_way_here(void) {
   return cp_boundary_here(&cp.boundary, live, cp_now_us(), cp.seat->grace_us);
 }
 
-static size_t retired_bytes(void) {
-  size_t sum = 0;
-  if (CP_LIKELY(!cp.promotions)) return 0;
-  for (int i = 1; i < CP_WINDOWS; i++)
-    if (cp.arenas.win[i].kind == CP_RETIRED) sum += cp.arenas.win[i].backed;
-  return sum;
-}
-
 static void *try_alloc(bool persistent, size_t bytes, size_t *total) {
-  size_t beside = persistent ? retired_bytes() : 0;
+  size_t beside = persistent ? cp.arenas.retired : 0;
   size_t cap = persistent ? cp.p_cap : cp.e_cap;
   struct cp_pool *pool = &cp.arenas.win[persistent ? 0 : cp.arenas.ephemeral].pool;
   void *p = cp_pool_alloc(pool, bytes, cap > beside ? cap - beside : 0, (uint32_t)cp.boundary.iterations, total);

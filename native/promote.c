@@ -2,19 +2,20 @@
  * history of old gradients) cost two copies per switch.  In persistent memory they cost their bytes once.
  *
  * Two remedies.  Blocks that stay are moved at the same address: the whole ephemeral window is retired (arena.c).
- * Where blocks of one size come and go but always some are old, their successors are placed in persistent memory. */
+ * Where blocks of one size come and go but some are alive at every boundary, their successors are placed in persistent
+ * memory at once. */
 #include "process.h"
 
 #define LEAST (256 * CP_KIB) /* residue below this is not worth a look */
 #define LEAST_SIZE (64 * CP_KIB)
-#define STAYS 3u  /* boundaries that a block must have outlived to be moved */
-#define RETURNS 2u /* and to speak for its size */
-#define LOOKS 3   /* looks in a row that must agree on a size */
+#define STAYS 3u   /* boundaries that a block must have outlived to be moved */
+#define LOOKS_OLD 3 /* looks in a row that must find old blocks of a size */
+#define LOOKS_NEW 6 /* or blocks of that size that replace each other in every iteration */
 #define SIZES 32
 
 static struct size {
-  uint32_t grains, looks;
-  uint64_t bytes;
+  uint32_t grains, looks, old_looks;
+  uint64_t bytes, old_bytes;
 } sizes[SIZES];
 
 static uint64_t filter_bit(uint32_t grains) { return 1ull << (grains * 2654435761u >> 26); }
@@ -28,30 +29,32 @@ bool cp_sticky(size_t bytes) {
   return false;
 }
 
-static void count_size(uint32_t grains) {
-  struct size *unused = NULL;
+static void count_size(uint32_t grains, bool old) {
+  struct size *s = NULL;
   for (int i = 0; i < SIZES; i++) {
-    if (sizes[i].grains == grains) {
-      sizes[i].bytes += (uint64_t)grains * CP_GRAIN;
-      return;
-    }
-    if (!sizes[i].grains && !unused) unused = &sizes[i];
+    if (!sizes[i].grains && !s) s = &sizes[i];
+    if (sizes[i].grains != grains) continue;
+    s = &sizes[i];
+    break;
   }
-  if (unused) *unused = (struct size){grains, 0, (uint64_t)grains * CP_GRAIN};
+  if (!s) return;
+  if (s->grains != grains) *s = (struct size){.grains = grains};
+  s->bytes += (uint64_t)grains * CP_GRAIN;
+  s->old_bytes += old ? (uint64_t)grains * CP_GRAIN : 0;
 }
 
 static void judge_sizes(void) {
   for (int i = 0; i < SIZES; i++) {
     struct size *s = &sizes[i];
-    if (s->bytes < LEAST_SIZE) {
-      s->grains = 0;
-      continue;
-    }
-    s->bytes = 0;
-    if (++s->looks < LOOKS || cp.sticky_count == sizeof cp.sticky / sizeof *cp.sticky) continue;
+    s->looks = s->bytes >= LEAST ? s->looks + 1 : 0;
+    s->old_looks = s->old_bytes >= LEAST_SIZE ? s->old_looks + 1 : 0;
+    s->bytes = s->old_bytes = 0;
+    if (!s->looks && !s->old_looks) s->grains = 0;
+    if (s->looks < LOOKS_NEW && s->old_looks < LOOKS_OLD) continue;
+    if (cp.sticky_count == sizeof cp.sticky / sizeof *cp.sticky) continue;
     cp.sticky[cp.sticky_count++] = s->grains;
     cp.sticky_filter |= filter_bit(s->grains);
-    s->grains = 0;
+    *s = (struct size){0};
   }
 }
 
@@ -64,7 +67,7 @@ static size_t survivors(void) {
     const struct cp_block *b = &p->block[i];
     if (!b->used) continue;
     if (b->stamp + STAYS <= now) sum += (size_t)b->size * CP_GRAIN;
-    if (b->stamp + RETURNS <= now && b->size * CP_GRAIN >= CP_PAGE) count_size(b->size);
+    if (b->stamp + 1 <= now && b->size * CP_GRAIN >= CP_PAGE) count_size(b->size, b->stamp + 2 <= now);
   }
   judge_sizes();
   return sum;

@@ -1,8 +1,12 @@
 /* Turns: the trap, the grant, the revoke, the hand-over to the next job, requests for memory. */
+#include "process.h"
+
+#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#include "process.h"
+#define SHORT_REVOKE_US 50
+#define SHORT_REVOKE_BYTES (128 * CP_KIB) /* residue that is saved in less than that */
 
 struct cp_process cp = {.fd = -1};
 uint64_t cp_syscalls;
@@ -64,6 +68,7 @@ static void open_gate(void) {
     cp_put(&s->want, CP_WANT_NO);
     if (!s->first_use_us) cp_put(&s->first_use_us, begin);
     cp_store(&cp.urgent_us, 0);
+    cp_store(&s->coming, 0);
   }
   if (cp_arenas_open(&cp.arenas)) return; /* out of mappings: the touch traps again and tries again */
   cp_store(&cp.gate, CP_OPEN);
@@ -76,6 +81,15 @@ static void open_gate(void) {
 static bool urgent(void) {
   uint64_t at = cp_load(&cp.urgent_us);
   return at && cp_now_us() - at < 1000000;
+}
+
+/* The predecessor wakes us shortly before it lets go, so that its revoke and our waking up overlap. */
+static void wait_for_turn(struct cp_seat *s) {
+  cp_futex_wait(&s->turn, 0, -1);
+  uint32_t from = cp_load(&s->coming);
+  if (!from || from == (uint32_t)sched_getcpu() + 1) return; /* on its processor we would only be in its way */
+  for (uint64_t end = cp_now_us() + 4 * SHORT_REVOKE_US; !cp_load(&s->turn) && cp_now_us() < end;) cp_pause();
+  cp_store(&s->coming, 0);
 }
 
 /* The design leaves the grant to the helper thread.  Here the first thread that sees the turn does it: that saves one
@@ -104,7 +118,7 @@ void cp_trap(void) {
     if (tell) cp_store(&s->want, want);
     cp_release(&cp.gate_lock);
     if (tell) cp_send(want == CP_WANT_URGENT ? CP_URGENT : CP_WANT, 0, 0, 0, 0);
-    cp_futex_wait(&s->turn, 0, -1);
+    wait_for_turn(s);
   }
 }
 
@@ -158,6 +172,15 @@ static bool close_gate(uint32_t cause) {
 
 static struct cp_seat *seat_at(uint32_t slot) { return (struct cp_seat *)(cp.board + CP_BOARD_HEADER) + slot; }
 
+/* Both locks held. */
+static void announce(void) {
+  uint32_t next = cp_load(&cp.seat->successor);
+  if (!next || next > CP_SEATS || cp.arenas.win[cp.arenas.ephemeral].pool.live > SHORT_REVOKE_BYTES) return;
+  struct cp_seat *n = seat_at(next - 1);
+  cp_store(&n->coming, (uint32_t)sched_getcpu() + 1);
+  cp_futex_wake(&n->turn);
+}
+
 /* The one read of `successor` decides to whom the turn goes; daemon and peers follow. */
 static struct cp_seat *pass_on(uint32_t cause, uint32_t *slot) {
   struct cp_seat *s = cp.seat;
@@ -188,7 +211,9 @@ void cp_turn_end(uint32_t cause) {
   cp_acquire(&cp.pool_lock);
   cp_acquire(&cp.gate_lock);
   if (cp_load(&cp.seat->turn) && cp_fork_pending()) cp_fork_settle();
-  bool ended = cp_load(&cp.seat->turn) && close_gate(cause);
+  bool held = cp_load(&cp.seat->turn);
+  if (held && cp.gate == CP_OPEN) announce();
+  bool ended = held && close_gate(cause);
   struct cp_seat *next = NULL;
   uint32_t slot = 0;
   uint64_t seq = 0;

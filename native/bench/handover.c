@@ -25,7 +25,7 @@ void cp_fork_settle(void) {}
 
 #define MOST 20000
 struct shared {
-  uint32_t word[64]; /* two futexes, a cache line apart */
+  uint32_t word[128]; /* two futexes and two flags, each on a cache line of its own */
   uint64_t begin_ns;
   uint64_t bare[MOST], turn[MOST];
   uint32_t bares, turns;
@@ -44,18 +44,26 @@ static void compute(volatile char *p, size_t bytes) {
     for (size_t i = 0; i < bytes; i += 64) p[i]++;
 }
 
+/* Exactly what two jobs do, without arenas: compute, wait until the other one sleeps, wake it, go to sleep. */
 static void bare_side(int me, int rounds) {
   static char scratch[65536];
+  uint32_t *mine = &sh->word[me * 64], *asleep = mine + 16;
+  uint32_t *peers = &sh->word[(1 - me) * 64], *peer_asleep = peers + 16;
   for (int i = 0; i < rounds; i++) {
-    while (cp_load(&sh->word[me * 32]) == 0) cp_futex_wait(&sh->word[me * 32], 0, -1);
+    cp_store(asleep, 1);
+    while (cp_load(mine) == 0) cp_futex_wait(mine, 0, -1);
     uint64_t end = now_ns();
-    cp_store(&sh->word[me * 32], 0);
+    cp_store(asleep, 0);
+    cp_store(mine, 0);
     if (sh->bares < MOST && sh->begin_ns) sh->bare[sh->bares++] = end - sh->begin_ns;
     compute(scratch, sizeof scratch);
+    while (!cp_load(peer_asleep)) {
+    }
     sh->begin_ns = now_ns();
-    cp_store(&sh->word[(1 - me) * 32], 1);
-    cp_futex_wake(&sh->word[(1 - me) * 32]);
+    cp_store(peers, 1);
+    cp_futex_wake(peers);
   }
+  cp_store(asleep, 1);
 }
 
 static void on_fault(int sig, siginfo_t *info, void *context) {
@@ -127,8 +135,8 @@ int main(int argc, char **argv) {
   close(pair[1]);
   for (int pass = 0; pass < 3; pass++) { /* interleaved, so that both see the same weather */
     sh->begin_ns = 0;
+    memset(sh->word, 0, sizeof sh->word);
     sh->word[0] = 1;
-    sh->word[32] = 0;
     pid_t child = fork();
     bare_side(child ? 0 : 1, rounds / 3);
     if (!child) _exit(0);

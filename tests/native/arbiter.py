@@ -46,7 +46,9 @@ class Job:
 class Arbiter:
     """``always_yield``: ask every holder to give way at its next boundary as long as somebody else waits."""
 
-    def __init__(self, capacity: int = GIB, grace_us: int = 20_000, always_yield: bool = True, forced_us: int = 0) -> None:
+    def __init__(
+        self, capacity: int = GIB, grace_us: int = 20_000, always_yield: bool = True, forced_us: int = 0
+    ) -> None:
         self.capacity, self.grace_us, self.always_yield, self.forced_us = capacity, grace_us, always_yield, forced_us
         self.window = (capacity + GIB - 1) // GIB * GIB
         self.board_fd = os.memfd_create("board")
@@ -77,7 +79,10 @@ class Arbiter:
             **(env or {}),
         }
         process = subprocess.Popen(
-            [sys.executable, *argv], env=environment, pass_fds=[theirs.fileno()], **popen  # type: ignore[call-overload]
+            [sys.executable, *argv],
+            env=environment,
+            pass_fds=[theirs.fileno()],
+            **popen,  # type: ignore[call-overload]
         )
         theirs.close()
         memory = os.memfd_create("persistent")
