@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from functools import partial
 
 from carpool.core.commands import StartJob
-from carpool.core.lanes import Place, enter, find_place
+from carpool.core.lanes import Place, Refusal, enter, find_place
 from carpool.core.memory import reserve
 from carpool.core.model import DeviceId, JobId, JobPhase, Memory, Reason
 from carpool.core.snapshot import job_view, lazy_view
@@ -70,14 +71,17 @@ def reorder(state: State) -> None:
     state.admit_all = True
 
 
-def closed(state: State, device: Device, job: Job) -> Reason | None:
+def closed(state: State, device: Device, job: Job) -> Refusal | None:
     """Why nothing at all, or no job like this one, may be placed on the device now."""
+    name = device.spec.id
     if device.reservation not in (None, job.id):
-        return Reason("reserved", f"{device.spec.id} is kept for job {device.reservation}, which has waited too long")
+        text = f"{name} is kept for job {device.reservation}, which has waited too long"
+        return partial(Reason, "reserved", text)
     if device.short is not None:
-        return Reason("short", f"job {device.short} waits for memory of {device.spec.id}, and comes first")
+        return partial(Reason, "short", f"job {device.short} waits for memory of {name}, and comes first")
     if not job.known and len(device.warm) >= state.settings.warm_limit:
-        return Reason("warm", f"{len(device.warm)} started jobs of {device.spec.id} have not been measured yet")
+        text = f"{len(device.warm)} started jobs of {name} have not been measured yet"
+        return partial(Reason, "warm", text)
     return None
 
 
@@ -89,9 +93,9 @@ def candidates(state: State, job: Job) -> list[Device]:
     return sorted(state.devices.values(), key=lambda device: (-device.free, device.spec.id))
 
 
-def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> tuple[Device, Place] | Reason:
+def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> tuple[Device, Place] | Refusal:
     """The first device that takes the job; or why none does (as the first one says)."""
-    refusal: Reason | None = None
+    refusal: Refusal | None = None
     for device in candidates(state, job):
         if device.spec.id not in open_devices:
             continue
@@ -99,7 +103,7 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> tuple[Device
         if isinstance(answer, Place):
             return device, answer
         refusal = refusal or answer
-    return refusal or Reason("no_device", "there is no device yet that the job may use")
+    return refusal or partial(Reason, "no_device", "there is no device yet that the job may use")
 
 
 def admit(state: State) -> None:
@@ -117,7 +121,7 @@ def admit(state: State) -> None:
         if job.phase is not JobPhase.QUEUED or kind not in hopeful:
             continue
         answer = attempt(state, job, open_devices)
-        if not isinstance(answer, Reason):
+        if isinstance(answer, tuple):
             _place(state, job, *answer)
         elif state.policy.backfill:
             hopeful -= {other for other in hopeful if _asks_as_much(other, kind)}
@@ -193,8 +197,8 @@ def explain_queued(state: State, job: Job) -> Reason:
     if state.restarting:
         return Reason("restart", "the daemon has just been restarted and looks at what is running")
     answer = attempt(state, job, set(state.devices))
-    if isinstance(answer, Reason):
-        return answer
+    if not isinstance(answer, tuple):
+        return answer()
     first = state.jobs[state.queue[0][2]]
     return Reason("order", f"waiting behind job {first.id}, which {state.policy.name} places first")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from carpool.core.commands import CloseLane, OpenLane
 from carpool.core.memory import freed
@@ -10,6 +12,9 @@ from carpool.core.model import LaneId, Memory, Reason
 from carpool.core.snapshot import device_view, lazy_view
 from carpool.core.state import Device, Job, Lane, State
 from carpool.core.text import size
+
+#: Makes the reason why a job has to wait.  Reasons are for people: most refusals are never read, so none is written.
+Refusal = Callable[[], Reason]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,7 @@ def lane_bound(state: State, device: Device) -> int | None:
     return min((bound for bound in bounds if bound is not None), default=None)
 
 
-def find_place(state: State, device: Device, job: Job, need: Memory) -> Place | Reason:
+def find_place(state: State, device: Device, job: Job, need: Memory) -> Place | Refusal:
     """Where a job that needs P persistent and E ephemeral bytes can go; or why it has to wait.
 
     1. A new lane of size E, if P + E is free and the policy allows another lane.
@@ -47,9 +52,7 @@ def find_place(state: State, device: Device, job: Job, need: Memory) -> Place | 
         key=lambda lane: (lane.size, lane.id),
     )
     if not own and bound is not None and len(device.lanes) >= bound:
-        return Reason(
-            "other_owner", f"waiting for a lane: all {len(device.lanes)} of {device.spec.id} are another user's"
-        )
+        return partial(_other_owner, device)
     if not job.known and own:
         return Place(own[-1].id)
     for lane in own:
@@ -58,15 +61,20 @@ def find_place(state: State, device: Device, job: Job, need: Memory) -> Place | 
     for lane in own:
         if need.persistent + max(0, need.ephemeral - lane.size) <= free:
             return Place(lane.id)
-    return _no_room(device, need, own)
+    return partial(_no_room, device, need, own[-1].size if own else None)
 
 
-def _no_room(device: Device, need: Memory, own: list[Lane]) -> Reason:
-    largest = f", largest lane {size(own[-1].size)}" if own else ""
+def _other_owner(device: Device) -> Reason:
+    text = f"waiting for a lane: all {len(device.lanes)} of {device.spec.id} are another user's"
+    return Reason("other_owner", text)
+
+
+def _no_room(device: Device, need: Memory, largest: int | None) -> Reason:
+    lane = f", largest lane {size(largest)}" if largest is not None else ""
     return Reason(
         "memory",
         f"waiting for memory: needs {size(need.total)} ({size(need.persistent)} persistent), free"
-        f" {size(device.free)} on {device.spec.id}{largest}",
+        f" {size(device.free)} on {device.spec.id}{lane}",
     )
 
 
