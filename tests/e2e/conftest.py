@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ SCRIPTS = Path(__file__).parents[1] / "workloads"
 #: A turn may change hands at every iteration, whatever a switch costs.
 EAGER = {"quantum_us": 0, "max_switch_share_ppm": 1_000_000, "warm_limit": 16, "max_lanes": 1}
 PATIENCE_S = 100.0
+NO_HINTS: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True)
@@ -144,15 +145,19 @@ class Running:
 class Daemon:
     """A daemon with a state directory of its own."""
 
-    def __init__(self, home: Path, environment: dict[str, str], devices: Sequence[str], **settings: int) -> None:
+    def __init__(
+        self, home: Path, environment: dict[str, str], devices: Sequence[str], policy: str, **settings: int
+    ) -> None:
         self.home, self._environment = home, environment
         home.mkdir()
         self.meeting = Meeting(home / "meet")
         options = [f"--device={device}" for device in devices]
         options += [f"--setting={name}={value}" for name, value in (EAGER | settings).items()]
         ready, write = os.pipe()
-        command = [sys.executable, "-m", "carpool.daemon", "--home", str(home), "--policy=fair", "--threads=1"]
-        self._process = subprocess.Popen([*command, *options, f"--ready-fd={write}"], pass_fds=(write,))
+        command = [sys.executable, "-m", "carpool.daemon", "--home", str(home), f"--policy={policy}", "--threads=1"]
+        self._process = subprocess.Popen(
+            [*command, *options, f"--ready-fd={write}"], pass_fds=(write,), start_new_session=True
+        )
         os.close(write)
         with open(ready) as pipe:
             answer = json.loads(pipe.readline() or "{}")
@@ -160,22 +165,29 @@ class Daemon:
         self.client = Client(home)
         self._count = 0
 
-    def submit(self, workload: Workload, *, meet: bool = False, before: Sequence[str] = ()) -> Running:
+    def submit(
+        self, workload: Workload, *, meet: bool = False, before: Sequence[str] = (), hints: Mapping[str, int] = NO_HINTS
+    ) -> Running:
         """``before`` is a command that runs the script's command."""
         self._count += 1
         out = self.home / f"out{self._count}"
         environment = self._environment | ({"MEETING_POINT": str(self.meeting.path)} if meet else {})
-        request = SubmitRequest(argv=[*before, *workload.command(out)], cwd=str(self.home), env=environment)
+        request = SubmitRequest(argv=[*before, *workload.command(out)], cwd=str(self.home), env=environment, **hints)
         return Running(self, self.client.submit(request), out)
 
     def run_together(
-        self, workloads: Sequence[Workload], bare: Bare, *, beside: Sequence[Running] = ()
+        self,
+        workloads: Sequence[Workload],
+        bare: Bare,
+        *,
+        beside: Sequence[Running] = (),
+        hints: Mapping[str, int] = NO_HINTS,
     ) -> tuple[list[Running], list[dict[str, Any]]]:
         """Jobs that begin to compute at the same time, and what the same scripts write without Carpool.
 
         ``beside`` are jobs submitted before (with ``meet``) that begin with them.
         """
-        jobs = [self.submit(workload, meet=True) for workload in workloads]
+        jobs = [self.submit(workload, meet=True, hints=hints) for workload in workloads]
         expected = bare(workloads)  # meanwhile: the jobs import torch and then wait for each other
         self.meeting.begin(len(jobs) + len(beside))
         return jobs, expected
@@ -193,14 +205,14 @@ class Daemon:
 
     def close(self) -> None:
         """Stop the jobs and the daemon, whatever state they are in."""
+        self.meeting.close()
         try:
-            self.client.shutdown(stop_jobs=True)
+            with Client(self.home) as client:  # a test may have left its own in the middle of an answer
+                client.shutdown(stop_jobs=True)
             self._process.wait(PATIENCE_S)
         finally:
-            self.meeting.close()
-            if self._process.poll() is None:
-                self._process.kill()
-                self._process.wait()
+            self._process.kill()
+            self._process.wait()
 
 
 class Daemons:
@@ -211,9 +223,9 @@ class Daemons:
         self._root = Path(tempfile.mkdtemp(prefix="carpool-"))  # short: paths of sockets are limited to 107 bytes
         self._running: list[Daemon] = []
 
-    def __call__(self, *devices: str, **settings: int) -> Daemon:
+    def __call__(self, *devices: str, policy: str = "fair", **settings: int) -> Daemon:
         home = self._root / f"d{len(self._running)}"
-        self._running.append(Daemon(home, self._environment, devices or ("host:512MiB",), **settings))
+        self._running.append(Daemon(home, self._environment, devices or ("host:512MiB",), policy, **settings))
         return self._running[-1]
 
     def close(self) -> None:

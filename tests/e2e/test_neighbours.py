@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,39 +50,46 @@ def test_a_job_without_any_boundary_is_made_to_give_way(bare: Bare, daemons: Dae
     """Its turns are taken at arbitrary instructions; nobody notices."""
     daemon = daemons(forced_after_us=50_000)
     workloads = [workload("spinner"), workload("sgd"), workload("spinner")]
-    jobs, expected = daemon.run_together(workloads, bare)
+    # A job without iterations never counts as measured, and the others would wait for their memory until it ends.
+    hints = {"persistent_bytes": 4 << 20, "ephemeral_bytes": 8 << 20}
+    jobs, expected = daemon.run_together(workloads, bare, hints=hints)
     assert [job.result() for job in jobs] == expected
     assert jobs[0].info().switches >= 3
 
 
 @pytest.fixture
-def crowded(daemons: Daemons, tmp_path: Path, workload: type[Workload]) -> tuple[Daemon, Running, Path]:
-    """A device held by a job that never gives way by itself, until the file is there."""
-    daemon, release = daemons(forced_after_us=600_000_000), tmp_path / "release"
+def crowded(daemons: Daemons, tmp_path: Path, workload: type[Workload]) -> Iterator[tuple[Daemon, Running]]:
+    """A device whose turn another job keeps: under fifo nobody else has one before its end."""
+    daemon, release = daemons(policy="fifo"), tmp_path / "release"
     holder = daemon.submit(workload("holder", (str(release),)))
-    next(event for event in daemon.client.events(follow=True) if event.kind == "GrantTurn" and event.job == holder.id)
-    return daemon, holder, release
+    await_event(daemon, "GrantTurn", holder)
+    yield daemon, holder
+    release.touch()
+    holder.result()
+
+
+def await_event(daemon: Daemon, kind: str, job: Running) -> None:
+    """Return when the daemon has recorded such an event of this job."""
+    with closing(daemon.client.events(follow=True)) as events:
+        assert any(event.kind == kind and event.job == job.id for event in events)
 
 
 @pytest.mark.parametrize(
     ("number", "reason"), [(signal.SIGTERM, "Stop"), (signal.SIGINT, "KeyboardInterrupt")], ids=["SIGTERM", "SIGINT"]
 )
 def test_a_signal_reaches_a_job_that_waits_for_its_turn(
-    crowded: tuple[Daemon, Running, Path],
-    bare: Bare,
-    workload: type[Workload],
-    number: signal.Signals,
-    reason: str,
+    crowded: tuple[Daemon, Running], workload: type[Workload], number: signal.Signals, reason: str
 ) -> None:
-    """It gets a turn to clean up in, and so its own exit code."""
-    daemon, holder, release = crowded
+    """It gets a turn to clean up in, and so its own exit code, while the other one goes on."""
+    daemon, holder = crowded
     waiting = daemon.submit(workload("interrupted"))
-    next(event for event in daemon.client.events(follow=True) if event.kind == "TurnWanted" and event.job == waiting.id)
+    await_event(daemon, "TurnWanted", waiting)
     daemon.kill_job(waiting, number)
     ended = waiting.wait()
     assert (ended.exit_code, ended.signal) == (7, None), waiting.log()
     assert f'"reason": "{reason}"' in waiting.out.read_text()
+    assert any(
+        event.kind == "TurnWanted" and event.job == waiting.id and event.data["urgent"]
+        for event in daemon.client.events()
+    )
     assert holder.info().phase == "running"
-    release.touch()
-    again = workload("holder", (str(release),))
-    assert [holder.result()] == bare([again])

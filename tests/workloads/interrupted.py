@@ -3,6 +3,7 @@
 import signal
 import sys
 
+import torch
 from common import batches, digest, finish, loss_of, mlp, start
 from torch import optim
 
@@ -17,16 +18,14 @@ def stop(*_: object) -> None:
 
 signal.signal(signal.SIGTERM, stop)
 out = start()
-model, data = mlp(), batches(5)
-optimizer = optim.SGD(model.parameters(), lr=0.05)
-step = 0
 try:
+    model, data, step = mlp(), batches(5), 0
+    optimizer = optim.SGD(model.parameters(), lr=0.05)
     while True:
         optimizer.zero_grad()
         loss_of(model, data[step % len(data)]).backward()
         optimizer.step()
         step += 1
 except (Stop, KeyboardInterrupt) as reason:
-    finite = bool(model[0].weight.isfinite().all())
-    finish(out, reason=type(reason).__name__, finite=finite, inputs=digest(*(batch[0] for batch in data)))
+    finish(out, reason=type(reason).__name__, last=digest(torch.full((64, 64), 3.0)))
     sys.exit(7)
