@@ -176,6 +176,20 @@ def test_a_shim_killed_while_no_daemon_lives(daemon: Daemon) -> None:
     assert daemon.wait(job)["outcome"] == "lost"
 
 
+def test_running_jobs_keep_their_devices(daemon: Daemon, make_daemon: Callable[..., Daemon]) -> None:
+    job = daemon.fake("attach", "turn", "say:mine", "pause")
+    daemon.until_line(job, "mine")
+    daemon.kill()
+    error = make_daemon("--device", "host:64MiB", at=daemon.home).failed()
+    assert error["code"] == "devices_in_use" and "256 MiB" in error["message"]
+    daemon.arguments = ("--policy", "fifo")  # no --device: the same ones as before
+    daemon.started()
+    assert daemon.get("/v1/devices")["devices"][0]["capacity_bytes"] == 256 << 20
+    assert daemon.show(job)["holds_turn"]
+    daemon.cancel(job)
+    daemon.wait(job)
+
+
 def test_a_policy_survives_a_crash(daemon: Daemon) -> None:
     daemon.put("/v1/policy", {"name": "fifo", "settings": {"quantum_us": 12345}})
     daemon.kill()

@@ -19,6 +19,7 @@ from carpool.daemon.api.server import check_socket
 from carpool.daemon.app import Daemon
 from carpool.daemon.errors import StartupError
 from carpool.daemon.options import Options, parse_options
+from carpool.daemon.same_devices import settle_devices
 from carpool.daemon.schema import open_journal
 from carpool.protocol.api import ErrorBody
 from carpool.protocol.paths import Home
@@ -81,7 +82,9 @@ SWITCH_INTERVAL_S = 0.0002
 
 async def _serve(options: Options, connection: sqlite3.Connection) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    daemon = Daemon(dataclasses.replace(options, settings=_journaled_settings(options, connection)), connection)
+    settings = _journaled_settings(options, connection)
+    devices = settle_devices(options, connection)
+    daemon = Daemon(dataclasses.replace(options, settings=settings, devices=devices), connection)
     daemon.handle_signals()
     started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     started.add_done_callback(lambda _: _tell(options.ready_fd, {"ok": True, "pid": os.getpid()}))

@@ -42,6 +42,7 @@ class Job:
     pid: int | None = None
     switches: int = 0
     scratch_bytes: int = 0
+    moving: bool = False  # found in the middle of a move to another lane, after a restart
     passed_seq: int = 0  # number of the last turn whose end the core has been told
     grow_seq: int = 0  # number of its latest request for memory that the core knows
     started_us: int | None = None

@@ -32,6 +32,7 @@ class DeviceOption:
 class Options:
     home: Home
     devices: tuple[DeviceOption, ...]
+    devices_given: bool  # False: the default one
     settings: Settings
     threads: int | None
     ready_fd: int | None
@@ -53,6 +54,7 @@ def parse_options(argv: Sequence[str]) -> Options:
     return Options(
         home=Home(Path(given.home).expanduser().absolute() if given.home else default_home()),
         devices=_devices(given.device or []),
+        devices_given=bool(given.device),
         settings=_settings(given.policy, given.setting),
         threads=given.threads,
         ready_fd=given.ready_fd,

@@ -21,6 +21,7 @@ from carpool.daemon.seating import Seating
 from carpool.daemon.seats import usage_of
 from carpool.daemon.store import Store
 from carpool.protocol.paths import Home
+from carpool.protocol.seat import Packet, PacketType
 
 log = logging.getLogger(__name__)
 PATIENCE_S = 10.0
@@ -161,6 +162,9 @@ class Restore:
         if job.seated is None:
             return
         board, seat = job.seated.board, job.seated.seat
+        if job.moving and job.lane is not None and job.device is not None:
+            fd = self._seating.devices[job.device].lane_fd(job.lane)
+            self._channels.send(job.id, Packet(PacketType.LANE, a=job.lane), [fd])  # a second one does no harm
         board.wake(seat, "turn")
         board.wake(seat, "grow_ack")
         board.ring(seat)

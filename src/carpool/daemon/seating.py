@@ -93,9 +93,13 @@ class Seating:
         self.devices[device].adopt_persistent(job.id, kept.pop(names[MEMORY]))
         job.seated = Seated(board, board.adopt(int(slot)), pid)
         job.device, job.lane = device, job.seated.seat.get("lane")
-        for name, fd in kept.items():  # two, if the earlier daemon died while it moved the job
-            self.devices[device].adopt_lane(int(name.split(":")[1]), fd)
-            self.lane_device[int(name.split(":")[1])] = device
+        self.lane_device[job.lane] = device
+        for name, fd in kept.items():
+            if name == f"{LANE}:{job.lane}":
+                self.devices[device].adopt_lane(job.lane, fd)
+            else:  # the earlier daemon died while it moved the job
+                job.moving = True
+                os.close(fd)
         return True
 
     def _board(self, device: DeviceId, owner: int) -> Board:
