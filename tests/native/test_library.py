@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from arbiter import ROOT, Arbiter
+
+from tests.native.arbiter import ROOT, Arbiter
 
 WORKLOADS = ROOT / "tests" / "workloads"
 SITE = ROOT / "src" / "carpool" / "runtime" / "site"
