@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from carpool.core.machine import check_settings
 from carpool.core.model import Settings
 from carpool.core.policies import load_policy
 
@@ -26,8 +27,11 @@ def changed_settings(settings: Settings, policy: str | None, values: Mapping[str
     for setting, value in values.items():
         _check(setting, value, extras)
     own: dict[str, Any] = {key: value for key, value in values.items() if key in _NUMBERS}
-    extra = settings.extra | {key: value for key, value in values.items() if key in extras and value is not None}
-    return dataclasses.replace(settings, policy=name, extra=extra, **own)
+    merged = settings.extra | {key: value for key, value in values.items() if key in extras and value is not None}
+    extra = {key: value for key, value in merged.items() if key in extras}  # another policy has other settings
+    changed = dataclasses.replace(settings, policy=name, extra=extra, **own)
+    check_settings(changed)  # what the core refuses must never be stored: the daemon could not start again
+    return changed
 
 
 def _check(name: str, value: int | None, extras: tuple[str, ...]) -> None:
