@@ -69,11 +69,13 @@ def test_a_lane_is_as_large_as_its_largest_job(daemon: Daemon) -> None:
         assert daemon.wait(job)["outcome"] == "succeeded", daemon.output(job)
 
 
-def test_a_second_process_is_refused(daemon: Daemon) -> None:
+def test_a_second_process_is_refused(daemon: Daemon, fifo: Path) -> None:
     command = f"{sys.executable} -u {FAKEJOB}"
-    job = daemon.submit("sh", "-c", f"{command} attach pause & sleep 0; {command} attach; wait")
+    job = daemon.submit("sh", "-c", f"{command} attach pause & {command} listen:{fifo} attach; wait")
     lines = daemon.lines(job)
-    assert {next(lines).split()[0], next(lines).split()[0]} == {"attached", "refused"}
+    assert next(lines).startswith("attached")
+    released(fifo)
+    assert next(lines) == "refused 1"
     daemon.cancel(job)
 
 

@@ -110,6 +110,8 @@ class SessionServer:
             received = session.receive()
         except BlockingIOError:
             return
+        except ConnectionResetError:
+            received = None  # it ended without reading our last message
         except (ValueError, OSError) as error:
             log.warning("dropping a session of pid %d: %s", session.pid, error)
             received = None
