@@ -14,6 +14,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 from carpool.core import events
 from carpool.core.commands import StartJob
@@ -102,7 +103,7 @@ def main() -> None:
                     "policy": policy,
                     "jobs": jobs,
                     "target_us": target,
-                    "turn": repeated(lambda p=policy, n=jobs: turn_events(p, n, options.decisions), options.runs),
+                    "turn": repeated(partial(turn_events, policy, jobs, options.decisions), options.runs),
                     "submit": summary([run[0] for run in ends]),
                     "end": summary([run[1] for run in ends]),
                 }

@@ -81,7 +81,8 @@ def _function(library: ctypes.CDLL, name: str, result: object, *arguments: objec
     function: Any = getattr(library, name)
     function.restype = result
     function.argtypes = arguments
-    return function
+    typed: Callable[..., Any] = function
+    return typed
 
 
 @functools.cache
