@@ -39,6 +39,8 @@ WORKLOADS = [
     "loader spawn",
 ]
 NO_COMPILER = not any(map(shutil.which, ("c++", "g++", "clang++")))
+#: Jobs of unknown memory are measured one after another, which can take as long as these short scripts run.
+KNOWN = {"persistent_bytes": 8 << 20, "ephemeral_bytes": 16 << 20}
 WITH_COMPILED = [("compiled", "two_models"), ("lbfgs", "gan", "compiled", "cache", "accumulation")]
 
 
@@ -62,7 +64,7 @@ def test_results_are_those_of_a_run_alone(
     names: tuple[str, ...], bare: Bare, eager_daemon: Daemon, workload: type[Workload]
 ) -> None:
     workloads = [workload.named(name) for name in names]
-    jobs, expected = eager_daemon.run_together(workloads, bare)
+    jobs, expected = eager_daemon.run_together(workloads, bare, hints=KNOWN)
     results = [job.result() for job in jobs]
     infos = [job.info() for job in jobs]
     differing = [name for name, result, alone in zip(names, results, expected, strict=True) if result != alone]

@@ -1,13 +1,10 @@
 """torch.compile for the model and its loss."""
 
-import os
-
 import torch
 from common import batches, finish, loss_of, meet, mlp, start, weights
 from torch import optim
 
-point = os.environ.pop("MEETING_POINT", None)  # compiling takes long: meet the others after it
-out = start()
+out = start(meet_later=True)  # when everything has been compiled
 model, data = mlp(), batches(5)
 fast = torch.compile(lambda batch: loss_of(model, batch))
 optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -18,7 +15,6 @@ for step in range(40):
     loss.backward()
     optimizer.step()
     losses.append(loss.item())
-    if step == 1 and point is not None:
-        os.environ["MEETING_POINT"] = point
+    if step == 1:
         meet()
 finish(out, weights=weights(model), losses=losses)

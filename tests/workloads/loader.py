@@ -3,7 +3,7 @@
 import sys
 
 import torch
-from common import CLASSES, INPUTS, finish, loss_of, mlp, start, weights
+from common import CLASSES, INPUTS, finish, loss_of, meet, mlp, start, weights
 from torch import Tensor, optim
 from torch.utils.data import DataLoader, Dataset
 
@@ -23,7 +23,7 @@ class Numbers(Dataset):
 
 
 if __name__ == "__main__":
-    out, method = start(), sys.argv[2]
+    out, method = start(meet_later=True), sys.argv[2]
     model, numbers = mlp(), Numbers()
     workers = 2 if method == "fork" else 1
     loader = DataLoader(numbers, 256, shuffle=True, num_workers=workers, multiprocessing_context=method)
@@ -31,6 +31,8 @@ if __name__ == "__main__":
     losses = []
     for _ in range(2 if method == "fork" else 1):
         for batch in loader:
+            if not losses:
+                meet()  # the workers are there
             optimizer.zero_grad()
             loss = loss_of(model, batch)
             loss.backward()
