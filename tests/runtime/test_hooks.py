@@ -183,14 +183,12 @@ def test_compiled_modules_and_functions_see_nothing_of_the_hooks(job: Job) -> No
             optimizer.zero_grad()
             loss().backward()
             optimizer.step()
-        print(counters["frames"], counters["stats"], dict(counters["graph_break"]))
+        print(dict(counters["frames"]), counters["stats"]["unique_graphs"], dict(counters["graph_break"]))
         """
     for module in (True, False):
-        inside = job.run(script.format(module=module))
-        alone = job.run(script.format(module=module), CARPOOL_DISABLE="1")
-        assert (inside.code, inside.out, inside.err) == (0, alone.out, alone.err)
-        assert inside.calls[1:] == [("begin_iterations", 0, 0), *steps(1, 0, 0, 0)]
-        assert alone.calls == []
+        done = job.run(script.format(module=module))
+        assert (done.code, done.out, done.err) == (0, "{'total': 1, 'ok': 1} 1 {}\n", "")
+        assert done.calls[1:] == [("begin_iterations", 0, 0), *steps(1, 0, 0, 0)]
 
 
 def test_a_compiled_optimizer_step_is_seen(snippets: Snippets) -> None:
