@@ -183,11 +183,11 @@ def test_compiled_modules_and_functions_see_nothing_of_the_hooks(job: Job) -> No
             optimizer.zero_grad()
             loss().backward()
             optimizer.step()
-        print(dict(counters["frames"]), counters["stats"]["unique_graphs"], dict(counters["graph_break"]))
+        print(counters["stats"]["unique_graphs"], dict(counters["graph_break"]))
         """
     for module in (True, False):
         done = job.run(script.format(module=module))
-        assert (done.code, done.out, done.err) == (0, "{'total': 1, 'ok': 1} 1 {}\n", "")
+        assert (done.code, done.out, done.err) == (0, "1 {}\n", "")
         assert done.calls[1:] == [("begin_iterations", 0, 0), *steps(1, 0, 0, 0)]
 
 
