@@ -38,7 +38,18 @@ def test_algorithm_1_new_lane_best_lane_replaced_lane() -> None:
     )
 
 
-def test_a_lane_is_never_shared_by_two_users(scenario: Scenario) -> None:
+def test_a_lane_is_never_shared_by_two_users_and_nobody_waits_for_anothers() -> None:
+    scenario = Scenario()
+    scenario.device("host0", 1000)
+    scenario.start(1, owner=1000)
+    commands = scenario.submit(2, owner=2000)  # `fair` allows one lane: one for each user
+    assert OpenLane(2, "host0", 2000, 0) in commands and starts(commands) == [(2, 2)]
+    assert starts(scenario.submit(3, owner=1000)) == [(3, 1)]
+
+
+def test_the_devices_own_bound_counts_the_lanes_of_all_users() -> None:
+    scenario = Scenario()
+    scenario.device("host0", 1000, max_lanes=1)
     scenario.start(1, owner=1000)
     assert scenario.submit(2, owner=2000) == []
     assert scenario.why(2) == "waiting for a lane: all 1 of host0 are another user's"

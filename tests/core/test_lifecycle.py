@@ -30,8 +30,8 @@ def test_outcomes(scenario: Scenario, code: int | None, signal: int | None, outc
 
 
 def test_cancel_in_the_queue_ends_at_once(scenario: Scenario) -> None:
-    scenario.start(1, owner=1)
-    scenario.submit(2, owner=2)
+    scenario.start(1)
+    scenario.submit(2, after=(1,))
     (command,) = scenario.send(events.CancelRequested(2))
     assert isinstance(command, EndJob) and command.outcome is Outcome.CANCELLED
 
@@ -91,8 +91,8 @@ def test_a_second_process_may_attach_after_the_first_has_gone(scenario: Scenario
 
 
 def test_illegal_events_tell_the_story_and_change_nothing(scenario: Scenario) -> None:
-    scenario.start(1, owner=1)
-    scenario.submit(2, owner=2)
+    scenario.start(1)
+    scenario.submit(2, after=(1,))
     before = scenario.machine.view()
     for event in (events.ProcessStarted(2), events.ProcessExited(2, 0), events.Attached(2), events.TurnWanted(2)):
         with pytest.raises(IllegalTransition, match=r"(?s)while the job is queued.*Submitted"):

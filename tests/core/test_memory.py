@@ -82,6 +82,22 @@ def test_one_unknown_job_grows_at_a_time(scenario: Scenario) -> None:
     assert scenario.job(1).measured and scenario.machine.view().devices["host0"].grower == 2
 
 
+def test_a_loop_whose_iterations_nobody_sees_is_measured_by_its_quiet(scenario: Scenario) -> None:
+    """Inference and pure tensor code finish no iterations; others must be able to grow all the same."""
+    scenario.start(1)
+    scenario.start(2)
+    scenario.ask(1, P, 10)
+    scenario.ask(2, P, 10)
+    scenario.want(1)
+    scenario.send(events.Sampled(1, scenario.usage(1, 1_500)))
+    scenario.ask(1, P, 20)  # it still grows
+    scenario.send(events.Sampled(1, scenario.usage(1, 1_500)))
+    assert not scenario.job(1).measured
+    commands = scenario.send(events.Sampled(1, scenario.usage(1, 600)))
+    assert scenario.job(1).measured
+    assert any(isinstance(c, GrantMemory) and c.job == 2 for c in commands)
+
+
 def test_the_next_one_grows_when_the_grower_ends_or_leaves(scenario: Scenario) -> None:
     for job in (1, 2, 3):
         scenario.start(job)

@@ -99,6 +99,15 @@ def test_an_urgent_want_goes_first_under_every_policy() -> None:
         assert not scenario.job(3).urgent
 
 
+def test_a_holder_without_boundaries_is_forced_soon_for_an_urgent_job(scenario: Scenario) -> None:
+    lane_of(scenario, 2)
+    scenario.want(1)
+    scenario.want(2)
+    scenario.at(100).want(2, urgent=True)
+    assert scenario.at(599).last == []
+    assert scenario.at(600).last == [RequestYield(1, forced=True)]
+
+
 def test_a_waiting_job_may_become_urgent(scenario: Scenario) -> None:
     lane_of(scenario, 3)
     for job in (1, 2, 3):

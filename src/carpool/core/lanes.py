@@ -24,14 +24,16 @@ class Place:
     lane: LaneId | None
 
 
-def lane_bound(state: State, device: Device) -> int | None:
-    """How many lanes the device may have: the least of what policy, settings and device say; None: no bound."""
-    bounds = (
-        state.policy.lanes(lazy_view(state), device_view(device)),
-        state.settings.max_lanes,
-        device.spec.max_lanes,
-    )
-    return min((bound for bound in bounds if bound is not None), default=None)
+def may_open(state: State, device: Device, own: int) -> bool:
+    """Whether an owner of ``own`` lanes may have another.
+
+    Policy and settings bound the lanes of each owner, because owners never share one: a user's idle job must not keep
+    another user waiting.  The device's own bound counts all.
+    """
+    bounds = (state.policy.lanes(lazy_view(state), device_view(device)), state.settings.max_lanes)
+    if any(bound is not None and own >= bound for bound in bounds):
+        return False
+    return device.spec.max_lanes is None or len(device.lanes) < device.spec.max_lanes
 
 
 def find_place(state: State, device: Device, job: Job, need: Memory) -> Place | Refusal:
@@ -43,15 +45,15 @@ def find_place(state: State, device: Device, job: Job, need: Memory) -> Place | 
 
     A job of unknown size comes with P = E = 0 and gets the largest lane of its owner, where growth is least likely.
     """
-    bound = lane_bound(state, device)
     free = device.free
-    if (bound is None or len(device.lanes) < bound) and need.total <= free:
-        return Place(None)
     own = sorted(
         (lane for lane in map(state.lanes.__getitem__, device.lanes) if lane.owner == job.spec.owner),
         key=lambda lane: (lane.size, lane.id),
     )
-    if not own and bound is not None and len(device.lanes) >= bound:
+    another = may_open(state, device, len(own))
+    if another and need.total <= free:
+        return Place(None)
+    if not own and not another:
         return partial(_other_owner, device)
     if not job.known and own:
         return Place(own[-1].id)

@@ -151,9 +151,16 @@ class Machine:
 
     def _account(self, job: Job, usage: Any) -> None:
         account(self._state, job, usage)
-        if not job.measured and usage.iterations >= self._state.settings.measured_after:
+        if not job.measured and self._seen_enough(job):
             memory.measured(self._state, job)
         turns.rank(self._state, job)
+
+    def _seen_enough(self, job: Job) -> bool:
+        """A few iterations; or, for loops whose iterations nobody sees, device time without growth."""
+        if job.usage.iterations >= self._state.settings.measured_after:
+            return True
+        quiet = job.attained_us - job.grew_at_us
+        return job.touched and not job.pending and quiet >= self._state.settings.measured_quiet_us
 
     def _turn_released(self, job: Job, event: events.TurnReleased) -> None:
         self._account(job, event.usage)

@@ -137,5 +137,6 @@ class Settings:
     warm_limit: int = 4  # started jobs per device that have not touched it yet
     warm_timeout_us: Micros = 10_000_000  # a started job that has not touched its device stops counting
     measured_after: int = 3  # iterations after which a newcomer counts as measured
+    measured_quiet_us: Micros = 2_000_000  # or once it has computed for so long without asking for more memory
     kill_after_us: Micros = 10_000_000  # cancel: SIGKILL this long after SIGTERM
     extra: dict[str, int] = field(default_factory=dict)  # settings of third-party policies

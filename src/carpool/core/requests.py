@@ -24,6 +24,7 @@ def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: b
     device = state.device_of(job)
     assert device is not None
     job.touched = True
+    job.grew_at_us = job.attained_us
     held = job.stored if job.offloaded else job.limit
     if not job.offloaded and total <= of_class(held, kind):
         state.emit(GrantMemory(job.id, job.limit, kind))  # granted meanwhile

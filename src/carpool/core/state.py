@@ -88,6 +88,7 @@ class Job:
     virtual_us: Micros = 0
     levelled: bool = False  # has been levelled with the jobs of its lane once
     measured: bool = False
+    grew_at_us: Micros = 0  # device time it had attained when it last asked for memory
     history: deque[tuple[Micros, object]] = field(default_factory=lambda: deque(maxlen=HISTORY))
     cached: JobView | None = None
 
@@ -130,6 +131,7 @@ class Lane:
     queue: list[TurnKey] = field(default_factory=list)
     yield_asked: YieldAsked = YieldAsked.NO
     for_memory: bool = False  # the yield was asked because memory is short, not because somebody wants the turn
+    forced_due: Micros = 0  # when the holder that has been asked will be forced
     due: tuple[JobId, Micros] | None = None  # when the turn is to be asked back, and for whom
     turn_us: Micros = 0  # start of the present turn
     turn_base_us: Micros = 0  # the holder's attained time at that moment

@@ -9,6 +9,8 @@ from carpool.core.state import Job, Lane, State, YieldAsked
 
 #: From this share on a switch may cost as much as it likes.
 WHOLE_PPM = 1_000_000
+#: A job with a signal to handle waits no longer than this for a boundary: Ctrl-C has to feel like Ctrl-C.
+URGENT_US = 500_000
 
 
 def withdraw(state: State, lane: Lane, holder: Job) -> None:
@@ -23,12 +25,16 @@ def withdraw(state: State, lane: Lane, holder: Job) -> None:
 def press(state: State, lane: Lane, holder: Job, best: Job) -> None:
     """Somebody waits: ask for the turn now, later, or not at all."""
     if holder.pending:
-        _ask(state, lane, holder.id, forced=True)  # blocked in its allocator: it would keep the others for nothing
+        _ask(
+            state, lane, holder.id, best, forced=True
+        )  # blocked in its allocator: it would keep the others for nothing
         return
     if lane.yield_asked is not YieldAsked.NO:
         if lane.for_memory and lane.yield_asked is YieldAsked.BOUNDARY:
             lane.for_memory = False
-            state.timers.set(("forced", lane.id), state.now + state.settings.forced_after_us)
+            _force_later(state, lane, best)
+        elif best.urgent and lane.forced_due > state.now + URGENT_US:
+            _force_later(state, lane, best)
         return
     due = _due(state, lane, holder, best)
     if due is not None and lane.due is not None and lane.due[0] == best.id:
@@ -37,7 +43,7 @@ def press(state: State, lane: Lane, holder: Job, best: Job) -> None:
     if due is None:
         state.timers.cancel(("yield", lane.id))
     elif due <= state.now:
-        _ask(state, lane, holder.id, forced=False)
+        _ask(state, lane, holder.id, best, forced=False)
     else:
         state.timers.set(("yield", lane.id), due)
 
@@ -60,7 +66,13 @@ def shortest_turn(state: State, holder: Job, best: Job) -> Micros:
     return max(state.settings.quantum_us, worth)
 
 
-def _ask(state: State, lane: Lane, holder: JobId, forced: bool) -> None:
+def _force_later(state: State, lane: Lane, best: Job) -> None:
+    patience = state.settings.forced_after_us
+    lane.forced_due = state.now + (min(patience, URGENT_US) if best.urgent else patience)
+    state.timers.set(("forced", lane.id), lane.forced_due)
+
+
+def _ask(state: State, lane: Lane, holder: JobId, best: Job, forced: bool) -> None:
     wanted = YieldAsked.FORCED if forced else YieldAsked.BOUNDARY
     if lane.yield_asked >= wanted:
         return
@@ -70,10 +82,10 @@ def _ask(state: State, lane: Lane, holder: JobId, forced: bool) -> None:
     if forced:
         state.timers.cancel(("forced", lane.id))
     else:
-        state.timers.set(("forced", lane.id), state.now + state.settings.forced_after_us)
+        _force_later(state, lane, best)
 
 
 def yield_ignored(state: State, lane: Lane) -> None:
     """The holder did not come to a boundary in time."""
     if lane.holder is not None and lane.queue:
-        _ask(state, lane, lane.holder, forced=True)
+        _ask(state, lane, lane.holder, state.jobs[lane.queue[0][-1]], forced=True)
