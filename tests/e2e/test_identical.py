@@ -38,6 +38,8 @@ WORKLOADS = [
     "unusual",
     "loader spawn",
 ]
+#: The scripts are short: on a busy machine one may be through before the others have begun.
+ATTEMPTS = 3
 NO_COMPILER = not any(map(shutil.which, ("c++", "g++", "clang++")))
 #: Jobs of unknown memory are measured one after another, which can take as long as these short scripts run.
 KNOWN = {"persistent_bytes": 8 << 20, "ephemeral_bytes": 16 << 20}
@@ -64,12 +66,15 @@ def test_results_are_those_of_a_run_alone(
     names: tuple[str, ...], bare: Bare, eager_daemon: Daemon, workload: type[Workload]
 ) -> None:
     workloads = [workload.named(name) for name in names]
-    jobs, expected = eager_daemon.run_together(workloads, bare, hints=KNOWN)
-    results = [job.result() for job in jobs]
-    infos = [job.info() for job in jobs]
-    differing = [name for name, result, alone in zip(names, results, expected, strict=True) if result != alone]
-    assert not differing, f"other results than alone: {differing}"
-    assert len({(info.device, info.lane) for info in infos}) == 1
-    switches = [info.switches for info in infos]
-    assert min(switches) >= 2, f"the jobs hardly shared their lane: {switches}"
-    assert all(info.iterations >= 15 for info in infos)
+    for _ in range(ATTEMPTS):
+        jobs, expected = eager_daemon.run_together(workloads, bare, hints=KNOWN)
+        results = [job.result() for job in jobs]
+        infos = [job.info() for job in jobs]
+        differing = [name for name, result, alone in zip(names, results, expected, strict=True) if result != alone]
+        assert not differing, f"other results than alone: {differing}"
+        assert len({(info.device, info.lane) for info in infos}) == 1
+        assert all(info.iterations >= 15 for info in infos)
+        switches = [info.switches for info in infos]
+        if min(switches) >= 2:
+            return
+    pytest.fail(f"the jobs hardly shared their lane: {switches}")

@@ -56,4 +56,4 @@ def test_what_outlives_iterations_becomes_persistent(tmp_path: Path, script: str
     results, arbiter = shared([script, script], tmp_path)
     assert results == [alone, alone]
     for job in arbiter.jobs:
-        assert job.seat.get("promoted") > 0
+        assert job.seat.get("promoted") > 0 or job.seat.get("p_peak") > 2 << 20  # moved, or placed there at once
