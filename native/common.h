@@ -52,14 +52,6 @@ static inline void cp_futex_wake(uint32_t *word) {
   syscall(SYS_futex, word, FUTEX_WAKE, 0x7fffffff, NULL, NULL, 0);
 }
 
-static inline void cp_pause(void) {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("yield");
-#endif
-}
-
 /* A futex lock that needs no initialisation and may be taken in a signal handler, provided that its holder never
  * touches arena memory.  0 free, 1 held, 2 held and somebody sleeps. */
 struct cp_lock {

@@ -60,7 +60,7 @@ struct cp_seat {
   uint64_t traps;          /* 192 job */
   uint64_t early;          /* 200 job: early releases */
   uint32_t forced;         /* 208 job: forced revocations */
-  uint32_t coming;         /* 212 predecessor: processor + 1; the turn is about to come, do not go back to sleep; the job resets it */
+  uint32_t coming;         /* 212 predecessor: 1, the turn is about to come, do not go back to sleep; the job resets it */
   uint64_t promoted;       /* 216 job: bytes moved from ephemeral to persistent */
   uint64_t passed_seq;     /* 224 job: incremented with every turn it lets go */
   uint32_t offloaded;      /* 232 job: 1 while its memory is in the host store */

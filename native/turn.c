@@ -83,12 +83,12 @@ static bool urgent(void) {
   return at && cp_now_us() - at < 1000000;
 }
 
-/* The predecessor wakes us shortly before it lets go, so that its revoke and our waking up overlap. */
+/* The predecessor wakes us shortly before it lets go, so that its revoke and our waking up overlap.  It may be on our
+ * processor and need it to get there, so we yield instead of spinning (spinning: p90 350 us instead of 60). */
 static void wait_for_turn(struct cp_seat *s) {
   cp_futex_wait(&s->turn, 0, -1);
-  uint32_t from = cp_load(&s->coming);
-  if (!from || from == (uint32_t)sched_getcpu() + 1) return; /* on its processor we would only be in its way */
-  for (uint64_t end = cp_now_us() + 4 * SHORT_REVOKE_US; !cp_load(&s->turn) && cp_now_us() < end;) cp_pause();
+  if (!cp_load(&s->coming)) return;
+  for (uint64_t end = cp_now_us() + 2 * SHORT_REVOKE_US; !cp_load(&s->turn) && cp_now_us() < end;) sched_yield();
   cp_store(&s->coming, 0);
 }
 
@@ -177,7 +177,7 @@ static void announce(void) {
   uint32_t next = cp_load(&cp.seat->successor);
   if (!next || next > CP_SEATS || cp.arenas.win[cp.arenas.ephemeral].pool.live > SHORT_REVOKE_BYTES) return;
   struct cp_seat *n = seat_at(next - 1);
-  cp_store(&n->coming, (uint32_t)sched_getcpu() + 1);
+  cp_store(&n->coming, 1);
   cp_futex_wake(&n->turn);
 }
 
