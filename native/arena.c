@@ -243,7 +243,7 @@ static uint32_t unused_window(const struct cp_arenas *a) {
   return 0;
 }
 
-static int write_all(int fd, const char *from, size_t length, off_t at) {
+int cp_write_all(int fd, const char *from, size_t length, off_t at) {
   while (length) {
     cp_add(&cp_syscalls, 1);
     ssize_t n = syscall(SYS_pwrite64, fd, from, length, at);
@@ -265,7 +265,7 @@ int64_t cp_arenas_retire(struct cp_arenas *a) {
   if (!fresh || cp_store_collect(s, a, old)) return -1;
   int64_t moved = (int64_t)s->used;
   for (size_t i = 0; i < s->runs; i++)
-    if (write_all(a->device_fd, w->park + s->run[i].start, s->run[i].length, offset + (off_t)s->run[i].start)) return -1;
+    if (cp_write_all(a->device_fd, w->park + s->run[i].start, s->run[i].length, offset + (off_t)s->run[i].start)) return -1;
   cp_store_clear(s);
   if (window_start(a, fresh, CP_EPHEMERAL, a->lane_fd, 0)) {
     window_stop(a, fresh);

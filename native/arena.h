@@ -70,6 +70,9 @@ int64_t cp_arenas_retire(struct cp_arenas *a);
 /* Give back pages of persistent kinds that hold no live block.  Returns bytes given back. */
 size_t cp_arenas_trim(struct cp_arenas *a);
 
+/* pwrite until everything is written; from memory that is not arena memory (or through its parking range). */
+int cp_write_all(int fd, const char *from, size_t length, off_t at);
+
 /* Live runs of one window, or of all; appended to the store's list without copying bytes. */
 int cp_store_collect(struct cp_store *s, const struct cp_arenas *a, uint32_t window);
 void cp_store_clear(struct cp_store *s);

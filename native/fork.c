@@ -72,29 +72,19 @@ static bool children_remain(void) {
   return n != 0;
 }
 
-static int put(const char *from, size_t length, off_t at) {
-  while (length) {
-    long n = syscall(SYS_pwrite64, store_fd, from, length, at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return -1;
-    from += n;
-    at += n;
-    length -= (size_t)n;
-  }
-  return 0;
-}
-
 static off_t place(const struct cp_run *r) { return (off_t)(r->window * cp.arenas.window + r->start); }
 
 static int snapshot(void) {
   if (store_fd < 0) return -1;
   for (size_t i = 0; i < live.runs; i++)
-    if (put(cp.arenas.win[live.run[i].window].park + live.run[i].start, live.run[i].length, place(&live.run[i]))) return -1;
+    if (cp_write_all(store_fd, cp.arenas.win[live.run[i].window].park + live.run[i].start, live.run[i].length,
+                     place(&live.run[i])))
+      return -1;
   const struct cp_store *stores[2] = {&cp.arenas.residue, &cp.arenas.offloaded};
   for (int k = 0; k < 2 && from_residue; k++)
     for (size_t i = 0; i < stores[k]->runs; i++) {
       const struct cp_run *r = &stores[k]->run[i];
-      if (put(stores[k]->memory + r->saved, r->length, place(r))) return -1;
+      if (cp_write_all(store_fd, stores[k]->memory + r->saved, r->length, place(r))) return -1;
     }
   return 0;
 }

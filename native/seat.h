@@ -86,8 +86,7 @@ enum { /* job -> daemon */
   CP_PASSED = 5,   /* turn over, handed to slot b.  a: cause, c: passed_seq */
   CP_GROW = 6,     /* a: class (0 persistent, 1 ephemeral), b: total bytes wanted, c: grow_seq, d: 1 = optional */
   CP_SHRUNK = 7,   /* a: class, b: total bytes still needed (it gave pages back) */
-  CP_OFFLOADED = 8,
-  CP_BYE = 9       /* the process is about to exit in order */
+  CP_OFFLOADED = 8
 };
 enum {            /* daemon -> job */
   CP_SETUP = 101, /* a: slot, b: arena window in bytes (whole GiB), c: lane id, d: device capacity; descriptors: board, lane, persistent memfd */

@@ -149,7 +149,5 @@ class Channels:
             case PacketType.OFFLOADED:
                 job.seated.seat.set("offload", 0)
                 self._post(Offloaded(job.id))
-            case PacketType.BYE:
-                pass  # the pidfd says when it is really gone
             case _:
                 log.warning("job %d sent an unexpected packet: %r", job.id, packet)

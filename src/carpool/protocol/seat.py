@@ -93,7 +93,6 @@ class PacketType(IntEnum):
     GROW = 6
     SHRUNK = 7
     OFFLOADED = 8
-    BYE = 9
     SETUP = 101
     LANE = 102
     REFUSED = 103
