@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from daemon_harness import Daemon, Refused, alive
 
-#: CI sets this to 100; a short run is enough while working.
-KILLS = int(os.environ.get("CARPOOL_TEST_KILLS", "20"))
+#: Lower it (20 is plenty) while you work on something else.
+KILLS = int(os.environ.get("CARPOOL_TEST_KILLS", "100"))
 WORK = "import sys, time; time.sleep({delay}); open({path!r}, 'a').write('x'); sys.exit({code})"
 
 
