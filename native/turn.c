@@ -193,16 +193,17 @@ static struct cp_seat *pass_on(uint32_t cause, uint32_t *slot) {
   cp_store(&s->turn, 0);
   uint32_t next = cp_load(&s->successor);
   if (next > CP_SEATS || next == cp.slot + 1) next = 0;
-  cp_store(&s->passed_to, next);
-  cp_store(&s->passed_seq, s->passed_seq + 1); /* from here on the hand-over counts, even if this process dies */
-  if (!next) return NULL;
+  struct cp_seat *n = next ? seat_at(next - 1) : NULL;
   cp_store(&s->successor, 0);
-  *slot = next - 1;
-  struct cp_seat *n = seat_at(*slot);
-  cp_store(&n->successor, 0);
-  cp_store(&n->yield, CP_YIELD_NO);
-  cp_store(&n->turn_start_us, now);
-  cp_store(&n->turn, 1);
+  cp_store(&s->passed_to, next);
+  if (n) { /* before the hand-over counts: from then on the daemon may write into the next one's seat */
+    *slot = next - 1;
+    cp_store(&n->successor, 0);
+    cp_store(&n->yield, CP_YIELD_NO);
+    cp_store(&n->turn_start_us, now);
+  }
+  cp_store(&s->passed_seq, s->passed_seq + 1); /* from here on it counts, even if this process dies */
+  if (n) cp_store(&n->turn, 1);
   return n;
 }
 
