@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.native.arbiter import ROOT, Arbiter
+from tests.native.arbiter import ROOT, Arbiter, Job
 
 WORKLOADS = ROOT / "tests" / "workloads"
 SITE = ROOT / "src" / "carpool" / "runtime" / "site"
@@ -36,24 +37,31 @@ def shared(scripts: list[str], directory: Path, **options: object) -> tuple[list
         arbiter.close()
 
 
+def overlapping(script: str, directory: Path, seen: Callable[[Job], bool], **options: object) -> None:
+    """Two jobs of one script end with the results of a run alone, and ``seen`` holds for both.
+
+    The scripts are short: if one is still importing while the other computes, they hardly meet, and we try again.
+    """
+    alone = bare(script, directory / "bare.json")
+    for _ in range(5):
+        results, arbiter = shared([script, script], directory, **options)
+        assert results == [alone, alone]
+        if all(seen(job) for job in arbiter.jobs):
+            return
+    pytest.fail(f"not seen in any run: {[(job.seat.get('turns'), job.packets) for job in arbiter.jobs]}")
+
+
 def test_turns_at_every_iteration(tmp_path: Path) -> None:
-    alone = bare("adam.py", tmp_path / "bare.json")
-    results, arbiter = shared(["adam.py", "adam.py"], tmp_path)
-    assert results == [alone, alone]
-    assert all(job.seat.get("turns") > 10 for job in arbiter.jobs)
+    overlapping("adam.py", tmp_path, lambda job: job.seat.get("turns") > 10)
 
 
 def test_turns_taken_at_random_instructions(tmp_path: Path) -> None:
-    alone = bare("sgd.py", tmp_path / "bare.json")
-    results, arbiter = shared(["sgd.py", "sgd.py"], tmp_path, forced_us=7_000, always_yield=False)
-    assert results == [alone, alone]
-    assert sum(job.seat.get("forced") for job in arbiter.jobs) > 10
+    overlapping("sgd.py", tmp_path, lambda job: job.seat.get("forced") > 5, forced_us=7_000, always_yield=False)
 
 
 @pytest.mark.parametrize("script", ["ema.py", "lbfgs.py", "cache.py"])
 def test_what_outlives_iterations_becomes_persistent(tmp_path: Path, script: str) -> None:
-    alone = bare(script, tmp_path / "bare.json")
-    results, arbiter = shared([script, script], tmp_path)
-    assert results == [alone, alone]
-    for job in arbiter.jobs:
-        assert job.seat.get("promoted") > 0 or job.seat.get("p_peak") > 2 << 20  # moved, or placed there at once
+    def placed(job: Job) -> bool:
+        return job.seat.get("promoted") > 0 or job.seat.get("p_peak") > 2 << 20  # moved, or put there at once
+
+    overlapping(script, tmp_path, placed)
