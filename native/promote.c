@@ -62,12 +62,14 @@ static void judge_sizes(void) {
 static size_t survivors(void) {
   const struct cp_pool *p = &cp.arenas.win[cp.arenas.ephemeral].pool;
   uint64_t now = cp.boundary.iterations;
+  /* At a boundary everything alive is residue, also what this iteration's tail has made; elsewhere only what is older. */
+  uint32_t age = cp_load(&cp.seat->turn) || cp.seat->cause != CP_BY_BOUNDARY;
   size_t sum = 0;
   for (uint32_t i = p->top ? p->at[0] : 0; i; i = p->block[i].next) {
     const struct cp_block *b = &p->block[i];
     if (!b->used) continue;
     if (b->stamp + STAYS <= now) sum += (size_t)b->size * CP_GRAIN;
-    if (b->stamp + 1 <= now && b->size * CP_GRAIN >= CP_PAGE) count_size(b->size, b->stamp + 2 <= now);
+    if (b->stamp + age <= now && b->size * CP_GRAIN >= CP_PAGE) count_size(b->size, b->stamp + 2 <= now);
   }
   judge_sizes();
   return sum;
