@@ -8,20 +8,9 @@ from carpool.core import adoption, events, turns
 from carpool.core.errors import IllegalTransition
 from carpool.core.invariants import story
 from carpool.core.state import Job, State
-from carpool.core.transitions import LATE, TABLE
+from carpool.core.transitions import LATE, SEATED, TABLE
 
-_NEED_SEAT = frozenset(
-    {
-        events.Detached,
-        events.TurnWanted,
-        events.TurnReleased,
-        events.TurnPassed,
-        events.MemoryRequested,
-        events.MemoryReturned,
-        events.Offloaded,
-        events.Sampled,
-    }
-)
+_NEED_SEAT = frozenset(SEATED) - {events.Attached}
 
 
 def subject(state: State, event: Any) -> Job | None:

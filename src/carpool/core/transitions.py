@@ -16,7 +16,7 @@ STOPPING, ENDED = JobPhase.STOPPING, JobPhase.ENDED
 #: What the core itself decides about a queued job, beside what events do to it.
 ADMITTED, REFUSED = "admitted", "refused"
 
-_SEATED = (
+SEATED = (
     events.Attached,
     events.Detached,
     events.TurnWanted,
@@ -43,26 +43,26 @@ TABLE: Table = {
         events.CancelRequested: (STOPPING,),
         # The shim's and the job's sockets are not ordered: a job may attach, or end, before we hear that it runs.
         events.ProcessExited: (ENDED,),
-        **dict.fromkeys(_SEATED, (STARTING,)),
+        **dict.fromkeys(SEATED, (STARTING,)),
     },
     RUNNING: {
         events.CancelRequested: (STOPPING,),
         events.ProcessExited: (ENDED,),
-        **dict.fromkeys(_SEATED, (RUNNING,)),
+        **dict.fromkeys(SEATED, (RUNNING,)),
     },
     STOPPING: {
         events.ProcessStarted: (STOPPING,),  # cancelled while it started: signalled again
         events.StartFailed: (ENDED,),
         events.CancelRequested: (STOPPING,),
         events.ProcessExited: (ENDED,),
-        **dict.fromkeys(_SEATED, (STOPPING,)),
+        **dict.fromkeys(SEATED, (STOPPING,)),
     },
     ENDED: {},
 }
 
 #: Events that may come after the fact.
 LATE: frozenset[tuple[JobPhase, type]] = frozenset(
-    {(ENDED, kind) for kind in _SEATED}
+    {(ENDED, kind) for kind in SEATED}
     | {(ENDED, kind) for kind in (events.CancelRequested, events.ProcessStarted, events.ProcessExited)}
     | {(ENDED, events.StartFailed), (RUNNING, events.ProcessStarted)}
 )
