@@ -44,6 +44,13 @@ class MemoryClass(StrEnum):
     EPHEMERAL = "ephemeral"
 
 
+class Allocation(StrEnum):
+    """What a job is given."""
+
+    LANES = "lanes"  # memory of one device, and turns
+    DEVICES = "devices"  # as many whole devices as it needs, all at once
+
+
 class Cause(StrEnum):
     """Why a turn ended."""
 
@@ -86,6 +93,7 @@ class JobSpec:
     weight: int = 100  # share under `fair`; larger is more; --priority
     after: tuple[JobId, ...] = ()  # start only when these have succeeded
     device: DeviceId | None = None  # only this device
+    gang: int = 1  # devices that it needs, all at once
     estimate: Estimate | None = None
 
 
@@ -127,6 +135,8 @@ class Settings:
     """Settings of the core that an operator may change on the running daemon."""
 
     policy: str = "fair"  # who computes next; changed by name, not as a setting (see policies.md)
+    allocation: Allocation = Allocation.LANES  # fixed by the driver
+    backfill: int | None = None  # 1: later jobs that fit go ahead of one that does not; 0: never; None: as the policy says
     quantum_us: Micros = 50_000  # shortest turn that a policy takes away at a boundary
     max_switch_share_ppm: int = 20_000  # a switch may cost this share of its turn (2 %)
     grace_us: Micros = 20_000  # off the device for longer than this while others wait: early release

@@ -1,0 +1,1 @@
+"""The simulator: the core that runs live, driven by virtual time and modelled jobs."""

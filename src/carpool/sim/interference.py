@@ -1,0 +1,39 @@
+"""How jobs that compute on one device at the same time slow each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from carpool.sim.job import WHOLE_PPM, TraceJob
+
+
+class Interference(Protocol):
+    """Replaceable: anything with a name and this method."""
+
+    name: str
+
+    def speeds(self, jobs: Sequence[TraceJob]) -> Sequence[int]:
+        """Speed of each job in parts per million of its speed alone, given all that compute on the device now."""
+
+
+class Concurrent:
+    """Lanes compute at the same time (MPS; the host device): nobody is slowed until the device is full.
+
+    speed = min(1, 1 / sum of utilizations): kernels share what there is in proportion to what they would use alone.
+    """
+
+    name = "concurrent"
+
+    def speeds(self, jobs: Sequence[TraceJob]) -> Sequence[int]:
+        total = sum(job.utilization_ppm for job in jobs)
+        return [min(WHOLE_PPM, WHOLE_PPM * WHOLE_PPM // max(total, 1))] * len(jobs)
+
+
+class Timeslice:
+    """The driver gives whole slices of the device in turn (CUDA contexts without MPS): n lanes get 1/n each."""
+
+    name = "timeslice"
+
+    def speeds(self, jobs: Sequence[TraceJob]) -> Sequence[int]:
+        return [WHOLE_PPM // max(len(jobs), 1)] * len(jobs)

@@ -1,0 +1,48 @@
+"""One job of a trace: what arrives when, and what it would do alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from carpool.core.model import Micros
+
+#: Shares are integers: parts per million.
+WHOLE_PPM = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """Times are microseconds from the beginning of the trace, sizes are bytes.
+
+    ``duration_us`` is what the job takes alone on its devices, from its start to its end.  With iterations it consists of
+    start-up on the host, then ``iterations`` times (``iteration_us`` of device time, ``host_us`` of host time).
+    """
+
+    id: str  # unique within a trace
+    submit_us: Micros
+    duration_us: Micros  # at least 1
+    gpus: int = 1  # devices that it needs at once
+    iterations: int | None = None  # None: one uninterrupted stretch of device time
+    iteration_us: Micros | None = None  # device time of one iteration; given whenever ``iterations`` is
+    host_us: Micros = 0  # host time of one iteration
+    persistent: int = 0
+    ephemeral: int = 0
+    utilization_ppm: int = WHOLE_PPM  # share of the device that it uses while it computes alone
+    model: str = ""
+    weight: int = 100  # share under `fair`
+    deadline_us: Micros | None = None  # after its submission
+    owner: int = 0  # jobs of different owners never share a lane
+    fails_at_ppm: int | None = None  # its first attempt dies when this share of its work is done
+    checkpoint_us: Micros | None = None  # a later attempt goes on from the last whole multiple of this; None: anew
+
+    @property
+    def startup_us(self) -> Micros:
+        """Host time before the first iteration."""
+        if self.iterations is None or self.iteration_us is None:
+            return 0
+        return self.duration_us - self.iterations * (self.iteration_us + self.host_us)
+
+
+def in_order(jobs: list[TraceJob]) -> list[TraceJob]:
+    """By submission; equal times keep the order of the trace."""
+    return sorted(jobs, key=lambda job: job.submit_us)

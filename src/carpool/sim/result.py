@@ -1,0 +1,70 @@
+"""What a simulation brings: one record per job, and (when asked for) who was where at which time."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from carpool.core.model import Micros, Outcome
+from carpool.sim.job import TraceJob
+from carpool.sim.options import Options
+
+
+@dataclass(slots=True)
+class JobResult:
+    """What became of one job of the trace.  Attempts after a failure count as the same job."""
+
+    job: TraceJob
+    outcome: Outcome
+    started_us: Micros | None  # first time on a device; None: never
+    ended_us: Micros
+    service_us: Micros  # time for which it held its devices (lanes: its lane's turn)
+    queueing_us: Micros  # time without devices between submission and end (lanes: from submission to the first turn)
+    preemptions: int = 0  # times it lost its devices or its turn although it wanted to go on
+    attempts: int = 1
+    reason: str = ""  # why it was refused or failed
+
+    @property
+    def jct_us(self) -> Micros:
+        """Job completion time: from submission to end."""
+        return self.ended_us - self.job.submit_us
+
+
+class Span(NamedTuple):
+    """A job on a device: ``[begin_us, end_us)``."""
+
+    job: int  # index into Result.jobs
+    device: int  # 0, 1, 2 ...
+    lane: int  # 0 for whole devices
+    begin_us: Micros
+    end_us: Micros
+
+
+@dataclass
+class Series:
+    """A step function: from ``times[i]`` on the value is ``values[i]``.  Times do not go back."""
+
+    times: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+
+@dataclass
+class Recording:
+    """Only with `Options.record`."""
+
+    spans: list[Span] = field(default_factory=list)
+    memory: list[Series] = field(default_factory=list)  # bytes reserved, per device; empty for whole devices
+    busy: list[Series] = field(default_factory=list)  # share of the device in use, 0..1, per device
+
+
+@dataclass
+class Result:
+    """Jobs are in the order of the trace."""
+
+    options: Options
+    jobs: list[JobResult]
+    busy_us: int  # device-microseconds in use, summed over the devices (lanes: weighted by utilization, at most 1 each)
+    events: int  # events that the core has handled
+    wall_s: float  # real time that the simulation took
+    recording: Recording | None = None
