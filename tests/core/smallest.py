@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from carpool.core.policies import Key
-from carpool.core.view import DeviceView, JobView, View
+from carpool.core.policies import BasePolicy, Key
+from carpool.core.view import JobView, View
 
 
-class Smallest:
+class Smallest(BasePolicy):
     name = "smallest"
     backfill = True
     settings = ("patience_us",)
-
-    def lanes(self, view: View, device: DeviceView) -> int | None:
-        return 1
-
-    def admission_key(self, view: View, job: JobView) -> Key:
-        return (job.arrival,)
 
     def turn_key(self, view: View, job: JobView) -> Key:
         return (job.reserved.persistent, job.arrival)

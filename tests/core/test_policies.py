@@ -11,6 +11,7 @@ from carpool.core import events
 from carpool.core.commands import NameSuccessor, RequestYield
 from carpool.core.model import Settings, Usage
 from carpool.core.policies import available_policies, load_policy
+from carpool.plugins import ensure_policy
 from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate
 from tests.core.timelines import Timeline, Toy, settings
 
@@ -120,6 +121,7 @@ def test_srtf_asks_the_longer_one_for_its_turn() -> None:
 
 def test_a_policy_of_ones_own_with_settings_of_its_own() -> None:
     name = "tests.core.smallest:Smallest"
+    ensure_policy(name)
     scenario = Scenario(replace(EVERY_BOUNDARY, policy=name, extra={"patience_us": 30_000}))
     scenario.device("host0", 1000)
     scenario.start(1, estimate=estimate(10, 50))

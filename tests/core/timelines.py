@@ -14,6 +14,7 @@ from carpool.core import commands, events
 from carpool.core.machine import Machine
 from carpool.core.model import MIB, Cause, DeviceSpec, Estimate, JobSpec, Memory, MemoryClass, Settings, Usage
 from carpool.core.transitions import mermaid
+from carpool.plugins import ensure_policy
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "policies.md"
 
@@ -197,6 +198,7 @@ def three(**changes: dict[str, int | bool]) -> list[Toy]:
 def examples() -> dict[str, str]:
     """Every timeline of the document by its name."""
     third = "tests.core.smallest:Smallest"
+    ensure_policy(third)
     return {
         "fifo": Timeline(settings("fifo"), three()).run().text(),
         "fifo-cpu": Timeline(settings("fifo"), three(A={"iterations": 6, "cpu": 20}, B={"iterations": 6})).run().text(),

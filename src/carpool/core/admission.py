@@ -108,7 +108,7 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> tuple[Device
 
 def admit(state: State) -> None:
     """Place whoever can be placed.  Only newcomers are tried if nothing has become free since the last time."""
-    if state.admit_all or not state.policy.backfill:
+    if state.admit_all or not state.backfill:
         order = _kept_first(state)
     else:
         order = sorted(state.newcomers, key=lambda number: state.jobs[number].arrival)
@@ -123,7 +123,7 @@ def admit(state: State) -> None:
         answer = attempt(state, job, open_devices)
         if isinstance(answer, tuple):
             _place(state, job, *answer)
-        elif state.policy.backfill:
+        elif state.backfill:
             hopeful -= {other for other in hopeful if _asks_as_much(other, kind)}
         else:
             open_devices -= {device.spec.id for device in candidates(state, job)}
@@ -205,6 +205,8 @@ def explain_queued(state: State, job: Job) -> Reason:
 
 def impossible(state: State, job: Job) -> Reason | None:
     """Why the job could never run, as far as its estimate tells."""
+    if job.spec.gang > 1:
+        return Reason("gang", f"needs {job.spec.gang} devices at once, but lanes hold jobs of one device")
     if not state.devices:
         return None
     devices = candidates(state, job)

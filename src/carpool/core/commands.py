@@ -17,6 +17,24 @@ class StartJob:
 
 
 @dataclass(frozen=True, slots=True)
+class AllocateDevices:
+    """Whole devices: the job has these to itself until it ends or is preempted.
+
+    The first time: start its process; answer: `ProcessStarted` or `StartFailed`.  Later: let it go on where it was.
+    """
+
+    job: JobId
+    devices: tuple[DeviceId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptJob:
+    """Whole devices: stop the job at a safe point and take its devices.  Answer: `Preempted`."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
 class SignalJob:
     """Send a signal to the job's whole process group."""
 
@@ -127,6 +145,8 @@ class EndJob:
 
 Command = (
     StartJob
+    | AllocateDevices
+    | PreemptJob
     | SignalJob
     | OpenLane
     | ResizeLane

@@ -130,6 +130,14 @@ class MemoryReturned:
 
 
 @dataclass(frozen=True, slots=True)
+class Preempted:
+    """Whole devices: answer to the command `PreemptJob`: the job's devices are free."""
+
+    job: JobId
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
 class Offloaded:
     """Answer to the command `Offload`: all of the job's device memory is in the host store now."""
 
@@ -191,6 +199,7 @@ Event = (
     | TurnPassed
     | MemoryRequested
     | MemoryReturned
+    | Preempted
     | Offloaded
     | Sampled
     | Adopted

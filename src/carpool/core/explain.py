@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from carpool.core import whole
 from carpool.core.admission import explain_queued
 from carpool.core.model import JobPhase, Reason
 from carpool.core.requests import may_grow
@@ -14,6 +15,8 @@ def explain(state: State, job: Job) -> Reason | None:
     """None: the job does what it wants to do (or nothing is known against it)."""
     if job.phase is JobPhase.ENDED:
         return job.reason
+    if state.whole is not None and not job.unmet:
+        return whole.explain(state, job)
     if job.phase is JobPhase.QUEUED:
         return explain_queued(state, job)
     device = state.device_of(job)

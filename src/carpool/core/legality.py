@@ -41,6 +41,8 @@ def _seated(state: State, job: Job, event: Any) -> Job | None:
         raise illegal(job, event, f"there is no job {event.to}")
     elif kind in (events.TurnReleased, events.TurnPassed):
         return _had_turn(state, job, event)
+    elif kind is events.Preempted and not job.leaving:
+        raise illegal(job, event, "nobody asked for its devices")
     elif kind is events.Offloaded and not (job.offload_asked or job.adopted):
         raise illegal(job, event, "nobody asked for it")
     return job

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from carpool.core import admission, lanes, memory, requests, turns
+from carpool.core import admission, lanes, memory, requests, turns, whole
 from carpool.core.commands import EndJob, SignalJob
 from carpool.core.events import ProcessExited, Submitted
 from carpool.core.model import JobPhase, JobSpec, Outcome, Reason
-from carpool.core.state import Job, State
+from carpool.core.state import NO_HISTORY, Job, State
 
 SIGKILL, SIGTERM = 9, 15
 
@@ -15,6 +15,8 @@ def check_spec(spec: JobSpec) -> None:
     """Raises ValueError for a submission that makes no sense."""
     if spec.weight < 1:
         raise ValueError(f"weight is {spec.weight}; it must be at least 1")
+    if spec.gang < 1:
+        raise ValueError(f"gang is {spec.gang}; a job needs at least 1 device")
     for name, number in (("iterations", spec.iterations), ("duration_us", spec.duration_us)):
         if number is not None and number < 1:
             raise ValueError(f"{name} is {number}; it must be at least 1")
@@ -26,12 +28,20 @@ def submit(state: State, event: Submitted) -> Job:
     check_spec(event.spec)
     job = Job(event.job, event.spec, len(state.jobs), state.now)
     state.jobs[job.id] = job
-    reason = admission.impossible(state, job) or _dependencies(state, job)
+    impossible = admission.impossible if state.whole is None else whole.impossible
+    reason = impossible(state, job) or _dependencies(state, job)
     if reason is not None:
         end(state, job, Outcome.REFUSED, reason=reason)
     elif not job.unmet:
-        admission.enqueue(state, job)
+        _enqueue(state, job)
     return job
+
+
+def _enqueue(state: State, job: Job) -> None:
+    if state.whole is not None:
+        whole.enqueue(state, job)
+    else:
+        admission.enqueue(state, job)
 
 
 def _dependencies(state: State, job: Job) -> Reason | None:
@@ -41,7 +51,7 @@ def _dependencies(state: State, job: Job) -> Reason | None:
         if other is None or other is job:
             return Reason("dependency_unknown", f"it waits for job {number}, which does not exist")
         if other.phase is not JobPhase.ENDED:
-            job.unmet.add(number)
+            job.unmet |= {number}
             state.dependents.setdefault(number, []).append(job.id)
         elif other.outcome is not Outcome.SUCCEEDED:
             return Reason("dependency_failed", f"job {number}, which it waits for, ended: {other.outcome}")
@@ -58,13 +68,17 @@ def end(
     reason: Reason | None = None,
 ) -> None:
     """The job is over.  Its turn, its memory and its place are free when this returns."""
-    if job.phase is JobPhase.QUEUED:
+    if job.phase is JobPhase.QUEUED and state.whole is None:
         admission.dequeue(state, job)
     state.emit(EndJob(job.id, outcome, code, signal, reason))
     job.phase, job.outcome, job.reason, job.attached = JobPhase.ENDED, outcome, reason, False
-    _vacate(state, job)
+    if state.whole is not None:
+        whole.left(state, job)
+    else:
+        _vacate(state, job)
     for timer in ("warm", "kill", "reserve"):
         state.timers.cancel((timer, job.id))
+    job.history = NO_HISTORY
     _tell_dependents(state, job)
 
 
@@ -85,12 +99,12 @@ def _tell_dependents(state: State, job: Job) -> None:
         other = state.jobs[number]
         if other.phase is not JobPhase.QUEUED:
             continue
-        other.unmet.discard(job.id)
+        other.unmet -= {job.id}
         if job.outcome is not Outcome.SUCCEEDED:
             text = f"job {job.id}, which it waits for, ended: {job.outcome}"
             end(state, other, Outcome.REFUSED, reason=Reason("dependency_failed", text))
         elif not other.unmet:
-            admission.enqueue(state, other)
+            _enqueue(state, other)
 
 
 def exited(state: State, job: Job, event: ProcessExited) -> None:
@@ -121,7 +135,10 @@ def cancel(state: State, job: Job) -> None:
     job.phase = JobPhase.STOPPING
     state.emit(SignalJob(job.id, SIGTERM))
     state.timers.set(("kill", job.id), state.now + state.settings.kill_after_us)
-    requests.give_up(state, job)
+    if state.whole is not None:
+        whole.stopping(state, job)
+    else:
+        requests.give_up(state, job)
 
 
 def kill(state: State, job: Job) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
-from carpool.core import admission, adoption, events, lifecycle, memory, requests, residency, turns, yielding
+from carpool.core import admission, adoption, events, lifecycle, memory, requests, residency, turns, whole, yielding
 from carpool.core.commands import Command
 from carpool.core.errors import IllegalTransition
 from carpool.core.events import Event
@@ -31,10 +31,14 @@ def check_settings(settings: Settings) -> Policy:
         if isinstance(number, int) and number < least:
             raise ValueError(f"{part.name} is {number}; it must be at least {least}")
     policy = load_policy(settings.policy)
+    if settings.backfill not in (None, 0, 1):
+        raise ValueError(f"backfill is {settings.backfill}; it must be 0 or 1, or not set")
     unknown = sorted(set(settings.extra) - set(policy.settings))
     if unknown:
         known = ", ".join(policy.settings) or "none"
         raise ValueError(f"{settings.policy} has no setting {', '.join(unknown)}; its own settings: {known}")
+    if (check_own := getattr(policy, "check", None)) is not None:
+        check_own(settings)
     return policy
 
 
@@ -70,6 +74,7 @@ class Machine:
             events.MemoryReturned: lambda job, event: memory.returned(
                 self._state, job, event.memory_class, event.total
             ),
+            events.Preempted: lambda job, event: whole.preempted(self._state, job, event.usage),
             events.Offloaded: lambda job, event: residency.offloaded(self._state, job),
             events.Sampled: lambda job, event: self._account(job, event.usage),
             events.Adopted: lambda job, event: adoption.adopt(self._state, job, event),
@@ -102,8 +107,9 @@ class Machine:
         return commands
 
     def next_timer(self) -> Micros | None:
-        """When a `Tick` is due; None: nothing is planned."""
-        return self._state.timers.next()
+        """When a `Tick` is due, after everything else that happens at that moment; None: nothing is planned."""
+        pool = self._state.whole
+        return self._state.now if pool is not None and pool.dirty else self._state.timers.next()
 
     def view(self) -> View:
         """A complete snapshot; it does not change any more."""
@@ -126,11 +132,18 @@ class Machine:
             raise ValueError(f"there is a device {event.device.id!r} already")
         self._state.devices[event.device.id] = Device(event.device)
         self._state.admit_all = True
+        if self._state.whole is not None:
+            whole.add_device(self._state, event.device.id)
 
     def _settings_changed(self, event: events.SettingsChanged) -> None:
         state = self._state
         policy = check_settings(event.settings)
+        if event.settings.allocation is not state.settings.allocation:
+            raise ValueError(f"allocation is {state.settings.allocation}; it cannot be changed while jobs are there")
         state.settings, state.policy = event.settings, policy
+        if state.whole is not None:
+            whole.reorder(state)
+            return
         admission.reorder(state)
         turns.reorder(state)
 
@@ -174,8 +187,15 @@ class Machine:
         requests.requested(self._state, job, event.memory_class, event.total, event.optional)
 
     def _tick(self, event: events.Tick) -> None:
+        changed: list[JobId] = []
         while (key := self._state.timers.pop(self._state.now)) is not None:
-            self._due(*key)
+            if key[0] == whole.NEXT_CHANGE:
+                changed.append(cast(JobId, key[1]))
+            else:
+                self._due(*key)
+        if self._state.whole is not None:
+            whole.changed(self._state, changed)
+            whole.schedule(self._state)
 
     def _due(self, kind: str, subject: Any) -> None:
         state = self._state
@@ -197,7 +217,7 @@ class Machine:
     def _settle(self) -> None:
         """Turns first, because somebody may be waiting for one; then memory, then new jobs, then turns again."""
         state = self._state
-        if state.restarting:
+        if state.restarting or state.whole is not None:
             return
         self._refresh_lanes()
         while state.dirty_devices:

@@ -32,6 +32,8 @@ def _make(state: State, job: Job) -> JobView:
         outcome=job.outcome,
         device=job.device,
         lane=job.lane,
+        gang=job.spec.gang,
+        devices=job.devices,
         granted=job.limit,
         reserved=job.reserved,
         waiting_memory=bool(job.pending),

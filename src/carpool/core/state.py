@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from types import MappingProxyType
 
 from carpool.core.commands import Command
 from carpool.core.model import (
+    Allocation,
     DeviceId,
     DeviceSpec,
     JobId,
@@ -27,9 +30,12 @@ from carpool.core.timers import Timers
 from carpool.core.view import JobView, View
 
 NOTHING = Memory()
+NO_USAGE = Usage()
 HISTORY = 16
 #: (0 urgent | 1, the policy's key, number of the want, job)
 TurnKey = tuple[int, Key, int, JobId]
+#: The policy's key, 0 runs | 1 waits (queues only), a number that orders equal ones
+Order = tuple[Key, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +48,15 @@ class Request:
     since_us: Micros
 
 
-@dataclass(eq=False)
+#: Of a job that has ended: nothing is added to its story.
+NO_HISTORY: deque[tuple[Micros, object]] = deque(maxlen=0)
+
+
 class Job:
-    """One job.  Setting any attribute drops the cached view of it."""
+    """One job.  Setting any attribute drops the cached view of it.
+
+    What nearly every job starts with are attributes of the class: a job that is queued, or has ended, is small.
+    """
 
     id: JobId
     spec: JobSpec
@@ -55,7 +67,7 @@ class Job:
     reason: Reason | None = None
     cancelled: bool = False
     killed: bool = False
-    unmet: set[JobId] = field(default_factory=set)  # dependencies that have not ended
+    unmet: frozenset[JobId] = frozenset()  # dependencies that have not ended
     # Place
     device: DeviceId | None = None
     lane: LaneId | None = None
@@ -66,11 +78,16 @@ class Job:
     was_attached: bool = False
     adopted: bool = False  # found at a restart: it may answer what an earlier core asked
     touched: bool = False  # has asked for memory or for a turn
+    # Whole devices
+    devices: tuple[DeviceId, ...] = ()  # held now
+    devices_us: Micros = 0  # since when
+    leaving: bool = False  # was asked to give them back
+    order: Order = ((), 0, 0)  # its place among those that run and those that wait
     # Memory
     limit: Memory = NOTHING
     reserved: Memory = NOTHING
     stored: Memory = NOTHING  # its limits before it was offloaded
-    pending: dict[MemoryClass, Request] = field(default_factory=dict)
+    pending: Mapping[MemoryClass, Request] = MappingProxyType({})
     offload_asked: bool = False
     offloaded: bool = False
     # Turns
@@ -82,15 +99,19 @@ class Job:
     turn_key: TurnKey | None = None  # its place in the lane's queue
     idle_since_us: Micros = 0
     # Figures
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = NO_USAGE
     attained_us: Micros = 0
     iteration_us: Micros | None = None
     virtual_us: Micros = 0
     levelled: bool = False  # has been levelled with the jobs of its lane once
     measured: bool = False
     grew_at_us: Micros = 0  # device time it had attained when it last asked for memory
-    history: deque[tuple[Micros, object]] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    history: deque[tuple[Micros, object]]
     cached: JobView | None = None
+
+    def __init__(self, number: JobId, spec: JobSpec, arrival: int, submitted_us: Micros) -> None:
+        history: deque[tuple[Micros, object]] = deque(maxlen=HISTORY)
+        self.__dict__.update(id=number, spec=spec, arrival=arrival, submitted_us=submitted_us, history=history)
 
     def __setattr__(self, name: str, value: object) -> None:
         # Straight into the dictionary: this runs many times per event.
@@ -162,6 +183,26 @@ class Device:
         return max(0, self.spec.capacity - self.persistent - self.lane_bytes)
 
 
+@dataclass(eq=False)
+class WholeDevices:
+    """Who has devices to itself, and who waits for them.
+
+    Jobs that wait lie in one heap for each number of devices that they need; entries of jobs that do not wait any more, or at
+    another place, are skipped.
+    """
+
+    free: list[int] = field(default_factory=list)  # heap of positions in ``names``
+    names: list[DeviceId] = field(default_factory=list)
+    places: dict[DeviceId, int] = field(default_factory=dict)
+    running: dict[JobId, Job] = field(default_factory=dict)  # hold their devices, or are to get them
+    due: list[Job] = field(default_factory=list)  # are to get devices that others have been asked to leave
+    waiting: dict[int, list[tuple[Order, JobId]]] = field(default_factory=dict)
+    stopping: dict[JobId, Job] = field(default_factory=dict)  # cancelled, and still on their devices
+    dirty: bool = False  # a scheduling pass is due at this instant
+    last: int = 0  # the largest and
+    first: int = 0  # the smallest number given out to order equal keys
+
+
 class State:
     """Everything the core knows."""
 
@@ -180,6 +221,7 @@ class State:
         self.not_passed: deque[JobId] = deque()  # queued jobs by arrival that no later one has overtaken
         self.due: list[JobId] = []  # passed over for too long, without a reservation
         self.dependents: dict[JobId, list[JobId]] = {}
+        self.whole = WholeDevices() if settings.allocation is Allocation.DEVICES else None
         self.restarting = False
         self.next_lane: LaneId = 1
         self.sequence = 0
@@ -188,6 +230,12 @@ class State:
         self.newcomers: list[JobId] = []
         self.dirty_lanes: dict[LaneId, None] = {}
         self.dirty_devices: dict[DeviceId, None] = {}
+
+    @property
+    def backfill(self) -> bool:
+        """Whether later jobs may go ahead of one that does not fit."""
+        setting = self.settings.backfill
+        return self.policy.backfill if setting is None else bool(setting)
 
     def number(self) -> int:
         """The next number of the one sequence that orders what happens at equal times."""

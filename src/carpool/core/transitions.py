@@ -41,6 +41,7 @@ TABLE: Table = {
         events.ProcessStarted: (RUNNING,),
         events.StartFailed: (ENDED,),
         events.CancelRequested: (STOPPING,),
+        events.Preempted: (STARTING,),
         # The shim's and the job's sockets are not ordered: a job may attach, or end, before we hear that it runs.
         events.ProcessExited: (ENDED,),
         **dict.fromkeys(SEATED, (STARTING,)),
@@ -48,6 +49,7 @@ TABLE: Table = {
     RUNNING: {
         events.CancelRequested: (STOPPING,),
         events.ProcessExited: (ENDED,),
+        events.Preempted: (RUNNING,),
         **dict.fromkeys(SEATED, (RUNNING,)),
     },
     STOPPING: {
@@ -55,6 +57,7 @@ TABLE: Table = {
         events.StartFailed: (ENDED,),
         events.CancelRequested: (STOPPING,),
         events.ProcessExited: (ENDED,),
+        events.Preempted: (STOPPING,),
         **dict.fromkeys(SEATED, (STOPPING,)),
     },
     ENDED: {},
@@ -63,7 +66,7 @@ TABLE: Table = {
 #: Events that may come after the fact.
 LATE: frozenset[tuple[JobPhase, type]] = frozenset(
     {(ENDED, kind) for kind in SEATED}
-    | {(ENDED, kind) for kind in (events.CancelRequested, events.ProcessStarted, events.ProcessExited)}
+    | {(ENDED, kind) for kind in (events.CancelRequested, events.ProcessStarted, events.ProcessExited, events.Preempted)}
     | {(ENDED, events.StartFailed), (RUNNING, events.ProcessStarted)}
 )
 

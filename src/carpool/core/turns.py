@@ -11,8 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 
 from carpool.core.commands import GrantTurn, NameSuccessor
-from carpool.core.figures import attained, level
-from carpool.core.model import Micros
+from carpool.core.figures import attained, level, settle_time
 from carpool.core.snapshot import job_view, lazy_view
 from carpool.core.state import Job, Lane, State, TurnKey, YieldAsked
 from carpool.core.yielding import press, withdraw
@@ -97,7 +96,7 @@ def ended(state: State, lane: Lane) -> None:
     lane.holder, lane.successor, lane.ahead = None, None, None
     lane.yield_asked, lane.for_memory, lane.due = YieldAsked.NO, False, None
     job.idle_since_us = state.now
-    _settle_time(job, total)
+    settle_time(job, total)
     state.timers.cancel(("yield", lane.id))
     state.timers.cancel(("forced", lane.id))
     state.touch_lane(lane.id)
@@ -107,14 +106,6 @@ def ended(state: State, lane: Lane) -> None:
     if job.wants_again:
         job.wants_again = False
         want(state, job, job.urgent)
-
-
-def _settle_time(job: Job, total: Micros) -> None:
-    """A driver that does not count device time in `Usage` still gets the order right: our own clock counts then."""
-    missing = total - job.attained_us
-    if missing > 0 and job.usage.device_us == 0:
-        job.virtual_us += missing * 100 // job.spec.weight
-        job.attained_us = total
 
 
 def _begin(state: State, lane: Lane, job: Job) -> None:

@@ -36,6 +36,8 @@ class JobView(NamedTuple):
     outcome: Outcome | None
     device: DeviceId | None
     lane: LaneId | None
+    gang: int  # devices that it needs at once
+    devices: tuple[DeviceId, ...]  # whole devices that it holds
     granted: Memory  # its limits
     reserved: Memory  # what the core keeps for it: its limits, or more while a hint has not been checked
     waiting_memory: bool

@@ -9,9 +9,10 @@ from typing import Any
 from carpool.core.machine import check_settings
 from carpool.core.model import Settings
 from carpool.core.policies import load_policy
+from carpool.plugins import ensure_policy
 
-_OPTIONAL = {"max_lanes"}
-_NUMBERS = tuple(f.name for f in dataclasses.fields(Settings) if f.name not in ("policy", "extra"))
+_OPTIONAL = {"max_lanes", "backfill"}
+_NUMBERS = tuple(f.name for f in dataclasses.fields(Settings) if f.name not in ("policy", "allocation", "extra"))
 LARGEST = 10**15  # microseconds: thirty years; keeps sums inside 64 bits
 
 
@@ -23,6 +24,7 @@ def settings_table(settings: Settings) -> dict[str, int | None]:
 def changed_settings(settings: Settings, policy: str | None, values: Mapping[str, int | None]) -> Settings:
     """A copy with the changes.  Raises ValueError, for people, for unknown names and impossible values."""
     name = settings.policy if policy is None else policy
+    ensure_policy(name)
     extras = load_policy(name).settings
     for setting, value in values.items():
         _check(setting, value, extras)
@@ -39,6 +41,6 @@ def _check(name: str, value: int | None, extras: tuple[str, ...]) -> None:
         raise ValueError(f"unknown setting {name!r}; known settings: {', '.join((*_NUMBERS, *extras))}")
     if value is None and name not in _OPTIONAL:
         raise ValueError(f"{name} needs a number")
-    smallest = 1 if name in _OPTIONAL or name == "growth_step" else 0
+    smallest = 1 if name == "max_lanes" or name == "growth_step" else 0
     if value is not None and not smallest <= value <= LARGEST:
         raise ValueError(f"{name}={value} is not between {smallest} and {LARGEST}")

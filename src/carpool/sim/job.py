@@ -42,7 +42,3 @@ class TraceJob:
             return 0
         return self.duration_us - self.iterations * (self.iteration_us + self.host_us)
 
-
-def in_order(jobs: list[TraceJob]) -> list[TraceJob]:
-    """By submission; equal times keep the order of the trace."""
-    return sorted(jobs, key=lambda job: job.submit_us)

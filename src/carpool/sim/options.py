@@ -21,3 +21,11 @@ class Options:
     declare_duration: bool = True  # whether the core is told how long a job takes
     declare_memory: bool = True  # whether the core is told its memory (otherwise it measures)
     record: bool = False  # keep spans and series, for reports
+
+
+def check_options(options: Options) -> None:
+    """Raises ValueError that names the option and what it must be."""
+    for name, least in (("devices", 1), ("device_memory", 1), ("switch_cost_us", 0), ("retries", 0)):
+        number = getattr(options, name)
+        if number < least:
+            raise ValueError(f"{name} is {number}; it must be at least {least}")

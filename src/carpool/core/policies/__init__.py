@@ -1,39 +1,51 @@
-"""The policies that come with Carpool, by name; others are loaded as ``package.module:Class``."""
+"""The policies by name: those that come with Carpool, and those that a driver has registered."""
 
 from __future__ import annotations
 
-from importlib import import_module
-
-from carpool.core.policies.base import Key, Policy
+from carpool.core.policies.base import BasePolicy, Key, Policy
 from carpool.core.policies.fair import Fair
 from carpool.core.policies.fifo import Fifo
+from carpool.core.policies.las import Las
 from carpool.core.policies.pack import Pack
-from carpool.core.policies.srtf import Srtf
+from carpool.core.policies.sjf import Sjf
+from carpool.core.policies.srtf import Srsf, Srtf
 
-__all__ = ["Key", "Policy", "available_policies", "load_policy"]
+__all__ = ["BasePolicy", "Key", "Policy", "available_policies", "load_policy", "register_policy"]
 
-_KNOWN: dict[str, type[Policy]] = {kind.name: kind for kind in (Fair, Fifo, Pack, Srtf)}
-_PARTS = ("name", "backfill", "settings", "lanes", "admission_key", "turn_key", "switch_after")
+_OWN: dict[str, type[Policy]] = {kind.name: kind for kind in (Fair, Fifo, Las, Pack, Sjf, Srsf, Srtf)}
+_REGISTERED: dict[str, type[Policy]] = {}
+_PARTS = (
+    *("name", "backfill", "settings", "preemptive", "requeue"),
+    *("lanes", "admission_key", "turn_key", "switch_after", "next_change"),
+)
 
 
 def available_policies() -> tuple[str, ...]:
     """Names of the policies that come with Carpool, sorted."""
-    return tuple(sorted(_KNOWN))
+    return tuple(sorted(_OWN))
 
 
 def load_policy(name: str) -> Policy:
-    """Raises ValueError that names the known policies, or says what is wrong with a third-party one."""
-    if name in _KNOWN:
-        return _KNOWN[name]()
-    module, colon, attribute = name.partition(":")
-    if not colon:
-        known = ", ".join(available_policies())
-        raise ValueError(f"unknown policy {name!r}; known policies: {known}, or a class as package.module:Class")
+    """Raises ValueError that names the known policies.  Files and packages are the business of `carpool.plugins`."""
+    kind = _OWN.get(name) or _REGISTERED.get(name)
+    if kind is None:
+        known = ", ".join((*available_policies(), *sorted(_REGISTERED)))
+        raise ValueError(f"unknown policy {name!r}; known policies: {known}; or one of yours, as path.py:Class")
+    return kind()
+
+
+def register_policy(name: str, kind: type[Policy]) -> None:
+    """Make a policy known under a name.
+
+    Raises ValueError for a name that Carpool uses itself, and for a class that is no policy.
+    """
+    if name in _OWN:
+        raise ValueError(f"{name!r} is one of Carpool's own policies; give yours another name")
     try:
-        policy: Policy = getattr(import_module(module), attribute)()
-    except (ImportError, AttributeError, TypeError) as error:
-        raise ValueError(f"cannot load the policy {name!r}: {error}") from error
+        policy = kind()
+    except Exception as error:
+        raise ValueError(f"{name!r} is not a policy: making one fails: {error}") from error
     missing = [part for part in _PARTS if not hasattr(policy, part)]
     if missing:
-        raise ValueError(f"{name!r} is not a policy: it has no {', '.join(missing)}")
-    return policy
+        raise ValueError(f"{name!r} is not a policy: it has no {', '.join(missing)}; derive it from BasePolicy")
+    _REGISTERED[name] = kind

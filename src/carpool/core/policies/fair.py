@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from carpool.core.model import Micros
-from carpool.core.policies.base import Key
-from carpool.core.view import DeviceView, JobView, View
+from carpool.core.policies.base import BasePolicy, Key
+from carpool.core.view import JobView, View
 
 
-class Fair:
-    """One lane; the job with the least weighted device time (`JobView.virtual_us`) computes."""
+class Fair(BasePolicy):
+    """One lane; the job with the least weighted device time (`JobView.virtual_us`) computes.
+
+    On whole devices the order is looked at again after each time quantum.
+    """
 
     name = "fair"
     backfill = True
-    settings: tuple[str, ...] = ()
-
-    def lanes(self, view: View, device: DeviceView) -> int | None:
-        return 1
-
-    def admission_key(self, view: View, job: JobView) -> Key:
-        return (job.arrival,)
+    preemptive = True
 
     def turn_key(self, view: View, job: JobView) -> Key:
         return (job.virtual_us,)
@@ -28,3 +25,6 @@ class Fair:
         if view.settings.quantum_us == 0:
             return 0
         return max(0, candidate.virtual_us - holder.virtual_us) * holder.weight // 100
+
+    def next_change(self, view: View, job: JobView) -> Micros | None:
+        return max(view.settings.quantum_us, 1)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from carpool.core.model import Micros
-from carpool.core.policies.base import Key
+from carpool.core.policies.base import BasePolicy, Key
 from carpool.core.view import DeviceView, JobView, View
 
 
-class Pack:
+class Pack(BasePolicy):
     """Jobs share a lane only when there is no memory for another one; there they take turns, one quantum each."""
 
     name = "pack"
     backfill = True
-    settings: tuple[str, ...] = ()
 
     def lanes(self, view: View, device: DeviceView) -> int | None:
         return None
-
-    def admission_key(self, view: View, job: JobView) -> Key:
-        return (job.arrival,)
 
     def turn_key(self, view: View, job: JobView) -> Key:
         return (job.waiting_since_us or 0,)

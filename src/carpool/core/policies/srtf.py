@@ -1,10 +1,10 @@
-"""Shortest remaining device time first."""
+"""Shortest remaining time first, and shortest remaining service first."""
 
 from __future__ import annotations
 
 from carpool.core.model import Micros
-from carpool.core.policies.base import Key
-from carpool.core.view import DeviceView, JobView, View
+from carpool.core.policies.base import BasePolicy, Key
+from carpool.core.view import JobView, View
 
 
 def expected_us(job: JobView) -> Micros:
@@ -17,25 +17,31 @@ def expected_us(job: JobView) -> Micros:
     return job.remaining_us if job.remaining_us is not None else job.attained_us
 
 
-class Srtf:
-    """One lane; preempts at iteration boundaries."""
+class Srtf(BasePolicy):
+    """Shortest remaining device time first, in one lane; preempts at iteration boundaries."""
 
     name = "srtf"
     backfill = True
-    settings: tuple[str, ...] = ()
-
-    def lanes(self, view: View, device: DeviceView) -> int | None:
-        return 1
+    preemptive = True
 
     def admission_key(self, view: View, job: JobView) -> Key:
-        return (expected_us(job), job.arrival)
-
-    def turn_key(self, view: View, job: JobView) -> Key:
-        return (expected_us(job), job.arrival)
+        return (expected_us(job),)
 
     def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
-        ahead = expected_us(candidate) - expected_us(holder)
+        ahead = self.turn_key(view, candidate)[0] - self.turn_key(view, holder)[0]
         if ahead < 0:
             return 0
         # A holder of unknown length falls behind while it computes; one of known length only gets shorter.
-        return ahead + 1 if holder.remaining_us is None else None
+        return ahead // holder.gang + 1 if holder.remaining_us is None else None
+
+
+class Srsf(Srtf):
+    """Shortest remaining service first (Tiresias, NSDI 2019, section 3): remaining time times devices.
+
+    In lanes, where a job has one device, it is `srtf`.
+    """
+
+    name = "srsf"
+
+    def admission_key(self, view: View, job: JobView) -> Key:
+        return (expected_us(job) * job.gang,)

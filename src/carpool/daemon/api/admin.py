@@ -14,6 +14,7 @@ from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.errors import ApiError
 from carpool.daemon.settings import changed_settings, settings_table
 from carpool.devices.base import Device
+from carpool.plugins import announced_policies
 from carpool.protocol.api import (
     API_VERSION,
     DeviceInfo,
@@ -36,7 +37,7 @@ async def version(request: web.Request) -> web.Response:
 
 async def get_policy(request: web.Request) -> web.Response:
     settings = request.app[CONTEXT].settings
-    return json_response(PolicyInfo(settings.policy, list(available_policies()), settings_table(settings)))
+    return json_response(PolicyInfo(settings.policy, [*available_policies(), *announced_policies()], settings_table(settings)))
 
 
 async def put_policy(request: web.Request) -> web.Response:

@@ -1,0 +1,311 @@
+"""Whole devices: each job gets as many as it needs, all at once, or waits.
+
+At one instant everything that happens is noted first; then, with the `Tick` of that instant, one scheduling pass follows.
+Without preemption the pass starts jobs in the order of the policy.  With it the pass orders all jobs anew, takes the first
+ones that fit, and preempts those that run and are not among them.
+
+The order is stable: jobs of equal key keep the order they had.  Numbers stand for it.  A job whose key has become larger
+since it was last looked at stood before all that have this key, one whose key has become smaller stood behind them, and
+one that is new comes last.  So only the keys of running jobs are ever asked for again, and a pass costs the same however
+many jobs wait.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from carpool.core.commands import AllocateDevices, PreemptJob
+from carpool.core.figures import account, attained, settle_time
+from carpool.core.model import JobId, JobPhase, Reason, Usage
+from carpool.core.policies.base import Key
+from carpool.core.snapshot import job_view, lazy_view
+from carpool.core.state import Job, Order, State, WholeDevices
+
+NEXT_CHANGE = "change"
+
+
+def whole(state: State) -> WholeDevices:
+    assert state.whole is not None, "only called while whole devices are allocated"
+    return state.whole
+
+
+def add_device(state: State, name: str) -> None:
+    pool = whole(state)
+    pool.places[name] = len(pool.names)
+    heapq.heappush(pool.free, len(pool.names))
+    pool.names.append(name)
+    pool.dirty = True
+
+
+def impossible(state: State, job: Job) -> Reason | None:
+    """Why the job could never run."""
+    count = len(whole(state).names)
+    if job.spec.gang <= count or not count:
+        return None
+    return Reason("too_many_devices", f"needs {job.spec.gang} devices, but there are {count}")
+
+
+# Waiting
+
+
+def enqueue(state: State, job: Job) -> None:
+    """A new job comes last among its equals."""
+    pool = whole(state)
+    pool.last += 1
+    job.order = (_key(state, job), 1 if state.policy.requeue else 0, pool.last)
+    _wait(pool, job)
+    pool.dirty = True
+
+
+def _wait(pool: WholeDevices, job: Job) -> None:
+    heap = pool.waiting.get(job.spec.gang)
+    if heap is None:
+        heap = pool.waiting[job.spec.gang] = []
+    heapq.heappush(heap, (job.order, job.id))
+
+
+def _head(state: State, heap: list[tuple[Order, JobId]]) -> tuple[Order, JobId] | None:
+    """The first of a heap that still waits there."""
+    running = whole(state).running
+    while heap:
+        order, number = heap[0]
+        job = state.jobs[number]
+        if job.order == order and number not in running and job.phase in (JobPhase.QUEUED, *_STARTED):
+            return heap[0]
+        heapq.heappop(heap)
+    return None
+
+
+_STARTED = (JobPhase.STARTING, JobPhase.RUNNING)
+
+
+def _best(state: State, fitting: int) -> tuple[Order, JobId] | None:
+    """The first of those that wait and need no more than ``fitting`` devices."""
+    heads = [
+        head for gang, heap in whole(state).waiting.items() if gang <= fitting and (head := _head(state, heap)) is not None
+    ]
+    return min(heads, default=None)
+
+
+def _key(state: State, job: Job) -> Key:
+    policy, view = state.policy, lazy_view(state)
+    ask = policy.turn_key if policy.preemptive else policy.admission_key
+    return ask(view, job_view(state, job))
+
+
+# The pass
+
+
+def schedule(state: State) -> None:
+    """One scheduling pass, if anything has happened that could change who runs."""
+    pool = whole(state)
+    if not pool.dirty or state.restarting:
+        return
+    pool.dirty = False
+    if state.policy.preemptive:
+        _reschedule(state, pool)
+    else:
+        _start_waiting(state, pool)
+
+
+def _start_waiting(state: State, pool: WholeDevices) -> None:
+    backfill = state.backfill
+    while pool.free:
+        best = _best(state, len(pool.free) if backfill else len(pool.names))
+        if best is None:
+            return
+        job = state.jobs[best[1]]
+        if job.spec.gang > len(pool.free):
+            return
+        heapq.heappop(pool.waiting[job.spec.gang])
+        pool.running[job.id] = job
+        _allocate(state, pool, job)
+
+
+def _reschedule(state: State, pool: WholeDevices) -> None:
+    room = len(pool.names) - sum(job.spec.gang for job in pool.stopping.values())
+    if _best(state, room) is not None:  # otherwise those who run go on
+        _compare(state, pool, room)
+    if state.policy.requeue:
+        _reorder_queues(pool)
+
+
+def _compare(state: State, pool: WholeDevices, room: int) -> None:
+    """Take the first ones that fit into ``room`` devices, running or not."""
+    running = _in_order(state, pool)
+    chosen: list[Job] = []
+    losers: list[Job] = []
+    place = 0
+    while True:
+        best = _best(state, room)
+        present = running[place] if place < len(running) else None
+        if present is not None and (best is None or present.order < best[0]):
+            place += 1
+            if present.spec.gang <= room:
+                room -= present.spec.gang
+            else:
+                losers.append(present)
+        elif best is not None:
+            job = state.jobs[heapq.heappop(pool.waiting[state.jobs[best[1]].spec.gang])[1]]
+            chosen.append(job)
+            pool.running[job.id] = job  # from now on it does not wait
+            room -= job.spec.gang
+        else:
+            break
+    _preempt(state, pool, losers)
+    pool.due += chosen
+    _serve_due(state, pool)
+
+
+def _reorder_queues(pool: WholeDevices) -> None:
+    """Those who run come first in their queue: first the ones that were there, then the ones that have joined, in order."""
+    for job in sorted((job for job in pool.running.values() if job.order[1]), key=_order):
+        pool.last += 1
+        job.order = (job.order[0], 0, pool.last)
+
+
+def _in_order(state: State, pool: WholeDevices) -> list[Job]:
+    """The running jobs, with their keys as they are now."""
+    jobs = sorted(pool.running.values(), key=_order)
+    if state.policy.requeue:
+        return jobs  # their keys change at known moments only, see `changed`
+    grown: list[tuple[Job, Key]] = []
+    for job in jobs:
+        key = _key(state, job)
+        if key < job.order[0]:
+            pool.last += 1
+            job.order = (key, 0, pool.last)
+        elif key > job.order[0]:
+            grown.append((job, key))
+    for job, key in reversed(grown):
+        pool.first -= 1
+        job.order = (key, 0, pool.first)
+    jobs.sort(key=_order)
+    return jobs
+
+
+def _order(job: Job) -> Order:
+    return job.order
+
+
+def _preempt(state: State, pool: WholeDevices, losers: list[Job]) -> None:
+    """In queues they become the first of those that wait, in the order in which they ran."""
+    for job in reversed(losers):
+        del pool.running[job.id]
+        if state.policy.requeue and not job.order[1]:
+            pool.first -= 1
+            job.order = (job.order[0], 1, pool.first)
+        _wait(pool, job)
+    for job in losers:
+        state.timers.cancel((NEXT_CHANGE, job.id))
+        if job in pool.due:
+            pool.due.remove(job)
+        else:
+            job.leaving = True
+            state.emit(PreemptJob(job.id))
+
+
+def _serve_due(state: State, pool: WholeDevices) -> None:
+    """Give free devices to those who are to get some."""
+    for job in tuple(pool.due):
+        if not job.devices and job.spec.gang <= len(pool.free):
+            pool.due.remove(job)
+            _allocate(state, pool, job)
+
+
+def _allocate(state: State, pool: WholeDevices, job: Job) -> None:
+    """The first free devices; a job that starts for the first time gets a process."""
+    places = [heapq.heappop(pool.free) for _ in range(job.spec.gang)]
+    job.devices, job.devices_us = tuple(pool.names[place] for place in places), state.now
+    if job.phase is JobPhase.QUEUED:
+        job.phase, job.started_us = JobPhase.STARTING, state.now
+    state.emit(AllocateDevices(job.id, job.devices))
+    _plan_change(state, job)
+
+
+def _plan_change(state: State, job: Job) -> None:
+    after = state.policy.next_change(lazy_view(state), job_view(state, job)) if state.policy.preemptive else None
+    if after is not None:
+        state.timers.set((NEXT_CHANGE, job.id), state.now + max(after, 1))
+
+
+# What happens to those who run
+
+
+def changed(state: State, numbers: list[JobId]) -> None:
+    """The order has to be looked at again because of these jobs, which run."""
+    pool = whole(state)
+    for job in sorted((state.jobs[number] for number in numbers), key=lambda job: job.arrival):
+        if state.policy.requeue and (key := _key(state, job)) != job.order[0]:
+            pool.last += 1
+            job.order = (key, 1, pool.last)
+        pool.dirty = True
+        _plan_change(state, job)
+
+
+def preempted(state: State, job: Job, usage: Usage) -> None:
+    """Its devices are free."""
+    pool = whole(state)
+    total = attained(state, job)
+    account(state, job, usage)
+    settle_time(job, total)
+    _free(pool, job)
+    _serve_due(state, pool)
+
+
+def left(state: State, job: Job) -> None:
+    """The job is over."""
+    pool = whole(state)
+    pool.running.pop(job.id, None)
+    pool.stopping.pop(job.id, None)
+    if job in pool.due:
+        pool.due.remove(job)
+    state.timers.cancel((NEXT_CHANGE, job.id))
+    if job.devices:
+        _free(pool, job)
+    pool.dirty = True
+    if pool.due:
+        _serve_due(state, pool)
+
+
+def _free(pool: WholeDevices, job: Job) -> None:
+    for name in job.devices:
+        heapq.heappush(pool.free, pool.places[name])
+    job.devices, job.leaving = (), False
+
+
+def stopping(state: State, job: Job) -> None:
+    """It was cancelled: it keeps its devices until it has ended, and gets no others."""
+    pool = whole(state)
+    pool.running.pop(job.id, None)
+    if job in pool.due:
+        pool.due.remove(job)
+    state.timers.cancel((NEXT_CHANGE, job.id))
+    if job.devices and not job.leaving:
+        pool.stopping[job.id] = job
+    pool.dirty = True
+
+
+def reorder(state: State) -> None:
+    """Another policy has other keys: everybody is put in order anew, by arrival among equals."""
+    pool = whole(state)
+    pool.waiting = {}
+    for job in state.jobs.values():
+        if job.phase in (JobPhase.QUEUED, *_STARTED) and not job.unmet:
+            pool.last += 1
+            runs = job.id in pool.running
+            job.order = (_key(state, job), 1 if state.policy.requeue and not runs else 0, pool.last)
+            if not runs:
+                _wait(pool, job)
+            elif job.devices:
+                state.timers.cancel((NEXT_CHANGE, job.id))
+                _plan_change(state, job)
+    pool.dirty = True
+
+
+def explain(state: State, job: Job) -> Reason | None:
+    """Why a job has no devices."""
+    if job.devices or job.phase is JobPhase.STOPPING:
+        return None
+    free = len(whole(state).free)
+    return Reason("devices", f"waiting for devices: needs {job.spec.gang}, {free} of {len(whole(state).names)} free")

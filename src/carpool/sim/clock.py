@@ -1,0 +1,46 @@
+"""Virtual time: what is planned, in the order in which it happens."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from carpool.core.events import Event
+from carpool.core.model import Micros
+
+
+class Agenda:
+    """Planned calls by time; equal times keep the order in which they were planned."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Micros, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._number = 0
+
+    def plan(self, when: Micros, call: Callable[..., None], *arguments: Any) -> None:
+        self._number += 1
+        heapq.heappush(self._heap, (when, self._number, call, arguments))
+
+    def next(self) -> Micros | None:
+        """When something is planned next."""
+        return self._heap[0][0] if self._heap else None
+
+    def run(self, now: Micros) -> None:
+        """Everything planned up to ``now``, and what that plans for ``now``."""
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            _, _, call, arguments = heapq.heappop(heap)
+            call(*arguments)
+
+
+class Driver(Protocol):
+    """What modelled jobs need of whoever drives the core: the simulator, or a test's daemon."""
+
+    @property
+    def now(self) -> Micros: ...
+
+    def post(self, event: Event) -> None:
+        """Let the core handle an event, after those that were posted before."""
+
+    def plan(self, when: Micros, call: Callable[..., None], *arguments: Any) -> None:
+        """Call later, before the core's own timers of that moment."""

@@ -1,0 +1,59 @@
+"""The books of a simulation: what became of each job, and (when asked for) who was where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from carpool.core.model import JobId, Micros, Outcome
+from carpool.sim.job import TraceJob
+from carpool.sim.options import Options
+from carpool.sim.result import JobResult, Recording, Series, Span
+
+
+class Ledger:
+    """``place`` says which job of the trace a job of the core is: an attempt after a failure has a number of its own."""
+
+    def __init__(self, jobs: Sequence[TraceJob], options: Options) -> None:
+        self.results = [JobResult(job, Outcome.LOST, None, job.submit_us, 0, 0) for job in jobs]
+        self.place: dict[JobId, int] = {}
+        self.recording = Recording() if options.record else None
+        self.busy_us = 0
+        self.left = len(jobs)
+        self._devices = options.devices
+
+    def result(self, number: JobId) -> JobResult:
+        return self.results[self.place[number]]
+
+    def span(self, number: JobId, device: int, lane: int, begin_us: Micros, end_us: Micros) -> None:
+        """The job was on a device.  A span that goes on where the one before it ended is the same span."""
+        if self.recording is not None and end_us > begin_us:
+            self.recording.spans.append(Span(self.place[number], device, lane, begin_us, end_us))
+
+    def ended(self, number: JobId, outcome: Outcome, now: Micros, reason: str) -> None:
+        """A job of the trace is over for good."""
+        result = self.result(number)
+        result.outcome, result.ended_us, result.reason = outcome, now, reason
+        self.left -= 1
+
+    def finished_recording(self) -> Recording | None:
+        """With the series of whole devices, which follow from the spans."""
+        recording = self.recording
+        if recording is not None and not recording.busy:
+            recording.busy = _busy(recording.spans, self._devices)
+        return recording
+
+
+def _busy(spans: Sequence[Span], devices: int) -> list[Series]:
+    """1 while somebody has a device, 0 otherwise."""
+    series = [Series() for _ in range(devices)]
+    for span in sorted(spans, key=lambda span: span.begin_us):
+        one = series[span.device]
+        if one.times and one.times[-1] == span.begin_us:
+            one.times.pop()
+            one.values.pop()
+        else:
+            one.times.append(span.begin_us)
+            one.values.append(1.0)
+        one.times.append(span.end_us)
+        one.values.append(0.0)
+    return series

@@ -1,0 +1,43 @@
+"""What the core is told of a job of a trace, and what the job will really do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from carpool.core.model import Estimate, JobSpec, Memory, Micros
+from carpool.sim.job import WHOLE_PPM, TraceJob
+from carpool.sim.options import Options
+
+
+class Attempt(NamedTuple):
+    """One run of a job's script: from ``begin_us`` of its work on, for ``work_us``, ending with exit code ``code``."""
+
+    begin_us: Micros
+    work_us: Micros
+    code: int
+
+
+def attempt_of(job: TraceJob, first: bool) -> Attempt:
+    """The first attempt may die on the way; a later one goes on from the last checkpoint, to the end."""
+    if job.fails_at_ppm is None:
+        return Attempt(0, job.duration_us, 0)
+    dies_us = max(1, job.duration_us * job.fails_at_ppm // WHOLE_PPM)
+    if first:
+        return Attempt(0, dies_us, 1)
+    kept = min(dies_us, job.duration_us - 1)
+    saved = kept // job.checkpoint_us * job.checkpoint_us if job.checkpoint_us else 0
+    return Attempt(saved, job.duration_us - saved, 0)
+
+
+def spec_of(job: TraceJob, attempt: Attempt, options: Options) -> JobSpec:
+    """Nobody knows beforehand that a job will die: the core is told what it would take to its end."""
+    memory = Memory(job.persistent, job.ephemeral)
+    known = options.declare_memory and (memory.total > 0 or options.declare_duration)
+    return JobSpec(
+        owner=job.owner,
+        name=job.model,
+        duration_us=job.duration_us - attempt.begin_us if options.declare_duration else None,
+        weight=job.weight,
+        gang=job.gpus,
+        estimate=Estimate(memory, "hint") if known else None,
+    )
