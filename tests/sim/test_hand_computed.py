@@ -237,7 +237,8 @@ SRSF = [
         [job("G", at=0, takes=4, gpus=2), job("A", at=1, takes=6)],
         {"G": [(0, 4)], "A": [(4, 10)]},
     ),
-    # 0: B needs 4 * 2 = 8, A 9, G 6 * 3 = 18: B and A take 3 of the 4 devices, G is skipped.  4: B ends; A has 5 left, G fits beside it (1 + 3).
+    # 0: B needs 4 * 2 = 8, A 9, G 6 * 3 = 18: B and A take 3 of the 4 devices, G is skipped.
+    # 4: B ends; A has 5 left, G fits beside it (1 + 3).
     # 5: S (2) comes; A 4, S 2, G 18 - 3 = 15: S and A run, 2 devices are left, G loses its 3.
     # 7: S ends, A has 2 left, G goes on: 5 s until 12.  9: A ends.
     Case(

@@ -25,7 +25,6 @@ def check_spec(spec: JobSpec) -> None:
 
 
 def submit(state: State, event: Submitted) -> Job:
-    check_spec(event.spec)
     job = Job(event.job, event.spec, len(state.jobs), state.now)
     state.jobs[job.id] = job
     impossible = admission.impossible if state.whole is None else whole.impossible
@@ -76,8 +75,10 @@ def end(
         whole.left(state, job)
     else:
         _vacate(state, job)
-    for timer in ("warm", "kill", "reserve"):
-        state.timers.cancel((timer, job.id))
+        state.timers.cancel(("warm", job.id))
+        state.timers.cancel(("reserve", job.id))
+    if job.cancelled:
+        state.timers.cancel(("kill", job.id))
     job.history = NO_HISTORY
     _tell_dependents(state, job)
 

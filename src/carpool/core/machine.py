@@ -194,7 +194,8 @@ class Machine:
             else:
                 self._due(*key)
         if self._state.whole is not None:
-            whole.changed(self._state, changed)
+            if changed:
+                whole.changed(self._state, changed)
             whole.schedule(self._state)
 
     def _due(self, kind: str, subject: Any) -> None:

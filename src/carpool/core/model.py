@@ -136,7 +136,9 @@ class Settings:
 
     policy: str = "fair"  # who computes next; changed by name, not as a setting (see policies.md)
     allocation: Allocation = Allocation.LANES  # fixed by the driver
-    backfill: int | None = None  # 1: later jobs that fit go ahead of one that does not; 0: never; None: as the policy says
+    backfill: int | None = (
+        None  # 1: later jobs that fit go ahead of one that does not; 0: never; None: as the policy says
+    )
     quantum_us: Micros = 50_000  # shortest turn that a policy takes away at a boundary
     max_switch_share_ppm: int = 20_000  # a switch may cost this share of its turn (2 %)
     grace_us: Micros = 20_000  # off the device for longer than this while others wait: early release

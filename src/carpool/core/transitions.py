@@ -66,7 +66,10 @@ TABLE: Table = {
 #: Events that may come after the fact.
 LATE: frozenset[tuple[JobPhase, type]] = frozenset(
     {(ENDED, kind) for kind in SEATED}
-    | {(ENDED, kind) for kind in (events.CancelRequested, events.ProcessStarted, events.ProcessExited, events.Preempted)}
+    | {
+        (ENDED, kind)
+        for kind in (events.CancelRequested, events.ProcessStarted, events.ProcessExited, events.Preempted)
+    }
     | {(ENDED, events.StartFailed), (RUNNING, events.ProcessStarted)}
 )
 

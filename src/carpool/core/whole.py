@@ -54,7 +54,8 @@ def enqueue(state: State, job: Job) -> None:
     pool.last += 1
     job.order = (_key(state, job), 1 if state.policy.requeue else 0, pool.last)
     _wait(pool, job)
-    pool.dirty = True
+    if pool.free or state.policy.preemptive:
+        pool.dirty = True
 
 
 def _wait(pool: WholeDevices, job: Job) -> None:
@@ -82,7 +83,9 @@ _STARTED = (JobPhase.STARTING, JobPhase.RUNNING)
 def _best(state: State, fitting: int) -> tuple[Order, JobId] | None:
     """The first of those that wait and need no more than ``fitting`` devices."""
     heads = [
-        head for gang, heap in whole(state).waiting.items() if gang <= fitting and (head := _head(state, heap)) is not None
+        head
+        for gang, heap in whole(state).waiting.items()
+        if gang <= fitting and (head := _head(state, heap)) is not None
     ]
     return min(heads, default=None)
 
@@ -263,7 +266,8 @@ def left(state: State, job: Job) -> None:
     state.timers.cancel((NEXT_CHANGE, job.id))
     if job.devices:
         _free(pool, job)
-    pool.dirty = True
+    if any(pool.waiting.values()):
+        pool.dirty = True
     if pool.due:
         _serve_due(state, pool)
 

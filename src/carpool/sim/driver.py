@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 
 from carpool.core.events import DeviceAdded, Event, Submitted, Tick
 from carpool.core.machine import Machine
-from carpool.core.model import DeviceId, DeviceSpec, JobId, Micros
+from carpool.core.model import Allocation, DeviceId, DeviceSpec, JobId, Micros
 from carpool.plugins import ensure_policy
 from carpool.sim.clock import Agenda
-from carpool.sim.job import TraceJob
+from carpool.sim.job import WHOLE_PPM, TraceJob
+from carpool.sim.lanes import LaneJobs
 from carpool.sim.ledger import Ledger
-from carpool.sim.options import Options, check_options
+from carpool.sim.options import Options, check_options, core_settings
 from carpool.sim.result import Result
 from carpool.sim.specs import attempt_of, spec_of
 from carpool.sim.whole import WholeDeviceJobs
@@ -53,7 +54,7 @@ class Simulation:
 
     def __init__(self, jobs: Sequence[TraceJob], options: Options, progress: Callable[[int], None] | None) -> None:
         self.options = options
-        self.machine = Machine(options.settings)
+        self.machine = Machine(core_settings(options))
         self.now: Micros = 0
         self.events = 0
         self._progress = progress
@@ -68,7 +69,8 @@ class Simulation:
         self._numbers = len(jobs)
         names: dict[DeviceId, int] = {f"gpu{number}": number for number in range(options.devices)}
         self.ledger = Ledger(jobs, options)
-        self.world = WholeDeviceJobs(self, self.ledger, options, names)
+        whole = options.settings.allocation is Allocation.DEVICES
+        self.world = (WholeDeviceJobs if whole else LaneJobs)(self, self.ledger, options, names)
         self.world.retry = self._retry
         for name in names:
             self.post(DeviceAdded(DeviceSpec(name, options.device_memory)))
@@ -150,9 +152,9 @@ class Simulation:
         )
 
     def result(self, wall_s: float) -> Result:
-        return Result(
-            self.options, self.ledger.results, self.ledger.busy_us, self.events, wall_s, self.ledger.finished_recording()
-        )
+        ledger = self.ledger
+        busy_us = ledger.busy_us + ledger.busy_ppm_us // WHOLE_PPM
+        return Result(self.options, ledger.results, busy_us, self.events, wall_s, ledger.finished_recording())
 
     def _retry(self, number: JobId) -> bool:
         """Submit a job that has failed again, at once; False if it has had all its attempts."""

@@ -26,7 +26,7 @@ class Concurrent:
     name = "concurrent"
 
     def speeds(self, jobs: Sequence[TraceJob]) -> Sequence[int]:
-        total = sum(job.utilization_ppm for job in jobs)
+        total = sum(job.demand_ppm for job in jobs)
         return [min(WHOLE_PPM, WHOLE_PPM * WHOLE_PPM // max(total, 1))] * len(jobs)
 
 

@@ -8,6 +8,8 @@ from carpool.core.model import Micros
 
 #: Shares are integers: parts per million.
 WHOLE_PPM = 1_000_000
+#: Lanes change hands between iterations, so jobs of which only the length is known get some.
+ASSUMED_ITERATION_US = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +24,12 @@ class TraceJob:
     submit_us: Micros
     duration_us: Micros  # at least 1
     gpus: int = 1  # devices that it needs at once
-    iterations: int | None = None  # None: one uninterrupted stretch of device time
+    iterations: int | None = None  # None: not known; where it matters `ASSUMED_ITERATION_US` is taken
     iteration_us: Micros | None = None  # device time of one iteration; given whenever ``iterations`` is
     host_us: Micros = 0  # host time of one iteration
     persistent: int = 0
     ephemeral: int = 0
-    utilization_ppm: int = WHOLE_PPM  # share of the device that it uses while it computes alone
+    utilization_ppm: int = WHOLE_PPM  # share of the device that its kernels use while it computes alone
     model: str = ""
     weight: int = 100  # share under `fair`
     deadline_us: Micros | None = None  # after its submission
@@ -42,3 +44,15 @@ class TraceJob:
             return 0
         return self.duration_us - self.iterations * (self.iteration_us + self.host_us)
 
+    @property
+    def cycle_us(self) -> tuple[Micros, Micros]:
+        """Device time and host time of one iteration."""
+        if self.iterations is None or self.iteration_us is None:
+            return ASSUMED_ITERATION_US, 0
+        return self.iteration_us, self.host_us
+
+    @property
+    def demand_ppm(self) -> int:
+        """Share of the device that it uses on average: while it is on the host it uses nothing."""
+        device, host = self.cycle_us
+        return self.utilization_ppm * device // (device + host) if host else self.utilization_ppm

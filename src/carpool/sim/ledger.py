@@ -17,7 +17,8 @@ class Ledger:
         self.results = [JobResult(job, Outcome.LOST, None, job.submit_us, 0, 0) for job in jobs]
         self.place: dict[JobId, int] = {}
         self.recording = Recording() if options.record else None
-        self.busy_us = 0
+        self.busy_us = 0  # whole devices
+        self.busy_ppm_us = 0  # lanes: weighted by the share of the device that was used
         self.left = len(jobs)
         self._devices = options.devices
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from carpool.core.model import GIB, Micros, Settings
+from carpool.core.model import GIB, Allocation, Micros, Settings
 from carpool.sim.interference import Concurrent, Interference
+from carpool.sim.job import TraceJob
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,7 @@ class Options:
     settings: Settings = field(default_factory=Settings)
     device_memory: int = 16 * GIB  # bytes per device; matters for lanes only
     interference: Interference = field(default_factory=Concurrent)  # lanes only
+    resolution_us: Micros = 0  # lanes: shortest time between two hand-overs that is modelled; 0: as they would happen
     switch_cost_us: Micros = 0  # lost by a job each time it comes back after a preemption
     retries: int = 0  # how often a job that has failed is submitted again
     declare_duration: bool = True  # whether the core is told how long a job takes
@@ -25,7 +28,35 @@ class Options:
 
 def check_options(options: Options) -> None:
     """Raises ValueError that names the option and what it must be."""
-    for name, least in (("devices", 1), ("device_memory", 1), ("switch_cost_us", 0), ("retries", 0)):
+    for name, least in (
+        ("devices", 1),
+        ("device_memory", 1),
+        ("switch_cost_us", 0),
+        ("resolution_us", 0),
+        ("retries", 0),
+    ):
         number = getattr(options, name)
         if number < least:
             raise ValueError(f"{name} is {number}; it must be at least {least}")
+
+
+#: Hand-overs per job that `suggested_resolution_us` leaves, for a job of mean length.
+TURNS_PER_JOB = 8
+
+
+def suggested_resolution_us(jobs: Sequence[TraceJob], settings: Settings) -> Micros:
+    """A resolution at which a long trace in lanes takes seconds instead of hours; 0 where that makes no difference."""
+    if settings.allocation is Allocation.DEVICES or not jobs:
+        return 0
+    resolution = sum(job.duration_us for job in jobs) // len(jobs) // TURNS_PER_JOB
+    return resolution if resolution > settings.quantum_us else 0
+
+
+def core_settings(options: Options) -> Settings:
+    """What the core is told: with a coarse resolution turns are as long, and its patience is longer by as much."""
+    settings, resolution = options.settings, options.resolution_us
+    return replace(
+        settings,
+        quantum_us=max(settings.quantum_us, resolution) if resolution else settings.quantum_us,
+        forced_after_us=settings.forced_after_us + 2 * resolution,
+    )

@@ -20,7 +20,18 @@ from carpool.sim.specs import Attempt
 class Run:
     """One attempt of a job.  ``turn`` tells a planned end that is still meant from one that a preemption has put off."""
 
-    __slots__ = ("began_us", "code", "devices", "held_us", "left_us", "number", "ready_us", "result", "total_us", "turn")
+    __slots__ = (
+        "began_us",
+        "code",
+        "devices",
+        "held_us",
+        "left_us",
+        "number",
+        "ready_us",
+        "result",
+        "total_us",
+        "turn",
+    )
 
     def __init__(self, number: JobId, result: JobResult, attempt: Attempt) -> None:
         self.number = number

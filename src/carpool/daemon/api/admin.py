@@ -37,7 +37,9 @@ async def version(request: web.Request) -> web.Response:
 
 async def get_policy(request: web.Request) -> web.Response:
     settings = request.app[CONTEXT].settings
-    return json_response(PolicyInfo(settings.policy, [*available_policies(), *announced_policies()], settings_table(settings)))
+    return json_response(
+        PolicyInfo(settings.policy, [*available_policies(), *announced_policies()], settings_table(settings))
+    )
 
 
 async def put_policy(request: web.Request) -> web.Response:

@@ -1,0 +1,86 @@
+"""A modelled device: who computes on it, how fast, and what is reserved."""
+
+from __future__ import annotations
+
+from carpool.core.model import JobId, LaneId, Memory, Micros
+from carpool.sim.interference import Interference
+from carpool.sim.job import WHOLE_PPM
+from carpool.sim.ledger import Ledger
+from carpool.sim.result import Series
+from carpool.sim.seated import SeatedJob
+
+
+class ModelledDevice:
+    """Speeds change only when somebody begins or stops to compute."""
+
+    def __init__(self, interference: Interference, ledger: Ledger, number: int) -> None:
+        self._interference = interference
+        self._ledger = ledger
+        self._computing: dict[JobId, SeatedJob] = {}
+        self._lanes: dict[LaneId, int] = {}
+        self._persistent: dict[JobId, int] = {}
+        self._bytes = 0
+        self._busy_ppm = 0
+        self._since_us: Micros = 0
+        self._memory: Series | None = None
+        self._busy: Series | None = None
+        if ledger.recording is not None:
+            self._memory, self._busy = Series(), Series()
+            ledger.recording.memory.append(self._memory)
+            ledger.recording.busy.append(self._busy)
+
+    # Speed
+
+    def enter(self, job: SeatedJob, now: Micros) -> list[SeatedJob]:
+        """The job computes from now on.  Those whose speed has changed."""
+        self._computing[job.number] = job
+        return self._adapt(now)
+
+    def leave(self, job: SeatedJob, now: Micros) -> list[SeatedJob]:
+        """The job does not compute any more.  Those whose speed has changed."""
+        del self._computing[job.number]
+        return self._adapt(now)
+
+    def _adapt(self, now: Micros) -> list[SeatedJob]:
+        jobs = list(self._computing.values())
+        speeds = self._interference.speeds([job.job for job in jobs]) if jobs else []
+        changed = [job for job, speed in zip(jobs, speeds, strict=True) if job.motion.set_speed(now, speed)]
+        used = sum(job.job.demand_ppm * speed // WHOLE_PPM for job, speed in zip(jobs, speeds, strict=True))
+        self._note_busy(now, min(used, WHOLE_PPM))
+        return changed
+
+    def _note_busy(self, now: Micros, busy_ppm: int) -> None:
+        self._ledger.busy_ppm_us += self._busy_ppm * (now - self._since_us)
+        self._since_us = now
+        if busy_ppm != self._busy_ppm:
+            self._busy_ppm = busy_ppm
+            _append(self._busy, now, busy_ppm / WHOLE_PPM)
+
+    # Memory
+
+    def resize_lane(self, lane: LaneId, size: int, now: Micros) -> None:
+        """0: the lane is closed."""
+        self._bytes += size - self._lanes.pop(lane, 0)
+        if size:
+            self._lanes[lane] = size
+        _append(self._memory, now, self._bytes)
+
+    def holds_memory(self, job: SeatedJob, memory: Memory, now: Micros) -> None:
+        """The job's limits are these from now on; ephemeral memory belongs to its lane."""
+        before = self._persistent.pop(job.number, 0)
+        if memory.persistent:
+            self._persistent[job.number] = memory.persistent
+        if memory.persistent != before:
+            self._bytes += memory.persistent - before
+            _append(self._memory, now, self._bytes)
+
+
+def _append(series: Series | None, now: Micros, value: float) -> None:
+    """The last value at one moment counts."""
+    if series is None:
+        return
+    if series.times and series.times[-1] == now:
+        series.values[-1] = value
+    else:
+        series.times.append(now)
+        series.values.append(value)

@@ -1,0 +1,50 @@
+"""Made-up traces: ``salus:jobs=100`` and a seed give the same jobs for ever.  docs/traces.md lists the kinds.
+
+A kind is a dataclass of parameters with a method that makes the jobs; to add one, write it and enter it below.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Protocol
+
+from carpool.sim.generators.bursty import Bursty
+from carpool.sim.generators.inference import Inference
+from carpool.sim.generators.parameters import parse_parameters
+from carpool.sim.generators.poisson import Poisson
+from carpool.sim.generators.salus import Salus
+from carpool.sim.generators.sweep import Sweep
+from carpool.sim.job import TraceJob
+
+
+class Kind(Protocol):
+    """All chance comes from ``random``."""
+
+    def make(self, random: Random) -> list[TraceJob]: ...
+
+
+KINDS: dict[str, type[Kind]] = {
+    "bursty": Bursty,
+    "inference": Inference,
+    "poisson": Poisson,
+    "salus": Salus,
+    "sweep": Sweep,
+}
+
+
+def available_generators() -> tuple[str, ...]:
+    """Names of the kinds, sorted."""
+    return tuple(sorted(KINDS))
+
+
+def generate(text: str, seed: int) -> list[TraceJob]:
+    """The jobs of ``kind[:key=value,...]``, in order of submission.
+
+    Raises ValueError that names the kinds, or the parameters of the kind.
+    """
+    name, _, rest = text.partition(":")
+    kind = KINDS.get(name.strip())
+    if kind is None:
+        raise ValueError(f'"{name.strip()}" is not a generator; use one of {", ".join(available_generators())}')
+    jobs = kind(**parse_parameters(name.strip(), kind, rest)).make(Random(seed))
+    return sorted(jobs, key=lambda job: job.submit_us)

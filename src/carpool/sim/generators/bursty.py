@@ -1,0 +1,34 @@
+"""As `poisson`, but jobs come in bursts: a two-state Markov process switches the arrivals on and off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from carpool.sim.generators.draws import MINUTE, exponential
+from carpool.sim.generators.parameters import number
+from carpool.sim.generators.poisson import Poisson
+
+
+@dataclass(frozen=True, slots=True)
+class Bursty(Poisson):
+    """Arrivals in bursts with pauses in between; the mean over both is that of `poisson`."""
+
+    on_minutes: float = number(60.0, "mean length of a burst")
+    off_minutes: float = number(180.0, "mean length of a pause")
+
+    def arrivals(self, random: Random) -> list[int]:
+        """Within a burst jobs come as much faster as bursts are shorter than bursts and pauses together."""
+        mean = self.interarrival_us * self.on_minutes / (self.on_minutes + self.off_minutes)
+        times, now = [], 0.0
+        burst = exponential(random, self.on_minutes * MINUTE)  # what is left of it
+        for _ in range(self.jobs):
+            times.append(round(now))
+            gap = exponential(random, mean)
+            while gap > burst:
+                gap -= burst
+                now += burst + exponential(random, self.off_minutes * MINUTE)
+                burst = exponential(random, self.on_minutes * MINUTE)
+            now += gap
+            burst -= gap
+        return times

@@ -1,0 +1,94 @@
+"""The columns of Carpool's own trace files: how each is read, written and explained.  docs/traces.md has the same."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from functools import partial
+from typing import Any
+
+from carpool.sim.job import WHOLE_PPM, TraceJob
+from carpool.sim.traces.numbers import Unfit, decimal, is_zero, mebibytes, print_decimal, print_mebibytes, whole
+
+#: What `TraceJob` has when nothing is said.
+DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(TraceJob) if field.default is not MISSING}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``parse`` raises Unfit for what does not follow ``rule``; cells that are empty never reach it."""
+
+    name: str
+    field: str  # of `TraceJob`
+    parse: Callable[[str], Any]
+    show: Callable[[Any], str]
+    rule: str  # follows "it must be"
+    about: str
+    required: bool = False
+
+
+def _above_zero(cell: str, digits: int) -> int:
+    value = decimal(cell, digits)
+    if value == 0 and is_zero(cell):
+        raise Unfit("no time at all")
+    return value or 1  # what is shorter than a microsecond
+
+
+def _share(cell: str) -> int:
+    value = decimal(cell, 6)
+    if value > WHOLE_PPM or (value == 0 and is_zero(cell)):
+        raise Unfit
+    return value or 1
+
+
+def _positive(cell: str) -> int:
+    value = whole(cell)
+    if value < 1:
+        raise Unfit
+    return value
+
+
+def _id(cell: str) -> str:
+    if not cell.strip():
+        raise Unfit
+    return cell
+
+
+_seconds = partial(decimal, digits=6)
+_some_seconds = partial(_above_zero, digits=6)
+_milliseconds = partial(decimal, digits=3)
+_some_milliseconds = partial(_above_zero, digits=3)
+_print_us = partial(print_decimal, digits=6)
+_print_ms = partial(print_decimal, digits=3)
+
+_TIME = "a number of seconds greater than 0"
+_ANY_TIME = "a number of seconds, 0 or more"
+_MIB = "a number of MiB, 0 or more"
+_COUNT = "a whole number of at least 1"
+_SHARE = "a number greater than 0 and at most 1"
+
+COLUMNS = (
+    Column("job_id", "id", _id, str, "a name", "any text that no other job has", required=True),
+    Column("submit_s", "submit_us", _seconds, _print_us, _ANY_TIME, "when the job arrives", required=True),
+    Column("gpus", "gpus", _positive, str, _COUNT, "devices that the job needs at once"),
+    Column("duration_s", "duration_us", _some_seconds, _print_us, _TIME, "how long the job takes alone"),
+    Column("iterations", "iterations", _positive, str, _COUNT, "how often the job repeats its step"),
+    Column("iteration_ms", "iteration_us", _some_milliseconds, _print_ms, "a number of milliseconds greater than 0",
+           "device time of one iteration"),
+    Column("host_ms", "host_us", _milliseconds, _print_ms, "a number of milliseconds, 0 or more",
+           "host time of one iteration"),
+    Column("persistent_mib", "persistent", mebibytes, print_mebibytes, _MIB, "memory kept between iterations"),
+    Column("ephemeral_mib", "ephemeral", mebibytes, print_mebibytes, _MIB, "memory needed within an iteration only"),
+    Column("utilization", "utilization_ppm", _share, _print_us, _SHARE,
+           "share of the device that the job uses while it computes alone"),
+    Column("model", "model", sys.intern, str, "a name", "what the job trains or serves; for reports"),
+    Column("weight", "weight", _positive, str, _COUNT, "share of the device under `fair`"),
+    Column("deadline_s", "deadline_us", _seconds, _print_us, _ANY_TIME, "wanted completion, counted from submission"),
+    Column("owner", "owner", whole, str, "a whole number, 0 or more", "jobs of different owners never share a lane"),
+    Column("fails_at", "fails_at_ppm", _share, _print_us, _SHARE, "the first attempt dies at this share of its work"),
+    Column("checkpoint_s", "checkpoint_us", _some_seconds, _print_us, _TIME,
+           "a later attempt goes on from the last multiple of this"),
+)  # fmt: skip
+
+BY_NAME = {column.name: column for column in COLUMNS}

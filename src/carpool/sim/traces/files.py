@@ -1,0 +1,68 @@
+"""Opening trace files, plain or compressed, and walking through their rows with true line numbers."""
+
+from __future__ import annotations
+
+import csv
+import gc
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, TextIO, cast
+
+from carpool.sim.traces.errors import TraceError
+
+_GZIP = b"\x1f\x8b"
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turns what can go wrong with a file into a TraceError."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise TraceError.at(path, "", "this is not text in UTF-8; save it as UTF-8, or name its format") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise TraceError.at(path, "", f"the compressed file is damaged ({error}); fetch it again") from None
+    except OSError as error:
+        raise TraceError.at(path, "", f"it cannot be read: {error.strerror}; check the name") from None
+
+
+def open_bytes(path: Path) -> BinaryIO:
+    """The file's bytes; what is compressed with gzip is recognized by its first bytes and unpacked."""
+    with path.open("rb") as raw:
+        compressed = raw.read(len(_GZIP)) == _GZIP
+    return cast("BinaryIO", gzip.open(path, "rb")) if compressed else path.open("rb")
+
+
+def open_text(path: Path) -> TextIO:
+    """UTF-8, with or without a byte order mark; line ends stay as they are."""
+    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline="")
+
+
+def rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Each row of a CSV file with the number of the line on which it begins; blank lines are passed over."""
+    with readable(path), open_text(path) as file:
+        reader = csv.reader(file)
+        line = 1
+        try:
+            for row in reader:
+                if row and not (len(row) == 1 and not row[0].strip()):
+                    yield line, row
+                line = reader.line_num + 1
+        except csv.Error as error:
+            raise TraceError.at(path, f"line {line}", f"{error}; is a quotation mark not closed?") from None
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Python would look for cycles all the time while a million jobs are made; there are none."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,58 @@
+"""Which reader for which file."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+from carpool.sim.job import TraceJob
+from carpool.sim.traces import alibaba
+from carpool.sim.traces.errors import TraceError
+from carpool.sim.traces.files import open_bytes, readable
+from carpool.sim.traces.philly import read_philly
+from carpool.sim.traces.table import read_table
+
+Reader = Callable[[Path], tuple[list[TraceJob], list[str]]]
+
+READERS: dict[str, Reader] = {"csv": read_table, "philly": read_philly, "alibaba": alibaba.read_alibaba}
+FORMATS = ("auto", *READERS)
+
+_HEAD = 4096  # bytes that tell one format from another
+_SQLITE = b"SQLite format 3\0"
+
+
+def read_trace(path: Path, format: str = "auto") -> list[TraceJob]:  # noqa: A002 - it is the word for it
+    """The jobs of a trace file, which may be compressed with gzip.
+
+    ``auto`` looks at how the file begins.  Raises TraceError for the first thing that is wrong with the file, and
+    ValueError for a format that does not exist.
+    """
+    jobs, _ = read_trace_with_notes(path, format)
+    return jobs
+
+
+def read_trace_with_notes(path: Path, format: str = "auto") -> tuple[list[TraceJob], list[str]]:  # noqa: A002
+    """As `read_trace`, with sentences for people about what was left out."""
+    if format not in FORMATS:
+        raise ValueError(f'"{format}" is not a trace format; use one of {", ".join(FORMATS)}')
+    return READERS[detect(path) if format == "auto" else format](path)
+
+
+def detect(path: Path) -> str:
+    """The format's name, from the first bytes and, where they leave it open, the extension.  Raises TraceError."""
+    with readable(path), open_bytes(path) as file:
+        head = file.read(_HEAD)
+    if head.startswith(_SQLITE):
+        raise TraceError.at(path, "", "this is a database, not a trace; read a journal of Carpool as a journal")
+    text = head.decode("utf-8-sig", "replace").lstrip()
+    if text[:1] in ("[", "{") or ".json" in path.suffixes:
+        return "philly"
+    return "alibaba" if _is_alibaba(text) else "csv"
+
+
+def _is_alibaba(text: str) -> bool:
+    row = next(csv.reader(text.splitlines()[:1]), [])
+    if tuple(row) in (alibaba.V2020, alibaba.V2023):
+        return True
+    return len(row) == len(alibaba.V2020) and row[3] in alibaba.STATUSES

@@ -1,0 +1,101 @@
+"""Carpool's own journal as a trace: what a daemon has really run, to be simulated under other policies.
+
+The journal says when each job was submitted and how much device time it has used.  A job that shared its device also
+waited for turns between its start and its end, so that span says little about how long it takes alone: the device time
+is taken for the duration.  Time on the host is not recorded and counts as nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from carpool.sim.job import TraceJob
+from carpool.sim.traces.errors import TraceError
+
+FILE = "journal.sqlite"  # in the daemon's home directory
+SCHEMA = 1  # the newest that is understood
+
+_JOBS = """SELECT id, owner, spec, phase, submitted_us, started_us, ended_us, device_us, iterations, persistent_bytes,
+  ephemeral_bytes FROM jobs ORDER BY submitted_us, id"""
+_LENGTHS = "durations are device time; time on the host is not in a journal and counts as none"
+
+
+def read_journal(path: Path) -> tuple[list[TraceJob], list[str]]:
+    """``path`` is the journal or the home directory with it; neither is changed.  Also gives notes for people.
+
+    Jobs that failed or were cancelled keep the length that they had.  Raises TraceError.
+    """
+    file = path / FILE if path.is_dir() else path
+    if not file.is_file():
+        raise TraceError.at(file, "", "there is no journal; name the file, or the home directory of a daemon")
+    try:
+        with closing(_open(file)) as connection:
+            connection.row_factory = sqlite3.Row
+            _check_schema(file, connection)
+            return _jobs(file, connection.execute(_JOBS))
+    except sqlite3.Error as error:
+        raise TraceError.at(file, "", f"this is not a journal of Carpool, or it is damaged ({error})") from None
+
+
+def _open(file: Path) -> sqlite3.Connection:
+    """Reads beside a running daemon; where none has left its write-ahead log, not even a lock file is made."""
+    running = file.with_name(f"{file.name}-wal").exists()
+    uri = f"{file.absolute().as_uri()}?mode=ro" + ("" if running else "&immutable=1")
+    return sqlite3.connect(uri, uri=True, timeout=5.0)
+
+
+def _check_schema(file: Path, connection: sqlite3.Connection) -> None:
+    row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+    if row is None or not str(row[0]).isdecimal():
+        raise TraceError.at(file, "", "this is not a journal of Carpool: it does not say which version wrote it")
+    if int(row[0]) > SCHEMA:
+        raise TraceError.at(
+            file, "", f"a newer Carpool has written it (schema {row[0]}, known is {SCHEMA}); use that version"
+        )
+
+
+def _jobs(file: Path, rows: Iterable[sqlite3.Row]) -> tuple[list[TraceJob], list[str]]:
+    kept: list[sqlite3.Row] = []
+    unended = unstarted = 0
+    for row in rows:
+        if row["phase"] != "ended" or row["ended_us"] is None:
+            unended += 1
+        elif row["started_us"] is None:
+            unstarted += 1
+        else:
+            kept.append(row)
+    notes = [*_skipped(unstarted, "never ran", "never ran"), *_skipped(unended, "has not ended", "have not ended")]
+    if not kept:
+        detail = f" ({'; '.join(notes)})" if notes else ""
+        raise TraceError.at(file, "", f"no job in it has ended{detail}; wait until one has")
+    first = kept[0]["submitted_us"]
+    return [_job(row, first) for row in kept], [_LENGTHS, *notes]
+
+
+def _skipped(count: int, one: str, many: str) -> list[str]:
+    if not count:
+        return []
+    return [f"skipped 1 job that {one}" if count == 1 else f"skipped {count:,} jobs that {many}"]
+
+
+def _job(row: sqlite3.Row, first: int) -> TraceJob:
+    spec: dict[str, Any] = json.loads(row["spec"])
+    duration = max(1, row["device_us"])
+    count = row["iterations"] if 0 < row["iterations"] <= duration else None
+    return TraceJob(
+        id=str(row["id"]),
+        submit_us=row["submitted_us"] - first,
+        duration_us=duration,
+        iterations=count,
+        iteration_us=None if count is None else duration // count,
+        persistent=row["persistent_bytes"],
+        ephemeral=row["ephemeral_bytes"],
+        model=spec.get("name") or "",
+        weight=spec.get("weight", 100),
+        owner=row["owner"],
+    )

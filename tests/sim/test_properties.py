@@ -1,0 +1,273 @@
+"""What holds for every trace on whole devices: nothing is lost, nothing used twice, nothing idle without a reason."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from carpool.core.model import Micros, Outcome
+from carpool.sim.driver import simulate
+from carpool.sim.job import TraceJob
+from carpool.sim.options import Options
+from carpool.sim.result import JobResult, Result, Span
+from tests.sim.reference import RULES, SECOND, WORK_CONSERVING, Rule, crowded_trace, in_scale, scattered_trace
+
+TRACES = 40
+every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+work_conserving = pytest.mark.parametrize("rule", WORK_CONSERVING.values(), ids=WORK_CONSERVING)
+
+
+def results(rule: Rule, seed: int) -> Iterator[Result]:
+    """Simulations of random traces, with their spans."""
+    draw = random.Random(seed)
+    for number in range(TRACES):
+        devices = draw.randint(1, 8)
+        make, scale = (crowded_trace, 1) if number % 2 else (scattered_trace, 200_000)
+        jobs = make(draw, draw.randint(1, 40), most_gpus=draw.randint(1, 8))
+        yield simulate(jobs, Options(devices, in_scale(rule, scale).settings(), record=True))
+
+
+def spans_of(result: Result) -> list[Span]:
+    assert result.recording is not None
+    return result.recording.spans
+
+
+def by_job(result: Result) -> dict[int, list[Span]]:
+    found = defaultdict(list)
+    for span in spans_of(result):
+        found[span.job].append(span)
+    return found
+
+
+def run(*jobs: TraceJob, rule: str = "srtf", **options: int) -> list[JobResult]:
+    return simulate(jobs, Options(settings=RULES[rule].settings(), **options)).jobs
+
+
+@every_rule
+def test_work_done_is_work_asked(rule: Rule) -> None:
+    for result in results(rule, seed=1):
+        spans = by_job(result)
+        for index, one in enumerate(result.jobs):
+            fits = one.job.gpus <= result.options.devices
+            asked = one.job.duration_us if fits else 0
+            assert one.outcome == (Outcome.SUCCEEDED if fits else Outcome.REFUSED)
+            assert one.service_us == asked
+            assert sum(span.end_us - span.begin_us for span in spans[index]) == asked * one.job.gpus
+        assert result.busy_us == sum(one.service_us * one.job.gpus for one in result.jobs)
+
+
+@every_rule
+def test_a_job_waits_or_has_its_devices(rule: Rule) -> None:
+    for result in results(rule, seed=2):
+        spans = by_job(result)
+        for index, one in enumerate(result.jobs):
+            assert one.jct_us == one.service_us + one.queueing_us
+            if one.started_us is not None:
+                assert one.job.submit_us <= one.started_us == min(span.begin_us for span in spans[index])
+                assert one.ended_us == max(span.end_us for span in spans[index])
+
+
+@every_rule
+def test_no_device_is_used_twice(rule: Rule) -> None:
+    for result in results(rule, seed=3):
+        per_device = defaultdict(list)
+        for span in spans_of(result):
+            assert 0 <= span.device < result.options.devices
+            assert span.lane == 0
+            assert span.begin_us < span.end_us
+            per_device[span.device].append((span.begin_us, span.end_us))
+        for spans in per_device.values():
+            spans.sort()
+            assert all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
+@every_rule
+def test_a_gang_holds_all_its_devices_or_none(rule: Rule) -> None:
+    for result in results(rule, seed=4):
+        for index, spans in by_job(result).items():
+            devices = defaultdict(set)
+            for span in spans:
+                devices[span.begin_us, span.end_us].add(span.device)
+            assert {len(held) for held in devices.values()} == {result.jobs[index].job.gpus}
+            assert len(spans) == sum(len(held) for held in devices.values())
+
+
+@every_rule
+def test_a_job_that_goes_on_stays_on_its_devices(rule: Rule) -> None:
+    """It would have to move its memory: whoever is not preempted is not moved either."""
+    for result in results(rule, seed=5):
+        for index, spans in by_job(result).items():
+            times = sorted({(span.begin_us, span.end_us) for span in spans})
+            assert all(before[1] < after[0] for before, after in pairwise(times))
+            assert len(times) == result.jobs[index].preemptions + 1
+
+
+@work_conserving
+def test_no_device_idles_beside_a_job_that_fits(rule: Rule) -> None:
+    for result in results(rule, seed=6):
+        spans = by_job(result)
+        instants = {one.job.submit_us for one in result.jobs} | {span.end_us for span in spans_of(result)}
+        for now in instants:
+            running = {index for index, found in spans.items() if any(s.begin_us <= now < s.end_us for s in found)}
+            idle = result.options.devices - sum(result.jobs[index].job.gpus for index in running)
+            for index, one in enumerate(result.jobs):
+                waits = one.job.submit_us <= now < one.ended_us and index not in running
+                assert not waits or one.job.gpus > idle, (one.job, now)
+
+
+@every_rule
+def test_two_runs_are_the_same(rule: Rule) -> None:
+    for first, second in zip(results(rule, seed=7), results(rule, seed=7), strict=True):
+        assert first.jobs == second.jobs
+        assert spans_of(first) == spans_of(second)
+        assert (first.busy_us, first.events) == (second.busy_us, second.events)
+
+
+@every_rule
+def test_recording_changes_nothing(rule: Rule) -> None:
+    for recorded in results(rule, seed=8):
+        jobs = [one.job for one in recorded.jobs]
+        plain = simulate(jobs, replace(recorded.options, record=False))
+        assert plain.jobs == recorded.jobs
+        assert plain.recording is None
+
+
+@every_rule
+def test_with_devices_for_all_nobody_waits(rule: Rule) -> None:
+    draw = random.Random(9)
+    for _ in range(TRACES):
+        jobs = crowded_trace(draw, 20, most_gpus=4)
+        result = simulate(jobs, Options(sum(job.gpus for job in jobs), rule.settings()))
+        for one in result.jobs:
+            assert (one.started_us, one.queueing_us, one.preemptions) == (one.job.submit_us, 0, 0)
+
+
+@every_rule
+def test_an_empty_trace(rule: Rule) -> None:
+    result = simulate([], Options(2, rule.settings()))
+    assert (result.jobs, result.busy_us) == ([], 0)
+
+
+# switch cost
+
+
+def test_a_preemption_costs_the_job_that_comes_back() -> None:
+    """1: B displaces A for 2 s.  3: A loses 0.25 s, then does its last 3 s: it ends at 6.25."""
+    long = TraceJob("A", 0, 4 * SECOND)
+    short = TraceJob("B", 1 * SECOND, 2 * SECOND)
+    preempted, other = run(long, short, switch_cost_us=250_000)
+    assert (preempted.ended_us, preempted.service_us, preempted.preemptions) == (6_250_000, 4_250_000, 1)
+    assert (preempted.queueing_us, preempted.started_us) == (2 * SECOND, 0)
+    assert (other.ended_us, other.service_us) == (3 * SECOND, 2 * SECOND)
+
+
+def test_each_preemption_costs_again() -> None:
+    """B: 1 to 2.  A comes back, costs until 2.5, has 8.5 left at 3.  C: 3 to 4.  Cost until 4.5, ends at 13."""
+    jobs = [
+        TraceJob("A", 0, 10 * SECOND),
+        TraceJob("B", 1 * SECOND, 1 * SECOND),
+        TraceJob("C", 3 * SECOND, 1 * SECOND),
+    ]
+    preempted, *others = run(*jobs, switch_cost_us=500_000)
+    assert (preempted.ended_us, preempted.service_us, preempted.preemptions) == (13 * SECOND, 11 * SECOND, 2)
+    assert [one.service_us for one in others] == [SECOND, SECOND]
+
+
+def test_a_gang_is_delayed_once_for_each_preemption() -> None:
+    """1: B takes one of the two devices, so the gang A loses both.  2: 0.5 s lost, 3 s left: A ends at 5.5."""
+    gang = TraceJob("A", 0, 4 * SECOND, gpus=2)
+    short = TraceJob("B", 1 * SECOND, 1 * SECOND)
+    result = simulate([gang, short], Options(2, RULES["srtf"].settings(), switch_cost_us=500_000))
+    assert (result.jobs[0].ended_us, result.jobs[0].service_us) == (5_500_000, 4_500_000)
+    assert result.busy_us == 2 * 4_500_000 + SECOND
+
+
+@every_rule
+def test_switch_cost_is_paid_per_preemption(rule: Rule) -> None:
+    """On one device preempted jobs come back one at a time; work asked and costs are all that it is held for."""
+    draw = random.Random(10)
+    for _ in range(TRACES):
+        jobs = [replace(job, duration_us=1000 * job.duration_us) for job in crowded_trace(draw, 20, most_gpus=4)]
+        jobs = [replace(job, submit_us=1000 * job.submit_us) for job in jobs]
+        result = simulate(jobs, Options(4, in_scale(rule, 1000).settings(), switch_cost_us=70))
+        for one in result.jobs:
+            assert one.outcome == Outcome.SUCCEEDED
+            assert one.service_us == one.job.duration_us + 70 * one.preemptions, one.job
+            assert one.jct_us == one.service_us + one.queueing_us
+
+
+@pytest.mark.parametrize("name", [name for name in RULES if name.startswith(("fifo", "sjf"))])
+def test_who_never_preempts_never_pays(name: str) -> None:
+    jobs = crowded_trace(random.Random(11), 30, most_gpus=4)
+    free = simulate(jobs, Options(4, RULES[name].settings()))
+    assert simulate(jobs, Options(4, RULES[name].settings(), switch_cost_us=1000)).jobs == free.jobs
+
+
+# failures
+
+#: 55 of 100 seconds are done when it dies.
+FAILING = TraceJob("A", 0, 100 * SECOND, fails_at_ppm=550_000)
+
+
+def summary(one: JobResult) -> tuple[Outcome, Micros, Micros, int]:
+    return (one.outcome, one.ended_us, one.service_us, one.attempts)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_job_dies_at_its_share_of_the_work(name: str) -> None:
+    """What waits behind it goes on at once."""
+    jobs = [FAILING, TraceJob("B", 0, 100 * SECOND)]
+    rule = in_scale(RULES[name], 1000 * SECOND)
+    failed, other = simulate(jobs, Options(settings=rule.settings())).jobs
+    assert summary(failed) == (Outcome.FAILED, 55 * SECOND, 55 * SECOND, 1)
+    assert failed.reason
+    assert summary(other) == (Outcome.SUCCEEDED, 155 * SECOND, 100 * SECOND, 1)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_retry_begins_anew(name: str) -> None:
+    """55 s lost, then all 100."""
+    (one,) = run(FAILING, rule=name, retries=1)
+    assert summary(one) == (Outcome.SUCCEEDED, 155 * SECOND, 155 * SECOND, 2)
+    assert (one.started_us, one.queueing_us, one.preemptions) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(
+    ("checkpoint_s", "ends_s"),
+    [
+        (20, 115),  # dies at 55, goes on from 40: 60 are left
+        (55, 100),  # a checkpoint at the very moment: nothing is lost
+        (60, 155),  # no checkpoint yet
+        (1, 100),
+    ],
+)
+def test_a_retry_goes_on_from_the_last_checkpoint(name: str, checkpoint_s: int, ends_s: int) -> None:
+    job = replace(FAILING, checkpoint_us=checkpoint_s * SECOND)
+    (one,) = run(job, rule=name, retries=1)
+    assert summary(one) == (Outcome.SUCCEEDED, ends_s * SECOND, ends_s * SECOND, 2)
+
+
+def test_more_retries_than_failures_are_not_used() -> None:
+    (one,) = run(FAILING, rule="fifo", retries=5)
+    assert one.attempts == 2
+
+
+def test_a_retry_joins_the_tail() -> None:
+    """A dies at 55, so B (submitted at 0) is next, until 65; then A again, all 100."""
+    failing, other = run(FAILING, TraceJob("B", 0, 10 * SECOND), rule="fifo", retries=1)
+    assert summary(failing) == (Outcome.SUCCEEDED, 165 * SECOND, 155 * SECOND, 2)
+    assert failing.queueing_us == 10 * SECOND
+    assert (other.started_us, other.ended_us) == (55 * SECOND, 65 * SECOND)
+
+
+def test_a_preempted_job_fails_after_the_same_work() -> None:
+    """10: B displaces A until 15.  A has done 10 and dies 45 later, at 60."""
+    failing, _ = run(FAILING, TraceJob("B", 10 * SECOND, 5 * SECOND))
+    assert summary(failing) == (Outcome.FAILED, 60 * SECOND, 55 * SECOND, 1)
+    assert failing.preemptions == 1
