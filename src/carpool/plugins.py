@@ -20,7 +20,8 @@ GROUP = "carpool.policies"
 
 
 def ensure_policy(name: str) -> None:
-    """Make a policy known to the core: one of Carpool's, an announced one, ``package.module:Class`` or ``path.py:Class``.
+    """Make a policy known to the core: one of Carpool's, an announced one, ``package.module:Class`` or
+    ``path.py:Class``.
 
     Raises ValueError that says what is wrong and which policies there are.
     """

@@ -1,9 +1,9 @@
-"""Carpool's own trace format: what it means, what it refuses, and that nothing is lost on the way to a file and back."""
+"""Carpool's own trace format: what it means, what it refuses, and that nothing is lost in a file."""
 
 from __future__ import annotations
 
 import gzip
-import resource
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -147,7 +147,7 @@ def test_wrong_cells(tmp_path: Path, column: str, cell: str, message: str) -> No
         ("", "the file is empty"),
         ("\n\n", "the file is empty"),
         ("job_id,submit_s,duration_s\n", "there are no jobs below the header"),
-        ("job_id,submit_s,duration_s,colour\na,0,1,red\n", 'line 1: the column "colour" is unknown; remove it, or use one'),
+        ("job_id,submit_s,duration_s,colour\na,0,1,red\n", 'line 1: the column "colour" is unknown; remove it, or'),
         ("job_id,submit_s,duration_s,submit_s\na,0,1,0\n", "line 1: the column submit_s is there twice"),
         ("submit_s,duration_s\n0,1\n", "line 1: the column job_id is missing"),
         ("job_id,submit_s\na,0\n", "line 1: the column duration_s is missing; add it, or both iterations and"),
@@ -172,7 +172,7 @@ def test_wrong_files(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="none.csv: it cannot be read: No such file"):
+    with pytest.raises(TraceError, match=r"none\.csv: it cannot be read: No such file"):
         read_trace(tmp_path / "none.csv")
     with pytest.raises(TraceError, match="Is a directory"):
         read_trace(tmp_path)
@@ -258,10 +258,10 @@ def test_only_columns_that_somebody_needs_are_written(tmp_path: Path) -> None:
 
 
 def test_equal_jobs_give_equal_files(tmp_path: Path) -> None:
-    for name in ("a.gz", "b.gz"):
-        write_trace([TraceJob("a", 0, 1)], tmp_path / name)
-    assert (tmp_path / "a.gz").read_bytes()[10:] != b""
-    assert gzip.decompress((tmp_path / "a.gz").read_bytes()) == gzip.decompress((tmp_path / "b.gz").read_bytes())
+    """A compressed file usually says when it was made."""
+    path = tmp_path / "trace.csv.gz"
+    write_trace([TraceJob("a", 0, 1)], path)
+    assert path.read_bytes()[4:8] == bytes(4)
 
 
 def test_jobs_that_do_not_add_up_are_not_written(tmp_path: Path) -> None:
@@ -271,14 +271,16 @@ def test_jobs_that_do_not_add_up_are_not_written(tmp_path: Path) -> None:
             write_trace([broken], tmp_path / "trace.csv")
 
 
-def test_a_hundred_thousand_jobs_are_small(tmp_path: Path) -> None:
-    rows = "".join(f"{number},{number},{number % 4 + 1},{number % 977 + 300}\n" for number in range(100_000))
-    path = trace(tmp_path, "job_id,submit_s,gpus,duration_s\n" + rows)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def test_jobs_are_small(tmp_path: Path) -> None:
+    """A million of them should fit into 350 MB."""
+    rows = "".join(f"{number},{number},{number % 4 + 1},{number % 977 + 300},vgg16\n" for number in range(10_000))
+    path = trace(tmp_path, "job_id,submit_s,gpus,duration_s,model\n" + rows)
+    tracemalloc.start()
     jobs, notes = read_trace_with_notes(path)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # KiB
-    assert (len(jobs), notes) == (100_000, [])
-    assert grown < 60_000
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (len(jobs), notes) == (10_000, [])
+    assert size < 350 * len(jobs)
 
 
 def test_all_fields_have_a_column_and_a_place_in_the_docs() -> None:

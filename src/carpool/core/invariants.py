@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from carpool.core.errors import InvariantError
 from carpool.core.model import JobPhase, Micros
-from carpool.core.state import NOTHING, Device, Job, Lane, State
+from carpool.core.state import NOTHING, Device, Job, Lane, State, WholeDevices
 from carpool.core.text import seconds
 
 
@@ -23,6 +23,8 @@ def check(state: State) -> None:
         _check_lane(state, lane)
     for job in state.jobs.values():
         _check_job(state, job)
+    if state.whole is not None:
+        _check_whole(state, state.whole)
 
 
 def _require(truth: bool, what: str, subject: Job | Lane) -> None:
@@ -77,7 +79,7 @@ def _check_job(state: State, job: Job) -> None:
     _require(job.offloaded or job.stored == NOTHING, "memory in the host store, but not offloaded", job)
     _require(not job.offloaded or job.reserved == NOTHING, "offloaded, but memory is reserved", job)
     _require((job.outcome is not None) == (job.phase is JobPhase.ENDED), "outcome and phase do not agree", job)
-    if job.phase is JobPhase.QUEUED:
+    if job.phase is JobPhase.QUEUED and state.whole is None:
         queued = any(number == job.id for _, _, number in state.queue)
         _require(queued != bool(job.unmet), "neither in the queue nor waiting for another job", job)
     lane = state.lane_of(job)
@@ -85,3 +87,21 @@ def _check_job(state: State, job: Job) -> None:
     if lane is not None:
         _require((job.turn_key is not None) == ready, "its place in the lane's queue is wrong", job)
         _require(job.turn_key is None or job.turn_key in lane.queue, "not in the queue of its lane", job)
+
+
+def _check_whole(state: State, pool: WholeDevices) -> None:
+    """Each device is free or held by one job, and every job that has not ended runs, waits or leaves."""
+    held = [pool.places[name] for job in state.jobs.values() for name in job.devices]
+    if sorted([*held, *pool.free]) != list(range(len(pool.names))):
+        raise InvariantError(f"devices {sorted(held)} are held and {sorted(pool.free)} free, of {len(pool.names)}")
+    due = {job.id for job in pool.due}
+    entries = {(order, number) for heap in pool.waiting.values() for order, number in heap}
+    for job in state.jobs.values():
+        runs = job.id in pool.running
+        _require(len(job.devices) in (0, job.spec.gang), "some of its devices only", job)
+        _require(not runs or bool(job.devices) != (job.id in due) or job.leaving, "chosen, without devices", job)
+        _require(not job.leaving or bool(job.devices), "leaving, without devices", job)
+        ended = job.phase is JobPhase.ENDED
+        _require(not ended or not (runs or job.devices), "ended, but on devices", job)
+        waits = not (runs or ended or job.unmet or job.phase is JobPhase.STOPPING)
+        _require(not waits or (job.order, job.id) in entries, "neither runs nor waits", job)

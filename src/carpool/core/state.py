@@ -187,8 +187,8 @@ class Device:
 class WholeDevices:
     """Who has devices to itself, and who waits for them.
 
-    Jobs that wait lie in one heap for each number of devices that they need; entries of jobs that do not wait any more, or at
-    another place, are skipped.
+    Jobs that wait lie in one heap for each number of devices that they need; entries of jobs that do not wait any
+    more, or at another place, are skipped.
     """
 
     free: list[int] = field(default_factory=list)  # heap of positions in ``names``

@@ -1,13 +1,13 @@
 """Whole devices: each job gets as many as it needs, all at once, or waits.
 
-At one instant everything that happens is noted first; then, with the `Tick` of that instant, one scheduling pass follows.
-Without preemption the pass starts jobs in the order of the policy.  With it the pass orders all jobs anew, takes the first
-ones that fit, and preempts those that run and are not among them.
+At one instant everything that happens is noted first; then, with the `Tick` of that instant, one scheduling pass
+follows. Without preemption the pass starts jobs in the order of the policy.  With it the pass orders all jobs anew,
+takes the first ones that fit, and preempts those that run and are not among them.
 
-The order is stable: jobs of equal key keep the order they had.  Numbers stand for it.  A job whose key has become larger
-since it was last looked at stood before all that have this key, one whose key has become smaller stood behind them, and
-one that is new comes last.  So only the keys of running jobs are ever asked for again, and a pass costs the same however
-many jobs wait.
+The order is stable: jobs of equal key keep the order they had.  Numbers stand for it.  A job whose key has become
+larger since it was last looked at stood before all that have this key, one whose key has become smaller stood behind
+them, and one that is new comes last.  So only the keys of running jobs are ever asked for again, and a pass costs the
+same however many jobs wait.
 """
 
 from __future__ import annotations
@@ -161,7 +161,9 @@ def _compare(state: State, pool: WholeDevices, room: int) -> None:
 
 
 def _reorder_queues(pool: WholeDevices) -> None:
-    """Those who run come first in their queue: first the ones that were there, then the ones that have joined, in order."""
+    """Those who run come first in their queue: first the ones that were there, then the ones that have joined, in
+    order.
+    """
     for job in sorted((job for job in pool.running.values() if job.order[1]), key=_order):
         pool.last += 1
         job.order = (job.order[0], 0, pool.last)

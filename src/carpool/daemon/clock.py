@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
+from typing import Protocol
 
 
 def monotonic_us() -> int:
@@ -13,3 +16,51 @@ def monotonic_us() -> int:
 def wall_us() -> int:
     """Wall clock in microseconds since the epoch."""
     return time.time_ns() // 1000
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """What the daemon's loop needs of time.  Tests have one that jumps."""
+
+    def now_us(self) -> int: ...
+
+    def call_at(self, when_us: int, call: Callable[[], None]) -> Timer:
+        """Call once, not before ``when_us``, unless the timer is cancelled."""
+
+
+class MonotonicClock:
+    """Real time, on the running event loop."""
+
+    def now_us(self) -> int:
+        return monotonic_us()
+
+    def call_at(self, when_us: int, call: Callable[[], None]) -> Timer:
+        timer = _MonotonicTimer(when_us, call)
+        timer.arm()
+        return timer
+
+
+class _MonotonicTimer:
+    """The event loop's own timers are a little early, and count in seconds: this one looks again."""
+
+    def __init__(self, when_us: int, call: Callable[[], None]) -> None:
+        self._when_us = when_us
+        self._call = call
+        self._handle: asyncio.TimerHandle | None = None
+
+    def arm(self) -> None:
+        delay = max(0, self._when_us - monotonic_us()) / 1e6
+        self._handle = asyncio.get_running_loop().call_later(delay, self._due)
+
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _due(self) -> None:
+        if monotonic_us() < self._when_us:
+            self.arm()
+        else:
+            self._call()

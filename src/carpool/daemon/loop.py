@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from collections.abc import Callable
 from carpool.core.commands import Command
 from carpool.core.events import Event, Tick
 from carpool.core.machine import Machine
-from carpool.daemon.clock import monotonic_us
+from carpool.daemon.clock import Clock, MonotonicClock, Timer
 from carpool.daemon.feed import Feed
 
 log = logging.getLogger(__name__)
@@ -22,13 +21,14 @@ class CoreLoop:
     Carrying out a command may post further events; they are handled after all commands of the present one.
     """
 
-    def __init__(self, machine: Machine, feed: Feed) -> None:
+    def __init__(self, machine: Machine, feed: Feed, clock: Clock | None = None) -> None:
         self.machine = machine
+        self._clock = MonotonicClock() if clock is None else clock
         self._feed = feed
         self._inbox: deque[Event] = deque()
         self._busy = False
         self._now = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._timer_us: int | None = None
         self.execute: Callable[[Command], None] = self._not_wired
 
@@ -51,7 +51,7 @@ class CoreLoop:
 
     def now(self) -> int:
         """Never goes back."""
-        self._now = max(self._now, monotonic_us())
+        self._now = max(self._now, self._clock.now_us())
         return self._now
 
     def _handle(self, event: Event) -> None:
@@ -80,14 +80,10 @@ class CoreLoop:
             self._timer = None
         self._timer_us = due
         if due is not None:
-            delay = max(0, due - monotonic_us()) / 1e6
-            self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+            self._timer = self._clock.call_at(due, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        if self._timer_us is not None and self._timer_us > monotonic_us():
-            self._arm()  # the event loop's timers are a little early
-            return
         self.post(Tick())
 
     @staticmethod

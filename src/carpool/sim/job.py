@@ -16,8 +16,9 @@ ASSUMED_ITERATION_US = 100_000
 class TraceJob:
     """Times are microseconds from the beginning of the trace, sizes are bytes.
 
-    ``duration_us`` is what the job takes alone on its devices, from its start to its end.  With iterations it consists of
-    start-up on the host, then ``iterations`` times (``iteration_us`` of device time, ``host_us`` of host time).
+    ``duration_us`` is what the job takes alone on its devices, from its start to its end.  With iterations it
+    consists of start-up on the host, then ``iterations`` times (``iteration_us`` of device time, ``host_us`` of host
+    time).
     """
 
     id: str  # unique within a trace

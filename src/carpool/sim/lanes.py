@@ -1,8 +1,8 @@
 """Modelled jobs in lanes: they ask for memory, wait for turns, compute side by side with other lanes, and give way.
 
-What a job does is what the runtime does (`docs/internals/contract.md`): it keeps its turn until its seat asks for it, gives way
-at the end of an iteration, or earlier if it is off the device for longer than the grace while others wait, and wakes the
-successor named in its seat itself.
+What a job does is what the runtime does (`docs/internals/contract.md`): it keeps its turn until its seat asks for it,
+gives way at the end of an iteration, or earlier if it is off the device for longer than the grace while others wait,
+and wakes the successor named in its seat itself.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from carpool.sim.result import JobResult, Recording, Series, Span
 
 
 class Ledger:
-    """``place`` says which job of the trace a job of the core is: an attempt after a failure has a number of its own."""
+    """``place`` says which job of the trace a job of the core is: each attempt has a number of its own."""
 
     def __init__(self, jobs: Sequence[TraceJob], options: Options) -> None:
         self.results = [JobResult(job, Outcome.LOST, None, job.submit_us, 0, 0) for job in jobs]

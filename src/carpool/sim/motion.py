@@ -3,8 +3,8 @@
 A position is time of a run alone: first start-up on the host, then iterations, each device time followed by host time.
 Positions are kept in parts of a microsecond (`WHOLE_PPM` to one), so that every speed leaves a whole number.
 
-With a resolution, iterations are taken in lumps that are at least so long, device time first: whoever waits gets the same
-time in fewer, longer pieces.
+With a resolution, iterations are taken in lumps that are at least so long, device time first: whoever waits gets the
+same time in fewer, longer pieces.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from carpool.sim.specs import Attempt
 class Motion:
     """A position that moves while the job computes.
 
-    Only device time is slowed by others.  Within an iteration the job moves evenly: at the pace at which it gets through a
-    whole one.
+    Only device time is slowed by others.  Within an iteration the job moves evenly: at the pace at which it gets
+    through a whole one.
     """
 
     __slots__ = ("_at", "_pace", "_since", "device_us", "end_us", "host_us", "lump", "moving", "startup_us")

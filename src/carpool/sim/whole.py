@@ -18,7 +18,7 @@ from carpool.sim.specs import Attempt
 
 
 class Run:
-    """One attempt of a job.  ``turn`` tells a planned end that is still meant from one that a preemption has put off."""
+    """One attempt of a job.  ``turn`` tells an end that is still meant from one that a preemption has put off."""
 
     __slots__ = (
         "began_us",

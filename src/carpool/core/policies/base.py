@@ -26,8 +26,8 @@ class Policy(Protocol):
     #: Whole devices: jobs that run may lose their devices to jobs with a smaller `turn_key`.  Without it jobs run to
     #: their end, and start in the order of `admission_key`.
     preemptive: bool
-    #: Whole devices: jobs of equal key form a queue.  A running job whose key changes goes to the tail of its new queue, and
-    #: jobs that run go before those that wait.  Without it equal keys keep the order they had.
+    #: Whole devices: jobs of equal key form a queue.  A running job whose key changes goes to the tail of its new
+    #: queue, and jobs that run go before those that wait.  Without it equal keys keep the order they had.
     requeue: bool
 
     def lanes(self, view: View, device: DeviceView) -> int | None:
@@ -47,7 +47,9 @@ class Policy(Protocol):
         """
 
     def next_change(self, view: View, job: JobView) -> Micros | None:
-        """Whole devices: after how much more time on its devices the order has to be looked at again because of ``job``."""
+        """Whole devices: after how much more time on its devices the order has to be looked at again because of
+        ``job``.
+        """
 
 
 class BasePolicy:

@@ -1,4 +1,6 @@
-"""Least attained service in discrete steps (Tiresias, NSDI 2019, section 3.2), for jobs of which nobody knows how long they take."""
+"""Least attained service in discrete steps (Tiresias, NSDI 2019, section 3.2), for jobs of which nobody knows how
+long they take.
+"""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from carpool.sim.generators.poisson import Poisson
 class Bursty(Poisson):
     """Arrivals in bursts with pauses in between; the mean over both is that of `poisson`."""
 
-    on_minutes: float = number(60.0, "mean length of a burst")
-    off_minutes: float = number(180.0, "mean length of a pause")
+    on_minutes: float = number(60.0, "mean length of a burst", least=0.1)
+    off_minutes: float = number(180.0, "mean length of a pause", least=0.1)
 
     def arrivals(self, random: Random) -> list[int]:
         """Within a burst jobs come as much faster as bursts are shorter than bursts and pauses together."""

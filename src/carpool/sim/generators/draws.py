@@ -1,7 +1,8 @@
 """Random draws that stay the same for ever.
 
 Only ``Random(int)`` and ``Random.random`` are promised to give the same numbers in every version of Python, so all
-draws are made from that one method.
+draws are made from that one method.  Logarithms and the like come from the C library, where another machine may
+differ in the last bit; rounding to whole microseconds nearly always hides that.
 """
 
 from __future__ import annotations

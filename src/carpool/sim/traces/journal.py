@@ -30,16 +30,37 @@ def read_journal(path: Path) -> tuple[list[TraceJob], list[str]]:
 
     Jobs that failed or were cancelled keep the length that they had.  Raises TraceError.
     """
+    connection = open_journal(path)
+    with closing(connection):
+        try:
+            return _jobs(path, connection.execute(_JOBS))
+        except sqlite3.Error as error:
+            raise _damaged(path, error) from None
+
+
+def open_journal(path: Path) -> sqlite3.Connection:
+    """For reading; ``path`` is the file or the home directory with it.  Raises TraceError."""
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
         raise TraceError.at(file, "", "there is no journal; name the file, or the home directory of a daemon")
     try:
-        with closing(_open(file)) as connection:
-            connection.row_factory = sqlite3.Row
-            _check_schema(file, connection)
-            return _jobs(file, connection.execute(_JOBS))
+        connection = _open(file)
     except sqlite3.Error as error:
-        raise TraceError.at(file, "", f"this is not a journal of Carpool, or it is damaged ({error})") from None
+        raise _damaged(file, error) from None
+    try:
+        connection.row_factory = sqlite3.Row
+        _check_schema(file, connection)
+    except sqlite3.Error as error:
+        connection.close()
+        raise _damaged(file, error) from None
+    except TraceError:
+        connection.close()
+        raise
+    return connection
+
+
+def _damaged(file: Path, error: sqlite3.Error) -> TraceError:
+    return TraceError.at(file, "", f"this is not a journal of Carpool, or it is damaged ({error})")
 
 
 def _open(file: Path) -> sqlite3.Connection:

@@ -1,0 +1,85 @@
+"""Everything beside the core: the trace, the modelled jobs, and what has been planned for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from carpool.core.commands import Command
+from carpool.core.events import DeviceAdded, Event, Submitted
+from carpool.core.model import Allocation, DeviceId, DeviceSpec, JobId, Micros
+from carpool.sim.clock import Agenda
+from carpool.sim.job import TraceJob
+from carpool.sim.lanes import LaneJobs
+from carpool.sim.ledger import Ledger
+from carpool.sim.options import Options
+from carpool.sim.specs import attempt_of, spec_of
+from carpool.sim.whole import WholeDeviceJobs
+
+
+class Scene:
+    """Reacts to commands at once, or later: `run` is to be called when `next` says so, before the core's own timers.
+
+    ``post`` is where events go: the core of whoever drives.
+    """
+
+    def __init__(self, jobs: Sequence[TraceJob], options: Options, post: Callable[[Event], None]) -> None:
+        self.now: Micros = 0
+        self.post = post
+        self._options = options
+        self._agenda = Agenda()
+        self.plan = self._agenda.plan
+        self._trace = jobs
+        self._order = sorted(range(len(jobs)), key=lambda place: jobs[place].submit_us)
+        self._arrived = 0
+        self._numbers = len(jobs)
+        self._devices: dict[DeviceId, int] = {f"gpu{number}": number for number in range(options.devices)}
+        self.ledger = Ledger(jobs, options)
+        whole = options.settings.allocation is Allocation.DEVICES
+        self._jobs = (WholeDeviceJobs if whole else LaneJobs)(self, self.ledger, options, self._devices)
+        self._jobs.retry = self._retry
+        self.execute: Callable[[Command], None] = self._jobs.execute
+
+    def begin(self) -> None:
+        """The devices are there."""
+        for name in self._devices:
+            self.post(DeviceAdded(DeviceSpec(name, self._options.device_memory)))
+
+    def next(self) -> Micros | None:
+        """When something happens of itself: a job comes to something, or a job arrives."""
+        planned = self._agenda.next()
+        if self._arrived == len(self._order):
+            return planned
+        arrival = self._trace[self._order[self._arrived]].submit_us
+        return arrival if planned is None or arrival < planned else planned
+
+    def run(self, now: Micros) -> None:
+        """What jobs do at this moment, then arrivals in the order of the trace, and what follows from them at once."""
+        self.now = now
+        self._agenda.run(now)
+        order, trace = self._order, self._trace
+        while self._arrived < len(order) and trace[order[self._arrived]].submit_us <= now:
+            self._arrived += 1
+            self._submit(self._arrived, order[self._arrived - 1], True)
+        self._agenda.run(now)
+
+    def unfinished(self) -> dict[JobId, TraceJob]:
+        """Jobs that have not ended, by their number in the core."""
+        return {number: self._trace[self.ledger.place[number]] for number in sorted(self._jobs.unfinished)}
+
+    def _submit(self, number: JobId, place: int, first: bool) -> None:
+        job = self._trace[place]
+        self.ledger.place[number] = place
+        attempt = attempt_of(job, first)
+        self._jobs.submitted(number, job, attempt)
+        self.post(Submitted(number, spec_of(job, attempt, self._options)))
+
+    def _retry(self, number: JobId) -> bool:
+        """Submit a job that has failed again, at once; False if it has had all its attempts."""
+        place = self.ledger.place[number]
+        result = self.ledger.results[place]
+        if result.attempts > self._options.retries:
+            return False
+        result.attempts += 1
+        self._numbers += 1
+        self.plan(self.now, self._submit, self._numbers, place, False)
+        return True

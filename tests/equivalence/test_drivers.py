@@ -1,0 +1,179 @@
+"""Two drivers, one core: the daemon's loop and the simulator write the same journal, event for event.
+
+The jobs are scripted (`carpool.sim` models them).  Everything else of the daemon is real: its loop with its timers, its feed, its
+SQLite journal with its writer thread.  Only the clock is not: it jumps to whatever comes next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from carpool.core.commands import Command
+from carpool.core.events import Event
+from carpool.core.machine import Machine
+from carpool.core.model import GIB, MIB, Allocation, Micros, Settings
+from carpool.core.policies import available_policies
+from carpool.daemon.feed import Feed
+from carpool.daemon.journal import Journal
+from carpool.daemon.loop import CoreLoop
+from carpool.daemon.schema import open_journal
+from carpool.sim.driver import simulate
+from carpool.sim.interference import Timeslice
+from carpool.sim.job import TraceJob
+from carpool.sim.options import Options, core_settings
+from carpool.sim.scene import Scene
+
+Entry = tuple[Micros, str, str]  # when, kind, everything in it as JSON
+
+
+class JumpingTimer:
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class JumpingClock:
+    """Stands still until it is told to jump."""
+
+    def __init__(self) -> None:
+        self.now: Micros = 0
+        self._timers: list[tuple[Micros, int, Callable[[], None], JumpingTimer]] = []
+        self._number = 0
+
+    def now_us(self) -> Micros:
+        return self.now
+
+    def call_at(self, when_us: Micros, call: Callable[[], None]) -> JumpingTimer:
+        self._number += 1
+        timer = JumpingTimer()
+        heapq.heappush(self._timers, (when_us, self._number, call, timer))
+        return timer
+
+    def next(self) -> Micros | None:
+        while self._timers and self._timers[0][3].cancelled:
+            heapq.heappop(self._timers)
+        return max(self.now, self._timers[0][0]) if self._timers else None
+
+    def fire(self) -> None:
+        heapq.heappop(self._timers)[2]()
+
+
+async def by_the_daemon(jobs: Sequence[TraceJob], options: Options, path: Path) -> list[Entry]:
+    """What the daemon's journal holds after its loop has run the jobs."""
+    connection = open_journal(path)
+    journal = Journal(connection, asyncio.get_running_loop())
+    feed, clock = Feed(journal, path, 0), JumpingClock()
+    core = CoreLoop(Machine(core_settings(options)), feed, clock)
+    scene = Scene(jobs, options, core.post)
+    core.execute = scene.execute
+    scene.begin()
+    while scene.ledger.left:
+        planned, due = scene.next(), clock.next()
+        if due is not None and (planned is None or due < planned):
+            clock.now = scene.now = due
+            clock.fire()
+        else:
+            assert planned is not None, "nothing happens any more"
+            clock.now = planned
+            scene.run(planned)
+    core.stop()
+    feed.close()
+    await journal.flushed()
+    rows = connection.execute("SELECT now_us, kind, data FROM events ORDER BY seq").fetchall()
+    journal.close()
+    return [(now, kind, data) for now, kind, data in rows]
+
+
+def by_the_simulator(jobs: Sequence[TraceJob], options: Options) -> list[Entry]:
+    entries: list[Entry] = []
+
+    def witness(now: Micros, happened: Event | Command) -> None:
+        entries.append((now, type(happened).__name__, msgspec.json.encode(happened).decode()))
+
+    simulate(jobs, options, witness=witness)
+    return entries
+
+
+def lane_jobs(seed: int, count: int = 60) -> list[TraceJob]:
+    """Jobs of several owners that need memory, compute, idle on the host, and sometimes die."""
+    draw = random.Random(seed)
+    jobs, now = [], 0
+    for number in range(count):
+        now += draw.choice([0, 0, 100, 1000, 5000]) * 1000
+        device, host = draw.choice([3, 10, 40, 300]) * 1000, draw.choice([0, 0, 2, 25]) * 1000
+        iterations = draw.randint(1, 40)
+        jobs.append(
+            TraceJob(
+                *(str(number), now, draw.choice([0, 500_000]) + iterations * (device + host), 1),
+                *(iterations, device, host, draw.choice([50, 400, 1500]) * MIB, draw.choice([200, 900, 2500]) * MIB),
+                utilization_ppm=draw.choice([200_000, 600_000, 1_000_000]),
+                weight=draw.choice([100, 100, 300]),
+                owner=draw.choice([1, 1, 1, 2]),
+                fails_at_ppm=draw.choice([None, None, None, 400_000]),
+            )
+        )
+    return jobs
+
+
+def gangs(seed: int, count: int = 80) -> list[TraceJob]:
+    draw = random.Random(seed)
+    jobs, now = [], 0
+    for number in range(count):
+        now += draw.choice([0, 1, 10, 60]) * 1_000_000
+        jobs.append(TraceJob(str(number), now, draw.randint(1, 200) * 1_000_000, draw.choice([1, 1, 2, 4, 8])))
+    return jobs
+
+
+async def agree(jobs: Sequence[TraceJob], options: Options, tmp_path: Path) -> list[Entry]:
+    daemon = await by_the_daemon(jobs, options, tmp_path / "journal.sqlite")
+    simulator = by_the_simulator(jobs, options)
+    for number, (one, other) in enumerate(zip(daemon, simulator, strict=False)):
+        assert one == other, f"entry {number} differs after {daemon[max(0, number - 5) : number]}"
+    assert len(daemon) == len(simulator)
+    return daemon
+
+
+@pytest.mark.parametrize("policy", available_policies())
+async def test_lanes(policy: str, tmp_path: Path) -> None:
+    settings = Settings(policy=policy, max_lanes=2 if policy == "pack" else None)
+    options = Options(2, settings, 4 * GIB, retries=1, switch_cost_us=2000)
+    entries = await agree(lane_jobs(1), options, tmp_path)
+    kinds = {kind for _, kind, _ in entries}
+    assert {"TurnPassed", "RequestYield", "Tick", "GrantMemory", "OpenLane", "CloseLane"} <= kinds
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_jobs_that_are_measured(seed: int, tmp_path: Path) -> None:
+    """Nothing is declared: jobs grow one at a time, wait for memory, and some are moved out and come back."""
+    options = Options(1, Settings(), 4 * GIB, Timeslice(), declare_memory=False, declare_duration=False)
+    jobs = [replace(job, owner=1) for job in lane_jobs(seed, 40)]
+    kinds = {kind for _, kind, _ in await agree(jobs, options, tmp_path)}
+    assert {"Sampled", "MemoryRequested"} <= kinds
+
+
+@pytest.mark.parametrize("policy", ["fifo", "sjf", "srtf", "srsf", "las", "fair"])
+async def test_whole_devices(policy: str, tmp_path: Path) -> None:
+    extra = {"las_limit_1_us": 30_000_000, "las_by_devices": 1} if policy == "las" else {}
+    settings = Settings(policy=policy, allocation=Allocation.DEVICES, extra=extra, quantum_us=20_000_000)
+    entries = await agree(gangs(5), Options(8, settings, switch_cost_us=500_000), tmp_path)
+    if policy not in ("fifo", "sjf"):
+        assert any(kind == "PreemptJob" for _, kind, _ in entries)
+
+
+async def test_the_daemons_record_can_be_told_from_another(tmp_path: Path) -> None:
+    """A comparison that cannot fail is none: one microsecond more makes the journals differ."""
+    options = Options(1, Settings(policy="srtf"), 4 * GIB)
+    jobs = lane_jobs(2, 20)
+    longer = [replace(jobs[0], duration_us=jobs[0].duration_us + 1), *jobs[1:]]
+    daemon = await by_the_daemon(jobs, options, tmp_path / "journal.sqlite")
+    assert daemon != by_the_simulator(longer, options)
