@@ -6,36 +6,41 @@ Drivers call `ensure_policy` before they name a policy to the core, which loads 
 from __future__ import annotations
 
 import importlib
-import importlib.util
+import os
+import stat
 import sys
+import zlib
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from carpool.core.policies import available_policies, register_policy
+from carpool.core.policies import Policy, available_policies, register_policy
+from carpool.protocol.policy_names import split_name
 
 #: Packages announce policies in this group: name = "package.module:Class".
 GROUP = "carpool.policies"
 
 
-def ensure_policy(name: str) -> None:
+class NotTrusted(ValueError):
+    """Somebody else could change the file between now and the next time it is loaded."""
+
+
+def ensure_policy(name: str, *, trusted: bool = False) -> None:
     """Make a policy known to the core: one of Carpool's, an announced one, ``package.module:Class`` or
     ``path.py:Class``.
 
-    Raises ValueError that says what is wrong and which policies there are.
+    ``trusted``: a file is loaded only if nobody but this process's user and root can write to it.  Raises ValueError
+    that says what is wrong and which policies there are.
     """
     if name in available_policies():
         return
-    origin, colon, attribute = name.rpartition(":")
-    if colon:
-        register_policy(name, load_object(origin, attribute))
+    origin, attribute = split_name(name)
+    if origin:
+        register_policy(name, load_class(origin, attribute, trusted=trusted))
         return
     for entry in entry_points(group=GROUP, name=name):
-        try:
-            register_policy(name, entry.load())
-        except (ImportError, AttributeError) as error:
-            raise ValueError(f"cannot load the policy {name!r} of {entry.value}: {error}") from error
+        register_policy(name, load_class(*split_name(entry.value)))
         return
     known = ", ".join((*available_policies(), *announced_policies()))
     raise ValueError(f"unknown policy {name!r}; known policies: {known}; or one of yours, as path.py:Class")
@@ -46,33 +51,61 @@ def announced_policies() -> tuple[str, ...]:
     return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
 
 
-def absolute_name(name: str) -> str:
-    """The same policy for a process with another working directory: a path is made absolute."""
-    origin, colon, attribute = name.rpartition(":")
-    return f"{Path(origin).expanduser().resolve()}:{attribute}" if colon and origin.endswith(".py") else name
-
-
-def load_object(origin: str, attribute: str) -> Any:
+def load_class(origin: str, attribute: str, *, trusted: bool = False) -> type[Policy]:
     """What a file (``…/name.py``) or a module calls ``attribute``.  Raises ValueError."""
     try:
-        module = _from_file(origin) if origin.endswith(".py") else importlib.import_module(origin)
-        return getattr(module, attribute)
+        module = _from_file(origin, trusted) if origin.endswith(".py") else importlib.import_module(origin)
+        found: Any = getattr(module, attribute)
+    except NotTrusted:
+        raise
     except (ImportError, AttributeError, OSError) as error:
         raise ValueError(f"cannot load {attribute!r} from {origin!r}: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(f"{origin!r} cannot be imported: {type(error).__name__}: {error}") from error
+    if not isinstance(found, type):
+        raise ValueError(f"{attribute!r} of {origin!r} is not a class")
+    return found
 
 
-def _from_file(text: str) -> ModuleType:
-    """The file as it is now: an edited policy is loaded anew."""
-    path = Path(text).expanduser().resolve()
+def _from_file(text: str, trusted: bool) -> ModuleType:
+    """The file as it is now: an edited policy is loaded anew, and what others left in ``__pycache__`` is not."""
+    path = Path(text).expanduser().absolute()
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    name = f"carpool_plugin_{path.stem}_{abs(hash(str(path))):x}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not Python")
-    module = importlib.util.module_from_spec(spec)
+    source = _read_trusted(path) if trusted else path.read_bytes()
+    name = f"carpool_plugin_{path.stem}_{zlib.crc32(str(path).encode()):x}"
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    code = compile(source, str(path), "exec", dont_inherit=True)
+    before = sys.modules.get(name)
     sys.modules[name] = module  # dataclasses and pickle look their module up
-    spec.loader.exec_module(module)
+    try:
+        exec(code, module.__dict__)
+    except BaseException:
+        if before is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = before
+        raise
     return module
+
+
+def _read_trusted(path: Path) -> bytes:
+    """The content of a file that only we and root can change.  Raises NotTrusted, with what to do about it."""
+    for part in {path, path.resolve()}:
+        for directory in part.parents:
+            _check_writers(directory, directory.stat(), shared=directory != part.parent)
+    with path.open("rb") as file:
+        _check_writers(path, os.fstat(file.fileno()), shared=False)
+        return file.read()
+
+
+def _check_writers(path: Path, status: os.stat_result, *, shared: bool) -> None:
+    """``shared``: a sticky directory will do, because nobody can replace other people's entries there."""
+    us = os.geteuid()
+    if status.st_uid not in (us, 0):
+        hint = f"copy the policy to a place of its own, or: chown {us} {path}"
+        raise NotTrusted(f"the policy is not loaded: {path} belongs to uid {status.st_uid}, not to uid {us}; {hint}")
+    sticky = shared and status.st_mode & stat.S_ISVTX
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky:
+        raise NotTrusted(f"the policy is not loaded: others may write to {path}; chmod go-w {path}")

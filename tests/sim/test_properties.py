@@ -189,7 +189,7 @@ def test_a_gang_is_delayed_once_for_each_preemption() -> None:
 
 @every_rule
 def test_switch_cost_is_paid_per_preemption(rule: Rule) -> None:
-    """On one device preempted jobs come back one at a time; work asked and costs are all that it is held for."""
+    """It is held for the work asked and for what its preemptions cost, and for nothing else."""
     draw = random.Random(10)
     for _ in range(TRACES):
         jobs = [replace(job, duration_us=1000 * job.duration_us) for job in crowded_trace(draw, 20, most_gpus=4)]

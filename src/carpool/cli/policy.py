@@ -14,6 +14,7 @@ from carpool.cli.words import duration
 from carpool.protocol.api import PolicyInfo, PolicyRequest
 from carpool.protocol.client import Client, ClientError
 from carpool.protocol.paths import default_home
+from carpool.protocol.policy_names import absolute_name
 from carpool.protocol.sizes import format_size
 
 
@@ -46,11 +47,13 @@ class PolicyName(click.ParamType[str]):
 def command(home: Path, as_json: bool, name: str | None, settings: tuple[tuple[str, int | None], ...]) -> int:
     """Show or change the policy and the settings of the running daemon.
 
-    Changes apply at once and stay in force when the daemon is started again.
+    NAME is one of Carpool's, or one of yours as ./mine.py:Class.  Changes apply at once and stay in force when the
+    daemon is started again.
     """
     with Client(home) as client:
         if name or settings:
-            info = client.set_policy(PolicyRequest(name=name, settings=dict(settings)))
+            wanted = absolute_name(name) if name else None
+            info = client.set_policy(PolicyRequest(name=wanted, settings=dict(settings)))
         else:
             info = client.policy()
     if as_json:

@@ -14,12 +14,13 @@ from carpool.cli.progress import Progress
 from carpool.cli.settings import setting
 from carpool.cli.starting import start_daemon
 from carpool.protocol.client import Client, DaemonNotRunning
+from carpool.protocol.policy_names import absolute_name
 from carpool.protocol.sizes import format_size
 
 
 @click.command("up")
 @click.option("--device", "devices", multiple=True, metavar="host:SIZE", help="A device, as host:1GiB; repeatable.")
-@click.option("--policy", metavar="NAME", help="Who computes next: fifo, pack, srtf or fair.")
+@click.option("--policy", metavar="NAME", help="Who computes next: as fair, or ./mine.py:Class.")
 @click.option("--preset", "preset_name", type=Parsed("name", preset), help="Behave as a published system: salus.")
 @click.option("--setting", "settings", multiple=True, type=Parsed("name=value", setting), help="Repeatable.")
 @click.option("--threads", type=POSITIVE, help="Bound the OpenMP threads of each job.  [default: as the job says]")
@@ -79,7 +80,7 @@ def _daemon_options(
     policy = policy or (chosen.policy if chosen else None)
     merged = {**(chosen.settings if chosen else {}), **settings}
     options = [text for device in devices for text in ("--device", device)]
-    options += ["--policy", policy] if policy else []
+    options += ["--policy", absolute_name(policy)] if policy else []
     for name, value in merged.items():
         options += ["--setting", f"{name}={'none' if value is None else value}"]
     return options + (["--threads", str(threads)] if threads else [])

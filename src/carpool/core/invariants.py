@@ -104,4 +104,4 @@ def _check_whole(state: State, pool: WholeDevices) -> None:
         ended = job.phase is JobPhase.ENDED
         _require(not ended or not (runs or job.devices), "ended, but on devices", job)
         waits = not (runs or ended or job.unmet or job.phase is JobPhase.STOPPING)
-        _require(not waits or (job.order, job.id) in entries, "neither runs nor waits", job)
+        _require(not waits or (job.order, job.id) in entries or job in pool.newcomers, "neither runs nor waits", job)

@@ -11,11 +11,11 @@ from carpool.core.view import DeviceView, JobView, LaneView, LazyMap, View
 
 
 def job_view(state: State, job: Job) -> JobView:
-    """The holder's figures move with the clock; every other job's view is kept until the job changes."""
+    """The figures of who computes move with the clock; every other job's view is kept until the job changes."""
     if job.cached is not None:
         return job.cached
     made = _make(state, job)
-    if not made.holder:
+    if not made.holder and not made.devices:
         job.cached = made
     return made
 

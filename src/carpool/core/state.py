@@ -195,6 +195,7 @@ class WholeDevices:
     names: list[DeviceId] = field(default_factory=list)
     places: dict[DeviceId, int] = field(default_factory=dict)
     running: dict[JobId, Job] = field(default_factory=dict)  # hold their devices, or are to get them
+    newcomers: list[Job] = field(default_factory=list)  # wait, and have no place in the order yet
     due: list[Job] = field(default_factory=list)  # are to get devices that others have been asked to leave
     waiting: dict[int, list[tuple[Order, JobId]]] = field(default_factory=dict)
     stopping: dict[JobId, Job] = field(default_factory=dict)  # cancelled, and still on their devices

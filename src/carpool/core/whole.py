@@ -49,13 +49,23 @@ def impossible(state: State, job: Job) -> Reason | None:
 
 
 def enqueue(state: State, job: Job) -> None:
-    """A new job comes last among its equals."""
+    """A new job comes last among its equals: where jobs are compared, after those that run have been looked at."""
     pool = whole(state)
-    pool.last += 1
-    job.order = (_key(state, job), 1 if state.policy.requeue else 0, pool.last)
-    _wait(pool, job)
+    pool.newcomers.append(job)
     if pool.free or state.policy.preemptive:
         pool.dirty = True
+    if not state.policy.preemptive:
+        _line_up(state, pool)
+
+
+def _line_up(state: State, pool: WholeDevices) -> None:
+    """Newcomers join those that wait."""
+    for job in pool.newcomers:
+        if job.phase is JobPhase.QUEUED:
+            pool.last += 1
+            job.order = (_key(state, job), 1 if state.policy.requeue else 0, pool.last)
+            _wait(pool, job)
+    pool.newcomers.clear()
 
 
 def _wait(pool: WholeDevices, job: Job) -> None:
@@ -127,15 +137,16 @@ def _start_waiting(state: State, pool: WholeDevices) -> None:
 
 def _reschedule(state: State, pool: WholeDevices) -> None:
     room = len(pool.names) - sum(job.spec.gang for job in pool.stopping.values())
-    if _best(state, room) is not None:  # otherwise those who run go on
-        _compare(state, pool, room)
+    if pool.newcomers or _best(state, room) is not None:  # otherwise those who run go on
+        running = _in_order(state, pool)
+        _line_up(state, pool)
+        _compare(state, pool, running, room)
     if state.policy.requeue:
         _reorder_queues(pool)
 
 
-def _compare(state: State, pool: WholeDevices, room: int) -> None:
+def _compare(state: State, pool: WholeDevices, running: list[Job], room: int) -> None:
     """Take the first ones that fit into ``room`` devices, running or not."""
-    running = _in_order(state, pool)
     chosen: list[Job] = []
     losers: list[Job] = []
     place = 0
@@ -296,6 +307,7 @@ def reorder(state: State) -> None:
     """Another policy has other keys: everybody is put in order anew, by arrival among equals."""
     pool = whole(state)
     pool.waiting = {}
+    pool.newcomers.clear()
     for job in state.jobs.values():
         if job.phase in (JobPhase.QUEUED, *_STARTED) and not job.unmet:
             pool.last += 1

@@ -21,6 +21,7 @@ from carpool.daemon.errors import StartupError
 from carpool.daemon.options import Options, parse_options
 from carpool.daemon.same_devices import settle_devices
 from carpool.daemon.schema import open_journal
+from carpool.daemon.settings import changed_settings
 from carpool.protocol.api import ErrorBody
 from carpool.protocol.paths import Home
 
@@ -92,15 +93,23 @@ async def _serve(options: Options, connection: sqlite3.Connection) -> None:
 
 
 def _journaled_settings(options: Options, connection: sqlite3.Connection) -> Settings:
-    """What `carpool policy` has set stays in force, unless this start says otherwise."""
+    """What `carpool policy` has set stays in force, unless this start says otherwise.  Raises StartupError."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'settings'").fetchone()
-    if row is None or options.settings != Settings():
+    if row is None or options.settings_given:
         return options.settings
     try:
-        return msgspec.json.decode(row[0], type=Settings)
+        stored = msgspec.json.decode(row[0], type=Settings)
     except msgspec.DecodeError:
         logging.getLogger(__name__).warning("the settings in the journal are of another version; using the defaults")
         return options.settings
+    try:
+        return changed_settings(stored, stored.policy, {})
+    except ValueError as error:
+        raise StartupError(
+            "policy_lost",
+            f"the policy that was in force, {stored.policy}, cannot be loaded any more: {error}",
+            "put it right, or take another one: carpool up --policy fair, then carpool policy fair to keep it",
+        ) from None
 
 
 def _configure_log(options: Options) -> None:

@@ -34,6 +34,7 @@ class Options:
     devices: tuple[DeviceOption, ...]
     devices_given: bool  # False: the default one
     settings: Settings
+    settings_given: bool  # False: what the journal says, else the defaults
     threads: int | None
     ready_fd: int | None
     foreground_log: bool
@@ -56,6 +57,7 @@ def parse_options(argv: Sequence[str]) -> Options:
         devices=_devices(given.device or []),
         devices_given=bool(given.device),
         settings=_settings(given.policy, given.setting),
+        settings_given=given.policy is not None or bool(given.setting),
         threads=given.threads,
         ready_fd=given.ready_fd,
         foreground_log=given.foreground_log,

@@ -24,7 +24,8 @@ def settings_table(settings: Settings) -> dict[str, int | None]:
 def changed_settings(settings: Settings, policy: str | None, values: Mapping[str, int | None]) -> Settings:
     """A copy with the changes.  Raises ValueError, for people, for unknown names and impossible values."""
     name = settings.policy if policy is None else policy
-    ensure_policy(name)
+    if policy is not None:  # the present one goes on as it was loaded, whatever has become of its file
+        ensure_policy(policy, trusted=True)
     extras = load_policy(name).settings
     for setting, value in values.items():
         _check(setting, value, extras)

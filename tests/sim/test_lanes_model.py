@@ -1,0 +1,392 @@
+"""Jobs that share devices through lanes: small cases worked out by hand, in seconds, under every lane policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from carpool.core.model import GIB, Allocation, Micros, Outcome, Settings
+from carpool.sim.driver import simulate
+from carpool.sim.interference import Timeslice
+from carpool.sim.job import WHOLE_PPM, TraceJob
+from carpool.sim.options import Options
+from carpool.sim.result import JobResult, Result
+from tests.sim.reference import SECOND
+
+MS: Micros = 1000
+ITERATION = 10 * MS
+QUANTUM = Settings().quantum_us
+POLICIES = ["fair", "pack", "srtf", "fifo"]
+ONE_LANE = ["fair", "srtf", "fifo"]
+every_policy = pytest.mark.parametrize("policy", POLICIES)
+
+
+def job(name: str, *, at: float = 0, takes: float, memory: tuple[int, int] = (1, 1), **more: int) -> TraceJob:
+    """Iterations of 10 ms on the device, nothing on the host.  ``memory`` is persistent and ephemeral, in GiB."""
+    submit, duration = round(at * SECOND), round(takes * SECOND)
+    persistent, ephemeral = (size * GIB for size in memory)
+    plain = TraceJob(name, submit, duration, persistent=persistent, ephemeral=ephemeral)
+    return replace(plain, iterations=duration // ITERATION, iteration_us=ITERATION, **more)
+
+
+def options(policy: str, **more: object) -> Options:
+    made = Options(settings=Settings(policy=policy, allocation=Allocation.LANES), record=True)
+    return replace(made, **more)
+
+
+def run(policy: str, *jobs: TraceJob, **more: object) -> list[JobResult]:
+    result = simulate(jobs, options(policy, **more))
+    check_memory(result)
+    return result.jobs
+
+
+def check_memory(result: Result) -> None:
+    """Whatever happens, no device promises more memory than it has, and in the end it promises none."""
+    assert result.recording is not None
+    assert len(result.recording.memory) == result.options.devices
+    for series in result.recording.memory:
+        assert list(series.times) == sorted(series.times)
+        assert all(0 <= value <= result.options.device_memory for value in series.values)
+        assert not series.values or series.values[-1] == 0
+
+
+def ends(results: Sequence[JobResult]) -> list[Micros]:
+    assert all(one.outcome == Outcome.SUCCEEDED for one in results)
+    return [one.ended_us for one in results]
+
+
+# alone
+
+
+@every_policy
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"iterations": 100, "iteration_us": 30_000},
+        {"iterations": 100, "iteration_us": 20_000, "host_us": 10_000},
+        # The host takes longer than the grace after which a turn is given up early.
+        {"iterations": 10, "iteration_us": 50_000, "host_us": 250_000},
+        # 3 s - 7 * 370 ms = 410 ms before the first iteration.
+        {"iterations": 7, "iteration_us": 333_000, "host_us": 37_000},
+        {"iterations": 1, "iteration_us": 1},
+        {"iterations": 3001, "iteration_us": 997, "host_us": 2},
+        {"utilization_ppm": 123_457},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("interference", [None, Timeslice()], ids=["concurrent", "timeslice"])
+def test_alone_a_job_takes_its_duration(policy: str, shape: dict[str, int], interference: Timeslice | None) -> None:
+    alone = replace(TraceJob("A", 700_001, 3 * SECOND, persistent=GIB, ephemeral=GIB), **shape)
+    more = {"interference": interference} if interference else {}
+    (one,) = run(policy, alone, **more)
+    assert (one.outcome, one.jct_us, one.attempts, one.preemptions) == (Outcome.SUCCEEDED, 3 * SECOND, 1, 0)
+
+
+@every_policy
+def test_a_duration_that_is_no_multiple_of_anything(policy: str) -> None:
+    (one,) = run(policy, TraceJob("A", 0, 1_234_567))
+    assert ends([one]) == [1_234_567]
+
+
+@every_policy
+@pytest.mark.parametrize("declared", [True, False])
+def test_what_the_core_is_told_does_not_change_a_lone_job(policy: str, declared: bool) -> None:
+    (one,) = run(policy, job("A", takes=3), declare_duration=declared, declare_memory=declared)
+    assert ends([one]) == [3 * SECOND]
+
+
+@every_policy
+def test_one_after_the_other_each_takes_its_duration(policy: str) -> None:
+    results = run(policy, job("A", takes=1), job("B", at=2, takes=1), job("C", at=5, takes=2))
+    assert ends(results) == [1 * SECOND, 3 * SECOND, 7 * SECOND]
+
+
+@every_policy
+def test_two_devices_two_jobs(policy: str) -> None:
+    """Each finds a device of its own: 1 s without the other, under every policy."""
+    memory = (1, 8)
+    results = run(policy, job("A", takes=1, memory=memory), job("B", takes=1, memory=memory), devices=2)
+    assert ends(results) == [SECOND, SECOND]
+
+
+# side by side
+
+
+def pair(utilization_ppm: int = WHOLE_PPM, takes: tuple[float, float] = (2, 2)) -> list[TraceJob]:
+    return [job(name, takes=length, utilization_ppm=utilization_ppm) for name, length in zip("AB", takes, strict=True)]
+
+
+def test_pack_two_halves_make_a_whole() -> None:
+    """0.5 + 0.5 = 1: neither slows the other, and the device is busy for 2 s."""
+    result = simulate(pair(WHOLE_PPM // 2), options("pack"))
+    check_memory(result)
+    assert ends(result.jobs) == [2 * SECOND, 2 * SECOND]
+    assert [one.started_us for one in result.jobs] == [0, 0]
+    assert result.busy_us == 2 * SECOND
+
+
+def test_pack_two_that_need_the_whole_device_run_at_half_speed() -> None:
+    assert ends(run("pack", *pair())) == [4 * SECOND, 4 * SECOND]
+
+
+def test_pack_the_longer_one_runs_faster_when_it_is_alone() -> None:
+    """Half speed until B has done its 1 s, at 2.  A has done 1 then, and does its other 2 alone: 4."""
+    assert ends(run("pack", *pair(takes=(3, 1)))) == [4 * SECOND, 2 * SECOND]
+
+
+def test_pack_a_later_one_slows_the_earlier_one_from_then_on() -> None:
+    """1: A has done 1 of 2, B comes.  3: A has done its second at half speed, B 1 of 2.  4: B ends."""
+    results = run("pack", job("A", takes=2), job("B", at=1, takes=2))
+    assert ends(results) == [3 * SECOND, 4 * SECOND]
+
+
+def test_pack_three_of_different_utilization() -> None:
+    """0.8 + 0.4 + 0.4 = 1.6: everybody at 1 / 1.6 = 0.625, so 1 s takes 1.6 s."""
+    jobs = [job(str(share), takes=1, utilization_ppm=share) for share in (800_000, 400_001, 399_999)]
+    assert ends(run("pack", *jobs)) == [1_600_000] * 3
+
+
+def test_pack_utilization_below_the_whole_device_slows_nobody() -> None:
+    results = run("pack", job("A", takes=2, utilization_ppm=600_000), job("B", at=1, takes=1, utilization_ppm=300_000))
+    assert ends(results) == [2 * SECOND, 2 * SECOND]
+
+
+def test_pack_the_device_is_never_busier_than_whole() -> None:
+    """0.75 + 0.75 is full for 1.5 times 2 s: 3 s of a whole device.  A alone at 0.75: 0.75 s for each second."""
+    result = simulate(pair(750_000), options("pack"))
+    assert result.busy_us == pytest.approx(3 * SECOND, rel=1e-4)
+    alone = simulate(pair(750_000)[:1], options("pack"))
+    assert alone.busy_us == pytest.approx(1.5 * SECOND, rel=1e-4)
+
+
+def test_pack_who_is_on_the_host_half_of_the_time_leaves_half_of_the_device() -> None:
+    """Each iteration: 10 ms of device, 10 ms of host.  On average each asks for half a device."""
+    halves = [replace(one, duration_us=4 * SECOND, host_us=ITERATION) for one in pair()]
+    assert ends(run("pack", *halves)) == [4 * SECOND, 4 * SECOND]
+
+
+@pytest.mark.parametrize("utilization_ppm", [WHOLE_PPM, WHOLE_PPM // 2, WHOLE_PPM // 100])
+def test_pack_timeslice_halves_the_speed_of_two_whatever_they_use(utilization_ppm: int) -> None:
+    results = run("pack", *pair(utilization_ppm), interference=Timeslice())
+    assert ends(results) == [4 * SECOND, 4 * SECOND]
+
+
+def test_pack_timeslice_gives_the_whole_device_back() -> None:
+    """The same as under concurrent execution with utilizations of 1: 2 for B, then 2 more alone for A."""
+    results = run("pack", *pair(WHOLE_PPM // 2, takes=(3, 1)), interference=Timeslice())
+    assert ends(results) == [4 * SECOND, 2 * SECOND]
+
+
+@pytest.mark.parametrize("policy", ONE_LANE)
+def test_in_one_lane_nobody_computes_beside_the_holder(policy: str) -> None:
+    """Utilization does not matter: 2 + 2 s of turns are 4 s, whoever is first, and spans do not overlap."""
+    result = simulate(pair(WHOLE_PPM // 2), options(policy))
+    assert max(ends(result.jobs)) == 4 * SECOND
+    assert result.recording is not None
+    spans = sorted((span.begin_us, span.end_us) for span in result.recording.spans)
+    assert all(before[1] <= after[0] for before, after in zip(spans[:-1], spans[1:], strict=True))
+    assert sum(one.service_us for one in result.jobs) == 4 * SECOND
+
+
+# turns
+
+
+def test_fair_two_equal_jobs_end_together() -> None:
+    """4 s of device time for both; in turns of a quantum, so the first ends at most two quanta before the second."""
+    first, second = sorted(ends(run("fair", *pair())))
+    assert second == 4 * SECOND
+    assert 4 * SECOND - 2 * QUANTUM <= first < 4 * SECOND
+
+
+def test_fair_three_equal_jobs_end_together() -> None:
+    results = run("fair", *(job(name, takes=1) for name in "ABC"))
+    assert max(ends(results)) == 3 * SECOND
+    assert min(ends(results)) >= 3 * SECOND - 3 * QUANTUM
+
+
+def test_fair_a_newcomer_does_not_have_to_catch_up() -> None:
+    """3: A has had 3 of 5; B starts level with it.  Both do 1 s until 5, when B ends; A does its last second."""
+    long, short = run("fair", job("A", takes=5), job("B", at=3, takes=1))
+    assert ends([long]) == [6 * SECOND]
+    assert short.ended_us == pytest.approx(5 * SECOND, abs=2 * QUANTUM)
+
+
+@pytest.mark.parametrize(("weight", "ends_s"), [(100, 4.0), (200, 3.0), (300, 2.667)])
+def test_fair_weight_is_a_share(weight: int, ends_s: float) -> None:
+    """B gets weight / (weight + 100) of the device until its 2 s are done: after 2 s / share."""
+    ordinary, favoured = run("fair", job("A", takes=2), job("B", takes=2, weight=weight))
+    assert favoured.ended_us == pytest.approx(ends_s * SECOND, abs=4 * QUANTUM)
+    assert max(ends([ordinary, favoured])) == 4 * SECOND
+
+
+def test_fifo_the_first_one_is_not_disturbed() -> None:
+    """B is shorter, and waits all the same."""
+    first, second, third = run("fifo", job("A", takes=2), job("B", at=0.5, takes=0.1), job("C", at=0.5, takes=1))
+    assert ends([first, second, third]) == [2 * SECOND, 2_100_000, 3_100_000]
+    assert [one.started_us for one in (first, second, third)] == [0, 2 * SECOND, 2_100_000]
+    assert [one.queueing_us for one in (first, second, third)] == [0, 1_500_000, 1_600_000]
+
+
+def test_srtf_a_short_one_goes_first() -> None:
+    """B waits for the end of an iteration, no longer; A ends when all 10.5 s are done."""
+    long, short = run("srtf", job("A", takes=10), job("B", at=2, takes=0.5))
+    assert 500 * MS <= short.jct_us <= 500 * MS + ITERATION
+    assert ends([long]) == [10_500_000]
+    assert (long.preemptions, short.preemptions) == (1, 0)
+
+
+def test_srtf_a_longer_one_waits() -> None:
+    """3: A has 2 left, B needs 3."""
+    assert ends(run("srtf", job("A", takes=5), job("B", at=3, takes=3))) == [5 * SECOND, 8 * SECOND]
+
+
+def test_srtf_orders_those_that_wait_by_what_remains() -> None:
+    """All at 0: C 1, B 2, A 3.  A may have a turn first, because it comes first: one quantum of it is allowed."""
+    results = run("srtf", job("A", takes=3), job("B", takes=2), job("C", takes=1))
+    for one, wanted in zip(results, (6 * SECOND, 3 * SECOND, 1 * SECOND), strict=True):
+        assert wanted <= one.ended_us <= wanted + QUANTUM + ITERATION
+    assert results[0].ended_us == 6 * SECOND
+
+
+def test_pack_shares_a_lane_where_memory_ends() -> None:
+    """2 + 12 GiB each: the lane of 12 is shared, so both are placed at once and take turns."""
+    results = run("pack", *(job(name, takes=2, memory=(2, 12)) for name in "AB"))
+    first, second = sorted(ends(results))
+    assert second == 4 * SECOND
+    assert first >= 4 * SECOND - 2 * QUANTUM
+
+
+def test_users_never_share_a_lane() -> None:
+    """The same, but of two users: B is placed when A has ended."""
+    first, second = run("pack", job("A", takes=2, memory=(2, 12)), job("B", takes=2, memory=(2, 12), owner=1))
+    assert ends([first, second]) == [2 * SECOND, 4 * SECOND]
+    assert second.started_us == 2 * SECOND
+
+
+# memory
+
+
+@every_policy
+def test_what_does_not_fit_together_waits(policy: str) -> None:
+    """9 + 9 GiB of persistent memory on a device of 16."""
+    first, second = run(policy, *(job(name, takes=1, memory=(9, 1)) for name in "AB"))
+    assert ends([first, second]) == [1 * SECOND, 2 * SECOND]
+    assert second.started_us == 1 * SECOND
+
+
+@every_policy
+def test_memory_that_is_not_declared_is_kept_within_the_device_all_the_same(policy: str) -> None:
+    results = run(policy, *(job(name, takes=1, memory=(9, 1)) for name in "AB"), declare_memory=False)
+    assert max(ends(results)) >= 2 * SECOND
+
+
+@every_policy
+def test_memory_is_recorded(policy: str) -> None:
+    """3 + 2 GiB, while A runs: at least 5, and nothing after it."""
+    result = simulate([job("A", takes=1, memory=(3, 2))], options(policy))
+    check_memory(result)
+    assert result.recording is not None
+    assert 5 * GIB <= max(result.recording.memory[0].values) <= 6 * GIB
+
+
+@pytest.mark.parametrize("policy", ["fair", "pack"])
+def test_a_small_job_goes_ahead_of_a_large_one(policy: str) -> None:
+    """A and B do not fit together; C fits beside A."""
+    large = [job(name, takes=2, memory=(9, 1)) for name in "AB"]
+    first, second, small = run(policy, *large, job("C", at=0.5, takes=0.5))
+    assert small.ended_us < first.ended_us <= second.ended_us
+    assert second.started_us is not None
+    assert second.started_us >= first.ended_us
+
+
+def test_fifo_a_small_job_waits_behind_a_large_one() -> None:
+    large = [job(name, takes=2, memory=(9, 1)) for name in "AB"]
+    assert ends(run("fifo", *large, job("C", at=0.5, takes=0.5))) == [2 * SECOND, 4 * SECOND, 4_500_000]
+
+
+@every_policy
+@pytest.mark.parametrize("memory", [(17, 0), (1, 16), (8, 9)])
+def test_a_job_larger_than_the_device_is_refused(policy: str, memory: tuple[int, int]) -> None:
+    """It holds up nobody."""
+    refused, other = run(policy, job("A", takes=1, memory=memory), job("B", takes=1))
+    assert (refused.outcome, refused.started_us, refused.service_us) == (Outcome.REFUSED, None, 0)
+    assert refused.reason
+    assert ends([other]) == [1 * SECOND]
+
+
+@every_policy
+def test_a_job_of_exactly_the_device_runs(policy: str) -> None:
+    assert ends(run(policy, job("A", takes=1, memory=(8, 8)))) == [1 * SECOND]
+
+
+@every_policy
+def test_a_gang_is_refused(policy: str) -> None:
+    """Lanes are shares of one device."""
+    refused, other = run(policy, job("A", takes=1, gpus=2), job("B", takes=1), devices=4)
+    assert (refused.outcome, refused.started_us, refused.service_us) == (Outcome.REFUSED, None, 0)
+    assert refused.reason
+    assert ends([other]) == [1 * SECOND]
+
+
+# everything at once
+
+
+@every_policy
+@pytest.mark.parametrize("interference", [None, Timeslice()], ids=["concurrent", "timeslice"])
+def test_twenty_jobs_all_end_and_two_runs_are_the_same(policy: str, interference: Timeslice | None) -> None:
+    jobs = [
+        job(
+            str(number),
+            at=0.3 * number,
+            takes=0.2 + number * 7 % 10 / 5,
+            memory=(1 + number % 3, 1 + number * 5 % 9),
+            utilization_ppm=WHOLE_PPM * (2 + number % 4) // 5,
+            owner=number % 2,
+        )
+        for number in range(20)
+    ]
+    more = {"interference": interference} if interference else {}
+    first, second = (simulate(jobs, options(policy, devices=2, **more)) for _ in range(2))
+    check_memory(first)
+    assert all(one.jct_us >= one.job.duration_us for one in first.jobs)
+    assert len(ends(first.jobs)) == len(jobs)
+    assert first.jobs == second.jobs
+    assert first.recording == second.recording
+    assert (first.busy_us, first.events) == (second.busy_us, second.events)
+
+
+@every_policy
+def test_a_switch_costs_whoever_comes_back(policy: str) -> None:
+    """Turns change hands, so somebody comes back: the last end is later by what that costs, and never earlier."""
+    jobs = [job("A", takes=2), job("B", at=0.5, takes=0.5)]
+    free, costly = (run(policy, *jobs, switch_cost_us=cost) for cost in (0, 2 * MS))
+    preemptions = sum(one.preemptions for one in costly)
+    if policy in ("pack", "fifo"):
+        assert preemptions == 0
+        assert ends(costly) == ends(free)
+    else:
+        assert preemptions > 0
+        assert max(ends(costly)) == max(ends(free)) + 2 * MS * preemptions
+
+
+@every_policy
+@pytest.mark.parametrize(("retries", "ended_ms", "attempts"), [(0, 1100, 1), (1, 3100, 2)])
+def test_a_job_dies_at_its_share_of_the_work(policy: str, retries: int, ended_ms: int, attempts: int) -> None:
+    """55 of 100 iterations of 20 ms are done; a second attempt does all of them."""
+    failing = TraceJob("A", 0, 2 * SECOND, iterations=100, iteration_us=20 * MS, fails_at_ppm=550_000)
+    (one,) = run(policy, failing, retries=retries)
+    assert one.outcome == (Outcome.SUCCEEDED if retries else Outcome.FAILED)
+    assert (one.ended_us, one.attempts) == (ended_ms * MS, attempts)
+
+
+@every_policy
+def test_a_retry_goes_on_from_its_checkpoint(policy: str) -> None:
+    """1.1 s are done when it dies; the last checkpoint is at 1 s, so 1 s is left."""
+    failing = TraceJob(
+        "A", 0, 2 * SECOND, iterations=100, iteration_us=20 * MS, fails_at_ppm=550_000, checkpoint_us=500 * MS
+    )
+    (one,) = run(policy, failing, retries=1)
+    assert (one.outcome, one.ended_us, one.attempts) == (Outcome.SUCCEEDED, 2_100_000, 2)
