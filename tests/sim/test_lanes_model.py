@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -39,6 +40,7 @@ def options(policy: str, **more: object) -> Options:
 def run(policy: str, *jobs: TraceJob, **more: object) -> list[JobResult]:
     result = simulate(jobs, options(policy, **more))
     check_memory(result)
+    check_turns(result)
     return result.jobs
 
 
@@ -50,6 +52,18 @@ def check_memory(result: Result) -> None:
         assert list(series.times) == sorted(series.times)
         assert all(0 <= value <= result.options.device_memory for value in series.values)
         assert not series.values or series.values[-1] == 0
+
+
+def check_turns(result: Result) -> None:
+    """What a job's record says is what its spans show."""
+    assert result.recording is not None
+    for index, one in enumerate(result.jobs):
+        spans = [span for span in result.recording.spans if span.job == index]
+        assert one.started_us == min((span.begin_us for span in spans), default=None), one.job
+        assert one.service_us == sum(span.end_us - span.begin_us for span in spans), one.job
+        # Who loses a turn comes back for another one, and a turn has a length.
+        assert one.preemptions <= max(len(spans) - 1, 0), one.job
+        assert all(span.begin_us < span.end_us for span in spans), one.job
 
 
 def ends(results: Sequence[JobResult]) -> list[Micros]:
@@ -187,7 +201,7 @@ def test_in_one_lane_nobody_computes_beside_the_holder(policy: str) -> None:
     assert max(ends(result.jobs)) == 4 * SECOND
     assert result.recording is not None
     spans = sorted((span.begin_us, span.end_us) for span in result.recording.spans)
-    assert all(before[1] <= after[0] for before, after in zip(spans[:-1], spans[1:], strict=True))
+    assert all(before[1] <= after[0] for before, after in pairwise(spans))
     assert sum(one.service_us for one in result.jobs) == 4 * SECOND
 
 
@@ -228,6 +242,17 @@ def test_fifo_the_first_one_is_not_disturbed() -> None:
     assert ends([first, second, third]) == [2 * SECOND, 2_100_000, 3_100_000]
     assert [one.started_us for one in (first, second, third)] == [0, 2 * SECOND, 2_100_000]
     assert [one.queueing_us for one in (first, second, third)] == [0, 1_500_000, 1_600_000]
+
+
+@every_policy
+@pytest.mark.parametrize("waiting", [2, 3, 4])
+def test_one_turn_at_a_time_is_given_when_the_holder_ends(policy: str, waiting: int) -> None:
+    """Several wait in one lane of 10 GiB when A ends; exactly one of them has the turn from that instant on."""
+    first = job("A", takes=0.05, memory=(2, 10))
+    others = [job(f"B{number}", at=0.01, takes=0.05, memory=(1, 10)) for number in range(waiting)]
+    results = run(policy, first, *others)
+    assert ends(results) == [SECOND // 20 * number for number in range(1, waiting + 2)]
+    assert [one.preemptions for one in results] == [0] * (waiting + 1)
 
 
 def test_srtf_a_short_one_goes_first() -> None:

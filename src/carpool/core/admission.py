@@ -30,12 +30,10 @@ def need_of(job: Job) -> Memory:
 def enqueue(state: State, job: Job) -> None:
     """The job may be placed from now on."""
     insort(state.queue, _entry(state, job))
-    if not state.not_passed or state.jobs[state.not_passed[-1]].arrival < job.arrival:
-        state.not_passed.append(job.id)
+    if not state.not_passed or state.not_passed[-1].arrival < job.arrival:
+        state.not_passed.append(job)
     else:  # it was not ready when it came
-        state.not_passed = type(state.not_passed)(
-            sorted([*state.not_passed, job.id], key=lambda n: state.jobs[n].arrival)
-        )
+        state.not_passed = type(state.not_passed)(sorted([*state.not_passed, job], key=lambda one: one.arrival))
     state.newcomers.append(job.id)
     state.kinds[kind_of(job)] += 1
 
@@ -164,8 +162,8 @@ def _place(state: State, job: Job, device: Device, place: Place) -> None:
 def _passed_over(state: State, placed: Job) -> None:
     """Everybody who came before ``placed`` and still waits has been overtaken."""
     waiting = state.not_passed
-    while waiting and state.jobs[waiting[0]].arrival <= placed.arrival:
-        job = state.jobs[waiting.popleft()]
+    while waiting and waiting[0].arrival <= placed.arrival:
+        job = waiting.popleft()
         if job.phase is JobPhase.QUEUED:
             job.passed_over_us = state.now
             state.timers.set(("reserve", job.id), state.now + state.settings.reserve_after_us)

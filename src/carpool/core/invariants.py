@@ -95,7 +95,7 @@ def _check_whole(state: State, pool: WholeDevices) -> None:
     if sorted([*held, *pool.free]) != list(range(len(pool.names))):
         raise InvariantError(f"devices {sorted(held)} are held and {sorted(pool.free)} free, of {len(pool.names)}")
     due = {job.id for job in pool.due}
-    entries = {(order, number) for heap in pool.waiting.values() for order, number in heap}
+    entries = {(order, job.id) for heap in pool.waiting.values() for order, job in heap}
     for job in state.jobs.values():
         runs = job.id in pool.running
         _require(len(job.devices) in (0, job.spec.gang), "some of its devices only", job)

@@ -7,6 +7,7 @@ from typing import Any
 from carpool.core import adoption, events, turns
 from carpool.core.errors import IllegalTransition
 from carpool.core.invariants import story
+from carpool.core.model import JobPhase
 from carpool.core.state import Job, State
 from carpool.core.transitions import LATE, SEATED, TABLE
 
@@ -16,6 +17,8 @@ _NEED_SEAT = frozenset(SEATED) - {events.Attached}
 def subject(state: State, event: Any) -> Job | None:
     """The job an event speaks of; None if the event came too late and means nothing any more."""
     job = state.jobs.get(event.job)
+    if job is None and event.job in state.forgotten and (JobPhase.ENDED, type(event)) in LATE:
+        return None
     if job is None:
         raise IllegalTransition(f"{event}: there is no job {event.job}")
     if (job.phase, type(event)) in LATE:
@@ -37,7 +40,7 @@ def _seated(state: State, job: Job, event: Any) -> Job | None:
         if job.was_attached:
             return None  # the process is gone; what it said last reaches us only now
         raise illegal(job, event, "no process of the job has attached")
-    elif kind is events.TurnPassed and event.to not in state.jobs:
+    elif kind is events.TurnPassed and event.to not in state.jobs and event.to not in state.forgotten:
         raise illegal(job, event, f"there is no job {event.to}")
     elif kind in (events.TurnReleased, events.TurnPassed):
         return _had_turn(state, job, event)

@@ -6,7 +6,7 @@ from carpool.core import admission, lanes, memory, requests, turns, whole
 from carpool.core.commands import EndJob, SignalJob
 from carpool.core.events import ProcessExited, Submitted
 from carpool.core.model import JobPhase, JobSpec, Outcome, Reason
-from carpool.core.state import NO_HISTORY, Job, State
+from carpool.core.state import KEPT_ENDED, NO_HISTORY, Job, State
 
 SIGKILL, SIGTERM = 9, 15
 
@@ -25,7 +25,8 @@ def check_spec(spec: JobSpec) -> None:
 
 
 def submit(state: State, event: Submitted) -> Job:
-    job = Job(event.job, event.spec, len(state.jobs), state.now)
+    job = Job(event.job, event.spec, state.arrivals, state.now)
+    state.arrivals += 1
     state.jobs[job.id] = job
     impossible = admission.impossible if state.whole is None else whole.impossible
     reason = impossible(state, job) or _dependencies(state, job)
@@ -47,13 +48,14 @@ def _dependencies(state: State, job: Job) -> Reason | None:
     """Note what the job waits for; a reason if that cannot come true any more."""
     for number in job.spec.after:
         other = state.jobs.get(number)
-        if other is None or other is job:
+        outcome = state.forgotten.get(number) if other is None else other.outcome
+        if other is job or (other is None and outcome is None):
             return Reason("dependency_unknown", f"it waits for job {number}, which does not exist")
-        if other.phase is not JobPhase.ENDED:
+        if outcome is None:
             job.unmet |= {number}
             state.dependents.setdefault(number, []).append(job.id)
-        elif other.outcome is not Outcome.SUCCEEDED:
-            return Reason("dependency_failed", f"job {number}, which it waits for, ended: {other.outcome}")
+        elif outcome is not Outcome.SUCCEEDED:
+            return Reason("dependency_failed", f"job {number}, which it waits for, ended: {outcome}")
     return None
 
 
@@ -81,6 +83,15 @@ def end(
         state.timers.cancel(("kill", job.id))
     job.history = NO_HISTORY
     _tell_dependents(state, job)
+    _forget(state, job)
+
+
+def _forget(state: State, job: Job) -> None:
+    """The job is one of those that ended last; the one that ended longest ago is forgotten, all but its outcome."""
+    state.ended.append(job.id)
+    if len(state.ended) > KEPT_ENDED:
+        oldest = state.ended.popleft()
+        state.forgotten[oldest] = state.jobs.pop(oldest).outcome or Outcome.LOST
 
 
 def _vacate(state: State, job: Job) -> None:

@@ -116,7 +116,10 @@ class Machine:
         return full_view(self._state)
 
     def explain(self, job: JobId) -> Reason | None:
-        """Why a job waits, or how it ended; None if nothing stands in its way.  Raises KeyError for unknown jobs."""
+        """Why a job waits, or how it ended; None if nothing stands in its way.
+
+        Raises KeyError for jobs that are unknown, or ended long ago.
+        """
         return explain(self._state, self._state.jobs[job])
 
     def check(self) -> None:
@@ -149,8 +152,9 @@ class Machine:
 
     def _submitted(self, event: events.Submitted) -> None:
         if event.job in self._state.jobs:
-            known = self._state.jobs[event.job]
-            raise illegal(known, event, "the job exists already")
+            raise illegal(self._state.jobs[event.job], event, "the job exists already")
+        if event.job in self._state.forgotten:
+            raise IllegalTransition(f"{event}: there has been a job {event.job}")
         lifecycle.check_spec(event.spec)
         lifecycle.submit(self._state, event).history.append((self._state.now, event))
 
@@ -181,7 +185,7 @@ class Machine:
 
     def _turn_passed(self, job: Job, event: events.TurnPassed) -> None:
         self._account(job, event.usage)
-        turns.passed(self._state, self._state.lanes[_lane_of(job)], self._state.jobs[event.to])
+        turns.passed(self._state, self._state.lanes[_lane_of(job)], self._state.jobs.get(event.to))
 
     def _memory_requested(self, job: Job, event: events.MemoryRequested) -> None:
         requests.requested(self._state, job, event.memory_class, event.total, event.optional)

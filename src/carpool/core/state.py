@@ -32,6 +32,8 @@ from carpool.core.view import JobView, View
 NOTHING = Memory()
 NO_USAGE = Usage()
 HISTORY = 16
+#: So many ended jobs are kept as they were, for views and stories; of the others only the outcome.
+KEPT_ENDED = 1000
 #: (0 urgent | 1, the policy's key, number of the want, job)
 TurnKey = tuple[int, Key, int, JobId]
 #: The policy's key, 0 runs | 1 waits (queues only), a number that orders equal ones
@@ -197,7 +199,7 @@ class WholeDevices:
     running: dict[JobId, Job] = field(default_factory=dict)  # hold their devices, or are to get them
     newcomers: list[Job] = field(default_factory=list)  # wait, and have no place in the order yet
     due: list[Job] = field(default_factory=list)  # are to get devices that others have been asked to leave
-    waiting: dict[int, list[tuple[Order, JobId]]] = field(default_factory=dict)
+    waiting: dict[int, list[tuple[Order, Job]]] = field(default_factory=dict)
     stopping: dict[JobId, Job] = field(default_factory=dict)  # cancelled, and still on their devices
     dirty: bool = False  # a scheduling pass is due at this instant
     last: int = 0  # the largest and
@@ -211,7 +213,10 @@ class State:
         self.settings = settings
         self.policy = policy
         self.now: Micros = 0
-        self.jobs: dict[JobId, Job] = {}
+        self.jobs: dict[JobId, Job] = {}  # all that have not ended, and the last ones that have
+        self.ended: deque[JobId] = deque()  # those of ``jobs`` that have ended, in order
+        self.forgotten: dict[JobId, Outcome] = {}  # ended long ago: late events and dependencies still name them
+        self.arrivals = 0
         self.lanes: dict[LaneId, Lane] = {}
         self.devices: dict[DeviceId, Device] = {}
         self.timers = Timers()
@@ -219,7 +224,7 @@ class State:
         self.lazy: View | None = None  # the view that policies get, while it is valid
         self.queue: list[tuple[Key, int, JobId]] = []  # ready jobs in order of admission
         self.kinds: Counter[tuple[int, DeviceId | None, bool, int, int]] = Counter()  # of the queued jobs
-        self.not_passed: deque[JobId] = deque()  # queued jobs by arrival that no later one has overtaken
+        self.not_passed: deque[Job] = deque()  # queued jobs by arrival that no later one has overtaken
         self.due: list[JobId] = []  # passed over for too long, without a reservation
         self.dependents: dict[JobId, list[JobId]] = {}
         self.whole = WholeDevices() if settings.allocation is Allocation.DEVICES else None

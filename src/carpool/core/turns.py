@@ -76,11 +76,11 @@ def released(state: State, lane: Lane, job: Job) -> None:
     rank(state, job)
 
 
-def passed(state: State, lane: Lane, to: Job) -> None:
+def passed(state: State, lane: Lane, to: Job | None) -> None:
     """The holder handed its turn to ``to``, which computes already, or has died since."""
     ahead = lane.ahead
     ended(state, lane)
-    if to.lane == lane.id and to.attached and to.id != ahead:
+    if to is not None and to.lane == lane.id and to.attached and to.id != ahead:
         _begin(state, lane, to)
 
 

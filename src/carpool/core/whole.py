@@ -22,6 +22,7 @@ from carpool.core.snapshot import job_view, lazy_view
 from carpool.core.state import Job, Order, State, WholeDevices
 
 NEXT_CHANGE = "change"
+_ALIVE = (JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING)
 
 
 def whole(state: State) -> WholeDevices:
@@ -72,32 +73,26 @@ def _wait(pool: WholeDevices, job: Job) -> None:
     heap = pool.waiting.get(job.spec.gang)
     if heap is None:
         heap = pool.waiting[job.spec.gang] = []
-    heapq.heappush(heap, (job.order, job.id))
+    heapq.heappush(heap, (job.order, job))
 
 
-def _head(state: State, heap: list[tuple[Order, JobId]]) -> tuple[Order, JobId] | None:
+def _head(pool: WholeDevices, heap: list[tuple[Order, Job]]) -> tuple[Order, Job] | None:
     """The first of a heap that still waits there."""
-    running = whole(state).running
     while heap:
-        order, number = heap[0]
-        job = state.jobs[number]
-        if job.order == order and number not in running and job.phase in (JobPhase.QUEUED, *_STARTED):
+        order, job = heap[0]
+        if job.order is order and job.id not in pool.running and job.phase in _ALIVE:
             return heap[0]
         heapq.heappop(heap)
     return None
 
 
-_STARTED = (JobPhase.STARTING, JobPhase.RUNNING)
-
-
-def _best(state: State, fitting: int) -> tuple[Order, JobId] | None:
+def _best(pool: WholeDevices, fitting: int) -> tuple[Order, Job] | None:
     """The first of those that wait and need no more than ``fitting`` devices."""
-    heads = [
-        head
-        for gang, heap in whole(state).waiting.items()
-        if gang <= fitting and (head := _head(state, heap)) is not None
-    ]
-    return min(heads, default=None)
+    best = None
+    for gang, heap in pool.waiting.items():
+        if gang <= fitting and (head := _head(pool, heap)) is not None and (best is None or head[0] < best[0]):
+            best = head
+    return best
 
 
 def _key(state: State, job: Job) -> Key:
@@ -124,10 +119,10 @@ def schedule(state: State) -> None:
 def _start_waiting(state: State, pool: WholeDevices) -> None:
     backfill = state.backfill
     while pool.free:
-        best = _best(state, len(pool.free) if backfill else len(pool.names))
+        best = _best(pool, len(pool.free) if backfill else len(pool.names))
         if best is None:
             return
-        job = state.jobs[best[1]]
+        job = best[1]
         if job.spec.gang > len(pool.free):
             return
         heapq.heappop(pool.waiting[job.spec.gang])
@@ -137,7 +132,7 @@ def _start_waiting(state: State, pool: WholeDevices) -> None:
 
 def _reschedule(state: State, pool: WholeDevices) -> None:
     room = len(pool.names) - sum(job.spec.gang for job in pool.stopping.values())
-    if pool.newcomers or _best(state, room) is not None:  # otherwise those who run go on
+    if pool.newcomers or _best(pool, room) is not None:  # otherwise those who run go on
         running = _in_order(state, pool)
         _line_up(state, pool)
         _compare(state, pool, running, room)
@@ -151,7 +146,7 @@ def _compare(state: State, pool: WholeDevices, running: list[Job], room: int) ->
     losers: list[Job] = []
     place = 0
     while True:
-        best = _best(state, room)
+        best = _best(pool, room)
         present = running[place] if place < len(running) else None
         if present is not None and (best is None or present.order < best[0]):
             place += 1
@@ -160,7 +155,7 @@ def _compare(state: State, pool: WholeDevices, running: list[Job], room: int) ->
             else:
                 losers.append(present)
         elif best is not None:
-            job = state.jobs[heapq.heappop(pool.waiting[state.jobs[best[1]].spec.gang])[1]]
+            job = heapq.heappop(pool.waiting[best[1].spec.gang])[1]
             chosen.append(job)
             pool.running[job.id] = job  # from now on it does not wait
             room -= job.spec.gang
@@ -309,7 +304,7 @@ def reorder(state: State) -> None:
     pool.waiting = {}
     pool.newcomers.clear()
     for job in state.jobs.values():
-        if job.phase in (JobPhase.QUEUED, *_STARTED) and not job.unmet:
+        if job.phase in _ALIVE and not job.unmet:
             pool.last += 1
             runs = job.id in pool.running
             job.order = (_key(state, job), 1 if state.policy.requeue and not runs else 0, pool.last)

@@ -1,0 +1,47 @@
+"""What became of each job, as CSV: one line per job of the trace, in its order."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+from carpool.core.model import Micros, Outcome
+from carpool.sim.result import JobResult, Result
+from carpool.sim.traces.numbers import print_decimal
+
+COLUMNS = (
+    *("job_id", "submit_s", "gpus", "start_s", "end_s", "jct_s", "queueing_s", "service_s"),
+    *("preemptions", "attempts", "outcome", "reason"),
+)
+
+
+def write_jobs_csv(result: Result, path: Path) -> None:
+    """Times are exact decimal seconds.  A job that never started has no start, a refused one no times but those of its submission and refusal.
+
+    Raises OSError.
+    """
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(_cells(job) for job in result.jobs)
+
+
+def _cells(result: JobResult) -> Iterator[object]:
+    refused = result.outcome is Outcome.REFUSED
+    yield result.job.id
+    yield _seconds(result.job.submit_us)
+    yield result.job.gpus
+    yield _seconds(result.started_us)
+    yield _seconds(result.ended_us)
+    yield _seconds(None if refused else result.jct_us)
+    yield _seconds(None if refused else result.queueing_us)
+    yield _seconds(None if refused else result.service_us)
+    yield result.preemptions
+    yield result.attempts
+    yield result.outcome.value
+    yield result.reason
+
+
+def _seconds(us: Micros | None) -> str:
+    return "" if us is None else print_decimal(us, 6)

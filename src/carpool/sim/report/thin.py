@@ -1,0 +1,71 @@
+"""Curves with fewer points that look the same: what a pixel cannot show is left out, peaks are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import groupby, pairwise
+
+from carpool.core.model import Micros
+from carpool.sim.job import WHOLE_PPM
+from carpool.sim.result import Series
+
+#: No curve has many more.
+MOST_POINTS = 2000
+_KEPT = 4  # of an interval: the first, the last, the lowest and the highest
+
+
+def thinned(series: Series, most: int = MOST_POINTS) -> Series:
+    """At most ``most`` points (at least 4): of each interval of time the ones that bound what happens in it."""
+    if len(series.times) <= most:
+        return series
+    intervals, begin = most // _KEPT, series.times[0]
+    length = series.times[-1] - begin + 1
+
+    def interval(place: int) -> int:
+        return (series.times[place] - begin) * intervals // length
+
+    thin = Series()
+    for _, group in groupby(range(len(series.times)), interval):
+        for place in _bounds(list(group), series):
+            thin.times.append(series.times[place])
+            thin.values.append(series.values[place])
+    return thin
+
+
+def _bounds(places: list[int], series: Series) -> list[int]:
+    value = series.values.__getitem__
+    return sorted({places[0], min(places, key=value), max(places, key=value), places[-1]})
+
+
+def between(series: Series, end_us: Micros) -> Series:
+    """From 0 to the end of the picture: 0 before the first point, and the last value to the end."""
+    whole = Series(series.times[:], series.values[:])
+    if not whole.times or whole.times[0] > 0:
+        whole.times.insert(0, 0)
+        whole.values.insert(0, 0.0)
+    if whole.times[-1] < end_us:
+        whole.times.append(end_us)
+        whole.values.append(whole.values[-1])
+    return whole
+
+
+def mean(many: Sequence[Series]) -> Series:
+    """The mean of shares (0..1), summed in integers so that no error builds up."""
+    result, total, last = Series(), 0, [0] * len(many)
+    changes = merge(*(_changes(number, series) for number, series in enumerate(many)))
+    for time, group in groupby(changes, lambda change: change[0]):
+        for _, number, ppm in group:
+            total += ppm - last[number]
+            last[number] = ppm
+        result.times.append(time)
+        result.values.append(total / (len(many) * WHOLE_PPM))
+    return result
+
+
+def _changes(number: int, series: Series) -> Iterator[tuple[Micros, int, int]]:
+    """Time, number of the series, new value in millionths.  Of several values at one time the last one counts."""
+    points = zip(series.times, series.values, strict=True)
+    for (time, value), (after, _) in pairwise([*points, (-1, 0.0)]):
+        if time != after:
+            yield time, number, round(value * WHOLE_PPM)

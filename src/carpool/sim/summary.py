@@ -1,0 +1,108 @@
+"""The figures of one simulation: exact in integers up to the last division."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from carpool.core.model import Micros, Outcome
+from carpool.sim.result import JobResult, Result
+
+SECOND_US = 1_000_000
+#: A simulation that takes no measurable time at all took so long.
+LEAST_WALL_S = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Seconds, counts and shares.  None: there is no job that the figure could speak of.
+
+    Means and percentiles are over the jobs that have succeeded.  Refused jobs count nowhere but in `jobs`, `refused`
+    and `deadlines_missed`; failed ones count towards the makespan, the service and the preemptions.
+    """
+
+    policy: str
+    allocation: str  # "devices" | "lanes"
+    devices: int
+    jobs: int
+    succeeded: int
+    failed: int  # ended in any other way, with all their attempts
+    refused: int
+    avg_jct_s: float | None  # job completion time: from submission to end
+    median_jct_s: float | None
+    p95_jct_s: float | None  # percentiles interpolate linearly between neighbours
+    p99_jct_s: float | None
+    makespan_s: float  # from the first submission to the last end
+    avg_queueing_s: float | None  # without devices; lanes: from submission to the first turn
+    avg_start_delay_s: float | None  # from submission to the first time on a device
+    preemptions: int
+    service_s: float  # for which jobs held their devices or turns, summed over all of them
+    utilization: float  # share of devices × makespan in use
+    deadlines_missed: int | None  # jobs that did not succeed in time; None: no job has a deadline
+    events: int  # handled by the core
+    jobs_per_second_simulated: float  # real time, the only figure that differs from one run to the next
+
+
+def summarize(result: Result) -> Summary:
+    """A few seconds for a million jobs."""
+    outcomes = Counter([job.outcome for job in result.jobs])
+    succeeded = [job for job in result.jobs if job.outcome is Outcome.SUCCEEDED]
+    ran = [job for job in result.jobs if job.outcome is not Outcome.REFUSED]
+    jcts = sorted([job.ended_us - job.job.submit_us for job in succeeded])
+    makespan = makespan_us(result)
+    return Summary(
+        policy=result.options.settings.policy,
+        allocation=result.options.settings.allocation.value,
+        devices=result.options.devices,
+        jobs=len(result.jobs),
+        succeeded=len(succeeded),
+        failed=len(ran) - len(succeeded),
+        refused=outcomes[Outcome.REFUSED],
+        avg_jct_s=_mean_s(jcts),
+        median_jct_s=percentile_s(jcts, 50),
+        p95_jct_s=percentile_s(jcts, 95),
+        p99_jct_s=percentile_s(jcts, 99),
+        makespan_s=makespan / SECOND_US,
+        avg_queueing_s=_mean_s([job.queueing_us for job in succeeded]),
+        avg_start_delay_s=_mean_s(_start_delays(succeeded)),
+        preemptions=sum([job.preemptions for job in ran]),
+        service_s=sum([job.service_us for job in ran]) / SECOND_US,
+        utilization=result.busy_us / (result.options.devices * makespan) if makespan else 0.0,
+        deadlines_missed=_missed(result.jobs),
+        events=result.events,
+        jobs_per_second_simulated=len(result.jobs) / max(result.wall_s, LEAST_WALL_S),
+    )
+
+
+def makespan_us(result: Result) -> Micros:
+    """From the first submission to the last end of the jobs that were not refused; 0 if there are none."""
+    ran = [job for job in result.jobs if job.outcome is not Outcome.REFUSED]
+    if not ran:
+        return 0
+    return max([job.ended_us for job in ran]) - min([job.job.submit_us for job in ran])
+
+
+def percentile_s(ordered_us: Sequence[Micros], percent: int) -> float | None:
+    """Seconds, from ascending microseconds; between two neighbours by linear interpolation (as numpy does)."""
+    if not ordered_us:
+        return None
+    place, rest = divmod((len(ordered_us) - 1) * percent, 100)
+    after = ordered_us[min(place + 1, len(ordered_us) - 1)]
+    return (ordered_us[place] * (100 - rest) + after * rest) / (100 * SECOND_US)
+
+
+def _mean_s(values_us: Sequence[Micros]) -> float | None:
+    return sum(values_us) / (len(values_us) * SECOND_US) if values_us else None
+
+
+def _start_delays(jobs: Sequence[JobResult]) -> list[Micros]:
+    return [job.started_us - job.job.submit_us for job in jobs if job.started_us is not None]
+
+
+def _missed(jobs: Sequence[JobResult]) -> int | None:
+    """The jobs that did not succeed within their deadline, which counts from their submission."""
+    limits = [(job, job.job.deadline_us) for job in jobs if job.job.deadline_us is not None]
+    if not limits:
+        return None
+    return sum(job.outcome is not Outcome.SUCCEEDED or job.jct_us > limit for job, limit in limits)
