@@ -145,11 +145,13 @@ async def agree(jobs: Sequence[TraceJob], options: Options, tmp_path: Path) -> l
 
 @pytest.mark.parametrize("policy", available_policies())
 async def test_lanes(policy: str, tmp_path: Path) -> None:
-    settings = Settings(policy=policy, max_lanes=2 if policy == "pack" else None)
+    extra = {"las_limit_1_us": 200_000} if policy == "las" else {}
+    settings = Settings(policy=policy, max_lanes=2 if policy == "pack" else None, extra=extra)
     options = Options(2, settings, 4 * GIB, retries=1, switch_cost_us=2000)
     entries = await agree(lane_jobs(1), options, tmp_path)
     kinds = {kind for _, kind, _ in entries}
-    assert {"TurnPassed", "RequestYield", "Tick", "GrantMemory", "OpenLane", "CloseLane"} <= kinds
+    assert {"TurnPassed", "Tick", "GrantMemory", "OpenLane", "CloseLane"} <= kinds
+    assert ("RequestYield" in kinds) == (policy != "sjf"), "it takes nothing away"
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -46,8 +46,8 @@ def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: b
     if job.offloaded:
         device.returning.add(job.id)
     rank(state, job)
+    # Its lane is looked at after that: a holder whose request is granted at once keeps its turn.
     state.touch_device(device.spec.id)
-    state.touch_lane(job.lane)
 
 
 def _too_large(device: Device, alone: Memory) -> Reason:

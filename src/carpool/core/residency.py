@@ -47,6 +47,7 @@ def _order(state: State, device: Device) -> list[tuple[int, JobId, object]]:
 def _serve_requests(state: State, device: Device) -> None:
     for _, number, kind in _order(state, device):
         job = state.jobs[number]
+        state.touch_lane(job.lane)  # if it waits on and holds a turn, others may have that
         if job.offloaded or job.offload_asked:
             continue
         request = job.pending[kind]  # type: ignore[index]

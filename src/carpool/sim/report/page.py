@@ -38,7 +38,7 @@ def write_report(results: Sequence[Result], path: Path) -> None:
 
 
 def _page(results: Sequence[Result]) -> Iterator[str]:
-    yield f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>Carpool simulation</title>\n'
+    yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>Carpool simulation</title>\n'
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n<style>{_STYLE}</style>\n'
     yield f"<script>{get_plotlyjs()}</script>\n</head>\n<body>\n<h1>Carpool simulation</h1>\n"
     yield figures_table([summarize(result) for result in results])
