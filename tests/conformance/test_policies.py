@@ -133,5 +133,5 @@ def test_a_simulation_that_gets_stuck_is_told(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(driver, "IDLE_TICKS", 3)
     monkeypatch.setattr(contract, "EVENTS_PER_JOB", 10**9)
-    with pytest.raises(ContractViolation, match="whole devices: job .* would never end under it"):
+    with pytest.raises(ContractViolation, match=r"whole devices: job .* would never end under it"):
         check_policy("tests.conformance.broken:RestlessOnDevices")

@@ -161,9 +161,9 @@ def test_the_diagram_has_every_edge() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"policy": "lottery"}, "unknown policy 'lottery'; known policies: fair, fifo, pack, srtf"),
-        ({"policy": "no.such.module:Policy"}, "cannot load the policy"),
-        ({"policy": "tests.core.scenario:Scenario"}, "is not a policy: it has no name"),
+        ({"policy": "lottery"}, "unknown policy 'lottery'; known policies: fair, fifo, las, pack, sjf, srsf, srtf"),
+        ({"policy": "nobody.has.loaded:This"}, "unknown policy 'nobody.has.loaded:This'"),
+        ({"backfill": 2}, "backfill is 2; it must be 0 or 1, or not set"),
         ({"quantum_us": -1}, "quantum_us is -1; it must be at least 0"),
         ({"growth_step": 0}, "growth_step is 0; it must be at least 1"),
         ({"max_switch_share_ppm": 0}, "max_switch_share_ppm is 0"),

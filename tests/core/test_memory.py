@@ -43,6 +43,24 @@ def test_the_lane_is_enlarged_before_the_limit_is_raised(scenario: Scenario) -> 
     assert scenario.ask(1, E, 30) == [ResizeLane(1, size), GrantMemory(1, Memory(0, size), E)]
 
 
+def test_a_holder_whose_request_is_granted_at_once_keeps_its_turn() -> None:
+    """Others wait; that is no reason to take the turn of somebody who does not wait for memory any more."""
+    scenario = Scenario(replace(EVERY_BOUNDARY, quantum_us=50_000))
+    scenario.device("host0", 1000)
+    for job in (1, 2):
+        scenario.start(job, estimate=estimate(10, 100))
+        scenario.want(job)
+    assert scenario.ask(1, E, 50) == [GrantMemory(1, Memory(0, 64 * MIB), E)]
+
+
+def test_a_holder_that_waits_for_memory_gives_its_turn_to_others(scenario: Scenario) -> None:
+    for job in (1, 2, 3):
+        scenario.start(job, estimate=estimate(300, 10))
+        scenario.ask(job, P, 300)
+        scenario.want(job)
+    assert scenario.ask(1, E, 300) == [RequestYield(1, forced=True)]
+
+
 def test_scarce_memory_is_granted_exactly(scenario: Scenario) -> None:
     scenario.start(1)
     scenario.ask(1, P, 800)

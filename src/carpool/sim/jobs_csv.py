@@ -17,7 +17,7 @@ COLUMNS = (
 
 
 def write_jobs_csv(result: Result, path: Path) -> None:
-    """Times are exact decimal seconds.  A job that never started has no start; a refused one has neither JCT nor service.
+    """Times are exact decimal seconds.  A job that never started has no start; a refused one has no JCT either.
 
     Raises OSError.
     """
