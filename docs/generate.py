@@ -20,6 +20,8 @@ from carpool.protocol.sizes import format_size
 
 DOCS = Path(__file__).parent
 WIDTH = 100
+#: Fields of `Settings` that nobody sets by name and number: the driver decides, or policies have names of their own.
+NOT_NUMBERS = ("allocation", "extra")
 NOTE = "<!-- Written by docs/generate.py: change the source it names, not this page. -->\n"
 
 
@@ -71,7 +73,7 @@ def _setting_rows() -> list[str]:
     return [
         f"| `{field.name}` | {_default(field)} | {comments.get(field.name, '')} |\n"
         for field in dataclasses.fields(model.Settings)
-        if field.name != "extra"
+        if field.name not in NOT_NUMBERS
     ]
 
 
@@ -93,9 +95,10 @@ def _field_comments(source: Path, class_name: str) -> dict[str, str]:
     text = source.read_text()
     (body,) = (n.body for n in ast.parse(text).body if isinstance(n, ast.ClassDef) and n.name == class_name)
     lines = {
-        node.lineno: node.target.id
+        line: node.target.id
         for node in body
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     comments = {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}

@@ -34,9 +34,15 @@ def test_generated_pages_are_current(generate: ModuleType, name: str) -> None:
 def test_every_setting_says_what_it_means(generate: ModuleType) -> None:
     page = generate.settings_page()
     for field in dataclasses.fields(Settings):
-        if field.name != "extra":
+        if field.name not in generate.NOT_NUMBERS:
             (row,) = (line for line in page.splitlines() if line.startswith(f"| `{field.name}` |"))
             assert len(row.rstrip(" |").split("|")) == 4, f"the field {field.name} has no comment behind it"
+
+
+def test_what_the_driver_decides_is_no_setting(generate: ModuleType) -> None:
+    page = generate.settings_page()
+    assert "| `backfill` | none |" in page
+    assert "`allocation`" not in page
 
 
 def test_every_exit_code_has_a_meaning() -> None:

@@ -224,14 +224,16 @@ class Machine:
         state = self._state
         if state.restarting or state.whole is not None:
             return
-        self._refresh_lanes()
+        if state.dirty_lanes:
+            self._refresh_lanes()
         while state.dirty_devices:
             name = min(state.dirty_devices)
             del state.dirty_devices[name]
             residency.serve(state, state.devices[name])
         if state.admit_all or state.newcomers:
             admission.admit(state)
-        self._refresh_lanes()
+        if state.dirty_lanes:
+            self._refresh_lanes()
 
     def _refresh_lanes(self) -> None:
         state = self._state

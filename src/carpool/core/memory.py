@@ -116,7 +116,9 @@ def grant(state: State, job: Job, limit: Memory, answers: tuple[MemoryClass, ...
     job.limit = limit
     device = state.device_of(job)
     assert device is not None
-    device.warm.discard(job.id)
+    if job.id in device.warm:
+        device.warm.discard(job.id)
+        state.admit_all = True
     for kind in answers or (None,):
         state.emit(GrantMemory(job.id, limit, kind))
     if any(kind in job.pending for kind in answers):
@@ -126,7 +128,8 @@ def grant(state: State, job: Job, limit: Memory, answers: tuple[MemoryClass, ...
         job.idle_since_us = state.now
     rank(state, job)
     state.touch_lane(job.lane)
-    freed(state, device)
+    if device.waiting or device.returning:
+        state.touch_device(device.spec.id)
 
 
 def returned(state: State, job: Job, kind: MemoryClass, total: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from carpool.core.figures import attained, iterations_total, remaining, virtual
@@ -21,40 +22,16 @@ def job_view(state: State, job: Job) -> JobView:
 
 
 def _make(state: State, job: Job) -> JobView:
+    """In the order of the fields: names would double the cost of the most frequent thing that the core does."""
     total = attained(state, job)
-    return JobView(
-        id=job.id,
-        name=job.spec.name,
-        owner=job.spec.owner,
-        weight=job.spec.weight,
-        arrival=job.arrival,
-        phase=job.phase,
-        outcome=job.outcome,
-        device=job.device,
-        lane=job.lane,
-        gang=job.spec.gang,
-        devices=job.devices,
-        granted=job.limit,
-        reserved=job.reserved,
-        waiting_memory=bool(job.pending),
-        requested=_requested(job),
-        attached=job.attached,
-        offloaded=job.offloaded,
-        measured=job.measured,
-        holder=state.holds(job),
-        waiting=job.wanted,
-        waiting_since_us=job.wanted_us if job.wanted else None,
-        urgent=job.urgent,
-        usage=job.usage,
-        attained_us=total,
-        iteration_us=job.iteration_us,
-        iterations_total=iterations_total(job),
-        remaining_us=remaining(job, total),
-        virtual_us=virtual(job, total),
-        submitted_us=job.submitted_us,
-        started_us=job.started_us,
-        reason=job.reason,
-    )
+    spec = job.spec
+    place = (job.device, job.lane, spec.gang, job.devices)
+    memory = (job.limit, job.reserved, bool(job.pending), _requested(job))
+    seat = (job.attached, job.offloaded, job.measured, state.holds(job))
+    turn = (job.wanted, job.wanted_us if job.wanted else None, job.urgent)
+    figures = (job.usage, total, job.iteration_us, iterations_total(job), remaining(job, total), virtual(job, total))
+    who = (job.id, spec.name, spec.owner, spec.weight, job.arrival, job.phase, job.outcome)
+    return JobView._make((*who, *place, *memory, *seat, *turn, *figures, job.submitted_us, job.started_us, job.reason))
 
 
 def _requested(job: Job) -> Memory | None:
@@ -98,6 +75,17 @@ def lazy_view(state: State) -> View:
     if kept is not None and kept.now == state.now and kept.settings is state.settings:
         return kept
 
+    state.lazy = View(state.now, state.settings, *_lazy_maps(state), policy=state.settings.policy)
+    return state.lazy
+
+
+Maps = tuple[Mapping[JobId, JobView], Mapping[LaneId, LaneView], Mapping[str, DeviceView]]
+
+
+def _lazy_maps(state: State) -> Maps:
+    if state.lazy is not None:
+        return state.lazy.jobs, state.lazy.lanes, state.lazy.devices
+
     def one_job(number: JobId) -> JobView:
         return job_view(state, state.jobs[number])
 
@@ -107,15 +95,7 @@ def lazy_view(state: State) -> View:
     def one_device(name: str) -> DeviceView:
         return device_view(state.devices[name])
 
-    state.lazy = View(
-        state.now,
-        state.settings,
-        LazyMap(state.jobs, one_job),
-        LazyMap(state.lanes, one_lane),
-        LazyMap(state.devices, one_device),
-        policy=state.settings.policy,
-    )
-    return state.lazy
+    return LazyMap(state.jobs, one_job), LazyMap(state.lanes, one_lane), LazyMap(state.devices, one_device)
 
 
 def full_view(state: State) -> View:

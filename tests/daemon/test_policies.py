@@ -1,0 +1,129 @@
+"""A daemon under a policy of one's own, and what becomes of it when the file does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from daemon_harness import Daemon, Refused
+
+Make = Callable[..., Daemon]
+ROOT = Path(__file__).resolve().parents[2]
+CLASS = "from carpool.core.policies import BasePolicy\nclass Mine(BasePolicy):\n    settings = ('patience_us',)\n"
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(CLASS)
+    path.chmod(0o644)
+    return path
+
+
+def test_a_policy_of_ones_own_with_its_settings_outlives_the_daemon(make_daemon: Make, policy: Path) -> None:
+    daemon = make_daemon().started()
+    name = f"{policy}:Mine"
+    daemon.put("/v1/policy", {"name": name, "settings": {"patience_us": 5, "grace_us": 7}})
+    daemon.terminate()
+    info = daemon.started().get("/v1/policy")
+    assert (info["name"], info["settings"]["patience_us"], info["settings"]["grace_us"]) == (name, 5, 7)
+    assert daemon.wait(daemon.fake("attach", "iterate:3"))["outcome"] == "succeeded"
+
+
+def test_a_daemon_may_start_with_it(make_daemon: Make, policy: Path) -> None:
+    daemon = make_daemon("--device", "host:64MiB", "--policy", f"{policy}:Mine", "--setting", "patience_us=9").started()
+    assert daemon.get("/v1/policy")["settings"]["patience_us"] == 9
+
+
+def test_a_setting_changes_without_the_file(make_daemon: Make, policy: Path) -> None:
+    """The policy that is in force stays as it was loaded."""
+    daemon = make_daemon().started()
+    daemon.put("/v1/policy", {"name": f"{policy}:Mine"})
+    policy.unlink()
+    info = daemon.put("/v1/policy", {"settings": {"patience_us": 3}})
+    assert (info["name"], info["settings"]["patience_us"]) == (f"{policy}:Mine", 3)
+    with pytest.raises(Refused, match="there is no file"):
+        daemon.put("/v1/policy", {"name": f"{policy}:Mine"})
+
+
+LOST: dict[str, tuple[Callable[[Path], object], str]] = {
+    "it is gone": (lambda path: path.unlink(), "there is no file"),
+    "it is broken": (lambda path: path.write_text("class Mine("), "SyntaxError"),
+    "others may write to it": (lambda path: path.chmod(0o666), "chmod go-w"),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), LOST.values(), ids=LOST)
+def test_a_start_without_its_policy_says_what_to_do_and_loses_nothing(
+    make_daemon: Make, policy: Path, change: Callable[[Path], object], said: str
+) -> None:
+    daemon = make_daemon().started()
+    done, waiting = daemon.submit("true"), daemon.python("import signal; signal.pause()")
+    daemon.wait(done)
+    daemon.put("/v1/policy", {"name": f"{policy}:Mine", "settings": {"patience_us": 5}})
+    daemon.until("ProcessStarted", waiting)
+    daemon.terminate()
+    change(policy)
+
+    error = daemon.failed()
+    assert error["code"] == "policy_lost"
+    assert str(policy) in error["message"] and said in error["message"]
+    assert "carpool up --policy fair" in error["hint"]
+
+    policy.unlink(missing_ok=True)
+    policy.write_text(CLASS)
+    policy.chmod(0o644)
+    assert daemon.started().get("/v1/policy")["settings"]["patience_us"] == 5
+    daemon.cancel(waiting)
+    outcomes = [daemon.wait(job)["outcome"] for job in (done, waiting)]
+    assert outcomes == ["succeeded", "cancelled"]
+
+
+def test_another_policy_on_the_command_line_gets_it_going(make_daemon: Make, home: Path, policy: Path) -> None:
+    """Even the default one, named: what was said counts, not whether it differs from the defaults."""
+    daemon = make_daemon().started()
+    job = daemon.submit("true")
+    daemon.wait(job)
+    daemon.put("/v1/policy", {"name": f"{policy}:Mine"})
+    daemon.terminate()
+    policy.unlink()
+    daemon.failed()
+    other = make_daemon("--device", "host:256MiB", "--policy", "fair").started()
+    assert other.get("/v1/policy")["name"] == "fair"
+    assert other.show(job)["outcome"] == "succeeded"
+    other.put("/v1/policy", {"name": "fair"})
+    other.terminate()
+    assert make_daemon(at=home).started().get("/v1/policy")["name"] == "fair"
+
+
+def test_a_policy_that_lost_a_setting_starts_without_it(make_daemon: Make, policy: Path) -> None:
+    daemon = make_daemon().started()
+    daemon.put("/v1/policy", {"name": f"{policy}:Mine", "settings": {"patience_us": 5}})
+    daemon.terminate()
+    policy.write_text(CLASS.replace("patience_us", "calm_us"))
+    assert "patience_us" not in daemon.started().get("/v1/policy")["settings"]
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o664])
+def test_a_file_that_others_may_change_is_refused(make_daemon: Make, policy: Path, mode: int) -> None:
+    daemon = make_daemon().started()
+    policy.chmod(mode)
+    with pytest.raises(Refused, match=f"others may write to {policy}; chmod go-w {policy}") as refused:
+        daemon.put("/v1/policy", {"name": f"{policy}:Mine"})
+    assert (refused.value.status, refused.value.code) == (400, "bad_policy")
+    assert daemon.get("/v1/policy")["name"] == "fair"
+
+
+def test_the_command_line_sends_the_whole_path(make_daemon: Make, policy: Path) -> None:
+    """The daemon lives in another directory than the user."""
+    daemon = make_daemon().started()
+    env = os.environ | {"CARPOOL_HOME": str(daemon.home), "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-P", "-m", "carpool.cli", "policy", "./mine.py:Mine", "--set", "patience_us=1ms"]
+    done = subprocess.run(command, cwd=policy.parent, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    info = daemon.get("/v1/policy")
+    assert (info["name"], info["settings"]["patience_us"]) == (f"{policy}:Mine", 1000)
