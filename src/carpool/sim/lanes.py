@@ -233,7 +233,7 @@ class LaneJobs:
         """The rest of the iteration needs no device."""
         job.doing = Doing.HOST
         motion = job.motion
-        end = min(motion.boundary_after(motion.position_us()), motion.end_us)
+        end = min(motion.lump_end_after(motion.position_us()), motion.end_us)
         self._plan(job, self._driver.now + end - motion.position_us(), self._back_from_host, end)
 
     def _back_from_host(self, job: SeatedJob, position_us: Micros) -> None:
@@ -292,12 +292,14 @@ class LaneJobs:
         places: list[tuple[Micros, int, Callable[..., None], tuple[Any, ...]]] = [(ends, 0, self._done, ())]
         if job.sample_at is not None:
             places.append((motion.when(job.sample_at), 1, self._sampled, ()))
-        if job.successor is not None and self._idles(job):
+        idles = self._idles(job)
+        if job.successor is not None and idles:
             off = max(motion.device_end() + self._grace_us * motion.lump, motion.position_us())
             places.append((motion.when(off), 2, self._give_way, (Cause.EARLY,)))
-        elif job.yield_asked is not None:
+        if job.yield_asked is not None:
             boundary = motion.boundary_after(max(motion.position_us() - 1, job.start_us))
-            places.append((motion.when(boundary), 2, self._give_way, (Cause.BOUNDARY,)))
+            if not idles or boundary < motion.device_end():
+                places.append((motion.when(boundary), 3, self._give_way, (Cause.BOUNDARY,)))
         when, _, call, arguments = min(places, key=lambda place: place[:2])
         self._plan(job, when, call, *arguments)
 

@@ -84,17 +84,20 @@ class Motion:
         missing = position_us * WHOLE_PPM - self._at
         return self._since + max(0, -(-missing // self._pace))
 
-    # Places in the present iteration
-
-    def _begun(self) -> Micros:
-        """Where the present lump of iterations began."""
-        return self.boundary_after(self.position_us()) - self.cycle_us
+    # Places ahead
 
     def boundary_after(self, position_us: Micros) -> Micros:
+        """The first end of an iteration that lies after a position."""
+        return self._end_after(position_us, self.cycle_us // self.lump)
+
+    def lump_end_after(self, position_us: Micros) -> Micros:
         """The first end of a lump of iterations that lies after a position."""
-        done = max(0, position_us - self.startup_us) // self.cycle_us
-        return self.startup_us + (done + 1) * self.cycle_us
+        return self._end_after(position_us, self.cycle_us)
+
+    def _end_after(self, position_us: Micros, length_us: Micros) -> Micros:
+        done = max(0, position_us - self.startup_us) // length_us
+        return self.startup_us + (done + 1) * length_us
 
     def device_end(self) -> Micros:
         """Where the device time of the present lump ends."""
-        return self._begun() + self.device_us
+        return self.lump_end_after(self.position_us()) - self.host_us

@@ -27,13 +27,18 @@ def figure(traces: list[Any], x: str, y: str, height: int = 320, **layout: Any) 
     drawing.update_layout(
         template="plotly_white",
         height=height,
-        margin={"l": 60, "r": 20, "t": 20, "b": 45},
+        margin={
+            "l": 120,
+            "r": 20,
+            "t": 30,
+            "b": 45,
+        },  # room for names on the left, so that all charts begin at one line
         legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"},
         hoverlabel={"align": "left"},
         **layout,
     )
     drawing.update_xaxes(title=x)
-    drawing.update_yaxes(title=y)
+    drawing.update_yaxes(title=y, automargin=False)
     return drawing
 
 

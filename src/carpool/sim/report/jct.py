@@ -16,6 +16,7 @@ _AXES = [
     {"label": "linear", "method": "relayout", "args": [{"xaxis.type": "linear"}]},
     {"label": "logarithmic", "method": "relayout", "args": [{"xaxis.type": "log"}]},
 ]
+_CORNER = {"x": 1, "xanchor": "right", "y": 0.02, "yanchor": "bottom"}
 
 
 def jct_chart(results: Sequence[Result]) -> Chart:
@@ -25,8 +26,9 @@ def jct_chart(results: Sequence[Result]) -> Chart:
     traces = [
         _curve(each, result.options.settings.policy, scale) for each, result in zip(times, results, strict=True) if each
     ]
-    buttons = {"type": "buttons", "direction": "right", "buttons": _AXES, "x": 1, "y": 1.02, "yanchor": "bottom"}
-    drawing = figure(traces, f"JCT ({scale.unit})", "share of jobs", 420, updatemenus=[{**buttons, "xanchor": "right"}])
+    buttons = {"type": "buttons", "direction": "right", "buttons": _AXES, **_CORNER}
+    drawing = figure(traces, f"JCT ({scale.unit})", "share of jobs", 420, updatemenus=[buttons])
+    drawing.update_xaxes(rangemode="tozero")
     drawing.update_yaxes(range=[0, 1.02])
     return Chart(drawing)
 

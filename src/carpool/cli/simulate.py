@@ -1,0 +1,109 @@
+"""``carpool simulate``: a trace in virtual time, under one policy or several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from carpool.cli.common import POSITIVE, SIZE, TIME_US, Parsed, print_json, print_lines, with_common_options
+from carpool.cli.settings import setting
+from carpool.cli.simulation.wanted import Wanted, las_limits
+from carpool.cli.style import stdout_style
+from carpool.cli.table import terminal_width
+from carpool.core.model import GIB
+
+FORMATS = ("auto", "csv", "philly", "alibaba")
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command("simulate", short_help="Simulate a trace: what if the policy or the devices were others?")
+@click.argument("trace", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--format", "trace_format", type=click.Choice(FORMATS), help="Of the TRACE file.  [default: auto]")
+@click.option(
+    "--generate", "generator", metavar="KIND[:KEY=VALUE,...]", help="Made-up jobs, as poisson:jobs=1000,load=0.9."
+)
+@click.option("--seed", type=click.IntRange(min=0), help="Of --generate: the same seed, the same jobs.  [default: 0]")
+@click.option(
+    "--from-journal",
+    "journal",
+    metavar="[PATH]",
+    is_flag=False,
+    flag_value="",
+    help="What a daemon has run: its journal, or its directory.  [default: that of --home]",
+)
+@click.option("--limit", type=POSITIVE, help="Only the first N jobs.")
+@click.option("--save-trace", type=_FILE, help="Write the jobs as a trace in CSV.")
+@click.option("--devices", type=POSITIVE, default=1, show_default=True, help="How many, all alike.")
+@click.option(
+    "--policy",
+    "policies",
+    metavar="NAME",
+    multiple=True,
+    default=("fair",),
+    help="As fifo, sjf, srtf, srsf, las, fair, pack, or ./mine.py:Class; repeatable, to compare.  [default: fair]",
+)
+@click.option("--lanes", is_flag=True, help="Jobs share devices, with memory; fair and pack always do.")
+@click.option("--backfill/--no-backfill", default=None, help="Jobs that fit pass one that does not.")
+@click.option(
+    "--las-limits",
+    "las_limits_us",
+    type=Parsed("time,...", las_limits),
+    help="Of the queues of las.  [default: 3250,7200]",
+)
+@click.option("--las-unit", type=click.Choice(("time", "gpu")), help="las counts time, or time × devices.")
+@click.option("--quantum", "quantum_us", type=TIME_US, help="Shortest turn in a lane.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    type=Parsed("name=value", setting),
+    help="A setting of the core or of the policy, as grace_us=5ms; repeatable.",
+)
+@click.option("--device-memory", type=SIZE, default=16 * GIB, show_default="16GiB", help="Of each device; for lanes.")
+@click.option(
+    "--sharing",
+    metavar="NAME",
+    default="concurrent",
+    show_default=True,
+    help="How lanes slow each other: concurrent, timeslice, or ./mine.py:Class.",
+)
+@click.option("--resolution", "resolution_us", type=TIME_US, help="Shortest turn modelled; 0: all.  [default: chosen]")
+@click.option("--switch-cost", "switch_cost_us", type=TIME_US, default=0, help="Lost after each preemption.")
+@click.option("--retries", type=click.IntRange(min=0), default=0, help="How often a job that fails is tried again.")
+@click.option(
+    "--undeclared",
+    multiple=True,
+    type=click.Choice(("duration", "memory")),
+    help="What the policy is not told; repeatable.",
+)
+@click.option("--jobs-csv", type=_FILE, help="Write one line per job; a file per policy if there are several.")
+@click.option("--report", type=_FILE, help="Write a page of charts, in HTML.")
+@with_common_options
+def command(home: Path, as_json: bool, **options: Any) -> int:
+    """Simulate a trace with the code that runs live, in virtual time.
+
+    Each policy brings one row: completion times (JCT), queueing delay, makespan.  TRACE is CSV, or a trace of Philly or
+    Alibaba.  Without --lanes, jobs get whole devices; under fair and pack they always share them.  Examples:
+
+    \b
+        carpool simulate trace.csv --devices 8 --policy fifo --policy srtf
+        carpool simulate --generate salus:jobs=100 --policy fair --report out.html
+    """
+    # Only here: no other command, and no help text, should wait for the simulator to load.
+    from carpool.cli.simulation import choices, figures, outputs, run, source
+
+    wanted = Wanted(**options)
+    source.check_source(wanted)
+    chosen = choices.all_options(wanted)
+    outputs.check_outputs(wanted)
+    jobs = source.read_jobs(wanted, home)
+    if wanted.save_trace is not None:
+        source.save_jobs(jobs, wanted.save_trace)
+    summaries = run.run_all(wanted, jobs, chosen)
+    if as_json:
+        print_json(summaries if len(summaries) > 1 else summaries[0])
+    else:
+        print_lines(figures.lines(summaries, stdout_style(), terminal_width()))
+    return 0

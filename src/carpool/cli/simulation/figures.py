@@ -1,0 +1,51 @@
+"""The table of ``carpool simulate``: one row per policy, and below it what should not be overlooked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from carpool.cli.common import plural
+from carpool.cli.style import Style
+from carpool.cli.table import one_line, table
+from carpool.cli.words import duration
+
+if TYPE_CHECKING:
+    from carpool.sim.summary import Summary
+
+HEADER = (
+    *("POLICY", "MEAN JCT", "MEDIAN", "P95", "P99", "QUEUEING", "MAKESPAN"),
+    *("IN USE", "PREEMPTIONS", "JOBS/S"),
+)
+
+
+def lines(summaries: Sequence[Summary], style: Style, width: int | None) -> list[str]:
+    shown = table(HEADER, [_row(summary) for summary in summaries], style, width)
+    first = summaries[0]
+    about = f"{plural(first.jobs, 'job')} on {plural(first.devices, 'device')}"
+    return [*shown, style.dim(about), *(line for summary in summaries for line in _remarks(summary))]
+
+
+def _row(summary: Summary) -> tuple[str, ...]:
+    jct = (summary.avg_jct_s, summary.median_jct_s, summary.p95_jct_s, summary.p99_jct_s)
+    return (
+        one_line(summary.policy),
+        *map(_time, (*jct, summary.avg_queueing_s, summary.makespan_s)),
+        f"{summary.utilization:.1%}",
+        str(summary.preemptions),
+        f"{summary.jobs_per_second_simulated:,.0f}",
+    )
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else duration(round(seconds * 1_000_000))
+
+
+def _remarks(summary: Summary) -> Iterator[str]:
+    name = one_line(summary.policy)
+    if summary.failed:
+        yield f"{name}: {plural(summary.failed, 'job')} failed"
+    if summary.refused:
+        yield f"{name}: {plural(summary.refused, 'job')} refused"
+    if summary.deadlines_missed is not None:
+        yield f"{name}: {plural(summary.deadlines_missed, 'deadline')} missed"

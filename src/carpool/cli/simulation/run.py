@@ -1,0 +1,74 @@
+"""Simulates under one policy after the other, and writes what was asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from carpool.cli.exit_codes import Exit
+from carpool.cli.problem import Problem
+from carpool.cli.progress import Progress, bar
+from carpool.cli.simulation.outputs import csv_path
+from carpool.cli.simulation.wanted import Wanted
+from carpool.cli.words import duration
+
+if TYPE_CHECKING:
+    from carpool.sim.job import TraceJob
+    from carpool.sim.options import Options
+    from carpool.sim.result import Result
+    from carpool.sim.summary import Summary
+
+
+def run_all(wanted: Wanted, jobs: list[TraceJob], options: Sequence[Options]) -> list[Summary]:
+    """One summary per policy.  Results are kept for a report only: a million jobs are a gigabyte."""
+    from carpool.sim.summary import summarize
+
+    summaries, kept = [], []
+    for each in options:
+        result = _run(jobs, _with_resolution(wanted, jobs, each))
+        _write_csv(wanted, result)
+        summaries.append(summarize(result))
+        if wanted.report is not None:
+            kept.append(result)
+    if wanted.report is not None:
+        from carpool.sim.report import write_report
+
+        with Progress("writing the report"):
+            write_report(kept, wanted.report)
+    return summaries
+
+
+def _run(jobs: list[TraceJob], options: Options) -> Result:
+    from carpool.sim import driver
+
+    policy, total = options.settings.policy, len(jobs)
+    with Progress(f"simulating {policy}") as progress:
+        try:
+            return driver.simulate(
+                jobs, options, lambda done: progress.update(f"{policy} {bar(done, total)} {done:,} of {total:,} jobs")
+            )
+        except ValueError as error:
+            raise Problem(Exit.FAILED, "simulation", str(error)) from error
+
+
+def _with_resolution(wanted: Wanted, jobs: list[TraceJob], options: Options) -> Options:
+    """What --resolution says; otherwise what keeps the simulation short, and a note about it."""
+    from carpool.sim.options import suggested_resolution_us
+
+    if wanted.resolution_us is not None:
+        return dataclasses.replace(options, resolution_us=wanted.resolution_us)
+    resolution = suggested_resolution_us(jobs, options.settings)
+    if resolution:
+        policy, time = options.settings.policy, duration(resolution)
+        print(f"{policy}: turns last {time} or longer (--resolution 0: as on a real device)", file=sys.stderr)
+    return dataclasses.replace(options, resolution_us=resolution)
+
+
+def _write_csv(wanted: Wanted, result: Result) -> None:
+    path = csv_path(wanted, result.options.settings.policy)
+    if path is not None:
+        from carpool.sim.jobs_csv import write_jobs_csv
+
+        write_jobs_csv(result, path)

@@ -1,0 +1,68 @@
+"""Where the jobs come from: a trace file, a generator, or a daemon's journal."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from carpool.cli.exit_codes import Exit
+from carpool.cli.problem import Problem
+from carpool.cli.progress import Progress
+from carpool.cli.simulation.wanted import Wanted
+
+if TYPE_CHECKING:
+    from carpool.sim.job import TraceJob
+
+
+def check_source(wanted: Wanted) -> None:
+    """Raises UsageError unless exactly one source is named."""
+    sources = (wanted.trace, wanted.generator, wanted.journal)
+    if sum(source is not None for source in sources) != 1:
+        raise click.UsageError("Name the jobs by one of these: a TRACE file, --generate KIND, or --from-journal.")
+    if wanted.seed is not None and wanted.generator is None:
+        raise click.UsageError("--seed is for --generate.")
+    if wanted.trace_format is not None and wanted.trace is None:
+        raise click.UsageError("--format is for a TRACE file.")
+
+
+def read_jobs(wanted: Wanted, home: Path) -> list[TraceJob]:
+    """The jobs in order of submission; notes about what was left out go to standard error."""
+    with Progress("reading the jobs"):
+        jobs, notes = _generated(wanted) if wanted.generator is not None else _read(wanted, home)
+    for note in notes:
+        print(note, file=sys.stderr)
+    return sorted(jobs, key=lambda job: job.submit_us)[: wanted.limit]
+
+
+def _generated(wanted: Wanted) -> tuple[list[TraceJob], list[str]]:
+    from carpool.sim.generators import generate
+
+    assert wanted.generator is not None, "checked before"
+    try:
+        return generate(wanted.generator, wanted.seed or 0), []
+    except ValueError as error:
+        raise click.UsageError(f"--generate: {error}") from error
+
+
+def _read(wanted: Wanted, home: Path) -> tuple[list[TraceJob], list[str]]:
+    from carpool.sim.traces import TraceError, read_journal, read_trace_with_notes
+
+    try:
+        if wanted.trace is not None:
+            return read_trace_with_notes(wanted.trace, wanted.trace_format or "auto")
+        return read_journal(Path(wanted.journal).expanduser() if wanted.journal else home)
+    except TraceError as error:
+        raise Problem(Exit.FAILED, "trace", str(error)) from error
+
+
+def save_jobs(jobs: list[TraceJob], path: Path) -> None:
+    """As a trace that `read_jobs` understands."""
+    from carpool.sim.traces import write_trace
+
+    try:
+        write_trace(jobs, path)
+    except ValueError as error:
+        raise Problem(Exit.FAILED, "trace", f"--save-trace: {error}") from error
