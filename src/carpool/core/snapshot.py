@@ -11,13 +11,16 @@ from carpool.core.state import Device, Job, Lane, State, YieldAsked
 from carpool.core.view import DeviceView, JobView, LaneView, LazyMap, View
 
 
+FOR_GOOD = -1
+
+
 def job_view(state: State, job: Job) -> JobView:
-    """The figures of who computes move with the clock; every other job's view is kept until the job changes."""
-    if job.cached is not None:
+    """A view is kept until the job changes; that of a job that computes, whose figures move, for this moment only."""
+    if job.cached is not None and job.cached_us in (FOR_GOOD, state.now):
         return job.cached
     made = _make(state, job)
-    if not made.holder and not made.devices:
-        job.cached = made
+    job.cached = made
+    job.cached_us = state.now if made.holder or made.devices else FOR_GOOD
     return made
 
 

@@ -54,6 +54,9 @@ class Request:
 NO_HISTORY: deque[tuple[Micros, object]] = deque(maxlen=0)
 
 
+_ABOUT_CACHE = ("cached", "cached_us")
+
+
 class Job:
     """One job.  Setting any attribute drops the cached view of it.
 
@@ -110,6 +113,7 @@ class Job:
     grew_at_us: Micros = 0  # device time it had attained when it last asked for memory
     history: deque[tuple[Micros, object]]
     cached: JobView | None = None
+    cached_us: Micros = 0  # when it was made; -1: it stays right
 
     def __init__(self, number: JobId, spec: JobSpec, arrival: int, submitted_us: Micros) -> None:
         history: deque[tuple[Micros, object]] = deque(maxlen=HISTORY)
@@ -119,7 +123,7 @@ class Job:
         # Straight into the dictionary: this runs many times per event.
         values = self.__dict__
         values[name] = value
-        if name != "cached":
+        if name not in _ABOUT_CACHE:
             values["cached"] = None
 
     @property

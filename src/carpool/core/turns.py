@@ -112,6 +112,7 @@ def _begin(state: State, lane: Lane, job: Job) -> None:
     job.wanted, job.urgent, job.wants_again = False, False, False
     rank(state, job)
     lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
+    job.cached = None  # what its view says of the turn belongs to the lane
     device = state.devices[lane.device]
     device.warm.discard(job.id)
     state.touch_lane(lane.id)

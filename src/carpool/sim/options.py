@@ -41,7 +41,7 @@ def check_options(options: Options) -> None:
 
 
 #: Hand-overs per job that `suggested_resolution_us` leaves, for a job of mean length.
-TURNS_PER_JOB = 8
+TURNS_PER_JOB = 4
 
 
 def suggested_resolution_us(jobs: Sequence[TraceJob], settings: Settings) -> Micros:

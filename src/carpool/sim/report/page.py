@@ -18,6 +18,7 @@ from carpool.sim.report.timeline import timeline_chart
 from carpool.sim.report.usage import memory_chart, utilization_chart
 from carpool.sim.result import Result
 from carpool.sim.summary import summarize
+from carpool.sim.traces.numbers import print_decimal
 
 #: Nothing is loaded from anywhere, and the browser sees to it.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -71,7 +72,8 @@ def _about(options: Options) -> str:
     count = f"{options.devices} device" if options.devices == 1 else f"{options.devices} devices"
     if options.settings.allocation is Allocation.DEVICES:
         return f"{count}, each given to one job at a time"
+    turns = f"; turns of {print_decimal(options.resolution_us, 6)} s or longer" if options.resolution_us else ""
     return (
         f"{count} of {options.device_memory / GIB:g} GiB, shared in lanes;"
-        f" jobs that compute at the same time: {options.interference.name}"
+        f" jobs that compute at the same time: {options.interference.name}{turns}"
     )

@@ -1,0 +1,47 @@
+"""Results made by hand: what a simulation could bring, without one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from carpool.core.model import Allocation, Outcome, Settings
+from carpool.sim.job import TraceJob
+from carpool.sim.options import Options
+from carpool.sim.result import JobResult, Recording, Result, Series, Span
+
+SECOND = 1_000_000
+
+
+def ended(name: str, submit: int, start: int | None, end: int, **facts: Any) -> JobResult:
+    """Times in seconds.  It has its devices from its start to its end, unless ``facts`` say otherwise."""
+    job = facts.pop("job", None) or TraceJob(name, submit * SECOND, max(1, end - submit) * SECOND)
+    service = 0 if start is None else (end - start) * SECOND
+    values = {
+        "outcome": Outcome.SUCCEEDED,
+        "started_us": None if start is None else start * SECOND,
+        "service_us": service,
+        "queueing_us": (end - submit) * SECOND - service,
+    }
+    return JobResult(job=job, ended_us=end * SECOND, **{**values, **facts})
+
+
+def result(*jobs: JobResult, devices: int = 1, policy: str = "srtf", recording: Recording | None = None) -> Result:
+    settings = Settings(policy=policy, allocation=Allocation.DEVICES)
+    busy = sum(job.service_us * job.job.gpus for job in jobs)
+    return Result(Options(devices=devices, settings=settings), list(jobs), busy, 42, 0.5, recording)
+
+
+def series(*points: tuple[int, float]) -> Series:
+    """Times in microseconds."""
+    made = Series()
+    for time, value in points:
+        made.times.append(time)
+        made.values.append(value)
+    return made
+
+
+def recorded(*jobs: JobResult, policy: str = "srtf", devices: int = 1) -> Result:
+    """Each job is on device 0 from its start to its end."""
+    spans = [Span(number, 0, 0, job.started_us or 0, job.ended_us) for number, job in enumerate(jobs)]
+    busy = [series((0, 1.0), (10 * SECOND, 0.0)) for _ in range(devices)]
+    return result(*jobs, devices=devices, policy=policy, recording=Recording(spans=spans, busy=busy))
