@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from carpool.core import commands, events
@@ -204,6 +204,8 @@ def examples() -> dict[str, str]:
         "fifo-cpu": Timeline(settings("fifo"), three(A={"iterations": 6, "cpu": 20}, B={"iterations": 6})).run().text(),
         "pack": Timeline(settings("pack"), three()).run().text(),
         "srtf": Timeline(settings("srtf"), three()).run().text(),
+        "sjf": Timeline(settings("sjf"), three()).run().text(),
+        "las": Timeline(replace(settings("las"), extra={"las_limit_1_us": 100_000}), three()).run().text(),
         "fair": Timeline(settings("fair"), three()).run().text(),
         "fair-weight": Timeline(settings("fair"), three(B={"weight": 200})).run().text(),
         "smallest": Timeline(settings(third), three(A={"persistent": 300})).run().text(),

@@ -1,0 +1,237 @@
+"""Whole devices: who gets how many, who loses them, and what happens while they change hands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from carpool.core import events
+from carpool.core.commands import AllocateDevices, Command, EndJob, PreemptJob, SignalJob
+from carpool.core.errors import IllegalTransition
+from carpool.core.machine import Machine
+from carpool.core.model import Allocation, DeviceSpec, JobSpec, Outcome, Settings, Usage
+from carpool.core.state import KEPT_ENDED
+
+SECOND = 1_000_000
+
+
+class Cluster:
+    """The core with some devices; times are seconds."""
+
+    def __init__(self, devices: int, policy: str, **settings: Any) -> None:
+        self.machine = Machine(Settings(policy=policy, allocation=Allocation.DEVICES, **settings))
+        self.now = 0.0
+        self.checking = True
+        for number in range(devices):
+            self.send(events.DeviceAdded(DeviceSpec(f"gpu{number}", 0)))
+        self.tick()
+
+    def send(self, event: events.Event) -> list[Command]:
+        commands = self.machine.handle(event, int(self.now * SECOND))
+        if self.checking:
+            self.machine.check()
+        return commands
+
+    def tick(self) -> list[Command]:
+        """Everything that is due now."""
+        made: list[Command] = []
+        while (due := self.machine.next_timer()) is not None and due <= self.now * SECOND:
+            made += self.send(events.Tick())
+        return made
+
+    def at(self, seconds: float) -> Cluster:
+        self.now = seconds
+        return self
+
+    def submit(self, job: int, takes: float, gang: int = 1, **spec: Any) -> list[Command]:
+        return self.send(events.Submitted(job, JobSpec(0, duration_us=int(takes * SECOND), gang=gang, **spec)))
+
+    def exit(self, job: int, code: int = 0) -> list[Command]:
+        return [*self.send(events.ProcessExited(job, code)), *self.tick()]
+
+    def preempted(self, job: int, did: float) -> list[Command]:
+        return self.send(events.Preempted(job, Usage(device_us=int(did * SECOND))))
+
+    def why(self, job: int) -> str | None:
+        reason = self.machine.explain(job)
+        return reason.text if reason else None
+
+    def held(self, job: int) -> tuple[str, ...]:
+        return self.machine.view().jobs[job].devices
+
+
+def test_nothing_is_decided_before_everything_of_an_instant_is_known() -> None:
+    cluster = Cluster(1, "sjf")
+    assert cluster.submit(1, 9) == []
+    assert cluster.submit(2, 5) == []
+    assert cluster.machine.next_timer() == 0
+    assert cluster.tick() == [AllocateDevices(2, ("gpu0",))]
+    assert cluster.machine.next_timer() is None
+
+
+def test_a_gang_gets_the_first_free_devices_all_at_once() -> None:
+    cluster = Cluster(4, "fifo")
+    cluster.submit(1, 5, gang=2)
+    cluster.submit(2, 5, gang=3)
+    cluster.submit(3, 5)
+    assert cluster.tick() == [AllocateDevices(1, ("gpu0", "gpu1"))]
+    assert cluster.why(2) == "waiting for devices: needs 3, 2 of 4 free"
+    assert cluster.at(5).exit(1) == [
+        EndJob(1, Outcome.SUCCEEDED, 0),
+        AllocateDevices(2, ("gpu0", "gpu1", "gpu2")),
+        AllocateDevices(3, ("gpu3",)),
+    ]
+
+
+@pytest.mark.parametrize(("setting", "runs"), [(None, False), (0, False), (1, True)])
+def test_backfill_is_a_setting(setting: int | None, runs: bool) -> None:
+    cluster = Cluster(2, "fifo", backfill=setting)
+    cluster.submit(1, 5)
+    cluster.submit(2, 5, gang=2)
+    cluster.submit(3, 5)
+    cluster.tick()
+    assert bool(cluster.held(3)) == runs
+
+
+def test_devices_change_hands_only_when_they_have_been_left() -> None:
+    cluster = Cluster(1, "srtf")
+    cluster.submit(1, 10)
+    cluster.tick()
+    cluster.send(events.ProcessStarted(1))
+    cluster.at(2).submit(2, 3)
+    assert cluster.tick() == [PreemptJob(1)]
+    assert cluster.held(1) == ("gpu0",) and cluster.held(2) == ()
+    assert cluster.at(2.5).preempted(1, 2.4) == [AllocateDevices(2, ("gpu0",))]
+    assert cluster.machine.view().jobs[1].attained_us == 2.4 * SECOND
+    assert cluster.at(5.5).exit(2)[1:] == [AllocateDevices(1, ("gpu0",))], "it goes on where it was"
+    assert cluster.at(6).machine.view().jobs[1].remaining_us is not None
+
+
+def test_while_devices_are_being_left_another_job_may_be_chosen() -> None:
+    cluster = Cluster(1, "srtf")
+    cluster.submit(1, 10)
+    cluster.tick()
+    cluster.at(1).submit(2, 5)
+    assert cluster.tick() == [PreemptJob(1)]
+    cluster.at(2).submit(3, 1)
+    assert cluster.tick() == [], "job 1 has been asked already"
+    assert cluster.at(3).preempted(1, 2) == [AllocateDevices(3, ("gpu0",))]
+
+
+def test_a_job_that_was_asked_in_vain_comes_back_by_itself() -> None:
+    """The one it should have made room for is cancelled: it is first again, and gets its devices when it has left them."""
+    cluster = Cluster(1, "srtf")
+    cluster.submit(1, 10)
+    cluster.tick()
+    cluster.at(1).submit(2, 5)
+    assert cluster.tick() == [PreemptJob(1)]
+    cluster.send(events.CancelRequested(2))
+    assert cluster.tick() == []
+    assert cluster.at(2).preempted(1, 2) == [AllocateDevices(1, ("gpu0",))]
+
+
+def test_a_cancelled_job_keeps_its_devices_until_it_has_ended() -> None:
+    cluster = Cluster(2, "srtf")
+    cluster.submit(1, 10, gang=2)
+    cluster.tick()
+    cluster.submit(2, 20)
+    cluster.tick()
+    assert cluster.at(1).send(events.CancelRequested(1)) == [SignalJob(1, 15)]
+    assert cluster.tick() == []
+    assert cluster.at(2).exit(1)[1:] == [AllocateDevices(2, ("gpu0",))]
+
+
+def test_a_waiting_job_that_is_cancelled_is_passed_over() -> None:
+    cluster = Cluster(1, "srtf")
+    for job, takes in ((1, 10), (2, 20), (3, 30)):
+        cluster.submit(job, takes)
+        cluster.tick()
+    cluster.send(events.CancelRequested(2))
+    assert cluster.at(10).exit(1)[1:] == [AllocateDevices(3, ("gpu0",))]
+
+
+def test_a_job_that_dies_while_it_is_leaving() -> None:
+    cluster = Cluster(1, "srtf")
+    cluster.submit(1, 10)
+    cluster.tick()
+    cluster.at(1).submit(2, 5)
+    cluster.tick()
+    assert cluster.exit(1, 1) == [
+        EndJob(1, Outcome.FAILED, 1, None, cluster.machine.explain(1)),
+        AllocateDevices(2, ("gpu0",)),
+    ]
+    assert cluster.preempted(1, 1) == [], "late"
+
+
+def test_queues_of_las() -> None:
+    """The limit is reached at exactly that moment; who runs goes before who waits in the same queue."""
+    cluster = Cluster(1, "las", extra={"las_limit_1_us": 5 * SECOND})
+    cluster.submit(1, 20)
+    cluster.tick()
+    cluster.at(1).submit(2, 20)
+    assert cluster.tick() == [], "the same queue: job 1 runs on"
+    assert cluster.machine.next_timer() == 5 * SECOND
+    assert cluster.at(5).tick() == [PreemptJob(1)]
+    assert cluster.preempted(1, 5) == [AllocateDevices(2, ("gpu0",))]
+    assert cluster.at(10).tick() == [PreemptJob(2)], "both are in the second queue, and job 1 came there first"
+
+
+def test_another_policy_takes_over_at_once() -> None:
+    cluster = Cluster(1, "fifo")
+    cluster.submit(1, 10)
+    cluster.submit(2, 5)
+    cluster.tick()
+    cluster.at(1).send(events.SettingsChanged(Settings(policy="srtf", allocation=Allocation.DEVICES)))
+    assert cluster.tick() == [PreemptJob(1)]
+
+
+def test_dependencies_hold() -> None:
+    cluster = Cluster(2, "srtf")
+    cluster.submit(1, 10)
+    cluster.submit(2, 1, after=(1,))
+    assert cluster.tick() == [AllocateDevices(1, ("gpu0",))]
+    assert cluster.why(2) == "waiting for job 1"
+    assert cluster.at(10).exit(1)[1:] == [AllocateDevices(2, ("gpu0",))]
+
+
+def test_what_can_never_run_is_refused() -> None:
+    cluster = Cluster(2, "srtf")
+    (command,) = cluster.submit(1, 5, gang=3)
+    assert isinstance(command, EndJob) and command.reason is not None
+    assert (command.outcome, command.reason.text) == (Outcome.REFUSED, "needs 3 devices, but there are 2")
+    lanes = Machine(Settings())
+    (command,) = lanes.handle(events.Submitted(1, JobSpec(0, gang=2)), 0)
+    assert isinstance(command, EndJob) and command.outcome is Outcome.REFUSED
+    with pytest.raises(ValueError, match="gang is 0"):
+        cluster.submit(2, 5, gang=0)
+
+
+def test_what_cannot_be() -> None:
+    cluster = Cluster(1, "srtf")
+    cluster.submit(1, 5)
+    cluster.tick()
+    with pytest.raises(IllegalTransition, match="nobody asked for its devices"):
+        cluster.preempted(1, 1)
+    with pytest.raises(IllegalTransition, match="it has no lane"):
+        cluster.send(events.Attached(1))
+    with pytest.raises(ValueError, match="allocation is devices"):
+        cluster.send(events.SettingsChanged(Settings(policy="srtf")))
+
+
+def test_jobs_that_ended_long_ago_are_remembered_by_their_outcome() -> None:
+    cluster = Cluster(1, "fifo")
+    cluster.checking = False  # it looks at every job each time
+    for job in range(1, KEPT_ENDED + 10):
+        cluster.at(job).submit(job, 1)
+        cluster.tick()
+        cluster.exit(job, code=job % 2)
+    assert len(cluster.machine.view().jobs) == KEPT_ENDED
+    assert cluster.send(events.ProcessExited(1, 0)) == [], "late"
+    with pytest.raises(IllegalTransition, match="there has been a job 1"):
+        cluster.submit(1, 1)
+    last = KEPT_ENDED + 10
+    (command,) = cluster.submit(last, 1, after=(1,))
+    assert isinstance(command, EndJob) and command.reason is not None and command.reason.code == "dependency_failed"
+    cluster.submit(last + 1, 1, after=(2,))
+    assert cluster.tick() == [AllocateDevices(last + 1, ("gpu0",))]
