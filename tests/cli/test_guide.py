@@ -1,4 +1,4 @@
-"""The guide's shell blocks, run in order in one shell against a real daemon.
+"""The shell blocks of the guides, run in order in one shell against a real daemon.
 
 A block marked ``sh`` is run; a line ``command  # prints: TEXT`` must print TEXT.
 """
@@ -12,25 +12,27 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
 from conftest import Cli
 from real import command_on_path, stopped_afterwards
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
+DOCS = Path(__file__).parents[2] / "docs"
 _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PRINTS = re.compile(r"# prints: (.+)$", re.MULTILINE)
 
 
-def blocks() -> list[str]:
-    return _BLOCK.findall(GUIDE.read_text())
+def blocks(page: str) -> list[str]:
+    return _BLOCK.findall((DOCS / page).read_text())
 
 
 def marker(index: int) -> str:
     return f"--- end of block {index} ---"
 
 
-def test_the_guide_does_what_it_says(carpool: Cli, home: Path) -> None:
-    found = blocks()
-    assert len(found) > 8
+@pytest.mark.parametrize(("page", "least"), [("guide.md", 9), ("simulator.md", 5)])
+def test_a_guide_does_what_it_says(carpool: Cli, home: Path, page: str, least: int) -> None:
+    found = blocks(page)
+    assert len(found) >= least
     # One script, so that variables and directories live on; a mark after each block says where output belongs.
     script = "set -euo pipefail\n" + "".join(f"{block}\necho '{marker(i)}'\n" for i, block in enumerate(found))
     with tempfile.TemporaryDirectory(prefix="cp-guide-") as directory, stopped_afterwards(carpool, home):

@@ -120,7 +120,9 @@ def test_while_devices_are_being_left_another_job_may_be_chosen() -> None:
 
 
 def test_a_job_that_was_asked_in_vain_comes_back_by_itself() -> None:
-    """The one it should have made room for is cancelled: it is first again, and gets its devices when it has left them."""
+    """The one it should have made room for is cancelled: it is first again, and gets its devices when it has left
+    them.
+    """
     cluster = Cluster(1, "srtf")
     cluster.submit(1, 10)
     cluster.tick()

@@ -1,7 +1,7 @@
 """Two drivers, one core: the daemon's loop and the simulator write the same journal, event for event.
 
-The jobs are scripted (`carpool.sim` models them).  Everything else of the daemon is real: its loop with its timers, its feed, its
-SQLite journal with its writer thread.  Only the clock is not: it jumps to whatever comes next.
+The jobs are scripted (`carpool.sim` models them).  Everything else of the daemon is real: its loop with its timers,
+its feed, its SQLite journal with its writer thread.  Only the clock is not: it jumps to whatever comes next.
 """
 
 from __future__ import annotations

@@ -1,0 +1,315 @@
+"""``carpool simulate``: what its options say to the simulator, what it prints and writes, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Cli
+
+from carpool.cli.main import main
+from carpool.cli.simulate import FORMATS
+from carpool.cli.simulation.wanted import MOST_LIMITS
+from carpool.core.model import GIB, Allocation
+from carpool.core.policies.las import LIMITS
+from carpool.sim import driver
+from carpool.sim.job import TraceJob
+from carpool.sim.options import Options
+from carpool.sim.traces import FORMATS as KNOWN_FORMATS
+from carpool.sim.traces import read_trace
+
+TRACE = "job_id,submit_s,gpus,duration_s\nlong,0,1,10\nwide,1,2,4\nshort,2,1,1\n"
+FIGURES = {
+    *("avg_jct_s", "median_jct_s", "p95_jct_s", "p99_jct_s", "makespan_s"),
+    *("avg_queueing_s", "preemptions", "utilization", "jobs_per_second_simulated"),
+}
+POLICY = """
+from carpool.core.policies import BasePolicy
+
+class Widest(BasePolicy):
+    name = "widest"
+
+    def admission_key(self, view, job):
+        return (-job.gang,)
+"""
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    path.write_text(TRACE)
+    return path
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
+    """What the simulator is asked for, one entry per run."""
+    calls: list[Options] = []
+    simulate = driver.simulate
+
+    def spy(jobs: list[TraceJob], options: Options, progress: Callable[[int], None] | None = None) -> Any:
+        calls.append(options)
+        return simulate(jobs, options, progress)
+
+    monkeypatch.setattr(driver, "simulate", spy)
+    return calls
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """What a command line that is wrong is told."""
+    assert main(["simulate", *map(str, arguments)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err
+
+
+# What the options mean
+
+
+def test_defaults(asked: list[Options], trace: Path) -> None:
+    assert main(["simulate", str(trace), "--devices", "2"]) == 0
+    (options,) = asked
+    assert options.resolution_us > 0  # chosen so that it takes seconds
+    usual = Options(devices=2, resolution_us=options.resolution_us, interference=options.interference)
+    assert options == usual
+    assert options.interference.name == "concurrent"
+    assert (options.settings.policy, options.settings.allocation) == ("fair", Allocation.LANES)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "sjf", "srtf", "srsf", "las"])
+def test_most_policies_have_whole_devices(asked: list[Options], trace: Path, policy: str) -> None:
+    assert main(["simulate", str(trace), "--devices", "2", "--policy", policy]) == 0
+    assert asked[0].settings.allocation is Allocation.DEVICES
+
+
+def test_lanes_are_a_choice(asked: list[Options], trace: Path) -> None:
+    arguments = ["--devices", "2", "--policy", "srtf", "--lanes", "--device-memory", "2GiB", "--sharing", "timeslice"]
+    assert main(["simulate", str(trace), *arguments, "--quantum", "10ms", "--resolution", "1s"]) == 0
+    (options,) = asked
+    assert options.settings.allocation is Allocation.LANES
+    assert options.device_memory == 2 * GIB
+    assert options.interference.name == "timeslice"
+    assert options.settings.quantum_us == 10_000
+    assert options.resolution_us == 1_000_000
+
+
+def test_las(asked: list[Options], trace: Path) -> None:
+    arguments = ["--policy", "las", "--policy", "fifo", "--las-limits", "3250,2h", "--las-unit", "gpu"]
+    assert main(["simulate", str(trace), "--devices", "2", *arguments]) == 0
+    las, fifo = asked
+    assert las.settings.extra == {
+        "las_limit_1_us": 3_250_000_000,
+        "las_limit_2_us": 7_200_000_000,
+        "las_by_devices": 1,
+    }
+    assert fifo.settings.extra == {}
+
+
+def test_the_rest_of_the_options(asked: list[Options], trace: Path) -> None:
+    arguments = [
+        *("--policy", "fifo", "--backfill", "--switch-cost", "250ms", "--retries", "3", "--set", "grace_us=7ms"),
+        *("--undeclared", "duration", "--undeclared", "memory"),
+    ]
+    assert main(["simulate", str(trace), "--devices", "2", *arguments]) == 0
+    (options,) = asked
+    assert (options.settings.backfill, options.settings.grace_us) == (1, 7_000)
+    assert (options.switch_cost_us, options.retries) == (250_000, 3)
+    assert (options.declare_duration, options.declare_memory, options.record) == (False, False, False)
+
+
+def test_the_formats_and_limits_are_those_that_there_are() -> None:
+    assert FORMATS == KNOWN_FORMATS
+    assert len(LIMITS) == MOST_LIMITS
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Name the jobs by one of these"),
+        (["TRACE", "--generate", "poisson"], "Name the jobs by one of these"),
+        (["--generate", "nonsense"], "nonsense"),
+        (["--generate", "poisson:jobs=none"], "whole number"),
+        (["TRACE", "--seed", "3"], "--seed is for --generate"),
+        (["--generate", "poisson", "--format", "csv"], "--format is for a TRACE file"),
+        (["TRACE", "--policy", "nonsense"], "unknown policy 'nonsense'"),
+        (["TRACE", "--policy", "fifo", "--policy", "fifo"], "name each once"),
+        (["TRACE", "--las-limits", "5,7"], "add --policy las"),
+        (["TRACE", "--las-unit", "gpu", "--policy", "fifo"], "add --policy las"),
+        (["TRACE", "--policy", "las", "--las-limits", "7,5"], "larger than the one before it"),
+        (["TRACE", "--policy", "las", "--las-limits", "1,2,3,4,5,6,7,8,9,10"], "there are 10 limits"),
+        (["TRACE", "--policy", "las", "--las-limits", "soon"], "is not a time"),
+        (["TRACE", "--set", "quantm_us=5"], "unknown setting 'quantm_us'; known settings: backfill, quantum_us"),
+        (["TRACE", "--set", "grace_us=none"], "grace_us needs a number"),
+        (["TRACE", "--set", "growth_step=0"], "growth_step is 0; it must be at least 1"),
+        (["TRACE", "--sharing", "nonsense"], "use concurrent, timeslice"),
+        (["TRACE", "--device-memory", "0"], "device_memory is 0"),
+        (["TRACE", "--devices", "0"], "must be 1 or more"),
+        (["TRACE", "--report", "x.html", "--jobs-csv", "x.html"], "Two outputs have the same file"),
+        (["TRACE", "--save-trace", "TRACE"], "would overwrite the TRACE file"),
+        (["no-such-file.csv"], "does not exist"),
+    ],
+)
+def test_what_makes_no_sense(
+    capsys: pytest.CaptureFixture[str], trace: Path, arguments: list[str], message: str
+) -> None:
+    assert message in refused(capsys, *(str(trace) if part == "TRACE" else part for part in arguments))
+
+
+def test_a_malformed_trace_is_said_with_its_line(capsys: pytest.CaptureFixture[str], trace: Path) -> None:
+    trace.write_text(TRACE + "bad,3,1,soon\n")
+    assert main(["simulate", str(trace)]) == 1
+    assert "line 5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--report", "--jobs-csv", "--save-trace"])
+def test_outputs_are_tried_before_anything_is_simulated(
+    asked: list[Options], capsys: pytest.CaptureFixture[str], trace: Path, tmp_path: Path, option: str
+) -> None:
+    assert main(["simulate", str(trace), option, str(tmp_path / "missing" / "out")]) == 1
+    assert "missing/out cannot be written: No such file or directory" in capsys.readouterr().err
+    assert asked == []
+
+
+def test_trying_an_output_leaves_nothing_behind(trace: Path, tmp_path: Path) -> None:
+    kept, new = tmp_path / "kept.csv", tmp_path / "new.html"
+    kept.write_text("precious")
+    trace.write_text("nonsense")
+    assert main(["simulate", str(trace), "--jobs-csv", str(kept), "--report", str(new)]) == 1
+    assert kept.read_text() == "precious"
+    assert not new.exists()
+
+
+def test_what_the_simulator_cannot_do_is_one_message(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, trace: Path
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("job wide would never end")
+
+    monkeypatch.setattr(driver, "simulate", fail)
+    assert main(["simulate", str(trace), "--policy", "fifo", "--json"]) == 1
+    assert json.loads(capsys.readouterr().err)["error"]["message"] == "job wide would never end"
+
+
+# From the shell
+
+
+def test_the_figures_of_a_small_trace(carpool: Cli, trace: Path) -> None:
+    """fifo: long has [0, 10) of one device; wide needs both and has [10, 14); short waits behind it until 14."""
+    figures = json.loads(carpool.ok("simulate", str(trace), "--devices", "2", "--policy", "fifo", "--json"))
+    assert set(figures) >= FIGURES
+    assert figures["avg_jct_s"] == pytest.approx((10 + 13 + 13) / 3)
+    assert figures["makespan_s"] == 15
+    assert figures["utilization"] == pytest.approx((10 + 8 + 1) / 30)
+    assert (figures["jobs"], figures["preemptions"], figures["refused"]) == (3, 0, 0)
+
+
+def test_several_policies_side_by_side(carpool: Cli, trace: Path, tmp_path: Path) -> None:
+    arguments = ["simulate", str(trace), "--devices", "2", "--policy", "fifo", "--policy", "srtf"]
+    header, *rows, about = carpool.ok(*arguments, "--jobs-csv", str(tmp_path / "jobs.csv")).splitlines()
+    assert header.split()[:3] == ["POLICY", "MEAN", "JCT"]
+    assert [row.split()[0] for row in rows] == ["fifo", "srtf"]
+    assert about == "3 jobs on 2 devices"
+    with (tmp_path / "jobs-srtf.csv").open(newline="") as file:
+        assert [row["job_id"] for row in csv.DictReader(file)] == ["long", "wide", "short"]
+    assert (tmp_path / "jobs-fifo.csv").exists()
+    assert [each["policy"] for each in json.loads(carpool.ok(*arguments, "--json"))] == ["fifo", "srtf"]
+
+
+def test_a_refused_job_is_not_overlooked(carpool: Cli, trace: Path) -> None:
+    assert "fifo: 1 job refused" in carpool.ok("simulate", str(trace), "--policy", "fifo").splitlines()
+
+
+def test_the_same_seed_gives_the_same_bytes(carpool: Cli, tmp_path: Path) -> None:
+    def run(seed: str) -> tuple[dict[str, Any], bytes, bytes, bytes]:
+        paths = [tmp_path / f"{seed}.{suffix}" for suffix in ("html", "csv", "trace.csv")]
+        outputs = ["--report", str(paths[0]), "--jobs-csv", str(paths[1]), "--save-trace", str(paths[2])]
+        source = ["--generate", "poisson:jobs=50,gpus=philly", "--seed", seed, "--devices", "8", "--policy", "srtf"]
+        figures = json.loads(carpool.ok("simulate", *source, *outputs, "--json"))
+        del figures["jobs_per_second_simulated"]
+        html, jobs, trace = (path.read_bytes() for path in paths)
+        return figures, html, jobs, trace
+
+    first = run("7")
+    assert run("7") == first
+    assert run("8")[0] != first[0]
+
+
+def test_a_saved_trace_is_simulated_as_the_jobs_were(carpool: Cli, tmp_path: Path) -> None:
+    saved = tmp_path / "saved.csv"
+    options = ["--devices", "2", "--policy", "las", "--json"]
+    source = ["--generate", "poisson:jobs=40,devices=2", "--limit", "30", "--save-trace", str(saved)]
+    first = json.loads(carpool.ok("simulate", *source, *options))
+    again = json.loads(carpool.ok("simulate", str(saved), *options))
+    assert len(read_trace(saved)) == first["jobs"] == 30
+    assert {**first, "jobs_per_second_simulated": 0} == {**again, "jobs_per_second_simulated": 0}
+
+
+def test_a_policy_and_an_interference_model_of_ones_own(carpool: Cli, trace: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(POLICY)
+    (tmp_path / "half.py").write_text(
+        "class Half:\n    name = 'half'\n    def speeds(self, jobs):\n        return [500_000] * len(jobs)\n"
+    )
+    whole = carpool.ok("simulate", str(trace), "--devices", "2", "--policy", "./mine.py:Widest", cwd=tmp_path)
+    assert whole.splitlines()[1].startswith("./mine.py:Widest")
+    arguments = ["--devices", "1", "--limit", "1", "--sharing", "half.py:Half", "--json"]
+    assert json.loads(carpool.ok("simulate", str(trace), *arguments, cwd=tmp_path))["avg_jct_s"] == pytest.approx(20)
+
+
+def test_a_journal_is_looked_for_where_the_daemon_lives(carpool: Cli, home: Path) -> None:
+    result = carpool("simulate", "--from-journal", "--policy", "fifo")
+    assert result.returncode == 1
+    assert f"{home}" in result.stderr
+    assert "there is no journal" in result.stderr
+
+
+def test_a_thousand_jobs_take_a_second_all_included(carpool: Cli, tmp_path: Path) -> None:
+    saved = tmp_path / "saved.csv"
+    source = ["--generate", "poisson:jobs=1000,devices=8,gpus=philly", "--save-trace", str(saved)]
+    carpool.ok("simulate", *source, "--devices", "8", "--policy", "fifo")
+    seconds = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        carpool.ok("simulate", str(saved), "--devices", "8", "--policy", "srtf")
+        seconds.append(time.perf_counter() - begin)
+    assert min(seconds) < 1.0 * (3 if os.environ.get("CI") else 1)
+
+
+def test_nothing_that_is_not_needed_is_loaded(carpool: Cli, trace: Path) -> None:
+    program = (
+        f"import sys; from carpool.cli.main import main; main(['simulate', {str(trace)!r}, '--policy', 'fifo'])\n"
+        "print(*sys.modules)"
+    )
+    command = [sys.executable, "-c", program]
+    modules = subprocess.run(command, env=carpool.env, capture_output=True, text=True, timeout=60).stdout.splitlines()
+    top = {name.partition(".")[0] for name in modules[-1].split()}
+    assert top.isdisjoint({"plotly", "numpy", "torch", "aiohttp", "asyncio"})
+
+
+def test_progress_is_for_terminals_and_ctrl_c_ends_it(carpool: Cli) -> None:
+    ours, theirs = pty.openpty()
+    arguments = ["simulate", "--generate", "poisson:jobs=300000,devices=8", "--devices", "8", "--policy", "srtf"]
+    process = carpool.start(arguments, stdout=subprocess.PIPE, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    shown, deadline = b"", time.monotonic() + 60
+    while b"300,000 jobs" not in shown and time.monotonic() < deadline:
+        if select.select([ours], [], [], 1.0)[0]:
+            shown += os.read(ours, 4096)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    os.close(ours)
+    assert b"of 300,000 jobs" in shown
+    assert (process.returncode, output) == (130, "")
