@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 import os
@@ -18,14 +19,15 @@ from typing import Any
 import pytest
 from conftest import Cli
 
+from carpool.cli import simulate
 from carpool.cli.main import main
-from carpool.cli.simulate import FORMATS
 from carpool.cli.simulation.wanted import MOST_LIMITS
 from carpool.core.model import GIB, Allocation
 from carpool.core.policies.las import LIMITS
-from carpool.sim import driver
+from carpool.sim import driver, replay
 from carpool.sim.job import TraceJob
 from carpool.sim.options import Options
+from carpool.sim.replay import Difference, Replay, Row
 from carpool.sim.traces import FORMATS as KNOWN_FORMATS
 from carpool.sim.traces import read_trace
 
@@ -45,6 +47,12 @@ class Widest(BasePolicy):
 """
 
 
+@pytest.fixture(autouse=True)
+def fresh_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command remembers how its help is asked for where it was first called: not beyond these tests."""
+    monkeypatch.setattr(simulate, "command", copy.copy(simulate.command))
+
+
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     path = tmp_path / "trace.csv"
@@ -56,11 +64,11 @@ def trace(tmp_path: Path) -> Path:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
     """What the simulator is asked for, one entry per run."""
     calls: list[Options] = []
-    simulate = driver.simulate
+    real = driver.simulate
 
     def spy(jobs: list[TraceJob], options: Options, progress: Callable[[int], None] | None = None) -> Any:
         calls.append(options)
-        return simulate(jobs, options, progress)
+        return real(jobs, options, progress)
 
     monkeypatch.setattr(driver, "simulate", spy)
     return calls
@@ -129,7 +137,7 @@ def test_the_rest_of_the_options(asked: list[Options], trace: Path) -> None:
 
 
 def test_the_formats_and_limits_are_those_that_there_are() -> None:
-    assert FORMATS == KNOWN_FORMATS
+    assert simulate.FORMATS == KNOWN_FORMATS
     assert len(LIMITS) == MOST_LIMITS
 
 
@@ -145,6 +153,7 @@ def test_the_formats_and_limits_are_those_that_there_are() -> None:
         (["--generate", "poisson:jobs=none"], "whole number"),
         (["TRACE", "--seed", "3"], "--seed is for --generate"),
         (["--generate", "poisson", "--format", "csv"], "--format is for a TRACE file"),
+        (["TRACE", "--verify"], "--verify is for --from-journal"),
         (["TRACE", "--policy", "nonsense"], "unknown policy 'nonsense'"),
         (["TRACE", "--policy", "fifo", "--policy", "fifo"], "name each once"),
         (["TRACE", "--las-limits", "5,7"], "add --policy las"),
@@ -202,6 +211,32 @@ def test_what_the_simulator_cannot_do_is_one_message(
     monkeypatch.setattr(driver, "simulate", fail)
     assert main(["simulate", str(trace), "--policy", "fifo", "--json"]) == 1
     assert json.loads(capsys.readouterr().err)["error"]["message"] == "job wide would never end"
+
+
+# A journal
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "said"),
+    [
+        (Replay(lives=2, events=7, commands=1), 0, "the same decisions: 7 events, 1 command, 2 starts of the daemon"),
+        (Replay(lives=1, incomplete=1), 0, "; of 1 start of the daemon events are missing"),
+        (Replay(lives=1, difference=Difference(Row(5, 9, "Tick", "{}"), ("X",), ())), 1, "differs after Tick"),
+        (Replay(incomplete=3), 1, "nothing can be verified: of 3 starts of the daemon events are missing"),
+    ],
+)
+def test_verifying(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, found: Replay, code: int, said: str
+) -> None:
+    monkeypatch.setattr(replay, "replay_journal", lambda path: found)
+    assert main(["simulate", "--from-journal", "x", "--verify"]) == code
+    captured = capsys.readouterr()
+    assert said in captured.out + captured.err
+
+
+def test_verifying_a_journal_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["simulate", "--from-journal", str(tmp_path), "--verify"]) == 1
+    assert "there is no journal" in capsys.readouterr().err
 
 
 # From the shell

@@ -20,7 +20,6 @@ def ended(name: str, submit: int, start: int | None, end: int, **facts: Any) -> 
         "outcome": Outcome.SUCCEEDED,
         "started_us": None if start is None else start * SECOND,
         "service_us": service,
-        "queueing_us": (end - submit) * SECOND - service,
     }
     return JobResult(job=job, ended_us=end * SECOND, **{**values, **facts})
 

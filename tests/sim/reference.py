@@ -72,6 +72,11 @@ class Expected:
 
     @property
     def queueing_us(self) -> Micros:
+        """Until it computes for the first time."""
+        return (self.ended_us if self.started_us is None else self.started_us) - self.job.submit_us
+
+    @property
+    def waiting_us(self) -> Micros:
         return self.ended_us - self.job.submit_us - self.service_us
 
 

@@ -392,7 +392,7 @@ def check(case: Case, settings: Settings) -> None:
                 intervals[0][0],
                 intervals[-1][1],
             ), one.job.id
-            assert one.queueing_us == one.ended_us - one.job.submit_us - one.job.duration_us, one.job.id
+            assert one.waiting_us == one.ended_us - one.job.submit_us - one.job.duration_us, one.job.id
         else:
             assert (one.outcome, one.started_us) == (Outcome.REFUSED, None), one.job.id
             assert one.reason, one.job.id

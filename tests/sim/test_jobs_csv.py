@@ -21,20 +21,20 @@ def test_one_line_per_job_in_the_order_of_the_trace(tmp_path: Path) -> None:
     write_jobs_csv(result(*jobs), tmp_path / "jobs.csv")
     assert (tmp_path / "jobs.csv").read_text().splitlines() == [
         ",".join(COLUMNS),
-        "b,5,1,7,9,4,2,2,3,2,succeeded,",
-        "a,1,1,1,2,1,0,1,0,1,succeeded,",
+        "b,5.000000,1,7.000000,9.000000,4.000000,2.000000,2.000000,2.000000,3,2,succeeded,",
+        "a,1.000000,1,1.000000,2.000000,1.000000,0.000000,0.000000,1.000000,0,1,succeeded,",
     ]
 
 
 def test_seconds_are_exact(tmp_path: Path) -> None:
     """Floats would print 0.30000000000000004 and lose the last digits of 1e17 us."""
     job = TraceJob("x", 100_000, 1)
-    long = ended("", 0, 0, 0, job=job, started_us=300_000, service_us=10**17 + 1, queueing_us=200_000)
+    long = ended("", 0, 0, 0, job=job, started_us=300_000, service_us=10**17 + 1)
     long.ended_us = 10**17 + 1
     write_jobs_csv(result(long), tmp_path / "jobs.csv")
     (row,) = rows(tmp_path / "jobs.csv")
     assert [row[name] for name in ("submit_s", "start_s", "end_s", "jct_s", "queueing_s")] == [
-        *("0.1", "0.3", "100000000000.000001", "99999999999.900001", "0.2")
+        *("0.100000", "0.300000", "100000000000.000001", "99999999999.900001", "0.200000")
     ]
 
 
@@ -45,7 +45,7 @@ def test_a_refused_job_has_a_reason_and_no_completion_time(tmp_path: Path) -> No
     first, second = rows(tmp_path / "jobs.csv")
     assert (first["start_s"], first["jct_s"], first["outcome"]) == ("", "", "refused")
     assert first["reason"] == 'needs 9 devices, "all" at once'
-    assert (second["jct_s"], second["outcome"], second["reason"]) == ("2", "failed", "exit code 1")
+    assert (second["jct_s"], second["outcome"], second["reason"]) == ("2.000000", "failed", "exit code 1")
 
 
 def test_names_with_commas_quotes_and_lines_survive(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def told(one: Expected) -> tuple[object, ...]:
         one.ended_us,
         one.service_us,
         one.queueing_us,
+        one.waiting_us,
         one.preemptions,
         sorted(one.intervals * one.job.gpus),
     )
@@ -59,6 +60,7 @@ def reported(result: Result, index: int) -> tuple[object, ...]:
         one.ended_us,
         one.service_us,
         one.queueing_us,
+        one.waiting_us,
         one.preemptions,
         sorted((span.begin_us, span.end_us) for span in spans),
     )

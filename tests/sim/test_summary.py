@@ -21,7 +21,7 @@ def test_three_jobs_one_after_the_other() -> None:
     assert summary.avg_jct_s == pytest.approx((4 + 5 + 10) / 3)
     assert summary.median_jct_s == 5
     assert summary.avg_queueing_s == pytest.approx((0 + 3 + 4) / 3)
-    assert summary.avg_start_delay_s == pytest.approx((0 + 3 + 4) / 3)
+    assert summary.avg_waiting_s == pytest.approx((0 + 3 + 4) / 3)
     assert summary.makespan_s == 12
     assert summary.service_s == 12
     assert summary.utilization == 0.5  # 12 s of one device, of 2 × 12 s

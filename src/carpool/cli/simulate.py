@@ -33,6 +33,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     flag_value="",
     help="What a daemon has run: its journal, or its directory.  [default: that of --home]",
 )
+@click.option("--verify", is_flag=True, help="Of --from-journal: only replay it, and compare all decisions.")
 @click.option("--limit", type=POSITIVE, help="Only the first N jobs.")
 @click.option("--save-trace", type=_FILE, help="Write the jobs as a trace in CSV.")
 @click.option("--devices", type=POSITIVE, default=1, show_default=True, help="How many, all alike.")
@@ -92,10 +93,12 @@ def command(home: Path, as_json: bool, **options: Any) -> int:
         carpool simulate --generate salus:jobs=100 --policy fair --report out.html
     """
     # Only here: no other command, and no help text, should wait for the simulator to load.
-    from carpool.cli.simulation import choices, figures, outputs, run, source
+    from carpool.cli.simulation import choices, figures, outputs, run, source, verify
 
     wanted = Wanted(**options)
     source.check_source(wanted)
+    if wanted.verify:
+        return verify.verify(source.journal_path(wanted, home), as_json)
     chosen = choices.all_options(wanted)
     outputs.check_outputs(wanted)
     jobs = source.read_jobs(wanted, home)

@@ -9,10 +9,9 @@ from typing import TextIO
 
 from carpool.core.model import Micros, Outcome
 from carpool.sim.result import JobResult, Result
-from carpool.sim.traces.numbers import print_decimal
 
 COLUMNS = (
-    *("job_id", "submit_s", "gpus", "start_s", "end_s", "jct_s", "queueing_s", "service_s"),
+    *("job_id", "submit_s", "gpus", "start_s", "end_s", "jct_s", "queueing_s", "waiting_s", "service_s"),
     *("preemptions", "attempts", "outcome", "reason"),
 )
 
@@ -47,6 +46,7 @@ def _cells(result: JobResult) -> Iterator[object]:
     yield _seconds(result.ended_us)
     yield _seconds(None if refused else result.jct_us)
     yield _seconds(None if refused else result.queueing_us)
+    yield _seconds(None if refused else result.waiting_us)
     yield _seconds(None if refused else result.service_us)
     yield result.preemptions
     yield result.attempts
@@ -55,4 +55,4 @@ def _cells(result: JobResult) -> Iterator[object]:
 
 
 def _seconds(us: Micros | None) -> str:
-    return "" if us is None else print_decimal(us, 6)
+    return "" if us is None else f"{us // 1_000_000}.{us % 1_000_000:06}"

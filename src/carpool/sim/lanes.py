@@ -118,8 +118,6 @@ class LaneJobs:
             return
         reason = command.reason.text if command.reason else ""
         self._ledger.ended(job.number, command.outcome, self._driver.now, reason)
-        first = result.started_us if result.started_us is not None else result.ended_us
-        result.queueing_us = first - result.job.submit_us
 
     # Memory
 

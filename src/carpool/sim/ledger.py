@@ -14,7 +14,7 @@ class Ledger:
     """``place`` says which job of the trace a job of the core is: each attempt has a number of its own."""
 
     def __init__(self, jobs: Sequence[TraceJob], options: Options) -> None:
-        self.results = [JobResult(job, Outcome.LOST, None, job.submit_us, 0, 0) for job in jobs]
+        self.results = [JobResult(job, Outcome.LOST, None, job.submit_us, 0) for job in jobs]
         self.place: dict[JobId, int] = {}
         self.recording = Recording() if options.record else None
         self.busy_us = 0  # whole devices

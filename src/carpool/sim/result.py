@@ -20,7 +20,6 @@ class JobResult:
     started_us: Micros | None  # first time on a device; None: never
     ended_us: Micros
     service_us: Micros  # time for which it held its devices (lanes: its lane's turn)
-    queueing_us: Micros  # time without devices between submission and end (lanes: from submission to the first turn)
     preemptions: int = 0  # times it lost its devices or its turn although it wanted to go on
     attempts: int = 1
     reason: str = ""  # why it was refused or failed
@@ -29,6 +28,16 @@ class JobResult:
     def jct_us(self) -> Micros:
         """Job completion time: from submission to end."""
         return self.ended_us - self.job.submit_us
+
+    @property
+    def queueing_us(self) -> Micros:
+        """Queueing delay: from submission to the first time on a device."""
+        return (self.ended_us if self.started_us is None else self.started_us) - self.job.submit_us
+
+    @property
+    def waiting_us(self) -> Micros:
+        """All time between submission and end without devices (lanes: without the turn)."""
+        return self.jct_us - self.service_us
 
 
 class Span(NamedTuple):

@@ -34,8 +34,8 @@ class Summary:
     p95_jct_s: float | None  # percentiles interpolate linearly between neighbours
     p99_jct_s: float | None
     makespan_s: float  # from the first submission to the last end
-    avg_queueing_s: float | None  # without devices; lanes: from submission to the first turn
-    avg_start_delay_s: float | None  # from submission to the first time on a device
+    avg_queueing_s: float | None  # queueing delay: from submission to the first time on a device
+    avg_waiting_s: float | None  # all time without devices (lanes: without the turn)
     preemptions: int
     service_s: float  # for which jobs held their devices or turns, summed over all of them
     utilization: float  # share of devices × makespan in use
@@ -65,7 +65,7 @@ def summarize(result: Result) -> Summary:
         p99_jct_s=percentile_s(jcts, 99),
         makespan_s=makespan / SECOND_US,
         avg_queueing_s=_mean_s([job.queueing_us for job in succeeded]),
-        avg_start_delay_s=_mean_s(_start_delays(succeeded)),
+        avg_waiting_s=_mean_s([job.waiting_us for job in succeeded]),
         preemptions=sum([job.preemptions for job in ran]),
         service_s=sum([job.service_us for job in ran]) / SECOND_US,
         utilization=result.busy_us / (result.options.devices * makespan) if makespan else 0.0,
@@ -94,10 +94,6 @@ def percentile_s(ordered_us: Sequence[Micros], percent: int) -> float | None:
 
 def _mean_s(values_us: Sequence[Micros]) -> float | None:
     return sum(values_us) / (len(values_us) * SECOND_US) if values_us else None
-
-
-def _start_delays(jobs: Sequence[JobResult]) -> list[Micros]:
-    return [job.started_us - job.job.submit_us for job in jobs if job.started_us is not None]
 
 
 def _missed(jobs: Sequence[JobResult]) -> int | None:

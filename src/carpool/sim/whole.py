@@ -116,4 +116,3 @@ class WholeDeviceJobs:
             return
         reason = command.reason.text if command.reason else ""
         self._ledger.ended(run.number, command.outcome, self._driver.now, reason)
-        result.queueing_us = result.jct_us - result.service_us

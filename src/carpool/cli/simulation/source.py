@@ -26,6 +26,13 @@ def check_source(wanted: Wanted) -> None:
         raise click.UsageError("--seed is for --generate.")
     if wanted.trace_format is not None and wanted.trace is None:
         raise click.UsageError("--format is for a TRACE file.")
+    if wanted.verify and wanted.journal is None:
+        raise click.UsageError("--verify is for --from-journal.")
+
+
+def journal_path(wanted: Wanted, home: Path) -> Path:
+    """The journal that is named, or the directory that has one."""
+    return Path(wanted.journal).expanduser() if wanted.journal else home
 
 
 def read_jobs(wanted: Wanted, home: Path) -> list[TraceJob]:
@@ -53,7 +60,7 @@ def _read(wanted: Wanted, home: Path) -> tuple[list[TraceJob], list[str]]:
     try:
         if wanted.trace is not None:
             return read_trace_with_notes(wanted.trace, wanted.trace_format or "auto")
-        return read_journal(Path(wanted.journal).expanduser() if wanted.journal else home)
+        return read_journal(journal_path(wanted, home))
     except TraceError as error:
         raise Problem(Exit.FAILED, "trace", str(error)) from error
 

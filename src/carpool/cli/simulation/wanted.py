@@ -19,6 +19,7 @@ class Wanted:
     generator: str | None
     seed: int | None
     journal: str | None  # "": that of the home directory
+    verify: bool
     limit: int | None
     save_trace: Path | None
     devices: int

@@ -26,7 +26,7 @@ _ROWS: tuple[tuple[str, Show], ...] = (
     ("99th percentile of JCT (s)", lambda summary: _seconds(summary.p99_jct_s)),
     ("makespan (s)", lambda summary: _seconds(summary.makespan_s)),
     ("mean queueing delay (s)", lambda summary: _seconds(summary.avg_queueing_s)),
-    ("mean delay of the first start (s)", lambda summary: _seconds(summary.avg_start_delay_s)),
+    ("mean time without devices (s)", lambda summary: _seconds(summary.avg_waiting_s)),
     ("preemptions", lambda summary: _count(summary.preemptions)),
     ("utilization", lambda summary: f"{summary.utilization:.1%}"),
     ("service (s)", lambda summary: _seconds(summary.service_s)),

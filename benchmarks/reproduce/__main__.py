@@ -1,0 +1,64 @@
+"""``python -m benchmarks.reproduce [--traces DIR] [--seeds N] [--out FILE] [--docs]``: some minutes, no accelerator."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.reproduce import carma, inference, philly, sweeps, table1
+from benchmarks.reproduce.results import PAGE, RESULTS, SUFFIX, renewed, write
+from benchmarks.reproduce.runs import Data
+
+TRACE_FILES = {"philly": (philly.FILE,), "carma": tuple(f"{name}.csv" for name in carma.TRACES)}
+TRACE_PARTS: dict[str, Callable[[Path], Data]] = {"philly": philly.run, "carma": carma.run}
+
+
+def parse_arguments() -> argparse.Namespace:
+    today = datetime.datetime.now(tz=datetime.UTC).date()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reproduce", description=__doc__)
+    parser.add_argument("--traces", type=Path, default=os.environ.get("CARPOOL_TRACES"),
+                        help="directory with the traces of others; default: CARPOOL_TRACES")  # fmt: skip
+    parser.add_argument("--seeds", type=int, default=50, help="made-up traces of Salus's table 1")
+    parser.add_argument("--out", type=Path, default=RESULTS / f"{today.isoformat()}{SUFFIX}",
+                        help="the JSON file; the Markdown goes beside it")  # fmt: skip
+    parser.add_argument("--docs", action="store_true", help="put the tables into docs/reproductions.md")
+    options = parser.parse_args()
+    if options.seeds < 1:
+        parser.error("--seeds must be at least 1")
+    return options
+
+
+def reproduce(seeds: int, traces: Path | None) -> Data:
+    data: Data = {"seeds": seeds}
+    for name, run in (("table1", lambda: table1.run(seeds)), ("sweeps", sweeps.run), ("inference", inference.run)):
+        print(f"{name} ...", flush=True)
+        data[name] = run()
+    return data | {name: trace_part(name, traces) for name in TRACE_PARTS}
+
+
+def trace_part(name: str, directory: Path | None) -> Data:
+    """Empty where its files are missing."""
+    missing = [file for file in TRACE_FILES[name] if directory is None or not (directory / file).exists()]
+    if directory is None or missing:
+        print(f"{name}: skipped: --traces names no directory with {' and '.join(missing)}", flush=True)
+        return {}
+    print(f"{name} ...", flush=True)
+    return TRACE_PARTS[name](directory)
+
+
+def main() -> int:
+    options = parse_arguments()
+    write(reproduce(options.seeds, options.traces), options.out)
+    print(f"written: {options.out.with_suffix('.md')}")
+    if options.docs:
+        PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8"), options.out), encoding="utf-8")
+        print(f"renewed: {PAGE}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
