@@ -11,7 +11,7 @@ LIBRARY := src/carpool/_native/libcarpool.so
 NATIVE_SOURCES := $(wildcard native/*.c native/*.h native/*.def native/exports.map) native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native demo test native-test lint format typecheck docs-check pytest bench clean
+.PHONY: help setup native demo test native-test lint format typecheck docs-check pytest bench reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
@@ -82,6 +82,9 @@ native/bench/build/%: native/bench/%.c $(NATIVE_SOURCES)
 
 bench: setup $(BENCH_PROGRAMS)  ## all benchmarks; a dated result file in benchmarks/results/
 	$(BIN)/python -m benchmarks
+
+reproduce: setup  ## simulate what papers report; minutes; CARPOOL_TRACES=DIR adds the traces of others
+	$(BIN)/python -m benchmarks.reproduce --docs
 
 clean:  ## remove what was built (the environment stays)
 	rm -rf $(LIBRARY) native/bench/build demo-out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -152,7 +152,7 @@ def _coarseness(count: int) -> list[Figure]:
     for policy in LANE_POLICIES:
         resolution_us = suggested_resolution_us(jobs, Settings(policy=policy))
         coarse, exact = (_mean_jct_s(lanes(jobs, policy, each, FEW_DEVICES)) for each in (resolution_us, 0))
-        what = f"mean completion time, suggested resolution / every hand-over, {count} jobs, {FEW_DEVICES} devices, {policy}"
+        what = f"mean JCT, suggested resolution / every hand-over, {count} jobs, {FEW_DEVICES} devices, {policy}"
         figures.append(measured_once("simulate", what, "ratio", coarse / exact, coarse_s=coarse, exact_s=exact))
     return figures
 

@@ -33,10 +33,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def reproduce(seeds: int, traces: Path | None) -> Data:
-    data: Data = {"seeds": seeds}
-    for name, run in (("table1", lambda: table1.run(seeds)), ("sweeps", sweeps.run), ("inference", inference.run)):
-        print(f"{name} ...", flush=True)
-        data[name] = run()
+    print("table1, sweeps, inference ...", flush=True)
+    data: Data = {"seeds": seeds, "table1": table1.run(seeds), "sweeps": sweeps.run(), "inference": inference.run()}
     return data | {name: trace_part(name, traces) for name in TRACE_PARTS}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from itertools import pairwise
 
 from benchmarks.reproduce.runs import Data
 
@@ -29,7 +30,7 @@ def shown(data: Data, digits: int = 1) -> str:
 
 def crossing(points: Sequence[tuple[float, float]], level: float) -> float | None:
     """Where a falling line through (x, y) first comes down to ``level``; None: nowhere."""
-    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+    for (x0, y0), (x1, y1) in pairwise(points):
         if y0 >= level >= y1 and y0 > y1:
             return round(x0 + (x1 - x0) * (y0 - level) / (y0 - y1), 3)
     return None
