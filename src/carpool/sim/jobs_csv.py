@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 from carpool.core.model import Micros, Outcome
+from carpool.sim.plain_lines import PlainLines
 from carpool.sim.result import JobResult, Result
 
 COLUMNS = (
@@ -22,19 +22,9 @@ def write_jobs_csv(result: Result, path: Path) -> None:
     Raises OSError.
     """
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(_Lines(file))
+        writer = csv.writer(PlainLines(file))
         writer.writerow(COLUMNS)
         writer.writerows(_cells(job) for job in result.jobs)
-
-
-class _Lines:
-    """Ends lines with a newline.  csv.writer ends them with CR and LF, because only then it quotes both in cells."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-
-    def write(self, line: str) -> None:
-        self._file.write(line.removesuffix("\r\n") + "\n")
 
 
 def _cells(result: JobResult) -> Iterator[object]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from carpool.sim.job import TraceJob
+from carpool.sim.plain_lines import PlainLines
 from carpool.sim.traces.columns import BY_NAME, COLUMNS, DEFAULTS, Column
 from carpool.sim.traces.errors import TraceError, quoted
 from carpool.sim.traces.files import rows, without_collection
@@ -111,7 +112,7 @@ def write_trace(jobs: Sequence[TraceJob], path: Path) -> None:
     """
     used = [column for column in COLUMNS if _used(column, jobs)]
     with _create(path) as file:
-        writer = csv.writer(_Lines(file))
+        writer = csv.writer(PlainLines(file))
         writer.writerow([column.name for column in used])
         writer.writerows(_cells(job, used) for job in jobs)
 
@@ -128,16 +129,6 @@ def _cells(job: TraceJob, used: list[Column]) -> Iterator[str]:
     for column in used:
         value = getattr(job, column.field)
         yield "" if value is None else column.show(value)
-
-
-class _Lines:
-    """Ends lines with a newline.  csv.writer ends them with CR and LF, because only then it quotes both in cells."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-
-    def write(self, line: str) -> None:
-        self._file.write(line.removesuffix("\r\n") + "\n")
 
 
 def _create(path: Path) -> TextIO:
