@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from carpool.core.policies import Policy, available_policies, register_policy
+from carpool.core.policies import available_policies, register_policy
 from carpool.protocol.policy_names import split_name
 
 #: Packages announce policies in this group: name = "package.module:Class".
@@ -51,7 +51,7 @@ def announced_policies() -> tuple[str, ...]:
     return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
 
 
-def load_class(origin: str, attribute: str, *, trusted: bool = False) -> type[Policy]:
+def load_class(origin: str, attribute: str, *, trusted: bool = False) -> type[Any]:
     """What a file (``…/name.py``) or a module calls ``attribute``.  Raises ValueError."""
     try:
         module = _from_file(origin, trusted) if origin.endswith(".py") else importlib.import_module(origin)

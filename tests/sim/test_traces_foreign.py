@@ -210,17 +210,38 @@ def test_a_journal(tmp_path: Path) -> None:
     )
     jobs, notes = read_journal(tmp_path)
     assert jobs == [
-        TraceJob("2", 0, 500, owner=2),
+        TraceJob("2", 0, 500, iterations=1, iteration_us=500, owner=2),
         TraceJob("1", 1000, 1003, iterations=10, iteration_us=100, persistent=7, ephemeral=8, model="train", weight=50,
                  owner=1000),
-        TraceJob("6", 3000, 1, model="train", weight=50, owner=1000),
+        TraceJob("6", 3000, 1, iterations=1, iteration_us=1, model="train", weight=50, owner=1000),
     ]  # fmt: skip
     assert notes == [
-        "durations are device time; time on the host is not in a journal and counts as none",
+        "durations are start-up and device time; other time on the host is not in a journal and counts as none",
         "skipped 1 job that never ran",
         "skipped 2 jobs that have not ended",
     ]
     assert read_journal(path) == (jobs, notes)
+
+
+def test_start_up_comes_from_the_events(tmp_path: Path) -> None:
+    """From the start to the first attachment; nothing where the clock began anew in between."""
+    facts = {"submitted_us": 1, "started_us": 1000, "ended_us": 9000, "device_us": 400, "iterations": 4}
+    path = make_journal(tmp_path, [facts, facts, facts])
+    events = [
+        (1, "StartJob", 500),
+        (1, "Attached", 2500),
+        (1, "Attached", 3000),
+        (2, "StartJob", 500),
+        (3, "StartJob", 90_000),
+    ]
+    connection = schema.open_journal(path)
+    for number, (job, kind, now) in enumerate([*events, (3, "Attached", 7)], 1):
+        connection.execute("INSERT INTO events VALUES (?, 0, ?, ?, ?, 0, '')", (number, now, kind, job))
+    connection.close()
+    jobs, _ = read_journal(path)
+    assert [(job.startup_us, job.duration_us, job.iteration_us) for job in jobs] == [
+        (2000, 2400, 100), (0, 400, 100), (0, 400, 100)
+    ]  # fmt: skip
 
 
 def test_reading_a_journal_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Carpool's own journal as a trace: what a daemon has really run, to be simulated under other policies.
 
-The journal says when each job was submitted and how much device time it has used.  A job that shared its device also
-waited for turns between its start and its end, so that span says little about how long it takes alone: the device time
-is taken for the duration.  Time on the host is not recorded and counts as nothing.
+The journal says when each job was submitted, how long it took from its start to its first use of the framework, and how
+much device time it has used.  A job that shared its device also waited for turns, so the span from its start to its end
+says little about how long it takes alone: start-up and device time are taken for the duration.  Other time on the host
+is not recorded and counts as nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from carpool.sim.job import TraceJob
+from carpool.core.model import Micros
+from carpool.sim.job import ASSUMED_ITERATION_US, TraceJob
 from carpool.sim.traces.errors import TraceError
 
 FILE = "journal.sqlite"  # in the daemon's home directory
@@ -22,7 +24,10 @@ SCHEMA = 1  # the newest that is understood
 
 _JOBS = """SELECT id, owner, spec, phase, submitted_us, started_us, ended_us, device_us, iterations, persistent_bytes,
   ephemeral_bytes FROM jobs ORDER BY submitted_us, id"""
-_LENGTHS = "durations are device time; time on the host is not in a journal and counts as none"
+_STARTUPS = """SELECT job, max(now_us) - min(now_us) FROM (
+    SELECT job, kind, min(now_us) AS now_us FROM events WHERE kind IN ('StartJob', 'Attached') GROUP BY job, kind
+  ) GROUP BY job HAVING count(*) = 2"""
+_LENGTHS = "durations are start-up and device time; other time on the host is not in a journal and counts as none"
 
 
 def read_journal(path: Path) -> tuple[list[TraceJob], list[str]]:
@@ -33,7 +38,7 @@ def read_journal(path: Path) -> tuple[list[TraceJob], list[str]]:
     connection = open_journal(path)
     with closing(connection):
         try:
-            return _jobs(path, connection.execute(_JOBS))
+            return _jobs(path, connection.execute(_JOBS), dict(connection.execute(_STARTUPS).fetchall()))
         except sqlite3.Error as error:
             raise _damaged(path, error) from None
 
@@ -80,7 +85,7 @@ def _check_schema(file: Path, connection: sqlite3.Connection) -> None:
         )
 
 
-def _jobs(file: Path, rows: Iterable[sqlite3.Row]) -> tuple[list[TraceJob], list[str]]:
+def _jobs(file: Path, rows: Iterable[sqlite3.Row], startups: dict[int, Micros]) -> tuple[list[TraceJob], list[str]]:
     kept: list[sqlite3.Row] = []
     unended = unstarted = 0
     for row in rows:
@@ -95,7 +100,7 @@ def _jobs(file: Path, rows: Iterable[sqlite3.Row]) -> tuple[list[TraceJob], list
         detail = f" ({'; '.join(notes)})" if notes else ""
         raise TraceError.at(file, "", f"no job in it has ended{detail}; wait until one has")
     first = kept[0]["submitted_us"]
-    return [_job(row, first) for row in kept], [_LENGTHS, *notes]
+    return [_job(row, first, startups.get(row["id"], 0)) for row in kept], [_LENGTHS, *notes]
 
 
 def _skipped(count: int, one: str, many: str) -> list[str]:
@@ -104,19 +109,24 @@ def _skipped(count: int, one: str, many: str) -> list[str]:
     return [f"skipped 1 job that {one}" if count == 1 else f"skipped {count:,} jobs that {many}"]
 
 
-def _job(row: sqlite3.Row, first: int) -> TraceJob:
+def _job(row: sqlite3.Row, first: Micros, startup_us: Micros) -> TraceJob:
     spec: dict[str, Any] = json.loads(row["spec"])
-    duration = max(1, row["device_us"])
-    count = row["iterations"] if 0 < row["iterations"] <= duration else None
+    device_us = max(1, row["device_us"])
+    count = row["iterations"] if 0 < row["iterations"] <= device_us else max(1, device_us // ASSUMED_ITERATION_US)
     return TraceJob(
         id=str(row["id"]),
         submit_us=row["submitted_us"] - first,
-        duration_us=duration,
+        duration_us=_startup(row, startup_us) + device_us,
         iterations=count,
-        iteration_us=None if count is None else duration // count,
+        iteration_us=device_us // count,
         persistent=row["persistent_bytes"],
         ephemeral=row["ephemeral_bytes"],
         model=spec.get("name") or "",
         weight=spec.get("weight", 100),
         owner=row["owner"],
     )
+
+
+def _startup(row: sqlite3.Row, startup_us: Micros) -> Micros:
+    """What the events say, unless the machine was restarted in between: then their clock began anew."""
+    return startup_us if startup_us <= row["ended_us"] - row["started_us"] else 0
