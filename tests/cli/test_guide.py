@@ -1,6 +1,7 @@
 """The shell blocks of the guides, run in order in one shell against a real daemon.
 
 A block marked ``sh`` is run; a line ``command  # prints: TEXT`` must print TEXT.
+A listing under ``<!-- file NAME -->`` lies in the directory from the beginning.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from real import command_on_path, stopped_afterwards
 
 DOCS = Path(__file__).parents[2] / "docs"
 _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"<!-- file ([\w.]+).*? -->\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PRINTS = re.compile(r"# prints: (.+)$", re.MULTILINE)
 
 
@@ -25,11 +27,17 @@ def blocks(page: str) -> list[str]:
     return _BLOCK.findall((DOCS / page).read_text())
 
 
+def write_files(page: str, directory: Path) -> None:
+    for name, listing in _FILE.findall((DOCS / page).read_text()):
+        (directory / name).write_text(listing)
+        (directory / name).chmod(0o644)  # whatever the umask: a daemon wants nobody else to write to a policy
+
+
 def marker(index: int) -> str:
     return f"--- end of block {index} ---"
 
 
-@pytest.mark.parametrize(("page", "least"), [("guide.md", 9), ("simulator.md", 5)])
+@pytest.mark.parametrize(("page", "least"), [("guide.md", 9), ("simulator.md", 5), ("write-a-policy.md", 6)])
 def test_a_guide_does_what_it_says(carpool: Cli, home: Path, page: str, least: int) -> None:
     found = blocks(page)
     assert len(found) >= least
@@ -37,6 +45,7 @@ def test_a_guide_does_what_it_says(carpool: Cli, home: Path, page: str, least: i
     script = "set -euo pipefail\n" + "".join(f"{block}\necho '{marker(i)}'\n" for i, block in enumerate(found))
     with tempfile.TemporaryDirectory(prefix="cp-guide-") as directory, stopped_afterwards(carpool, home):
         command_on_path(carpool, Path(directory))
+        write_files(page, Path(directory))
         path = f"{directory}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         env = {name: value for name, value in carpool.env.items() if name != "VIRTUAL_ENV"} | {"PATH": path}
         result = subprocess.run(

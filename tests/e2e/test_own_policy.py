@@ -1,0 +1,79 @@
+"""The policy of the guide decides about real jobs on a real daemon, and about the same jobs in the simulator."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from carpool.core.model import Settings
+from carpool.sim.driver import simulate
+from carpool.sim.job import TraceJob
+from carpool.sim.options import Options
+
+if TYPE_CHECKING:
+    from conftest import Daemon, Daemons, Running, Workload
+
+SECOND = 1_000_000
+FIRST, NORMAL, URGENT = 1000, 100, 200  # weights
+#: With the shorter one the normal job, a little older, has aged enough.
+HEAD_STARTS = pytest.mark.parametrize(
+    ("head_start_us", "expected"), [(600 * SECOND, ["urgent", "normal"]), (1, ["normal", "urgent"])]
+)
+
+
+@pytest.fixture
+def policy(root: Path, tmp_path: Path) -> str:
+    """Where nobody else may write, whatever the checkout is like."""
+    file = Path(shutil.copy(root / "examples/policies/aging.py", tmp_path))
+    file.chmod(0o644)
+    return f"{file}:Aging"
+
+
+@HEAD_STARTS
+def test_real_jobs_get_their_turns_in_its_order(
+    daemons: Daemons,
+    workload: type[Workload],
+    policy: str,
+    tmp_path: Path,
+    head_start_us: int,
+    expected: list[str],
+) -> None:
+    daemon = daemons(policy=policy, head_start_us=head_start_us)
+    release = tmp_path / "release"
+    first = daemon.submit(workload("holder", (str(release),)), hints={"weight": FIRST})
+    until(daemon, "GrantTurn", first)
+    normal = daemon.submit(workload("sgd"), hints={"weight": NORMAL})
+    urgent = daemon.submit(workload("sgd"), hints={"weight": URGENT})
+    for job in (normal, urgent):
+        until(daemon, "TurnWanted", job)
+    release.touch()
+    for job in (first, normal, urgent):
+        job.result()
+    names = {normal.id: "normal", urgent.id: "urgent"}
+    turns = [turn for event in daemon.client.events() if (turn := turn_of(event.kind, event.job, event.data)) in names]
+    assert list(dict.fromkeys(names[turn] for turn in turns)) == expected
+
+
+def until(daemon: Daemon, kind: str, job: Running) -> None:
+    """Return when the daemon has recorded such an event of this job."""
+    with closing(daemon.client.events(follow=True)) as events:
+        assert any(event.kind == kind and event.job == job.id for event in events)
+
+
+def turn_of(kind: str, job: int | None, data: dict[str, object]) -> object:
+    """Whose turn has begun, if one has."""
+    return job if kind == "GrantTurn" else data.get("to") if kind == "TurnPassed" else None
+
+
+@HEAD_STARTS
+def test_modelled_jobs_get_their_turns_in_its_order(policy: str, head_start_us: int, expected: list[str]) -> None:
+    weights = {"first": FIRST, "normal": NORMAL, "urgent": URGENT}
+    jobs = [TraceJob(name, at * 1000, SECOND, weight=weights[name]) for at, name in enumerate(weights)]
+    result = simulate(jobs, Options(settings=Settings(policy=policy, extra={"head_start_us": head_start_us})))
+    started = {one.job.id: one.started_us for one in result.jobs}
+    assert sorted(expected, key=lambda name: started[name] or 0) == expected
+    assert started["first"] == 0
