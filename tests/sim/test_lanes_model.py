@@ -415,3 +415,16 @@ def test_a_retry_goes_on_from_its_checkpoint(policy: str) -> None:
     )
     (one,) = run(policy, failing, retries=1)
     assert (one.outcome, one.ended_us, one.attempts) == (Outcome.SUCCEEDED, 2_100_000, 2)
+
+
+def test_services_that_mostly_idle_share_a_device_without_waiting_for_each_other() -> None:
+    """Each computes 10 ms of every second: the second waits 10 ms for the first, the third 20 ms, once per second."""
+    jobs = [TraceJob(str(i), 0, 10 * SECOND, iterations=10, iteration_us=10_000, host_us=990_000) for i in range(3)]
+    result = simulate(jobs, Options(settings=Settings(policy="fair")))
+    assert [one.ended_us for one in result.jobs] == [10_000_000, 10_030_000, 10_060_000]
+
+
+def test_jobs_without_memory_spread_over_the_devices() -> None:
+    jobs = [TraceJob(str(i), 0, 60 * SECOND) for i in range(4)]
+    result = simulate(jobs, Options(devices=4, settings=Settings(policy="fifo")))
+    assert [one.ended_us for one in result.jobs] == [60 * SECOND] * 4

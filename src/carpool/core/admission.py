@@ -84,11 +84,11 @@ def closed(state: State, device: Device, job: Job) -> Refusal | None:
 
 
 def candidates(state: State, job: Job) -> list[Device]:
-    """Devices the job may use, the one with most free memory first."""
+    """Devices the job may use, the one with most free memory first, then the one with fewest jobs."""
     if job.spec.device is not None:
         device = state.devices.get(job.spec.device)
         return [device] if device is not None else []
-    return sorted(state.devices.values(), key=lambda device: (-device.free, device.spec.id))
+    return sorted(state.devices.values(), key=lambda device: (-device.free, len(device.jobs), device.spec.id))
 
 
 def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> tuple[Device, Place] | Refusal:

@@ -171,18 +171,26 @@ class LaneJobs:
     # Turns
 
     def _grant_turn(self, command: commands.GrantTurn) -> None:
-        self._take_turn(self._jobs[command.job])
+        job = self._jobs[command.job]
+        self._take_turn(job)
+        self._run(job, job.turns)
 
     def _take_turn(self, job: SeatedJob) -> None:
+        """Its seat says so: from now on it may be told who comes next, and be asked to yield."""
         now = self._driver.now
         job.holds, job.began_us, job.yield_asked, job.successor = True, now, None, None
         job.start_us = job.motion.position_us()
         job.turns += 1
         if job.result.started_us is None:
             job.result.started_us = now
-        if job.turns > 1 and self._switch_us:
+
+    def _run(self, job: SeatedJob, turn: int) -> None:
+        """It wakes up, unless it has lost that turn already."""
+        if not job.holds or job.turns != turn:
+            return
+        if turn > 1 and self._switch_us:
             job.doing = Doing.SWITCHING
-            self._plan(job, now + self._switch_us, self._go_on)
+            self._plan(job, self._driver.now + self._switch_us, self._go_on)
         else:
             self._go_on(job)
 
@@ -220,8 +228,10 @@ class LaneJobs:
         if heir is None:
             self._driver.post(TurnReleased(job.number, cause, usage))
         else:
-            self._driver.post(TurnPassed(job.number, heir.number, cause, usage))
             self._take_turn(heir)
+            turn = heir.turns
+            self._driver.post(TurnPassed(job.number, heir.number, cause, usage))
+            self._run(heir, turn)
         if cause is Cause.EARLY:
             self._finish_on_host(job)
         elif was is not Doing.MEMORY:
