@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from carpool.core.policies import available_policies, register_policy
+from carpool.core.policies import available_policies, is_registered, register_policy
 from carpool.protocol.policy_names import split_name
 
 #: Packages announce policies in this group: name = "package.module:Class".
@@ -27,8 +27,8 @@ class NotTrusted(ValueError):
 
 
 def ensure_policy(name: str, *, trusted: bool = False) -> None:
-    """Make a policy known to the core: one of Carpool's, an announced one, ``package.module:Class`` or
-    ``path.py:Class``.
+    """Make a policy known to the core: one of Carpool's, an announced one, ``package.module:Class``, or
+    ``path.py:Class``.  A name that the program has registered itself is fine too.
 
     ``trusted``: a file is loaded only if nobody but this process's user and root can write to it.  Raises ValueError
     that says what is wrong and which policies there are.
@@ -41,6 +41,8 @@ def ensure_policy(name: str, *, trusted: bool = False) -> None:
         return
     for entry in entry_points(group=GROUP, name=name):
         register_policy(name, load_class(*split_name(entry.value)))
+        return
+    if is_registered(name):
         return
     known = ", ".join((*available_policies(), *announced_policies()))
     raise ValueError(f"unknown policy {name!r}; known policies: {known}; or one of yours, as path.py:Class")

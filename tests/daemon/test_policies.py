@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,3 +128,28 @@ def test_the_command_line_sends_the_whole_path(make_daemon: Make, policy: Path) 
     assert done.returncode == 0, done.stderr
     info = daemon.get("/v1/policy")
     assert (info["name"], info["settings"]["patience_us"]) == (f"{policy}:Mine", 1000)
+
+
+def test_a_policy_that_fails_does_no_harm_and_says_so(make_daemon: Make, policy: Path) -> None:
+    policy.write_text(f"{CLASS}    def turn_key(self, view, job):\n        return 1 / 0\n")
+    daemon = make_daemon().started()
+    assert daemon.put("/v1/policy", {"name": f"{policy}:Mine"})["fault"] is None
+    for job in [daemon.fake("attach", "rounds:5") for _ in range(2)]:
+        assert daemon.wait(job)["outcome"] == "succeeded"
+    assert daemon.get("/v1/policy")["fault"] == "turn_key failed: ZeroDivisionError: division by zero"
+    assert daemon.log().count("the policy is wrong") == 1
+
+
+def test_waiting_times_go_on_after_a_restart(make_daemon: Make) -> None:
+    """What policies see of a job's age is its age, not that of the daemon."""
+    daemon = make_daemon().started()
+    daemon.python("import time; time.sleep(60)")
+    waiting = daemon.python("pass", after=[1])
+    daemon.kill()
+    daemon.started()
+    again = daemon.until_event(
+        lambda e: e["kind"] == "Submitted" and e["job"] == waiting and e["data"]["waited_us"] > 0
+    )
+    age = time.time_ns() // 1000 - daemon.show(waiting)["submitted_us"]
+    assert 0 < again["data"]["waited_us"] <= age
+    daemon.cancel(1)

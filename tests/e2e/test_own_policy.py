@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SECOND = 1_000_000
 FIRST, NORMAL, URGENT = 1000, 100, 200  # weights
+#: Of jobs about whose memory nothing is known only one grows at a time; here all are to wait for their turns.
+MEMORY = {"persistent_bytes": 4 << 20, "ephemeral_bytes": 8 << 20}
 #: With the shorter one the normal job, a little older, has aged enough.
 HEAD_STARTS = pytest.mark.parametrize(
     ("head_start_us", "expected"), [(600 * SECOND, ["urgent", "normal"]), (1, ["normal", "urgent"])]
@@ -44,10 +46,10 @@ def test_real_jobs_get_their_turns_in_its_order(
 ) -> None:
     daemon = daemons(policy=policy, head_start_us=head_start_us)
     release = tmp_path / "release"
-    first = daemon.submit(workload("holder", (str(release),)), hints={"weight": FIRST})
+    first = daemon.submit(workload("holder", (str(release),)), hints=MEMORY | {"weight": FIRST})
     until(daemon, "GrantTurn", first)
-    normal = daemon.submit(workload("sgd"), hints={"weight": NORMAL})
-    urgent = daemon.submit(workload("sgd"), hints={"weight": URGENT})
+    normal = daemon.submit(workload("sgd"), hints=MEMORY | {"weight": NORMAL})
+    urgent = daemon.submit(workload("sgd"), hints=MEMORY | {"weight": URGENT})
     for job in (normal, urgent):
         until(daemon, "TurnWanted", job)
     release.touch()

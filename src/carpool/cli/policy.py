@@ -68,7 +68,8 @@ def _lines(info: PolicyInfo) -> list[str]:
     width = max(map(len, info.settings), default=0)
     others = ", ".join(name for name in info.available if name != info.name)
     settings = [f"  {name:<{width}}  {_value(name, value)}" for name, value in info.settings.items()]
-    return [f"policy {style.bold(info.name)} (others: {others})", *settings]
+    fault = [style.red(f"wrong, so jobs are served in order of arrival there: {info.fault}")] if info.fault else []
+    return [f"policy {style.bold(info.name)} (others: {others})", *fault, *settings]
 
 
 def _value(name: str, value: int | None) -> str:

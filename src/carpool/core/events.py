@@ -35,6 +35,7 @@ class SettingsChanged:
 class Submitted:
     job: JobId
     spec: JobSpec
+    waited_us: Micros = 0  # it was submitted so long ago, to an earlier daemon
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ def check_spec(spec: JobSpec) -> None:
 
 
 def submit(state: State, event: Submitted) -> Job:
-    job = Job(event.job, event.spec, state.arrivals, state.now)
+    job = Job(event.job, event.spec, state.arrivals, state.now - event.waited_us)
     state.arrivals += 1
     state.jobs[job.id] = job
     impossible = admission.impossible if state.whole is None else whole.impossible

@@ -122,6 +122,11 @@ class Machine:
         """
         return explain(self._state, self._state.jobs[job])
 
+    @property
+    def policy_fault(self) -> str | None:
+        """What a policy of one's own did wrong first, for people; it was ignored.  None: nothing."""
+        return getattr(self._state.policy, "fault", None)
+
     def check(self) -> None:
         """Raises InvariantError if the core contradicts itself."""
         check(self._state)
@@ -155,6 +160,8 @@ class Machine:
             raise illegal(self._state.jobs[event.job], event, "the job exists already")
         if event.job in self._state.forgotten:
             raise IllegalTransition(f"{event}: there has been a job {event.job}")
+        if event.waited_us < 0:
+            raise ValueError(f"waited_us is {event.waited_us}; nothing is submitted in the future")
         lifecycle.check_spec(event.spec)
         lifecycle.submit(self._state, event).history.append((self._state.now, event))
 

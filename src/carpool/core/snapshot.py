@@ -10,7 +10,6 @@ from carpool.core.model import JobId, LaneId, Memory, MemoryClass
 from carpool.core.state import Device, Job, Lane, State, YieldAsked
 from carpool.core.view import DeviceView, JobView, LaneView, LazyMap, View
 
-
 FOR_GOOD = -1
 
 

@@ -27,6 +27,7 @@ class CoreLoop:
         self._feed = feed
         self._inbox: deque[Event] = deque()
         self._busy = False
+        self._fault: str | None = None
         self._now = 0
         self._timer: Timer | None = None
         self._timer_us: int | None = None
@@ -63,6 +64,7 @@ class CoreLoop:
             # An illegal event changes nothing in the core; the daemon, which others depend on, goes on.
             log.exception("the core refused %r", event)
             return
+        self._report_fault()
         for command in commands:
             self._feed.record(now, command)
         for command in commands:
@@ -70,6 +72,13 @@ class CoreLoop:
                 self.execute(command)
             except Exception:
                 log.exception("could not carry out %r", command)
+
+    def _report_fault(self) -> None:
+        """Once for each; `carpool policy` shows it too."""
+        fault = self.machine.policy_fault
+        if fault is not None and fault != self._fault:
+            log.error("the policy is wrong; where it is, jobs are served in order of arrival: %s", fault)
+        self._fault = fault
 
     def _arm(self) -> None:
         due = self.machine.next_timer()

@@ -85,7 +85,8 @@ class Restore:
             if self._dependency_failed(job):
                 continue
             after = tuple(number for number in job.spec.after if number in self._jobs.live)
-            self._post(Submitted(job.id, job.core_spec(after)))
+            waited_us = max(0, wall_us() - job.submitted_us)
+            self._post(Submitted(job.id, job.core_spec(after), waited_us))
         running = [job for job in unfinished if job.id in self._jobs.live and self._was_started(job)]
         for job in running:
             self._adopt(job)

@@ -121,6 +121,7 @@ class PolicyInfo(msgspec.Struct, frozen=True):
     name: str
     available: list[str]
     settings: dict[str, int | None]
+    fault: str | None = None  # what a policy of one's own did wrong first; there jobs are served in order of arrival
 
 
 class PolicyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

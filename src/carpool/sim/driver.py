@@ -17,8 +17,10 @@ from carpool.sim.options import Options, check_options, core_settings
 from carpool.sim.result import Result
 from carpool.sim.scene import Scene
 
-#: So many timers of the core in a row, with nothing from any job between them: nothing will ever happen again.
+#: So many timers of the core in a row, while no job has anything planned, or with hardly any time between them:
+#: nothing will ever happen again.
 IDLE_TICKS = 100_000
+RESTLESS_US = 1000
 PROGRESS_EVERY = 1000
 Witness = Callable[[Micros, Event | Command], None]
 
@@ -51,6 +53,10 @@ def simulate(
         if collecting:
             gc.enable()
     return simulation.result(time.perf_counter() - begin)
+
+
+class PolicyFailed(ValueError):
+    """A policy of one's own raised an error, or said what makes no sense."""
 
 
 class Simulation:
@@ -90,13 +96,13 @@ class Simulation:
             self._scene.execute(command)
 
     def run(self, progress: Callable[[int], None] | None = None) -> None:
-        """At each instant: what jobs do, then arrivals, then the core's timers.  Raises Stuck."""
+        """At each instant: what jobs do, then arrivals, then the core's timers.  Raises Stuck, PolicyFailed."""
         machine, scene, ledger = self._machine, self._scene, self._scene.ledger
         ticks = told = 0
         while ledger.left:
             planned, due = scene.next(), machine.next_timer()
             if due is not None and (planned is None or due < planned):
-                ticks += 1
+                ticks = ticks + 1 if planned is None or due - scene.now < RESTLESS_US else 0
                 scene.now = max(due, scene.now)
                 self.post(Tick())
             elif planned is not None:
@@ -107,6 +113,8 @@ class Simulation:
             if progress is not None and self._count - ledger.left >= told + PROGRESS_EVERY:
                 told = self._count - ledger.left
                 progress(told)
+        if machine.policy_fault is not None:
+            raise PolicyFailed(f"the policy {self._options.settings.policy} is wrong: {machine.policy_fault}")
 
     def _why_stuck(self) -> str:
         """Of the first job that would wait for ever."""

@@ -29,6 +29,7 @@ class Summary:
     succeeded: int
     failed: int  # ended in any other way, with all their attempts
     refused: int
+    first_refusal: str | None  # why the first of them was refused
     avg_jct_s: float | None  # job completion time: from submission to end
     median_jct_s: float | None
     p95_jct_s: float | None  # percentiles interpolate linearly between neighbours
@@ -59,6 +60,7 @@ def summarize(result: Result) -> Summary:
         succeeded=len(succeeded),
         failed=len(ran) - len(succeeded),
         refused=outcomes[Outcome.REFUSED],
+        first_refusal=next((_why(job) for job in result.jobs if job.outcome is Outcome.REFUSED), None),
         avg_jct_s=_mean_s(jcts),
         median_jct_s=percentile_s(jcts, 50),
         p95_jct_s=percentile_s(jcts, 95),
@@ -73,6 +75,10 @@ def summarize(result: Result) -> Summary:
         events=result.events,
         jobs_per_second_simulated=len(result.jobs) / max(result.wall_s, LEAST_WALL_S),
     )
+
+
+def _why(job: JobResult) -> str:
+    return f"job {job.job.id} {job.reason}"
 
 
 def makespan_us(result: Result) -> Micros:

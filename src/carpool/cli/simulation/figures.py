@@ -46,6 +46,6 @@ def _remarks(summary: Summary) -> Iterator[str]:
     if summary.failed:
         yield f"{name}: {plural(summary.failed, 'job')} failed"
     if summary.refused:
-        yield f"{name}: {plural(summary.refused, 'job')} refused"
+        yield f"{name}: {plural(summary.refused, 'job')} refused; {one_line(summary.first_refusal or '')}"
     if summary.deadlines_missed is not None:
         yield f"{name}: {plural(summary.deadlines_missed, 'deadline')} missed"

@@ -5,15 +5,17 @@ from __future__ import annotations
 from carpool.core.policies.base import BasePolicy, Key, Policy
 from carpool.core.policies.fair import Fair
 from carpool.core.policies.fifo import Fifo
+from carpool.core.policies.guard import Guarded
 from carpool.core.policies.las import Las
 from carpool.core.policies.pack import Pack
 from carpool.core.policies.sjf import Sjf
 from carpool.core.policies.srtf import Srsf, Srtf
 
-__all__ = ["BasePolicy", "Key", "Policy", "available_policies", "load_policy", "register_policy"]
+__all__ = ["BasePolicy", "Key", "Policy", "available_policies", "is_registered", "load_policy", "policy_class", "register_policy"]
 
 _OWN: dict[str, type[Policy]] = {kind.name: kind for kind in (Fair, Fifo, Las, Pack, Sjf, Srsf, Srtf)}
 _REGISTERED: dict[str, type[Policy]] = {}
+_TRUSTED: set[str] = set()  # of these, whose errors are to be seen
 _PARTS = (
     *("name", "backfill", "settings", "preemptive", "requeue"),
     *("lanes", "admission_key", "turn_key", "switch_after", "next_change"),
@@ -27,15 +29,26 @@ def available_policies() -> tuple[str, ...]:
 
 def load_policy(name: str) -> Policy:
     """Raises ValueError that names the known policies.  Files and packages are the business of `carpool.plugins`."""
-    kind = _OWN.get(name) or _REGISTERED.get(name)
-    if kind is None:
+    if name in _OWN:
+        return _OWN[name]()
+    if name not in _REGISTERED:
         known = ", ".join((*available_policies(), *sorted(_REGISTERED)))
         raise ValueError(f"unknown policy {name!r}; known policies: {known}; or one of yours, as path.py:Class")
-    return kind()
+    policy = _REGISTERED[name]()
+    return policy if name in _TRUSTED else Guarded(policy)
 
 
-def register_policy(name: str, kind: type[Policy]) -> None:
-    """Make a policy known under a name.
+def is_registered(name: str) -> bool:
+    return name in _REGISTERED
+
+
+def policy_class(name: str) -> type[Policy]:
+    """The class behind a name that `load_policy` knows.  Raises KeyError."""
+    return _OWN.get(name) or _REGISTERED[name]
+
+
+def register_policy(name: str, kind: type[Policy], *, guarded: bool = True) -> None:
+    """Make a policy known under a name; not ``guarded``: its errors are the caller's business.
 
     Raises ValueError for a name that Carpool uses itself, and for a class that is no policy.
     """
@@ -49,3 +62,4 @@ def register_policy(name: str, kind: type[Policy]) -> None:
     if missing:
         raise ValueError(f"{name!r} is not a policy: it has no {', '.join(missing)}; derive it from BasePolicy")
     _REGISTERED[name] = kind
+    (_TRUSTED.discard if guarded else _TRUSTED.add)(name)

@@ -36,10 +36,10 @@ async def version(request: web.Request) -> web.Response:
 
 
 async def get_policy(request: web.Request) -> web.Response:
-    settings = request.app[CONTEXT].settings
-    return json_response(
-        PolicyInfo(settings.policy, [*available_policies(), *announced_policies()], settings_table(settings))
-    )
+    context = request.app[CONTEXT]
+    settings, available = context.settings, [*available_policies(), *announced_policies()]
+    fault = context.machine.policy_fault
+    return json_response(PolicyInfo(settings.policy, available, settings_table(settings), fault))
 
 
 async def put_policy(request: web.Request) -> web.Response:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from carpool.core.errors import InvariantError
 from carpool.core.events import Event
 from carpool.core.model import Allocation, Settings
-from carpool.core.policies import Policy, load_policy, register_policy
+from carpool.core.policies import Policy, policy_class, register_policy
 from carpool.plugins import ensure_policy
 from carpool.sim.contract.cases import Case, lane_case, made_up_view, whole_case
 from carpool.sim.contract.declared import accepted_settings, check_declaration
@@ -46,10 +46,11 @@ def check_policy(name: str, seeds: Iterable[int] = SEEDS) -> None:
     Raises ContractViolation that tells what it did wrong and about which job; ValueError if it cannot be loaded.
     """
     ensure_policy(name)
-    kind = type(load_policy(name))
+    kind = policy_class(name)
     with at(name):
         check_declaration(kind)
-        choices: list[dict[str, int]] = [{}, *accepted_settings(name, kind)]
+        register_policy(PROBED, kind, guarded=False)
+        choices: list[dict[str, int]] = [{}, *accepted_settings(PROBED, kind)]
         for seed in seeds:
             draw = random.Random(seed)
             extra = draw.choice(choices)
@@ -80,7 +81,7 @@ def _check_answers(kind: type[Policy], extra: dict[str, int], draw: random.Rando
 def _check_runs(name: str, kind: type[Policy], case: Case) -> None:
     """Under the eyes of the probe first, which also stops what would never end; then twice without it."""
     questions = Questions()
-    register_policy(PROBED, probe_class(kind, questions))
+    register_policy(PROBED, probe_class(kind, questions), guarded=False)
     watched = _watched(case)
     questions.ask_again(kind)
     check_result(watched)

@@ -1,0 +1,71 @@
+"""A policy that is wrong does no harm: what it cannot say is decided by arrival, and it is known what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from carpool.core.machine import Machine
+from carpool.core.model import Settings
+from carpool.core.policies import BasePolicy, load_policy, register_policy
+from carpool.sim.driver import PolicyFailed, simulate
+from carpool.sim.job import TraceJob
+from carpool.sim.options import Options
+from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate
+
+METHODS = ("lanes", "admission_key", "turn_key", "switch_after", "next_change")
+JOBS = [TraceJob(str(number), number, 1_000_000) for number in range(5)]
+
+
+def breaking(method: str, answer: Any) -> type[BasePolicy]:
+    """A policy with one method that returns ``answer``, or raises it."""
+
+    def wrong(self: BasePolicy, *arguments: Any) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return type("Wrong", (BasePolicy,), {method: wrong, "preemptive": method in ("turn_key", "next_change")})
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "next_change"])
+@pytest.mark.parametrize("answer", [ZeroDivisionError("division by zero"), "soon", -1, 1.5, [1]])
+def test_jobs_are_served_by_arrival_and_the_fault_is_told(method: str, answer: Any) -> None:
+    register_policy("wrong", breaking(method, answer))
+    with pytest.raises(PolicyFailed, match=rf"the policy wrong is wrong: {method} (failed: Zero|returned)"):
+        simulate(JOBS, Options(settings=Settings(policy="wrong")))
+
+
+def test_the_machine_goes_on_and_says_so() -> None:
+    register_policy("wrong", breaking("turn_key", RuntimeError("no idea")))
+    scenario = Scenario(Settings(policy="wrong", quantum_us=0, max_switch_share_ppm=1_000_000))
+    scenario.device("host0", 1000)
+    for job in (2, 1):
+        scenario.start(job, estimate=estimate(10, 10))
+        scenario.want(job)
+    scenario.machine.check()
+    assert scenario.machine.view().lanes[1].holder == 2, "it came first"
+    assert scenario.machine.policy_fault == "turn_key failed: RuntimeError: no idea"
+
+
+def test_a_policy_that_is_right_has_no_fault() -> None:
+    register_policy("right", breaking("lanes", 2))
+    assert Machine(Settings(policy="right")).policy_fault is None
+    assert Machine(EVERY_BOUNDARY).policy_fault is None
+
+
+def test_what_a_check_of_settings_raises() -> None:
+    register_policy("wrong", breaking("check", KeyError("patience")))
+    with pytest.raises(ValueError, match="check failed: KeyError: 'patience'"):
+        Machine(Settings(policy="wrong"))
+    register_policy("wrong", breaking("check", ValueError("patience must be even")))
+    with pytest.raises(ValueError, match="^patience must be even$"):
+        Machine(Settings(policy="wrong"))
+
+
+def test_errors_are_seen_where_they_are_wanted() -> None:
+    register_policy("wrong", breaking("lanes", RuntimeError("no idea")), guarded=False)
+    with pytest.raises(RuntimeError, match="no idea"):
+        load_policy("wrong").lanes(None, None)  # type: ignore[arg-type]
