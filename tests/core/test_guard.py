@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -61,7 +60,7 @@ def test_what_a_check_of_settings_raises() -> None:
     with pytest.raises(ValueError, match="check failed: KeyError: 'patience'"):
         Machine(Settings(policy="wrong"))
     register_policy("wrong", breaking("check", ValueError("patience must be even")))
-    with pytest.raises(ValueError, match="^patience must be even$"):
+    with pytest.raises(ValueError, match=r"^patience must be even$"):
         Machine(Settings(policy="wrong"))
 
 

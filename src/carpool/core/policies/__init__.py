@@ -11,7 +11,16 @@ from carpool.core.policies.pack import Pack
 from carpool.core.policies.sjf import Sjf
 from carpool.core.policies.srtf import Srsf, Srtf
 
-__all__ = ["BasePolicy", "Key", "Policy", "available_policies", "is_registered", "load_policy", "policy_class", "register_policy"]
+__all__ = [
+    "BasePolicy",
+    "Key",
+    "Policy",
+    "available_policies",
+    "is_registered",
+    "load_policy",
+    "policy_class",
+    "register_policy",
+]
 
 _OWN: dict[str, type[Policy]] = {kind.name: kind for kind in (Fair, Fifo, Las, Pack, Sjf, Srsf, Srtf)}
 _REGISTERED: dict[str, type[Policy]] = {}
