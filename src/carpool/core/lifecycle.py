@@ -17,9 +17,10 @@ def check_spec(spec: JobSpec) -> None:
         raise ValueError(f"weight is {spec.weight}; it must be at least 1")
     if spec.gang < 1:
         raise ValueError(f"gang is {spec.gang}; a job needs at least 1 device")
-    for name, number in (("iterations", spec.iterations), ("duration_us", spec.duration_us)):
-        if number is not None and number < 1:
-            raise ValueError(f"{name} is {number}; it must be at least 1")
+    if spec.iterations is not None and spec.iterations < 1:
+        raise ValueError(f"iterations is {spec.iterations}; it must be at least 1")
+    if spec.duration_us is not None and spec.duration_us < 1:
+        raise ValueError(f"duration_us is {spec.duration_us}; it must be at least 1")
     if spec.estimate is not None and min(spec.estimate.memory.persistent, spec.estimate.memory.ephemeral) < 0:
         raise ValueError(f"the memory estimate {spec.estimate.memory} is negative")
 

@@ -74,7 +74,9 @@ def device_view(device: Device) -> DeviceView:
 def lazy_view(state: State) -> View:
     """For policies: nothing is made that is not looked at.  One is enough for all decisions of a moment."""
     kept = state.lazy
-    if kept is not None and kept.now == state.now and kept.settings is state.settings:
+    if kept is not None and kept.settings is state.settings:
+        if kept.now != state.now:
+            object.__setattr__(kept, "now", state.now)  # policies keep no views: one object serves every moment
         return kept
 
     state.lazy = View(state.now, state.settings, *_lazy_maps(state), policy=state.settings.policy)

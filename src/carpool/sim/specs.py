@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from carpool.core.model import Estimate, JobSpec, Memory, Micros
+from carpool.core.model import Allocation, Estimate, JobSpec, Memory, Micros
 from carpool.sim.job import WHOLE_PPM, TraceJob
 from carpool.sim.options import Options
 
@@ -31,13 +31,19 @@ def attempt_of(job: TraceJob, first: bool) -> Attempt:
 
 def spec_of(job: TraceJob, attempt: Attempt, options: Options) -> JobSpec:
     """Nobody knows beforehand that a job will die: the core is told what it would take to its end."""
-    memory = Memory(job.persistent, job.ephemeral)
-    known = options.declare_memory and (memory.total > 0 or options.declare_duration)
     return JobSpec(
         owner=job.owner,
         name=job.model,
         duration_us=job.duration_us - attempt.begin_us if options.declare_duration else None,
         weight=job.weight,
         gang=job.gpus,
-        estimate=Estimate(memory, "hint") if known else None,
+        estimate=_estimate(job, options),
     )
+
+
+def _estimate(job: TraceJob, options: Options) -> Estimate | None:
+    if not options.declare_memory or options.settings.allocation is Allocation.DEVICES:
+        return None
+    if not (job.persistent or job.ephemeral or options.declare_duration):
+        return None
+    return Estimate(Memory(job.persistent, job.ephemeral), "hint")
