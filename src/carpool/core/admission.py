@@ -88,7 +88,8 @@ def candidates(state: State, job: Job) -> list[Device]:
     if job.spec.device is not None:
         device = state.devices.get(job.spec.device)
         return [device] if device is not None else []
-    return sorted(state.devices.values(), key=lambda device: (-device.free, len(device.jobs), device.spec.id))
+    ranked = [(-device.free, len(device.jobs), name, device) for name, device in state.devices.items()]
+    return [device for *_, device in sorted(ranked)]  # names differ: devices are never compared
 
 
 def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> tuple[Device, Place] | Refusal:
@@ -106,6 +107,9 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> tuple[Device
 
 def admit(state: State) -> None:
     """Place whoever can be placed.  Only newcomers are tried if nothing has become free since the last time."""
+    if not state.queue:
+        state.admit_all, state.newcomers = False, []
+        return
     if state.admit_all or not state.backfill:
         order = _kept_first(state)
     else:

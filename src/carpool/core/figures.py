@@ -27,11 +27,10 @@ def account(state: State, job: Job, usage: Usage) -> None:
     """Take over a job's counters.  A process that attached anew counts from zero again; nothing is lost."""
     gained = usage.device_us - job.usage.device_us
     if gained > 0:
-        job.virtual_us += gained * FULL_WEIGHT // job.spec.weight
-        job.attained_us += gained
-    job.usage = usage
-    if usage.iterations > 0 and usage.device_us > 0:
-        job.iteration_us = usage.device_us // usage.iterations
+        virtual_us = job.virtual_us + gained * FULL_WEIGHT // job.spec.weight
+        job.set(virtual_us=virtual_us, attained_us=job.attained_us + gained)
+    each = usage.device_us // usage.iterations if usage.iterations > 0 and usage.device_us > 0 else job.iteration_us
+    job.set(usage=usage, iteration_us=each)
 
 
 def settle_time(job: Job, total: Micros) -> None:

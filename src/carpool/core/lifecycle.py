@@ -73,7 +73,7 @@ def end(
     if job.phase is JobPhase.QUEUED and state.whole is None:
         admission.dequeue(state, job)
     state.emit(EndJob(job.id, outcome, code, signal, reason))
-    job.phase, job.outcome, job.reason, job.attached = JobPhase.ENDED, outcome, reason, False
+    job.set(phase=JobPhase.ENDED, outcome=outcome, reason=reason, attached=False)
     if state.whole is not None:
         whole.left(state, job)
     else:

@@ -126,6 +126,10 @@ class Job:
         if name not in _ABOUT_CACHE:
             values["cached"] = None
 
+    def set(self, **changes: object) -> None:
+        """Several attributes in one step, where it happens often."""
+        self.__dict__.update(changes, cached=None)
+
     @property
     def known(self) -> bool:
         """Whether anything is known of its memory: it was measured, here or earlier, or a hint was given."""

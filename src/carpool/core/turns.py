@@ -19,14 +19,13 @@ from carpool.core.yielding import press, withdraw
 
 def want(state: State, job: Job, urgent: bool) -> None:
     """The job is stopped until it has a turn."""
-    job.touched = True
-    job.urgent = job.urgent or urgent
+    job.set(touched=True, urgent=job.urgent or urgent)
     if state.holds(job):
         job.wants_again = True
         return
     if not job.wanted:
         level(state, job)
-        job.wanted, job.wanted_us, job.want_number = True, state.now, state.number()
+        job.set(wanted=True, wanted_us=state.now, want_number=state.number())
     device = state.device_of(job)
     assert device is not None
     if job.id in device.warm and not job.pending:
@@ -109,7 +108,7 @@ def ended(state: State, lane: Lane) -> None:
 
 
 def _begin(state: State, lane: Lane, job: Job) -> None:
-    job.wanted, job.urgent, job.wants_again = False, False, False
+    job.set(wanted=False, urgent=False, wants_again=False)
     rank(state, job)
     lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
     job.cached = None  # what its view says of the turn belongs to the lane
@@ -142,7 +141,7 @@ def refresh(state: State, lane: Lane) -> None:
 def forget(state: State, job: Job) -> None:
     """The job computes no more: its turn is free, and it waits for none."""
     lane = state.lane_of(job)
-    job.wanted, job.urgent, job.wants_again = False, False, False
+    job.set(wanted=False, urgent=False, wants_again=False)
     rank(state, job)
     if lane is None:
         return

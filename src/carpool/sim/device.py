@@ -42,10 +42,13 @@ class ModelledDevice:
         return self._adapt(now)
 
     def _adapt(self, now: Micros) -> list[SeatedJob]:
-        jobs = list(self._computing.values())
-        speeds = self._interference.speeds([job.job for job in jobs]) if jobs else []
-        changed = [job for job, speed in zip(jobs, speeds, strict=True) if job.motion.set_speed(now, speed)]
-        used = sum(job.job.demand_ppm * speed // WHOLE_PPM for job, speed in zip(jobs, speeds, strict=True))
+        jobs = self._computing.values()
+        speeds = self._interference.speeds([job.job for job in jobs]) if jobs else ()
+        changed, used = [], 0
+        for job, speed in zip(jobs, speeds, strict=True):
+            used += job.demand_ppm * speed // WHOLE_PPM
+            if job.motion.set_speed(now, speed):
+                changed.append(job)
         self._note_busy(now, min(used, WHOLE_PPM))
         return changed
 

@@ -25,7 +25,20 @@ class SeatedJob:
     """The state; `carpool.sim.lanes` moves it."""
 
     __slots__ = (
-        *("asked", "attempt", "began_us", "device", "doing", "held_us", "holds", "job", "lane", "limit", "motion"),
+        *(
+            "asked",
+            "attempt",
+            "began_us",
+            "demand_ppm",
+            "device",
+            "doing",
+            "held_us",
+            "holds",
+            "job",
+            "lane",
+            "limit",
+            "motion",
+        ),
         *("number", "offloaded", "plan", "result", "sample_at", "start_us", "successor", "turns", "yield_asked"),
     )
 
@@ -34,6 +47,7 @@ class SeatedJob:
         self.job: TraceJob = result.job
         self.result = result
         self.attempt = attempt
+        self.demand_ppm = self.job.demand_ppm
         self.motion = Motion(self.job, attempt, resolution_us)
         self.doing = Doing.HOST
         self.device = 0
