@@ -198,16 +198,17 @@ class Machine:
         requests.requested(self._state, job, event.memory_class, event.total, event.optional)
 
     def _tick(self, event: events.Tick) -> None:
+        state = self._state
         changed: list[JobId] = []
-        while (key := self._state.timers.pop(self._state.now)) is not None:
+        while (key := state.timers.pop(state.now)) is not None:
             if key[0] == whole.NEXT_CHANGE:
                 changed.append(cast(JobId, key[1]))
             else:
                 self._due(*key)
-        if self._state.whole is not None:
-            if changed:
-                whole.changed(self._state, changed)
-            whole.schedule(self._state)
+        if changed:
+            whole.changed(state, changed)
+        if state.whole is not None:
+            whole.schedule(state)
 
     def _due(self, kind: str, subject: Any) -> None:
         state = self._state

@@ -22,6 +22,7 @@ from carpool.sim.scene import Scene
 IDLE_TICKS = 100_000
 RESTLESS_US = 1000
 PROGRESS_EVERY = 1000
+TICK = Tick()
 Witness = Callable[[Micros, Event | Command], None]
 
 
@@ -104,7 +105,7 @@ class Simulation:
             if due is not None and (planned is None or due < planned):
                 ticks = ticks + 1 if planned is None or due - scene.now < RESTLESS_US else 0
                 scene.now = max(due, scene.now)
-                self.post(Tick())
+                self.post(TICK)
             elif planned is not None:
                 ticks = 0
                 scene.run(planned)

@@ -31,6 +31,8 @@ class Scene:
         self._trace = jobs
         self._order = sorted(range(len(jobs)), key=lambda place: jobs[place].submit_us)
         self._arrived = 0
+        self._arrival: Micros | None = None  # when the next job arrives
+        self._look_ahead()
         self._numbers = len(jobs)
         self._devices: dict[DeviceId, int] = {f"gpu{number}": number for number in range(options.devices)}
         self.ledger = Ledger(jobs, options)
@@ -46,20 +48,26 @@ class Scene:
 
     def next(self) -> Micros | None:
         """When something happens of itself: a job comes to something, or a job arrives."""
-        planned = self._agenda.next()
-        if self._arrived == len(self._order):
+        planned, arrival = self._agenda.next(), self._arrival
+        if arrival is None:
             return planned
-        arrival = self._trace[self._order[self._arrived]].submit_us
         return arrival if planned is None or arrival < planned else planned
+
+    def _look_ahead(self) -> None:
+        more = self._arrived < len(self._order)
+        self._arrival = self._trace[self._order[self._arrived]].submit_us if more else None
 
     def run(self, now: Micros) -> None:
         """What jobs do at this moment, then arrivals in the order of the trace, and what follows from them at once."""
         self.now = now
         self._agenda.run(now)
-        order, trace = self._order, self._trace
-        while self._arrived < len(order) and trace[order[self._arrived]].submit_us <= now:
+        if self._arrival is None or self._arrival > now:
+            return
+        while self._arrival is not None and self._arrival <= now:
+            place = self._order[self._arrived]
             self._arrived += 1
-            self._submit(self._arrived, order[self._arrived - 1], True)
+            self._look_ahead()
+            self._submit(self._arrived, place, True)
         self._agenda.run(now)
 
     def unfinished(self) -> dict[JobId, TraceJob]:
