@@ -9,6 +9,7 @@ import os
 import pty
 import select
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -265,7 +266,8 @@ def test_several_policies_side_by_side(carpool: Cli, trace: Path, tmp_path: Path
 
 
 def test_a_refused_job_is_not_overlooked(carpool: Cli, trace: Path) -> None:
-    assert "fifo: 1 job refused" in carpool.ok("simulate", str(trace), "--policy", "fifo").splitlines()
+    last = carpool.ok("simulate", str(trace), "--policy", "fifo").splitlines()[-1]
+    assert last == "fifo: 1 job refused; job wide needs 2 devices, but there are 1"
 
 
 def test_the_same_seed_gives_the_same_bytes(carpool: Cli, tmp_path: Path) -> None:
@@ -348,3 +350,28 @@ def test_progress_is_for_terminals_and_ctrl_c_ends_it(carpool: Cli) -> None:
     os.close(ours)
     assert b"of 300,000 jobs" in shown
     assert (process.returncode, output) == (130, "")
+
+
+def test_a_daemons_journal_is_never_overwritten(carpool: Cli, trace: Path, tmp_path: Path) -> None:
+    journal = tmp_path / "journal.sqlite"
+    sqlite3.connect(journal).execute("CREATE TABLE precious (thing)").connection.close()
+    before = journal.read_bytes()
+    for option in ("--save-trace", "--jobs-csv", "--report"):
+        result = carpool("simulate", str(trace), "--policy", "fifo", option, str(journal))
+        assert result.returncode == 2 and "is a database" in result.stderr
+    assert journal.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--policy", "srtf", "--no-backfill"), "--backfill has no meaning for srtf"),
+        (("--policy", "fifo", "--backfill", "--set", "backfill=0"), "--backfill and --set backfill say the same thing"),
+        (("--quantum", "1s", "--set", "quantum_us=5s"), "--quantum and --set quantum_us say the same thing"),
+    ],
+)
+def test_options_that_would_be_ignored_are_errors(
+    carpool: Cli, trace: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    result = carpool("simulate", str(trace), *arguments)
+    assert result.returncode == 2 and said in result.stderr

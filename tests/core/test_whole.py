@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
-from carpool.core import events
+from carpool.core import events, lifecycle
 from carpool.core.commands import AllocateDevices, Command, EndJob, PreemptJob, SignalJob
 from carpool.core.errors import IllegalTransition
 from carpool.core.machine import Machine
@@ -188,6 +189,90 @@ def test_another_policy_takes_over_at_once() -> None:
     assert cluster.tick() == [PreemptJob(1)]
 
 
+def test_coming_back_does_not_count_as_service() -> None:
+    """10: B displaces A.  15: A comes back, which takes 10 s; at 30 s it has 85 left, and C, which needs 80, goes
+    first.
+    """
+    cluster = Cluster(1, "srtf")
+    cluster.submit(1, 100)
+    cluster.tick()
+    cluster.at(10).submit(2, 5)
+    cluster.tick()
+    cluster.send(events.Preempted(1, Usage(device_us=10 * SECOND, switch_cost_us=10 * SECOND)))
+    assert cluster.at(15).exit(2)[1:] == [AllocateDevices(1, ("gpu0",))]
+    assert cluster.at(20).machine.view().jobs[1].attained_us == 10 * SECOND
+    cluster.at(30).submit(3, 80)
+    assert cluster.tick() == [PreemptJob(1)]
+
+
+def test_a_job_that_did_less_than_was_thought_waits_at_its_right_place() -> None:
+    cluster = Cluster(1, "srtf")
+    cluster.submit(1, 100)
+    cluster.tick()
+    cluster.at(50).submit(2, 20)
+    assert cluster.tick() == [PreemptJob(1)]
+    cluster.preempted(1, 10)  # not 50: it has 90 left
+    cluster.submit(3, 60)
+    assert cluster.at(70).exit(2)[1:] == [AllocateDevices(3, ("gpu0",))]
+
+
+def leaving(cluster: Cluster) -> None:
+    """Jobs 1 and 2, on four devices, have been asked to leave them for job 3."""
+    cluster.submit(1, 50)
+    cluster.submit(2, 60, gang=2)
+    cluster.tick()
+    cluster.at(1).submit(3, 5, gang=4)
+    assert cluster.tick() == [PreemptJob(1), PreemptJob(2)]
+
+
+def test_another_policy_while_devices_are_being_left() -> None:
+    """fifo takes nothing away: what is being left goes to job 3, and those who left come back in their order."""
+    cluster = Cluster(4, "srtf")
+    leaving(cluster)
+    cluster.send(events.SettingsChanged(Settings(policy="fifo", allocation=Allocation.DEVICES)))
+    assert cluster.tick() == []
+    assert cluster.preempted(1, 1) == []
+    assert cluster.preempted(2, 1) == [AllocateDevices(3, ("gpu0", "gpu1", "gpu2", "gpu3"))]
+    assert cluster.at(6).exit(3)[1:] == [AllocateDevices(1, ("gpu0",)), AllocateDevices(2, ("gpu1", "gpu2"))]
+
+
+def test_nobody_is_forgotten_if_the_one_that_was_to_come_is_cancelled() -> None:
+    cluster = Cluster(4, "srtf")
+    leaving(cluster)
+    cluster.send(events.SettingsChanged(Settings(policy="fifo", allocation=Allocation.DEVICES)))
+    cluster.tick()
+    cluster.send(events.CancelRequested(3))
+    made = cluster.tick()
+    for job in (1, 2):
+        made += [*cluster.preempted(job, 1), *cluster.tick()]
+    assert {command.job for command in made if isinstance(command, AllocateDevices)} == {1, 2}
+
+
+def test_a_dependent_that_was_cancelled_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has been forgotten when the job it waited for ends; the others that wait for it are told."""
+    monkeypatch.setattr(lifecycle, "KEPT_ENDED", 2)
+    cluster = Cluster(2, "fifo")
+    cluster.submit(1, 100)
+    cluster.submit(2, 1, after=(1,))
+    cluster.submit(3, 1, after=(1,))
+    cluster.tick()
+    cluster.send(events.CancelRequested(2))
+    for job in range(4, 9):
+        cluster.submit(job, 1)
+        cluster.tick()
+        cluster.exit(job)
+    assert AllocateDevices(3, ("gpu0",)) in cluster.exit(1)
+
+
+def test_nothing_is_due_while_restarting() -> None:
+    cluster = Cluster(1, "fifo")
+    cluster.send(events.RestartBegan())
+    cluster.submit(1, 1)
+    assert cluster.machine.next_timer() is None
+    cluster.send(events.RestartEnded())
+    assert cluster.tick() == [AllocateDevices(1, ("gpu0",))]
+
+
 def test_dependencies_hold() -> None:
     cluster = Cluster(2, "srtf")
     cluster.submit(1, 10)
@@ -237,3 +322,78 @@ def test_jobs_that_ended_long_ago_are_remembered_by_their_outcome() -> None:
     assert isinstance(command, EndJob) and command.reason is not None and command.reason.code == "dependency_failed"
     cluster.submit(last + 1, 1, after=(2,))
     assert cluster.tick() == [AllocateDevices(last + 1, ("gpu0",))]
+
+
+class Wild(Cluster):
+    """Jobs are submitted, cancelled, preempted, ended; policies change; whoever is asked to leave takes its time."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        super().__init__(self.draw.randint(1, 6), "srtf")
+        self.leaving: dict[int, None] = {}
+        self.dying: dict[int, None] = {}
+        self.alive: dict[int, None] = {}
+        self.submitted = 0
+
+    def send(self, event: events.Event) -> list[Command]:
+        commands = super().send(event)
+        for command in commands:
+            if isinstance(command, PreemptJob):
+                self.leaving[command.job] = None
+            elif isinstance(command, SignalJob):
+                self.dying[command.job] = None
+            elif isinstance(command, EndJob):
+                for jobs in (self.alive, self.leaving, self.dying):
+                    jobs.pop(command.job, None)
+        return commands
+
+    def submit_one(self) -> None:
+        self.submitted += 1
+        self.alive[self.submitted] = None
+        after = tuple(self.draw.sample(sorted(self.alive), 1)) if self.draw.random() < 0.1 else ()
+        after = tuple(job for job in after if job != self.submitted)
+        self.submit(self.submitted, self.draw.randint(1, 50), gang=self.draw.choice([1, 1, 2, 3]), after=after)
+
+    def leave_one(self) -> None:
+        job = self.draw.choice(sorted(self.leaving))
+        del self.leaving[job]
+        done = self.machine.view().jobs[job].attained_us // SECOND
+        self.preempted(job, self.draw.randint(0, done))
+
+    def step(self) -> None:
+        self.now += self.draw.choice([0, 0, 1, 3])
+        holding = [job for job in self.alive if self.held(job) and job not in self.leaving]
+        what = self.draw.random()
+        if what < 0.35:
+            self.submit_one()
+        elif what < 0.6 and self.leaving:
+            self.leave_one()
+        elif what < 0.65 and self.dying:
+            self.send(events.ProcessExited(self.draw.choice(sorted(self.dying)), signal=15))
+        elif what < 0.85 and holding:
+            self.send(events.ProcessExited(self.draw.choice(holding), self.draw.choice([0, 0, 1])))
+        elif what < 0.9 and self.alive:
+            self.send(events.CancelRequested(self.draw.choice(sorted(self.alive))))
+        elif what < 0.95:
+            policy = self.draw.choice(["srtf", "srsf", "las", "fair", "fifo", "sjf"])
+            backfill = self.draw.choice([None, 0, 1])
+            self.send(events.SettingsChanged(Settings(policy=policy, allocation=Allocation.DEVICES, backfill=backfill)))
+        if self.draw.random() < 0.7:
+            self.tick()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_happens_everybody_ends(seed: int) -> None:
+    """The core never contradicts itself, and in the end no device idles beside a job that fits."""
+    wild = Wild(seed)
+    for _ in range(150):
+        wild.step()
+    while wild.alive:
+        wild.now += 1
+        wild.tick()
+        while wild.leaving:
+            wild.leave_one()
+            wild.tick()
+        holding = [job for job in wild.alive if wild.held(job) or job in wild.dying]
+        assert holding, {job: wild.why(job) for job in wild.alive}
+        wild.send(events.ProcessExited(holding[0], 0))

@@ -428,3 +428,18 @@ def test_jobs_without_memory_spread_over_the_devices() -> None:
     jobs = [TraceJob(str(i), 0, 60 * SECOND) for i in range(4)]
     result = simulate(jobs, Options(devices=4, settings=Settings(policy="fifo")))
     assert [one.ended_us for one in result.jobs] == [60 * SECOND] * 4
+
+
+def test_a_sleeper_gives_way_to_somebody_who_waits_for_its_memory() -> None:
+    """A sleeps 30 s between iterations and holds 3 of 4 GiB; B, which needs 2, gets them long before A ends."""
+    sleeper = TraceJob("A", 0, 40 * 31 * SECOND, 1, 40, 1 * SECOND, 30 * SECOND, 3 * GIB)
+    other = TraceJob("B", 5 * SECOND, 2 * SECOND, 1, 20, 100_000, 0, 2 * GIB)
+    result = simulate([sleeper, other], Options(device_memory=4 * GIB, declare_memory=False))
+    assert result.jobs[1].ended_us < 120 * SECOND
+    assert result.jobs[0].outcome is Outcome.SUCCEEDED
+
+
+def test_a_job_without_enough_memory_is_not_tried_again() -> None:
+    job = TraceJob("A", 0, SECOND, persistent=2 * GIB, fails_at_ppm=500_000)
+    (one,) = simulate([job], Options(device_memory=GIB, declare_memory=False, retries=3)).jobs
+    assert (one.outcome, one.attempts) == (Outcome.FAILED, 1)

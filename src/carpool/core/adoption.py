@@ -6,6 +6,7 @@ from carpool.core.admission import dequeue
 from carpool.core.commands import MoveJob, ResizeLane
 from carpool.core.errors import IllegalTransition
 from carpool.core.events import Adopted
+from carpool.core.figures import FULL_WEIGHT
 from carpool.core.lanes import Place, enter, find_place
 from carpool.core.memory import join, reserve
 from carpool.core.model import JobPhase, Memory
@@ -35,7 +36,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     job.attached = job.was_attached = event.attached
     job.adopted = True
     job.usage, job.attained_us = event.usage, event.usage.device_us
-    job.virtual_us = event.usage.device_us * 100 // job.spec.weight
+    job.virtual_us = event.usage.device_us * FULL_WEIGHT // job.spec.weight
     job.levelled = event.usage.device_us > 0
     if event.usage.iterations and event.usage.device_us:
         job.iteration_us = event.usage.device_us // event.usage.iterations

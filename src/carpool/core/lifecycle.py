@@ -6,7 +6,7 @@ from carpool.core import admission, lanes, memory, requests, turns, whole
 from carpool.core.commands import EndJob, SignalJob
 from carpool.core.events import ProcessExited, Submitted
 from carpool.core.model import JobPhase, JobSpec, Outcome, Reason
-from carpool.core.state import KEPT_ENDED, NO_HISTORY, Job, State
+from carpool.core.state import KEPT_ENDED, Job, State
 
 SIGKILL, SIGTERM = 9, 15
 
@@ -82,7 +82,6 @@ def end(
         state.timers.cancel(("reserve", job.id))
     if job.cancelled:
         state.timers.cancel(("kill", job.id))
-    job.history = NO_HISTORY
     _tell_dependents(state, job)
     _forget(state, job)
 
@@ -92,7 +91,9 @@ def _forget(state: State, job: Job) -> None:
     state.ended.append(job.id)
     if len(state.ended) > KEPT_ENDED:
         oldest = state.ended.popleft()
-        state.forgotten[oldest] = state.jobs.pop(oldest).outcome or Outcome.LOST
+        outcome = state.jobs.pop(oldest).outcome
+        assert outcome is not None, "it has ended"
+        state.forgotten[oldest] = outcome
 
 
 def _vacate(state: State, job: Job) -> None:
@@ -109,9 +110,9 @@ def _vacate(state: State, job: Job) -> None:
 
 def _tell_dependents(state: State, job: Job) -> None:
     for number in state.dependents.pop(job.id, []):
-        other = state.jobs[number]
-        if other.phase is not JobPhase.QUEUED:
-            continue
+        other = state.jobs.get(number)
+        if other is None or other.phase is not JobPhase.QUEUED:
+            continue  # it was cancelled meanwhile
         other.unmet -= {job.id}
         if job.outcome is not Outcome.SUCCEEDED:
             text = f"job {job.id}, which it waits for, ended: {job.outcome}"

@@ -109,7 +109,9 @@ class Machine:
     def next_timer(self) -> Micros | None:
         """When a `Tick` is due, after everything else that happens at that moment; None: nothing is planned."""
         pool = self._state.whole
-        return self._state.now if pool is not None and pool.dirty else self._state.timers.next()
+        if pool is not None and pool.dirty and not self._state.restarting:
+            return self._state.now
+        return self._state.timers.next()
 
     def view(self) -> View:
         """A complete snapshot; it does not change any more."""

@@ -50,10 +50,6 @@ class Request:
     since_us: Micros
 
 
-#: Of a job that has ended: nothing is added to its story.
-NO_HISTORY: deque[tuple[Micros, object]] = deque(maxlen=0)
-
-
 _ABOUT_CACHE = ("cached", "cached_us")
 
 
@@ -85,7 +81,7 @@ class Job:
     touched: bool = False  # has asked for memory or for a turn
     # Whole devices
     devices: tuple[DeviceId, ...] = ()  # held now
-    devices_us: Micros = 0  # since when
+    devices_us: Micros = 0  # since when it computes there
     leaving: bool = False  # was asked to give them back
     order: Order = ((), 0, 0)  # its place among those that run and those that wait
     # Memory

@@ -86,7 +86,7 @@ class DeviceView(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The core at one moment."""
+    """The core at one moment.  Policies get one that moves on with the core: they must not keep it."""
 
     now: Micros
     settings: Settings

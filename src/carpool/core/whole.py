@@ -118,7 +118,8 @@ def schedule(state: State) -> None:
 
 def _start_waiting(state: State, pool: WholeDevices) -> None:
     backfill = state.backfill
-    while pool.free:
+    _serve_due(state, pool)
+    while pool.free and not pool.due:  # what is being left after a change of policy is for those who are due
         best = _best(pool, len(pool.free) if backfill else len(pool.names))
         if best is None:
             return
@@ -127,7 +128,10 @@ def _start_waiting(state: State, pool: WholeDevices) -> None:
             return
         heapq.heappop(pool.waiting[job.spec.gang])
         pool.running[job.id] = job
-        _allocate(state, pool, job)
+        if job.devices:
+            pool.due.append(job)  # it is still leaving others
+        else:
+            _allocate(state, pool, job)
 
 
 def _reschedule(state: State, pool: WholeDevices) -> None:
@@ -227,9 +231,11 @@ def _serve_due(state: State, pool: WholeDevices) -> None:
 def _allocate(state: State, pool: WholeDevices, job: Job) -> None:
     """The first free devices; a job that starts for the first time gets a process."""
     places = [heapq.heappop(pool.free) for _ in range(job.spec.gang)]
-    job.devices, job.devices_us = tuple(pool.names[place] for place in places), state.now
+    # What it takes to come back does not count as service: the cost is known from the last time it was preempted.
+    computes_us = state.now + job.usage.switch_cost_us
+    job.set(devices=tuple(pool.names[place] for place in places), devices_us=computes_us)
     if job.phase is JobPhase.QUEUED:
-        job.phase, job.started_us = JobPhase.STARTING, state.now
+        job.set(phase=JobPhase.STARTING, started_us=state.now)
     state.emit(AllocateDevices(job.id, job.devices))
     _plan_change(state, job)
 
@@ -237,7 +243,7 @@ def _allocate(state: State, pool: WholeDevices, job: Job) -> None:
 def _plan_change(state: State, job: Job) -> None:
     after = state.policy.next_change(lazy_view(state), job_view(state, job)) if state.policy.preemptive else None
     if after is not None:
-        state.timers.set((NEXT_CHANGE, job.id), state.now + max(after, 1))
+        state.timers.set((NEXT_CHANGE, job.id), max(state.now, job.devices_us) + max(after, 1))
 
 
 # What happens to those who run
@@ -261,7 +267,19 @@ def preempted(state: State, job: Job, usage: Usage) -> None:
     account(state, job, usage)
     settle_time(job, total)
     _free(pool, job)
+    if job.id not in pool.running and not state.policy.requeue:
+        _reconsider(state, pool, job)
     _serve_due(state, pool)
+    if any(pool.waiting.values()):
+        pool.dirty = True
+
+
+def _reconsider(state: State, pool: WholeDevices, job: Job) -> None:
+    """It has done a little more, or less, than was known when it was asked to leave."""
+    key = _key(state, job)
+    if key != job.order[0] and job.phase in _ALIVE:
+        job.order = (key, *job.order[1:])
+        _wait(pool, job)
 
 
 def left(state: State, job: Job) -> None:

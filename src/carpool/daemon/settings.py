@@ -8,7 +8,7 @@ from typing import Any
 
 from carpool.core.machine import check_settings
 from carpool.core.model import Settings
-from carpool.core.policies import load_policy
+from carpool.core.policies import is_registered, load_policy, policy_class, register_policy
 from carpool.plugins import ensure_policy
 
 _OPTIONAL = {"max_lanes", "backfill"}
@@ -24,8 +24,19 @@ def settings_table(settings: Settings) -> dict[str, int | None]:
 def changed_settings(settings: Settings, policy: str | None, values: Mapping[str, int | None]) -> Settings:
     """A copy with the changes.  Raises ValueError, for people, for unknown names and impossible values."""
     name = settings.policy if policy is None else policy
-    if policy is not None:  # the present one goes on as it was loaded, whatever has become of its file
+    if policy is None:  # the present one goes on as it was loaded, whatever has become of its file
+        return _changed(settings, name, values)
+    before = policy_class(policy) if is_registered(policy) else None
+    try:
         ensure_policy(policy, trusted=True)
+        return _changed(settings, name, values)
+    except ValueError:
+        if before is not None:
+            register_policy(policy, before)  # what was refused must not be in force by its name
+        raise
+
+
+def _changed(settings: Settings, name: str, values: Mapping[str, int | None]) -> Settings:
     extras = load_policy(name).settings
     for setting, value in values.items():
         _check(setting, value, extras)

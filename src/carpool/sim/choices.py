@@ -9,7 +9,7 @@ from carpool.core.model import Settings
 from carpool.core.policies import load_policy
 from carpool.plugins import ensure_policy, load_class
 from carpool.protocol.policy_names import split_name
-from carpool.sim.interference import Concurrent, Interference, Timeslice
+from carpool.sim.interference import Checked, Concurrent, Interference, Timeslice
 
 _MODELS: dict[str, type[Interference]] = {kind.name: kind for kind in (Concurrent, Timeslice)}
 
@@ -18,6 +18,12 @@ def own_settings(policy: str) -> tuple[str, ...]:
     """Names of the settings of a policy, beside those of the core.  Raises ValueError for an unknown policy."""
     ensure_policy(policy)
     return load_policy(policy).settings
+
+
+def always_skips(policy: str) -> bool:
+    """Whether a policy takes whatever fits, on whole devices: one that preempts does.  Raises ValueError."""
+    ensure_policy(policy)
+    return load_policy(policy).preemptive
 
 
 def check_choice(settings: Settings) -> None:
@@ -41,4 +47,4 @@ def load_interference(name: str) -> Interference:
     missing = [part for part in ("name", "speeds") if not hasattr(model, part)]
     if missing:
         raise ValueError(f"{name!r} is not a way to share: it has no {', '.join(missing)}")
-    return model
+    return Checked(model)

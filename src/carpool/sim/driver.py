@@ -17,10 +17,10 @@ from carpool.sim.options import Options, check_options, core_settings
 from carpool.sim.result import Result
 from carpool.sim.scene import Scene
 
-#: So many timers of the core in a row, while no job has anything planned, or with hardly any time between them:
-#: nothing will ever happen again.
+#: So many timers of the core in a row, while no job has anything planned, or with hardly any time between them: a
+#: policy that never lets anybody run, or one that wants to look again without end.
 IDLE_TICKS = 100_000
-RESTLESS_US = 1000
+RESTLESS_US = 10
 PROGRESS_EVERY = 1000
 TICK = Tick()
 Witness = Callable[[Micros, Event | Command], None]
@@ -121,7 +121,7 @@ class Simulation:
         """Of the first job that would wait for ever."""
         number, job = next(iter(self._scene.unfinished().items()))
         reason = self._machine.explain(number)
-        why = reason.text if reason else "nothing happens any more"
+        why = self._machine.policy_fault or (reason.text if reason else "nothing happens but timers of the policy")
         left = self._scene.ledger.left
         return f"job {job.id} would never end under {self._options.settings.policy}: {why}; {left} jobs are left"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from carpool.sim.job import WHOLE_PPM, TraceJob
 
@@ -37,3 +37,30 @@ class Timeslice:
 
     def speeds(self, jobs: Sequence[TraceJob]) -> Sequence[int]:
         return [WHOLE_PPM // max(len(jobs), 1)] * len(jobs)
+
+
+class Checked:
+    """A model of one's own: what it says must be a speed for each job.  Raises ValueError that names the class."""
+
+    def __init__(self, model: Interference) -> None:
+        self.name = model.name
+        self._model = model
+
+    def speeds(self, jobs: Sequence[TraceJob]) -> Sequence[int]:
+        try:
+            speeds: Any = self._model.speeds(jobs)
+        except Exception as error:
+            raise ValueError(f"{self._who()} failed: {type(error).__name__}: {error}") from error
+        if not isinstance(speeds, Sequence) or len(speeds) != len(jobs):
+            raise ValueError(
+                f"{self._who()} returned {speeds!r}; it must return one speed for each of {len(jobs)} jobs"
+            )
+        for speed in speeds:
+            if not isinstance(speed, int) or not 1 <= speed <= WHOLE_PPM:
+                raise ValueError(
+                    f"{self._who()} returned {speed!r}; a speed is a whole number of millionths, 1 to 1000000"
+                )
+        return speeds
+
+    def _who(self) -> str:
+        return f"{type(self._model).__name__}.speeds"

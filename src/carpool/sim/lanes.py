@@ -32,7 +32,7 @@ from carpool.sim.options import Options
 from carpool.sim.seated import Doing, SeatedJob
 from carpool.sim.specs import Attempt
 
-OUT_OF_MEMORY = 1  # exit code of a job that was refused memory
+OUT_OF_MEMORY = 12  # exit code of a job that was refused memory
 
 
 class LaneJobs:
@@ -301,7 +301,7 @@ class LaneJobs:
         if job.sample_at is not None:
             places.append((motion.when(job.sample_at), 1, self._sampled, ()))
         idles = self._idles(job)
-        if job.successor is not None and idles:
+        if idles and (job.successor is not None or job.yield_asked is not None):
             off = max(motion.device_end() + self._grace_us * motion.lump, motion.position_us())
             places.append((motion.when(off), 2, self._give_way, (Cause.EARLY,)))
         if job.yield_asked is not None:

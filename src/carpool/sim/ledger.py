@@ -26,7 +26,7 @@ class Ledger:
         return self.results[self.place[number]]
 
     def span(self, number: JobId, device: int, lane: int, begin_us: Micros, end_us: Micros) -> None:
-        """The job was on a device.  A span that goes on where the one before it ended is the same span."""
+        """The job was on a device."""
         if self.recording is not None and end_us > begin_us:
             self.recording.spans.append(Span(self.place[number], device, lane, begin_us, end_us))
 

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from carpool.core import commands, events
-from carpool.core.errors import IllegalTransition
 from carpool.core.machine import Machine
 from carpool.core.model import Micros, Settings
 from carpool.plugins import ensure_policy
@@ -139,6 +138,6 @@ def _handle(machine: Machine, row: Row) -> tuple[str, ...]:
         ensure_policy(event.settings.policy)
     try:
         made = machine.handle(event, row.now_us)
-    except (IllegalTransition, ValueError):
-        return ()  # the daemon's core refused it too, or this shows as a difference
+    except Exception:  # noqa: BLE001 - as the daemon's loop does; unless its core refused it too, this shows
+        return ()
     return tuple(f"{type(command).__name__} {msgspec.json.encode(command).decode()}" for command in made)

@@ -95,7 +95,9 @@ class WholeDeviceJobs:
         run.turn += 1
         self._vacate(run)
         run.result.preemptions += 1
-        self._driver.post(Preempted(run.number, Usage(device_us=run.total_us - run.left_us)))
+        self._driver.post(
+            Preempted(run.number, Usage(device_us=run.total_us - run.left_us, switch_cost_us=self._switch_us))
+        )
 
     def _vacate(self, run: Run) -> None:
         assert run.began_us is not None, "it has devices"

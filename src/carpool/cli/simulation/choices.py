@@ -85,8 +85,24 @@ def _check_names(wanted: Wanted) -> None:
     own = {name for policy in wanted.policies for name in own_settings(policy)}
     if not own.issuperset(_las(wanted)):
         raise ValueError("--las-limits and --las-unit are for las; add --policy las")
+    _check_backfill(wanted)
+    for option, name, given in (
+        ("--quantum", "quantum_us", wanted.quantum_us),
+        ("--backfill", "backfill", wanted.backfill),
+    ):
+        if given is not None and name in dict(wanted.settings):
+            raise ValueError(f"{option} and --set {name} say the same thing; give one of them")
     for name, value in wanted.settings:
         if name not in _CORE and name not in own:
             raise ValueError(f"unknown setting {name!r}; known settings: {', '.join((*_CORE, *sorted(own)))}")
         if value is None and name not in _OPTIONAL:
             raise ValueError(f"{name} needs a number")
+
+
+def _check_backfill(wanted: Wanted) -> None:
+    """Policies that preempt on whole devices skip what does not fit anyway: the option would be ignored silently."""
+    from carpool.sim.choices import always_skips
+
+    whole = [policy for policy in wanted.policies if policy not in ALWAYS_LANES and not wanted.lanes]
+    if wanted.backfill is not None and whole == list(wanted.policies) and all(map(always_skips, whole)):
+        raise ValueError(f"--backfill has no meaning for {', '.join(whole)}: a policy that preempts takes all that fit")

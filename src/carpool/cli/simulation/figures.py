@@ -23,7 +23,8 @@ def lines(summaries: Sequence[Summary], style: Style, width: int | None) -> list
     shown = table(HEADER, [_row(summary) for summary in summaries], style, width)
     first = summaries[0]
     about = f"{plural(first.jobs, 'job')} on {plural(first.devices, 'device')}"
-    return [*shown, style.dim(about), *(line for summary in summaries for line in _remarks(summary))]
+    mixed = len({summary.allocation for summary in summaries}) > 1
+    return [*shown, style.dim(about), *(line for summary in summaries for line in _remarks(summary, mixed))]
 
 
 def _row(summary: Summary) -> tuple[str, ...]:
@@ -41,8 +42,10 @@ def _time(seconds: float | None) -> str:
     return "-" if seconds is None else duration(round(seconds * 1_000_000))
 
 
-def _remarks(summary: Summary) -> Iterator[str]:
+def _remarks(summary: Summary, mixed: bool) -> Iterator[str]:
     name = one_line(summary.policy)
+    if mixed:
+        yield f"{name}: {'whole devices' if summary.allocation == 'devices' else 'lanes'}"
     if summary.failed:
         yield f"{name}: {plural(summary.failed, 'job')} failed"
     if summary.refused:

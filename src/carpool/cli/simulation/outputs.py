@@ -25,16 +25,25 @@ def check_outputs(wanted: Wanted) -> None:
     """Before any work: raises UsageError for one name with two uses, and Problem for a file that cannot be written."""
     paths = [wanted.save_trace, wanted.report, *(csv_path(wanted, policy) for policy in wanted.policies)]
     named = [path for path in paths if path is not None]
-    if len({path.absolute() for path in named}) != len(named):
+    if len(_resolved(named)) != len(named):
         raise click.UsageError("Two outputs have the same file; give each its own.")
     if wanted.trace is not None and wanted.trace.resolve() in _resolved(named):
         raise click.UsageError("An output would overwrite the TRACE file; give it another name.")
     for path in named:
         _check_writable(path)
+        if _is_database(path):
+            raise click.UsageError(f"{path} is a database, perhaps a daemon's journal; give the output another name.")
 
 
 def _resolved(paths: Iterable[Path]) -> set[Path]:
     return {path.resolve() for path in paths}
+
+
+def _is_database(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
 
 
 def _check_writable(path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from carpool.core.policies.base import BasePolicy, Key, Policy
 from carpool.core.policies.fair import Fair
 from carpool.core.policies.fifo import Fifo
@@ -47,6 +49,10 @@ def load_policy(name: str) -> Policy:
     return policy if name in _TRUSTED else Guarded(policy)
 
 
+def _are_names(settings: object) -> bool:
+    return isinstance(settings, Iterable) and all(isinstance(each, str) for each in settings)
+
+
 def is_registered(name: str) -> bool:
     return name in _REGISTERED
 
@@ -70,5 +76,7 @@ def register_policy(name: str, kind: type[Policy], *, guarded: bool = True) -> N
     missing = [part for part in _PARTS if not hasattr(policy, part)]
     if missing:
         raise ValueError(f"{name!r} is not a policy: it has no {', '.join(missing)}; derive it from BasePolicy")
+    if not _are_names(policy.settings):
+        raise ValueError(f"{name!r} is not a policy: its settings are {policy.settings!r}, not a tuple of names")
     _REGISTERED[name] = kind
     (_TRUSTED.discard if guarded else _TRUSTED.add)(name)

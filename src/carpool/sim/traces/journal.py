@@ -28,6 +28,7 @@ _STARTUPS = """SELECT job, max(now_us) - min(now_us) FROM (
     SELECT job, kind, min(now_us) AS now_us FROM events WHERE kind IN ('StartJob', 'Attached') GROUP BY job, kind
   ) GROUP BY job HAVING count(*) = 2"""
 _LENGTHS = "durations are start-up and device time; other time on the host is not in a journal and counts as none"
+_FREE = "jobs that waited for others by --after arrive here when they were submitted, and wait for nobody"
 
 
 def read_journal(path: Path) -> tuple[list[TraceJob], list[str]]:
@@ -100,6 +101,8 @@ def _jobs(file: Path, rows: Iterable[sqlite3.Row], startups: dict[int, Micros]) 
         detail = f" ({'; '.join(notes)})" if notes else ""
         raise TraceError.at(file, "", f"no job in it has ended{detail}; wait until one has")
     first = kept[0]["submitted_us"]
+    if any(json.loads(row["spec"]).get("after") for row in kept):
+        notes.insert(0, _FREE)
     return [_job(row, first, startups.get(row["id"], 0)) for row in kept], [_LENGTHS, *notes]
 
 
