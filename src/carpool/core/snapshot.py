@@ -17,7 +17,7 @@ def job_view(state: State, job: Job) -> JobView:
     """A view is kept until the job changes; that of a job that computes, whose figures move, for this moment only."""
     if job.cached is not None and job.cached_us in (FOR_GOOD, state.now):
         return job.cached
-    made = _make(state, job)
+    made = _make(state, job) if job.cached is None else _moved(state, job, job.cached)
     job.cached = made
     job.cached_us = state.now if made.holder or made.devices else FOR_GOOD
     return made
@@ -34,6 +34,18 @@ def _make(state: State, job: Job) -> JobView:
     figures = (job.usage, total, job.iteration_us, iterations_total(job), remaining(job, total), virtual(job, total))
     who = (job.id, spec.name, spec.owner, spec.weight, job.arrival, job.phase, job.outcome)
     return JobView._make((*who, *place, *memory, *seat, *turn, *figures, job.submitted_us, job.started_us, job.reason))
+
+
+#: Where the figures are that move with the clock: attained, (iteration, iterations in total,) remaining, virtual.
+_FIGURES = JobView._fields.index("attained_us")
+
+
+def _moved(state: State, job: Job, before: JobView) -> JobView:
+    """The same job a little later: nothing but time has passed since."""
+    total = attained(state, job)
+    still = (before.iteration_us, before.iterations_total)
+    moved = (total, *still, remaining(job, total), virtual(job, total))
+    return JobView._make((*before[:_FIGURES], *moved, *before[_FIGURES + len(moved) :]))
 
 
 def _requested(job: Job) -> Memory | None:

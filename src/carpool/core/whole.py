@@ -270,7 +270,7 @@ def preempted(state: State, job: Job, usage: Usage) -> None:
     if job.id not in pool.running and not state.policy.requeue:
         _reconsider(state, pool, job)
     _serve_due(state, pool)
-    if any(pool.waiting.values()):
+    if pool.free and any(pool.waiting.values()):
         pool.dirty = True
 
 
