@@ -206,18 +206,24 @@ def _order(job: Job) -> Order:
 def _preempt(state: State, pool: WholeDevices, losers: list[Job]) -> None:
     """In queues they become the first of those that wait, in the order in which they ran."""
     for job in reversed(losers):
-        del pool.running[job.id]
         if state.policy.requeue and not job.order[1]:
             pool.first -= 1
             job.order = (job.order[0], 1, pool.first)
         _wait(pool, job)
     for job in losers:
-        state.timers.cancel((NEXT_CHANGE, job.id))
-        if job in pool.due:
-            pool.due.remove(job)
-        else:
+        if not _drop(state, pool, job):
             job.leaving = True
             state.emit(PreemptJob(job.id))
+
+
+def _drop(state: State, pool: WholeDevices, job: Job) -> bool:
+    """The job is not among those chosen any more.  Whether it was still waiting for its devices."""
+    pool.running.pop(job.id, None)
+    state.timers.cancel((NEXT_CHANGE, job.id))
+    was_due = job in pool.due
+    if was_due:
+        pool.due.remove(job)
+    return was_due
 
 
 def _serve_due(state: State, pool: WholeDevices) -> None:
@@ -285,11 +291,8 @@ def _reconsider(state: State, pool: WholeDevices, job: Job) -> None:
 def left(state: State, job: Job) -> None:
     """The job is over."""
     pool = whole(state)
-    pool.running.pop(job.id, None)
     pool.stopping.pop(job.id, None)
-    if job in pool.due:
-        pool.due.remove(job)
-    state.timers.cancel((NEXT_CHANGE, job.id))
+    _drop(state, pool, job)
     if job.devices:
         _free(pool, job)
     if any(pool.waiting.values()):
@@ -307,10 +310,7 @@ def _free(pool: WholeDevices, job: Job) -> None:
 def stopping(state: State, job: Job) -> None:
     """It was cancelled: it keeps its devices until it has ended, and gets no others."""
     pool = whole(state)
-    pool.running.pop(job.id, None)
-    if job in pool.due:
-        pool.due.remove(job)
-    state.timers.cancel((NEXT_CHANGE, job.id))
+    _drop(state, pool, job)
     if job.devices and not job.leaving:
         pool.stopping[job.id] = job
     pool.dirty = True

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 
 from carpool.core.commands import Command
 from carpool.core.events import Event, Tick
+from carpool.core.inbox import Inbox
 from carpool.core.machine import Machine
 from carpool.daemon.clock import Clock, MonotonicClock, Timer
 from carpool.daemon.feed import Feed
@@ -25,8 +25,7 @@ class CoreLoop:
         self.machine = machine
         self._clock = MonotonicClock() if clock is None else clock
         self._feed = feed
-        self._inbox: deque[Event] = deque()
-        self._busy = False
+        self._inbox = Inbox(self._handle)
         self._fault: str | None = None
         self._now = 0
         self._timer: Timer | None = None
@@ -35,16 +34,8 @@ class CoreLoop:
 
     def post(self, event: Event) -> None:
         """Handle ``event`` now, or right after the one that is being handled."""
-        self._inbox.append(event)
-        if self._busy:
-            return
-        self._busy = True
-        try:
-            while self._inbox:
-                self._handle(self._inbox.popleft())
-        finally:
-            self._busy = False
-        self._arm()
+        if self._inbox.post(event):
+            self._arm()
 
     def stop(self) -> None:
         if self._timer is not None:

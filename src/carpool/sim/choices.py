@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from carpool.core.machine import check_settings
-from carpool.core.model import Settings
-from carpool.core.policies import load_policy
+from carpool.core.policies import Policy, load_policy
 from carpool.plugins import ensure_policy, load_class
 from carpool.protocol.policy_names import split_name
 from carpool.sim.interference import Checked, Concurrent, Interference, Timeslice
 
+__all__ = ["Policy", "load_choices", "load_interference"]
+
 _MODELS: dict[str, type[Interference]] = {kind.name: kind for kind in (Concurrent, Timeslice)}
 
 
-def own_settings(policy: str) -> tuple[str, ...]:
-    """Names of the settings of a policy, beside those of the core.  Raises ValueError for an unknown policy."""
-    ensure_policy(policy)
-    return load_policy(policy).settings
-
-
-def always_skips(policy: str) -> bool:
-    """Whether a policy takes whatever fits, on whole devices: one that preempts does.  Raises ValueError."""
-    ensure_policy(policy)
-    return load_policy(policy).preemptive
-
-
-def check_choice(settings: Settings) -> None:
-    """Raises ValueError that says what is wrong with the policy or the settings."""
-    ensure_policy(settings.policy)
-    check_settings(settings)
+def load_choices(policies: Sequence[str]) -> dict[str, Policy]:
+    """The policies by name; those of one's own are loaded here.  Raises ValueError for an unknown or a broken one."""
+    for name in policies:
+        ensure_policy(name)
+    return {name: load_policy(name) for name in policies}
 
 
 def load_interference(name: str) -> Interference:

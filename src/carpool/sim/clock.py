@@ -39,7 +39,8 @@ class Driver(Protocol):
     @property
     def now(self) -> Micros: ...
 
-    def post(self, event: Event) -> None:
+    @property
+    def post(self) -> Callable[[Event], object]:
         """Let the core handle an event, after those that were posted before."""
 
     def plan(self, when: Micros, call: Callable[..., None], *arguments: Any) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from carpool.core.commands import Command
 from carpool.core.events import Event, Tick
+from carpool.core.inbox import Inbox
 from carpool.core.machine import Machine
 from carpool.core.model import Micros
 from carpool.plugins import ensure_policy
@@ -42,8 +42,8 @@ def simulate(
     every event and command of the core in order, as a daemon's journal would. Raises ValueError for options that make
     no sense, and for jobs that cannot be simulated with them.
     """
-    check_options(options)
     ensure_policy(options.settings.policy)
+    check_options(options)
     collecting = gc.isenabled()
     gc.disable()  # jobs live to the end: looking for cycles among millions of them takes half of the time
     begin = time.perf_counter()
@@ -69,22 +69,9 @@ class Simulation:
         self._machine = Machine(core_settings(options))
         self._witness = witness
         self._events = 0
-        self._inbox: deque[Event] = deque()
-        self._busy = False
-        self._scene = Scene(jobs, options, self.post)
+        self._post = Inbox(self._handle).post
+        self._scene = Scene(jobs, options, self._post)
         self._scene.begin()
-
-    def post(self, event: Event) -> None:
-        """Handle an event now, or right after those that are being handled."""
-        self._inbox.append(event)
-        if self._busy:
-            return
-        self._busy = True
-        try:
-            while self._inbox:
-                self._handle(self._inbox.popleft())
-        finally:
-            self._busy = False
 
     def _handle(self, event: Event) -> None:
         self._events += 1
@@ -105,7 +92,7 @@ class Simulation:
             if due is not None and (planned is None or due < planned):
                 ticks = ticks + 1 if planned is None or due - scene.now < RESTLESS_US else 0
                 scene.now = max(due, scene.now)
-                self.post(TICK)
+                self._post(TICK)
             elif planned is not None:
                 ticks = 0
                 scene.run(planned)
@@ -127,5 +114,5 @@ class Simulation:
 
     def result(self, wall_s: float) -> Result:
         ledger = self._scene.ledger
-        busy_us = ledger.busy_us + ledger.busy_ppm_us // WHOLE_PPM
+        busy_us = ledger.busy_ppm_us // WHOLE_PPM
         return Result(self._options, ledger.results, busy_us, self._events, wall_s, ledger.finished_recording())

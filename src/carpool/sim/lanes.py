@@ -116,8 +116,7 @@ class LaneJobs:
         result.service_us += job.held_us
         if command.outcome is Outcome.FAILED and command.code == job.attempt.code and self.retry(job.number):
             return
-        reason = command.reason.text if command.reason else ""
-        self._ledger.ended(job.number, command.outcome, self._driver.now, reason)
+        self._ledger.ended(command, self._driver.now)
 
     # Memory
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from carpool.core.commands import EndJob
 from carpool.core.model import JobId, Micros, Outcome
 from carpool.sim.job import TraceJob
 from carpool.sim.options import Options
@@ -17,8 +18,7 @@ class Ledger:
         self.results = [JobResult(job, Outcome.LOST, None, job.submit_us, 0) for job in jobs]
         self.place: dict[JobId, int] = {}
         self.recording = Recording() if options.record else None
-        self.busy_us = 0  # whole devices
-        self.busy_ppm_us = 0  # lanes: weighted by the share of the device that was used
+        self.busy_ppm_us = 0  # device time, weighted by the share of the device that was used
         self.left = len(jobs)
         self._devices = options.devices
 
@@ -30,10 +30,11 @@ class Ledger:
         if self.recording is not None and end_us > begin_us:
             self.recording.spans.append(Span(self.place[number], device, lane, begin_us, end_us))
 
-    def ended(self, number: JobId, outcome: Outcome, now: Micros, reason: str) -> None:
+    def ended(self, command: EndJob, now: Micros) -> None:
         """A job of the trace is over for good."""
-        result = self.result(number)
-        result.outcome, result.ended_us, result.reason = outcome, now, reason
+        result = self.result(command.job)
+        result.outcome, result.ended_us = command.outcome, now
+        result.reason = command.reason.text if command.reason else ""
         self.left -= 1
 
     def finished_recording(self) -> Recording | None:

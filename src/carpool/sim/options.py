@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from carpool.core.machine import check_settings
 from carpool.core.model import GIB, Allocation, Micros, Settings
 from carpool.sim.interference import Concurrent, Interference
 from carpool.sim.job import TraceJob
@@ -27,7 +28,7 @@ class Options:
 
 
 def check_options(options: Options) -> None:
-    """Raises ValueError that names the option and what it must be."""
+    """Raises ValueError that names the option and what it must be, or says what is wrong with the settings."""
     for name, least in (
         ("devices", 1),
         ("device_memory", 1),
@@ -38,6 +39,7 @@ def check_options(options: Options) -> None:
         number = getattr(options, name)
         if number < least:
             raise ValueError(f"{name} is {number}; it must be at least {least}")
+    check_settings(options.settings)
 
 
 #: Hand-overs per job that `suggested_resolution_us` leaves, for a job of mean length.

@@ -22,7 +22,7 @@ class Scene:
     ``post`` is where events go: the core of whoever drives.
     """
 
-    def __init__(self, jobs: Sequence[TraceJob], options: Options, post: Callable[[Event], None]) -> None:
+    def __init__(self, jobs: Sequence[TraceJob], options: Options, post: Callable[[Event], object]) -> None:
         self.now: Micros = 0
         self.post = post
         self._options = options

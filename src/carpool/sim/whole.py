@@ -10,7 +10,7 @@ from carpool.core.commands import Command
 from carpool.core.events import Preempted, ProcessExited, ProcessStarted
 from carpool.core.model import DeviceId, JobId, Micros, Outcome, Usage
 from carpool.sim.clock import Driver
-from carpool.sim.job import TraceJob
+from carpool.sim.job import WHOLE_PPM, TraceJob
 from carpool.sim.ledger import Ledger
 from carpool.sim.options import Options
 from carpool.sim.result import JobResult
@@ -105,7 +105,7 @@ class WholeDeviceJobs:
         run.held_us += now - run.began_us
         for name in run.devices:
             self._ledger.span(run.number, self._devices[name], 0, run.began_us, now)
-        self._ledger.busy_us += (now - run.began_us) * len(run.devices)
+        self._ledger.busy_ppm_us += WHOLE_PPM * (now - run.began_us) * len(run.devices)
         run.devices, run.began_us = (), None
 
     def _end(self, command: commands.EndJob) -> None:
@@ -116,5 +116,4 @@ class WholeDeviceJobs:
         result.service_us += run.held_us
         if command.outcome is Outcome.FAILED and self.retry(run.number):
             return
-        reason = command.reason.text if command.reason else ""
-        self._ledger.ended(run.number, command.outcome, self._driver.now, reason)
+        self._ledger.ended(command, self._driver.now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,7 @@ from carpool.cli.simulation.wanted import Wanted
 from carpool.core.model import Allocation, Settings
 
 if TYPE_CHECKING:
+    from carpool.sim.choices import Policy
     from carpool.sim.options import Options
 
 #: These are about turns and memory: without lanes they would have nothing to decide.
@@ -23,22 +25,25 @@ _OPTIONAL = ("backfill", "max_lanes")
 
 def all_options(wanted: Wanted) -> list[Options]:
     """One per policy, in their order.  Raises UsageError for what makes no sense."""
+    from carpool.sim.choices import load_choices
+
     if len(set(wanted.policies)) != len(wanted.policies):
         raise click.UsageError("--policy names a policy twice; name each once.")
     try:
-        _check_names(wanted)
-        return [_options(wanted, policy) for policy in wanted.policies]
+        chosen = load_choices(wanted.policies)
+        _check_names(wanted, chosen)
+        return [_options(wanted, name, policy) for name, policy in chosen.items()]
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
 
-def _options(wanted: Wanted, policy: str) -> Options:
-    from carpool.sim.choices import check_choice, load_interference
+def _options(wanted: Wanted, name: str, policy: Policy) -> Options:
+    from carpool.sim.choices import load_interference
     from carpool.sim.options import Options, check_options
 
     options = Options(
         devices=wanted.devices,
-        settings=_settings(wanted, policy),
+        settings=_settings(wanted, name, policy),
         device_memory=wanted.device_memory,
         interference=load_interference(wanted.sharing),
         switch_cost_us=wanted.switch_cost_us,
@@ -48,23 +53,20 @@ def _options(wanted: Wanted, policy: str) -> Options:
         record=wanted.report is not None,
     )
     check_options(options)
-    check_choice(options.settings)
     return options
 
 
-def _settings(wanted: Wanted, policy: str) -> Settings:
+def _settings(wanted: Wanted, name: str, policy: Policy) -> Settings:
     """A setting that only some policies know is for those."""
-    from carpool.sim.choices import own_settings
-
-    lanes = wanted.lanes or policy in ALWAYS_LANES
-    changes: dict[str, Any] = {name: value for name, value in wanted.settings if name in _CORE}
+    lanes = wanted.lanes or name in ALWAYS_LANES
+    changes: dict[str, Any] = {setting: value for setting, value in wanted.settings if setting in _CORE}
     if wanted.backfill is not None:
         changes["backfill"] = int(wanted.backfill)
     if wanted.quantum_us is not None:
         changes["quantum_us"] = wanted.quantum_us
-    extra = {name: value for name, value in _extra(wanted).items() if name in own_settings(policy)}
+    extra = {setting: value for setting, value in _extra(wanted).items() if setting in policy.settings}
     allocation = Allocation.LANES if lanes else Allocation.DEVICES
-    return dataclasses.replace(Settings(), policy=policy, allocation=allocation, extra=extra, **changes)
+    return dataclasses.replace(Settings(), policy=name, allocation=allocation, extra=extra, **changes)
 
 
 def _extra(wanted: Wanted) -> dict[str, int]:
@@ -78,14 +80,12 @@ def _las(wanted: Wanted) -> dict[str, int]:
     return limits if wanted.las_unit is None else {**limits, "las_by_devices": int(wanted.las_unit == "gpu")}
 
 
-def _check_names(wanted: Wanted) -> None:
+def _check_names(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
     """Every setting must be known to the core or to one of the policies.  Raises ValueError."""
-    from carpool.sim.choices import own_settings
-
-    own = {name for policy in wanted.policies for name in own_settings(policy)}
+    own = {name for policy in chosen.values() for name in policy.settings}
     if not own.issuperset(_las(wanted)):
         raise ValueError("--las-limits and --las-unit are for las; add --policy las")
-    _check_backfill(wanted)
+    _check_backfill(wanted, chosen)
     for option, name, given in (
         ("--quantum", "quantum_us", wanted.quantum_us),
         ("--backfill", "backfill", wanted.backfill),
@@ -99,10 +99,10 @@ def _check_names(wanted: Wanted) -> None:
             raise ValueError(f"{name} needs a number")
 
 
-def _check_backfill(wanted: Wanted) -> None:
+def _check_backfill(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
     """Policies that preempt on whole devices skip what does not fit anyway: the option would be ignored silently."""
-    from carpool.sim.choices import always_skips
-
-    whole = [policy for policy in wanted.policies if policy not in ALWAYS_LANES and not wanted.lanes]
-    if wanted.backfill is not None and whole == list(wanted.policies) and all(map(always_skips, whole)):
-        raise ValueError(f"--backfill has no meaning for {', '.join(whole)}: a policy that preempts takes all that fit")
+    ignored = all(policy.preemptive and name not in ALWAYS_LANES for name, policy in chosen.items())
+    if wanted.backfill is not None and not wanted.lanes and ignored:
+        raise ValueError(
+            f"--backfill has no meaning for {', '.join(chosen)}: a policy that preempts takes all that fit"
+        )
