@@ -96,7 +96,16 @@ def test_cancel_ends_a_stubborn_job_with_its_grandchildren(daemon: Daemon) -> No
 
 
 def test_what_a_job_leaves_behind_ends_with_it(daemon: Daemon) -> None:
-    code = "import os, signal\nif os.fork() == 0:\n os.setsid()\n print(os.getpid())\n signal.pause()\ninput()"
+    code = """if True:
+        import os, signal
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            os.setsid()
+            print(os.getpid())
+            os.write(writer, b"printed")
+            signal.pause()
+        os.read(reader, 7)  # what is left behind may be ended as soon as this process is gone
+    """
     job = daemon.python(code)
     daemon.wait(job)
     pid = next(int(line) for line in daemon.output(job).splitlines() if line.isdigit())
