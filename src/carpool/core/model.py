@@ -5,7 +5,7 @@ Units: sizes are bytes, times are integer microseconds (``*_us``) on one monoton
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 JobId = int
@@ -152,3 +152,9 @@ class Settings:
     measured_quiet_us: Micros = 2_000_000  # or once it has computed for so long without asking for more memory
     kill_after_us: Micros = 10_000_000  # cancel: SIGKILL this long after SIGTERM
     extra: dict[str, int] = field(default_factory=dict)  # settings of third-party policies
+
+
+#: Settings that are numbers, which people change by name.
+NUMBER_SETTINGS = tuple(part.name for part in fields(Settings) if part.name not in ("policy", "allocation", "extra"))
+#: Those of them that need not be set.
+OPTIONAL_SETTINGS = frozenset({"max_lanes", "backfill"})

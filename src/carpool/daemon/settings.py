@@ -7,18 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from carpool.core.machine import check_settings
-from carpool.core.model import Settings
+from carpool.core.model import NUMBER_SETTINGS, OPTIONAL_SETTINGS, Settings
 from carpool.core.policies import is_registered, load_policy, policy_class, register_policy
 from carpool.plugins import ensure_policy
 
-_OPTIONAL = {"max_lanes", "backfill"}
-_NUMBERS = tuple(f.name for f in dataclasses.fields(Settings) if f.name not in ("policy", "allocation", "extra"))
 LARGEST = 10**15  # microseconds: thirty years; keeps sums inside 64 bits
 
 
 def settings_table(settings: Settings) -> dict[str, int | None]:
     """All numeric settings by name, third-party ones included."""
-    return {name: getattr(settings, name) for name in _NUMBERS} | dict(settings.extra)
+    return {name: getattr(settings, name) for name in NUMBER_SETTINGS} | dict(settings.extra)
 
 
 def changed_settings(settings: Settings, policy: str | None, values: Mapping[str, int | None]) -> Settings:
@@ -40,7 +38,7 @@ def _changed(settings: Settings, name: str, values: Mapping[str, int | None]) ->
     extras = load_policy(name).settings
     for setting, value in values.items():
         _check(setting, value, extras)
-    own: dict[str, Any] = {key: value for key, value in values.items() if key in _NUMBERS}
+    own: dict[str, Any] = {key: value for key, value in values.items() if key in NUMBER_SETTINGS}
     merged = settings.extra | {key: value for key, value in values.items() if key in extras and value is not None}
     extra = {key: value for key, value in merged.items() if key in extras}  # another policy has other settings
     changed = dataclasses.replace(settings, policy=name, extra=extra, **own)
@@ -49,9 +47,9 @@ def _changed(settings: Settings, name: str, values: Mapping[str, int | None]) ->
 
 
 def _check(name: str, value: int | None, extras: tuple[str, ...]) -> None:
-    if name not in (*_NUMBERS, *extras):
-        raise ValueError(f"unknown setting {name!r}; known settings: {', '.join((*_NUMBERS, *extras))}")
-    if value is None and name not in _OPTIONAL:
+    if name not in (*NUMBER_SETTINGS, *extras):
+        raise ValueError(f"unknown setting {name!r}; known settings: {', '.join((*NUMBER_SETTINGS, *extras))}")
+    if value is None and name not in OPTIONAL_SETTINGS:
         raise ValueError(f"{name} needs a number")
     smallest = 1 if name == "max_lanes" or name == "growth_step" else 0
     if value is not None and not smallest <= value <= LARGEST:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from carpool.cli.simulation.wanted import Wanted
-from carpool.core.model import Allocation, Settings
+from carpool.core.model import NUMBER_SETTINGS, OPTIONAL_SETTINGS, Allocation, Settings
 
 if TYPE_CHECKING:
     from carpool.sim.choices import Policy
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
 #: These are about turns and memory: without lanes they would have nothing to decide.
 ALWAYS_LANES = ("fair", "pack")
-_CORE = tuple(
-    field.name for field in dataclasses.fields(Settings) if field.name not in ("policy", "allocation", "extra")
-)
-_OPTIONAL = ("backfill", "max_lanes")
 
 
 def all_options(wanted: Wanted) -> list[Options]:
@@ -59,7 +55,7 @@ def _options(wanted: Wanted, name: str, policy: Policy) -> Options:
 def _settings(wanted: Wanted, name: str, policy: Policy) -> Settings:
     """A setting that only some policies know is for those."""
     lanes = wanted.lanes or name in ALWAYS_LANES
-    changes: dict[str, Any] = {setting: value for setting, value in wanted.settings if setting in _CORE}
+    changes: dict[str, Any] = {setting: value for setting, value in wanted.settings if setting in NUMBER_SETTINGS}
     if wanted.backfill is not None:
         changes["backfill"] = int(wanted.backfill)
     if wanted.quantum_us is not None:
@@ -71,7 +67,7 @@ def _settings(wanted: Wanted, name: str, policy: Policy) -> Settings:
 
 def _extra(wanted: Wanted) -> dict[str, int]:
     """Settings that are not the core's own."""
-    extra = {name: value for name, value in wanted.settings if name not in _CORE and value is not None}
+    extra = {name: value for name, value in wanted.settings if name not in NUMBER_SETTINGS and value is not None}
     return extra | _las(wanted)
 
 
@@ -93,9 +89,9 @@ def _check_names(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
         if given is not None and name in dict(wanted.settings):
             raise ValueError(f"{option} and --set {name} say the same thing; give one of them")
     for name, value in wanted.settings:
-        if name not in _CORE and name not in own:
-            raise ValueError(f"unknown setting {name!r}; known settings: {', '.join((*_CORE, *sorted(own)))}")
-        if value is None and name not in _OPTIONAL:
+        if name not in NUMBER_SETTINGS and name not in own:
+            raise ValueError(f"unknown setting {name!r}; known settings: {', '.join((*NUMBER_SETTINGS, *sorted(own)))}")
+        if value is None and name not in OPTIONAL_SETTINGS:
             raise ValueError(f"{name} needs a number")
 
 
