@@ -375,3 +375,10 @@ def test_options_that_would_be_ignored_are_errors(
 ) -> None:
     result = carpool("simulate", str(trace), *arguments)
     assert result.returncode == 2 and said in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--save-trace", "--jobs-csv", "--report"])
+def test_a_full_disk_names_the_file(carpool: Cli, trace: Path, option: str) -> None:
+    result = carpool("simulate", str(trace), "--policy", "fifo", option, "/dev/full")
+    assert result.returncode == 1
+    assert "/dev/full cannot be written: No space left on device" in result.stderr and "make room" in result.stderr

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -49,10 +50,16 @@ def _is_database(path: Path) -> bool:
 def _check_writable(path: Path) -> None:
     """Without changing a file that exists, or leaving one that does not."""
     new = not path.exists()
-    try:
+    with writing(path, "nothing was simulated; name a file that can be written"):
         path.open("ab").close()
-    except OSError as error:
-        hint = "nothing was simulated; name a file that can be written"
-        raise Problem(Exit.FAILED, "cannot_write", f"{path} cannot be written: {error.strerror}", hint) from error
     if new:
         path.unlink()
+
+
+@contextmanager
+def writing(path: Path, hint: str = "make room, or name a file elsewhere") -> Iterator[None]:
+    """Turns what goes wrong with a file into a Problem that names it; a full disk alone would not say which file."""
+    try:
+        yield
+    except OSError as error:
+        raise Problem(Exit.FAILED, "cannot_write", f"{path} cannot be written: {error.strerror}", hint) from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from carpool.cli.exit_codes import Exit
 from carpool.cli.problem import Problem
 from carpool.cli.progress import Progress, bar
-from carpool.cli.simulation.outputs import csv_path
+from carpool.cli.simulation.outputs import csv_path, writing
 from carpool.cli.simulation.wanted import Wanted
 from carpool.cli.words import duration
 
@@ -35,7 +35,7 @@ def run_all(wanted: Wanted, jobs: list[TraceJob], options: Sequence[Options]) ->
     if wanted.report is not None:
         from carpool.sim.report import write_report
 
-        with Progress("writing the report"):
+        with Progress("writing the report"), writing(wanted.report):
             write_report(kept, wanted.report)
     return summaries
 
@@ -71,4 +71,5 @@ def _write_csv(wanted: Wanted, result: Result) -> None:
     if path is not None:
         from carpool.sim.jobs_csv import write_jobs_csv
 
-        write_jobs_csv(result, path)
+        with writing(path):
+            write_jobs_csv(result, path)

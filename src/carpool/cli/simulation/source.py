@@ -11,6 +11,7 @@ import click
 from carpool.cli.exit_codes import Exit
 from carpool.cli.problem import Problem
 from carpool.cli.progress import Progress
+from carpool.cli.simulation.outputs import writing
 from carpool.cli.simulation.wanted import Wanted
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def save_jobs(jobs: list[TraceJob], path: Path) -> None:
     from carpool.sim.traces import write_trace
 
     try:
-        write_trace(jobs, path)
+        with writing(path):
+            write_trace(jobs, path)
     except ValueError as error:
         raise Problem(Exit.FAILED, "trace", f"--save-trace: {error}") from error
