@@ -35,10 +35,18 @@ def cli_page() -> str:
     for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
-        context = click.Context(command, info_name=name, parent=click.Context(cli, info_name="carpool"))
-        context.terminal_width = WIDTH
-        parts.append(f"## carpool {name}\n\n```text\n{command.get_help(context)}\n```\n")
+        parts += command_sections(command, name, click.Context(cli, info_name="carpool"), "##")
     return "\n".join(parts)
+
+
+def command_sections(command: click.Command, name: str, parent: click.Context, mark: str) -> list[str]:
+    """The help of a command, then that of its subcommands."""
+    context = click.Context(command, info_name=name, parent=parent)
+    context.terminal_width = WIDTH
+    sections = [f"{mark} {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n"]
+    for below, subcommand in sorted(command.commands.items()) if isinstance(command, click.Group) else ():
+        sections += command_sections(subcommand, below, context, mark + "#")
+    return sections
 
 
 def exit_code_table() -> str:
@@ -56,7 +64,9 @@ def settings_page() -> str:
         "Settings of the core, from `carpool.core.model.Settings`.  `carpool policy` shows them;\n"
         "`carpool policy --set NAME=VALUE` changes them on the running daemon; `carpool up --setting NAME=VALUE`\n"
         "starts with them.  Bare numbers are in the setting's own unit: `_us` microseconds, `_ppm` millionths, sizes\n"
-        "in bytes.  Times and sizes may have units: `quantum_us=50ms`, `growth_step=4MiB`.\n\n"
+        "in bytes.  Times and sizes may have units: `quantum_us=50ms`, `growth_step=4MiB`.  Settings whose default is\n"
+        "none also take the value `default`.  Where `host_store` is not set, the daemon takes half of the memory that\n"
+        "the devices leave.  `carpool ctl` sets what is per device.\n\n"
         "| setting | default | meaning |\n| --- | --- | --- |\n"
         f"{''.join(_setting_rows())}\n"
         "## Presets\n\n`carpool up --preset NAME` behaves as a published system.\n\n"
@@ -87,7 +97,7 @@ def _default(field: dataclasses.Field[object]) -> str:
         return f"{value} ({value / 1000:g} ms)" if value < 1_000_000 else f"{value} ({value / 1_000_000:g} s)"
     if field.name.endswith("_ppm"):
         return f"{value} ({value / 10_000:g} %)"
-    return f"{value} ({format_size(value)})" if field.name.endswith("_step") else str(value)
+    return f"{value} ({format_size(value)})" if field.name.endswith(("_step", "_store")) else str(value)
 
 
 def _field_comments(source: Path, class_name: str) -> dict[str, str]:

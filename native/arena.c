@@ -84,220 +84,132 @@ static int protect(char *base, size_t bytes, int prot) {
   return mprotect(base, bytes, prot);
 }
 
+/* One mapping unless the kernel sees several: older ones do not join pieces that were moved one by one. */
+static int move_chunks(char *from, char *to, size_t bytes) {
+  if (!move_tables(from, to, bytes)) return 0;
+  if (errno != EFAULT || bytes <= CP_CHUNK) return -1;
+  for (size_t at = 0; at < bytes; at += CP_CHUNK)
+    if (move_tables(from + at, to + at, CP_CHUNK)) return -1;
+  return 0;
+}
+
+/* ---- open and closed ----------------------------------------------------------------------------------------------- */
+
+/* The next run of bytes of window i, at or after *start, whose chunks are not shut; false: there is none. */
+static bool next_run(const struct cp_arenas *a, uint32_t i, size_t *start, size_t *end) {
+  const struct cp_host *h = &a->host;
+  if (!h->shut_chunks) {
+    *end = a->window;
+    return *start < a->window;
+  }
+  size_t count = a->window / CP_CHUNK, first = *start / CP_CHUNK;
+  const uint8_t *shut = h->shut + i * count;
+  while (first < count && shut[first]) first++;
+  const uint8_t *stop = first < count ? memchr(shut + first, 1, count - first) : NULL;
+  *start = first * CP_CHUNK;
+  *end = stop ? (size_t)(stop - shut) * CP_CHUNK : a->window;
+  return first < count;
+}
+
+static int open_range(struct cp_arenas *a, uint32_t i, size_t start, size_t bytes) {
+  struct cp_window *w = &a->win[i];
+  if (a->parking) return move_chunks(w->park + start, w->base + start, bytes);
+  return protect(w->base + start, bytes, PROT_READ | PROT_WRITE);
+}
+
+/* A range that was closed by half has left its protection behind the parking range. */
+static int mend(struct cp_arenas *a, uint32_t used) {
+  for (uint32_t i = 0; i < used; i++)
+    if (a->win[i].kind != CP_UNUSED && protect(a->win[i].park, a->window, PROT_READ | PROT_WRITE)) return -1;
+  a->torn = false;
+  return 0;
+}
+
 int cp_arenas_close(struct cp_arenas *a) {
   uint32_t used = 0;
   for (uint32_t i = 0; i < CP_WINDOWS; i++) {
     struct cp_window *w = &a->win[i];
     if (w->kind == CP_UNUSED) continue;
     used = i + 1;
-    if (a->parking && move_tables(w->base, w->park, a->window)) return -1;
+    for (size_t start = 0, end; a->parking && next_run(a, i, &start, &end); start = end)
+      if (move_chunks(w->base + start, w->park + start, end - start)) {
+        a->torn = true;
+        return -1;
+      }
   }
   /* A thread that touches a base until here reaches the same memory; now all are closed, in one step. */
   if (protect(a->win[0].base, used * a->window, PROT_NONE)) return -1;
   a->open = false;
-  return 0;
+  return a->torn ? mend(a, used) : 0;
 }
 
 int cp_arenas_open(struct cp_arenas *a) {
+  a->open = true; /* or half open: to be closed in any case */
   for (uint32_t i = 0; i < CP_WINDOWS; i++) {
-    struct cp_window *w = &a->win[i];
-    if (w->kind == CP_UNUSED) continue;
-    if (a->parking ? move_tables(w->park, w->base, a->window) : protect(w->base, a->window, PROT_READ | PROT_WRITE))
-      return -1;
+    if (a->win[i].kind == CP_UNUSED) continue;
+    for (size_t start = 0, end; next_run(a, i, &start, &end); start = end)
+      if (open_range(a, i, start, end - start)) {
+        a->torn = true;
+        return -1;
+      }
   }
-  a->open = true;
+  return 0;
+}
+
+void cp_arenas_shut(struct cp_arenas *a, size_t chunk) {
+  a->host.shut_chunks += !a->host.shut[chunk];
+  __atomic_store_n(&a->host.shut[chunk], 1, __ATOMIC_RELEASE);
+}
+
+int cp_arenas_admit(struct cp_arenas *a, size_t chunk, size_t count) {
+  uint32_t i = (uint32_t)(chunk * CP_CHUNK / a->window);
+  if (a->open && open_range(a, i, chunk * CP_CHUNK - i * a->window, count * CP_CHUNK)) {
+    a->torn = true;
+    return -1;
+  }
+  for (size_t k = chunk; k < chunk + count; k++) {
+    a->host.shut_chunks -= a->host.shut[k];
+    __atomic_store_n(&a->host.shut[k], 0, __ATOMIC_RELEASE);
+  }
+  return 0;
+}
+
+/* ---- another file behind a window ---------------------------------------------------------------------------------- */
+
+static int set_file(struct cp_arenas *a, struct cp_window *w, int fd) {
+  if (!map_at(w->park, a->window, PROT_READ | PROT_WRITE, fd, w->offset)) return -1;
+  if (!map_at(w->base, a->window, PROT_NONE, fd, w->offset)) return -1;
+  w->fd = fd;
   return 0;
 }
 
 int cp_arenas_set_lane(struct cp_arenas *a, int lane_fd) {
+  a->lane_fd = lane_fd;
+  return set_file(a, &a->win[a->ephemeral], lane_fd);
+}
+
+int cp_arenas_set_bank(struct cp_arenas *a, int device_fd) {
+  a->device_fd = device_fd;
+  for (uint32_t i = 0; i < CP_WINDOWS; i++)
+    if (cp_arenas_moves(a, i) && set_file(a, &a->win[i], device_fd)) return -1;
+  return 0;
+}
+
+int cp_arenas_retire_window(struct cp_arenas *a, uint32_t fresh) {
   struct cp_window *w = &a->win[a->ephemeral];
-  if (!map_at(w->park, a->window, PROT_READ | PROT_WRITE, lane_fd, 0)) return -1;
-  if (!map_at(w->base, a->window, PROT_NONE, lane_fd, 0)) return -1;
-  w->fd = a->lane_fd = lane_fd;
-  return 0;
-}
-
-size_t cp_arenas_persistent(const struct cp_arenas *a) {
-  return cp_round_up(cp_pool_high(&a->win[0].pool) + a->retired, CP_PAGE);
-}
-
-/* ---- stores ------------------------------------------------------------------------------------------------------ */
-
-static void *grow_map(void *old, size_t old_bytes, size_t bytes) {
-  cp_add(&cp_syscalls, 1);
-  void *p = old ? mremap(old, old_bytes, bytes, MREMAP_MAYMOVE)
-                : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return p == MAP_FAILED ? NULL : p;
-}
-
-void cp_store_clear(struct cp_store *s) { s->runs = s->used = 0; }
-
-static int store_reserve(struct cp_store *s, size_t bytes) {
-  if (bytes <= s->capacity) return 0;
-  size_t capacity = cp_round_up(bytes + bytes / 2, CP_MIB);
-  void *p = grow_map(s->memory, s->capacity, capacity);
-  if (!p) return -1;
-  s->memory = p;
-  s->capacity = capacity;
-  return 0;
-}
-
-static int store_add(struct cp_store *s, uint32_t window, uint64_t start, uint64_t length) {
-  struct cp_run *last = s->runs ? &s->run[s->runs - 1] : NULL;
-  if (last && last->window == window && last->start + last->length == start) {
-    last->length += length;
-    s->used += length;
-    return 0;
-  }
-  if (s->runs == s->run_capacity) {
-    size_t capacity = s->run_capacity ? 2 * s->run_capacity : 4096;
-    void *p = grow_map(s->run, s->run_capacity * sizeof *s->run, capacity * sizeof *s->run);
-    if (!p) return -1;
-    s->run = p;
-    s->run_capacity = capacity;
-  }
-  s->run[s->runs++] = (struct cp_run){.window = window, .start = start, .length = length, .saved = s->used};
-  s->used += length;
-  return 0;
-}
-
-static uint32_t first_block(const struct cp_pool *p) { return p->top ? p->at[0] : 0; }
-
-int cp_store_collect(struct cp_store *s, const struct cp_arenas *a, uint32_t window) {
-  const struct cp_pool *p = &a->win[window].pool;
-  for (uint32_t i = first_block(p); i; i = p->block[i].next) {
-    const struct cp_block *b = &p->block[i];
-    if (b->used && store_add(s, window, (uint64_t)b->start * CP_GRAIN, (uint64_t)b->size * CP_GRAIN)) return -1;
-  }
-  return 0;
-}
-
-/* The order is the design's: closed first, then copied through the private alias. */
-static int store_fill(struct cp_store *s, const struct cp_arenas *a) {
-  if (store_reserve(s, s->used)) return -1;
-  for (size_t i = 0; i < s->runs; i++)
-    memcpy(s->memory + s->run[i].saved, a->win[s->run[i].window].park + s->run[i].start, s->run[i].length);
-  return 0;
-}
-
-static void store_empty(struct cp_store *s, const struct cp_arenas *a) {
-  for (size_t i = 0; i < s->runs; i++)
-    memcpy(a->win[s->run[i].window].park + s->run[i].start, s->memory + s->run[i].saved, s->run[i].length);
-  cp_store_clear(s);
-}
-
-int cp_arenas_save_residue(struct cp_arenas *a) {
-  cp_store_clear(&a->residue);
-  if (cp_store_collect(&a->residue, a, a->ephemeral)) return -1;
-  return store_fill(&a->residue, a);
-}
-
-/* Blocks freed since, or allocated in their place, do not matter: what they hold is undefined until they are written,
- * and writing traps.  So this needs no lock of the allocator. */
-void cp_arenas_restore_residue(struct cp_arenas *a) { store_empty(&a->residue, a); }
-
-/* ---- persistent memory ------------------------------------------------------------------------------------------- */
-
-static int punch(const struct cp_window *w, size_t start, size_t length) {
-  if (!length) return 0;
-  cp_add(&cp_syscalls, 1);
-  return fallocate(w->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, w->offset + (off_t)start, (off_t)length);
-}
-
-int cp_arenas_offload(struct cp_arenas *a) {
-  struct cp_store *s = &a->offloaded;
-  cp_store_clear(s);
-  for (uint32_t i = 0; i < CP_WINDOWS; i++)
-    if ((a->win[i].kind == CP_PERSISTENT || a->win[i].kind == CP_RETIRED) && cp_store_collect(s, a, i)) return -1;
-  if (store_fill(s, a)) return -1;
-  for (uint32_t i = 0; i < CP_WINDOWS; i++)
-    if (a->win[i].kind == CP_PERSISTENT || a->win[i].kind == CP_RETIRED) punch(&a->win[i], 0, a->window);
-  return 0;
-}
-
-int cp_arenas_reload(struct cp_arenas *a) {
-  store_empty(&a->offloaded, a);
-  return 0;
-}
-
-/* Bytes of whole pages that hold at least one live block; punches the rest if asked to. */
-static size_t coverage(const struct cp_window *w, bool punch_rest, size_t end) {
-  const struct cp_pool *p = &w->pool;
-  size_t covered = 0, reached = 0;
-  for (uint32_t i = first_block(p); i; i = p->block[i].next) {
-    if (!p->block[i].used) continue;
-    size_t from = (size_t)p->block[i].start * CP_GRAIN / CP_PAGE * CP_PAGE;
-    size_t to = cp_round_up(((size_t)p->block[i].start + p->block[i].size) * CP_GRAIN, CP_PAGE);
-    if (from < reached) from = reached;
-    if (from > reached && punch_rest) punch(w, reached, from - reached);
-    if (to > from) covered += to - from;
-    if (to > reached) reached = to;
-  }
-  if (punch_rest && end > reached) punch(w, reached, end - reached);
-  return covered;
-}
-
-static uint32_t unused_window(const struct cp_arenas *a) {
-  for (uint32_t i = 1; i < CP_WINDOWS; i++)
-    if (a->win[i].kind == CP_UNUSED) return i;
-  return 0;
-}
-
-int cp_write_all(int fd, const char *from, size_t length, off_t at) {
-  while (length) {
-    cp_add(&cp_syscalls, 1);
-    ssize_t n = syscall(SYS_pwrite64, fd, from, length, at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return -1;
-    from += n;
-    at += n;
-    length -= (size_t)n;
-  }
-  return 0;
-}
-
-int64_t cp_arenas_retire(struct cp_arenas *a) {
-  uint32_t old = a->ephemeral, fresh = unused_window(a);
-  struct cp_window *w = &a->win[old];
-  off_t offset = (off_t)(old * a->window);
-  struct cp_store *s = &a->residue;
-  cp_store_clear(s);
-  if (!fresh || cp_store_collect(s, a, old)) return -1;
-  int64_t moved = (int64_t)s->used;
-  for (size_t i = 0; i < s->runs; i++)
-    if (cp_write_all(a->device_fd, w->park + s->run[i].start, s->run[i].length, offset + (off_t)s->run[i].start)) return -1;
-  cp_store_clear(s);
   if (window_start(a, fresh, CP_EPHEMERAL, a->lane_fd, 0)) {
     window_stop(a, fresh);
     return -1;
   }
-  if (!map_at(w->park, a->window, PROT_READ | PROT_WRITE, a->device_fd, offset) ||
-      !map_at(w->base, a->window, PROT_NONE, a->device_fd, offset))
-    return -1;
+  w->offset = (off_t)(a->ephemeral * a->window);
+  if (set_file(a, w, a->device_fd)) return -1;
   w->kind = CP_RETIRED;
-  w->fd = a->device_fd;
-  w->offset = offset;
-  w->backed = coverage(w, false, 0);
-  a->retired += w->backed;
   a->ephemeral = fresh;
-  return moved;
+  return 0;
 }
 
-size_t cp_arenas_trim(struct cp_arenas *a) {
-  size_t before = cp_arenas_persistent(a);
-  struct cp_window *p = &a->win[0];
-  size_t top = cp_round_up(cp_pool_extent(&p->pool), CP_PAGE), high = cp_round_up(cp_pool_high(&p->pool), CP_PAGE);
-  if (high > top) {
-    punch(p, top, high - top);
-    p->pool.high = p->pool.top;
-  }
-  for (uint32_t i = 1; i < CP_WINDOWS; i++) {
-    struct cp_window *w = &a->win[i];
-    if (w->kind != CP_RETIRED) continue;
-    a->retired -= w->backed;
-    w->backed = coverage(w, true, cp_round_up(cp_pool_high(&w->pool), CP_PAGE));
-    a->retired += w->backed;
-    if (!w->pool.blocks && !a->open) window_stop(a, i);
-  }
-  return before - cp_arenas_persistent(a);
+void cp_arenas_stop_window(struct cp_arenas *a, uint32_t i) { window_stop(a, i); }
+
+size_t cp_arenas_persistent(const struct cp_arenas *a) {
+  return cp_round_up(cp_pool_high(&a->win[0].pool) + a->retired, CP_PAGE);
 }

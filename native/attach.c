@@ -64,7 +64,8 @@ static int set_up(int fd, const struct cp_packet *p, const int *fds) {
   cp.fd = fd;
   cp.slot = (uint32_t)p->a;
   cp.lane = p->c;
-  cp.capacity = p->d;
+  cp.bank = p->e;
+  cp.bank_new = true;
   cp.board = board;
   cp.seat = (struct cp_seat *)(board + CP_BOARD_HEADER) + p->a;
   cp.p_cap = cp.seat->p_limit;
@@ -72,6 +73,8 @@ static int set_up(int fd, const struct cp_packet *p, const int *fds) {
   cp.route_persistent = 1;
   cp_boundary_init(&cp.boundary);
   if (cp_arenas_init(&cp.arenas, p->b, fds[2], fds[1])) return fail("no address space for the arenas (ulimit -v?)");
+  if (cp_host_init(&cp.arenas.host, CP_WINDOWS * p->b, fds[3]) || cp_order_init(&cp.order, cp.arenas.host.chunks))
+    return fail("the host store could not be mapped");
   cp_put(&cp.seat->pid, (uint32_t)getpid());
   if (cp_signals_start()) return fail("the trap could not be installed");
   if (cp_helper_start()) return fail("the helper thread could not be started");
@@ -84,15 +87,15 @@ static int set_up(int fd, const struct cp_packet *p, const int *fds) {
 /* 0 attached, 1 refused or nothing to attach for: run plainly, -1 error (cp_error).  Blocks until the daemon answers. */
 CP_EXPORT int cp_attach(int fd) {
   struct cp_packet p = {.type = CP_HELLO, .pid = (uint32_t)getpid(), .a = CP_PROTOCOL};
-  int fds[3] = {-1, -1, -1};
+  int fds[4] = {-1, -1, -1, -1};
   if (cp.attached) return fail("this process is attached already");
   dl_iterate_phdr(find_libc10, NULL);
   if (!cp.text_count) return fail("libc10.so is not loaded: import torch first");
   if (send(fd, &p, sizeof p, MSG_NOSIGNAL) != sizeof p) return fail("the job channel is closed");
-  int n = receive(fd, &p, fds, 3);
+  int n = receive(fd, &p, fds, 4);
   if (n < 0) return fail("the job channel was closed before the daemon answered");
   if (p.type == CP_REFUSED) return 1;
-  if (p.type != CP_SETUP || n != 3) return fail("the daemon sent an answer that this library does not know");
+  if (p.type != CP_SETUP || n != 4) return fail("the daemon sent an answer that this library does not know");
   return set_up(fd, &p, fds);
 }
 

@@ -74,18 +74,31 @@ static bool children_remain(void) {
 
 static off_t place(const struct cp_run *r) { return (off_t)(r->window * cp.arenas.window + r->start); }
 
+/* Chunk by chunk: some of them may lie in the host store.  Of a job that is offloaded, what does not lie there has no
+ * content, and what would be found in its place belongs to another job. */
+static int write_run(const struct cp_run *r) {
+  const struct cp_host *h = &cp.arenas.host;
+  bool out = cp_is_out();
+  size_t at = (size_t)place(r), end = at + r->length;
+  for (size_t next; at < end; at = next) {
+    size_t chunk = at / CP_CHUNK;
+    next = (chunk + 1) * CP_CHUNK < end ? (chunk + 1) * CP_CHUNK : end;
+    bool stored = cp_host_has(h, chunk);
+    if (!stored && out) continue;
+    const char *from = stored ? h->memory + at : cp_arenas_parked(&cp.arenas, 0) + at;
+    if (cp_write_all(store_fd, from, next - at, (off_t)at)) return -1;
+  }
+  return 0;
+}
+
 static int snapshot(void) {
   if (store_fd < 0) return -1;
   for (size_t i = 0; i < live.runs; i++)
-    if (cp_write_all(store_fd, cp.arenas.win[live.run[i].window].park + live.run[i].start, live.run[i].length,
-                     place(&live.run[i])))
-      return -1;
-  const struct cp_store *stores[2] = {&cp.arenas.residue, &cp.arenas.offloaded};
-  for (int k = 0; k < 2 && from_residue; k++)
-    for (size_t i = 0; i < stores[k]->runs; i++) {
-      const struct cp_run *r = &stores[k]->run[i];
-      if (cp_write_all(store_fd, stores[k]->memory + r->saved, r->length, place(r))) return -1;
-    }
+    if (write_run(&live.run[i])) return -1;
+  for (size_t i = 0; i < cp.arenas.residue.runs && from_residue; i++) {
+    const struct cp_run *r = &cp.arenas.residue.run[i];
+    if (cp_write_all(store_fd, cp.arenas.residue.memory + r->saved, r->length, place(r))) return -1;
+  }
   return 0;
 }
 
@@ -114,7 +127,10 @@ void cp_fork_settle(void) {
     end_round(GONE);
     return;
   }
+  bool lock = cp.gate == CP_CLOSED; /* otherwise it is held */
+  if (lock) cp_host_lock(&cp.arenas.host);
   bool failed = snapshot() != 0;
+  if (lock) cp_host_unlock(&cp.arenas.host);
   if (failed) cp_failure = "no memory for the snapshot of a forked child";
   end_round(failed ? GONE : READY);
 }
@@ -126,10 +142,10 @@ static bool begin_round(void) {
   from_residue = cp.gate == CP_CLOSED;
   for (uint32_t i = 0; i < CP_WINDOWS; i++) {
     enum cp_kind kind = cp.arenas.win[i].kind;
-    if (kind == CP_UNUSED || (from_residue && (kind == CP_EPHEMERAL || cp.seat->offloaded))) continue;
+    if (kind == CP_UNUSED || (from_residue && kind == CP_EPHEMERAL)) continue;
     if (cp_store_collect(&live, &cp.arenas, i)) return false;
   }
-  if (!live.runs && !cp.arenas.residue.runs && !cp.arenas.offloaded.runs) return false;
+  if (!live.runs && !cp.arenas.residue.runs) return false;
   round_ = mmap(NULL, CP_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (round_ == MAP_FAILED) return round_ = NULL, false;
   round_->parent = getpid();
@@ -192,6 +208,7 @@ static void become_child(void) {
   cp_reset_lock(&cp.pool_lock);
   cp_reset_lock(&cp.gate_lock);
   cp_reset_lock(&child_lock);
+  cp_host_abandon(&cp.arenas.host);
   syscall(SYS_close, cp.fd); /* children hold no seat */
   cp.fd = -1;
 }

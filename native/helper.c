@@ -1,4 +1,4 @@
-/* The helper thread: early release, forced revocation, trimming, offload, a new lane, snapshots for forks.
+/* The helper thread: early release, forced revocation, trimming, offload and restore, snapshots for forks.
  * It sleeps on the seat's bell and costs nothing while nobody rings. */
 #include <pthread.h>
 #include <signal.h>
@@ -6,6 +6,8 @@
 #include "process.h"
 
 #define TRIM_LEAST (16 * CP_MIB)
+#define MOST_PAUSE_US 80000
+#define RETRY_US 10000 /* the arenas could not be closed, or their content not be saved */
 
 /* ---- early release --------------------------------------------------------------------------------------------------- */
 
@@ -20,39 +22,72 @@ static void probe(uint64_t now) {
   cp_release(&cp.gate_lock);
 }
 
-/* The holder has been asked to give way.  Returns how long to sleep, in microseconds. */
+static uint64_t calls(void) { return cp_relaxed(&cp.allocs) + cp_relaxed(&cp.frees); }
+
+static int64_t look_again(uint64_t now, uint64_t pause_us) {
+  cp.look_us = now + pause_us;
+  cp.seen_calls = calls();
+  return pause_us ? (int64_t)pause_us : 1;
+}
+
+/* The holder has been found at work.  One that is only watched is looked at less and less often. */
+static int64_t busy(uint64_t now, uint64_t grace) {
+  uint64_t most = grace > MOST_PAUSE_US ? grace : MOST_PAUSE_US;
+  bool asked = cp_load(&cp.seat->yield) == CP_YIELD_BOUNDARY;
+  cp.pause_us = asked || cp.pause_us < grace ? grace : 2 * cp.pause_us < most ? 2 * cp.pause_us : most;
+  uint64_t since = cp.probe_us ? cp.probe_us : now, due = since + cp.pause_us;
+  cp.probe_us = 0;
+  return look_again(now, due > now ? due - now : 0);
+}
+
+/* The holder has been asked to give way, or somebody waits.  Returns how long to sleep, in microseconds.
+ * Allocations and frees are signs of device use that cost nothing to see; without them the pages are closed. */
 static int64_t watch_holder(void) {
   uint64_t now = cp_now_us(), grace = cp_load(&cp.seat->grace_us);
   if (grace < 100) grace = 100;
   if (!cp.yield_seen_us) {
     cp.yield_seen_us = now;
-    cp.probe_us = 0;
-    return (int64_t)(grace / 2);
+    cp.probe_us = cp.pause_us = 0;
+    return look_again(now, grace / 2);
   }
-  uint32_t gate = cp_load(&cp.gate);
-  if (gate == CP_OPEN) { /* never probed, or touched since */
-    uint64_t since = cp.probe_us ? cp.probe_us : cp.yield_seen_us;
-    uint64_t due = since + (cp.probe_us ? grace : grace / 2);
-    if (now < due) return (int64_t)(due - now);
+  if (cp_load(&cp.gate) == CP_OPEN) { /* never probed, or touched since */
+    if (cp.pause_us > grace && cp_load(&cp.seat->yield) == CP_YIELD_BOUNDARY) { /* it was watched until now */
+      cp.pause_us = grace;
+      if (cp.look_us > now + grace) cp.look_us = now + grace;
+    }
+    if (cp.probe_us) return busy(now, grace);
+    if (now < cp.look_us) return (int64_t)(cp.look_us - now);
+    if (calls() != cp.seen_calls) return busy(now, grace);
     probe(now);
     return (int64_t)grace;
   }
   if (!cp.probe_us) cp.probe_us = now; /* closed by a fork, or granted and not touched yet */
   if (now < cp.probe_us + grace) return (int64_t)(cp.probe_us + grace - now);
   cp_turn_end(CP_BY_EARLY);
-  return -1;
+  return cp_load(&cp.seat->turn) ? RETRY_US : -1;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------------------- */
 
+/* Gate lock held.  Takes the mover's lock if the bank holds all of the content and nobody else needs it. */
+static bool ours_alone(void) {
+  struct cp_host *h = &cp.arenas.host;
+  if (cp.gate != CP_CLOSED || cp_fork_pending()) return false;
+  cp_host_lock(h);
+  if (!cp_is_out() && cp_host_next(h, 0) == h->chunks) return true;
+  cp_host_unlock(h);
+  return false;
+}
+
 static void trim(void) {
-  cp_acquire(&cp.grow_lock);
+  if (!cp_try(&cp.grow_lock)) return; /* somebody is waiting for memory, perhaps until this thread has moved ours out */
   cp_acquire(&cp.pool_lock);
   cp_acquire(&cp.gate_lock);
   const struct cp_pool *p = &cp.arenas.win[0].pool;
   size_t idle = cp_pool_high(p) - cp_pool_extent(p) + cp.retired_freed, given = 0;
-  if (idle >= TRIM_LEAST && idle >= cp.p_cap / 4 && !cp.seat->offloaded) {
+  if (idle >= TRIM_LEAST && idle >= cp.p_cap / 4 && ours_alone()) {
     given = cp_arenas_trim(&cp.arenas);
+    cp_host_unlock(&cp.arenas.host);
     cp.retired_freed = 0;
     cp.p_cap = cp_arenas_persistent(&cp.arenas);
     cp_put(&cp.seat->p_used, cp.p_cap);
@@ -64,21 +99,10 @@ static void trim(void) {
   if (given) cp_send(CP_SHRUNK, 0, total, 0, 0);
 }
 
-static void offload(void) {
-  bool done = false;
-  cp_acquire(&cp.pool_lock);
-  cp_acquire(&cp.gate_lock);
-  if (!cp_load(&cp.seat->turn) && cp.gate == CP_CLOSED && !cp_fork_pending() && !cp.seat->offloaded) {
-    done = !cp_arenas_offload(&cp.arenas);
-    if (done) cp_store(&cp.seat->offloaded, 1);
-  }
-  if (done) cp_store(&cp.seat->offload, CP_OFFLOAD_DONE);
-  cp_release(&cp.gate_lock);
-  cp_release(&cp.pool_lock);
-  if (done) cp_send(CP_OFFLOADED, 0, 0, 0, 0);
-}
-
 /* ---- the thread -------------------------------------------------------------------------------------------------------- */
+
+/* Of two times to sleep; negative: for ever. */
+static int64_t sooner(int64_t a, int64_t b) { return a < 0 ? b : b < 0 || a < b ? a : b; }
 
 static void *helper(void *unused) {
   (void)unused;
@@ -91,20 +115,23 @@ static void *helper(void *unused) {
       if (cp_fork_pending()) cp_fork_settle();
       cp_release(&cp.gate_lock);
     }
+    if (cp_load(&s->offload) == CP_OFFLOAD_DROP) cp_offload_drop();
     uint32_t yield = cp_load(&s->yield);
     if (!cp_load(&s->turn)) {
       cp.yield_seen_us = 0;
-      if (cp_load(&s->offload) == CP_OFFLOAD_ASKED) offload();
+      if (cp_load(&s->offload) == CP_OFFLOAD_ASKED) cp_offload();
       trim();
     } else if (yield == CP_YIELD_NOW) {
       cp_turn_end(CP_BY_FORCE);
+      if (cp_load(&s->turn) && cp_load(&s->yield) == CP_YIELD_NOW) cp_futex_wait(&s->bell, bell, RETRY_US);
       continue;
-    } else if (yield == CP_YIELD_BOUNDARY) {
-      sleep_us = watch_holder();
-    } else
-      cp.yield_seen_us = 0;
+    } else {
+      bool watched = yield == CP_YIELD_BOUNDARY || cp_load(&s->watch);
+      if (!watched) cp.yield_seen_us = 0;
+      sleep_us = sooner(watched ? watch_holder() : -1, cp_restore_step());
+    }
     cp_promote_consider();
-    cp_futex_wait(&s->bell, bell, sleep_us);
+    if (sleep_us) cp_futex_wait(&s->bell, bell, sleep_us);
   }
   return NULL;
 }

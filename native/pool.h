@@ -43,6 +43,7 @@ size_t cp_pool_free(struct cp_pool *p, void *address);
 size_t cp_pool_size(const struct cp_pool *p, const void *address);
 
 static inline size_t cp_pool_extent(const struct cp_pool *p) { return (size_t)p->top * CP_GRAIN; }
+static inline uint32_t cp_pool_first(const struct cp_pool *p) { return p->top ? p->at[0] : 0; } /* by address */
 static inline size_t cp_pool_high(const struct cp_pool *p) { return (size_t)p->high * CP_GRAIN; }
 /* Checks every invariant; returns 0 or the line of the check that failed (for tests). */
 int cp_pool_check(const struct cp_pool *p);

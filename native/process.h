@@ -4,10 +4,13 @@
 #include "arena.h"
 #include "boundary.h"
 #include "common.h"
+#include "order.h"
 #include "seat.h"
 
 /* The gate.  CLOSED: the turn is not held, ephemeral content is saved.  HELD: closed although the turn is held and
- * the content is in place (a probe for device use, or a fork).  OPEN: the job may touch its memory. */
+ * the content is in place (a probe for device use, or a fork).  OPEN: the job may touch its memory, but for chunks that
+ * are shut because they are still in the host store, or because the order of their use is being learned.
+ * While the gate is not CLOSED the process holds the mover's lock of its store. */
 enum { CP_CLOSED = 0, CP_HELD = 1, CP_OPEN = 2 };
 enum { CP_BY_BOUNDARY = 1, CP_BY_EARLY = 2, CP_BY_FORCE = 3, CP_BY_EXIT = 4 };
 
@@ -16,10 +19,9 @@ struct cp_process {
   uint32_t child;    /* a forked child: no seat, no turns */
   int fd;            /* job channel */
   uint32_t slot;
-  uint64_t lane;
+  uint64_t lane, bank;
   char *board;
   struct cp_seat *seat;
-  size_t capacity; /* of the device, bytes */
   struct cp_arenas arenas;
 
   /* Order of locks: grow, pool, gate.  No holder ever touches arena memory. */
@@ -33,7 +35,16 @@ struct cp_process {
   uint64_t close_us; /* cost of the last revoke, to be added to the grant's */
 
   /* helper thread */
-  uint64_t yield_seen_us, probe_us;
+  uint64_t yield_seen_us, probe_us, look_us;
+  uint64_t pause_us;   /* between two looks at a busy holder */
+  uint64_t seen_calls; /* allocations and frees at the last look */
+
+  /* restore */
+  struct cp_order order;
+  uint32_t demanding;   /* threads that wait for a chunk that is not back */
+  uint64_t restored_us; /* when everything was back, 0: not yet */
+  bool bank_new;        /* others may have left pages in it */
+  bool moved_out;       /* all content is in the store, and no turn has begun since */
 
   /* promotion of residue */
   uint32_t promote_seq;    /* outstanding request, 0: none */
@@ -56,13 +67,24 @@ extern struct cp_process cp;
 static inline bool cp_active(void) { return CP_LIKELY(cp.attached) && CP_LIKELY(!cp.child); }
 
 /* turn.c */
-void cp_trap(void);                /* called in a signal handler; returns when the memory may be touched */
+void cp_trap(const void *address); /* called in a signal handler; returns when the memory may be touched */
 void cp_turn_end(uint32_t cause);  /* never called in a signal handler; nothing happens without a turn */
+void cp_send(uint32_t type, uint64_t a, uint64_t b, uint64_t c, uint64_t d);
+void cp_ring(struct cp_seat *seat);
+/* files.c: map the lane and the bank that the seat names, or abort.  Gate lock held, gate closed */
+void cp_take_files(void);
+/* grow.c */
 bool cp_grow(uint32_t class_, size_t total);
 void cp_promote_ask(size_t total);
 void cp_promote_answer(bool wait);
-void cp_send(uint32_t type, uint64_t a, uint64_t b, uint64_t c, uint64_t d);
-void cp_ring(struct cp_seat *seat);
+/* restore.c.  The first three need the gate lock */
+bool cp_is_out(void); /* is all content in the store, and the bank perhaps another job's? */
+size_t cp_restore_begin(void); /* arenas closed, turn held.  Returns how many chunks are in the store */
+void cp_restore_touch(const void *address, bool first);
+int64_t cp_restore_step(void); /* helper thread.  Returns how long to sleep: 0 there is more to do, -1 nothing is */
+/* offload.c: helper thread */
+void cp_offload(void);
+void cp_offload_drop(void);
 /* promote.c: what keeps outliving boundaries belongs into persistent memory */
 void cp_promote_consider(void);
 bool cp_promote_due(void); /* is a look worth waking the helper thread? */

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define CP_BOARD_MAGIC 0x4452424cu /* "LBRD" */
-#define CP_PROTOCOL 1u
+#define CP_PROTOCOL 2u
 #define CP_SEATS 4096u
 #define CP_BOARD_HEADER 4096u
 
@@ -20,7 +20,7 @@ struct cp_board_header {
 enum { CP_YIELD_NO = 0, CP_YIELD_BOUNDARY = 1, CP_YIELD_NOW = 2 };
 enum { CP_WANT_NO = 0, CP_WANT_TURN = 1, CP_WANT_URGENT = 2 };
 enum { CP_GROW_NONE = 0, CP_GROW_GRANTED = 1, CP_GROW_DENIED = 2 };
-enum { CP_OFFLOAD_NO = 0, CP_OFFLOAD_ASKED = 1, CP_OFFLOAD_DONE = 2 };
+enum { CP_OFFLOAD_NO = 0, CP_OFFLOAD_ASKED = 1, CP_OFFLOAD_DONE = 2, CP_OFFLOAD_DROP = 3 }; /* DROP: give the kept pages of an unused store back */
 
 struct cp_seat {
   /* turn */
@@ -31,7 +31,7 @@ struct cp_seat {
   uint32_t want;      /*  16 job: CP_WANT_* */
   uint32_t passed_to; /*  20 job: slot + 1 it handed its last turn to, 0: it handed it to nobody */
   uint32_t pid;       /*  24 job: pid of the attached process */
-  uint32_t grace_us;  /*  28 daemon: early-release grace */
+  uint32_t grace_us;  /*  28 daemon: off the device for so long: idle (see watch) */
   /* memory */
   uint64_t p_limit;     /*  32 daemon: persistent bytes granted */
   uint64_t e_limit;     /*  40 daemon: ephemeral extent granted (<= size of the lane) */
@@ -67,8 +67,30 @@ struct cp_seat {
   uint32_t grow_class;   /* 236 job, before GROW: class of the waiting request | 256 if optional (a new daemon reads it) */
   uint64_t lane;           /* 240 daemon: the lane it belongs to; written before the LANE packet is sent */
   uint64_t grow_total;   /* 248 job, before GROW: bytes of the waiting request */
+  /* oversubscription */
+  uint32_t watch;         /* 256 daemon: 1, somebody waits: let go once off the device for grace_us; the job resets it when it lets go */
+  uint32_t offload_error; /* 260 job: errno of its last offload that failed, before OFFLOADED */
+  uint64_t bank;          /* 264 daemon: the bank behind its persistent arenas; written before the BANK packet is sent */
+  uint64_t stored;        /* 272 job (daemon, when taken from outside): bytes that are in the host store now */
+  uint64_t store_bytes;   /* 280 job: bytes that its host store has needed at most, and keeps */
+  uint64_t out_bytes;     /* 288 job: bytes offloaded in all, and the time it took */
+  uint64_t out_us;        /* 296 job */
+  uint64_t in_bytes;      /* 304 job: bytes restored in all, and the time it took */
+  uint64_t in_us;         /* 312 job */
+  uint64_t resume_us;     /* 320 job: last restore: from its begin until computing could go on */
+  uint64_t demanded;      /* 328 job: touches of pages that were not back yet */
+  uint64_t reserved[22];  /* 336 */
 };
-_Static_assert(sizeof(struct cp_seat) == 256, "seat size is part of the protocol");
+_Static_assert(sizeof(struct cp_seat) == 512, "seat size is part of the protocol");
+
+/* A bank is a piece of device memory for persistent arenas: a memfd of CP_WINDOWS windows, window i of the job at offset
+ * i * window.  Jobs of one owner use a bank one after another: its pages stay, their content changes.
+ *
+ * The host store is one memfd per job: the same layout, then one byte per chunk of CP_CHUNK bytes (CP_IN_DEVICE or
+ * CP_IN_STORE), which says where the chunk's content is.  Who moves content holds an OFD write lock on the first byte of
+ * the file, through a description of its own (/proc/self/fd/N): the job, or its shim while the job is stopped. */
+#define CP_CHUNK (2u << 20)
+enum { CP_IN_DEVICE = 0, CP_IN_STORE = 1 };
 
 /* Packets on the job channel (SOCK_SEQPACKET), native byte order, always this size. */
 struct cp_packet {
@@ -86,11 +108,12 @@ enum { /* job -> daemon */
   CP_PASSED = 5,   /* turn over, handed to slot b.  a: cause, c: passed_seq */
   CP_GROW = 6,     /* a: class (0 persistent, 1 ephemeral), b: total bytes wanted, c: grow_seq, d: 1 = optional */
   CP_SHRUNK = 7,   /* a: class, b: total bytes still needed (it gave pages back) */
-  CP_OFFLOADED = 8
+  CP_OFFLOADED = 8 /* a: 0 done, otherwise errno: nothing has changed.  b: bytes in the store */
 };
 enum {            /* daemon -> job */
-  CP_SETUP = 101, /* a: slot, b: arena window in bytes (whole GiB), c: lane id, d: device capacity; descriptors: board, lane, persistent memfd */
+  CP_SETUP = 101, /* a: slot, b: arena window in bytes (whole GiB), c: lane id, d: device capacity, e: bank; descriptors: board, lane, bank, store */
   CP_LANE = 102,  /* a: lane id; descriptor: another lane's memfd.  Only while the job holds no turn; bell rung afterwards */
+  CP_BANK = 104, /* a: number of the bank; descriptor: its memfd.  Only to a job whose memory is all in the store */
   CP_REFUSED = 103 /* the process may not attach: it runs as a plain CPU process.  a: 1 another process is attached, 2 version */
 };
 #endif

@@ -52,7 +52,7 @@ static void on_fault(int sig, siginfo_t *info, void *context) {
   else if (cp.child)
     cp_child_trap();
   else
-    cp_trap();
+    cp_trap(info->si_addr);
   errno = saved;
 }
 

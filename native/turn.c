@@ -1,8 +1,7 @@
-/* Turns: the trap, the grant, the revoke, the hand-over to the next job, requests for memory. */
+/* Turns: the trap, the grant, the revoke, the hand-over to the next job. */
 #include "process.h"
 
 #include <sched.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #define SHORT_REVOKE_US 50
@@ -27,52 +26,44 @@ void cp_ring(struct cp_seat *seat) {
   cp_futex_wake(&seat->bell);
 }
 
-/* The job has been moved: its new lane waits in the job channel.  Gate lock held, gate closed. */
-static void take_lane(void) {
-  struct cp_packet p;
-  union {
-    struct cmsghdr align;
-    char bytes[CMSG_SPACE(sizeof(int))];
-  } control;
-  struct iovec v = {.iov_base = &p, .iov_len = sizeof p};
-  while (cp_load(&cp.seat->lane) != cp.lane) {
-    struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-    cp_add(&cp_syscalls, 1);
-    long n = syscall(SYS_recvmsg, cp.fd, &m, MSG_CMSG_CLOEXEC);
-    if (n < 0 && errno == EINTR) continue;
-    struct cmsghdr *c = n == (long)sizeof p && p.type == CP_LANE ? CMSG_FIRSTHDR(&m) : NULL;
-    if (!c || c->cmsg_type != SCM_RIGHTS) return;
-    int fd, old = cp.arenas.lane_fd;
-    memcpy(&fd, CMSG_DATA(c), sizeof fd);
-    if (cp_arenas_set_lane(&cp.arenas, fd)) return;
-    syscall(SYS_close, old);
-    cp.lane = p.a;
-  }
-}
-
 /* ---- grant --------------------------------------------------------------------------------------------------------- */
 
-/* Gate lock held, turn held.  Restore through the parking range, then open in one step. */
-static void open_gate(void) {
+/* Limits may have been lowered while the turn was away, and given back only in part if another daemon runs since. */
+static void lower_limits(const struct cp_seat *s) {
+  size_t p = cp_load(&s->p_limit), e = cp_load(&s->e_limit);
+  if (cp.p_cap > p) cp_store(&cp.p_cap, p);
+  if (cp.e_cap > e) cp_store(&cp.e_cap, e);
+}
+
+/* Gate lock held, turn held.  Restore through the parking range, then open in one step; what is in the host store
+ * follows piece by piece, but for the chunk that is about to be touched. */
+static void open_gate(const void *address) {
   struct cp_seat *s = cp.seat;
   uint64_t begin = cp_now_us();
   bool fresh = cp.gate == CP_CLOSED;
+  size_t left = 0;
   if (fresh) {
-    take_lane();
-    if (s->offloaded) {
-      cp_arenas_reload(&cp.arenas);
-      cp_store(&s->offloaded, 0);
-    }
+    cp_host_lock(&cp.arenas.host); /* until the gate is closed again */
+    cp_take_files();
+    lower_limits(s);
+    left = cp_restore_begin();
     cp_arenas_restore_residue(&cp.arenas);
     cp_put(&s->turns, s->turns + 1);
     cp_put(&s->want, CP_WANT_NO);
     if (!s->first_use_us) cp_put(&s->first_use_us, begin);
     cp_store(&cp.urgent_us, 0);
     cp_store(&s->coming, 0);
+    cp_store(&cp.gate, CP_HELD);
+    cp_restore_touch(address, true);
   }
   if (cp_arenas_open(&cp.arenas)) return; /* out of mappings: the touch traps again and tries again */
   cp_store(&cp.gate, CP_OPEN);
   if (!fresh) return;
+  if (left) {
+    cp_put(&s->resume_us, cp_now_us() - begin);
+    cp_ring(s); /* the helper thread brings the rest */
+    return;
+  }
   uint64_t cost = cp_now_us() - begin + cp.close_us;
   cp_put(&s->switch_us, (uint32_t)(s->switch_us ? (3 * (uint64_t)s->switch_us + cost) / 4 : cost));
 }
@@ -94,12 +85,17 @@ static void wait_for_turn(struct cp_seat *s) {
 
 /* The design leaves the grant to the helper thread.  Here the first thread that sees the turn does it: that saves one
  * wake-up of some 50 microseconds per switch, and needs no lock that a trapped thread can hold. */
-void cp_trap(void) {
+void cp_trap(const void *address) {
   struct cp_seat *s = cp.seat;
   cp_add(&s->traps, 1);
-  while (cp_load(&cp.gate) != CP_OPEN) {
+  for (;;) {
+    bool open = cp_load(&cp.gate) == CP_OPEN;
+    if (open && !cp_arenas_is_shut(&cp.arenas, cp_arenas_chunk(&cp.arenas, address))) return;
+    if (open) cp_add(&cp.demanding, 1);
     cp_acquire(&cp.gate_lock);
+    if (open) cp_add(&cp.demanding, -1);
     if (cp.gate == CP_OPEN) {
+      cp_restore_touch(address, false);
       cp_release(&cp.gate_lock);
       return;
     }
@@ -109,7 +105,7 @@ void cp_trap(void) {
       continue;
     }
     if (cp_load(&s->turn)) {
-      open_gate();
+      open_gate(address);
       cp_release(&cp.gate_lock);
       continue;
     }
@@ -156,14 +152,15 @@ static bool close_gate(uint32_t cause) {
   struct cp_seat *s = cp.seat;
   if (cp.gate == CP_CLOSED) return true; /* granted, but nobody has touched anything yet */
   uint64_t begin = cp_now_us();
-  bool open = cp.gate == CP_OPEN;
   cp_store(&cp.gate, CP_HELD); /* first, so that a thread that traps meanwhile waits for the lock instead of spinning */
-  if (open && cp_arenas_close(&cp.arenas)) return false;
+  if (cp.arenas.open && cp_arenas_close(&cp.arenas)) return false;
   if (promote_now(cause) ? promote() : cp_arenas_save_residue(&cp.arenas)) {
     cp_failure = "no host memory to save residue";
     return false; /* HELD: the next touch opens again */
   }
   cp_store(&cp.gate, CP_CLOSED);
+  if (cp_load(&s->offloaded)) cp_store(&s->offloaded, 0); /* the daemon has written it for the shim, after our restore */
+  cp_host_unlock(&cp.arenas.host);
   cp_put(&s->residue, cp.arenas.residue.used);
   cp_put(&s->residue_total, s->residue_total + cp.arenas.residue.used);
   cp.close_us = cp_now_us() - begin;
@@ -190,6 +187,7 @@ static struct cp_seat *pass_on(uint32_t cause, uint32_t *slot) {
   if (cause == CP_BY_EARLY) cp_put(&s->early, s->early + 1);
   if (cause == CP_BY_FORCE) cp_put(&s->forced, s->forced + 1);
   cp_store(&s->yield, CP_YIELD_NO);
+  cp_store(&s->watch, 0);
   cp_store(&s->turn, 0);
   uint32_t next = cp_load(&s->successor);
   if (next > CP_SEATS || next == cp.slot + 1) next = 0;
@@ -200,6 +198,7 @@ static struct cp_seat *pass_on(uint32_t cause, uint32_t *slot) {
     *slot = next - 1;
     cp_store(&n->successor, 0);
     cp_store(&n->yield, CP_YIELD_NO);
+    cp_store(&n->watch, 0);
     cp_store(&n->turn_start_us, now);
   }
   cp_store(&s->passed_seq, s->passed_seq + 1); /* from here on it counts, even if this process dies */
@@ -224,60 +223,13 @@ void cp_turn_end(uint32_t cause) {
     next = pass_on(cause, &slot);
     seq = cp.seat->passed_seq;
   }
-  bool look = ended && cp_promote_due();
+  bool look = ended && (cp_promote_due() || cp_load(&cp.seat->offload) == CP_OFFLOAD_ASKED);
+  uint32_t wanted = cp_load(&cp.seat->want); /* not 0: the turn went before anybody could use it, and they still wait */
   cp_release(&cp.gate_lock);
   cp_release(&cp.pool_lock);
   if (!ended) return;
   if (next) cp_futex_wake(&next->turn);
   cp_send(next ? CP_PASSED : CP_RELEASED, cause, next ? slot : seq, seq, 0);
+  if (wanted) cp_send(wanted == CP_WANT_URGENT ? CP_URGENT : CP_WANT, 0, 0, 0, 0);
   if (look) cp_ring(cp.seat);
-}
-
-/* ---- memory -------------------------------------------------------------------------------------------------------- */
-
-static void take_limits(void) {
-  cp.p_cap = cp_load(&cp.seat->p_limit);
-  cp.e_cap = cp_load(&cp.seat->e_limit);
-}
-
-/* False: interrupted by SIGINT, the answer may still come. */
-static bool wait_answer(uint32_t seq, bool interruptible) {
-  uint32_t ack, before = cp_load(&cp.interrupts);
-  while ((int32_t)((ack = cp_load(&cp.seat->grow_ack)) - seq) < 0) {
-    if (interruptible && cp_load(&cp.interrupts) != before) return false;
-    cp_futex_wait(&cp.seat->grow_ack, ack, -1);
-  }
-  return true;
-}
-
-/* Grow lock held.  One request at a time; optional ones are answered at once. */
-void cp_promote_answer(bool wait) {
-  if (!cp.promote_seq) return;
-  if (wait) wait_answer(cp.promote_seq, false);
-  if ((int32_t)(cp_load(&cp.seat->grow_ack) - cp.promote_seq) < 0) return;
-  cp.promote_granted = cp_load(&cp.seat->grow_status) == CP_GROW_GRANTED;
-  cp.promote_seq = 0;
-}
-
-static uint32_t ask(uint32_t class_, size_t total, bool optional) {
-  uint32_t seq = cp.seat->grow_seq + 1;
-  cp_store(&cp.seat->grow_class, class_ | (optional ? 256u : 0));
-  cp_store(&cp.seat->grow_total, total);
-  cp_store(&cp.seat->grow_seq, seq);
-  cp_send(CP_GROW, class_, total, seq, optional);
-  return seq;
-}
-
-/* Grow lock held.  Does not wait: the answer is looked for later. */
-void cp_promote_ask(size_t total) { cp.promote_seq = ask(0, total, true); }
-
-bool cp_grow(uint32_t class_, size_t total) {
-  cp_acquire(&cp.grow_lock);
-  cp_promote_answer(true);
-  size_t *cap = class_ ? &cp.e_cap : &cp.p_cap;
-  if (*cap < total && wait_answer(ask(class_, total, false), true) && cp_load(&cp.seat->grow_status) == CP_GROW_GRANTED)
-    take_limits();
-  bool enough = *cap >= total;
-  cp_release(&cp.grow_lock);
-  return enough;
 }

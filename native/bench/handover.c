@@ -15,8 +15,15 @@
 
 #include "../arena.c"
 #include "../boundary.c"
+#include "../files.c"
+#include "../grow.c"
+#include "../host.c"
+#include "../order.c"
+#include "../persistent.c"
 #include "../pool.c"
 #include "../promote.c"
+#include "../residue.c"
+#include "../restore.c"
 #include "../turn.c"
 
 bool cp_fork_pending(void) { return false; }
@@ -69,7 +76,7 @@ static void bare_side(int me, int rounds) {
 static void on_fault(int sig, siginfo_t *info, void *context) {
   (void)sig, (void)context;
   if (!cp_arenas_hold(&cp.arenas, info->si_addr)) abort();
-  cp_trap();
+  cp_trap(info->si_addr);
 }
 
 static void attach(int me, char *board, int lane, int fd) {

@@ -9,7 +9,10 @@
 #include <sys/mman.h>
 
 #include "../arena.c"
+#include "../host.c"
+#include "../persistent.c"
 #include "../pool.c"
+#include "../residue.c"
 uint64_t cp_syscalls;
 
 #define ROUNDS 31

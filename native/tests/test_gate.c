@@ -1,17 +1,40 @@
 /* Turns in one process: three threads compute on arena memory while an arbiter takes the turn away at random moments,
- * overwrites the whole lane, and gives it back.  Every value must come out as if nobody had been there. */
+ * overwrites the whole lane, and gives it back.  At every second switch the job is offloaded as well, its bank is
+ * overwritten, and turns end in the middle of restores.  Every value must come out as if nobody had been there. */
 #include "check.h"
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <string.h>
 
 #include "../arena.c"
 #include "../boundary.c"
+#include "../files.c"
+#include "../grow.c"
 #include "../helper.c"
+#include "../host.c"
+#include "../offload.c"
+#include "../order.c"
+#include "../persistent.c"
 #include "../pool.c"
 #include "../promote.c"
+#include "../residue.c"
+#include "../restore.c"
 #include "../turn.c"
+
+static bool parking = true;
+
+/* Page tables may be moved, or not: a process for each. */
+static void both_modes(void) {
+  int status = 0;
+  pid_t pid = fork();
+  CHECK_THAT(pid >= 0);
+  parking = pid != 0;
+  if (pid) CHECK_THAT(waitpid(pid, &status, 0) == pid && status == 0);
+}
 
 /* Forks have their own tests, with real processes. */
 bool cp_fork_pending(void) { return false; }
@@ -23,9 +46,12 @@ void cp_fork_settle(void) {}
 #define ENOUGH 60 /* revocations */
 #define CELLS 20000
 #define LANE (64 * CP_MIB)
+#define PAGES 4096ul /* persistent, of each worker */
+#define BANK (WORKERS * PAGES * CP_PAGE)
 static int arbiter_fd, lane, device, finished;
 static char *alias;
-static uint64_t *cells[WORKERS];
+static uint64_t *cells[WORKERS], *kept[WORKERS];
+static unsigned long offloads, changes;
 static unsigned long revoked;
 static uint64_t rounds[WORKERS];
 
@@ -33,7 +59,7 @@ static void on_fault(int sig, siginfo_t *info, void *context) {
   (void)sig, (void)context;
   int saved = errno;
   if (!cp_arenas_hold(&cp.arenas, info->si_addr)) abort();
-  cp_trap();
+  cp_trap(info->si_addr);
   errno = saved;
 }
 
@@ -42,6 +68,8 @@ static void *worker(void *argument) {
   while (__atomic_load_n(&revoked, __ATOMIC_RELAXED) < ENOUGH) {
     uint64_t round = ++rounds[(size_t)argument];
     for (size_t i = 0; i < CELLS; i++) c[i] = c[i] * 6364136223846793005ull + round;
+    uint64_t *k = kept[(size_t)argument];
+    for (size_t i = 0; i < PAGES; i++) k[i * 512] = k[i * 512] * 6364136223846793005ull + round;
   }
   __atomic_add_fetch(&finished, 1, __ATOMIC_SEQ_CST);
   return NULL;
@@ -70,6 +98,42 @@ static void give(void) {
   cp_ring(cp.seat);
 }
 
+static void offload(void) {
+  cp_store(&cp.seat->offload, CP_OFFLOAD_ASKED);
+  cp_ring(cp.seat);
+}
+
+static void send_bank(int fd) {
+  struct cp_packet p = {.type = CP_BANK, .a = cp.seat->bank + 1};
+  union {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(sizeof(int))];
+  } control;
+  struct iovec v = {.iov_base = &p, .iov_len = sizeof p};
+  struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+  memset(&control, 0, sizeof control);
+  control.align = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+  memcpy(CMSG_DATA(&control.align), &fd, sizeof fd);
+  cp_store(&cp.seat->bank, p.a);
+  CHECK_THAT(sendmsg(arbiter_fd, &m, 0) == (ssize_t)sizeof p);
+}
+
+/* Another job uses the bank; afterwards we get it back, or another one. */
+static void others_use_bank(void) {
+  static int bank[2]; /* descriptors of our own: the job closes its own */
+  CHECK_THAT(cp_load(&cp.seat->offloaded) == 1 && cp.seat->offload == CP_OFFLOAD_DONE);
+  cp_store(&cp.seat->offload, CP_OFFLOAD_NO);
+  offloads++;
+  if (!bank[0]) bank[0] = dup(device), bank[1] = memfd_create("bank", 0);
+  CHECK_THAT(!ftruncate(bank[1], 16 * (off_t)CP_GIB));
+  char *p = mmap(NULL, BANK, PROT_READ | PROT_WRITE, MAP_SHARED, bank[changes % 2], 0);
+  CHECK_THAT(p != MAP_FAILED);
+  memset(p, (int)next_random(), BANK);
+  munmap(p, BANK);
+  if (next_random() % 4) return;
+  send_bank(bank[++changes % 2]);
+}
+
 static void *arbiter(void *unused) {
   (void)unused;
   struct cp_packet p;
@@ -84,9 +148,13 @@ static void *arbiter(void *unused) {
       continue;
     }
     CHECK_THAT(n == sizeof p);
-    CHECK_THAT(p.type == CP_RELEASED || p.type == CP_WANT);
+    CHECK_THAT(p.type == CP_RELEASED || p.type == CP_WANT || (p.type == CP_OFFLOADED && p.a == 0));
     look_at_seat();
-    if (p.type == CP_WANT) give();
+    if (p.type == CP_OFFLOADED) others_use_bank();
+    if (p.type == CP_WANT && next_random() % 2 && !cp_load(&cp.seat->turn))
+      offload();
+    else if (p.type == CP_WANT || p.type == CP_OFFLOADED)
+      give();
   }
 }
 
@@ -106,6 +174,11 @@ static void attach(void) {
   cp.e_cap = LANE;
   cp_boundary_init(&cp.boundary);
   CHECK_THAT(!cp_arenas_init(&cp.arenas, CP_GIB, device, lane));
+  cp.arenas.parking &= parking;
+  int store = memfd_create("store", 0);
+  CHECK_THAT(!ftruncate(store, 16 * (off_t)CP_GIB + 16 * (off_t)CP_GIB / CP_CHUNK));
+  CHECK_THAT(!cp_host_init(&cp.arenas.host, CP_WINDOWS * CP_GIB, store));
+  CHECK_THAT(!cp_order_init(&cp.order, cp.arenas.host.chunks));
   struct sigaction a = {.sa_flags = SA_SIGINFO | SA_NODEFER};
   a.sa_sigaction = on_fault;
   CHECK_THAT(!sigaction(SIGSEGV, &a, NULL));
@@ -116,20 +189,27 @@ static void attach(void) {
 int main(void) {
   pthread_t judge, thread[WORKERS];
   size_t need;
+  both_modes();
   attach();
   CHECK_THAT(!pthread_create(&judge, NULL, arbiter, NULL));
   for (size_t w = 0; w < WORKERS; w++) {
     cells[w] = cp_pool_alloc(&cp.arenas.win[1].pool, CELLS * 8, LANE, 0, &need);
     for (size_t i = 0; i < CELLS; i++) cells[w][i] = w * 1000 + i; /* the first touch traps */
+    kept[w] = cp_pool_alloc(&cp.arenas.win[0].pool, PAGES * CP_PAGE, CP_GIB, 0, &need);
+    for (size_t i = 0; i < PAGES; i++) kept[w][i * 512] = w * 1000 + i;
   }
   for (size_t w = 0; w < WORKERS; w++) CHECK_THAT(!pthread_create(&thread[w], NULL, worker, (void *)w));
   for (size_t w = 0; w < WORKERS; w++) pthread_join(thread[w], NULL);
   for (size_t w = 0; w < WORKERS; w++)
     for (size_t i = 0; i < CELLS; i += 997) CHECK_THAT(cells[w][i] == expected(w, i));
+  for (size_t w = 0; w < WORKERS; w++)
+    for (size_t i = 0; i < PAGES; i += 97) CHECK_THAT(kept[w][i * 512] == expected(w, i));
+  CHECK_THAT(offloads > 5 && changes > 0 && cp.seat->in_bytes > BANK && cp.seat->out_bytes > BANK);
   CHECK_THAT(finished == WORKERS && cp.seat->forced + cp.seat->early > 0 && cp.seat->turns > 1);
   shutdown(cp.fd, SHUT_RDWR);
   pthread_join(judge, NULL);
-  printf("%lu revocations, %lu early, %lu forced, %lu turns\n", revoked, (unsigned long)cp.seat->early,
-         (unsigned long)cp.seat->forced, (unsigned long)cp.seat->turns);
+  printf("%lu revocations, %lu early, %lu forced, %lu turns, %lu offloads, %lu banks, %lu touches of what was not back\n",
+         revoked, (unsigned long)cp.seat->early, (unsigned long)cp.seat->forced, (unsigned long)cp.seat->turns, offloads,
+         changes + 1, (unsigned long)cp.seat->demanded);
   return 0;
 }

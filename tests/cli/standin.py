@@ -11,7 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from carpool.protocol.api import API_VERSION, PROTOCOL_HEADER, DeviceInfo, JobInfo, LaneInfo
+import msgspec
+
+from carpool.protocol.api import (
+    API_VERSION,
+    PROTOCOL_HEADER,
+    DeviceInfo,
+    DeviceList,
+    JobInfo,
+    LaneInfo,
+    MovedInfo,
+    StoreInfo,
+)
 
 
 @dataclass
@@ -141,7 +152,17 @@ def ended(number: int, outcome: str = "succeeded", **changes: Any) -> JobInfo:
     return job(number, **{**facts, **changes})
 
 
-def device(jobs: list[int], holder: int | None = None, waiting: list[int] | None = None) -> DeviceInfo:
+def device(
+    jobs: list[int], holder: int | None = None, waiting: list[int] | None = None, name: str = "host0", **changes: Any
+) -> DeviceInfo:
+    moved = changes.pop("moved", MovedInfo())
     lane = LaneInfo(id=1, owner=1000, size_bytes=32 << 20, jobs=jobs, holder=holder, waiting=waiting or [])
     sizes = {"capacity_bytes": 1 << 30, "granted_bytes": 256 << 20, "used_bytes": 128 << 20, "free_bytes": 768 << 20}
-    return DeviceInfo(id="host0", kind="host", lanes=[lane], jobs=jobs, queue=[], **sizes)
+    control = {"quantum_us": 50_000, "quantum_from": "policy", "oversubscribe": "auto", "stored_bytes": 512 << 20}
+    facts = {"lanes": [lane], "jobs": jobs, "queue": [], **sizes, **control, **changes}
+    return DeviceInfo(id=name, kind="host", moved=moved, **facts)
+
+
+def device_list(*devices: DeviceInfo) -> Answer:
+    """The answer to GET /v1/devices."""
+    return Answer(msgspec.json.encode(DeviceList([*devices], StoreInfo(8 << 30, True, 1 << 30, 512 << 20))))

@@ -11,7 +11,15 @@ import pytest
 from conftest import Cli
 from standin import Answer, StandIn, as_json, problem
 
-COMMANDS_THAT_NEED_A_DAEMON = [["ls"], ["show", "1"], ["logs", "1"], ["wait", "1"], ["cancel", "1"], ["policy"]]
+COMMANDS_THAT_NEED_A_DAEMON = [
+    ["ls"],
+    ["show", "1"],
+    ["logs", "1"],
+    ["wait", "1"],
+    ["cancel", "1"],
+    ["policy"],
+    ["ctl", "store"],
+]
 
 
 @pytest.mark.parametrize(
@@ -25,8 +33,16 @@ COMMANDS_THAT_NEED_A_DAEMON = [["ls"], ["show", "1"], ["logs", "1"], ["wait", "1
         (["submit", "--duration", "soon", "--", "true"], "'soon' is not a time: write for example 30s"),
         (["submit", "--after", "x", "--", "true"], "'x' is not a job id"),
         (["show", "seven"], "'seven' is not a job id: ids are the numbers that `carpool ls` shows"),
-        (["up", "--preset", "saluss"], "unknown preset 'saluss': known are salus"),
+        (["up", "--preset", "saluss"], "unknown preset 'saluss': known are nvshare, salus"),
         (["up", "--setting", "quantum_us"], "'quantum_us' is not NAME=VALUE"),
+        (["up", "--store", "lots"], "'lots' is not a size"),
+        (["ctl", "quantum", "10"], "'10' has no unit: write for example 10s or 10ms"),
+        (["ctl", "quantum", "soon"], "'soon' is not a time: write for example 30s"),
+        (["ctl", "quantum", "-5s"], "-5s is negative: it must be 0 or more"),
+        (["ctl", "oversubscribe", "maybe"], "'maybe' is not one of 'on', 'off', 'auto'"),
+        (["ctl", "store", "-1GiB"], "-1GiB is negative"),
+        (["ctl", "store", "some"], "'some' is not a size"),
+        (["ctl", "quantumm"], "Did you mean 'quantum'?"),
         (["lst"], "There is no command 'lst'. Did you mean 'ls'?"),
         (["ls", "--phase", "asleep"], "'asleep' is not one of"),
         (["wait"], "Missing argument"),

@@ -125,6 +125,8 @@ def test_the_salus_preset_is_in_force(carpool: Cli, home: Path) -> None:
         (["--device", "host:12parsecs"], "is not a size"),
         (["--device", "host:900TiB"], "of memory"),
         (["--setting", "quantum=5"], "unknown setting 'quantum'"),
+        (["--store", "400TiB"], "is too large: the devices leave"),
+        (["--setting", "host_store=400TiB"], "is too large: the devices leave"),
     ],
 )
 def test_a_daemon_that_cannot_start_says_why(carpool: Cli, home: Path, options: list[str], said: str) -> None:

@@ -37,7 +37,9 @@ def marker(index: int) -> str:
     return f"--- end of block {index} ---"
 
 
-@pytest.mark.parametrize(("page", "least"), [("guide.md", 9), ("simulator.md", 5), ("write-a-policy.md", 6)])
+@pytest.mark.parametrize(
+    ("page", "least"), [("guide.md", 9), ("simulator.md", 5), ("write-a-policy.md", 6), ("oversubscription.md", 4)]
+)
 def test_a_guide_does_what_it_says(carpool: Cli, home: Path, page: str, least: int) -> None:
     found = blocks(page)
     assert len(found) >= least

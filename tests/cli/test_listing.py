@@ -8,14 +8,16 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 from conftest import Cli
-from standin import Answer, Request, StandIn, as_json, device, ended, job
+from standin import Answer, Request, StandIn, as_json, device, device_list, ended, job
 
 from carpool.cli.frame import Snapshot, frame
 from carpool.cli.ls import job_table
+from carpool.cli.show import describe
 from carpool.cli.style import Style
-from carpool.protocol.api import DeviceList, JobInfo, JobList, ReasonInfo
+from carpool.protocol.api import JobInfo, JobList, MovedInfo, ReasonInfo
 
 WAITS = ReasonInfo("memory", "waiting for memory: needs 3.1 GiB, largest lane 2 GiB")
+MOVED = MovedInfo(out_bytes=3 << 30, out_us=500_000, in_bytes=2 << 30, in_us=250_000)
 JOBS = [
     job(1, name="vae", holds_turn=True),
     job(2, phase="queued", device=None, lane=None, reason=WAITS, iterations=0, iterations_total=None),
@@ -33,7 +35,7 @@ def standin(standin: StandIn) -> Iterator[StandIn]:
     standin.reactions |= {
         "GET /v1/jobs": jobs,
         "GET /v1/jobs/2": Answer(msgspec.json.encode(JOBS[1])),
-        "GET /v1/devices": Answer(msgspec.json.encode(DeviceList([device([1], holder=1)]))),
+        "GET /v1/devices": device_list(device([1], holder=1, moved=MOVED)),
         "GET /v1/policy": as_json({"name": "fair", "available": ["fair", "fifo"], "settings": {"quantum_us": 50000}}),
     }
     return standin
@@ -78,6 +80,27 @@ def test_devices_shows_lanes(standin: StandIn, carpool: Cli) -> None:
     assert lines[1].split()[:3] == ["host0", "1", "GiB"]
     assert lines[2] == "  host0 lane 1: 32 MiB, 1 job, job 1 computes"
     assert json.loads(carpool.ok("devices", "--json"))["devices"][0]["lanes"][0]["holder"] == 1
+
+
+def test_devices_shows_oversubscription(standin: StandIn, carpool: Cli) -> None:
+    lines = carpool.ok("devices").splitlines()
+    assert lines[0].split()[-5:] == ["STORED", "JOBS", "QUEUE", "QUANTUM", "OVER"]
+    assert lines[1].split()[-7:] == ["512", "MiB", "1", "0", "50", "ms", "auto"]
+    assert lines[3] == "  host0 moved by its jobs: 3 GiB out (6 GiB/s), 2 GiB back (8 GiB/s)"
+    assert lines[4] == "host store: 8 GiB (default), 1 GiB kept, 512 MiB of it in use"
+    assert max(map(len, lines)) <= 90
+    assert json.loads(carpool.ok("devices", "--json"))["store"]["budget_bytes"] == 8 << 30
+
+
+def test_offloaded_jobs_are_shown_as_such() -> None:
+    away = job(5, offloaded=True, stored_bytes=10 << 20, moved=MovedInfo(10 << 20, 1000))
+    assert job_table([away], Style(False), None)[1].split()[3] == "offloaded"
+    facts = dict(describe(away, 0))
+    assert facts["stored"] == "10 MiB in the host store: offloaded"
+    assert facts["moved"] == "10 MiB out (9.8 GiB/s)"
+    half_way = dict(describe(job(5, stored_bytes=4 << 20), 0))
+    assert half_way["stored"] == "4 MiB in the host store, which come back when they are used"
+    assert {"stored", "moved"}.isdisjoint(dict(describe(job(5), 0)))
 
 
 def test_top_once_prints_one_frame_without_escapes(standin: StandIn, carpool: Cli) -> None:

@@ -23,7 +23,7 @@ from conftest import Cli
 from carpool.cli import simulate
 from carpool.cli.main import main
 from carpool.cli.simulation.wanted import MOST_LIMITS
-from carpool.core.model import GIB, Allocation
+from carpool.core.model import GIB, Allocation, Oversubscribe
 from carpool.core.policies.las import LIMITS
 from carpool.sim import driver, replay
 from carpool.sim.job import TraceJob
@@ -33,6 +33,11 @@ from carpool.sim.traces import FORMATS as KNOWN_FORMATS
 from carpool.sim.traces import read_trace
 
 TRACE = "job_id,submit_s,gpus,duration_s\nlong,0,1,10\nwide,1,2,4\nshort,2,1,1\n"
+#: One of two weights at a time fits beside what an iteration needs.
+CROWDED = """job_id,submit_s,iterations,iteration_ms,persistent_mib,ephemeral_mib
+a,0,38,50,600,300
+b,0,38,50,600,300
+"""
 FIGURES = {
     *("avg_jct_s", "median_jct_s", "p95_jct_s", "p99_jct_s", "makespan_s"),
     *("avg_queueing_s", "preemptions", "utilization", "jobs_per_second_simulated"),
@@ -113,6 +118,19 @@ def test_lanes_are_a_choice(asked: list[Options], trace: Path) -> None:
     assert options.resolution_us == 1_000_000
 
 
+def test_oversubscription(asked: list[Options], trace: Path) -> None:
+    common = ["simulate", str(trace), "--devices", "2"]
+    assert main([*common, "--policy", "tq"]) == 0
+    assert main([*common, "--lanes", "--oversubscribe", "on", "--store", "2GiB", "--copy-rate", "25GB"]) == 0
+    assert main([*common, "--oversubscribe", "off", "--copy-rate", "0"]) == 0
+    live, always, never = asked
+    assert (live.oversubscribe, live.settings.host_store, live.settings.quantum_us) == (Oversubscribe.AUTO, None, None)
+    assert live.settings.allocation is Allocation.LANES, "a quantum is of a turn"
+    assert (always.oversubscribe, always.settings.host_store) == (Oversubscribe.ON, 2 * GIB)
+    assert (always.offload_bytes_per_us, always.restore_bytes_per_us) == (25_000, 25_000)
+    assert (never.oversubscribe, never.offload_bytes_per_us) == (Oversubscribe.OFF, 0)
+
+
 def test_las(asked: list[Options], trace: Path) -> None:
     arguments = ["--policy", "las", "--policy", "fifo", "--las-limits", "3250,2h", "--las-unit", "gpu"]
     assert main(["simulate", str(trace), "--devices", "2", *arguments]) == 0
@@ -167,6 +185,8 @@ def test_the_formats_and_limits_are_those_that_there_are() -> None:
         (["TRACE", "--set", "growth_step=0"], "growth_step is 0; it must be at least 1"),
         (["TRACE", "--sharing", "nonsense"], "use concurrent, timeslice"),
         (["TRACE", "--device-memory", "0"], "device_memory is 0"),
+        (["TRACE", "--copy-rate", "5"], "--copy-rate is 5 bytes per second; it must be 0 or at least 1MB"),
+        (["TRACE", "--oversubscribe", "maybe"], "'maybe' is not one of 'on', 'off', 'auto'"),
         (["TRACE", "--devices", "0"], "must be 1 or more"),
         (["TRACE", "--report", "x.html", "--jobs-csv", "x.html"], "Two outputs have the same file"),
         (["TRACE", "--save-trace", "TRACE"], "would overwrite the TRACE file"),
@@ -263,6 +283,25 @@ def test_several_policies_side_by_side(carpool: Cli, trace: Path, tmp_path: Path
         assert [row["job_id"] for row in csv.DictReader(file)] == ["long", "wide", "short"]
     assert (tmp_path / "jobs-fifo.csv").exists()
     assert [each["policy"] for each in json.loads(carpool.ok(*arguments, "--json"))] == ["fifo", "srtf"]
+
+
+def test_what_was_moved_is_said(carpool: Cli, tmp_path: Path) -> None:
+    """At 6 GB/s 600 MiB take 104.858 ms each way: turns of 1 s, A leaves once and comes back, and so does B."""
+    (tmp_path / "crowded.csv").write_text(CROWDED)
+    arguments = ["simulate", str(tmp_path / "crowded.csv"), "--device-memory", "1GiB", "--policy", "tq"]
+    arguments += ["--quantum", "1s", "--set", "max_move_share_ppm=1000000", "--resolution", "0"]
+    figures = json.loads(carpool.ok(*arguments, "--json", "--jobs-csv", str(tmp_path / "jobs.csv")))
+    assert (figures["offloads"], figures["moved_gib"]) == (2, 4 * 600 / 1024)
+    assert figures["moving_s"] == pytest.approx(4 * 0.104858)
+    assert figures["makespan_s"] == pytest.approx(3.8 + 4 * 0.104858, abs=1e-5)
+    assert figures["moving"] == pytest.approx(figures["moving_s"] / figures["makespan_s"])
+    share = f"{figures['moving']:.1%}"
+    assert carpool.ok(*arguments).splitlines()[-1] == f"tq: 2 offloads, 2.3 GiB moved, {share} of the time"
+    with (tmp_path / "jobs.csv").open(newline="") as file:
+        rows = [(row["offloads"], row["moved_mib"], row["moving_s"]) for row in csv.DictReader(file)]
+    assert rows == [("1", "1200.000", "0.209716")] * 2
+    off = json.loads(carpool.ok(*arguments, "--oversubscribe", "off", "--json"))
+    assert (off["offloads"], off["moved_gib"], off["moving"], off["makespan_s"]) == (0, 0.0, 0.0, 3.8)
 
 
 def test_a_refused_job_is_not_overlooked(carpool: Cli, trace: Path) -> None:
@@ -367,6 +406,9 @@ def test_a_daemons_journal_is_never_overwritten(carpool: Cli, trace: Path, tmp_p
     [
         (("--policy", "srtf", "--no-backfill"), "--backfill has no meaning for srtf"),
         (("--policy", "fifo", "--backfill", "--set", "backfill=0"), "--backfill and --set backfill say the same thing"),
+        (("--policy", "srtf", "--oversubscribe", "off"), "--oversubscribe: memory is moved in lanes only; add --lanes"),
+        (("--policy", "fifo", "--store", "1GiB", "--copy-rate", "0"), "--store, --copy-rate: memory is moved in lanes"),
+        (("--store", "1GiB", "--set", "host_store=2GiB"), "--store and --set host_store say the same thing"),
         (("--quantum", "1s", "--set", "quantum_us=5s"), "--quantum and --set quantum_us say the same thing"),
     ],
 )

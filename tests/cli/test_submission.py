@@ -104,3 +104,4 @@ def test_up_gives_presets_and_settings_to_the_daemon() -> None:
     assert pairs["--threads"] == "2"
     settings = [options[i + 1] for i, option in enumerate(options) if option == "--setting"]
     assert settings == ["quantum_us=7", "max_switch_share_ppm=1000000", "max_lanes=none"]
+    assert _daemon_options((), None, "nvshare", {}, None)[:2] == ["--policy", "tq"]

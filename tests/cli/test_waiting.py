@@ -82,9 +82,9 @@ def test_policy_shows_and_changes(standin: StandIn, carpool: Cli) -> None:
     assert carpool.ok("policy").splitlines() == [
         "policy fair (others: srtf)",
         "  quantum_us  50000 (50 ms)",
-        "  max_lanes   none",
+        "  max_lanes   default",
     ]
-    changed = carpool.ok("policy", "srtf", "--set", "quantum_us=20ms", "--set", "max_lanes=none", "--json")
+    changed = carpool.ok("policy", "srtf", "--set", "quantum_us=20ms", "--set", "max_lanes=default", "--json")
     assert json.loads(changed)["name"] == "srtf"
     assert standin.requests[-1].body == {"name": "srtf", "settings": {"quantum_us": 20000, "max_lanes": None}}
 

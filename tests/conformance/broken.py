@@ -86,6 +86,39 @@ class MoodySwitch(BasePolicy):
         return next(self.moods)
 
 
+class VictimByFloat(BasePolicy):
+    def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
+        return (victim.reload_us / (1 + (ahead or 0)),)  # type: ignore[return-value]
+
+
+class VictimOfTwoLengths(BasePolicy):
+    def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
+        return (0,) if ahead is None else (1, ahead)
+
+
+class VictimWithoutQueue(BasePolicy):
+    """Who does not want to compute has nobody ahead."""
+
+    def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
+        return (-ahead,)  # type: ignore[operator]
+
+
+class VictimByLot(BasePolicy):
+    def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
+        return (random.randrange(10**9),)
+
+
+class VictimRemembered(BasePolicy):
+    """Whoever was asked about last."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+
+    def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
+        before, self._asked = self._asked, victim.id
+        return (before,)
+
+
 class TextChange(BasePolicy):
     def next_change(self, view: View, job: JobView) -> int | None:
         return "1s"  # type: ignore[return-value]
@@ -103,6 +136,14 @@ class RestlessOnDevices(BasePolicy):
 
     def next_change(self, view: View, job: JobView) -> int | None:
         return 1
+
+
+class FloatQuantum(BasePolicy):
+    quantum_us = 0.5  # type: ignore[assignment]
+
+
+class NegativeQuantum(BasePolicy):
+    quantum_us = -1
 
 
 class NotBoolean(BasePolicy):
@@ -161,9 +202,16 @@ EXPECTED: dict[type[BasePolicy], str] = {
     NegativeSwitch: "switch_after is -.*integer from 0 on",
     FloatSwitch: "switch_after is .*integer from 0 on",
     MoodySwitch: "switch_after is 0, and 1000 when asked again",
+    VictimByFloat: "victim_key is .*must be a tuple of integers",
+    VictimOfTwoLengths: "victim_key is .*but another had [12] parts",
+    VictimWithoutQueue: "victim_key raised TypeError",
+    VictimByLot: "victim_key is .*when asked again",
+    VictimRemembered: "victim_key is .*when asked again",
     TextChange: "next_change is '1s'",
     NoLanes: "lanes is 0; it must be None or an integer from 1 on",
     RestlessOnDevices: "whole devices: .*change its mind without end",
+    FloatQuantum: "quantum_us is 0.5; it must be an integer from 0 on",
+    NegativeQuantum: "quantum_us is -1; it must be an integer from 0 on",
     NotBoolean: "backfill is 1; it must be True or False",
     SettingsAsList: "settings is .*must be a tuple of names",
     SettingOfTheCore: "have the names of the core's: quantum_us",

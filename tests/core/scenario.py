@@ -7,7 +7,18 @@ from typing import Any
 from carpool.core import events
 from carpool.core.commands import Command
 from carpool.core.machine import Machine
-from carpool.core.model import MIB, Cause, DeviceSpec, Estimate, JobSpec, Memory, MemoryClass, Settings, Usage
+from carpool.core.model import (
+    MIB,
+    Cause,
+    DeviceSpec,
+    Estimate,
+    JobSpec,
+    Memory,
+    MemoryClass,
+    Oversubscribe,
+    Settings,
+    Usage,
+)
 from carpool.core.view import JobView
 
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
@@ -34,8 +45,10 @@ class Scenario:
         self.machine.check()
         return commands
 
-    def device(self, name: str, mib: int, max_lanes: int | None = None) -> list[Command]:
-        return self.send(events.DeviceAdded(DeviceSpec(name, mib * MIB, max_lanes)))
+    def device(
+        self, name: str, mib: int, max_lanes: int | None = None, oversubscribe: Oversubscribe = Oversubscribe.OFF
+    ) -> list[Command]:
+        return self.send(events.DeviceAdded(DeviceSpec(name, mib * MIB, max_lanes, oversubscribe=oversubscribe)))
 
     def submit(self, job: int, owner: int = 0, **spec: Any) -> list[Command]:
         return self.send(events.Submitted(job, JobSpec(owner, **spec)))

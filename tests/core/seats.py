@@ -44,6 +44,10 @@ class Process:
     asked: tuple[MemoryClass, int] | None = None
     offload: bool = False
     offloaded: bool = False
+    bankless: bool = False  # the daemon has heard that it was offloaded
+    watched: bool = False
+    kept: int = 0  # bytes of the host store
+    unwilling: int = 0  # so many offloads fail
     turns: int = 0  # passed_seq
     may_be_named_awake: bool = False  # after a restart a want may be heard twice
     done: int = 0
@@ -63,6 +67,8 @@ class Process:
             iterations=self.done,
             device_us=self.device_us,
             switch_cost_us=20,
+            kept=self.kept,
+            stored=self.used.persistent if self.offloaded else 0,
         )
 
     def send(self, event: events.Event, turn: int = 0) -> None:
@@ -95,7 +101,7 @@ class Process:
 
     def let_go(self, cause: Cause, processes: dict[JobId, Process]) -> None:
         """Give the turn to the successor in the seat, or back."""
-        self.turn, self.yield_, self.turns = False, 0, self.turns + 1
+        self.turn, self.yield_, self.watched, self.turns = False, 0, False, self.turns + 1
         number, self.successor = self.successor, None
         if number is None:
             self.send(events.TurnReleased(self.id, cause, self.usage()), self.turns)
@@ -103,5 +109,6 @@ class Process:
         heir = processes[number]
         assert heir.alive and not heir.turn, f"job {self.id} passes to {number}, which computes or is dead"
         assert heir.want or heir.may_be_named_awake, f"job {self.id} passes to {number}, which does not wait"
+        assert not heir.offloaded, f"job {self.id} passes to {number}, whose memory is not there"
         heir.turn, heir.want, heir.successor = True, False, None
         self.send(events.TurnPassed(self.id, number, cause, self.usage()), self.turns)

@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from carpool.core.machine import Machine
-from carpool.core.model import Settings
+from carpool.core.model import MIB, Settings
 from carpool.core.policies import BasePolicy, load_policy, register_policy
 from carpool.sim.driver import PolicyFailed, simulate
 from carpool.sim.job import TraceJob
 from carpool.sim.options import Options
 from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate
 
-METHODS = ("lanes", "admission_key", "turn_key", "switch_after", "next_change")
-JOBS = [TraceJob(str(number), number, 1_000_000) for number in range(5)]
+METHODS = ("lanes", "admission_key", "turn_key", "switch_after", "victim_key", "next_change")
+#: Each needs more than half of the device, and is often on the host: their memory is moved.
+JOBS = [TraceJob(str(number), number, 1_000_000, 1, 5, 100_000, 100_000, 9 * MIB) for number in range(5)]
 
 
 def breaking(method: str, answer: Any) -> type[BasePolicy]:
@@ -34,7 +35,7 @@ def breaking(method: str, answer: Any) -> type[BasePolicy]:
 def test_jobs_are_served_by_arrival_and_the_fault_is_told(method: str, answer: Any) -> None:
     register_policy("wrong", breaking(method, answer))
     with pytest.raises(PolicyFailed, match=rf"the policy wrong is wrong: {method} (failed: Zero|returned)"):
-        simulate(JOBS, Options(settings=Settings(policy="wrong")))
+        simulate(JOBS, Options(settings=Settings(policy="wrong"), device_memory=16 * MIB))
 
 
 def test_the_machine_goes_on_and_says_so() -> None:

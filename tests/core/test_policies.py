@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from carpool.core import events
-from carpool.core.commands import NameSuccessor, RequestYield
+from carpool.core.commands import NameSuccessor, RequestYield, WatchIdle
 from carpool.core.model import Settings, Usage
 from carpool.core.policies import available_policies, load_policy
 from carpool.plugins import ensure_policy
@@ -115,7 +115,7 @@ def test_srtf_asks_the_longer_one_for_its_turn() -> None:
     for job, iterations in ((1, 500), (2, 900), (3, 20)):
         scenario.start(job, iterations=iterations, estimate=estimate(10, 50, iteration_us=1000))
     scenario.want(1)
-    assert scenario.want(2) == [NameSuccessor(1, 1, 2)], "a longer one waits"
+    assert scenario.want(2) == [NameSuccessor(1, 1, 2), WatchIdle(1, 20_000)], "a longer one waits"
     assert scenario.want(3) == [NameSuccessor(1, 1, 3), RequestYield(1)]
 
 

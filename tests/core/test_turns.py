@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from carpool.core import events
-from carpool.core.commands import GrantTurn, NameSuccessor, RequestYield, WithdrawYield
+from carpool.core.commands import GrantTurn, NameSuccessor, RequestYield, WatchIdle, WithdrawYield
 from carpool.core.errors import IllegalTransition
 from carpool.core.model import Cause, Settings, Usage
 from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
@@ -55,7 +55,7 @@ def test_the_turn_is_asked_back_after_the_quantum() -> None:
     scenario = lane_of(with_settings(quantum_us=50_000), 2)
     scenario.want(1)
     scenario.at(10)
-    assert scenario.want(2) == [NameSuccessor(1, 1, 2)]
+    assert scenario.want(2) == [NameSuccessor(1, 1, 2), WatchIdle(1, 20_000)]
     assert scenario.at(49).last == []
     assert scenario.at(50).last == [RequestYield(1)]
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from carpool.core import events
-from carpool.core.model import MIB, Estimate, JobSpec, Memory, Outcome, Settings
+from carpool.core.model import MIB, Estimate, JobSpec, Memory, Outcome, Oversubscribe, Settings
 from tests.core.seats import Program
 from tests.core.world import World
 
 CAPACITY = 1000 * MIB
-POLICIES = ("fair", "fifo", "pack", "srtf")
+POLICIES = ("fair", "fifo", "pack", "srtf", "tq")
 sizes = st.sampled_from([1, 7, 60, 150, 300, 420])
 programs = st.builds(
     Program,
@@ -39,10 +39,13 @@ pick = st.integers(0, 30)
 class Histories(RuleBasedStateMachine):
     """Each rule is one thing that can happen; which job it happens to is picked among those there are."""
 
+    oversubscribe = Oversubscribe.OFF
+
     def __init__(self) -> None:
         super().__init__()
         fast = Settings(quantum_us=0, max_switch_share_ppm=1_000_000, warm_timeout_us=300_000, kill_after_us=50_000)
-        self.world = World(replace(fast, reserve_after_us=200_000), {"host0": CAPACITY, "host1": CAPACITY // 2})
+        devices = {"host0": CAPACITY, "host1": CAPACITY // 2}
+        self.world = World(replace(fast, reserve_after_us=200_000), devices, self.oversubscribe)
         self.programs: list[Program] = []
 
     def _job(self, number: int) -> int:
@@ -130,3 +133,31 @@ TestHistories.settings = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+class CrowdedHistories(Histories):
+    """The same on devices that jobs may oversubscribe, with a host store that may be small, and moves that fail."""
+
+    oversubscribe = Oversubscribe.AUTO
+
+    @rule(number=pick, times=st.integers(1, 2))
+    def refuse_to_move(self, number: int, times: int) -> None:
+        self.world.processes[self._job(number)].unwilling = times
+
+    @rule(store=st.sampled_from([None, 3000 * MIB, 1200 * MIB]))
+    def budget(self, store: int | None) -> None:
+        self.world.most_kept = self.world.kept()
+        self.world.settings = replace(self.world.settings, host_store=store)
+        self.world.handle(events.SettingsChanged(self.world.settings))
+
+    @rule(
+        device=st.sampled_from(["host0", "host1"]),
+        mode=st.sampled_from(list(Oversubscribe)),
+        quantum=st.sampled_from([None, 0, 2_000, 1_000_000]),
+    )
+    def control(self, device: str, mode: Oversubscribe, quantum: int | None) -> None:
+        self.world.handle(events.DeviceChanged(device, quantum, mode))
+
+
+TestCrowdedHistories = CrowdedHistories.TestCase
+TestCrowdedHistories.settings = TestHistories.settings

@@ -208,6 +208,7 @@ def examples() -> dict[str, str]:
         "las": Timeline(replace(settings("las"), extra={"las_limit_1_us": 100_000}), three()).run().text(),
         "fair": Timeline(settings("fair"), three()).run().text(),
         "fair-weight": Timeline(settings("fair"), three(B={"weight": 200})).run().text(),
+        "tq": Timeline(settings("tq"), three()).run().text(),
         "smallest": Timeline(settings(third), three(A={"persistent": 300})).run().text(),
     }
 

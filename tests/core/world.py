@@ -6,12 +6,16 @@ from dataclasses import replace
 
 from carpool.core import commands, events
 from carpool.core.machine import Machine
-from carpool.core.model import Cause, DeviceSpec, JobId, JobPhase, JobSpec, LaneId, Memory, Settings
+from carpool.core.model import Cause, DeviceSpec, JobId, JobPhase, JobSpec, LaneId, Memory, Oversubscribe, Settings
 from tests.core.seats import E, P, Process, Program
 
 
 class World:
-    def __init__(self, settings: Settings, devices: dict[str, int]) -> None:
+    def __init__(
+        self, settings: Settings, devices: dict[str, int], oversubscribe: Oversubscribe = Oversubscribe.OFF
+    ) -> None:
+        self.oversubscribe = oversubscribe
+        self.most_kept = 0  # more than the budget only because the budget was lowered, or by a restart
         self.settings = settings
         self.devices = devices
         self.now = 0
@@ -24,7 +28,7 @@ class World:
         self.killed: set[JobId] = set()
         self.machine = Machine(settings)
         for name, capacity in devices.items():
-            self.handle(events.DeviceAdded(DeviceSpec(name, capacity)))
+            self.handle(events.DeviceAdded(DeviceSpec(name, capacity, oversubscribe=oversubscribe)))
 
     # The core
 
@@ -53,6 +57,10 @@ class World:
             lanes = sum(size for device, size in self.lanes.values() if device == name)
             jobs = [p for p in self.processes.values() if p.alive and self.home.get(p.id) == name]
             assert lanes + sum(p.limit.persistent for p in jobs) <= capacity, f"{name} is overcommitted"
+
+    def kept(self) -> int:
+        """Bytes of the host store."""
+        return sum(process.kept for process in self.processes.values())
 
     # Commands
 
@@ -84,8 +92,8 @@ class World:
         process.limit = command.memory
         if process.lane is not None:
             assert command.memory.ephemeral <= self.lanes[process.lane][1], "limit raised before the lane was enlarged"
-        if process.offloaded and command.memory.total:
-            process.offloaded = False
+        if process.bankless and command.memory.persistent >= process.used.persistent:
+            process.offloaded = process.bankless = False
         if process.asked is not None and command.answers is process.asked[0]:
             process.asked = None
 
@@ -99,7 +107,9 @@ class World:
     def _grantturn(self, command: commands.GrantTurn) -> None:
         process = self.processes[command.job]
         assert process.lane == command.lane and not process.offloaded
-        process.turn, process.want, process.yield_ = True, False, 0
+        assert process.limit.persistent >= process.used.persistent, "it computes without its memory"
+        assert process.limit.ephemeral >= process.used.ephemeral, "it computes beyond its lane"
+        process.turn, process.want, process.yield_, process.watched, process.successor = True, False, 0, False, None
 
     def _namesuccessor(self, command: commands.NameSuccessor) -> None:
         self.processes[command.holder].successor = command.successor
@@ -109,18 +119,34 @@ class World:
         if process.turn:
             process.yield_ = 2 if command.forced else 1
 
+    def _watchidle(self, command: commands.WatchIdle) -> None:
+        assert command.grace_us > 0
+        process = self.processes[command.job]
+        process.watched = process.turn
+
     def _withdrawyield(self, command: commands.WithdrawYield) -> None:
         self.processes[command.job].yield_ = 0
+        self.processes[command.job].watched = False
 
     def _offload(self, command: commands.Offload) -> None:
-        self.processes[command.job].offload = True
+        process = self.processes[command.job]
+        process.offload = True
+        process.kept = max(process.kept, process.limit.persistent)
+        budget = self.settings.host_store
+        here = [p for p in self.processes.values() if p.alive and self.home.get(p.id) == self.home[command.job]]
+        stuck = not any(p.turn and p.asked is None for p in here)
+        assert stuck or budget is None or self.kept() <= max(budget, self.most_kept), "the host store is too small"
+
+    def _dropstore(self, command: commands.DropStore) -> None:
+        assert not self.processes[command.job].offloaded and not self.processes[command.job].offload
+        self.processes[command.job].kept = 0
 
     def _endjob(self, command: commands.EndJob) -> None:
         assert command.job not in self.ended, "ended twice"
         self.ended[command.job] = command
         process = self.processes[command.job]
         process.alive, process.attached, process.turn, process.limit = False, False, False, Memory()
-        process.lane = None
+        process.lane, process.kept = None, 0
 
     # What happens
 
@@ -136,6 +162,10 @@ class World:
         if not process.channel:
             return False
         _, event = process.channel.popleft()
+        answer = isinstance(event, events.Offloaded | events.OffloadFailed)
+        if answer and (process.offload or process.offloaded is not isinstance(event, events.Offloaded)):
+            return True  # packets are hints: the seat says whether this is the answer to what was asked last
+        process.bankless |= isinstance(event, events.Offloaded)
         self.handle(event)
         return True
 
@@ -149,18 +179,24 @@ class World:
             return True
         if not process.attached:
             return self._begin(process)
-        if process.turn and (process.yield_ == 2 or (process.yield_ == 1 and self._off_device(process))):
+        asked = process.yield_ == 1 or process.watched
+        if process.turn and (process.yield_ == 2 or (asked and self._off_device(process))):
             process.let_go(Cause.FORCED if process.yield_ == 2 else Cause.EARLY, self.processes)
             return True
         if process.offload and not process.turn:
-            process.offload, process.offloaded = False, True
-            process.send(events.Offloaded(number))
+            process.offload = False
+            if process.unwilling:
+                process.unwilling -= 1
+                process.send(events.OffloadFailed(number, "no host memory"))
+            else:
+                process.offloaded = True
+                process.send(events.Offloaded(number))
             return True
         return not process.blocked and self._compute(process)
 
     @staticmethod
     def _off_device(process: Process) -> bool:
-        return process.at == len(process.program.steps) or process.at < 0
+        return process.at == len(process.program.steps)
 
     def _begin(self, process: Process) -> bool:
         if process.channel:
@@ -209,6 +245,7 @@ class World:
         process.turn = False
         if process.attached:
             process.attached = False
+            process.kept = 0
             self.handle(events.Detached(process.id))
         self.handle(events.ProcessExited(process.id, code, signal))
 
@@ -221,7 +258,7 @@ class World:
         self.lanes = {lane: what for lane, what in self.lanes.items() if lane in used}
         self.handle(events.RestartBegan())
         for name, capacity in self.devices.items():
-            self.handle(events.DeviceAdded(DeviceSpec(name, capacity)))
+            self.handle(events.DeviceAdded(DeviceSpec(name, capacity, oversubscribe=self.oversubscribe)))
         live = [number for number in self.specs if number not in self.ended]
         for number in live:
             self.handle(events.Submitted(number, self._surviving_spec(number)))
@@ -239,6 +276,10 @@ class World:
 
     def _adopt(self, process: Process) -> None:
         process.channel = type(process.channel)(packet for packet in process.channel if not packet[0])
+        process.bankless = process.offloaded
+        if process.offloaded:  # the daemon knows that it need not hear it again
+            heard = (events.Offloaded, events.OffloadFailed)
+            process.channel = type(process.channel)(each for each in process.channel if not isinstance(each[1], heard))
         if not process.attached:
             process.limit, process.lane = Memory(), None
         self.handle(
@@ -254,6 +295,7 @@ class World:
                 offloaded=process.offloaded,
                 usage=process.usage(),
                 started_us=0,
+                offload_asked=process.offload,
             )
         )
 

@@ -1,7 +1,8 @@
 """A stand-in for libcarpool in tests: a job that speaks the seat protocol from Python, without tensors or traps.
 
 It attaches over CARPOOL_JOB_FD, maps its board, takes and passes turns and asks for memory, exactly as
-docs/internals/contract.md says libcarpool does.  Each argument is a step, see `STEPS`.
+docs/internals/contract.md says libcarpool does.  Each argument is a step, see `STEPS`.  A job with a helper thread
+(step `help`) moves its memory when it is asked to, and lets its turn go when it is forced to or watched while idle.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+from fakemover import Mover
+
 from carpool.daemon import futex
 from carpool.protocol.seat import (
     BOARD_BYTES,
@@ -25,14 +31,17 @@ from carpool.protocol.seat import (
     PROTOCOL,
     SEAT_BYTES,
     Grow,
+    OffloadState,
     Packet,
     PacketType,
     Seat,
+    Yield,
 )
 
 FUTEX_WAIT = 0
-CAUSE_BOUNDARY = 1
+CAUSE_BOUNDARY, CAUSE_EARLY, CAUSE_FORCED = 1, 2, 3
 CLASSES = {"p": (0, "p_limit", "p_peak"), "e": (1, "e_limit", "e_peak")}
+T = TypeVar("T")
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 
 
@@ -43,6 +52,8 @@ def now_us() -> int:
 class FakeJob:
     def __init__(self) -> None:
         self.channel = socket.socket(fileno=int(os.environ["CARPOOL_JOB_FD"]))
+        self.gate = threading.Lock()  # between the job and its helper thread: turns, and where its memory is
+        self.idle = threading.Event()
 
     # Attaching
 
@@ -58,18 +69,31 @@ class FakeJob:
         self.seat = Seat(memoryview(self.board), answer.a)
         self.window = answer.b
         self.seat.set("pid", os.getpid())
+        assert answer.e == self.seat.get("bank")
+        self.mover = Mover(self.seat, self.fds[2], self.fds[3])
         print(f"attached lane={answer.c}")
 
     # Turns
 
     def turn(self) -> None:
         """Touch device memory: wait for a turn unless we hold one."""
-        if self.seat.get("turn"):
-            return
-        self.seat.set("want", 1)
-        self.send(PacketType.WANT)
-        self.wait_while("turn", 0)
+        while True:
+            with self.gate:
+                if self.seat.get("turn"):
+                    self.open()
+                    return
+                self.seat.set("want", 1)
+                self.send(PacketType.WANT)
+            self.wait_while("turn", 0)
+
+    def open(self) -> None:
+        """Use the turn: everything that is in the store comes back, into the bank that the seat names."""
         self.seat.set("want", 0)
+        while self.mover.bank != self.seat.get("bank"):
+            data, fds, _, _ = socket.recv_fds(self.channel, PACKET_BYTES, 1)
+            self.mover.take_bank(Packet.decode(data), fds)
+        if self.mover.restore():
+            print(f"restored into bank {self.mover.bank}")
 
     def iterate(self, count: str = "1") -> None:
         """Iterations of nothing, giving way at each boundary when asked to."""
@@ -86,21 +110,26 @@ class FakeJob:
             self.seat.set("iterations", self.seat.get("iterations") + 1)
             self.release()
 
-    def release(self) -> None:
-        slot = self.let_go()
-        kind = PacketType.PASSED if slot else PacketType.RELEASED
-        number = self.seat.get("passed_seq")
-        self.send(kind, CAUSE_BOUNDARY, *((slot - 1, number) if slot else (number, 0)))
+    def release(self, cause: int = CAUSE_BOUNDARY) -> None:
+        with self.gate:
+            if not self.seat.get("turn"):
+                return  # the helper thread was faster
+            slot = self.let_go(cause)
+            kind = PacketType.PASSED if slot else PacketType.RELEASED
+            number = self.seat.get("passed_seq")
+            self.send(kind, cause, *((slot - 1, number) if slot else (number, 0)))
 
-    def let_go(self) -> int:
+    def let_go(self, cause: int = CAUSE_BOUNDARY) -> int:
         """Everything of a hand-over except the packet."""
         seat = self.seat
         seat.set("held_us", seat.get("held_us") + now_us() - seat.get("turn_start_us"))
+        seat.set("cause", cause)
         seat.set("yield", 0)
+        seat.set("watch", 0)
         seat.set("turn", 0)
-        seat.set("passed_seq", seat.get("passed_seq") + 1)
         slot = seat.get("successor")
         seat.set("passed_to", slot)
+        seat.set("passed_seq", seat.get("passed_seq") + 1)
         if slot:
             other = Seat(memoryview(self.board), slot - 1)
             other.set("turn_start_us", now_us())
@@ -137,11 +166,68 @@ class FakeJob:
         self.seat.set(peak, int(total))
         print(f"granted {kind} {total}")
 
-    def touch(self, kind: str, size: str) -> None:
+    def touch(self, kind: str, size: str, value: str = "90") -> None:
         """Write to the memory itself: lane or persistent."""
-        with mmap.mmap(self.fds[1 if kind == "e" else 2], int(size)) as memory:
-            memory[0 : int(size)] = b"\x5a" * int(size)
+        if kind == "p":
+            self.with_memory(lambda: self.mover.write(int(size), int(value)))
+        else:
+            with mmap.mmap(self.fds[1], int(size)) as memory:
+                memory[0 : int(size)] = bytes([int(value)]) * int(size)
         print(f"touched {kind} {size}")
+
+    def check(self, size: str, value: str) -> None:
+        """Whether persistent memory holds what was written there."""
+        found = self.with_memory(lambda: self.mover.read(int(size)))
+        print("intact" if found == {int(value)} else "damaged")
+
+    def with_memory(self, action: Callable[[], T]) -> T:
+        """Do it in a turn that the helper thread cannot end in the middle: nothing here traps."""
+        while True:
+            self.turn()
+            with self.gate:
+                if self.seat.get("turn"):
+                    self.open()
+                    return action()
+
+    # The helper thread
+
+    def help(self) -> None:
+        threading.Thread(target=self.helper, daemon=True).start()
+
+    def helper(self) -> None:
+        while True:
+            bell = self.seat.get("bell")
+            if self.seat.get("turn") and self.seat.get("yield") == Yield.NOW:
+                self.release(CAUSE_FORCED)
+            elif self.seat.get("turn") and (self.seat.get("watch") or self.seat.get("yield")) and self.idle.is_set():
+                time.sleep(self.seat.get("grace_us") / 1e6)
+                self.release(CAUSE_EARLY)
+            with self.gate:
+                self.move()
+            self.wait_while("bell", bell)
+
+    def move(self) -> None:
+        """What the helper does about a request to move, if there is one."""
+        if self.seat.get("offload") == OffloadState.DROP:
+            self.mover.drop()
+            self.seat.set("offload", OffloadState.NO)
+        elif self.seat.get("offload") == OffloadState.ASKED and not self.seat.get("turn"):
+            error = self.mover.offload()
+            self.seat.set("offload", OffloadState.DONE)
+            self.send(PacketType.OFFLOADED, error, self.seat.get("stored"))
+
+    def slowly(self, seconds: str) -> None:
+        """Moving takes so long per chunk."""
+        self.mover.delay_s = float(seconds)
+
+    def fail(self, number: str) -> None:
+        """Answer every request to offload with this error (0: none any more)."""
+        self.mover.error = int(number)
+
+    def sleep_idle(self) -> None:
+        """Off the device for good."""
+        self.idle.set()
+        signal.pause()
 
     # The rest
 

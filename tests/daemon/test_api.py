@@ -104,7 +104,8 @@ def test_bad_requests(shared: Daemon, method: str, path: str, status: int) -> No
         {"name": "no-such-policy"},
         {"settings": {"no_such_setting": 1}},
         {"settings": {"quantum_us": -1}},
-        {"settings": {"quantum_us": None}},
+        {"settings": {"growth_step": None}},
+        {"settings": {"host_store": 1 << 49}},
         {"settings": {"policy": 1}},
     ],
 )
@@ -152,6 +153,7 @@ def test_answers_are_as_described(shared: Daemon) -> None:
         "PolicyInfo": shared.get("/v1/policy"),
         "DeviceList": shared.get("/v1/devices"),
         "DeviceInfo": shared.get("/v1/devices")["devices"][0],
+        "StoreInfo": shared.get("/v1/devices")["store"],
         "EventInfo": shared.events()[0],
     }.items():
         assert set(answer) == set(schemas[name]["properties"]), name

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from daemon_harness import Daemon, Refused, submission
 
-from carpool.daemon.options import default_capacity
+from carpool.daemon.capacity import default_capacity
 
 MIB = 1 << 20
 Make = Callable[..., Daemon]
@@ -108,6 +108,19 @@ def test_the_journal_of_a_newer_version(make_daemon: Make, home: Path) -> None:
     connection.close()
     error = make_daemon().failed()
     assert error["code"] == "journal_newer" and "schema 7" in error["message"]
+
+
+def test_a_journal_of_the_first_version_goes_on(make_daemon: Make, home: Path) -> None:
+    """Its jobs and settings are there; a quantum that nobody had chosen is the policy's from now on."""
+    home.mkdir()
+    with sqlite3.connect(home / "journal.sqlite") as connection:
+        connection.executescript((Path(__file__).parent / "data" / "journal-1.sql").read_text())
+    connection.close()
+    daemon = make_daemon().started()
+    job = daemon.get("/v1/jobs/1")
+    assert (job["outcome"], job["iterations"], job["moved"]["out_bytes"]) == ("succeeded", 100, 0)
+    policy = daemon.get("/v1/policy")
+    assert (policy["name"], policy["settings"]["grace_us"], policy["settings"]["quantum_us"]) == ("srtf", 30_000, None)
 
 
 def test_something_in_the_way_of_the_socket(make_daemon: Make, home: Path) -> None:

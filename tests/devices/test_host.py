@@ -11,8 +11,10 @@ import pytest
 from device_contract import CAPACITY, DeviceContract
 
 from carpool.core.model import GIB, MIB
+from carpool.devices import memfd
 from carpool.devices.base import Device, DeviceError
-from carpool.devices.host import PERSISTENT_WINDOWS, HostDevice
+from carpool.devices.host import BANK_WINDOWS, HostDevice
+from carpool.protocol.seat import CHUNK
 
 
 @pytest.fixture
@@ -50,12 +52,37 @@ def test_bytes_beyond_a_lane_raise_sigbus(device: HostDevice) -> None:
     assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGBUS
 
 
-def test_persistent_memory_cannot_be_resized_by_a_job(device: HostDevice) -> None:
-    fd = device.persistent_fd(1)
-    assert os.fstat(fd).st_size == PERSISTENT_WINDOWS * GIB
-    for size in (0, PERSISTENT_WINDOWS * GIB * 2):
+@pytest.mark.parametrize("kind", ["bank", "store"])
+def test_banks_and_stores_cannot_be_resized_by_a_job(device: HostDevice, kind: str) -> None:
+    size = BANK_WINDOWS * GIB
+    if kind == "bank":
+        fd = device.bank_fd(device.take_bank(1000, 0, None))
+    else:
+        fd, size = device.store_fd(1), size + size // CHUNK
+    assert os.fstat(fd).st_size == size
+    for other in (0, size * 2):
         with pytest.raises(PermissionError):
-            os.ftruncate(fd, size)
+            os.ftruncate(fd, other)
+
+
+def test_the_last_pages_go_first(device: HostDevice) -> None:
+    """Smaller jobs lie at the beginning of a bank."""
+    device.take_bank(1000, 0, None)
+    bank = device.take_bank(1000, 0, None)
+    device.open_lane(1, CAPACITY)
+    fill(device.lane_fd(1), 0, CAPACITY)
+    for offset in (0, GIB):
+        fill(device.bank_fd(bank), offset, 2 * MIB)
+    device.free_bank(bank)
+    device.resize_lane(1, CAPACITY - MIB)
+    work = device.surplus()
+    assert work is not None
+    work()
+    assert memfd.extents(device.bank_fd(bank)) == [(0, MIB)]
+
+
+def fill(fd: int, offset: int, size: int) -> None:
+    os.pwrite(fd, b"\x5a" * size, offset)
 
 
 def test_impossible_capacities_and_sizes(device: HostDevice) -> None:

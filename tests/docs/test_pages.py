@@ -64,6 +64,8 @@ def test_carpool_commands_and_their_options_exist(page: Path) -> None:
     for line in re.findall(r"^\$? ?carpool ([a-z].*)$", page.read_text(), re.MULTILINE):
         words = re.split(r" -- | \| |#", line)[0].split()
         command = cli.get_command(click.Context(cli), words[0]) if words[0] in COMMANDS else None
+        if isinstance(command, click.Group) and len(words) > 1:
+            command = command.commands.get(words[1])
         if command is None:
             wrong.append(line)
             continue

@@ -11,19 +11,20 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from carpool.protocol.api import JobInfo, SubmitRequest
+from carpool.protocol.api import DeviceInfo, JobInfo, SubmitRequest
 from carpool.protocol.client import Client
 from carpool.runtime import native
 
 SCRIPTS = Path(__file__).parents[1] / "workloads"
 #: A turn may change hands at every iteration, whatever a switch costs.
 EAGER = {"quantum_us": 0, "max_switch_share_ppm": 1_000_000, "warm_limit": 16, "max_lanes": 1}
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_THREAD_LIMIT")
 PATIENCE_S = 100.0
 NO_HINTS: Mapping[str, int] = {}
 
@@ -48,7 +49,7 @@ class Workload:
 def environment(request: pytest.FixtureRequest) -> dict[str, str]:
     """The same for jobs and for bare runs: one thread, and code that torch.compile makes only once."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("CARPOOL_", "PYTEST_"))}
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_THREAD_LIMIT"), "1")
+    threads = dict.fromkeys(THREADS, "1")
     compiled = {
         "TORCHINDUCTOR_CACHE_DIR": str(request.config.cache.mkdir("inductor")),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
@@ -94,6 +95,18 @@ def bare(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
     runner.close()
 
 
+#: More than there are cores, so that they are interrupted in each other's midst.
+CREW = 3
+
+
+@pytest.fixture(scope="session")
+def crew_bare(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
+    """Runs scripts with `CREW` OpenMP threads: the order of sums depends on their number."""
+    runner = Bare(environment | dict.fromkeys(THREADS, str(CREW)), tmp_path_factory.mktemp("crew"))
+    yield runner
+    runner.close()
+
+
 class Meeting:
     """Where scripts wait for each other before they begin."""
 
@@ -113,6 +126,28 @@ class Meeting:
 
     def close(self) -> None:
         self._listener.close()
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a daemon is started."""
+
+    devices: tuple[str, ...] = ("host:512MiB",)
+    policy: str = "fair"
+    store: str | None = None
+    threads: int = 1
+    settings: Mapping[str, int] = field(default_factory=dict)
+
+    def options(self) -> list[str]:
+        settings = EAGER | dict(self.settings)
+        store = [f"--store={self.store}"] if self.store else []
+        return [
+            *(f"--device={device}" for device in self.devices),
+            *(f"--setting={name}={value}" for name, value in settings.items()),
+            *store,
+            f"--policy={self.policy}",
+            f"--threads={self.threads}",
+        ]
 
 
 class Running:
@@ -145,33 +180,43 @@ class Running:
 class Daemon:
     """A daemon with a state directory of its own."""
 
-    def __init__(
-        self, home: Path, environment: dict[str, str], devices: Sequence[str], policy: str, **settings: int
-    ) -> None:
-        self.home, self._environment = home, environment
-        home.mkdir()
+    def __init__(self, home: Path, environment: dict[str, str], setup: Setup) -> None:
+        self.home, self._environment, self._setup = home, environment, setup
+        home.mkdir(exist_ok=True)  # a test may have mounted something there
         self.meeting = Meeting(home / "meet")
-        options = [f"--device={device}" for device in devices]
-        options += [f"--setting={name}={value}" for name, value in (EAGER | settings).items()]
+        self._count = 0
+        self.start()
+
+    def start(self) -> None:
+        """Also after `kill`."""
         ready, write = os.pipe()
-        command = [sys.executable, "-m", "carpool.daemon", "--home", str(home), f"--policy={policy}", "--threads=1"]
-        self._process = subprocess.Popen(
-            [*command, *options, f"--ready-fd={write}"], pass_fds=(write,), start_new_session=True
-        )
+        command = [sys.executable, "-m", "carpool.daemon", "--home", str(self.home), *self._setup.options()]
+        self._process = subprocess.Popen([*command, f"--ready-fd={write}"], pass_fds=(write,), start_new_session=True)
         os.close(write)
         with open(ready) as pipe:
             answer = json.loads(pipe.readline() or "{}")
         assert answer.get("ok"), f"the daemon did not start: {answer}"
-        self.client = Client(home)
-        self._count = 0
+        self.client = Client(self.home)
+
+    def kill(self) -> None:
+        """At once, whatever it is doing; its jobs go on."""
+        self._process.kill()
+        self._process.wait()
 
     def submit(
-        self, workload: Workload, *, meet: bool = False, before: Sequence[str] = (), hints: Mapping[str, int] = NO_HINTS
+        self,
+        workload: Workload,
+        *,
+        meet: bool = False,
+        before: Sequence[str] = (),
+        hints: Mapping[str, int] = NO_HINTS,
+        ballast_mib: int = 0,
     ) -> Running:
-        """``before`` is a command that runs the script's command."""
+        """``before`` is a command that runs the script's command; ``ballast_mib`` is memory that it keeps besides."""
         self._count += 1
         out = self.home / f"out{self._count}"
-        environment = self._environment | ({"MEETING_POINT": str(self.meeting.path)} if meet else {})
+        environment = self._environment | {"BALLAST_MIB": str(ballast_mib)}
+        environment |= {"MEETING_POINT": str(self.meeting.path)} if meet else {}
         request = SubmitRequest(argv=[*before, *workload.command(out)], cwd=str(self.home), env=environment, **hints)
         return Running(self, self.client.submit(request), out)
 
@@ -182,15 +227,20 @@ class Daemon:
         *,
         beside: Sequence[Running] = (),
         hints: Mapping[str, int] = NO_HINTS,
+        ballast_mib: int = 0,
     ) -> tuple[list[Running], list[dict[str, Any]]]:
         """Jobs that begin to compute at the same time, and what the same scripts write without Carpool.
 
         ``beside`` are jobs submitted before (with ``meet``) that begin with them.
         """
-        jobs = [self.submit(workload, meet=True, hints=hints) for workload in workloads]
+        jobs = [self.submit(workload, meet=True, hints=hints, ballast_mib=ballast_mib) for workload in workloads]
         expected = bare(workloads)  # meanwhile: the jobs import torch and then wait for each other
         self.meeting.begin(len(jobs) + len(beside))
         return jobs, expected
+
+    def device(self) -> DeviceInfo:
+        (device,) = self.client.devices()
+        return device
 
     def story(self) -> str:
         """For messages: what the jobs say, and the end of the daemon's log."""
@@ -206,6 +256,8 @@ class Daemon:
     def close(self) -> None:
         """Stop the jobs and the daemon, whatever state they are in."""
         self.meeting.close()
+        if self._process.poll() is not None:  # a test gave up while no daemon lived
+            self.start()
         try:
             with Client(self.home) as client:  # a test may have left its own in the middle of an answer
                 client.shutdown(stop_jobs=True)
@@ -223,14 +275,26 @@ class Daemons:
         self._root = Path(tempfile.mkdtemp(prefix="carpool-"))  # short: paths of sockets are limited to 107 bytes
         self._running: list[Daemon] = []
 
-    def __call__(self, *devices: str, policy: str = "fair", **settings: int) -> Daemon:
-        home = self._root / f"d{len(self._running)}"
-        self._running.append(Daemon(home, self._environment, devices or ("host:512MiB",), policy, **settings))
+    @property
+    def next_home(self) -> Path:
+        return self._root / f"d{len(self._running)}"
+
+    def __call__(
+        self, *devices: str, policy: str = "fair", store: str | None = None, threads: int = 1, **settings: int
+    ) -> Daemon:
+        setup = Setup(policy=policy, store=store, threads=threads, settings=settings)
+        setup = replace(setup, devices=devices) if devices else setup
+        environment = self._environment | dict.fromkeys(THREADS, str(threads))
+        self._running.append(Daemon(self.next_home, environment, setup))
         return self._running[-1]
 
-    def close(self) -> None:
+    def stop(self) -> None:
         for daemon in self._running:
             daemon.close()
+        self._running.clear()
+
+    def close(self) -> None:
+        self.stop()
         shutil.rmtree(self._root)
 
 

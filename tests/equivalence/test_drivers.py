@@ -19,7 +19,7 @@ import pytest
 from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.core.machine import Machine
-from carpool.core.model import GIB, MIB, Allocation, Micros, Settings
+from carpool.core.model import GIB, MIB, Allocation, Micros, Oversubscribe, Settings
 from carpool.core.policies import available_policies
 from carpool.daemon.feed import Feed
 from carpool.daemon.journal import Journal
@@ -143,15 +143,29 @@ async def agree(jobs: Sequence[TraceJob], options: Options, tmp_path: Path) -> l
     return daemon
 
 
+@pytest.mark.parametrize("mode", Oversubscribe)
 @pytest.mark.parametrize("policy", available_policies())
-async def test_lanes(policy: str, tmp_path: Path) -> None:
+async def test_lanes(policy: str, mode: Oversubscribe, tmp_path: Path) -> None:
+    """On devices that hold one or two of the jobs: who does not fit waits, or others leave."""
     extra = {"las_limit_1_us": 200_000} if policy == "las" else {}
     settings = Settings(policy=policy, max_lanes=2 if policy == "pack" else None, extra=extra)
-    options = Options(2, settings, 4 * GIB, retries=1, switch_cost_us=2000)
+    if policy == "tq":
+        settings = replace(settings, quantum_us=500_000)
+    options = Options(2, settings, 4 * GIB, retries=1, switch_cost_us=2000, oversubscribe=mode)
     entries = await agree(lane_jobs(1), options, tmp_path)
     kinds = {kind for _, kind, _ in entries}
     assert {"TurnPassed", "Tick", "GrantMemory", "OpenLane", "CloseLane"} <= kinds
-    assert ("RequestYield" in kinds) == (policy != "sjf"), "it takes nothing away"
+    if mode is Oversubscribe.OFF:
+        assert ("RequestYield" in kinds) == (policy != "sjf"), "it takes nothing away"
+    else:
+        assert {"WatchIdle", "Offload", "Offloaded"} <= kinds
+
+
+async def test_a_small_host_store(tmp_path: Path) -> None:
+    """Stores that are kept are given up for others, and jobs wait where that is not enough."""
+    settings = Settings(policy="tq", quantum_us=100_000, host_store=2 * GIB, max_move_share_ppm=1_000_000)
+    entries = await agree([replace(job, owner=1) for job in lane_jobs(3)], Options(1, settings, 4 * GIB), tmp_path)
+    assert {"Offload", "DropStore"} <= {kind for _, kind, _ in entries}
 
 
 @pytest.mark.parametrize("seed", range(3))

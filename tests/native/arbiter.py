@@ -2,6 +2,8 @@
 
 It exists so that the library can be tested without the daemon.  It grants every request for memory up to ``capacity``
 and gives turns first come, first served, from the moment when all jobs wait for their first.
+
+Oversubscribed, it offloads every job whose turn has ended, overwrites the bank and gives it to the next one.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import random
 import selectors
 import socket
 import subprocess
@@ -18,7 +21,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from carpool.protocol.seat import BOARD_BYTES, BOARD_MAGIC, PROTOCOL, Packet, PacketType, Seat
+from carpool.protocol.seat import (
+    BOARD_BYTES,
+    BOARD_MAGIC,
+    CHUNK,
+    HEADER_BYTES,
+    PROTOCOL,
+    SEAT_BYTES,
+    OffloadState,
+    Packet,
+    PacketType,
+    Seat,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "src" / "carpool" / "_native" / "libcarpool.so"
@@ -36,10 +50,12 @@ class Job:
     process: subprocess.Popen[bytes]
     channel: socket.socket
     seat: Seat
-    memory: int
+    store: int
+    bank: int  # number; while it is offloaded the last one that it had
     attached: bool = False
     waiting: bool = False
     passed: int = 0
+    offloads: int = 0
     packets: list[PacketType] = field(default_factory=list)
 
 
@@ -47,9 +63,15 @@ class Arbiter:
     """``always_yield``: ask every holder to give way at its next boundary as long as somebody else waits."""
 
     def __init__(
-        self, capacity: int = GIB, grace_us: int = 20_000, always_yield: bool = True, forced_us: int = 0
+        self,
+        capacity: int = GIB,
+        grace_us: int = 20_000,
+        always_yield: bool = True,
+        forced_us: int = 0,
+        oversubscribed: bool = False,
     ) -> None:
         self.capacity, self.grace_us, self.always_yield, self.forced_us = capacity, grace_us, always_yield, forced_us
+        self.oversubscribed = oversubscribed
         self.window = (capacity + GIB - 1) // GIB * GIB
         self.board_fd = os.memfd_create("board")
         os.ftruncate(self.board_fd, BOARD_BYTES)
@@ -59,6 +81,8 @@ class Arbiter:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
         self.lane_fd = os.memfd_create("lane")
         os.ftruncate(self.lane_fd, self.window)
+        self.banks: list[int] = []
+        self.leaving: Job | None = None  # asked to offload
         self.jobs: list[Job] = []
         self.queue: list[Job] = []
         self.holder: Job | None = None
@@ -86,15 +110,20 @@ class Arbiter:
             **popen,  # type: ignore[call-overload]
         )
         theirs.close()
-        memory = os.memfd_create("persistent")
-        os.ftruncate(memory, 16 * self.window)
-        job = Job(slot, process, ours, Seat(self.view, slot), memory)
+        store = os.memfd_create("store")
+        os.ftruncate(store, 16 * self.window + 16 * self.window // CHUNK)
+        job = Job(slot, process, ours, Seat(self.view, slot), store, self.new_bank())
         self.jobs.append(job)
         self.selector.register(ours, selectors.EVENT_READ, job)
         return job
 
+    def new_bank(self) -> int:
+        self.banks.append(os.memfd_create("bank"))
+        os.ftruncate(self.banks[-1], 16 * self.window)
+        return len(self.banks) - 1
+
     def seat_address(self, job: Job, offset: int = 0) -> int:
-        return self.address + 4096 + 256 * job.slot + offset
+        return self.address + HEADER_BYTES + SEAT_BYTES * job.slot + offset
 
     def ring(self, job: Job) -> None:
         job.seat.set("bell", (job.seat.get("bell") + 1) & 0xFFFFFFFF)
@@ -119,6 +148,8 @@ class Arbiter:
 
     def arrange(self) -> None:
         """Name the successor and ask the holder to give way."""
+        if self.leaving is not None:
+            return
         if self.holder is None:
             if not self.met:
                 self.met = len(self.queue) == len(self.jobs)  # so that short jobs overlap
@@ -126,10 +157,33 @@ class Arbiter:
                 self.grant(self.queue[0])
             return
         if self.queue:
-            self.holder.seat.set("successor", self.queue[0].slot + 1)
+            if not self.oversubscribed:  # otherwise the next one is not on the device
+                self.holder.seat.set("successor", self.queue[0].slot + 1)
             if self.always_yield and self.holder.seat.get("yield") == 0:
                 self.holder.seat.set("yield", 1)
                 self.ring(self.holder)
+
+    def offload(self, job: Job) -> None:
+        self.leaving = job
+        job.seat.set("offload", OffloadState.ASKED)
+        self.ring(job)
+
+    def offloaded(self, job: Job, packet: Packet) -> None:
+        """Overwrite the bank of ``job``, so that a missing restore shows; sometimes it gets another bank."""
+        assert packet.a == 0 and job.seat.get("offloaded") == 1, (packet, job.seat.get("offload_error"))
+        assert job.seat.get("stored") == packet.b <= job.seat.get("store_bytes")
+        job.seat.set("offload", OffloadState.NO)
+        job.offloads += 1
+        self.leaving = None
+        for window in range(4):
+            garbage = random.randbytes(1 << 12) * (job.seat.get("p_peak") // 4096 + 1 if window == 0 else 512)
+            os.pwrite(self.banks[job.bank], garbage, window * self.window)
+        if job.offloads % 3 == 0:
+            job.bank = self.new_bank()
+            job.seat.set("bank", job.bank)
+            change = Packet(PacketType.BANK, 0, job.bank)
+            socket.send_fds(job.channel, [change.encode()], [self.banks[job.bank]])
+        self.arrange()
 
     def answer(self, job: Job, packet: Packet) -> None:
         total = sum(j.seat.get("p_limit") for j in self.jobs if j.process.returncode is None and j is not job)
@@ -159,13 +213,19 @@ class Arbiter:
         if packet.type is PacketType.HELLO:
             job.seat.clear()
             job.seat.set("grace_us", self.grace_us)
+            job.seat.set("bank", job.bank)
             job.attached = True
-            setup = Packet(PacketType.SETUP, 0, job.slot, self.window, 0, self.capacity)
-            socket.send_fds(job.channel, [setup.encode()], [self.board_fd, self.lane_fd, job.memory])
+            setup = Packet(PacketType.SETUP, 0, job.slot, self.window, 0, self.capacity, job.bank)
+            fds = [self.board_fd, self.lane_fd, self.banks[job.bank], job.store]
+            socket.send_fds(job.channel, [setup.encode()], fds)
         elif packet.type in (PacketType.WANT, PacketType.URGENT):
             if job not in self.queue:
                 self.queue.append(job)
             self.arrange()
+        elif packet.type is PacketType.RELEASED and self.oversubscribed:
+            self.offload(job)
+        elif packet.type is PacketType.OFFLOADED:
+            self.offloaded(job, packet)
         elif packet.type in (PacketType.RELEASED, PacketType.PASSED):
             self.arrange()
         elif packet.type is PacketType.GROW:
@@ -179,9 +239,11 @@ class Arbiter:
             self.grant(self.holder)  # the dead process had named it and died before it could say so
         if job in self.queue:
             self.queue.remove(job)
+        if self.leaving is job:
+            self.leaving = None
         if self.holder is job:
             self.holder = None
-            self.arrange()
+        self.arrange()
 
     def run(self, timeout: float = 120) -> list[int]:
         """Serve until every process has ended; return the exit codes."""
@@ -189,7 +251,10 @@ class Arbiter:
         while self.selector.get_map():
             assert time.monotonic() < end, [(j.slot, j.process.poll(), j.packets[-5:]) for j in self.jobs]
             for key, _ in self.selector.select(0.002 if self.forced_us else 1.0):
-                data = key.data.channel.recv(64)
+                try:
+                    data = key.data.channel.recv(64)
+                except ConnectionResetError:  # it ended and left a packet unread: it never needed its new bank
+                    data = b""
                 if data:
                     self.handle(key.data, Packet.decode(data))
                 else:
@@ -206,6 +271,6 @@ class Arbiter:
                 job.process.kill()
                 job.process.wait()
             job.channel.close()
-            os.close(job.memory)
-        for fd in (self.board_fd, self.lane_fd):
+            os.close(job.store)
+        for fd in (self.board_fd, self.lane_fd, *self.banks):
             os.close(fd)

@@ -18,9 +18,15 @@ SITE = ROOT / "src" / "carpool" / "runtime" / "site"
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 
 
+def command(script: str, out: Path) -> list[str]:
+    """``script``: a workload's file name, and what follows its result file on its command line."""
+    name, *arguments = script.split()
+    return [str(WORKLOADS / name), str(out), *arguments]
+
+
 def bare(script: str, out: Path) -> str:
     env = {k: v for k, v in os.environ.items() if not k.startswith("CARPOOL_")} | THREADS
-    subprocess.run([sys.executable, str(WORKLOADS / script), str(out)], env=env, check=True, timeout=120)
+    subprocess.run([sys.executable, *command(script, out)], env=env, check=True, timeout=120)
     return json.dumps(json.loads(out.read_text()), sort_keys=True)
 
 
@@ -30,7 +36,7 @@ def shared(scripts: list[str], directory: Path, **options: object) -> tuple[list
         outs = [directory / f"shared{i}.json" for i in range(len(scripts))]
         for script, out in zip(scripts, outs, strict=True):
             env = THREADS | {"PYTHONPATH": f"{SITE}:{ROOT / 'src'}"}
-            arbiter.start([str(WORKLOADS / script), str(out)], env)
+            arbiter.start(command(script, out), env)
         assert arbiter.run(150) == [0] * len(scripts)
         return [json.dumps(json.loads(out.read_text()), sort_keys=True) for out in outs], arbiter
     finally:
@@ -65,3 +71,32 @@ def test_what_outlives_iterations_becomes_persistent(tmp_path: Path, script: str
         return job.seat.get("promoted") > 0 or job.seat.get("p_peak") > 2 << 20  # moved, or put there at once
 
     overlapping(script, tmp_path, placed)
+
+
+# ---- oversubscription: offloaded after every turn, the bank overwritten ----------------------------------------------
+
+#: All workloads that end by themselves with the same result in every run, four at a time on one lane.
+TOGETHER = [
+    ["accumulation.py", "adam.py", "cache.py", "checkpoints.py"],
+    ["ema.py", "evaluation.py", "exception.py", "gan.py"],
+    ["grad_scaler.py", "lbfgs.py", "loader.py fork", "fork_child.py"],
+    ["two_models.py", "unusual.py", "zero_grad.py keep", "sgd.py"],
+]
+
+
+def all_come_back(names: list[str], directory: Path, **options: object) -> None:
+    alone = [bare(name, directory / "alone.json") for name in names]
+    results, arbiter = shared(names, directory, oversubscribed=True, **options)
+    assert results == alone
+    assert all(job.seat.get("out_bytes") >= job.seat.get("in_bytes") > 0 for job in arbiter.jobs if job.offloads > 1)
+    assert sum(job.offloads for job in arbiter.jobs) > 8
+
+
+@pytest.mark.parametrize("names", TOGETHER, ids=lambda names: names[0])
+def test_offloaded_at_every_switch(tmp_path: Path, names: list[str]) -> None:
+    all_come_back(names, tmp_path)
+
+
+@pytest.mark.parametrize("names", TOGETHER, ids=lambda names: names[0])
+def test_offloaded_at_random_instructions(tmp_path: Path, names: list[str]) -> None:
+    all_come_back(names, tmp_path, forced_us=9_000, always_yield=False)

@@ -15,10 +15,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 
-from standin import Answer, StandIn, as_json, device, job, problem
+from standin import Answer, StandIn, as_json, device, device_list, job, problem
 
 from carpool.protocol import unix_http
-from carpool.protocol.api import DeviceList, JobList, PolicyRequest, SubmitRequest
+from carpool.protocol.api import JobList, PolicyRequest, SubmitRequest
 from carpool.protocol.client import (
     ApiError,
     Client,
@@ -59,7 +59,7 @@ def test_submission_arrives_as_it_was_made(standin: StandIn) -> None:
 
 
 def test_requests_share_one_connection(standin: StandIn) -> None:
-    standin.reactions["GET /v1/devices"] = Answer(msgspec.json.encode(DeviceList([device([1])])))
+    standin.reactions["GET /v1/devices"] = device_list(device([1]))
     with Client(standin.home) as client:
         client.connect()
         first = client._connection.sock

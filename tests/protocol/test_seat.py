@@ -11,10 +11,16 @@ from pathlib import Path
 import pytest
 
 from carpool.protocol import seat
-from carpool.protocol.seat import FIELDS, Grow, Packet, PacketType, Seat, Want, Yield
+from carpool.protocol.seat import FIELDS, Grow, OffloadState, Packet, PacketType, Seat, Want, Yield
 
 HEADER = Path(__file__).parents[2] / "native" / "seat.h"
-ENUMS = {Yield: "CP_YIELD_", Want: "CP_WANT_", Grow: "CP_GROW_", PacketType: "CP_"}
+ENUMS = {
+    Yield: "CP_YIELD_",
+    Want: "CP_WANT_",
+    Grow: "CP_GROW_",
+    OffloadState: "CP_OFFLOAD_",
+    PacketType: "CP_",
+}
 
 
 def compiled(tmp_path: Path, lines: list[str]) -> list[int]:
@@ -30,9 +36,9 @@ def compiled(tmp_path: Path, lines: list[str]) -> list[int]:
 
 
 def test_every_word_lies_where_the_header_says(tmp_path: Path) -> None:
-    words = re.findall(r"^  uint(?:32|64)_t (\w+);", HEADER.read_text().split("struct cp_seat {")[1], re.MULTILINE)
-    declared = words[: words.index("grow_total") + 1]
-    assert sorted(declared) == sorted(FIELDS)
+    body = HEADER.read_text().split("struct cp_seat {")[1].split("};")[0]
+    words = re.findall(r"^  uint(?:32|64)_t (\w+);", body, re.MULTILINE)
+    assert sorted(words) == sorted(FIELDS)
     lines = [
         text
         for name in FIELDS
@@ -47,10 +53,12 @@ def test_sizes_and_constants(tmp_path: Path) -> None:
     names = ["sizeof(struct cp_seat)", "sizeof(struct cp_packet)", "CP_SEATS", "CP_BOARD_HEADER", "CP_BOARD_MAGIC"]
     values = [seat.SEAT_BYTES, seat.PACKET_BYTES, seat.SEATS, seat.HEADER_BYTES, seat.BOARD_MAGIC]
     assert compiled(tmp_path, [*names, "CP_PROTOCOL"]) == [*values, seat.PROTOCOL]
+    store = [seat.CHUNK, seat.IN_DEVICE, seat.IN_STORE]
+    assert compiled(tmp_path, ["CP_CHUNK", "CP_IN_DEVICE", "CP_IN_STORE"]) == store
 
 
 @pytest.mark.parametrize("enum", list(ENUMS), ids=lambda enum: enum.__name__)
-def test_enumerations(tmp_path: Path, enum: type[Yield | Want | Grow | PacketType]) -> None:
+def test_enumerations(tmp_path: Path, enum: type[Yield | Want | Grow | OffloadState | PacketType]) -> None:
     assert compiled(tmp_path, [ENUMS[enum] + member.name for member in enum]) == [int(member) for member in enum]
 
 

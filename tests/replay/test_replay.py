@@ -31,9 +31,9 @@ def daemon() -> Iterator[Daemon]:
 
 
 def busy(daemon: Daemon) -> list[int]:
-    """Jobs that take turns, ask for memory, wait for others, and fail."""
-    first = daemon.fake("attach", f"grow:p:{8 * MIB}", "rounds:60")
-    jobs = [first, *(daemon.fake("attach", f"grow:e:{24 * MIB}", "rounds:40") for _ in range(3))]
+    """Jobs that take turns, ask for memory, are moved out, wait for others, and fail."""
+    first = daemon.fake("attach", "help", f"grow:p:{8 * MIB}", f"touch:p:{8 * MIB}", "rounds:60")
+    jobs = [first, *(daemon.fake("attach", "help", f"grow:e:{24 * MIB}", "rounds:40") for _ in range(3))]
     jobs.append(daemon.python("raise SystemExit(3)", after=[first]))
     jobs.append(daemon.fake("attach", f"grow:p:{80 * MIB}", "exit:1"))
     return jobs
@@ -56,6 +56,27 @@ def test_a_journal_replays_to_the_same_decisions(daemon: Daemon) -> None:
     assert found.difference is None, str(found.difference)
     assert (found.lives, found.incomplete) == (1, 0)
     assert found.events > 200 and found.commands > 200, "turns were taken"
+
+
+def test_a_journal_with_offloads_replays(daemon: Daemon) -> None:
+    """Three jobs of which the device holds one; in the middle an operator changes its mode and its quantum."""
+    steps = ("attach", "help", f"grow:p:{40 * MIB}", f"touch:p:{40 * MIB}", "rounds:20", f"check:{40 * MIB}:90")
+    jobs = [daemon.fake(*steps) for _ in range(3)]
+    daemon.until("Offloaded", jobs[0])
+    daemon.put("/v1/devices/host0", {"oversubscribe": "on", "quantum_us": 2000})
+    for job in jobs:
+        assert daemon.wait(job)["outcome"] == "succeeded"
+    daemon.terminate()
+    found = replay_journal(daemon.home)
+    assert found.difference is None, str(found.difference)
+    assert (found.lives, found.incomplete) == (1, 0)
+    rows = recorded(daemon.home)
+    assert {"Offload", "Offloaded", "WatchIdle", "DeviceChanged"} <= {row.kind for row in rows}
+    assert '"oversubscribe":"on"' in next(row.data for row in rows if row.kind == "DeviceChanged")
+    offload = next(index for index, row in enumerate(rows) if row.kind == "Offload")
+    victim = json.dumps({"job": 99})
+    rows[offload] = rows[offload]._replace(data=victim)
+    assert replay(rows).difference is not None, "another victim is another decision"
 
 
 def test_lives_that_were_cut_short_replay_too(daemon: Daemon) -> None:

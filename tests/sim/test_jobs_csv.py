@@ -21,8 +21,8 @@ def test_one_line_per_job_in_the_order_of_the_trace(tmp_path: Path) -> None:
     write_jobs_csv(result(*jobs), tmp_path / "jobs.csv")
     assert (tmp_path / "jobs.csv").read_text().splitlines() == [
         ",".join(COLUMNS),
-        "b,5.000000,1,7.000000,9.000000,4.000000,2.000000,2.000000,2.000000,3,2,succeeded,",
-        "a,1.000000,1,1.000000,2.000000,1.000000,0.000000,0.000000,1.000000,0,1,succeeded,",
+        "b,5.000000,1,7.000000,9.000000,4.000000,2.000000,2.000000,2.000000,3,2,0,0.000,0.000000,succeeded,",
+        "a,1.000000,1,1.000000,2.000000,1.000000,0.000000,0.000000,1.000000,0,1,0,0.000,0.000000,succeeded,",
     ]
 
 

@@ -8,7 +8,7 @@ import time
 import numpy
 import pytest
 
-from carpool.core.model import Outcome
+from carpool.core.model import GIB, Outcome
 from carpool.sim.job import TraceJob
 from carpool.sim.result import JobResult
 from carpool.sim.summary import percentile_s, summarize
@@ -28,6 +28,14 @@ def test_three_jobs_one_after_the_other() -> None:
     assert summary.preemptions == 2
     assert summary.jobs_per_second_simulated == 6
     assert (summary.policy, summary.allocation, summary.devices, summary.events) == ("srtf", "devices", 2, 42)
+
+
+def test_what_was_moved() -> None:
+    """Refused jobs have moved nothing; failed ones count."""
+    moved = {"offloads": 2, "moved_bytes": 3 * GIB, "moving_us": 500_000}
+    failed = ended("f", 0, 5, 10, outcome=Outcome.FAILED, offloads=1, moved_bytes=GIB // 2, moving_us=SECOND)
+    summary = summarize(result(ended("a", 0, 0, 5, **moved), failed, devices=3))
+    assert (summary.offloads, summary.moved_gib, summary.moving_s, summary.moving) == (3, 3.5, 1.5, 0.05)
 
 
 def test_the_makespan_begins_with_the_first_submission() -> None:

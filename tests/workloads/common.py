@@ -12,6 +12,7 @@ import socket
 import sys
 from pathlib import Path
 
+import ballast
 import torch
 from torch import Tensor, nn
 
@@ -23,6 +24,7 @@ def start(*, meet_later: bool = False) -> Path:
     if not meet_later:
         meet()
     torch.manual_seed(0)
+    ballast.load()
     return Path(sys.argv[1])
 
 
@@ -50,6 +52,7 @@ def batches(count: int, rows: int = ROWS) -> list[tuple[Tensor, Tensor]]:
 
 
 def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    ballast.step()
     return nn.functional.cross_entropy(model(batch[0]), batch[1])
 
 
@@ -67,4 +70,5 @@ def weights(*modules: nn.Module) -> str:
 
 def finish(out: Path, **results: object) -> None:
     """Write the results; floats are written exactly."""
+    ballast.check()
     out.write_text(json.dumps(results, indent=1, default=str) + "\n")

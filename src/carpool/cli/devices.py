@@ -2,40 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
+from carpool.cli import words
 from carpool.cli.common import plural, print_json, print_lines, with_common_options
+from carpool.cli.ctl import store_line
 from carpool.cli.style import stdout_style
 from carpool.cli.table import table, terminal_width
 from carpool.protocol.api import DeviceInfo, DeviceList, LaneInfo
 from carpool.protocol.client import Client
-from carpool.protocol.sizes import format_size
+from carpool.protocol.sizes import format_size, format_time_us
 
-HEADER = ("DEVICE", "SIZE", "GRANTED", "IN USE", "FREE", "JOBS", "QUEUE")
+HEADER = ("DEVICE", "SIZE", "GRANTED", "IN USE", "FREE", "STORED", "JOBS", "QUEUE", "QUANTUM", "OVER")
 
 
-@click.command("devices")
+@click.command("devices", short_help="List the devices and who shares them.")
 @with_common_options
 def command(home: Path, as_json: bool) -> int:
-    """List the devices, their memory and their lanes.
+    """List the devices, their memory, their lanes and the host store.
 
-    GRANTED is promised to jobs and lanes; IN USE is what really exists; FREE is what can still be granted.
+    GRANTED is promised to jobs and lanes; IN USE is what really exists; FREE is what can still be granted; STORED is
+    what of its jobs lies in the host store.  QUANTUM and OVER(subscribe) are what `carpool ctl` sets.
     """
     with Client(home) as client:
-        devices = client.devices()
+        listed = client.device_list()
     if as_json:
-        print_json(DeviceList(devices))
-        return 0
-    print_lines(table(HEADER, [_row(device) for device in devices], stdout_style(), terminal_width()))
-    print_lines(lane_line(device, lane) for device in devices for lane in device.lanes)
+        print_json(listed)
+    else:
+        print_lines(table(HEADER, [_row(device) for device in listed.devices], stdout_style(), terminal_width()))
+        print_lines(_below(listed))
     return 0
 
 
 def _row(device: DeviceInfo) -> tuple[str, ...]:
-    sizes = (device.capacity_bytes, device.granted_bytes, device.used_bytes, device.free_bytes)
-    return (device.id, *map(format_size, sizes), str(len(device.jobs)), str(len(device.queue)))
+    sizes = (device.capacity_bytes, device.granted_bytes, device.used_bytes, device.free_bytes, device.stored_bytes)
+    counts = (str(len(device.jobs)), str(len(device.queue)))
+    return (device.id, *map(format_size, sizes), *counts, format_time_us(device.quantum_us), device.oversubscribe)
+
+
+def _below(listed: DeviceList) -> Iterator[str]:
+    for device in listed.devices:
+        yield from (lane_line(device, lane) for lane in device.lanes)
+        if moved := words.moved(device.moved):
+            yield f"  {device.id} moved by its jobs: {moved}"
+    yield store_line(listed.store)
 
 
 def lane_line(device: DeviceInfo, lane: LaneInfo) -> str:

@@ -25,7 +25,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.FAILED: "something went wrong that has no code of its own; `doctor`: a check found a problem",
     Exit.USAGE: "the command line is wrong",
     Exit.NO_DAEMON: "no daemon can be reached, or it could not start",
-    Exit.NOT_FOUND: "there is no such job, command or directory",
+    Exit.NOT_FOUND: "there is no such job, device, command or directory",
     Exit.REFUSED: "refused: not yours, or it cannot be done",
     Exit.TIMEOUT: "`wait --timeout` ran out",
     Exit.VERSION: "the daemon is of another version",

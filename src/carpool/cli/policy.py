@@ -74,9 +74,9 @@ def _lines(info: PolicyInfo) -> list[str]:
 
 def _value(name: str, value: int | None) -> str:
     if value is None:
-        return "none"
+        return "default"
     if name.endswith("_us"):
         return f"{value} ({value / 1000:g} ms)" if value < 1_000_000 else f"{value} ({duration(value)})"
     if name.endswith("_ppm"):
         return f"{value} ({value / 10_000:g} %)"
-    return f"{value} ({format_size(value)})" if name.endswith(("_step", "_bytes")) else str(value)
+    return f"{value} ({format_size(value)})" if name.endswith(("_step", "_bytes", "_store")) else str(value)

@@ -18,6 +18,12 @@ PRESETS: dict[str, Preset] = {
         policy="fair",
         settings={"quantum_us": 0, "max_switch_share_ppm": 1_000_000},
     ),
+    "nvshare": Preset(
+        about="nvshare: turns of 30 s, first come first served, whatever moving memory costs; "
+        "memory moves only where it does not fit",
+        policy="tq",
+        settings={"max_switch_share_ppm": 1_000_000, "max_move_share_ppm": 1_000_000},
+    ),
 }
 
 

@@ -66,9 +66,18 @@ def _memory(job: JobInfo) -> list[tuple[str, str]]:
         ("persistent", _amount(job.persistent_bytes, job.persistent_limit)),
         ("ephemeral", _amount(job.ephemeral_bytes, job.ephemeral_limit)),
         ("scratch", format_size(job.scratch_bytes) + " (outside the device, not limited)" if job.scratch_bytes else ""),
+        ("stored", _stored(job)),
+        ("moved", words.moved(job.moved)),
         ("residue", format_size(job.residue_bytes) + " saved at the last switch" if job.switches else ""),
         ("estimate from", job.estimate_source or ""),
     ]
+
+
+def _stored(job: JobInfo) -> str:
+    where = " in the host store"
+    if job.offloaded:
+        return f"{format_size(job.stored_bytes)}{where}: offloaded"
+    return f"{format_size(job.stored_bytes)}{where}, which come back when they are used" if job.stored_bytes else ""
 
 
 def _amount(used: int, limit: int) -> str:

@@ -43,9 +43,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     metavar="NAME",
     multiple=True,
     default=("fair",),
-    help="As fifo, sjf, srtf, srsf, las, fair, pack, or ./mine.py:Class; repeatable, to compare.  [default: fair]",
+    help="As fifo, sjf, srtf, srsf, las, fair, pack, tq, or ./mine.py:Class; repeatable.  [default: fair]",
 )
-@click.option("--lanes", is_flag=True, help="Jobs share devices, with memory; fair and pack always do.")
+@click.option("--lanes", is_flag=True, help="Jobs share devices, with memory; fair, pack and tq always do.")
 @click.option("--backfill/--no-backfill", default=None, help="Jobs that fit pass one that does not.")
 @click.option(
     "--las-limits",
@@ -54,7 +54,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="Of the queues of las.  [default: 3250,7200]",
 )
 @click.option("--las-unit", type=click.Choice(("time", "gpu")), help="las counts time, or time × devices.")
-@click.option("--quantum", "quantum_us", type=TIME_US, help="Shortest turn in a lane.")
+@click.option("--quantum", "quantum_us", type=TIME_US, help="Shortest turn in a lane.  [default: the policy's]")
 @click.option(
     "--set",
     "settings",
@@ -63,6 +63,13 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="A setting of the core or of the policy, as grace_us=5ms; repeatable.",
 )
 @click.option("--device-memory", type=SIZE, default=16 * GIB, show_default="16GiB", help="Of each device; for lanes.")
+@click.option(
+    "--oversubscribe",
+    type=click.Choice(("on", "off", "auto")),
+    help="Memory of lanes moves to host memory, and back.  [default: auto]",
+)
+@click.option("--store", type=SIZE, help="Host memory for what is moved out.  [default: no bound]")
+@click.option("--copy-rate", type=SIZE, help="Bytes per second between device and host.  [default: 6GB; 0: in no time]")
 @click.option(
     "--sharing",
     metavar="NAME",
@@ -86,7 +93,7 @@ def command(home: Path, as_json: bool, **options: Any) -> int:
     """Simulate a trace with the code that runs live, in virtual time.
 
     Each policy brings one row: completion times (JCT), queueing delay, makespan.  TRACE is CSV, or a trace of Philly or
-    Alibaba.  Without --lanes, jobs get whole devices; under fair and pack they always share them.  Examples:
+    Alibaba.  Without --lanes, jobs get whole devices; under fair, pack and tq they share them.  Examples:
 
     \b
         carpool simulate trace.csv --devices 8 --policy fifo --policy srtf

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.common import POSITIVE, Parsed, print_json, with_common_options
+from carpool.cli.common import POSITIVE, SIZE, Parsed, print_json, with_common_options
 from carpool.cli.exit_codes import Exit
 from carpool.cli.presets import PRESETS, preset
 from carpool.cli.problem import Problem
@@ -21,8 +21,16 @@ from carpool.protocol.sizes import format_size
 @click.command("up")
 @click.option("--device", "devices", multiple=True, metavar="host:SIZE", help="A device, as host:1GiB; repeatable.")
 @click.option("--policy", metavar="NAME", help="Who computes next: as fair, or ./mine.py:Class.")
-@click.option("--preset", "preset_name", type=Parsed("name", preset), help="Behave as a published system: salus.")
+@click.option(
+    "--preset",
+    "preset_name",
+    type=Parsed("name", preset),
+    help=f"Behave as a published system: {', '.join(sorted(PRESETS))}.",
+)
 @click.option("--setting", "settings", multiple=True, type=Parsed("name=value", setting), help="Repeatable.")
+@click.option(
+    "--store", type=SIZE, help="Most host memory for what is moved out of devices.  [default: half of the rest]"
+)
 @click.option("--threads", type=POSITIVE, help="Bound the OpenMP threads of each job.  [default: as the job says]")
 @with_common_options
 def command(
@@ -32,14 +40,16 @@ def command(
     policy: str | None,
     preset_name: str | None,
     settings: tuple[tuple[str, int | None], ...],
+    store: int | None,
     threads: int | None,
 ) -> int:
     """Start the daemon, if none runs.
 
-    Without options, the first `carpool submit` does the same.  The default device takes a quarter of the memory.
-    --policy and --setting prevail over what --preset says.
+    Without options, the first `carpool submit` does the same.  The default device takes a quarter of the memory, the
+    host store may take half of what the devices leave.  --policy and --setting prevail over what --preset says.
     """
     options = _daemon_options(devices, policy, preset_name, dict(settings), threads)
+    options += [] if store is None else ["--store", str(store)]
     with Client(home) as client:
         started = _start(client, home, options)
         version, present = client.version(), client.devices()

@@ -6,7 +6,7 @@ import shlex
 import signal
 import time
 
-from carpool.protocol.api import JobInfo
+from carpool.protocol.api import JobInfo, MovedInfo
 from carpool.protocol.sizes import format_size
 
 ACTIVE = ("queued", "starting", "running", "stopping")
@@ -53,10 +53,20 @@ def completion_us(job: JobInfo, now: int) -> int:
     return (now if job.ended_us is None else job.ended_us) - job.submitted_us
 
 
+def moved(info: MovedInfo) -> str:
+    """What was moved to the host store and back, with rates; nothing if nothing was."""
+    ways = (("out", info.out_bytes, info.out_us), ("back", info.in_bytes, info.in_us))
+    return ", ".join(f"{format_size(size)} {way}{_rate(size, us)}" for way, size, us in ways if size)
+
+
+def _rate(size: int, us: int) -> str:
+    return f" ({format_size(size * 1_000_000 // us)}/s)" if us else ""
+
+
 def state(job: JobInfo) -> str:
-    """The phase, or how it ended."""
+    """The phase, or how it ended.  A job that runs with its memory in the host store is shown as offloaded."""
     if job.outcome is None:
-        return job.phase
+        return "offloaded" if job.offloaded and job.phase == "running" else job.phase
     if job.outcome != "failed":
         return job.outcome
     return f"failed ({signal_name(job.signal)})" if job.signal is not None else f"failed ({job.exit_code})"

@@ -10,7 +10,7 @@ from carpool.core.lanes import Place, Refusal, enter, find_place
 from carpool.core.memory import reserve
 from carpool.core.model import DeviceId, JobId, JobPhase, Memory, Reason
 from carpool.core.snapshot import job_view, lazy_view
-from carpool.core.state import Device, Job, State
+from carpool.core.state import NOTHING, Device, Job, State
 from carpool.core.text import size
 
 #: What decides whether a job fits: owner, device it insists on, whether its memory is known, P and E.
@@ -75,7 +75,7 @@ def closed(state: State, device: Device, job: Job) -> Refusal | None:
     if device.reservation not in (None, job.id):
         text = f"{name} is kept for job {device.reservation}, which has waited too long"
         return partial(Reason, "reserved", text)
-    if device.short is not None:
+    if device.short is not None and not device.oversubscribed:
         return partial(Reason, "short", f"job {device.short} waits for memory of {name}, and comes first")
     if not job.known and len(device.warm) >= state.settings.warm_limit:
         text = f"{len(device.warm)} started jobs of {name} have not been measured yet"
@@ -150,7 +150,7 @@ def _asks_as_much(other: Kind, turned_away: Kind) -> bool:
 
 
 def _place(state: State, job: Job, device: Device, place: Place) -> None:
-    need = need_of(job)
+    need = NOTHING if place.crowded else need_of(job)
     dequeue(state, job)
     job.phase, job.device, job.started_us, job.placed = JobPhase.STARTING, device.spec.id, state.now, state.number()
     device.jobs.add(job.id)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from carpool.core.admission import dequeue
-from carpool.core.commands import MoveJob, ResizeLane
+from carpool.core.amounts import join
+from carpool.core.commands import GrantMemory, MoveJob, NameSuccessor, ResizeLane
 from carpool.core.errors import IllegalTransition
 from carpool.core.events import Adopted
 from carpool.core.figures import FULL_WEIGHT
 from carpool.core.lanes import Place, enter, find_place
-from carpool.core.memory import join, reserve
+from carpool.core.memory import reserve
 from carpool.core.model import JobPhase, Memory
 from carpool.core.state import NOTHING, Job, Lane, State
 from carpool.core.turns import rank
@@ -35,6 +36,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     job.cancelled = event.phase is JobPhase.STOPPING
     job.attached = job.was_attached = event.attached
     job.adopted = True
+    job.offload_asked = event.offload_asked and not event.offloaded
     job.usage, job.attained_us = event.usage, event.usage.device_us
     job.virtual_us = event.usage.device_us * FULL_WEIGHT // job.spec.weight
     job.levelled = event.usage.device_us > 0
@@ -65,19 +67,23 @@ def _rejoin(state: State, job: Job, event: Adopted) -> None:
         state.next_lane = max(state.next_lane, lane.id + 1)
     lane.jobs.add(job.id)
     job.lane = lane.id
+    peak = Memory(event.usage.persistent_peak, event.usage.ephemeral_peak)
     if event.offloaded:
-        peak = Memory(event.usage.persistent_peak, event.usage.ephemeral_peak)
         job.offloaded, job.stored = True, join(event.granted, peak)
+        job.limit = Memory(0, event.granted.ephemeral)
     else:
         job.limit = event.granted
-        reserve(state, job, event.granted)
+        if peak.ephemeral > event.granted.ephemeral and not event.holds_turn:
+            # The earlier daemon had taken it for others; the job has to have it again before its next turn.
+            job.offloaded, job.stored = True, Memory(event.granted.persistent, peak.ephemeral)
+    job.kept = max(event.usage.stored, event.usage.kept) if event.attached else 0
+    state.store_kept += job.kept
+    reserve(state, job, job.limit)
     lane.virtual_us = max(lane.virtual_us, job.virtual_us)
     if event.holds_turn:
         lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
     if event.wants_turn:
         job.wanted, job.wanted_us, job.want_number = True, state.now, state.number()
-        if job.offloaded:
-            device.returning.add(job.id)
     rank(state, job)
     state.touch_lane(lane.id)
 
@@ -87,7 +93,11 @@ def finish(state: State) -> None:
     state.restarting = False
     for lane in state.lanes.values():
         state.emit(ResizeLane(lane.id, lane.size))
+        if lane.holder is not None:
+            state.emit(NameSuccessor(lane.id, lane.holder, None))  # whom the earlier daemon named may have left
     for job in state.jobs.values():
+        if job.offloaded:
+            state.emit(GrantMemory(job.id, job.limit))
         if job.device is not None and job.lane is None and job.phase is not JobPhase.ENDED:
             _find_lane(state, job)
     state.admit_all = True

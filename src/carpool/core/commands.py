@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carpool.core.model import DeviceId, JobId, LaneId, Memory, MemoryClass, Outcome, Reason
+from carpool.core.model import DeviceId, JobId, LaneId, Memory, MemoryClass, Micros, Outcome, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +119,33 @@ class RequestYield:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchIdle:
+    """Somebody waits: the holder loses its turn as soon as it has been off the device for ``grace_us``."""
+
+    job: JobId
+    grace_us: Micros
+
+
+@dataclass(frozen=True, slots=True)
 class WithdrawYield:
-    """Nobody waits any more: the holder may keep its turn."""
+    """Nobody waits any more: the holder may keep its turn, also when it is off the device."""
 
     job: JobId
 
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """Move all device memory of a job without a turn to the host store.  Answer: `Offloaded`."""
+    """Move the persistent memory of a job without a turn to the host store.  Answer: `Offloaded` or `OffloadFailed`.
+
+    It comes back with the next turn after a `GrantMemory`.
+    """
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class DropStore:
+    """The job's memory is all on the device: give back the host memory that its store keeps for the next time."""
 
     job: JobId
 
@@ -157,7 +175,9 @@ Command = (
     | GrantTurn
     | NameSuccessor
     | RequestYield
+    | WatchIdle
     | WithdrawYield
     | Offload
+    | DropStore
     | EndJob
 )

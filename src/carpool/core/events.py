@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from carpool.core.model import (
     Cause,
+    DeviceId,
     DeviceSpec,
     JobId,
     JobPhase,
@@ -14,6 +15,7 @@ from carpool.core.model import (
     Memory,
     MemoryClass,
     Micros,
+    Oversubscribe,
     Settings,
     Usage,
 )
@@ -22,6 +24,15 @@ from carpool.core.model import (
 @dataclass(frozen=True, slots=True)
 class DeviceAdded:
     device: DeviceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceChanged:
+    """An operator has set a device's time quantum (None: as the settings say) or its oversubscription."""
+
+    device: DeviceId
+    quantum_us: Micros | None
+    oversubscribe: Oversubscribe
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +151,17 @@ class Preempted:
 
 @dataclass(frozen=True, slots=True)
 class Offloaded:
-    """Answer to the command `Offload`: all of the job's device memory is in the host store now."""
+    """Answer to the command `Offload`: all of the job's persistent memory is in the host store now."""
 
     job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadFailed:
+    """The other answer to `Offload`: nothing has been moved; ``text`` says why, for people."""
+
+    job: JobId
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +187,7 @@ class Adopted:
     offloaded: bool
     usage: Usage
     started_us: Micros
+    offload_asked: bool = False  # by the earlier daemon, and not done yet: the answer is still to come
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +207,7 @@ class Tick:
 
 Event = (
     DeviceAdded
+    | DeviceChanged
     | SettingsChanged
     | Submitted
     | CancelRequested
@@ -202,6 +223,7 @@ Event = (
     | MemoryReturned
     | Preempted
     | Offloaded
+    | OffloadFailed
     | Sampled
     | Adopted
     | RestartBegan

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from carpool.core import whole
 from carpool.core.admission import explain_queued
+from carpool.core.amounts import needed
 from carpool.core.model import JobPhase, Reason
 from carpool.core.requests import may_grow
-from carpool.core.residency import needed
-from carpool.core.state import Device, Job, State
+from carpool.core.state import Claim, Device, Job, State
 from carpool.core.text import size
 
 
@@ -22,22 +22,36 @@ def explain(state: State, job: Job) -> Reason | None:
     device = state.device_of(job)
     if device is None:
         return None
+    if job.claim is Claim.STORE:
+        return _explain_store(state, device, job)
+    lane = state.lane_of(job)
+    who = f"job {lane.holder} has it" if lane is not None and lane.holder is not None else "nobody has it"
     if job.offloaded:
-        return _explain_offloaded(device, job)
+        return _explain_offloaded(device, job, who)
     if job.pending:
         return _explain_request(device, job)
-    lane = state.lane_of(job)
     if job.wanted and lane is not None:
-        who = f"job {lane.holder} has it" if lane.holder is not None else "nobody has it"
         return Reason("turn", f"waiting for the turn of lane {lane.id}: {who}")
     return None
 
 
-def _explain_offloaded(device: Device, job: Job) -> Reason:
-    if job.id not in device.returning:
-        return Reason("offloaded", "its memory was moved to the host store; it comes back when the job goes on")
-    text = f"its memory was moved to the host store; needs {size(needed(job).total)}, free {size(device.free)}"
-    return Reason("offloaded", f"{text} on {device.spec.id}")
+def _explain_offloaded(device: Device, job: Job, who: str) -> Reason:
+    text = "its memory was moved to the host store"
+    if not job.wanted and not job.pending:
+        return Reason("offloaded", f"{text}; it comes back when the job goes on")
+    if job.claim is Claim.NONE:
+        return Reason("offloaded", f"{text}; waiting for the turn of lane {job.lane}: {who}")
+    text = f"{text}; needs {size(needed(job).total)}, free {size(device.free)} on {device.spec.id}"
+    return Reason("offloaded", f"{text}: others are leaving" if job.claim is Claim.MOVING else text)
+
+
+def _explain_store(state: State, device: Device, job: Job) -> Reason:
+    budget, need = state.settings.host_store or 0, size(needed(job).total)
+    return Reason(
+        "store",
+        f"waiting for memory: needs {need} on {device.spec.id}, and what others hold there does not fit into the host"
+        f" store, which keeps {size(state.store_kept)} of {size(budget)}",
+    )
 
 
 def _explain_request(device: Device, job: Job) -> Reason:

@@ -79,7 +79,7 @@ def level(state: State, job: Job) -> None:
     if not job.levelled:
         job.virtual_us = max(job.virtual_us, lane.virtual_us if least is None else least)
     elif least is not None:
-        job.virtual_us = max(job.virtual_us, least - state.settings.quantum_us)
+        job.virtual_us = max(job.virtual_us, least - state.quanta[job.device])
     job.levelled = True
 
 

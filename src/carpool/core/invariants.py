@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from carpool.core.amounts import ready
 from carpool.core.errors import InvariantError
 from carpool.core.model import JobPhase, Micros
-from carpool.core.state import NOTHING, Device, Job, Lane, State, WholeDevices
+from carpool.core.state import NOTHING, Claim, Device, Job, Lane, State, WholeDevices
 from carpool.core.text import seconds
 
 
@@ -23,6 +24,8 @@ def check(state: State) -> None:
         _check_lane(state, lane)
     for job in state.jobs.values():
         _check_job(state, job)
+    if state.store_kept != sum(job.kept for job in state.jobs.values()):
+        raise InvariantError(f"the books of the host store say {state.store_kept}")
     if state.whole is not None:
         _check_whole(state, state.whole)
 
@@ -44,7 +47,7 @@ def _check_device(state: State, device: Device) -> None:
     if persistent + lanes > device.spec.capacity + device.excess:
         raise InvariantError(f"device {name}: {persistent} + {lanes} bytes exceed the capacity {device.spec.capacity}")
     growers = [device.grower] if device.grower is not None else []
-    for number in [*growers, *device.warm, *device.returning, *(entry[1] for entry in device.waiting)]:
+    for number in [*growers, *device.warm, *device.claims, *(entry[1] for entry in device.waiting)]:
         if number not in device.jobs:
             raise InvariantError(f"device {name} still speaks of job {number}, which is not there")
     if device.reservation is not None and state.jobs[device.reservation].phase is not JobPhase.QUEUED:
@@ -62,11 +65,16 @@ def _check_lane(state: State, lane: Lane) -> None:
     _require(set(queued) <= lane.jobs, "a job of another lane waits for its turn", lane)
     if state.restarting:
         return
-    _require(lane.holder is not None or not lane.queue, "free, though jobs wait for its turn", lane)
+    first = state.jobs[queued[0]] if queued else None
+    could = any(ready(state.jobs[number]) for number in queued)
+    makes_room = first is not None and first.claim is Claim.MOVING
+    _require(lane.holder is not None or not could or makes_room, "free, though jobs wait for its turn", lane)
     if lane.holder is not None:
         _require(lane.holder in lane.jobs and state.jobs[lane.holder].attached, "held by a job that is not there", lane)
         _require(lane.holder not in queued, "its holder waits for its turn", lane)
-    _require(lane.successor == (queued[0] if lane.holder is not None and queued else None), "wrong successor", lane)
+        _require(not state.jobs[lane.holder].offloaded, "held by a job whose memory is not there", lane)
+    following = first.id if lane.holder is not None and first is not None and ready(first) else None
+    _require(lane.successor == following, "wrong successor", lane)
 
 
 def _check_job(state: State, job: Job) -> None:
@@ -77,15 +85,16 @@ def _check_job(state: State, job: Job) -> None:
     _require(job.limit.persistent <= job.reserved.persistent, "persistent limit above its reservation", job)
     _require(job.limit.ephemeral <= job.reserved.ephemeral, "ephemeral limit above its reservation", job)
     _require(job.offloaded or job.stored == NOTHING, "memory in the host store, but not offloaded", job)
-    _require(not job.offloaded or job.reserved == NOTHING, "offloaded, but memory is reserved", job)
+    _require(not job.offloaded or job.reserved == job.limit, "offloaded, but memory is reserved", job)
+    _require(job.attached or job.kept == 0, "the host store keeps memory for it, but it is gone", job)
     _require((job.outcome is not None) == (job.phase is JobPhase.ENDED), "outcome and phase do not agree", job)
     if job.phase is JobPhase.QUEUED and state.whole is None:
         queued = any(number == job.id for _, _, number in state.queue)
         _require(queued != bool(job.unmet), "neither in the queue nor waiting for another job", job)
     lane = state.lane_of(job)
-    ready = job.wanted and job.attached and not job.pending and not job.offloaded and not job.offload_asked
+    waits = job.wanted and job.attached and not job.pending
     if lane is not None:
-        _require((job.turn_key is not None) == ready, "its place in the lane's queue is wrong", job)
+        _require((job.turn_key is not None) == waits, "its place in the lane's queue is wrong", job)
         _require(job.turn_key is None or job.turn_key in lane.queue, "not in the queue of its lane", job)
 
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from carpool.core.amounts import join, needed
 from carpool.core.commands import CloseLane, OpenLane
 from carpool.core.memory import freed
-from carpool.core.model import LaneId, Memory, Reason
+from carpool.core.model import LaneId, Memory, Oversubscribe, Reason
 from carpool.core.snapshot import device_view, lazy_view
-from carpool.core.state import Device, Job, Lane, State
+from carpool.core.state import NOTHING, Device, Job, Lane, State
 from carpool.core.text import size
 
 #: Makes the reason why a job has to wait.  Reasons are for people: most refusals are never read, so none is written.
@@ -22,6 +23,7 @@ class Place:
     """A lane that exists, or (None) a new one."""
 
     lane: LaneId | None
+    crowded: bool = False  # there is no memory for it yet
 
 
 def may_open(state: State, device: Device, own: int) -> bool:
@@ -30,7 +32,9 @@ def may_open(state: State, device: Device, own: int) -> bool:
     Policy and settings bound the lanes of each owner, because owners never share one: a user's idle job must not keep
     another user waiting.  The device's own bound counts all.
     """
-    bounds = (state.policy.lanes(lazy_view(state), device_view(device)), state.settings.max_lanes)
+    if device.spec.oversubscribe is Oversubscribe.ON and own:
+        return False
+    bounds = (state.policy.lanes(lazy_view(state), device_view(state, device)), state.settings.max_lanes)
     if any(bound is not None and own >= bound for bound in bounds):
         return False
     return device.spec.max_lanes is None or len(device.lanes) < device.spec.max_lanes
@@ -42,19 +46,32 @@ def find_place(state: State, device: Device, job: Job, need: Memory) -> Place | 
     1. A new lane of size E, if P + E is free and the policy allows another lane.
     2. The smallest lane of the same owner with room for E, if P is free.
     3. The smallest lane of the same owner that can grow to E.
+    4. On a device that may be oversubscribed: any of these places that the job fits into together with the largest job
+       of each other lane.  Nothing is reserved for it there: it gets its memory when others have left.
 
     A job of unknown size comes with P = E = 0 and gets the largest lane of its owner, where growth is least likely.
+    Where jobs need more than the device has, device and host store must be able to hold what all of them keep.
     """
-    free = device.free
     own = sorted(
         (lane for lane in map(state.lanes.__getitem__, device.lanes) if lane.owner == job.spec.owner),
         key=lambda lane: (lane.size, lane.id),
     )
     another = may_open(state, device, len(own))
-    if another and need.total <= free:
-        return Place(None)
     if not own and not another:
         return partial(_other_owner, device)
+    place = _free_place(device, job, need, own, another)
+    if not device.oversubscribed:
+        return place or partial(_no_room, device, need, own[-1].size if own else None)
+    if not _storable(state, device, need):
+        return partial(_store_full, state, need)
+    return place or _crowded_place(state, device, need, own, another)
+
+
+def _free_place(device: Device, job: Job, need: Memory, own: list[Lane], another: bool) -> Place | None:
+    """A place with enough memory at this moment."""
+    free = device.free
+    if another and need.total <= free:
+        return Place(None)
     if not job.known and own:
         return Place(own[-1].id)
     for lane in own:
@@ -63,7 +80,53 @@ def find_place(state: State, device: Device, job: Job, need: Memory) -> Place | 
     for lane in own:
         if need.persistent + max(0, need.ephemeral - lane.size) <= free:
             return Place(lane.id)
+    return None
+
+
+def _crowded_place(state: State, device: Device, need: Memory, own: list[Lane], another: bool) -> Place | Refusal:
+    """A place where the job takes turns with others for memory: every lane's next job fits."""
+    largest = {lane: largest_job(state, state.lanes[lane]) for lane in device.lanes}
+    if another and need.total + sum(largest.values()) <= device.spec.capacity:
+        return Place(None, crowded=True)
+    for lane in sorted(own, key=lambda lane: (len(lane.jobs), lane.id)):
+        others = sum(largest.values()) - largest[lane.id]
+        if max(need.total, largest[lane.id]) + others <= device.spec.capacity:
+            return Place(lane.id, crowded=True)
     return partial(_no_room, device, need, own[-1].size if own else None)
+
+
+def expected(job: Job) -> Memory:
+    """What a job needs to compute, as far as is known."""
+    return join(join(needed(job), job.reserved), NOTHING if job.measured else job.estimate)
+
+
+def largest_job(state: State, lane: Lane) -> int:
+    """Bytes that the lane's next job may need at most."""
+    return max((expected(state.jobs[number]).total for number in lane.jobs), default=0)
+
+
+def _storable(state: State, device: Device, need: Memory) -> bool:
+    """Whether devices and host store can take what one more job keeps, if that does not fit on the device anyway.
+
+    While one job leaves for another the store has to hold both, so the room of the two largest counts only there.
+    """
+    if state.settings.host_store is None or not need.persistent:
+        return True
+    here = sum(expected(state.jobs[number]).total for number in device.jobs)
+    if here + need.total <= device.spec.capacity:
+        return True
+    placed = [expected(state.jobs[number]).persistent for each in state.devices.values() for number in each.jobs]
+    capacity = sum(each.spec.capacity for each in state.devices.values())
+    room = max(0, capacity - 2 * max([*placed, need.persistent])) + state.settings.host_store
+    return sum(placed) + need.persistent <= room
+
+
+def _store_full(state: State, need: Memory) -> Reason:
+    return Reason(
+        "store",
+        f"waiting for host memory: needs {size(need.persistent)}, and devices and host store"
+        f" ({size(state.settings.host_store or 0)}) are spoken for by jobs that run",
+    )
 
 
 def _other_owner(device: Device) -> Reason:

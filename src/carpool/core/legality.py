@@ -46,7 +46,7 @@ def _seated(state: State, job: Job, event: Any) -> Job | None:
         return _had_turn(state, job, event)
     elif kind is events.Preempted and not job.leaving:
         raise illegal(job, event, "nobody asked for its devices")
-    elif kind is events.Offloaded and not (job.offload_asked or job.adopted):
+    elif kind in (events.Offloaded, events.OffloadFailed) and not (job.offload_asked or job.adopted):
         raise illegal(job, event, "nobody asked for it")
     return job
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, cast
 
-from carpool.core import admission, adoption, events, lifecycle, memory, requests, residency, turns, whole, yielding
+from carpool.core import admission, adoption, claims, events, lifecycle, memory, moves, requests, turns, whole, yielding
 from carpool.core.commands import Command
 from carpool.core.errors import IllegalTransition
 from carpool.core.events import Event
@@ -14,7 +14,7 @@ from carpool.core.explain import explain
 from carpool.core.figures import account
 from carpool.core.invariants import check
 from carpool.core.legality import illegal, subject
-from carpool.core.model import JobId, LaneId, Micros, Reason, Settings
+from carpool.core.model import Cause, JobId, LaneId, Micros, Reason, Settings
 from carpool.core.policies import Policy, load_policy
 from carpool.core.snapshot import full_view
 from carpool.core.state import Device, Job, State
@@ -54,6 +54,7 @@ class Machine:
         self._state = State(settings, check_settings(settings))
         self._handlers: dict[type, Callable[[Any], None]] = {
             events.DeviceAdded: self._device_added,
+            events.DeviceChanged: self._device_changed,
             events.SettingsChanged: self._settings_changed,
             events.Submitted: self._submitted,
             events.RestartBegan: self._restart_began,
@@ -75,7 +76,8 @@ class Machine:
                 self._state, job, event.memory_class, event.total
             ),
             events.Preempted: lambda job, event: whole.preempted(self._state, job, event.usage),
-            events.Offloaded: lambda job, event: residency.offloaded(self._state, job),
+            events.Offloaded: lambda job, event: claims.offloaded(self._state, job),
+            events.OffloadFailed: lambda job, event: claims.offload_failed(self._state, job),
             events.Sampled: lambda job, event: self._account(job, event.usage),
             events.Adopted: lambda job, event: adoption.adopt(self._state, job, event),
         }
@@ -140,10 +142,25 @@ class Machine:
             raise ValueError(f"{event.device}: capacity must not be negative, and max_lanes at least 1")
         if event.device.id in self._state.devices:
             raise ValueError(f"there is a device {event.device.id!r} already")
+        _check_quantum(event.device.quantum_us)
         self._state.devices[event.device.id] = Device(event.device)
+        self._state.settle_quanta()
         self._state.admit_all = True
         if self._state.whole is not None:
             whole.add_device(self._state, event.device.id)
+
+    def _device_changed(self, event: events.DeviceChanged) -> None:
+        state = self._state
+        device = state.devices.get(event.device)
+        if device is None:
+            raise ValueError(f"there is no device {event.device!r}; devices: {', '.join(sorted(state.devices))}")
+        _check_quantum(event.quantum_us)
+        device.spec = replace(device.spec, quantum_us=event.quantum_us, oversubscribe=event.oversubscribe)
+        state.settle_quanta()
+        if state.whole is None:
+            turns.reorder(state)
+            state.touch_device(event.device)
+            state.admit_all = True
 
     def _settings_changed(self, event: events.SettingsChanged) -> None:
         state = self._state
@@ -151,11 +168,14 @@ class Machine:
         if event.settings.allocation is not state.settings.allocation:
             raise ValueError(f"allocation is {state.settings.allocation}; it cannot be changed while jobs are there")
         state.settings, state.policy = event.settings, policy
+        state.settle_quanta()
         if state.whole is not None:
             whole.reorder(state)
             return
         admission.reorder(state)
         turns.reorder(state)
+        for name in state.devices:
+            state.touch_device(name)  # the budget of the host store may be another
 
     def _submitted(self, event: events.Submitted) -> None:
         if event.job in self._state.jobs:
@@ -176,6 +196,9 @@ class Machine:
         adoption.finish(self._state)
 
     def _account(self, job: Job, usage: Any) -> None:
+        device = self._state.device_of(job)
+        if device is not None and (usage.out_bytes or usage.in_bytes):
+            moves.observe(device.moved, job.usage, usage)
         account(self._state, job, usage)
         if not job.measured and self._seen_enough(job):
             memory.measured(self._state, job)
@@ -190,11 +213,17 @@ class Machine:
 
     def _turn_released(self, job: Job, event: events.TurnReleased) -> None:
         self._account(job, event.usage)
-        turns.released(self._state, self._state.lanes[_lane_of(job)], job)
+        lane = self._state.lanes[_lane_of(job)]
+        if event.cause is Cause.EARLY:
+            turns.note_pause(self._state, lane, job)
+        turns.released(self._state, lane, job)
 
     def _turn_passed(self, job: Job, event: events.TurnPassed) -> None:
         self._account(job, event.usage)
-        turns.passed(self._state, self._state.lanes[_lane_of(job)], self._state.jobs.get(event.to))
+        lane = self._state.lanes[_lane_of(job)]
+        if event.cause is Cause.EARLY:
+            turns.note_pause(self._state, lane, job)
+        turns.passed(self._state, lane, self._state.jobs.get(event.to))
 
     def _memory_requested(self, job: Job, event: events.MemoryRequested) -> None:
         requests.requested(self._state, job, event.memory_class, event.total, event.optional)
@@ -218,7 +247,7 @@ class Machine:
             state.touch_lane(subject)
         elif kind == "forced":
             yielding.yield_ignored(state, state.lanes[subject])
-        elif kind == "stuck":
+        elif kind in ("stuck", "claims"):
             state.touch_device(subject)
         elif kind == "warm":
             lifecycle.warm_timeout(state, state.jobs[subject])
@@ -230,20 +259,19 @@ class Machine:
     # Consequences
 
     def _settle(self) -> None:
-        """Turns first, because somebody may be waiting for one; then memory, then new jobs, then turns again."""
+        """Memory first, because somebody may have to make room; then turns, then new jobs; until nothing follows."""
         state = self._state
         if state.restarting or state.whole is not None:
             return
-        if state.dirty_lanes:
-            self._refresh_lanes()
-        while state.dirty_devices:
-            name = min(state.dirty_devices)
-            del state.dirty_devices[name]
-            residency.serve(state, state.devices[name])
-        if state.admit_all or state.newcomers:
-            admission.admit(state)
-        if state.dirty_lanes:
-            self._refresh_lanes()
+        while state.dirty_devices or state.dirty_lanes or state.admit_all or state.newcomers:
+            if state.dirty_devices:
+                name = min(state.dirty_devices)
+                del state.dirty_devices[name]
+                claims.serve(state, state.devices[name])
+            elif state.dirty_lanes:
+                self._refresh_lanes()
+            else:
+                admission.admit(state)
 
     def _refresh_lanes(self) -> None:
         state = self._state
@@ -252,6 +280,11 @@ class Machine:
             del state.dirty_lanes[number]
             if number in state.lanes:
                 turns.refresh(state, state.lanes[number])
+
+
+def _check_quantum(quantum_us: Micros | None) -> None:
+    if quantum_us is not None and quantum_us < 0:
+        raise ValueError(f"quantum_us is {quantum_us}; it must be at least 0")
 
 
 def _lane_of(job: Job) -> LaneId:

@@ -2,40 +2,19 @@
 
 A job's *limit* is what its seat says; its *reservation* is what counts against the device and is never smaller.  They
 differ only while an estimate (a hint, or an earlier run) has not been checked: then the estimate is reserved and the
-limit grows inside it, without waiting.  Limits of an attached job are never lowered, because it may allocate up to them
-at any moment; reservations are ours to lower.  So an estimate that is too high costs nothing for long, and can never be
+limit grows inside it, without waiting.  Limits of a job that may compute are never lowered, because it may allocate up
+to them at any moment (those of a job without a turn may be put aside until its next one); reservations are ours to
+lower.  So an estimate that is too high costs nothing for long, and can never be
 the reason for an out-of-memory error.
 """
 
 from __future__ import annotations
 
+from carpool.core.amounts import join, of_class, with_class
 from carpool.core.commands import GrantMemory, ResizeLane
 from carpool.core.model import JobPhase, Memory, MemoryClass
-from carpool.core.state import NOTHING, Device, Job, State
+from carpool.core.state import NOTHING, Claim, Device, Job, State
 from carpool.core.turns import rank
-
-PERSISTENT, EPHEMERAL = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
-
-
-def of_class(memory: Memory, kind: MemoryClass) -> int:
-    return memory.persistent if kind is PERSISTENT else memory.ephemeral
-
-
-def with_class(memory: Memory, kind: MemoryClass, number: int) -> Memory:
-    """The same memory with one class replaced."""
-    return Memory(number, memory.ephemeral) if kind is PERSISTENT else Memory(memory.persistent, number)
-
-
-def join(a: Memory, b: Memory) -> Memory:
-    """The larger of two in each class."""
-    return Memory(max(a.persistent, b.persistent), max(a.ephemeral, b.ephemeral))
-
-
-def cost(state: State, job: Job, wanted: Memory) -> int:
-    """Device bytes that more it takes to reserve ``wanted`` for a job: a lane grows only beyond its size."""
-    lane = state.lane_of(job)
-    lane_size = lane.size if lane is not None else 0
-    return max(0, wanted.persistent - job.reserved.persistent) + max(0, wanted.ephemeral - lane_size)
 
 
 def reserve(state: State, job: Job, memory: Memory) -> None:
@@ -86,7 +65,10 @@ def release(state: State, job: Job) -> None:
             state.emit(GrantMemory(job.id, NOTHING))
     forget_requests(state, job)
     job.stored, job.offloaded, job.offload_asked = NOTHING, False, False
-    device.returning.discard(job.id)
+    job.claim, job.promised_us = Claim.NONE, None
+    device.claims.discard(job.id)
+    state.store_kept -= job.kept
+    job.kept = 0
     reserve(state, job, NOTHING)
     trim_lane(state, job)
     stop_growing(state, job)
@@ -128,13 +110,15 @@ def grant(state: State, job: Job, limit: Memory, answers: tuple[MemoryClass, ...
         job.idle_since_us = state.now
     rank(state, job)
     state.touch_lane(job.lane)
-    if device.waiting or device.returning:
+    if device.waiting or device.claims:
         state.touch_device(device.spec.id)
 
 
 def returned(state: State, job: Job, kind: MemoryClass, total: int) -> None:
     """The job gave memory back by itself: its limit and reservation shrink to ``total``."""
-    if job.offloaded or total >= of_class(job.limit, kind):
+    if total < of_class(job.stored, kind):
+        job.stored = with_class(job.stored, kind, total)
+    if total >= of_class(job.limit, kind):
         return
     kept_more = of_class(job.reserved, kind) > of_class(job.limit, kind)
     job.limit = with_class(job.limit, kind, total)

@@ -51,6 +51,14 @@ class Allocation(StrEnum):
     DEVICES = "devices"  # as many whole devices as it needs, all at once
 
 
+class Oversubscribe(StrEnum):
+    """Whether jobs may need more memory together than a device has."""
+
+    OFF = "off"  # who does not fit waits; memory is moved only where nothing else moves any more
+    AUTO = "auto"  # memory is moved to the host store when, and as far as, it does not fit
+    ON = "on"  # the same, and never two lanes of one owner side by side
+
+
 class Cause(StrEnum):
     """Why a turn ended."""
 
@@ -104,6 +112,8 @@ class DeviceSpec:
     id: DeviceId
     capacity: int  # bytes that lanes and persistent arenas may hold together
     max_lanes: int | None = None  # None: as the policy says
+    quantum_us: Micros | None = None  # None: as the settings say
+    oversubscribe: Oversubscribe = Oversubscribe.AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +130,12 @@ class Usage:
     progress_total: int = 0
     switch_cost_us: Micros = 0  # measured cost of one switch of this job (revoke + grant)
     residue: int = 0  # bytes saved at the last switch
+    stored: int = 0  # persistent bytes that are in the host store
+    kept: int = 0  # bytes of host memory that its store occupies, also while nothing is in it
+    out_bytes: int = 0  # offloaded in all, and the time that took
+    out_us: Micros = 0
+    in_bytes: int = 0  # restored in all, and the time that took
+    in_us: Micros = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +155,10 @@ class Settings:
     backfill: int | None = (
         None  # 1: later jobs that fit go ahead of one that does not; 0: never; None: as the policy says
     )
-    quantum_us: Micros = 50_000  # shortest turn that a policy takes away at a boundary
+    quantum_us: Micros | None = None  # shortest turn that a policy takes away at a boundary; None: as the policy says
     max_switch_share_ppm: int = 20_000  # a switch may cost this share of its turn (2 %)
+    max_move_share_ppm: int = 50_000  # moving memory to and from the host store may cost this share of a turn (5 %)
+    host_store: int | None = None  # bytes of host memory for what is moved out of devices; None: no bound
     grace_us: Micros = 20_000  # off the device for longer than this while others wait: early release
     forced_after_us: Micros = 10_000_000  # a holder asked to yield is forced after this long
     reserve_after_us: Micros = 60_000_000  # a job passed over for this long gets a reservation
@@ -157,4 +175,4 @@ class Settings:
 #: Settings that are numbers, which people change by name.
 NUMBER_SETTINGS = tuple(part.name for part in fields(Settings) if part.name not in ("policy", "allocation", "extra"))
 #: Those of them that need not be set.
-OPTIONAL_SETTINGS = frozenset({"max_lanes", "backfill"})
+OPTIONAL_SETTINGS = frozenset({"max_lanes", "backfill", "quantum_us", "host_store"})

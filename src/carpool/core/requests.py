@@ -5,8 +5,9 @@ Memory is granted with a little to spare while there is plenty, so that requests
 
 from __future__ import annotations
 
+from carpool.core.amounts import cost, join, of_class, with_class
 from carpool.core.commands import DenyMemory, GrantMemory
-from carpool.core.memory import cost, forget_requests, grant, of_class, with_class
+from carpool.core.memory import forget_requests, grant
 from carpool.core.model import JobPhase, Memory, MemoryClass, Reason
 from carpool.core.state import Device, Job, Request, State
 from carpool.core.text import size
@@ -25,7 +26,7 @@ def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: b
     assert device is not None
     job.touched = True
     job.grew_at_us = job.attained_us
-    held = job.stored if job.offloaded else job.limit
+    held = join(job.stored, job.limit)
     if not job.offloaded and total <= of_class(held, kind):
         state.emit(GrantMemory(job.id, job.limit, kind))  # granted meanwhile
         return
@@ -43,8 +44,6 @@ def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: b
     device.waiting = [entry for entry in device.waiting if entry[1:] != (job.id, kind)]
     device.waiting.append((request.sequence, job.id, kind))
     job.pending = {**job.pending, kind: request}
-    if job.offloaded:
-        device.returning.add(job.id)
     rank(state, job)
     # Its lane is looked at after that: a holder whose request is granted at once keeps its turn.
     state.touch_device(device.spec.id)
@@ -77,8 +76,8 @@ def _answer_optional(state: State, job: Job, kind: MemoryClass, total: int) -> N
 
 
 def may_grow(device: Device, job: Job) -> bool:
-    """One job of unknown size grows at a time; whoever is known may always ask."""
-    return job.known or device.grower in (None, job.id)
+    """One job of unknown size grows at a time, unless others can be moved; whoever is known may always ask."""
+    return device.oversubscribed or job.known or device.grower in (None, job.id)
 
 
 def fitting(state: State, job: Job, request: Request) -> Memory | None:
@@ -106,6 +105,3 @@ def give_up(state: State, job: Job) -> None:
     for kind in tuple(job.pending):
         state.emit(DenyMemory(job.id, kind, STOPPING))
     forget_requests(state, job)
-    device = state.device_of(job)
-    if device is not None and not job.wanted:
-        device.returning.discard(job.id)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from carpool.core.figures import attained, iterations_total, remaining, virtual
-from carpool.core.model import JobId, LaneId, Memory, MemoryClass
+from carpool.core.model import JobId, LaneId, Memory, MemoryClass, Micros
+from carpool.core.moves import restore_us
 from carpool.core.state import Device, Job, Lane, State, YieldAsked
 from carpool.core.view import DeviceView, JobView, LaneView, LazyMap, View
 
@@ -29,7 +30,8 @@ def _make(state: State, job: Job) -> JobView:
     spec = job.spec
     place = (job.device, job.lane, spec.gang, job.devices)
     memory = (job.limit, job.reserved, bool(job.pending), _requested(job))
-    seat = (job.attached, job.offloaded, job.measured, state.holds(job))
+    away = (job.offloaded, _reload_us(state, job), job.idle_since_us)
+    seat = (job.attached, *away, job.measured, state.holds(job))
     turn = (job.wanted, job.wanted_us if job.wanted else None, job.urgent)
     figures = (job.usage, total, job.iteration_us, iterations_total(job), remaining(job, total), virtual(job, total))
     who = (job.id, spec.name, spec.owner, spec.weight, job.arrival, job.phase, job.outcome)
@@ -46,6 +48,11 @@ def _moved(state: State, job: Job, before: JobView) -> JobView:
     still = (before.iteration_us, before.iterations_total)
     moved = (total, *still, remaining(job, total), virtual(job, total))
     return JobView._make((*before[:_FIGURES], *moved, *before[_FIGURES + len(moved) :]))
+
+
+def _reload_us(state: State, job: Job) -> Micros:
+    device = state.device_of(job)
+    return 0 if device is None else restore_us(device, max(job.limit.persistent, job.stored.persistent))
 
 
 def _requested(job: Job) -> Memory | None:
@@ -69,7 +76,7 @@ def lane_view(lane: Lane) -> LaneView:
     )
 
 
-def device_view(device: Device) -> DeviceView:
+def device_view(state: State, device: Device) -> DeviceView:
     return DeviceView(
         device.spec.id,
         device.spec.capacity,
@@ -80,6 +87,9 @@ def device_view(device: Device) -> DeviceView:
         device.grower,
         device.reservation,
         device.spec.max_lanes,
+        device.spec.oversubscribe,
+        tuple(sorted(number for number in device.jobs if state.jobs[number].offloaded)),
+        state.quanta[device.spec.id],
     )
 
 
@@ -91,7 +101,7 @@ def lazy_view(state: State) -> View:
             object.__setattr__(kept, "now", state.now)  # policies keep no views: one object serves every moment
         return kept
 
-    state.lazy = View(state.now, state.settings, *_lazy_maps(state), policy=state.settings.policy)
+    state.lazy = View(state.now, state.settings, *_lazy_maps(state), state.quanta, policy=state.settings.policy)
     return state.lazy
 
 
@@ -109,7 +119,7 @@ def _lazy_maps(state: State) -> Maps:
         return lane_view(state.lanes[number])
 
     def one_device(name: str) -> DeviceView:
-        return device_view(state.devices[name])
+        return device_view(state, state.devices[name])
 
     return LazyMap(state.jobs, one_job), LazyMap(state.lanes, one_lane), LazyMap(state.devices, one_device)
 
@@ -121,7 +131,8 @@ def full_view(state: State) -> View:
         state.settings,
         MappingProxyType({number: job_view(state, job) for number, job in sorted(state.jobs.items())}),
         MappingProxyType({number: lane_view(lane) for number, lane in sorted(state.lanes.items())}),
-        MappingProxyType({name: device_view(device) for name, device in sorted(state.devices.items())}),
+        MappingProxyType({name: device_view(state, device) for name, device in sorted(state.devices.items())}),
+        MappingProxyType(dict(state.quanta)),
         tuple(job for _, _, job in state.queue),
         state.settings.policy,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from types import MappingProxyType
 
 from carpool.core.commands import Command
@@ -21,6 +21,7 @@ from carpool.core.model import (
     MemoryClass,
     Micros,
     Outcome,
+    Oversubscribe,
     Reason,
     Settings,
     Usage,
@@ -50,7 +51,16 @@ class Request:
     since_us: Micros
 
 
-_ABOUT_CACHE = ("cached", "cached_us")
+class Claim(Enum):
+    """Where a job stands that needs more memory before it can go on."""
+
+    NONE = "none"  # it does not, or nobody has looked yet
+    MOVING = "moving"  # others are leaving for it
+    BLOCKED = "blocked"  # who could leave computes, or comes first
+    STORE = "store"  # who could leave finds no room in the host store
+
+
+_ABOUT_CACHE = ("cached", "cached_us", "claim")
 
 
 class Job:
@@ -90,7 +100,15 @@ class Job:
     stored: Memory = NOTHING  # its limits before it was offloaded
     pending: Mapping[MemoryClass, Request] = MappingProxyType({})
     offload_asked: bool = False
-    offloaded: bool = False
+    offloaded: bool = False  # ``stored`` has to be granted again before its next turn
+    claim: Claim = Claim.NONE
+    promised_us: Micros | None = (
+        None  # when it got memory that others had to leave; until it has used it, it keeps that
+    )
+    stays_us: Micros = 0  # it came back at a price: it stays while it wants to compute and has attained less than this
+    restoring_us: Micros = 0  # so long it takes at the beginning of its next turn, or took in the present one
+    unmovable_us: Micros = 0  # it could not be offloaded; not to be tried again before
+    kept: int = 0  # bytes of the host store that are kept for it
     # Turns
     wanted: bool = False
     wants_again: bool = False
@@ -99,6 +117,10 @@ class Job:
     want_number: int = 0
     turn_key: TurnKey | None = None  # its place in the lane's queue
     idle_since_us: Micros = 0
+    gave_way: bool = False  # its last turn ended so that others could have its memory
+    released_us: Micros | None = None  # when it lost its turn because it was off the device
+    released_grace_us: Micros = 0  # and for how long it had been off by then
+    patience: int = 0  # its grace is the usual one times two to this power
     # Figures
     usage: Usage = NO_USAGE
     attained_us: Micros = 0
@@ -158,12 +180,24 @@ class Lane:
     queue: list[TurnKey] = field(default_factory=list)
     yield_asked: YieldAsked = YieldAsked.NO
     for_memory: bool = False  # the yield was asked because memory is short, not because somebody wants the turn
+    claimant: JobId | None = None  # a job elsewhere that needs the holder's memory
+    watch_us: Micros | None = None  # the holder was told that it loses its turn after so long off the device
     forced_due: Micros = 0  # when the holder that has been asked will be forced
     due: tuple[JobId, Micros] | None = None  # when the turn is to be asked back, and for whom
     turn_us: Micros = 0  # start of the present turn
     turn_base_us: Micros = 0  # the holder's attained time at that moment
     virtual_us: Micros = 0  # how far it has come; a newcomer that finds nobody present starts here
     history: deque[tuple[Micros, object]] = field(default_factory=lambda: deque(maxlen=HISTORY))
+
+
+@dataclass(slots=True)
+class Moved:
+    """Bytes moved to and from the host store, and the time it took; older moves count less and less."""
+
+    out_bytes: int = 0
+    out_us: Micros = 0
+    in_bytes: int = 0
+    in_us: Micros = 0
 
 
 @dataclass(eq=False)
@@ -178,7 +212,8 @@ class Device:
     grower: JobId | None = None
     warm: set[JobId] = field(default_factory=set)
     waiting: list[tuple[int, JobId, MemoryClass]] = field(default_factory=list)
-    returning: set[JobId] = field(default_factory=set)  # offloaded jobs that want to go on
+    claims: set[JobId] = field(default_factory=set)  # jobs that could not have the memory they need
+    moved: Moved = field(default_factory=lambda: Moved())
     reservation: JobId | None = None
     short: JobId | None = None  # a job whose memory does not fit at present
     short_since_us: Micros = 0
@@ -187,6 +222,11 @@ class Device:
     @property
     def free(self) -> int:
         return max(0, self.spec.capacity - self.persistent - self.lane_bytes)
+
+    @property
+    def oversubscribed(self) -> bool:
+        """Whether its jobs may need more memory together than it has."""
+        return self.spec.oversubscribe is not Oversubscribe.OFF
 
 
 @dataclass(eq=False)
@@ -235,11 +275,25 @@ class State:
         self.restarting = False
         self.next_lane: LaneId = 1
         self.sequence = 0
+        self.store_kept = 0  # bytes of the host store that are kept for jobs
         # What this event has touched
         self.admit_all = False
         self.newcomers: list[JobId] = []
         self.dirty_lanes: dict[LaneId, None] = {}
         self.dirty_devices: dict[DeviceId, None] = {}
+        #: The time quantum of each device; of None: where there is no device.
+        self.quanta: dict[DeviceId | None, Micros] = {}
+        self.settle_quanta()
+
+    def settle_quanta(self) -> None:
+        """The device's own quantum, else the one in the settings, else the policy's."""
+        usual = self.settings.quantum_us
+        usual = self.policy.quantum_us if usual is None else usual
+        self.quanta.clear()
+        self.quanta[None] = usual
+        for name, device in self.devices.items():
+            own = device.spec.quantum_us
+            self.quanta[name] = usual if own is None else own
 
     @property
     def backfill(self) -> bool:

@@ -25,6 +25,7 @@ SEATED = (
     events.MemoryRequested,
     events.MemoryReturned,
     events.Offloaded,
+    events.OffloadFailed,
     events.Sampled,
 )
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
+from carpool.core.amounts import ready
 from carpool.core.commands import GrantTurn, NameSuccessor
 from carpool.core.figures import attained, level, settle_time
 from carpool.core.snapshot import job_view, lazy_view
-from carpool.core.state import Job, Lane, State, TurnKey, YieldAsked
-from carpool.core.yielding import press, withdraw
+from carpool.core.state import Claim, Job, Lane, State, TurnKey, YieldAsked
+from carpool.core.yielding import came_back, press, withdraw
 
 
 def want(state: State, job: Job, urgent: bool) -> None:
@@ -26,23 +27,25 @@ def want(state: State, job: Job, urgent: bool) -> None:
     if not job.wanted:
         level(state, job)
         job.set(wanted=True, wanted_us=state.now, want_number=state.number())
+        came_back(state, job)
     device = state.device_of(job)
     assert device is not None
     if job.id in device.warm and not job.pending:
         device.warm.discard(job.id)
         state.admit_all = True
-    if job.offloaded:
-        device.returning.add(job.id)
-        state.touch_device(device.spec.id)
     rank(state, job)
 
 
 def rank(state: State, job: Job) -> None:
-    """Bring the job's place in its lane's queue up to date.  Only who could compute at once has one."""
+    """Bring the job's place in its lane's queue up to date.
+
+    Who waits for an answer to a request for memory has none; whose memory is in the host store has one, and gets the
+    memory when it is the first.
+    """
     lane = state.lane_of(job)
     if lane is None:
         return
-    may = job.wanted and job.attached and not job.pending and not job.offloaded and not job.offload_asked
+    may = job.wanted and job.attached and not job.pending
     key = _key(state, job) if may else None
     if key == job.turn_key:
         return
@@ -62,6 +65,12 @@ def _key(state: State, job: Job) -> TurnKey:
 def is_ahead(lane: Lane, job: Job) -> bool:
     """Whether a job that is not the holder can have had the turn: passed to it by the holder, unknown to us."""
     return lane.holder is not None and lane.ahead is None and job.wanted
+
+
+def note_pause(state: State, lane: Lane, job: Job) -> None:
+    """The job lost its turn because it was off the device."""
+    job.released_us = state.now
+    job.released_grace_us = state.settings.grace_us if lane.watch_us is None else lane.watch_us
 
 
 def released(state: State, lane: Lane, job: Job) -> None:
@@ -93,14 +102,19 @@ def ended(state: State, lane: Lane) -> None:
     total = attained(state, job)
     lane.virtual_us = max(lane.virtual_us, job.virtual_us)
     lane.holder, lane.successor, lane.ahead = None, None, None
+    first = state.jobs[lane.queue[0][-1]] if lane.queue else None
+    awaited = lane.claimant is not None or (first is not None and not ready(first))
+    job.gave_way = awaited or lane.yield_asked is not YieldAsked.NO
     lane.yield_asked, lane.for_memory, lane.due = YieldAsked.NO, False, None
+    lane.claimant, lane.watch_us = None, None
+    job.restoring_us = 0
     job.idle_since_us = state.now
     settle_time(job, total)
     state.timers.cancel(("yield", lane.id))
     state.timers.cancel(("forced", lane.id))
     state.touch_lane(lane.id)
     device = state.devices[lane.device]
-    if device.waiting or device.returning:
+    if device.waiting or device.claims:
         state.touch_device(device.spec.id)
     if job.wants_again:
         job.wants_again = False
@@ -108,34 +122,58 @@ def ended(state: State, lane: Lane) -> None:
 
 
 def _begin(state: State, lane: Lane, job: Job) -> None:
-    job.set(wanted=False, urgent=False, wants_again=False)
+    job.set(wanted=False, urgent=False, wants_again=False, promised_us=None)
     rank(state, job)
     lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
     job.cached = None  # what its view says of the turn belongs to the lane
     device = state.devices[lane.device]
     device.warm.discard(job.id)
     state.touch_lane(lane.id)
+    if device.claims:
+        state.touch_device(device.spec.id)  # what it was promised is in use now: it can be asked for it
 
 
 def refresh(state: State, lane: Lane) -> None:
     """Let the lane's seats follow from its queue: who computes, who is next, whether the holder should let go."""
     if state.restarting:
         return
-    if lane.holder is None and lane.queue:
-        job = state.jobs[lane.queue[0][-1]]
-        _begin(state, lane, job)
-        state.emit(GrantTurn(lane.id, job.id))
     if lane.holder is None:
-        return
+        chosen = _chosen(state, lane)
+        if chosen is None:
+            return
+        _begin(state, lane, chosen)
+        state.emit(GrantTurn(lane.id, chosen.id))
+    assert lane.holder is not None
     holder = state.jobs[lane.holder]
-    best = lane.queue[0][-1] if lane.queue else None
-    if best != lane.successor:
-        lane.successor = best
-        state.emit(NameSuccessor(lane.id, holder.id, best))
-    if best is None:
-        withdraw(state, lane, holder)
+    best = state.jobs[lane.queue[0][-1]] if lane.queue else None
+    successor = best.id if best is not None and ready(best) else None
+    if successor != lane.successor:
+        lane.successor = successor
+        state.emit(NameSuccessor(lane.id, holder.id, successor))
+    rivals = [state.jobs[number] for number in (lane.claimant,) if number is not None]
+    rivals += [best] if best is not None else []
+    if rivals:
+        press(state, lane, holder, rivals)
     else:
-        press(state, lane, holder, state.jobs[best])
+        withdraw(state, lane, holder)
+
+
+def _chosen(state: State, lane: Lane) -> Job | None:
+    """Who gets a free turn: the first in the queue.
+
+    While its memory is being made room for, nobody; while that is not possible, the first whose memory is there.
+    """
+    if not lane.queue:
+        return None
+    best = state.jobs[lane.queue[0][-1]]
+    if ready(best):
+        return best
+    unheard = best.claim is Claim.NONE and not best.offload_asked
+    if unheard:
+        state.touch_device(lane.device)  # comes back to this lane
+    if unheard or best.claim is Claim.MOVING:
+        return None
+    return next((job for key in lane.queue if ready(job := state.jobs[key[-1]])), None)
 
 
 def forget(state: State, job: Job) -> None:

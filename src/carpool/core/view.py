@@ -18,6 +18,7 @@ from carpool.core.model import (
     Memory,
     Micros,
     Outcome,
+    Oversubscribe,
     Reason,
     Settings,
     Usage,
@@ -44,6 +45,8 @@ class JobView(NamedTuple):
     requested: Memory | None  # totals it waits for; a class it does not wait for is 0
     attached: bool
     offloaded: bool
+    reload_us: Micros  # what it would take, or takes, to bring its persistent memory back from the host store
+    idle_since_us: Micros  # when it last let go of a turn or got memory; of interest while it wants nothing
     measured: bool  # has done `Settings.measured_after` iterations
     holder: bool
     waiting: bool  # waits for a turn
@@ -82,6 +85,9 @@ class DeviceView(NamedTuple):
     grower: JobId | None
     reservation: JobId | None
     max_lanes: int | None
+    oversubscribe: Oversubscribe
+    offloaded: tuple[JobId, ...]  # jobs whose memory is in the host store
+    quantum_us: Micros
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,7 @@ class View:
     jobs: Mapping[JobId, JobView]
     lanes: Mapping[LaneId, LaneView]
     devices: Mapping[DeviceId, DeviceView]
+    quanta: Mapping[DeviceId | None, Micros]  # time quantum of each device; of None: where there is no device
     queue: tuple[JobId, ...] = ()  # ready jobs in the order of admission (complete views only)
     policy: str = ""
 

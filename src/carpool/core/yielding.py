@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from carpool.core.commands import RequestYield, WithdrawYield
+from carpool.core.commands import RequestYield, WatchIdle, WithdrawYield
 from carpool.core.model import JobId, Micros
+from carpool.core.moves import move_price, worth_us
 from carpool.core.snapshot import job_view, lazy_view
-from carpool.core.state import Job, Lane, State, YieldAsked
+from carpool.core.state import Claim, Job, Lane, State, YieldAsked
 
-#: From this share on a switch may cost as much as it likes.
-WHOLE_PPM = 1_000_000
 #: A job with a signal to handle waits no longer than this for a boundary: Ctrl-C has to feel like Ctrl-C.
 URGENT_US = 500_000
+#: However dear a move, nobody idles on a device for longer while others wait.
+LONGEST_GRACE_US = 60_000_000
+#: The grace lies between the usual one divided by 8 and, where memory has to be moved, 16 times that.
+LEAST_PATIENCE, MOST_PATIENCE = -3, 4
 
 
 def withdraw(state: State, lane: Lane, holder: Job) -> None:
     lane.due = None
     state.timers.cancel(("yield", lane.id))
     state.timers.cancel(("forced", lane.id))
-    if lane.yield_asked is not YieldAsked.NO and not lane.for_memory:
-        lane.yield_asked = YieldAsked.NO
-        state.emit(WithdrawYield(holder.id))
-
-
-def press(state: State, lane: Lane, holder: Job, best: Job) -> None:
-    """Somebody waits: ask for the turn now, later, or not at all."""
-    if holder.pending:
-        _ask(
-            state, lane, holder.id, best, forced=True
-        )  # blocked in its allocator: it would keep the others for nothing
+    asked = lane.yield_asked is not YieldAsked.NO and not lane.for_memory
+    if not asked and lane.watch_us is None:
         return
+    if lane.yield_asked is not YieldAsked.NO and lane.for_memory:
+        return
+    lane.yield_asked, lane.watch_us = YieldAsked.NO, None
+    state.emit(WithdrawYield(holder.id))
+
+
+def press(state: State, lane: Lane, holder: Job, rivals: list[Job]) -> None:
+    """Others need the turn, or the memory: ask for it now, later, or when the holder is off the device."""
+    if holder.pending and holder.claim is not Claim.MOVING:
+        # Blocked in its allocator: it would keep the others for nothing.
+        _ask(state, lane, holder.id, rivals[-1], forced=True)
+        return
+    best = rivals[-1]
     if lane.yield_asked is not YieldAsked.NO:
         if lane.for_memory and lane.yield_asked is YieldAsked.BOUNDARY:
             lane.for_memory = False
@@ -36,16 +43,53 @@ def press(state: State, lane: Lane, holder: Job, best: Job) -> None:
         elif best.urgent and lane.forced_due > state.now + URGENT_US:
             _force_later(state, lane, best)
         return
-    due = _due(state, lane, holder, best)
-    if due is not None and lane.due is not None and lane.due[0] == best.id:
+    wishes = [(due, rival) for rival in rivals if (due := _due(state, lane, holder, rival)) is not None]
+    due, rival = min(wishes, key=lambda wish: wish[0], default=(None, best))
+    if due is not None and lane.due is not None and lane.due[0] == rival.id:
         due = min(due, lane.due[1])  # asking again does not put it off
-    lane.due = None if due is None else (best.id, due)
+    lane.due = None if due is None else (rival.id, due)
+    if due is not None and due <= state.now:
+        _ask(state, lane, holder.id, rival, forced=False)
+        return
     if due is None:
         state.timers.cancel(("yield", lane.id))
-    elif due <= state.now:
-        _ask(state, lane, holder.id, best, forced=False)
     else:
         state.timers.set(("yield", lane.id), due)
+    _watch(state, lane, holder, rivals, due)
+
+
+def _watch(state: State, lane: Lane, holder: Job, rivals: list[Job], due: Micros | None) -> None:
+    """Until it is asked the holder loses its turn only while it does not use the device."""
+    grace = min(grace_us(state, holder, rival) for rival in rivals)
+    if due is not None and due <= state.now + grace:
+        return
+    if lane.watch_us is None or not grace // 2 <= lane.watch_us <= 2 * grace:
+        lane.watch_us = grace
+        state.emit(WatchIdle(holder.id, grace))
+
+
+def grace_us(state: State, holder: Job, best: Job) -> Micros:
+    """How long the holder may be off the device before it loses its turn to ``best``.
+
+    As long as the move costs, at least: so waiting and moving together cost at most twice what they would if the length
+    of the pause were known (ski rental).  Beyond that a job's own pauses teach: see `came_back`.
+    """
+    price = move_price(state, holder, best)
+    patience = holder.patience if price else min(holder.patience, 0)
+    usual = state.settings.grace_us
+    return max(usual << patience if patience >= 0 else usual >> -patience, min(price, LONGEST_GRACE_US))
+
+
+def came_back(state: State, job: Job) -> None:
+    """A job that lost its turn on the host wants another one: was it right to take it?"""
+    if job.released_us is None:
+        return
+    away = state.now - job.released_us
+    job.released_us = None
+    if away < job.released_grace_us:
+        job.patience = min(job.patience + 1, MOST_PATIENCE)
+    elif away > 4 * job.released_grace_us:
+        job.patience = max(job.patience - 1, LEAST_PATIENCE)
 
 
 def _due(state: State, lane: Lane, holder: Job, best: Job) -> Micros | None:
@@ -59,11 +103,15 @@ def _due(state: State, lane: Lane, holder: Job, best: Job) -> Micros | None:
 
 
 def shortest_turn(state: State, holder: Job, best: Job) -> Micros:
-    """A turn lasts at least a quantum, and long enough that the switch after it stays below its share."""
-    share = state.settings.max_switch_share_ppm
+    """A turn lasts at least a quantum, until the holder's memory is back, and long enough that what follows it costs no
+    more than its share of time.
+    """
+    settings = state.settings
     price = max(holder.usage.switch_cost_us, best.usage.switch_cost_us)
-    worth = 0 if share >= WHOLE_PPM else price * WHOLE_PPM // share
-    return max(state.settings.quantum_us, worth)
+    worth = worth_us(price, settings.max_switch_share_ppm)
+    to_move = move_price(state, holder, best)
+    moving = max(worth_us(to_move, settings.max_move_share_ppm), holder.stays_us - holder.attained_us) if to_move else 0
+    return max(state.quanta[holder.device], worth, moving, holder.restoring_us)
 
 
 def _force_later(state: State, lane: Lane, best: Job) -> None:
@@ -87,5 +135,9 @@ def _ask(state: State, lane: Lane, holder: JobId, best: Job, forced: bool) -> No
 
 def yield_ignored(state: State, lane: Lane) -> None:
     """The holder did not come to a boundary in time."""
-    if lane.holder is not None and lane.queue:
+    if lane.holder is None:
+        return
+    if lane.queue:
         _ask(state, lane, lane.holder, state.jobs[lane.queue[0][-1]], forced=True)
+    elif lane.claimant is not None:
+        _ask(state, lane, lane.holder, state.jobs[lane.claimant], forced=True)

@@ -18,6 +18,7 @@ from carpool.core.model import Settings
 from carpool.daemon.api.server import check_socket
 from carpool.daemon.app import Daemon
 from carpool.daemon.errors import StartupError
+from carpool.daemon.filelimit import raise_file_limit
 from carpool.daemon.options import Options, parse_options
 from carpool.daemon.same_devices import settle_devices
 from carpool.daemon.schema import open_journal
@@ -32,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = parse_options(arguments)
     except StartupError as error:
         return _failed(error, _ready_fd(arguments))
+    raise_file_limit()
     try:
         lock = prepare_home(options.home)
         connection = open_journal(options.home.journal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
 import signal
@@ -13,22 +14,27 @@ from aiohttp import web
 
 from carpool.core.events import CancelRequested, DeviceAdded, RestartBegan, SettingsChanged
 from carpool.core.machine import Machine
-from carpool.core.model import DeviceId, DeviceSpec, Settings
+from carpool.core.model import DeviceId, Settings
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.server import serve
 from carpool.daemon.channels import Channels
 from carpool.daemon.clock import wall_us
+from carpool.daemon.controls import Controls, read_controls
 from carpool.daemon.effects import Effects
+from carpool.daemon.emptying import Emptying
 from carpool.daemon.feed import Feed, last_seq
 from carpool.daemon.jobs import JobTable
 from carpool.daemon.journal import Journal
+from carpool.daemon.kept_stopped import KeptStopped
 from carpool.daemon.loop import CoreLoop
 from carpool.daemon.options import Options
 from carpool.daemon.processes import Processes
 from carpool.daemon.restore import Restore
 from carpool.daemon.sampler import Sampler
 from carpool.daemon.seating import Seating
+from carpool.daemon.seats import set_grace
 from carpool.daemon.sessions import SessionServer
+from carpool.daemon.stopped import Stopped
 from carpool.daemon.store import Store, read_history, read_jobs
 from carpool.devices.base import Device
 from carpool.devices.host import HostDevice
@@ -46,13 +52,15 @@ class Daemon:
         self.options = options
         self.mode = mode
         self.connection = connection
-        self.settings = options.settings
+        self.settings = options.chosen_settings
         self.journal = Journal(connection, asyncio.get_running_loop())
         self.feed = Feed(self.journal, home.journal, last_seq(connection))
         self.store = Store(self.journal, read_history(connection))
         self.jobs = JobTable()
-        self.machine = Machine(self.settings)
+        self.machine = Machine(self.core_settings)
         self.core = CoreLoop(self.machine, self.feed)
+        controls = read_controls(connection, [device.id for device in options.devices])
+        self.controls = Controls(controls, self.journal, self.core.post)
         self.devices: dict[DeviceId, Device] = {d.id: HostDevice(d.id, d.capacity) for d in options.devices}
         self.seating = Seating(self.jobs, self.devices, self.settings)
         self.channels = Channels(self.jobs, self.seating, self.core.post)
@@ -61,7 +69,11 @@ class Daemon:
             home, self.jobs, self.store, self.sessions, self.channels, self.core.post, options.threads
         )
         self.seating.keep, self.seating.drop = self.processes.keep, self.processes.drop
+        offloads, turns = self.channels.offloads, self.channels.turns
+        self.stopped = Stopped(self.jobs, KeptStopped(home.root), turns, self.processes.take, offloads.unanswered)
+        offloads.watch, offloads.busy, turns.watch = self.stopped.watch, self.stopped.busy, self.stopped.watch
         effects = Effects(self.jobs, self.processes, self.channels, self.seating, self.store)
+        effects.watch = self.stopped.watch
         self.core.execute = effects.execute
         self.ready = asyncio.Event()
         self.stopping = asyncio.Event()
@@ -78,16 +90,20 @@ class Daemon:
         started.set_result(None)
         await restore.wait_for_shims()
         self.core.post(RestartBegan())
-        self.core.post(SettingsChanged(self.settings))
+        self.core.post(SettingsChanged(self.core_settings))
         for device in self.options.devices:
-            self.core.post(DeviceAdded(DeviceSpec(device.id, device.capacity)))
+            self.core.post(DeviceAdded(self.controls.spec(device)))
         await restore.finish()
+        self.stopped.settle()
         self.ready.set()
-        sampler = asyncio.create_task(Sampler(self.jobs, self.core.post).run())
+        always = [Sampler(self.jobs, self.core.post).run(), Emptying(self.devices).run()]
+        tasks = [asyncio.create_task(work) for work in always]
         await self.stopping.wait()
         if self.stop_jobs:
             await self._end_jobs()
-        sampler.cancel()
+        for task in tasks:
+            task.cancel()
+        await self.stopped.close()
         await self._close(runner)
 
     def stop(self, stop_jobs: bool) -> None:
@@ -106,8 +122,15 @@ class Daemon:
         self.seating.grace_us = settings.grace_us
         for job in self.jobs.live.values():
             if job.seated is not None:
-                job.seated.seat.set("grace_us", settings.grace_us)
-        self.core.post(SettingsChanged(settings))
+                set_grace(job.seated.seat, settings.grace_us)
+        self.core.post(SettingsChanged(self.core_settings))
+
+    @property
+    def core_settings(self) -> Settings:
+        """The core knows no machine: it is told how large the host store may be."""
+        if self.settings.host_store is not None:
+            return self.settings
+        return dataclasses.replace(self.settings, host_store=self.options.default_store)
 
     def _context(self) -> Context:
         self.context = Context(
@@ -122,6 +145,9 @@ class Daemon:
             post=self.core.post,
             settings=self.settings,
             apply_settings=self.apply_settings,
+            controls=self.controls,
+            store_room=self.options.store_room,
+            default_store=self.options.default_store,
             stop=self.stop,
             ready=self.ready,
             stopping=self.stopping,

@@ -65,7 +65,7 @@ class Attaching:
         if job.seated is None:
             return
         self._turns.settle_dead(job)
-        job.usage = usage_of(job.seated.seat, monotonic_us())
+        job.usage = usage_of(job.seated, monotonic_us())
         self._post(Sampled(job.id, job.usage))
         self._seating.unseat(job)
         self._post(Detached(job.id))

@@ -8,10 +8,12 @@ import os
 import socket
 from collections.abc import Callable
 
-from carpool.core.events import Event, MemoryRequested, MemoryReturned, Offloaded, TurnWanted
+from carpool.core.events import Event, MemoryRequested, MemoryReturned, TurnWanted
 from carpool.core.model import JobId, MemoryClass
 from carpool.daemon.attaching import Attaching
+from carpool.daemon.banking import Banking
 from carpool.daemon.jobs import Job, JobTable
+from carpool.daemon.offloads import Offloads
 from carpool.daemon.seating import Seating
 from carpool.daemon.turns import Turns
 from carpool.protocol.seat import PACKET_BYTES, Packet, PacketType
@@ -28,8 +30,10 @@ class Channels:
         self._jobs = jobs
         self._seating = seating
         self._post = post
-        self._turns = Turns(jobs, seating, post)
-        self._attaching = Attaching(jobs, seating, self._turns, post)
+        self.turns = Turns(jobs, seating, post)
+        self.banking = Banking(seating, self.send)
+        self.offloads = Offloads(seating, self.banking, self.turns, post)
+        self._attaching = Attaching(jobs, seating, self.turns, post)
         self._attaching.send, self._attaching.drain = self.send, self._drain
         self._of: dict[JobId, socket.socket] = {}
         self.recovering = False  # while true nothing is read: the core does not know the jobs yet
@@ -37,7 +41,8 @@ class Channels:
     def open(self, job: Job, fds: list[int], message: Register) -> bool:
         """A shim has registered: the channel's end first, then what it kept for an earlier daemon.
 
-        False if it has come back with memory in use after the core had been told that the job uses none.
+        False if it has come back with memory in use after the core had been told that the job uses none, or with
+        memory that only a daemon of another version knows.
         """
         self.close(job.id)
         self._of[job.id] = socket.socket(fileno=fds[0])
@@ -47,7 +52,7 @@ class Channels:
             for fd in kept.values():
                 os.close(fd)
         elif self.recovering:
-            self._seating.adopt(job, kept, message.attached_pid)
+            in_time = self._seating.adopt(job, kept, message.attached_pid)
         else:
             for fd in kept.values():
                 os.close(fd)
@@ -134,7 +139,7 @@ class Channels:
 
     def _seated_packet(self, job: Job, packet: Packet) -> None:
         assert job.seated is not None
-        self._turns.sync(job.lane)
+        self.turns.sync(job.lane)
         match packet.type:
             case PacketType.WANT | PacketType.URGENT:
                 self._post(TurnWanted(job.id, urgent=packet.type is PacketType.URGENT))
@@ -142,12 +147,11 @@ class Channels:
                 pass  # the sync has seen it in the seat
             case PacketType.GROW if packet.a < len(CLASSES):
                 if packet.c != job.seated.seat.get("grow_ack"):  # else it was answered from the seat, after a restart
-                    job.grow_seq = packet.c
+                    job.grow_seq = packet.c & 0xFFFFFFFF  # the seat's word
                     self._post(MemoryRequested(job.id, CLASSES[packet.a], packet.b, optional=bool(packet.d)))
             case PacketType.SHRUNK if packet.a < len(CLASSES):
                 self._post(MemoryReturned(job.id, CLASSES[packet.a], packet.b))
             case PacketType.OFFLOADED:
-                job.seated.seat.set("offload", 0)
-                self._post(Offloaded(job.id))
+                self.offloads.answered(job, packet)
             case _:
                 log.warning("job %d sent an unexpected packet: %r", job.id, packet)

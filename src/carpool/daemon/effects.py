@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from carpool.core import commands
 from carpool.core.model import JobId, JobPhase, LaneId, MemoryClass
 from carpool.daemon.channels import Channels
 from carpool.daemon.clock import wall_us
-from carpool.daemon.jobs import Job, JobTable
+from carpool.daemon.jobs import Job, JobTable, Seated
 from carpool.daemon.processes import Processes
 from carpool.daemon.seating import LANE, Seating
-from carpool.daemon.seats import answer_growth, grant_turn, request_yield, set_limits
+from carpool.daemon.seats import answer_growth, grant_turn, request_yield, set_limits, watch_idle, withdraw_yield
 from carpool.daemon.store import Store
-from carpool.devices.base import Device
+from carpool.devices.base import Device, DeviceError
 from carpool.protocol.seat import Grow, Packet, PacketType, Yield
 
 log = logging.getLogger(__name__)
+RETRY_S = 1.0
+
+
+@dataclass(slots=True)
+class _Waiting:
+    seated: Seated
+    turn: bool = False
+    answers: bool = False
 
 
 class Effects:
-    """Commands for jobs that have just ended, or whose process is not seated any more, have nothing left to do."""
+    """Commands for jobs that have just ended, or whose process is not seated any more, have nothing left to do.
+
+    ``watch``: what to do about a job that may not answer.
+    """
 
     def __init__(
         self, jobs: JobTable, processes: Processes, channels: Channels, seating: Seating, store: Store
     ) -> None:
+        self.watch: Callable[[Job], None]
         self._jobs = jobs
         self._processes = processes
         self._channels = channels
         self._seating = seating
         self._store = store
+        self._waiting: dict[JobId, _Waiting] = {}  # jobs for which there is no bank to be had at present
         self._table: dict[type, Callable[..., None]] = {
             commands.StartJob: self._start_job,
             commands.SignalJob: self._signal_job,
@@ -43,8 +58,10 @@ class Effects:
             commands.GrantTurn: self._grant_turn,
             commands.NameSuccessor: self._name_successor,
             commands.RequestYield: self._request_yield,
+            commands.WatchIdle: self._watch_idle,
             commands.WithdrawYield: self._withdraw_yield,
             commands.Offload: self._offload,
+            commands.DropStore: self._drop_store,
             commands.EndJob: self._end_job,
         }
 
@@ -93,6 +110,7 @@ class Effects:
         self._device(command.lane).close_lane(command.lane)
         del self._seating.lane_device[command.lane]
         self._seating.holder.pop(command.lane, None)
+        self._seating.giver.pop(command.lane, None)
 
     def _move_job(self, command: commands.MoveJob) -> None:
         job = self._jobs.live[command.job]
@@ -113,8 +131,19 @@ class Effects:
         job.granted = command.memory
         if job.seated is None:
             return
-        set_limits(job.seated.seat, command.memory)
-        if command.answers is not None:
+        answers = command.answers is not None
+        if not command.memory.persistent or self._has_bank(job):
+            waiting = self._waiting.get(job.id)
+            if waiting is not None:
+                answers, waiting.answers = answers or waiting.answers, False
+            self._write_memory(job, answers)
+        else:
+            self._wait_for_bank(job).answers |= answers
+
+    def _write_memory(self, job: Job, answers: bool) -> None:
+        assert job.seated is not None
+        set_limits(job.seated.seat, job.granted)
+        if answers:
             answer_growth(job.seated.board, job.seated.seat, Grow.GRANTED, job.grow_seq)
 
     def _deny_memory(self, command: commands.DenyMemory) -> None:
@@ -125,9 +154,48 @@ class Effects:
 
     def _offload(self, command: commands.Offload) -> None:
         job = self._seated(command.job)
-        if job is not None and job.seated is not None:
-            job.seated.seat.set("offload", 1)
-            job.seated.board.ring(job.seated.seat)
+        if job is not None:
+            self._channels.offloads.ask(job)
+
+    def _drop_store(self, command: commands.DropStore) -> None:
+        job = self._seated(command.job)
+        if job is not None:
+            self._channels.offloads.drop_store(job)
+
+    # Banks
+
+    def _has_bank(self, job: Job) -> bool:
+        """Give it one if it has none.  False if that cannot be done now, which the log says."""
+        try:
+            self._channels.banking.give(job)
+        except (DeviceError, OSError) as error:
+            log.error("job %d waits for a bank: %s", job.id, error)
+            return False
+        return True
+
+    def _wait_for_bank(self, job: Job) -> _Waiting:
+        """The core has decided: its commands are carried out as soon as that is possible."""
+        assert job.seated is not None
+        waiting = self._waiting.get(job.id)
+        if waiting is None or waiting.seated is not job.seated:
+            waiting = self._waiting[job.id] = _Waiting(job.seated)
+            asyncio.get_running_loop().call_later(RETRY_S, self._look_for_bank, job, waiting)
+        return waiting
+
+    def _look_for_bank(self, job: Job, waiting: _Waiting) -> None:
+        if self._waiting.get(job.id) is not waiting:
+            return
+        holds = waiting.turn and self._seating.holder.get(job.lane or 0) == job.id
+        if job.seated is not waiting.seated or not (holds or job.granted.persistent):
+            del self._waiting[job.id]  # it is gone, or has been offloaded meanwhile
+            job.turn_due = job.turn_due and job.offloading
+        elif not self._has_bank(job):
+            asyncio.get_running_loop().call_later(RETRY_S, self._look_for_bank, job, waiting)
+        else:
+            del self._waiting[job.id]
+            self._write_memory(job, waiting.answers)
+            if holds:
+                self._write_turn(job)
 
     # Turns
 
@@ -135,7 +203,17 @@ class Effects:
         job = self._seated(command.job)
         if job is not None and job.seated is not None:
             self._seating.holder[command.lane] = job.id
+            self._seating.giver.pop(command.lane, None)
             job.switches += 1
+            if self._has_bank(job):  # not even a job without memory may touch a bank that others use
+                self._write_turn(job)
+            else:
+                self._wait_for_bank(job).turn = job.turn_due = True
+
+    def _write_turn(self, job: Job) -> None:
+        assert job.seated is not None
+        job.turn_due = job.offloading
+        if not job.offloading:
             grant_turn(job.seated.board, job.seated.seat)
 
     def _name_successor(self, command: commands.NameSuccessor) -> None:
@@ -145,8 +223,9 @@ class Effects:
         successor = self._seated(command.successor) if command.successor is not None else None
         slot = 0
         # Boards differ only after a restart; then the holder gives its turn back and the daemon passes it on.
-        if successor is not None and successor.seated and successor.seated.board is holder.seated.board:
-            slot = successor.seated.seat.slot + 1
+        if successor is not None and successor.seated is not None and _may_compute(successor):
+            same_board = successor.seated.board is holder.seated.board
+            slot = successor.seated.seat.slot + 1 if same_board else 0
         holder.seated.seat.set("successor", slot)
 
     def _request_yield(self, command: commands.RequestYield) -> None:
@@ -154,8 +233,20 @@ class Effects:
         if job is not None and job.seated is not None:
             how = Yield.NOW if command.forced else Yield.BOUNDARY
             request_yield(job.seated.board, job.seated.seat, how)
+            if command.forced:
+                self.watch(job)
+
+    def _watch_idle(self, command: commands.WatchIdle) -> None:
+        job = self._seated(command.job)
+        if job is not None and job.seated is not None:
+            watch_idle(job.seated.board, job.seated.seat, command.grace_us)
 
     def _withdraw_yield(self, command: commands.WithdrawYield) -> None:
         job = self._seated(command.job)
         if job is not None and job.seated is not None:
-            request_yield(job.seated.board, job.seated.seat, Yield.NO)
+            withdraw_yield(job.seated.seat)
+
+
+def _may_compute(job: Job) -> bool:
+    """It has a bank, and nobody is moving its memory."""
+    return job.bank is not None and not job.offloading

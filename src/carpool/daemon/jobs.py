@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from carpool.core.model import DeviceId, Estimate, JobId, JobPhase, JobSpec, LaneId, Memory, Outcome, Reason, Usage
 from carpool.daemon.boards import Board
-from carpool.protocol.api import JobInfo, ReasonInfo, SubmitRequest
+from carpool.devices.base import BankId
+from carpool.protocol.api import JobInfo, MovedInfo, ReasonInfo, SubmitRequest
 from carpool.protocol.seat import Seat
 
 
@@ -20,6 +22,8 @@ class Seated:
     board: Board
     seat: Seat
     pid: int
+    store_fd: int  # the device's own
+    since_us: int  # when the process got its seat, or earlier
 
 
 @dataclass(slots=True)
@@ -39,6 +43,12 @@ class Job:
     granted: Memory = field(default_factory=Memory)
     usage: Usage = field(default_factory=Usage)
     seated: Seated | None = None
+    bank: BankId | None = None  # the bank it holds; None: it is in its store, or not seated
+    bank_seq: int = 0  # `passed_seq` when it got its bank: still the same means that it has restored nothing
+    bank_sent: bool = True  # it has been told of the bank that its seat names
+    kept_banks: set[BankId] = field(default_factory=set)  # those whose descriptors its shim keeps
+    offloading: bool = False  # it has been asked to offload, and has not answered
+    turn_due: bool = False  # the core has granted it a turn meanwhile; it gets it after the answer
     pid: int | None = None
     switches: int = 0
     scratch_bytes: int = 0
@@ -155,10 +165,23 @@ def job_info(job: Job, waits: Reason | None) -> JobInfo:
         submitted_us=job.submitted_us,
         started_us=job.started_us,
         ended_us=job.ended_us,
+        offloaded=job.seated is not None and job.seated.seat.get("offloaded") == 1,
+        stored_bytes=usage.stored,
+        moved=moved_info([usage]),
         cwd=spec.cwd,
         after=spec.after,
         estimate_source=job.estimate.source if job.estimate else None,
         pid=job.pid,
+    )
+
+
+def moved_info(usages: Sequence[Usage]) -> MovedInfo:
+    """What these have moved to the host store and back, together."""
+    return MovedInfo(
+        sum(usage.out_bytes for usage in usages),
+        sum(usage.out_us for usage in usages),
+        sum(usage.in_bytes for usage in usages),
+        sum(usage.in_us for usage in usages),
     )
 
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from carpool.core.model import MIB, Settings
+from carpool.core.model import Settings
+from carpool.daemon.capacity import PAGE, default_capacity, default_store, memory_bytes
 from carpool.daemon.errors import StartupError
-from carpool.daemon.settings import changed_settings
+from carpool.daemon.settings import changed_settings, check_store
 from carpool.protocol.paths import Home, default_home
 from carpool.protocol.sizes import format_size, parse_size
-
-SMALLEST_DEFAULT = 256 * MIB
-LARGEST_DEFAULT = 16 * 1024 * MIB
-PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,9 +31,26 @@ class Options:
     devices_given: bool  # False: the default one
     settings: Settings
     settings_given: bool  # False: what the journal says, else the defaults
+    store: int | None  # budget of the host store; None: as the settings say
+    memory: int  # bytes that this machine may use
     threads: int | None
     ready_fd: int | None
     foreground_log: bool
+
+    @property
+    def store_room(self) -> int:
+        """Bytes of memory that the devices leave."""
+        return max(0, self.memory - sum(device.capacity for device in self.devices))
+
+    @property
+    def default_store(self) -> int:
+        """Budget of the host store while nobody has set one."""
+        return default_store(self.store_room)
+
+    @property
+    def chosen_settings(self) -> Settings:
+        """The settings with what --store says."""
+        return self.settings if self.store is None else dataclasses.replace(self.settings, host_store=self.store)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -52,16 +65,21 @@ def parse_options(argv: Sequence[str]) -> Options:
         raise StartupError(
             "bad_option", f"--threads {given.threads} is not positive", "give 1 or more, or leave it out"
         )
-    return Options(
+    memory = memory_bytes()
+    options = Options(
         home=Home(Path(given.home).expanduser().absolute() if given.home else default_home()),
-        devices=_devices(given.device or []),
+        devices=_devices(given.device or [], memory),
         devices_given=bool(given.device),
         settings=_settings(given.policy, given.setting),
         settings_given=given.policy is not None or bool(given.setting),
+        store=None if given.store is None else _store(given.store),
+        memory=memory,
         threads=given.threads,
         ready_fd=given.ready_fd,
         foreground_log=given.foreground_log,
     )
+    _check_store(options)
+    return options
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", metavar="host:SIZE", action="append", help="a device and its size; repeatable")
     parser.add_argument("--policy", metavar="NAME", help="who computes next (default: fair)")
     parser.add_argument("--setting", metavar="NAME=VALUE", action="append", default=[], help="a setting; repeatable")
+    parser.add_argument("--store", metavar="SIZE", help="most host memory for what is moved out of devices")
     parser.add_argument("--threads", metavar="N", type=int, help="OpenMP threads per job (default: as the job says)")
     parser.add_argument("--ready-fd", metavar="N", type=int, help="write one JSON line here when ready or failed")
     parser.add_argument("--foreground-log", action="store_true", help="log to standard error instead of daemon.log")
@@ -94,8 +113,21 @@ def _settings(policy: str | None, pairs: Sequence[str]) -> Settings:
         raise StartupError("bad_setting", str(error)) from None
 
 
-def _devices(texts: Sequence[str]) -> tuple[DeviceOption, ...]:
-    memory = _memory_bytes()
+def _store(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise StartupError("bad_size", f"--store {text}: {error}") from None
+
+
+def _check_store(options: Options) -> None:
+    try:
+        check_store(options.chosen_settings.host_store, options.store_room)
+    except ValueError as error:
+        raise StartupError("store_too_large", str(error), "give a smaller one, or smaller devices") from None
+
+
+def _devices(texts: Sequence[str], memory: int) -> tuple[DeviceOption, ...]:
     if not texts:
         return (DeviceOption("host0", "host", default_capacity(memory)),)
     devices: list[DeviceOption] = []
@@ -124,18 +156,3 @@ def _capacity(text: str, size: str, memory: int) -> int:
     if capacity < PAGE:
         raise StartupError("bad_size", f"--device {text}: a device needs at least one page of {PAGE} bytes")
     return capacity // PAGE * PAGE
-
-
-def default_capacity(memory: int) -> int:
-    """A quarter of the memory, whole MiB, between 256 MiB and 16 GiB."""
-    return max(SMALLEST_DEFAULT, min(LARGEST_DEFAULT, memory // 4)) // MIB * MIB
-
-
-def _memory_bytes() -> int:
-    """RAM that this process may use: MemTotal, or the limit of its control group if that is lower."""
-    total = os.sysconf("SC_PHYS_PAGES") * PAGE
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        return total
-    return total if limit == "max" else min(total, int(limit))

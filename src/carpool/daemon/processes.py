@@ -18,6 +18,7 @@ from carpool.daemon.jobfiles import read_exit, shim_lives
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.journal import disk_full
 from carpool.daemon.pidwatch import PidWatch
+from carpool.daemon.procstate import is_stopped
 from carpool.daemon.seats import usage_at_end
 from carpool.daemon.sessions import Session, SessionServer
 from carpool.daemon.spawning import send_start, spawn_shim
@@ -104,6 +105,17 @@ class Processes:
         if session is not None:
             session.send(messages.Drop(names))
 
+    def take(self, job: JobId, bank: str, store: str) -> bool:
+        """Let the shim move the job's memory: the names of what it keeps.  The answer goes to `Offloads.taken`.
+
+        False if it cannot: Ctrl-Z in a terminal stops the job and its shim.
+        """
+        session = self.of(job).session
+        if session is None or session.closed or is_stopped(session.pid, session.uid):
+            return False
+        session.send(messages.Take(bank, store))
+        return True
+
     def forget(self, job: JobId, text: str) -> None:
         """The job has ended; a shim that still waits for its start is sent away with ``text``."""
         process = self._of.pop(job, None)
@@ -141,7 +153,7 @@ class Processes:
         in_time = self._channels.open(job, fds, message)
         self._catch_up(job, process, message)
         if not in_time:
-            log.error("job %d came back too late: its memory may be others' by now, so it is ended", job.id)
+            log.error("job %d came back too late, or from another version of Carpool, with memory in use", job.id)
             session.send(messages.Signal(signal.SIGKILL))
 
     def _refusal(self, session: Session, job: Job | None, fds: list[int]) -> str:
@@ -177,6 +189,8 @@ class Processes:
                 self._is_running(job, process, pid)
             case messages.StartFailed(text):
                 self._is_over(process, StartFailed(job.id, text))
+            case messages.Taken(error, size):
+                self._channels.offloads.taken(job, error, size)
             case messages.Exited(code, number):
                 self._is_over(process, ProcessExited(job.id, code, number))
 

@@ -135,11 +135,13 @@ class Restore:
         started_us = _monotonic(job.started_us or wall_us())
         seat = job.seated.seat if job.seated is not None else None
         now = monotonic_us()
-        if seat is not None and job.lane is not None:
+        if seat is not None and job.seated is not None and job.lane is not None:
             job.granted = Memory(seat.get("p_limit"), seat.get("e_limit"))
-            job.usage = usage_of(seat, now)
+            job.usage = usage_of(job.seated, now)
             if seat.get("turn"):
                 self._seating.holder[job.lane] = job.id
+            self._channels.offloads.adopt(job)  # first: what it answers from now on is an answer
+            self._channels.banking.adopt(job)
         job.phase = JobPhase.RUNNING
         job.device = job.device or next(iter(self._seating.devices))
         self._post(
@@ -152,9 +154,10 @@ class Restore:
                 attached=seat is not None,
                 holds_turn=seat is not None and seat.get("turn") == 1,
                 wants_turn=seat is not None and seat.get("want") != 0 and seat.get("turn") == 0,
-                offloaded=seat is not None and seat.get("offloaded") == 1,
+                offloaded=seat is not None and job.bank is None,
                 usage=job.usage,
                 started_us=started_us,
+                offload_asked=job.offloading,
             )
         )
 

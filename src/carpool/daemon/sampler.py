@@ -35,7 +35,7 @@ class Sampler:
         """Tell the core only what is new: a job that sleeps costs nothing."""
         if job.seated is None:
             return
-        usage = usage_of(job.seated.seat, monotonic_us())
+        usage = usage_of(job.seated, monotonic_us())
         if usage != job.usage:
             job.usage = usage
             self._post(Sampled(job.id, usage))
@@ -46,7 +46,11 @@ class Sampler:
             roots = {job.id: job.pid for job in self._jobs.live.values() if job.pid is not None}
             if not roots:
                 continue
-            found = await asyncio.to_thread(private_bytes, roots)
+            try:
+                found = await asyncio.to_thread(private_bytes, roots)
+            except OSError as error:
+                log.error("cannot look at the jobs' private memory: %s", error)
+                continue
             for number, size in found.items():
                 if number in self._jobs.live:
                     self._jobs.live[number].scratch_bytes = size

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from carpool.daemon.errors import StartupError
 
-SCHEMA = 1
+SCHEMA = 2
 CHECKED_BYTES = 64 << 20  # larger journals are not checked page by page at every start
 
 TABLES = """
@@ -36,7 +36,11 @@ CREATE TABLE IF NOT EXISTS jobs (
   switches INTEGER NOT NULL DEFAULT 0,
   residue_bytes INTEGER NOT NULL DEFAULT 0,
   started_us INTEGER,
-  ended_us INTEGER
+  ended_us INTEGER,
+  out_bytes INTEGER NOT NULL DEFAULT 0,  -- moved to the host store in all, and the time that took
+  out_us INTEGER NOT NULL DEFAULT 0,
+  in_bytes INTEGER NOT NULL DEFAULT 0,   -- moved back
+  in_us INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS jobs_unfinished ON jobs (id) WHERE phase != 'ended';
 CREATE TABLE IF NOT EXISTS events (
@@ -87,15 +91,30 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise sqlite3.DatabaseError(verdict)
-    _check_version(connection, path)
+    if _version(connection, path) == 1:
+        _migrate_from_1(connection)
     connection.executescript(TABLES)
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('schema', ?)", (str(SCHEMA),))
 
 
-def _check_version(connection: sqlite3.Connection, path: Path) -> None:
+def _migrate_from_1(connection: sqlite3.Connection) -> None:
+    """All of it or nothing.  A quantum that nobody had chosen becomes what it is now: the policy's."""
+    connection.execute("BEGIN IMMEDIATE")
+    for column in ("out_bytes", "out_us", "in_bytes", "in_us"):
+        connection.execute(f"ALTER TABLE jobs ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
+    connection.execute(
+        "UPDATE meta SET value = json_set(value, '$.quantum_us', NULL)"
+        " WHERE key = 'settings' AND json_extract(value, '$.quantum_us') = 50000"
+    )
+    connection.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
+    connection.execute("COMMIT")
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int | None:
+    """The schema of the file; None if it is empty.  Raises StartupError for files that are not ours, or newer."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not tables:
-        return
+        return None
     if "meta" not in tables:
         raise broken(path, "it is the database of another program")
     row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
@@ -107,6 +126,7 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> None:
             f"the journal {path} was written by a newer Carpool (schema {row[0]}, this one knows {SCHEMA})",
             "start the newer version, or choose another --home",
         )
+    return int(row[0])
 
 
 def broken(path: Path, why: str) -> StartupError:

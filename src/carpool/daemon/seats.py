@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+
 from carpool.core.model import Cause, Memory, Micros, Usage
 from carpool.daemon.boards import Board
 from carpool.daemon.clock import monotonic_us
+from carpool.daemon.jobs import Seated
+from carpool.devices import memfd
 from carpool.protocol.seat import HEADER_BYTES, SEAT_BYTES, Grow, Seat, Yield
 
+_LARGEST = 1 << 53  # sums of such numbers still fit into the journal
+_LARGEST_WORD = (1 << 32) - 1
 _CAUSES = {1: Cause.BOUNDARY, 2: Cause.EARLY, 3: Cause.FORCED, 4: Cause.EXIT}
 
 
@@ -15,9 +22,26 @@ def cause_of(number: int) -> Cause:
     return _CAUSES.get(number, Cause.BOUNDARY)
 
 
-def usage_of(seat: Seat, now: Micros) -> Usage:
-    """The job's counters.  The present turn counts as far as it has lasted."""
-    get = seat.get
+def usage_of(seated: Seated, now: Micros) -> Usage:
+    """The job's counters.  The present turn counts as far as it has lasted.
+
+    The job can write anything there, and others share the device's figures: what cannot be is bounded by what can.
+    """
+    usage = _usage(seated.seat, now)
+    kept, lasted = memfd.pages(seated.store_fd), max(0, now - seated.since_us)
+    return dataclasses.replace(
+        usage,
+        stored=min(usage.stored, os.fstat(seated.store_fd).st_size),
+        kept=min(usage.kept, kept),
+        out_us=min(usage.out_us, lasted),
+        in_us=min(usage.in_us, lasted),
+    )
+
+
+def _usage(seat: Seat, now: Micros) -> Usage:
+    def get(name: str) -> int:
+        return min(seat.get(name), _LARGEST)
+
     present = max(0, now - get("turn_start_us")) if get("turn") else 0
     return Usage(
         persistent_live=get("p_live"),
@@ -25,11 +49,17 @@ def usage_of(seat: Seat, now: Micros) -> Usage:
         ephemeral_live=get("e_live"),
         ephemeral_peak=get("e_peak"),
         iterations=get("iterations"),
-        device_us=get("held_us") + present,
+        device_us=min(get("held_us") + present, _LARGEST),
         progress_done=get("progress_done"),
         progress_total=get("progress_total"),
         switch_cost_us=get("switch_us"),
         residue=get("residue"),
+        stored=get("stored"),
+        kept=get("store_bytes"),
+        out_bytes=get("out_bytes"),
+        out_us=get("out_us"),
+        in_bytes=get("in_bytes"),
+        in_us=get("in_us"),
     )
 
 
@@ -41,12 +71,13 @@ def usage_at_end(record: str) -> Usage | None:
         return None
     if len(data) != SEAT_BYTES:
         return None
-    return usage_of(Seat(memoryview(bytes(HEADER_BYTES) + data), 0), monotonic_us())
+    return _usage(Seat(memoryview(bytes(HEADER_BYTES) + data), 0), monotonic_us())
 
 
 def grant_turn(board: Board, seat: Seat) -> None:
     """The order matters: what was asked of an earlier turn must not end this one or hand it to anybody."""
     seat.set("yield", Yield.NO)
+    seat.set("watch", 0)
     seat.set("successor", 0)
     seat.set("turn_start_us", monotonic_us())
     seat.set("turn", 1)
@@ -55,13 +86,29 @@ def grant_turn(board: Board, seat: Seat) -> None:
 
 
 def request_yield(board: Board, seat: Seat, how: Yield) -> None:
-    seat.set("yield", how)
-    if how is Yield.NO:
-        return
+    _ask(board, seat, "yield", how)
+
+
+def set_grace(seat: Seat, grace: Micros) -> None:
+    seat.set("grace_us", max(0, min(grace, _LARGEST_WORD)))
+
+
+def watch_idle(board: Board, seat: Seat, grace: Micros) -> None:
+    set_grace(seat, grace)
+    _ask(board, seat, "watch", 1)
+
+
+def withdraw_yield(seat: Seat) -> None:
+    seat.set("watch", 0)
+    seat.set("yield", Yield.NO)
+
+
+def _ask(board: Board, seat: Seat, word: str, value: int) -> None:
+    seat.set(word, value)
     board.ring(seat)
     if seat.get("turn") == 0:
         # It let go just before we asked; what is asked of one turn must not end the next.
-        seat.set("yield", Yield.NO)
+        seat.set(word, 0)
 
 
 def set_limits(seat: Seat, memory: Memory) -> None:

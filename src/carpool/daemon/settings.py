@@ -10,6 +10,7 @@ from carpool.core.machine import check_settings
 from carpool.core.model import NUMBER_SETTINGS, OPTIONAL_SETTINGS, Settings
 from carpool.core.policies import is_registered, load_policy, policy_class, register_policy
 from carpool.plugins import ensure_policy
+from carpool.protocol.sizes import format_size
 
 LARGEST = 10**15  # microseconds: thirty years; keeps sums inside 64 bits
 
@@ -44,6 +45,15 @@ def _changed(settings: Settings, name: str, values: Mapping[str, int | None]) ->
     changed = dataclasses.replace(settings, policy=name, extra=extra, **own)
     check_settings(changed)  # what the core refuses must never be stored: the daemon could not start again
     return changed
+
+
+def check_store(budget: int | None, room: int) -> None:
+    """Raises ValueError for a budget of the host store that this machine's memory could not hold beside its devices."""
+    if budget is not None and budget > room:
+        raise ValueError(
+            f"a host store of {format_size(budget)} is too large: the devices leave {format_size(room)} of this "
+            "machine's memory"
+        )
 
 
 def _check(name: str, value: int | None, extras: tuple[str, ...]) -> None:

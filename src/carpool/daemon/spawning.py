@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from carpool.daemon.filelimit import restore_file_limit
 from carpool.daemon.jobfiles import create_directory, take_lock
 from carpool.daemon.jobs import Job
 from carpool.daemon.sessions import Session
@@ -25,7 +26,10 @@ def spawn_shim(home: Home, job: Job) -> subprocess.Popen[bytes] | None:
     if lock is None:
         return None
     try:
-        return _popen([sys.executable, "-I", "-S", str(SHIM), str(home.root), str(job.id), str(lock), *_who(job)], lock)
+        command = [sys.executable, "-I", "-S", str(SHIM), str(home.root), str(job.id), str(lock), *_who(job)]
+        shim = _popen(command, lock)
+        restore_file_limit(shim.pid)
+        return shim
     finally:
         os.close(lock)
 

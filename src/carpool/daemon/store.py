@@ -20,11 +20,11 @@ _INSERT = """INSERT INTO jobs (id, owner, gid, spec, env, estimate, submitted_us
 _STARTED = "UPDATE jobs SET phase = 'running', device = ?, started_us = ? WHERE id = ?"
 _ENDED = """UPDATE jobs SET phase = 'ended', device = ?, outcome = ?, exit_code = ?, signal = ?, reason_code = ?,
   reason_text = ?, persistent_bytes = ?, ephemeral_bytes = ?, iterations = ?, device_us = ?, switches = ?,
-  residue_bytes = ?, started_us = ?, ended_us = ? WHERE id = ?"""
+  residue_bytes = ?, started_us = ?, ended_us = ?, out_bytes = ?, out_us = ?, in_bytes = ?, in_us = ? WHERE id = ?"""
 _HISTORY = "INSERT OR REPLACE INTO history VALUES (?, ?, ?, ?, ?, ?)"
 _COLUMNS = """id, owner, gid, spec, env, estimate, submitted_us, cancelled, phase, device, outcome, exit_code, signal,
   reason_code, reason_text, persistent_bytes, ephemeral_bytes, iterations, device_us, switches, residue_bytes,
-  started_us, ended_us"""
+  started_us, ended_us, out_bytes, out_us, in_bytes, in_us"""
 
 
 class Store:
@@ -56,7 +56,8 @@ class Store:
             *(job.device, job.outcome.value, job.exit_code, job.signal),
             *((reason.code, reason.text) if reason else (None, None)),
             *(usage.persistent_peak, usage.ephemeral_peak, usage.iterations, usage.device_us),
-            *(job.switches, usage.residue, job.started_us, job.ended_us, job.id),
+            *(job.switches, usage.residue, job.started_us, job.ended_us),
+            *(usage.out_bytes, usage.out_us, usage.in_bytes, usage.in_us, job.id),
         )
         self._journal.owe(_ENDED, [row])
         if job.outcome is Outcome.SUCCEEDED and (usage.persistent_peak or usage.ephemeral_peak):
@@ -99,7 +100,8 @@ def read_jobs(connection: sqlite3.Connection) -> Iterator[Job]:
     decode_estimate = msgspec.json.Decoder(Estimate).decode
     for row in connection.execute(f"SELECT {_COLUMNS} FROM jobs ORDER BY id"):
         (number, owner, gid, spec, env, estimate, submitted, cancelled, phase, device, outcome, code, signal) = row[:13]
-        (reason_code, reason_text, p, e, iterations, device_us, switches, residue, started, ended) = row[13:]
+        (reason_code, reason_text, p, e, iterations, device_us, switches, residue, started, ended) = row[13:23]
+        out_bytes, out_us, in_bytes, in_us = row[23:]
         request = decode_spec(spec)
         if phase != JobPhase.ENDED:
             request = msgspec.structs.replace(request, env=msgspec.json.decode(env))
@@ -109,7 +111,15 @@ def read_jobs(connection: sqlite3.Connection) -> Iterator[Job]:
             cancelled=bool(cancelled),
             device=device,
             usage=Usage(
-                persistent_peak=p, ephemeral_peak=e, iterations=iterations, device_us=device_us, residue=residue
+                persistent_peak=p,
+                ephemeral_peak=e,
+                iterations=iterations,
+                device_us=device_us,
+                residue=residue,
+                out_bytes=out_bytes,
+                out_us=out_us,
+                in_bytes=in_bytes,
+                in_us=in_us,
             ),
             switches=switches,
             started_us=started,

@@ -1,18 +1,23 @@
-"""What the daemon asks of a device.  Every kind passes the contract suite in ``tests/devices/contract.py``.
+"""What the daemon asks of a device.  Every kind passes the contract suite in ``tests/devices/device_contract.py``.
 
-A device's memory consists of *lanes*, which several jobs map, and *persistent* memory, one piece per attached job
-process.  Both are file descriptors; the daemon never touches the bytes.  The device only creates, sizes and counts:
-limits are the core's business (grants), so a device does not refuse what the core has decided.
+A device's memory consists of *lanes*, which several jobs map, and *banks*, which jobs of one owner use one after
+another for what is persistent.  Beside it there is one *store* in host memory per attached job process: there its
+persistent memory is while another job has the bank.  All are file descriptors; the daemon never touches the bytes.
+The device only creates, sizes and counts: limits are the core's business (grants), so a device does not refuse what
+the core has decided.
 
-Sizes are bytes.  Descriptors returned by `lane_fd` and `persistent_fd` belong to the device; callers pass them on
-(SCM_RIGHTS duplicates them) and never close them.
+Sizes are bytes.  Descriptors returned by `lane_fd`, `bank_fd` and `store_fd` belong to the device; callers pass them
+on (SCM_RIGHTS duplicates them) and never close them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from carpool.core.model import DeviceId, JobId, LaneId
+
+BankId = int  # never 0, never used twice on a device
 
 
 class DeviceError(Exception):
@@ -32,13 +37,15 @@ class Device(Protocol):
 
     @property
     def capacity(self) -> int:
-        """Bytes that lanes and persistent memory may hold together."""
+        """Bytes that lanes and banks may hold together."""
         ...
 
     @property
     def window(self) -> int:
         """Bytes of address space that an arena of a job needs at most: the capacity in whole GiB."""
         ...
+
+    # Lanes
 
     def open_lane(self, lane: LaneId, size: int) -> None:
         """Create a lane.  Raises DeviceError if the memory cannot be had or the lane is already open."""
@@ -60,24 +67,77 @@ class Device(Protocol):
         """The size as last asked for, rounded up to whole pages."""
         ...
 
-    def persistent_fd(self, job: JobId) -> int:
-        """The persistent memory of a job's attached process; created empty at the first call."""
-        ...
-
-    def drop_persistent(self, job: JobId) -> None:
-        """Give a job's persistent memory back.  Nothing happens if it has none."""
-        ...
-
     def adopt_lane(self, lane: LaneId, fd: int) -> None:
         """Take over a lane of an earlier daemon.  Owns ``fd`` from now on; a duplicate of a known lane is closed."""
         ...
 
-    def adopt_persistent(self, job: JobId, fd: int) -> None:
-        """Take over a job's persistent memory of an earlier daemon.  Owns ``fd`` from now on."""
+    # Banks
+
+    def take_bank(self, owner: int, wanted: int, last: BankId | None) -> BankId:
+        """A free bank of the owner, for one job, until `free_bank`; a new one if there is none of use.
+
+        Of those that have most of the ``wanted`` bytes: the ``last`` one, which the job has mapped, else the smallest.
+        Its content is what the one before left.  A job that brings nothing (``wanted`` 0) gets an empty one, so that
+        pages stay with those who need them.  Raises DeviceError if the memory cannot be had.
+        """
+        ...
+
+    def free_bank(self, bank: BankId) -> None:
+        """Its pages stay, for the next job.  Nothing happens if it is free or unknown."""
+        ...
+
+    def bank_fd(self, bank: BankId) -> int:
+        """Raises DeviceError for an unknown bank."""
+        ...
+
+    def close_banks(self, owner: int) -> None:
+        """Nobody of that owner is on the device any more."""
+        ...
+
+    def adopt_bank(self, bank: BankId, owner: int, fd: int) -> None:
+        """Take over a bank of an earlier daemon, free.  Owns ``fd``; a duplicate of a known bank is closed."""
+        ...
+
+    def check_bank(self, bank: BankId, owner: int, fd: int) -> None:
+        """Before `adopt_bank`: whether ``fd`` can be that bank of that owner.  Raises DeviceError."""
+        ...
+
+    def hold_bank(self, bank: BankId) -> None:
+        """A job was found in this bank.  Raises DeviceError for an unknown bank."""
+        ...
+
+    def surplus(self) -> Callable[[], None] | None:
+        """What there is to do, in a thread, while lanes and banks have more pages than the capacity.
+
+        The call empties a free bank, as far as necessary, the one with fewest pages first; nobody gets that bank before
+        it has returned.  None: nothing to do.
+        """
+        ...
+
+    # Stores
+
+    def store_fd(self, job: JobId) -> int:
+        """The store of a job's attached process (``native/seat.h`` says what is in it); created at the first call."""
+        ...
+
+    def drop_store(self, job: JobId) -> None:
+        """Give a job's store back.  Nothing happens if it has none."""
+        ...
+
+    def adopt_store(self, job: JobId, fd: int) -> None:
+        """Take over a job's store of an earlier daemon.  Owns ``fd`` from now on."""
+        ...
+
+    def check_store(self, fd: int) -> None:
+        """Before `adopt_store`: whether ``fd`` can be a store.  Raises DeviceError."""
         ...
 
     def used_bytes(self) -> int:
-        """Bytes of memory that really exist behind lanes and persistent memory at this moment."""
+        """Bytes of memory that really exist behind lanes and banks at this moment."""
+        ...
+
+    def stored_bytes(self) -> int:
+        """Bytes of host memory that really exist behind stores at this moment."""
         ...
 
     def close(self) -> None:

@@ -1,21 +1,24 @@
 """The host device: real memory of the machine, as memfds of a fixed total capacity.
 
 A lane's file is as large as the lane, so touching bytes beyond it raises SIGBUS in the job: the kernel enforces the
-lane's size.  Persistent memory is a sparse file of `PERSISTENT_WINDOWS` windows, which libcarpool maps at several
-offsets; only pages that were touched exist, and those are what `used_bytes` counts.
+lane's size.  A bank is a sparse file of `BANK_WINDOWS` windows, which libcarpool maps at several offsets; only pages
+that were touched exist, and those are what `used_bytes` counts.  A store is as large as a bank and has one byte more
+for each chunk, which says where the chunk's content is.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
+from collections.abc import Callable
 
 from carpool.core.model import GIB, DeviceId, JobId, LaneId
-from carpool.devices.base import DeviceError
+from carpool.devices import memfd
+from carpool.devices.banks import Banks
+from carpool.devices.base import BankId, DeviceError
+from carpool.protocol.seat import CHUNK
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
-PERSISTENT_WINDOWS = 16
-_BLOCK = 512  # unit of st_blocks
+PAGE = memfd.PAGE
+BANK_WINDOWS = 16
 
 
 def round_up(size: int, unit: int) -> int:
@@ -33,13 +36,18 @@ class HostDevice:
         self.id = device
         self.capacity = capacity
         self.window = round_up(capacity, GIB)
+        self._bank_bytes = BANK_WINDOWS * self.window
         self._lanes: dict[LaneId, int] = {}
-        self._persistent: dict[JobId, int] = {}
+        self._banks = Banks(f"carpool-{device}-bank", self._bank_bytes)
+        self._store_bytes = self._bank_bytes + self._bank_bytes // CHUNK
+        self._stores: dict[JobId, int] = {}
+
+    # Lanes
 
     def open_lane(self, lane: LaneId, size: int) -> None:
         if lane in self._lanes:
             raise DeviceError(f"lane {lane} of {self.id} is already open")
-        self._lanes[lane] = _memfd(f"carpool-{self.id}-lane{lane}", round_up(size, PAGE), seals=0)
+        self._lanes[lane] = memfd.create(f"carpool-{self.id}-lane{lane}", round_up(size, PAGE), sealed=False)
 
     def resize_lane(self, lane: LaneId, size: int) -> None:
         try:
@@ -60,47 +68,68 @@ class HostDevice:
     def lane_size(self, lane: LaneId) -> int:
         return os.fstat(self.lane_fd(lane)).st_size
 
-    def persistent_fd(self, job: JobId) -> int:
-        if job not in self._persistent:
-            # The size never changes, and sealing it keeps every mapping of it valid whatever a job does.
-            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-            name = f"carpool-{self.id}-job{job}"
-            self._persistent[job] = _memfd(name, PERSISTENT_WINDOWS * self.window, seals=seals)
-        return self._persistent[job]
-
-    def drop_persistent(self, job: JobId) -> None:
-        fd = self._persistent.pop(job, None)
-        if fd is not None:
-            os.close(fd)
-
     def adopt_lane(self, lane: LaneId, fd: int) -> None:
         if lane in self._lanes:
             os.close(fd)
         else:
             self._lanes[lane] = fd
 
-    def adopt_persistent(self, job: JobId, fd: int) -> None:
-        self.drop_persistent(job)
-        self._persistent[job] = fd
+    # Banks
+
+    def take_bank(self, owner: int, wanted: int, last: BankId | None) -> BankId:
+        return self._banks.take(owner, wanted, last)
+
+    def free_bank(self, bank: BankId) -> None:
+        self._banks.free(bank)
+
+    def bank_fd(self, bank: BankId) -> int:
+        return self._banks.fd(bank)
+
+    def close_banks(self, owner: int) -> None:
+        self._banks.close(owner)
+
+    def adopt_bank(self, bank: BankId, owner: int, fd: int) -> None:
+        self._banks.adopt(bank, owner, fd)
+
+    def check_bank(self, bank: BankId, owner: int, fd: int) -> None:
+        self._banks.check(bank, owner, fd)
+
+    def hold_bank(self, bank: BankId) -> None:
+        self._banks.hold(bank)
+
+    def surplus(self) -> Callable[[], None] | None:
+        excess = self.used_bytes() - self.capacity
+        return self._banks.emptying(excess) if excess > 0 else None
+
+    # Stores
+
+    def store_fd(self, job: JobId) -> int:
+        if job not in self._stores:
+            self._stores[job] = memfd.create(f"carpool-{self.id}-store{job}", self._store_bytes, sealed=True)
+        return self._stores[job]
+
+    def drop_store(self, job: JobId) -> None:
+        fd = self._stores.pop(job, None)
+        if fd is not None:
+            os.close(fd)
+
+    def adopt_store(self, job: JobId, fd: int) -> None:
+        self.drop_store(job)
+        self._stores[job] = fd
+
+    def check_store(self, fd: int) -> None:
+        if not memfd.is_sealed(fd, self._store_bytes):
+            raise DeviceError(f"what was kept is no store of {self.id}: wrong size or seals")
 
     def used_bytes(self) -> int:
-        fds = (*self._lanes.values(), *self._persistent.values())
-        return sum(os.fstat(fd).st_blocks for fd in fds) * _BLOCK
+        return sum(memfd.pages(fd) for fd in self._lanes.values()) + self._banks.pages()
+
+    def stored_bytes(self) -> int:
+        return sum(memfd.pages(fd) for fd in self._stores.values())
 
     def close(self) -> None:
-        for fd in (*self._lanes.values(), *self._persistent.values()):
+        for fd in (*self._lanes.values(), *self._stores.values()):
             os.close(fd)
         self._lanes.clear()
-        self._persistent.clear()
-
-
-def _memfd(name: str, size: int, *, seals: int) -> int:
-    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        os.ftruncate(fd, size)
-    except (OSError, OverflowError) as error:
-        os.close(fd)
-        raise DeviceError(f"cannot create {size} bytes of device memory: {error}") from None
-    if seals:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-    return fd
+        self._stores.clear()
+        self._banks.close()

@@ -50,6 +50,15 @@ class SubmitResponse(msgspec.Struct, frozen=True):
     id: int
 
 
+class MovedInfo(msgspec.Struct, frozen=True):
+    """Persistent memory moved in all, and the time that it took: ``out`` to the host store, ``in`` back from it."""
+
+    out_bytes: int = 0
+    out_us: int = 0
+    in_bytes: int = 0
+    in_us: int = 0
+
+
 class JobInfo(msgspec.Struct, frozen=True):
     """One row of GET /v1/jobs and the answer of GET /v1/jobs/{id}."""
 
@@ -80,6 +89,9 @@ class JobInfo(msgspec.Struct, frozen=True):
     submitted_us: int
     started_us: int | None
     ended_us: int | None
+    offloaded: bool = False  # its persistent memory has been moved out of the device
+    stored_bytes: int = 0  # that are in the host store now
+    moved: MovedInfo = MovedInfo()
     cwd: str = ""
     after: list[int] = []
     estimate_source: str | None = None
@@ -109,10 +121,32 @@ class DeviceInfo(msgspec.Struct, frozen=True):
     lanes: list[LaneInfo]
     jobs: list[int]
     queue: list[int]
+    quantum_us: int  # in force
+    quantum_from: str  # "device" | "settings" | "policy": who says so
+    oversubscribe: str  # "off" | "auto" | "on"
+    stored_bytes: int  # of its jobs, in the host store
+    moved: MovedInfo  # of its present jobs
+
+
+class StoreInfo(msgspec.Struct, frozen=True):
+    """The host store: memory for what has been moved out of devices."""
+
+    budget_bytes: int
+    default: bool  # nobody has set the budget
+    kept_bytes: int  # pages that it holds: they stay when memory goes back, for the next time
+    used_bytes: int  # what of them holds memory of jobs at present
 
 
 class DeviceList(msgspec.Struct, frozen=True):
     devices: list[DeviceInfo]
+    store: StoreInfo
+
+
+class DeviceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """PUT /v1/devices/{device}.  What is absent is left alone."""
+
+    quantum_us: int | msgspec.UnsetType | None = msgspec.UNSET  # null: as the settings or the policy say
+    oversubscribe: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class PolicyInfo(msgspec.Struct, frozen=True):

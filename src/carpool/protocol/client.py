@@ -12,6 +12,7 @@ import msgspec
 from carpool.protocol.api import (
     DeviceInfo,
     DeviceList,
+    DeviceRequest,
     EventInfo,
     JobInfo,
     JobList,
@@ -117,7 +118,15 @@ class Client:
         return self._send("PUT", "/v1/policy", request, PolicyInfo)
 
     def devices(self) -> list[DeviceInfo]:
-        return self._get("/v1/devices", DeviceList).devices
+        return self.device_list().devices
+
+    def device_list(self) -> DeviceList:
+        """The devices and the host store."""
+        return self._get("/v1/devices", DeviceList)
+
+    def set_device(self, device: str, request: DeviceRequest) -> DeviceInfo:
+        """Change a device's time quantum or oversubscription; the device as it is afterwards."""
+        return self._send("PUT", f"/v1/devices/{device}", request, DeviceInfo)
 
     def events(self, *, since: int = 0, follow: bool = False) -> Iterator[EventInfo]:
         """Events after number ``since``; with ``follow`` for ever."""

@@ -1,6 +1,6 @@
 """The seat and the job channel's packets; the mirror of ``native/seat.h``.
 
-A seat is a shared-memory record of 256 bytes, one per attached job process.  A board is a memfd with one
+A seat is a shared-memory record of 512 bytes, one per attached job process.  A board is a memfd with one
 page of header and `SEATS` seats.  Every word has one writer at a time (see the header file).
 """
 
@@ -12,10 +12,10 @@ from enum import IntEnum
 from typing import Literal
 
 BOARD_MAGIC = 0x4452424C
-PROTOCOL = 1
+PROTOCOL = 2
 SEATS = 4096
 HEADER_BYTES = 4096
-SEAT_BYTES = 256
+SEAT_BYTES = 512
 BOARD_BYTES = HEADER_BYTES + SEATS * SEAT_BYTES
 
 #: name -> (offset in the seat, struct format)
@@ -61,6 +61,17 @@ FIELDS: dict[str, tuple[int, Literal["I", "Q"]]] = {
     "grow_class": (236, "I"),
     "lane": (240, "Q"),
     "grow_total": (248, "Q"),
+    "watch": (256, "I"),
+    "offload_error": (260, "I"),
+    "bank": (264, "Q"),
+    "stored": (272, "Q"),
+    "store_bytes": (280, "Q"),
+    "out_bytes": (288, "Q"),
+    "out_us": (296, "Q"),
+    "in_bytes": (304, "Q"),
+    "in_us": (312, "Q"),
+    "resume_us": (320, "Q"),
+    "demanded": (328, "Q"),
 }
 
 
@@ -82,6 +93,18 @@ class Grow(IntEnum):
     DENIED = 2
 
 
+class OffloadState(IntEnum):
+    NO = 0
+    ASKED = 1
+    DONE = 2
+    DROP = 3
+
+
+#: The host store's file: as a bank, then one byte per chunk that says where the chunk's content is.
+CHUNK = 2 << 20
+IN_DEVICE, IN_STORE = 0, 1
+
+
 class PacketType(IntEnum):
     """Job channel.  Below 100: from the job; above: from the daemon."""
 
@@ -96,6 +119,7 @@ class PacketType(IntEnum):
     SETUP = 101
     LANE = 102
     REFUSED = 103
+    BANK = 104
 
 
 _PACKET = struct.Struct("=IIQQQQQ")

@@ -40,7 +40,19 @@ class Exited(msgspec.Struct, tag_field="type", tag="exited", frozen=True):
     signal: int | None = None
 
 
-FromShim = Register | Started | StartFailed | Exited
+class Taken(msgspec.Struct, tag_field="type", tag="taken", frozen=True):
+    """Answer to `Take`: all of it is in the store now, ``bytes`` of it; or why not (text for people, or see below)."""
+
+    error: str | None = None
+    bytes: int = 0
+
+
+#: The process itself is in the middle of moving its memory: only it can go on with that.
+BUSY = "busy"
+#: Its seat says that nobody asks for it (any more).
+WITHDRAWN = "withdrawn"
+
+FromShim = Register | Started | StartFailed | Exited | Taken
 
 
 class Start(msgspec.Struct, tag_field="type", tag="start", frozen=True):
@@ -71,12 +83,19 @@ class Signal(msgspec.Struct, tag_field="type", tag="signal", frozen=True):
     signal: int
 
 
+class Take(msgspec.Struct, tag_field="type", tag="take", frozen=True):
+    """Move a stopped process's memory from its bank to its store: the names of kept descriptors.  Answer: `Taken`."""
+
+    bank: str
+    store: str
+
+
 class Refused(msgspec.Struct, tag_field="type", tag="refused", frozen=True):
     """The registration is not accepted: unknown job, another user's, or one that has ended."""
 
     text: str
 
 
-ToShim = Start | Keep | Drop | Signal | Refused
+ToShim = Start | Keep | Drop | Signal | Take | Refused
 
 decode_from_shim = msgspec.json.Decoder(FromShim).decode

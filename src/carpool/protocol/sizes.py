@@ -57,6 +57,17 @@ def format_size(size: int) -> str:
     return _short(size / (1 << 30)) + " GiB"
 
 
+def format_time_us(us: int) -> str:
+    """For people: in the largest unit that is not larger than it, one decimal where it says something.
+
+    >>> [format_time_us(us) for us in (0, 500, 50_000, 1_500_000, 30_000_000, 120_000_000)]
+    ['0 s', '500 us', '50 ms', '1.5 s', '30 s', '120 s']
+    """
+    if us == 0 or us >= 1_000_000:
+        return _short(us / 1e6) + " s"
+    return _short(us / 1000) + " ms" if us >= 1000 else f"{us} us"
+
+
 def _short(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 

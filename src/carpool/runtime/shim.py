@@ -24,6 +24,7 @@ if __name__ == "__main__":  # run by path in isolated mode: make the package imp
 
 from carpool.runtime.shim_link import Link
 from carpool.runtime.shim_process import become_subreaper, children_now, kill_all, reap, signal_all, spawn
+from carpool.runtime.shim_take import Taking
 
 RECONNECT_MS = 100
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -46,6 +47,7 @@ class Shim:
         self._end: dict[str, object] | None = None
         self._signals, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._postponed: dict[str, object] | None = None  # a start that waits for room on the disk
+        self._taking: Taking | None = None  # a copy under way, made piece by piece between other things
         self._orphaned = False  # the daemon does not know this job (any more): no use in reconnecting
 
     def run(self) -> dict[str, object]:
@@ -68,7 +70,7 @@ class Shim:
         patient = (link or self._orphaned) and self._postponed is None
         for fd in fds:
             poll.register(fd, select.POLLIN)
-        ready = {fd for fd, _ in poll.poll(None if patient else RECONNECT_MS)}
+        ready = {fd for fd, _ in poll.poll(0 if self._taking else None if patient else RECONNECT_MS)}
         if self._child_fd in ready:
             self._child_ended()
             return
@@ -78,6 +80,8 @@ class Shim:
             self._message(self._link.receive())
         if self._postponed is not None and not ready:
             self._start(self._postponed)
+        if self._taking is not None:
+            self._take_on(self._taking)
 
     def _check_home(self) -> None:
         """There is no daemon at present.  Without its home there will be none: a job that waits can stop waiting."""
@@ -96,6 +100,10 @@ class Shim:
         elif kind == "signal":
             assert message is not None
             self._pass_on(int(message["signal"]))  # type: ignore[call-overload]
+        elif kind == "take":
+            assert message is not None
+            if self._taking is None:  # else it is an earlier daemon's request, and the answer is the same
+                self._taking = Taking(self._link.kept(str(message["bank"])), self._link.kept(str(message["store"])))
         elif kind == "refused":
             assert message is not None
             self._orphaned = True
@@ -131,6 +139,12 @@ class Shim:
         link.child_pid = self._child
         link.send({"type": "started", "pid": self._child})
 
+    def _take_on(self, taking: Taking) -> None:
+        """The next piece of the job's memory."""
+        if taking.step(self._link.seat):
+            self._taking = None
+            self._link.send({"type": "taken", "error": taking.error, "bytes": taking.bytes})
+
     # The end
 
     def _child_ended(self) -> None:
@@ -148,7 +162,7 @@ class Shim:
         """Write down how the job ended and tell the daemon.  On a full disk one of the two must do, however long."""
         while True:
             try:
-                self._write("exit.json", json.dumps({**end, "seat": self._link.last_seat()}).encode())
+                self._write("exit.json", json.dumps({**end, "seat": self._link.seat().hex()}).encode())
                 self._link.send(message)
                 break
             except OSError as error:

@@ -8,7 +8,7 @@ import socket
 
 MAX_MESSAGE = 64 * 1024
 MAX_FDS = 16
-HEADER_BYTES, SEAT_BYTES = 4096, 256  # as in carpool.protocol.seat
+HEADER_BYTES, SEAT_BYTES = 4096, 512  # as in carpool.protocol.seat
 
 
 class Link:
@@ -76,12 +76,16 @@ class Link:
                 message.update(json.load(file))
         return message
 
-    def last_seat(self) -> str:
-        """The job's counters as they are now, for a daemon that comes later; empty if it never used its device."""
+    def kept(self, name: str) -> int | None:
+        """The descriptor that is kept under this name."""
+        return self._kept.get(name)
+
+    def seat(self) -> bytes:
+        """The job's seat as it is now; empty if it never used its device."""
         for name, fd in self._kept.items():
             if name.startswith("board:"):
-                return os.pread(fd, SEAT_BYTES, HEADER_BYTES + int(name.split(":")[2]) * SEAT_BYTES).hex()
-        return ""
+                return os.pread(fd, SEAT_BYTES, HEADER_BYTES + int(name.split(":")[2]) * SEAT_BYTES)
+        return b""
 
     def close(self) -> None:
         if self.socket is not None:

@@ -6,13 +6,13 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from carpool.core.model import Micros, Outcome
+from carpool.core.model import MIB, Micros, Outcome
 from carpool.sim.plain_lines import PlainLines
 from carpool.sim.result import JobResult, Result
 
 COLUMNS = (
     *("job_id", "submit_s", "gpus", "start_s", "end_s", "jct_s", "queueing_s", "waiting_s", "service_s"),
-    *("preemptions", "attempts", "outcome", "reason"),
+    *("preemptions", "attempts", "offloads", "moved_mib", "moving_s", "outcome", "reason"),
 )
 
 
@@ -40,6 +40,9 @@ def _cells(result: JobResult) -> Iterator[object]:
     yield _seconds(None if refused else result.service_us)
     yield result.preemptions
     yield result.attempts
+    yield result.offloads
+    yield f"{result.moved_bytes / MIB:.3f}"
+    yield _seconds(result.moving_us)
     yield result.outcome.value
     yield result.reason
 

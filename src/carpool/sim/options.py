@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from carpool.core.machine import check_settings
-from carpool.core.model import GIB, Allocation, Micros, Settings
+from carpool.core.model import GIB, Allocation, Micros, Oversubscribe, Settings
+from carpool.core.policies import load_policy
 from carpool.sim.interference import Concurrent, Interference
 from carpool.sim.job import TraceJob
+
+#: 6 GB/s.
+COPY_BYTES_PER_US = 6000
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,9 @@ class Options:
     declare_duration: bool = True  # whether the core is told how long a job takes
     declare_memory: bool = True  # whether the core is told its memory (otherwise it measures)
     record: bool = False  # keep spans and series, for reports
+    oversubscribe: Oversubscribe = Oversubscribe.AUTO  # of every device; lanes only
+    offload_bytes_per_us: int = COPY_BYTES_PER_US  # how fast memory is moved to the host store, and ...
+    restore_bytes_per_us: int = COPY_BYTES_PER_US  # ... back; 0: in no time
 
 
 def check_options(options: Options) -> None:
@@ -35,6 +42,8 @@ def check_options(options: Options) -> None:
         ("switch_cost_us", 0),
         ("resolution_us", 0),
         ("retries", 0),
+        ("offload_bytes_per_us", 0),
+        ("restore_bytes_per_us", 0),
     ):
         number = getattr(options, name)
         if number < least:
@@ -51,7 +60,7 @@ def suggested_resolution_us(jobs: Sequence[TraceJob], settings: Settings) -> Mic
     if settings.allocation is Allocation.DEVICES or not jobs:
         return 0
     resolution = sum(job.duration_us for job in jobs) // len(jobs) // TURNS_PER_JOB
-    return resolution if resolution > settings.quantum_us else 0
+    return resolution if resolution > usual_quantum_us(settings) else 0
 
 
 def core_settings(options: Options) -> Settings:
@@ -59,6 +68,11 @@ def core_settings(options: Options) -> Settings:
     settings, resolution = options.settings, options.resolution_us
     return replace(
         settings,
-        quantum_us=max(settings.quantum_us, resolution) if resolution else settings.quantum_us,
+        quantum_us=max(usual_quantum_us(settings), resolution) if resolution else settings.quantum_us,
         forced_after_us=settings.forced_after_us + 2 * resolution,
     )
+
+
+def usual_quantum_us(settings: Settings) -> Micros:
+    """The time quantum that the settings lead to."""
+    return load_policy(settings.policy).quantum_us if settings.quantum_us is None else settings.quantum_us

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from carpool.core.model import Micros, Outcome
 from carpool.sim.job import TraceJob
 from carpool.sim.options import Options
+from carpool.sim.store import Store
 
 
 @dataclass(slots=True)
@@ -23,6 +24,15 @@ class JobResult:
     preemptions: int = 0  # times it lost its devices or its turn although it wanted to go on
     attempts: int = 1
     reason: str = ""  # why it was refused or failed
+    offloads: int = 0  # times its memory was moved to the host store
+    moved_bytes: int = 0  # to the host store and back
+    moving_us: Micros = 0  # time that this took; the way back is part of its service
+
+    def moved(self, store: Store) -> None:
+        """What an attempt has moved."""
+        self.offloads += store.offloads
+        self.moved_bytes += store.out_bytes + store.in_bytes
+        self.moving_us += store.out_us + store.in_us
 
     @property
     def jct_us(self) -> Micros:

@@ -43,8 +43,9 @@ class Scene:
 
     def begin(self) -> None:
         """The devices are there."""
+        memory, mode = self._options.device_memory, self._options.oversubscribe
         for name in self._devices:
-            self.post(DeviceAdded(DeviceSpec(name, self._options.device_memory)))
+            self.post(DeviceAdded(DeviceSpec(name, memory, oversubscribe=mode)))
 
     def next(self) -> Micros | None:
         """When something happens of itself: a job comes to something, or a job arrives."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from carpool.core.model import Micros, Outcome
+from carpool.core.model import GIB, Micros, Outcome
 from carpool.sim.result import JobResult, Result
 
 SECOND_US = 1_000_000
@@ -40,6 +40,10 @@ class Summary:
     preemptions: int
     service_s: float  # for which jobs held their devices or turns, summed over all of them
     utilization: float  # share of devices × makespan in use
+    offloads: int  # times a job's memory was moved to the host store
+    moved_gib: float  # to the host store and back
+    moving_s: float  # time that this took, summed over all jobs
+    moving: float  # the same as a share of devices × makespan
     deadlines_missed: int | None  # jobs that did not succeed in time; None: no job has a deadline
     events: int  # handled by the core
     jobs_per_second_simulated: float  # real time, the only figure that differs from one run to the next
@@ -52,6 +56,7 @@ def summarize(result: Result) -> Summary:
     ran = [job for job in result.jobs if job.outcome is not Outcome.REFUSED]
     jcts = sorted([job.ended_us - job.job.submit_us for job in succeeded])
     makespan = makespan_us(result)
+    moving_us = sum([job.moving_us for job in ran])
     return Summary(
         policy=result.options.settings.policy,
         allocation=result.options.settings.allocation.value,
@@ -70,11 +75,20 @@ def summarize(result: Result) -> Summary:
         avg_waiting_s=_mean_s([job.waiting_us for job in succeeded]),
         preemptions=sum([job.preemptions for job in ran]),
         service_s=sum([job.service_us for job in ran]) / SECOND_US,
-        utilization=result.busy_us / (result.options.devices * makespan) if makespan else 0.0,
+        utilization=_share(result, result.busy_us, makespan),
+        offloads=sum([job.offloads for job in ran]),
+        moved_gib=sum([job.moved_bytes for job in ran]) / GIB,
+        moving_s=moving_us / SECOND_US,
+        moving=_share(result, moving_us, makespan),
         deadlines_missed=_missed(result.jobs),
         events=result.events,
         jobs_per_second_simulated=len(result.jobs) / max(result.wall_s, LEAST_WALL_S),
     )
+
+
+def _share(result: Result, part_us: Micros, makespan: Micros) -> float:
+    """Of all the time of all devices."""
+    return part_us / (result.options.devices * makespan) if makespan else 0.0
 
 
 def _why(job: JobResult) -> str:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from carpool.cli.simulation.wanted import Wanted
-from carpool.core.model import NUMBER_SETTINGS, OPTIONAL_SETTINGS, Allocation, Settings
+from carpool.core.model import NUMBER_SETTINGS, OPTIONAL_SETTINGS, Allocation, Oversubscribe, Settings
 
 if TYPE_CHECKING:
     from carpool.sim.choices import Policy
     from carpool.sim.options import Options
 
 #: These are about turns and memory: without lanes they would have nothing to decide.
-ALWAYS_LANES = ("fair", "pack")
+ALWAYS_LANES = ("fair", "pack", "tq")
+MICROS = 1_000_000  # of a second
 
 
 def all_options(wanted: Wanted) -> list[Options]:
@@ -41,6 +42,7 @@ def _options(wanted: Wanted, name: str, policy: Policy) -> Options:
         devices=wanted.devices,
         settings=_settings(wanted, name, policy),
         device_memory=wanted.device_memory,
+        oversubscribe=Oversubscribe(wanted.oversubscribe or Oversubscribe.AUTO),
         interference=load_interference(wanted.sharing),
         switch_cost_us=wanted.switch_cost_us,
         retries=wanted.retries,
@@ -48,6 +50,9 @@ def _options(wanted: Wanted, name: str, policy: Policy) -> Options:
         declare_memory="memory" not in wanted.undeclared,
         record=wanted.report is not None,
     )
+    if wanted.copy_rate is not None:
+        rate = wanted.copy_rate // MICROS
+        options = dataclasses.replace(options, offload_bytes_per_us=rate, restore_bytes_per_us=rate)
     check_options(options)
     return options
 
@@ -60,6 +65,8 @@ def _settings(wanted: Wanted, name: str, policy: Policy) -> Settings:
         changes["backfill"] = int(wanted.backfill)
     if wanted.quantum_us is not None:
         changes["quantum_us"] = wanted.quantum_us
+    if wanted.store is not None:
+        changes["host_store"] = wanted.store
     extra = {setting: value for setting, value in _extra(wanted).items() if setting in policy.settings}
     allocation = Allocation.LANES if lanes else Allocation.DEVICES
     return dataclasses.replace(Settings(), policy=name, allocation=allocation, extra=extra, **changes)
@@ -82,9 +89,11 @@ def _check_names(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
     if not own.issuperset(_las(wanted)):
         raise ValueError("--las-limits and --las-unit are for las; add --policy las")
     _check_backfill(wanted, chosen)
+    _check_moves(wanted, chosen)
     for option, name, given in (
         ("--quantum", "quantum_us", wanted.quantum_us),
         ("--backfill", "backfill", wanted.backfill),
+        ("--store", "host_store", wanted.store),
     ):
         if given is not None and name in dict(wanted.settings):
             raise ValueError(f"{option} and --set {name} say the same thing; give one of them")
@@ -93,6 +102,16 @@ def _check_names(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
             raise ValueError(f"unknown setting {name!r}; known settings: {', '.join((*NUMBER_SETTINGS, *sorted(own)))}")
         if value is None and name not in OPTIONAL_SETTINGS:
             raise ValueError(f"{name} needs a number")
+
+
+def _check_moves(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
+    """Whole devices are never short of memory."""
+    given = {"--oversubscribe": wanted.oversubscribe, "--store": wanted.store, "--copy-rate": wanted.copy_rate}
+    named = [option for option, value in given.items() if value is not None]
+    if named and not wanted.lanes and not set(chosen).intersection(ALWAYS_LANES):
+        raise ValueError(f"{', '.join(named)}: memory is moved in lanes only; add --lanes")
+    if wanted.copy_rate is not None and 0 < wanted.copy_rate < MICROS:
+        raise ValueError(f"--copy-rate is {wanted.copy_rate} bytes per second; it must be 0 or at least 1MB")
 
 
 def _check_backfill(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:

@@ -9,6 +9,8 @@ from carpool.cli.common import plural
 from carpool.cli.style import Style
 from carpool.cli.table import one_line, table
 from carpool.cli.words import duration
+from carpool.core.model import GIB
+from carpool.protocol.sizes import format_size
 
 if TYPE_CHECKING:
     from carpool.sim.summary import Summary
@@ -46,6 +48,11 @@ def _remarks(summary: Summary, mixed: bool) -> Iterator[str]:
     name = one_line(summary.policy)
     if mixed:
         yield f"{name}: {'whole devices' if summary.allocation == 'devices' else 'lanes'}"
+    if summary.offloads:
+        yield (
+            f"{name}: {plural(summary.offloads, 'offload')}, {format_size(round(summary.moved_gib * GIB))} moved,"
+            f" {summary.moving:.1%} of the time"
+        )
     if summary.failed:
         yield f"{name}: {plural(summary.failed, 'job')} failed"
     if summary.refused:

@@ -31,6 +31,9 @@ class Wanted:
     quantum_us: int | None
     settings: tuple[tuple[str, int | None], ...]
     device_memory: int
+    oversubscribe: str | None  # "on" | "off" | "auto"
+    store: int | None
+    copy_rate: int | None  # bytes per second
     sharing: str
     resolution_us: int | None
     switch_cost_us: int

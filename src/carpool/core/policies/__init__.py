@@ -12,6 +12,7 @@ from carpool.core.policies.las import Las
 from carpool.core.policies.pack import Pack
 from carpool.core.policies.sjf import Sjf
 from carpool.core.policies.srtf import Srsf, Srtf
+from carpool.core.policies.tq import Tq
 
 __all__ = [
     "BasePolicy",
@@ -24,12 +25,12 @@ __all__ = [
     "register_policy",
 ]
 
-_OWN: dict[str, type[Policy]] = {kind.name: kind for kind in (Fair, Fifo, Las, Pack, Sjf, Srsf, Srtf)}
+_OWN: dict[str, type[Policy]] = {kind.name: kind for kind in (Fair, Fifo, Las, Pack, Sjf, Srsf, Srtf, Tq)}
 _REGISTERED: dict[str, type[Policy]] = {}
 _TRUSTED: set[str] = set()  # of these, whose errors are to be seen
 _PARTS = (
-    *("name", "backfill", "settings", "preemptive", "requeue"),
-    *("lanes", "admission_key", "turn_key", "switch_after", "next_change"),
+    *("name", "backfill", "settings", "preemptive", "requeue", "quantum_us"),
+    *("lanes", "admission_key", "turn_key", "switch_after", "victim_key", "next_change"),
 )
 
 

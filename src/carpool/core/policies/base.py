@@ -7,6 +7,8 @@ from typing import Protocol
 from carpool.core.model import Micros
 from carpool.core.view import DeviceView, JobView, View
 
+SECOND: Micros = 1_000_000
+
 #: Smaller comes first.  Ties go to whoever came first.
 Key = tuple[int, ...]
 
@@ -29,6 +31,8 @@ class Policy(Protocol):
     #: Whole devices: jobs of equal key form a queue.  A running job whose key changes goes to the tail of its new
     #: queue, and jobs that run go before those that wait.  Without it equal keys keep the order they had.
     requeue: bool
+    #: Time quantum where neither a device nor the settings have one.
+    quantum_us: Micros
 
     def lanes(self, view: View, device: DeviceView) -> int | None:
         """How many lanes may be open side by side on a device; None: as many as fit."""
@@ -46,6 +50,12 @@ class Policy(Protocol):
         The machine never takes a turn before the time quantum is over and the switch is worth its cost.
         """
 
+    def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
+        """The order in which memory is moved out when somebody needs it; smaller leaves first.
+
+        ``ahead``: so many jobs of its lane compute before it; None: it does not want to compute.
+        """
+
     def next_change(self, view: View, job: JobView) -> Micros | None:
         """Whole devices: after how much more time on its devices the order has to be looked at again because of
         ``job``.
@@ -60,6 +70,7 @@ class BasePolicy:
     settings: tuple[str, ...] = ()
     preemptive = False
     requeue = False
+    quantum_us: Micros = 50_000
 
     def lanes(self, view: View, device: DeviceView) -> int | None:
         return 1
@@ -72,6 +83,16 @@ class BasePolicy:
 
     def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
         return 0 if self.turn_key(view, candidate) < self.turn_key(view, holder) else None
+
+    def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
+        """Idle jobs first; cost of bringing it back times likelihood of soon having to.
+
+        A job becomes the less likely to come back the longer it has been idle.  Of those that wait, who waits longest
+        still leaves first: in a round that is the best there is, and what was used last the worst (Belady).
+        """
+        if ahead is None:
+            return (0, victim.reload_us * SECOND // (SECOND + view.now - victim.idle_since_us))
+        return (1, victim.reload_us // (1 + ahead))
 
     def next_change(self, view: View, job: JobView) -> Micros | None:
         return None

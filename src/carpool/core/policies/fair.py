@@ -22,9 +22,9 @@ class Fair(BasePolicy):
 
     def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
         """When the holder overtakes the candidate.  Without a quantum: at every boundary."""
-        if view.settings.quantum_us == 0:
+        if view.quanta[holder.device] == 0:
             return 0
         return max(0, candidate.virtual_us - holder.virtual_us) * holder.weight // 100
 
     def next_change(self, view: View, job: JobView) -> Micros | None:
-        return max(view.settings.quantum_us, 1)
+        return max(view.quanta[None], 1)

@@ -27,6 +27,7 @@ class Guarded:
         self.settings = tuple(policy.settings)
         self.preemptive = bool(policy.preemptive)
         self.requeue = bool(policy.requeue)
+        self.quantum_us = policy.quantum_us if _is_quantum(policy.quantum_us) else self._fallback.quantum_us
 
     def check(self, settings: Settings) -> None:
         """What the policy says of its settings.  Raises ValueError."""
@@ -55,6 +56,10 @@ class Guarded:
         own = self._fallback.switch_after(view, holder, candidate)
         return self._checked(lambda: self._policy.switch_after(view, holder, candidate), _is_time, "switch_after", own)
 
+    def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
+        own = self._fallback.victim_key(view, victim, ahead)
+        return self._checked(lambda: self._policy.victim_key(view, victim, ahead), _is_key, "victim_key", own)
+
     def next_change(self, view: View, job: JobView) -> Micros | None:
         return self._checked(lambda: self._policy.next_change(view, job), _is_time, "next_change", None)
 
@@ -76,6 +81,10 @@ class Guarded:
 
 def _is_key(answer: object) -> bool:
     return isinstance(answer, tuple) and all(isinstance(part, int) for part in answer)
+
+
+def _is_quantum(answer: object) -> bool:
+    return isinstance(answer, int) and answer >= 0
 
 
 def _is_time(answer: object) -> bool:

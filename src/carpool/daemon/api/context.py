@@ -11,6 +11,7 @@ from aiohttp import web
 from carpool.core.events import Event
 from carpool.core.machine import Machine
 from carpool.core.model import Settings
+from carpool.daemon.controls import Controls
 from carpool.daemon.errors import ApiError
 from carpool.daemon.feed import Feed
 from carpool.daemon.jobs import EndedJob, Job, JobTable
@@ -33,6 +34,9 @@ class Context:
     post: Callable[[Event], None]
     settings: Settings
     apply_settings: Callable[[Settings], Awaitable[None]]
+    controls: Controls
+    store_room: int  # bytes of memory that the devices leave
+    default_store: int  # budget of the host store while nobody has set one
     stop: Callable[[bool], None]
     ready: asyncio.Event  # set when all jobs of an earlier daemon have been adopted
     stopping: asyncio.Event
@@ -54,6 +58,14 @@ def caller(request: web.Request) -> Caller:
         raise ApiError(400, "no_connection", "the connection is gone")
     _, uid, gid = peer_credentials(connection)
     return Caller(uid, gid)
+
+
+def require_operator(context: Context, request: web.Request, what: str) -> None:
+    """Only root, and the user who runs the daemon."""
+    uid = caller(request).uid
+    if uid not in (0, context.uid):
+        text = f"uid {uid} may not {what}; only uid {context.uid} and root may"
+        raise ApiError(403, "not_operator", text, "ask whoever runs the daemon")
 
 
 def find_job(context: Context, request: web.Request) -> Job | EndedJob:

@@ -14,7 +14,7 @@ from carpool.daemon.api.middleware import json_response
 from carpool.daemon.api.routes import ROUTES, Route
 from carpool.protocol.api import PROTOCOL_HEADER, ErrorBody, EventInfo
 
-_QUERY_TYPES = {"phase": "string", "follow": "boolean"}
+_TYPES = {"phase": "string", "follow": "boolean", "device": "string", "timeout_s": "number"}  # others: integer
 
 
 @functools.cache
@@ -64,8 +64,8 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _parameter(name: str, place: str) -> dict[str, Any]:
-    kind = _QUERY_TYPES.get(name, "number" if name == "timeout_s" else "integer")
-    return {"name": name, "in": place, "required": place == "path", "schema": {"type": kind}}
+    schema = {"type": _TYPES.get(name, "integer")}
+    return {"name": name, "in": place, "required": place == "path", "schema": schema}
 
 
 def _any(kind: type) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from carpool.daemon.api import admin, jobs, streams, submit
+from carpool.daemon.api import admin, devices, jobs, streams, submit
 from carpool.daemon.api.middleware import Handler
 from carpool.protocol import api
 
@@ -36,7 +36,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/jobs/{id}/cancel", jobs.cancel_job, "Cancel it", api.JobInfo),
     Route("GET", "/v1/policy", admin.get_policy, "The policy and all settings", api.PolicyInfo),
     Route("PUT", "/v1/policy", admin.put_policy, "Change them", api.PolicyInfo, api.PolicyRequest),
-    Route("GET", "/v1/devices", admin.devices, "Devices, lanes, turns", api.DeviceList),
+    Route("GET", "/v1/devices", devices.devices, "Devices, lanes, turns", api.DeviceList),
+    Route("PUT", "/v1/devices/{device}", devices.put_device, "Change one", api.DeviceInfo, api.DeviceRequest),
     Route("GET", "/v1/events", streams.events, "Events and commands", None, query=("since", "follow"), media=LINES),
     Route("POST", "/v1/shutdown", admin.shutdown, "Stop the daemon", None, api.ShutdownRequest, 202),
 )

@@ -75,6 +75,7 @@ def _check_answers(kind: type[Policy], extra: dict[str, int], draw: random.Rando
             policy.turn_key(view, job)
             policy.next_change(view, job)
             policy.switch_after(view, job, draw.choice(jobs))
+            policy.victim_key(view, job, draw.choice((None, 0, draw.randint(1, 20))))
     questions.ask_again(kind)
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from carpool.core.model import MIB, Allocation, JobPhase, Memory, Settings, Usage
+from carpool.core.model import MIB, Allocation, JobPhase, Memory, Oversubscribe, Settings, Usage
 from carpool.core.view import DeviceView, JobView, View
 from carpool.sim.job import WHOLE_PPM, TraceJob
 from carpool.sim.options import Options
@@ -47,9 +47,22 @@ def _whole_job(draw: random.Random, number: int, devices: int) -> TraceJob:
 
 
 def lane_case(draw: random.Random, extra: dict[str, int]) -> Case:
-    """Jobs of several owners that fill the memory, compute, and spend time on the host."""
+    """Jobs of several owners that need more memory than there is, compute, and spend time on the host."""
     jobs = [_lane_job(draw, number) for number in range(JOBS)]
-    return Case(jobs, _options(draw, Allocation.LANES, extra, draw.randint(1, 2)))
+    options = _options(draw, Allocation.LANES, extra, draw.randint(1, 2))
+    store = draw.choice((None, None, 3 * DEVICE_MIB * MIB))
+    quantum = draw.choice((options.settings.quantum_us, options.settings.quantum_us, None))
+    rate = draw.choice((0, 1000, 6000))
+    return Case(
+        jobs,
+        replace(
+            options,
+            settings=replace(options.settings, host_store=store, quantum_us=quantum),
+            oversubscribe=draw.choice((Oversubscribe.AUTO, Oversubscribe.AUTO, Oversubscribe.ON, Oversubscribe.OFF)),
+            offload_bytes_per_us=rate,
+            restore_bytes_per_us=rate,
+        ),
+    )
 
 
 def _lane_job(draw: random.Random, number: int) -> TraceJob:
@@ -93,9 +106,13 @@ def made_up_view(draw: random.Random, settings: Settings) -> View:
     """Twenty jobs in all kinds of states on one device."""
     now = draw.randint(10**9, 10**10)
     jobs = {number: _made_up_job(draw, number, now) for number in range(1, 21)}
-    capacity = DEVICE_MIB * MIB
-    device = DeviceView("gpu0", capacity, draw.randint(0, capacity), 0, (), tuple(jobs), None, None, None)
-    return View(now, settings, jobs, {}, {device.id: device}, policy=settings.policy)
+    capacity, quantum = DEVICE_MIB * MIB, draw.choice((0, 1, 50_000, 30_000_000))
+    out = tuple(number for number, job in jobs.items() if job.offloaded)
+    figures = (capacity, draw.randint(0, capacity), 0)
+    mode = draw.choice(tuple(Oversubscribe))
+    device = DeviceView("gpu0", *figures, (), tuple(jobs), None, None, None, mode, out, quantum)
+    quanta = {None: draw.choice((0, quantum)), device.id: quantum}
+    return View(now, settings, jobs, {}, {device.id: device}, quanta, policy=settings.policy)
 
 
 def _made_up_job(draw: random.Random, number: int, now: int) -> JobView:
@@ -125,7 +142,9 @@ def _made_up_job(draw: random.Random, number: int, now: int) -> JobView:
         waiting_memory=False,
         requested=None,
         attached=phase is JobPhase.RUNNING,
-        offloaded=False,
+        offloaded=phase is JobPhase.RUNNING and draw.random() < 0.3,
+        reload_us=time(),
+        idle_since_us=time(),
         measured=draw.random() < 0.5,
         holder=False,
         waiting=waits,

@@ -22,6 +22,8 @@ def check_declaration(kind: type[Policy]) -> None:
     for part in ("backfill", "preemptive", "requeue"):
         value = getattr(policy, part)
         require(isinstance(value, bool), f"{part} is {value!r}; it must be True or False")
+    quantum = policy.quantum_us
+    require(type(quantum) is int and quantum >= 0, f"quantum_us is {quantum!r}; it must be an integer from 0 on")
     names = policy.settings
     proper = isinstance(names, tuple) and all(isinstance(name, str) for name in names)
     require(proper, f"settings is {names!r}; it must be a tuple of names")

@@ -30,7 +30,8 @@ class OutOfSight(Mapping[Any, Any]):
 
 def blind_view(settings: Settings, now: Micros) -> View:
     """Nothing but the settings, at another time."""
-    return View(now + ANOTHER_TIME_US, settings, OutOfSight("jobs"), OutOfSight("lanes"), OutOfSight("devices"))
+    jobs, lanes, devices, quanta = (OutOfSight(name) for name in ("jobs", "lanes", "devices", "quanta"))
+    return View(now + ANOTHER_TIME_US, settings, jobs, lanes, devices, quanta)
 
 
 def ask(policy: Policy, what: str, *arguments: object) -> Any:
@@ -84,6 +85,10 @@ class Probe:
     def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
         return self._number("switch_after", 0, view, holder, candidate)
 
+    def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
+        """Asked anew in every decision, so it may look at the clock and at others."""
+        return self._tuple("victim_key", self._answer("victim_key", view, victim, ahead), victim)
+
     def next_change(self, view: View, job: JobView) -> Micros | None:
         return self._number("next_change", 0, view, job)
 
@@ -94,15 +99,20 @@ class Probe:
         return cast("int | None", answer)
 
     def _key(self, what: str, view: View, job: JobView) -> Key:
-        key = cast(Key, self._answer(what, view, job))
-        proper = isinstance(key, tuple) and all(isinstance(part, int) for part in key)
-        require(proper, f"{what} is {key!r}; it must be a tuple of integers{_about((job,))}")
-        length = self._questions.lengths.setdefault(what, len(key))
-        require(len(key) == length, f"{what} is {key}, but another had {length} parts{_about((job,))}")
+        key = self._tuple(what, self._answer(what, view, job), job)
         blind = ask(self._policy, what, blind_view(view.settings, view.now), job)
         require(blind == key, f"{what} is {key}, and {blind} about the same job at another time{_about((job,))}")
         if len(self._questions.asked) < REMEMBERED:
             self._questions.asked.append((what, view.settings, job, key))
+        return key
+
+    def _tuple(self, what: str, answer: object, job: JobView) -> Key:
+        """As many integers as all keys of the kind have."""
+        key = cast(Key, answer)
+        proper = isinstance(key, tuple) and all(isinstance(part, int) for part in key)
+        require(proper, f"{what} is {key!r}; it must be a tuple of integers{_about((job,))}")
+        length = self._questions.lengths.setdefault(what, len(key))
+        require(len(key) == length, f"{what} is {key}, but another had {length} parts{_about((job,))}")
         return key
 
     def _answer(self, what: str, view: View, *about: object) -> object:

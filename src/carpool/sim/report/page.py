@@ -75,5 +75,6 @@ def _about(options: Options) -> str:
     turns = f"; turns of {print_decimal(options.resolution_us, 6)} s or longer" if options.resolution_us else ""
     return (
         f"{count} of {options.device_memory / GIB:g} GiB, shared in lanes;"
+        f" oversubscribe {options.oversubscribe};"
         f" jobs that compute at the same time: {options.interference.name}{turns}"
     )

@@ -34,7 +34,7 @@ def utilization_chart(busy: Sequence[Series], scale: Scale, end_us: Micros) -> C
 
 
 def memory_chart(result: Result, memory: Sequence[Series], scale: Scale, end_us: Micros) -> Chart:
-    """GiB reserved on each device; a dashed line is what a device has."""
+    """GiB reserved on each device, without what is in the host store; a dashed line is what a device has."""
     curves = [
         _curve(between(series, end_us), scale, 1.0 / GIB, name=f"device {device}", line={"width": 1})
         for device, series in enumerate(memory[:MOST_DEVICES])

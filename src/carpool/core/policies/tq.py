@@ -1,0 +1,24 @@
+"""Turns by time quantum: round robin, first come first served."""
+
+from __future__ import annotations
+
+from carpool.core.model import Micros
+from carpool.core.policies.base import BasePolicy, Key
+from carpool.core.view import JobView, View
+
+
+class Tq(BasePolicy):
+    """One lane; whoever waits longest computes next, for a time quantum (after nvshare, "TQ", default 30 s).
+
+    No quantum is taken from a job for which nobody waits, and one that is off the device loses the rest of its own.
+    """
+
+    name = "tq"
+    backfill = True
+    quantum_us: Micros = 30_000_000
+
+    def turn_key(self, view: View, job: JobView) -> Key:
+        return (job.waiting_since_us or 0,)
+
+    def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
+        return 0

@@ -1,0 +1,123 @@
+"""Devices: what there is, who shares it, and what an operator sets for each."""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from carpool.core.model import JobPhase, LaneId, Oversubscribe
+from carpool.core.view import DeviceView
+from carpool.daemon.api.context import CONTEXT, Context, require_operator
+from carpool.daemon.api.middleware import json_response, read_body
+from carpool.daemon.controls import Control
+from carpool.daemon.errors import ApiError
+from carpool.daemon.jobs import moved_info
+from carpool.daemon.settings import LARGEST
+from carpool.devices.base import Device
+from carpool.protocol.api import DeviceInfo, DeviceList, DeviceRequest, LaneInfo, StoreInfo
+
+
+async def devices(request: web.Request) -> web.Response:
+    context = request.app[CONTEXT]
+    views = context.machine.view().devices
+    infos = [_device_info(context, device, views[device.id]) for device in context.seating.devices.values()]
+    return json_response(DeviceList(infos, _store_info(context)))
+
+
+async def put_device(request: web.Request) -> web.Response:
+    """Durable, and in force at once."""
+    context = request.app[CONTEXT]
+    require_operator(context, request, "change a device")
+    device = _find_device(context, request.match_info["device"])
+    wanted = await read_body(request, DeviceRequest)
+    changes = _checked(wanted)
+    if changes:
+        await context.controls.change(device.id, lambda control: msgspec.structs.replace(control, **changes))
+    return json_response(_device_info(context, device, context.machine.view().devices[device.id]))
+
+
+def _find_device(context: Context, name: str) -> Device:
+    known = context.seating.devices
+    if name not in known:
+        raise ApiError(404, "unknown_device", f"there is no device {name!r}", f"known: {', '.join(known)}")
+    return known[name]
+
+
+def _checked(wanted: DeviceRequest) -> dict[str, int | Oversubscribe | None]:
+    """What of a `Control` is to become what.  Raises ApiError 400."""
+    changes: dict[str, int | Oversubscribe | None] = {}
+    if wanted.quantum_us is not msgspec.UNSET:
+        if wanted.quantum_us is not None and not 0 <= wanted.quantum_us <= LARGEST:
+            text = f"quantum_us is {wanted.quantum_us}; it must be between 0 and {LARGEST}"
+            raise ApiError(400, "bad_quantum", text, "null: as the settings or the policy say")
+        changes["quantum_us"] = wanted.quantum_us
+    if wanted.oversubscribe is not msgspec.UNSET:
+        changes["oversubscribe"] = _oversubscribe(wanted.oversubscribe)
+    return changes
+
+
+def _oversubscribe(text: str) -> Oversubscribe:
+    try:
+        return Oversubscribe(text)
+    except ValueError:
+        choices = ", ".join(Oversubscribe)
+        raise ApiError(400, "bad_oversubscribe", f"oversubscribe is {text!r}", f"choose one of {choices}") from None
+
+
+def _device_info(context: Context, device: Device, view: DeviceView) -> DeviceInfo:
+    jobs = [job for _, job in sorted(context.jobs.live.items()) if job.device == device.id]
+    lanes = [lane for lane, where in sorted(context.seating.lane_device.items()) if where == device.id]
+    granted = sum(device.lane_size(lane) for lane in lanes) + sum(job.granted.persistent for job in jobs)
+    return DeviceInfo(
+        id=device.id,
+        kind=device.kind,
+        capacity_bytes=device.capacity,
+        granted_bytes=granted,
+        used_bytes=device.used_bytes(),
+        free_bytes=max(0, device.capacity - granted),
+        lanes=[_lane_info(context, device, lane) for lane in lanes],
+        jobs=[job.id for job in jobs],
+        queue=_queue(context, device),
+        quantum_us=view.quantum_us,
+        quantum_from=_quantum_from(context, context.controls.of(device.id)),
+        oversubscribe=view.oversubscribe.value,
+        stored_bytes=sum(job.usage.stored for job in jobs),
+        moved=moved_info([job.usage for job in jobs]),
+    )
+
+
+def _queue(context: Context, device: Device) -> list[int]:
+    return [
+        number
+        for number, job in sorted(context.jobs.live.items())
+        if job.phase is JobPhase.QUEUED and job.spec.device in (None, device.id)
+    ]
+
+
+def _quantum_from(context: Context, control: Control) -> str:
+    if control.quantum_us is not None:
+        return "device"
+    return "policy" if context.settings.quantum_us is None else "settings"
+
+
+def _lane_info(context: Context, device: Device, lane: LaneId) -> LaneInfo:
+    jobs = [job for _, job in sorted(context.jobs.live.items()) if job.lane == lane]
+    waiting = [job.id for job in jobs if job.seated and job.seated.seat.get("want") and not job.seated.seat.get("turn")]
+    return LaneInfo(
+        id=lane,
+        owner=jobs[0].owner if jobs else context.uid,
+        size_bytes=device.lane_size(lane),
+        jobs=[job.id for job in jobs],
+        holder=context.seating.holder.get(lane),
+        waiting=waiting,
+    )
+
+
+def _store_info(context: Context) -> StoreInfo:
+    budget, jobs = context.settings.host_store, context.jobs.live.values()
+    return StoreInfo(
+        budget_bytes=context.default_store if budget is None else budget,
+        default=budget is None,
+        kept_bytes=sum(job.seated.seat.get("store_bytes") for job in jobs if job.seated),
+        used_bytes=sum(job.usage.stored for job in jobs),
+    )

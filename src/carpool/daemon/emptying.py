@@ -1,0 +1,36 @@
+"""Giving pages back that free banks keep, where there are more of them than the device has memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from carpool.core.model import DeviceId
+from carpool.devices.base import Device, DeviceError
+
+log = logging.getLogger(__name__)
+INTERVAL_S = 0.1
+RETRY_S = 1.0
+
+
+class Emptying:
+    """Jobs fill the banks they are given only little by little, so this looks again and again."""
+
+    def __init__(self, devices: Mapping[DeviceId, Device]) -> None:
+        self._devices = devices
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            for device in self._devices.values():
+                try:
+                    await self.empty(device)
+                except (DeviceError, OSError) as error:  # no descriptors left, for example: next time
+                    log.error("cannot empty the banks of %s: %s", device.id, error)
+                    await asyncio.sleep(RETRY_S)
+
+    async def empty(self, device: Device) -> None:
+        """Until the device has no more pages than it should, or no free bank has any.  In a thread: pages take time."""
+        while (work := device.surplus()) is not None:
+            await asyncio.to_thread(work)

@@ -1,0 +1,77 @@
+"""Memfds: files of memory, with holes where nothing was written."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+
+from carpool.devices.base import DeviceError
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+_BLOCK = 512  # unit of st_blocks
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+#: At most so much at once: whoever needs the pages of the machine gets them piece by piece.
+_PIECE = 64 << 20
+
+_fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+_fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+def create(name: str, size: int, *, sealed: bool) -> int:
+    """Raises DeviceError.  Sealed: the size never changes, so every mapping stays valid whatever a job does."""
+    try:
+        fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError as error:
+        raise DeviceError(f"cannot create a file of memory: {error}") from None
+    try:
+        os.ftruncate(fd, size)
+    except (OSError, OverflowError) as error:
+        os.close(fd)
+        raise DeviceError(f"cannot create {size} bytes of device memory: {error}") from None
+    if sealed:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    return fd
+
+
+def is_sealed(fd: int, size: int) -> bool:
+    """Whether it is a file of memory of this size, for ever."""
+    try:
+        return os.fstat(fd).st_size == size and fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+    except OSError:  # another kind of file
+        return False
+
+
+def pages(fd: int) -> int:
+    """Bytes of the pages that exist."""
+    return os.fstat(fd).st_blocks * _BLOCK
+
+
+def extents(fd: int) -> list[tuple[int, int]]:
+    """Where there are pages: (begin, end), in order."""
+    found: list[tuple[int, int]] = []
+    end = 0
+    while True:
+        try:
+            begin = os.lseek(fd, end, os.SEEK_DATA)
+        except OSError:  # ENXIO: nothing but a hole from here on
+            return found
+        end = os.lseek(fd, begin, os.SEEK_HOLE)
+        found.append((begin, end))
+
+
+def punch(fd: int, size: int) -> None:
+    """Give up to ``size`` bytes of pages back, the last ones first: smaller jobs use the first ones."""
+    for begin, end in reversed(extents(fd)):
+        while size > 0 and begin < end:
+            piece = min(size, end - begin, _PIECE)
+            _punch(fd, end - piece, piece)
+            end -= piece
+            size -= piece
+
+
+def _punch(fd: int, offset: int, size: int) -> None:
+    if _fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, offset, size):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

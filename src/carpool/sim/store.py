@@ -1,0 +1,57 @@
+"""A modelled job's persistent memory in the host store, and the time that moving it takes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from carpool.core.model import Micros
+
+
+class Rates(NamedTuple):
+    """Bytes per microsecond; 0: moving takes no time."""
+
+    offload: int
+    restore: int
+
+
+class Store:
+    """What of a job lies there now, and its counters as `Usage` has them.
+
+    A turn may end before everything is back: the rest stays, and comes with the next one.
+    """
+
+    __slots__ = ("_rates", "in_bytes", "in_us", "offloads", "out_bytes", "out_us", "stored")
+
+    def __init__(self, rates: Rates) -> None:
+        self._rates = rates
+        self.stored = self.offloads = 0
+        self.out_bytes = self.in_bytes = 0
+        self.out_us: Micros = 0
+        self.in_us: Micros = 0
+
+    def leave_us(self, used: int) -> Micros:
+        """How long it takes until all of ``used`` bytes are here."""
+        return _time(used - self.stored, self._rates.offload)
+
+    def left(self, used: int) -> None:
+        """All of them are here."""
+        self.out_us += self.leave_us(used)
+        self.out_bytes += used - self.stored
+        self.stored = used
+        self.offloads += 1
+
+    @property
+    def return_us(self) -> Micros:
+        """How long it takes until everything is back."""
+        return _time(self.stored, self._rates.restore)
+
+    def returned(self, elapsed: Micros) -> None:
+        """A turn began so long ago: as much as there was time for is back."""
+        back = min(self.stored, elapsed * self._rates.restore) if self._rates.restore else self.stored
+        self.in_us += min(elapsed, self.return_us)
+        self.in_bytes += back
+        self.stored -= back
+
+
+def _time(size: int, rate: int) -> Micros:
+    return -(-size // rate) if rate else 0

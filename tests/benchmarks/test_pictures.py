@@ -1,0 +1,56 @@
+"""The pictures for the docs: from made-up results, and from made-up events."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks.pictures import sweep
+from benchmarks.pictures.moves import Span, read_moves
+from carpool.protocol.api import EventInfo
+
+POINTS = [
+    {"quantum_s": quantum, "fixed": 1 + 0.1 / quantum, "adaptive": min(1.05, 1 + 0.1 / quantum)}
+    for quantum in (0.2, 1, 60)
+]
+
+
+def test_the_sweep_has_a_dot_for_each_run(tmp_path: Path) -> None:
+    figure = {"detail": {"points": POINTS}}
+    file = tmp_path / "result.json"
+    file.write_text(json.dumps({"figures": [{"detail": {}}, figure]}))
+    picture = ElementTree.fromstring(sweep.draw(file))
+    dots = picture.findall("{http://www.w3.org/2000/svg}circle")
+    assert len(dots) == 2 * len(POINTS)
+    assert all(sweep.TOP <= float(dot.attrib["cy"]) <= sweep.HEIGHT - sweep.BOTTOM for dot in dots)
+
+
+def test_a_result_without_a_sweep_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    file.write_text('{"figures": []}')
+    with pytest.raises(KeyError, match="quantum"):
+        sweep.draw(file)
+
+
+def event(now_us: int, kind: str, job: int, **data: object) -> EventInfo:
+    return EventInfo(now_us, 0, now_us, kind, job, {"job": job, **data})
+
+
+def test_turns_and_moves_are_read_from_events() -> None:
+    moves = read_moves(
+        [
+            event(10, "GrantTurn", 1),
+            event(50, "TurnPassed", 1, to=2, usage={"in_us": 0}),
+            event(51, "Offload", 1),
+            event(70, "Offloaded", 1),
+            event(90, "TurnReleased", 2, usage={"in_us": 0}),
+            event(95, "GrantTurn", 1),
+            event(120, "TurnReleased", 1, usage={"in_us": 8}),
+        ]
+    )
+    assert moves.turns == [Span(1, 10, 50), Span(2, 50, 90), Span(1, 95, 120)]
+    assert moves.out == [Span(1, 51, 70)]
+    assert moves.back == [Span(1, 95, 103)]

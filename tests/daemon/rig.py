@@ -1,0 +1,141 @@
+"""The daemon's parts around a seat, in this process, without a core and without jobs: tests play both."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from carpool.core import commands
+from carpool.core.events import Event
+from carpool.core.model import MIB, Memory, Settings
+from carpool.daemon.channels import Channels
+from carpool.daemon.effects import Effects
+from carpool.daemon.jobs import Job, JobTable
+from carpool.daemon.seating import Seating
+from carpool.devices.host import HostDevice
+from carpool.protocol.api import SubmitRequest
+from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, Packet, PacketType, Seat
+from carpool.protocol.session import Register
+
+CAPACITY = 64 * MIB
+
+
+@dataclass
+class Client:
+    """A job as the test plays it: its end of the channel, its seat, what came with SETUP, what its shim keeps."""
+
+    job: Job
+    channel: socket.socket
+    seat: Seat
+    setup: Packet
+    fds: list[int]
+    kept: dict[str, int] = field(default_factory=dict)
+
+    def receive(self) -> tuple[Packet, list[int]]:
+        data, fds, _, _ = socket.recv_fds(self.channel, PACKET_BYTES, 8, socket.MSG_DONTWAIT)
+        return Packet.decode(data), fds
+
+    def silent(self) -> bool:
+        """Whether nothing has been sent to it."""
+        try:
+            self.channel.recv(PACKET_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        return False
+
+
+class Rig:
+    """One device ``host0`` with lane 1 of user 1000 and lane 2 of user 1001."""
+
+    def __init__(self) -> None:
+        self.jobs = JobTable()
+        self.device = HostDevice("host0", CAPACITY)
+        self.seating = Seating(self.jobs, {"host0": self.device}, Settings())
+        self.events: list[Event] = []
+        self.clients: dict[int, Client] = {}
+        self.shims: dict[int, dict[str, int]] = {}
+        self.watched: list[int] = []
+        self.busy: list[int] = []
+        self.seating.keep, self.seating.drop = self._keep, self._drop
+        self.channels = Channels(self.jobs, self.seating, self.events.append)
+        offloads = self.channels.offloads
+        self.channels.turns.watch = self._watch
+        offloads.watch, offloads.busy = self._watch, lambda job: self.busy.append(job.id)
+        processes: Any = SimpleNamespace(keep=self._keep, drop=self._drop)
+        nothing: Any = None
+        self.effects = Effects(self.jobs, processes, self.channels, self.seating, nothing)
+        self.effects.watch = self._watch
+        for lane in (1, 2):
+            self.do(commands.OpenLane(lane, "host0", 999 + lane, MIB))
+
+    def do(self, command: commands.Command) -> None:
+        self.effects.execute(command)
+
+    def job(self, owner: int = 1000) -> Job:
+        number = self.jobs.new_id()
+        spec = SubmitRequest(argv=["true"], cwd="/", env={})
+        job = self.jobs.live[number] = Job(number, owner, owner, spec, None, 0)
+        job.device, job.lane = "host0", owner - 999
+        self.shims[number] = {}
+        return job
+
+    def attach(self, owner: int = 1000) -> Client:
+        job = self.job(owner)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.channels.open(job, [ours.detach()], Register(job.id, os.getpid()))
+        theirs.send(Packet(PacketType.HELLO, os.getpid(), PROTOCOL).encode())
+        self.channels._readable(job.id)
+        data, fds, _, _ = socket.recv_fds(theirs, PACKET_BYTES, 8)
+        assert job.seated is not None
+        client = Client(job, theirs, job.seated.seat, Packet.decode(data), fds, self.shims[job.id])
+        self.clients[job.id] = client
+        self.events.clear()
+        return client
+
+    def says(self, client: Client, kind: PacketType, *numbers: int) -> list[Event]:
+        """The job sends a packet; what the core hears."""
+        self.events.clear()
+        client.channel.send(Packet(kind, os.getpid(), *numbers).encode())
+        self.channels._readable(client.job.id)
+        return self.events
+
+    def offload(self, client: Client, stored: int = MIB) -> list[Event]:
+        """Ask for it, and play the job that does it."""
+        self.do(commands.Offload(client.job.id))
+        client.seat.set("stored", stored)
+        client.seat.set("offloaded", 1)
+        return self.says(client, PacketType.OFFLOADED, 0, stored)
+
+    def comes_back(self, client: Client) -> None:
+        """Everything is on the device again, in a turn that is over."""
+        self.do(commands.GrantMemory(client.job.id, Memory(MIB, 0)))
+        client.seat.set("stored", 0)
+        client.seat.set("offloaded", 0)
+
+    def close(self) -> None:
+        self.channels.close_all()
+        for client in self.clients.values():
+            client.channel.close()
+            for fd in client.fds:
+                os.close(fd)
+        for kept in self.shims.values():
+            for fd in kept.values():
+                os.close(fd)
+        self.device.close()
+
+    def _watch(self, job: Job) -> None:
+        self.watched.append(job.id)
+
+    def _keep(self, job: int, names: dict[str, int], _attached_pid: int | None) -> None:
+        for name, fd in names.items():
+            self._drop(job, [name])
+            self.shims[job][name] = os.dup(fd)
+
+    def _drop(self, job: int, names: list[str]) -> None:
+        for name in names:
+            fd = self.shims[job].pop(name, None)
+            if fd is not None:
+                os.close(fd)

@@ -1,0 +1,152 @@
+"""What an operator sets per device: in force at once, durable, refused with what to do about it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from daemon_harness import SOURCE, Daemon, Refused
+
+from carpool.daemon.capacity import default_store
+
+MIB = 1 << 20
+TWO = ("--device", "host:64MiB", "--device", "host:32MiB")
+
+
+def control(daemon: Daemon, device: int = 0) -> tuple[int, str, str]:
+    info = daemon.get("/v1/devices")["devices"][device]
+    return info["quantum_us"], info["quantum_from"], info["oversubscribe"]
+
+
+def test_without_a_word_the_policy_says(daemon: Daemon) -> None:
+    assert control(daemon) == (50_000, "policy", "auto")
+    daemon.put("/v1/policy", {"name": "tq"})
+    assert control(daemon) == (30_000_000, "policy", "auto")
+    daemon.put("/v1/policy", {"settings": {"quantum_us": 7000}})
+    assert control(daemon) == (7000, "settings", "auto")
+
+
+def test_what_is_absent_is_left_alone(daemon: Daemon) -> None:
+    answer = daemon.put("/v1/devices/host0", {"quantum_us": 0})
+    assert (answer["quantum_us"], answer["quantum_from"], answer["oversubscribe"]) == (0, "device", "auto")
+    assert daemon.put("/v1/devices/host0", {"oversubscribe": "off"})["quantum_us"] == 0
+    assert daemon.put("/v1/devices/host0", {})["oversubscribe"] == "off"
+    assert daemon.put("/v1/devices/host0", {"quantum_us": None})["quantum_from"] == "policy"
+    told = [event["data"] for event in daemon.events() if event["kind"] == "DeviceChanged"]
+    assert told == [
+        {"device": "host0", "quantum_us": 0, "oversubscribe": "auto"},
+        {"device": "host0", "quantum_us": 0, "oversubscribe": "off"},
+        {"device": "host0", "quantum_us": None, "oversubscribe": "off"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("device", "body", "status", "code", "said"),
+    [
+        ("host7", {"quantum_us": 1}, 404, "unknown_device", "known: host0"),
+        ("host0", {"quantum_us": -1}, 400, "bad_quantum", "null"),
+        ("host0", {"quantum_us": 1 << 60}, 400, "bad_quantum", "null"),
+        ("host0", {"oversubscribe": "maybe"}, 400, "bad_oversubscribe", "off, auto, on"),
+        ("host0", {"oversubscribe": None}, 400, "bad_request", ""),
+        ("host0", {"quantum_us": "10s"}, 400, "bad_request", ""),
+        ("host0", {"quantum": 1}, 400, "bad_request", ""),
+    ],
+)
+def test_bad_changes(daemon: Daemon, device: str, body: dict[str, Any], status: int, code: str, said: str) -> None:
+    with pytest.raises(Refused) as refused:
+        daemon.put(f"/v1/devices/{device}", body)
+    assert (refused.value.status, refused.value.code) == (status, code)
+    assert said in refused.value.hint
+    assert control(daemon) == (50_000, "policy", "auto")
+
+
+def test_a_restarted_daemon_goes_on_with_it(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon(*TWO).started()
+    daemon.put("/v1/devices/host1", {"quantum_us": 10_000_000, "oversubscribe": "on"})
+    daemon.kill()
+    daemon.started()
+    assert (control(daemon), control(daemon, 1)) == ((50_000, "policy", "auto"), (10_000_000, "device", "on"))
+    added = [event["data"]["device"] for event in daemon.events() if event["kind"] == "DeviceAdded"]
+    assert [(d["id"], d["quantum_us"], d["oversubscribe"]) for d in added[-2:]] == [
+        ("host0", None, "auto"),
+        ("host1", 10_000_000, "on"),
+    ]
+
+
+def test_a_device_that_comes_back_finds_what_was_set_for_it(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon(*TWO).started()
+    daemon.put("/v1/devices/host1", {"oversubscribe": "off"})
+    daemon.terminate()
+    daemon.arguments = TWO[:2]
+    daemon.started()
+    assert control(daemon) == (50_000, "policy", "auto")
+    assert "settings of a device host1, which there is not" in daemon.log()
+    daemon.terminate()
+    daemon.arguments = TWO
+    daemon.started()
+    assert control(daemon, 1)[2] == "off"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_only_an_operator_may(daemon: Daemon) -> None:
+    for directory in (daemon.home, daemon.home.parent):
+        directory.chmod(0o755)
+    program = (
+        "import os, sys; from daemon_harness import Daemon, Refused; from pathlib import Path;"
+        "os.setgroups([]); os.setgid(54321); os.setuid(54321); daemon = Daemon(Path(sys.argv[1]))\n"
+        "try: daemon.put('/v1/devices/host0', {'quantum_us': 1})\n"
+        "except Refused as refused: print(refused.status, refused.code, refused.hint)"
+    )
+    env = os.environ | {"PYTHONPATH": f"{SOURCE}:{os.path.dirname(__file__)}"}  # noqa: PTH120
+    command = [sys.executable, "-c", program, str(daemon.home)]
+    said = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert said == "403 not_operator ask whoever runs the daemon\n"
+
+
+def store(daemon: Daemon) -> tuple[int, bool]:
+    info = daemon.get("/v1/devices")["store"]
+    assert (info["kept_bytes"], info["used_bytes"]) == (0, 0)
+    return info["budget_bytes"], info["default"]
+
+
+def budgets(daemon: Daemon) -> list[int | None]:
+    """What the core was told, in order."""
+    told = [event["data"]["settings"] for event in daemon.events() if event["kind"] == "SettingsChanged"]
+    return [settings["host_store"] for settings in told]
+
+
+def test_the_core_is_told_a_number_and_people_what_was_set(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon().started()
+    usual, is_default = store(daemon)
+    assert is_default and usual % MIB == 0
+    assert daemon.get("/v1/policy")["settings"]["host_store"] is None
+    daemon.put("/v1/policy", {"settings": {"host_store": 5 * MIB}})
+    assert store(daemon) == (5 * MIB, False)
+    daemon.put("/v1/policy", {"settings": {"host_store": None}})
+    assert store(daemon) == (usual, True)
+    assert budgets(daemon) == [usual, 5 * MIB, usual]
+
+
+def test_store_on_the_command_line(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon().started()
+    daemon.put("/v1/policy", {"name": "srtf"})
+    daemon.terminate()
+    daemon.arguments = (*daemon.arguments, "--store", "7MiB")
+    daemon.started()
+    assert store(daemon) == (7 * MIB, False)
+    assert daemon.get("/v1/policy")["name"] == "srtf", "--store leaves the other settings alone"
+
+
+@pytest.mark.parametrize(("text", "code"), [("much", "bad_size"), ("800TiB", "store_too_large")])
+def test_impossible_stores(make_daemon: Callable[..., Daemon], text: str, code: str) -> None:
+    assert make_daemon("--device", "host:64MiB", "--store", text).failed()["code"] == code
+
+
+def test_the_default_store_is_half_of_the_rest_in_whole_mib() -> None:
+    assert default_store(0) == 0
+    assert default_store(2 * MIB - 1) == 0
+    assert default_store(9 * MIB) == 4 * MIB

@@ -1,0 +1,305 @@
+"""Jobs that need more memory together than the device has: fake jobs that move real bytes when they are asked to."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemon_harness import FAKEJOB, PATIENCE_S, Daemon
+
+#: Lower it (20 is plenty) while you work on something else.
+KILLS = int(os.environ.get("CARPOOL_TEST_KILLS", "100")) // 4
+MIB = 1 << 20
+SIZE = 10 * MIB
+CAPACITY = 16 * MIB
+DEVICE = ("--device", "host:16MiB")
+
+
+class Pair:
+    """Jobs of `SIZE` bytes each, of which the device has room for one."""
+
+    def __init__(self, make_daemon: Callable[..., Daemon], directory: Path) -> None:
+        self.daemon = make_daemon(*DEVICE).started()
+        self.directory = directory
+        self.fifos: dict[int, Path] = {}
+
+    def job(self, value: int, *before: str, after: tuple[str, ...] = ()) -> int:
+        """It fills its memory with ``value``, gives its turn back, and when it is let go on looks what is there."""
+        fifo = self.directory / f"fifo{value}"
+        os.mkfifo(fifo)
+        fill = ("turn", f"grow:p:{SIZE}", f"touch:p:{SIZE}:{value}", "iterate:5")
+        check = (f"listen:{fifo}", f"check:{SIZE}:{value}", *after, "release")
+        job = self.daemon.fake("attach", "help", *before, *fill, "release", "say:filled", *check)
+        self.fifos[job] = fifo
+        return job
+
+    def filled(self, value: int, *before: str, after: tuple[str, ...] = ()) -> int:
+        job = self.job(value, *before, after=after)
+        self.daemon.until_line(job, "filled")
+        return job
+
+    def go_on(self, job: int) -> None:
+        self.fifos[job].write_bytes(b"go")
+
+    def intact(self, *jobs: int) -> None:
+        for job in jobs:
+            self.go_on(job)
+            info = self.daemon.wait(job)
+            assert info["outcome"] == "succeeded", (info, self.daemon.output(job), self.daemon.log())
+            assert "intact" in self.daemon.output(job), self.daemon.output(job)
+
+    def device(self) -> dict[str, Any]:
+        (device,) = self.daemon.get("/v1/devices")["devices"]
+        return device
+
+    def nothing_left(self) -> None:
+        assert (self.device()["used_bytes"], self.device()["stored_bytes"]) == (0, 0)
+
+
+@pytest.fixture
+def pair(make_daemon: Callable[..., Daemon], tmp_path: Path) -> Pair:
+    return Pair(make_daemon, tmp_path)
+
+
+def until(what: Callable[[], object]) -> None:
+    """For what nobody tells."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def test_both_keep_what_they_wrote(pair: Pair) -> None:
+    first, second = pair.filled(1), pair.filled(2)
+    shown = pair.daemon.show(first)
+    assert (shown["offloaded"], shown["stored_bytes"]) == (True, SIZE)
+    assert pair.device()["stored_bytes"] >= SIZE
+    pair.intact(first, second)
+    pair.nothing_left()
+
+
+def test_three_jobs_take_turns_again_and_again(pair: Pair) -> None:
+    rounds = ("release", f"check:{SIZE}:{{0}}") * 3
+    jobs = [pair.filled(value, after=tuple(step.format(value) for step in rounds)) for value in (1, 2, 3)]
+    for job in jobs:
+        pair.go_on(job)
+    for job in jobs:
+        assert pair.daemon.wait(job)["outcome"] == "succeeded", (pair.daemon.output(job), pair.daemon.log())
+        assert pair.daemon.output(job).count("intact") == 4 and "damaged" not in pair.daemon.output(job)
+    pair.nothing_left()
+
+
+def test_a_job_comes_back_into_another_bank(pair: Pair) -> None:
+    """The first one's bank has been emptied meanwhile, because two full ones are more than the device has."""
+    first, second = pair.filled(1), pair.filled(2)
+    until(lambda: pair.device()["used_bytes"] <= CAPACITY)
+    pair.go_on(first)
+    assert pair.daemon.wait(first)["outcome"] == "succeeded"
+    assert "restored into bank 2" in pair.daemon.output(first)
+    pair.intact(second)
+
+
+def test_an_offload_that_fails_changes_nothing(pair: Pair) -> None:
+    first = pair.filled(1, f"fail:{errno.ENOMEM}")
+    second = pair.job(2)
+    failed = pair.daemon.until("OffloadFailed", first)
+    assert "Cannot allocate memory" in failed["data"]["text"]
+    assert not pair.daemon.show(first)["offloaded"]
+    pair.intact(first)
+    pair.daemon.until_line(second, "filled")
+    pair.intact(second)
+
+
+def test_a_job_killed_while_it_moves(pair: Pair) -> None:
+    first = pair.filled(1, "slowly:0.5")
+    second = pair.job(2)
+    pair.daemon.until("Offload", first)
+    os.kill(pair.daemon.show(first)["pid"], signal.SIGKILL)
+    assert pair.daemon.wait(first)["signal"] == signal.SIGKILL
+    pair.daemon.until_line(second, "filled")
+    assert pair.device()["stored_bytes"] == 0
+    pair.intact(second)
+    pair.nothing_left()
+
+
+def test_the_daemon_is_killed_while_a_job_moves(pair: Pair) -> None:
+    first = pair.filled(1, "slowly:0.2")
+    second = pair.job(2)
+    pair.daemon.until("Offload", first)
+    pair.daemon.kill()
+    pair.daemon.started()
+    pair.daemon.until_line(second, "filled")
+    pair.intact(first, second)
+    pair.nothing_left()
+
+
+def test_the_daemon_is_killed_while_a_job_is_in_its_store(pair: Pair) -> None:
+    first, second = pair.filled(1), pair.filled(2)
+    pair.daemon.kill()
+    pair.daemon.started()
+    assert pair.daemon.show(first)["offloaded"] and pair.device()["stored_bytes"] >= SIZE
+    pair.intact(first, second)
+    pair.nothing_left()
+
+
+def test_an_answer_that_came_while_no_daemon_lived(pair: Pair) -> None:
+    first = pair.filled(1, "slowly:0.1")
+    second = pair.job(2)
+    pair.daemon.until("Offload", first)
+    pair.daemon.kill()
+    time.sleep(1.0)  # nobody tells: there is no daemon
+    pair.daemon.started()
+    pair.daemon.until_line(second, "filled")
+    pair.intact(second, first)
+    pair.nothing_left()
+
+
+def test_an_idle_holder_loses_its_turn(pair: Pair) -> None:
+    pair.daemon.put("/v1/policy", {"settings": {"quantum_us": 30_000_000}})
+    idle = pair.daemon.fake("attach", "help", "turn", "iterate:5", "turn", "say:mine", "sleep_idle")
+    pair.daemon.until_line(idle, "mine")
+    other = pair.daemon.fake("attach", "help", "iterate:3")
+    assert pair.daemon.wait(other)["outcome"] == "succeeded"
+    ended = pair.daemon.until_event(
+        lambda event: event["kind"] in ("TurnReleased", "TurnPassed") and event["job"] == idle
+    )
+    assert ended["data"]["cause"] == "early"
+    pair.daemon.until("WatchIdle", idle)
+
+
+# Stopped processes
+
+
+def test_a_stopped_job_without_a_turn_is_taken_by_its_shim(pair: Pair) -> None:
+    first = pair.filled(1)
+    pid = pair.daemon.show(first)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    second = pair.filled(2)
+    assert state(pid) == "T"
+    shown = pair.daemon.show(first)
+    assert shown["offloaded"] and shown["stored_bytes"] == SIZE
+    os.kill(pid, signal.SIGCONT)
+    pair.intact(first, second)
+    answers = [event for event in pair.daemon.events() if event["kind"] == "Offloaded" and event["job"] == first]
+    assert len(answers) == 1
+    pair.nothing_left()
+
+
+def test_a_stopped_holder_runs_until_it_has_let_go(pair: Pair) -> None:
+    pair.daemon.put("/v1/policy", {"settings": {"forced_after_us": 100_000}})
+    holder = pair.daemon.fake("attach", "help", "iterate:5", "turn", "say:mine", "pause")
+    pair.daemon.until_line(holder, "mine")
+    pid = pair.daemon.show(holder)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    other = pair.daemon.fake("attach", "help", "iterate:3")
+    assert pair.daemon.wait(other)["outcome"] == "succeeded"
+    until(lambda: state(pid) == "T")
+    time.sleep(0.3)  # nothing may happen any more
+    assert state(pid) == "T" and not pair.daemon.show(holder)["holds_turn"]
+    assert not list(pair.daemon.home.glob("continued-*"))
+
+
+def test_a_job_stopped_while_it_moves_runs_until_it_has_moved(pair: Pair) -> None:
+    first = pair.filled(1, "slowly:0.1")
+    second = pair.job(2)
+    pair.daemon.until("Offload", first)
+    pid = pair.daemon.show(first)["pid"]
+    until(lambda: pair.device()["stored_bytes"] > 0)
+    os.kill(pid, signal.SIGSTOP)
+    pair.daemon.until_line(second, "filled")
+    until(lambda: state(pid) == "T")
+    assert pair.daemon.show(first)["offloaded"]
+    os.kill(pid, signal.SIGCONT)
+    pair.intact(first, second)
+
+
+def test_a_stopped_holder_that_has_memory_too(pair: Pair) -> None:
+    pair.daemon.put("/v1/policy", {"settings": {"forced_after_us": 100_000}})
+    first = pair.filled(1, after=("say:mine", "pause"))
+    pair.go_on(first)
+    pair.daemon.until_line(first, "mine")
+    pid = pair.daemon.show(first)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    second = pair.filled(2)
+    until(lambda: state(pid) == "T")
+    assert pair.daemon.show(first)["offloaded"]
+    pair.intact(second)
+
+
+def test_stopped_again_though_the_daemon_died_in_between(pair: Pair) -> None:
+    job = pair.filled(1)
+    pid = pair.daemon.show(job)["pid"]
+    pair.daemon.kill()
+    (pair.daemon.home / f"continued-{job}").touch()
+    pair.daemon.started()
+    until(lambda: state(pid) == "T")
+    os.kill(pid, signal.SIGCONT)
+    pair.intact(job)
+
+
+def test_one_process_after_another(pair: Pair) -> None:
+    """What the first one held is free."""
+    command = f"{sys.executable} -u {FAKEJOB}"
+    fill = f"turn grow:p:{SIZE} touch:p:{SIZE}:7 release"
+    job = pair.daemon.submit(
+        "sh", "-c", f"{command} attach {fill}; {command} attach help {fill} check:{SIZE}:7 release"
+    )
+    assert pair.daemon.wait(job)["outcome"] == "succeeded", pair.daemon.output(job)
+    pair.nothing_left()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 + 6 * KILLS)
+def test_killed_and_stopped_at_random_points_while_memory_moves(pair: Pair) -> None:
+    seed = int.from_bytes(os.urandom(4), "little")
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    daemon = pair.daemon
+    daemon.put("/v1/policy", {"settings": {"forced_after_us": 100_000, "quantum_us": 0}})
+    jobs = [pair.filled(value, after=("release", f"check:{SIZE}:{value}") * 1000) for value in (1, 2, 3)]
+    pids = [daemon.show(job)["pid"] for job in jobs]
+    for job in jobs:
+        pair.go_on(job)
+    for _ in range(KILLS):
+        # Not a synchronisation: the point of this test is that the moment does not matter.
+        time.sleep(moments.uniform(0.0, 0.5))
+        stopped = moments.choice(pids)
+        os.kill(stopped, signal.SIGSTOP)
+        time.sleep(moments.uniform(0.0, 0.5))
+        daemon.kill()
+        daemon.started()
+        time.sleep(moments.uniform(0.0, 0.5))
+        os.kill(stopped, signal.SIGCONT)
+    for job, pid in zip(jobs, pids, strict=True):
+        goes_on(daemon, job, pid)
+    for job in jobs:
+        daemon.cancel(job)
+        daemon.wait(job)
+        assert "restored" in daemon.output(job) and "damaged" not in daemon.output(job), daemon.output(job)
+    pair.nothing_left()
+
+
+def goes_on(daemon: Daemon, job: int, pid: int) -> None:
+    """Wait until it has looked at its memory once more.
+
+    If we continued it while the daemon let it run, it has been stopped again: nobody can see a second SIGCONT.
+    """
+    seen = len(daemon.output(job).splitlines())
+
+    def looked() -> bool:
+        os.kill(pid, signal.SIGCONT)
+        return "intact" in daemon.output(job).splitlines()[seen:]
+
+    until(looked)

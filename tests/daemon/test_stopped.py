@@ -1,0 +1,346 @@
+"""Stopped processes: real ones, whose seats the test plays."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rig import Client, Rig
+
+from carpool.core import commands
+from carpool.core.events import TurnReleased
+from carpool.daemon import stopped
+from carpool.daemon.jobs import Job
+from carpool.daemon.kept_stopped import KeptStopped
+from carpool.daemon.procstate import state_of
+from carpool.daemon.stopped import Stopped
+from carpool.protocol.seat import Yield
+
+PTRACE_ATTACH, PTRACE_DETACH = 16, 17
+ME = os.getuid()
+_ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+
+
+class Scene:
+    """A job whose attached process sleeps, or does what ``code`` says."""
+
+    def __init__(self, directory: Path, rig: Rig, code: str) -> None:
+        self.rig = rig
+        self.directory = directory
+        self.process = subprocess.Popen([sys.executable, "-c", f"print(1, flush=True); {code}"], stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        self.process.stdout.readline()
+        self.pid = self.process.pid
+        client = rig.attach()
+        self.job, self.seat = client.job, client.seat
+        self.job.owner = ME
+        assert self.job.seated is not None
+        self.job.seated = replace(self.job.seated, pid=self.pid)
+        self.shim_runs = True
+        self.taken: list[tuple[int, str, str]] = []
+        self.kept = KeptStopped(directory)
+        self.given_up: list[int] = []
+        self.stopped = Stopped(rig.jobs, self.kept, rig.channels.turns, self.take, self.give_up)
+
+    def take(self, *asked: Any) -> bool:
+        self.taken.append(asked)
+        return self.shim_runs
+
+    def give_up(self, job: Job) -> None:
+        self.given_up.append(job.id)
+        job.offloading = False
+
+    def stop(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+        os.waitpid(self.pid, os.WUNTRACED)
+
+    def owe_turn(self) -> None:
+        self.rig.do(commands.GrantTurn(1, self.job.id))
+        self.seat.set("yield", Yield.NOW)
+        self.stopped.watch(self.job)
+
+    def count(self, to: Client | None = None) -> None:
+        """The next step of its hand-over: from here on it counts."""
+        self.seat.set("passed_to", to.seat.slot + 1 if to is not None else 0)
+        self.seat.set("passed_seq", self.seat.get("passed_seq") + 1)
+
+    def owe_memory(self) -> None:
+        self.job.offloading = True
+        self.stopped.watch(self.job)
+
+    @property
+    def state(self) -> str:
+        return state_of(self.pid, ME)
+
+    @property
+    def notes(self) -> list[str]:
+        return [path.name for path in self.directory.glob("continued-*")]
+
+    async def close(self) -> None:
+        await self.stopped.close()
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Scene]]:
+    monkeypatch.setattr(stopped, "FIRST_LOOK_S", 0.01)
+    monkeypatch.setattr(stopped, "LOOK_S", 0.01)
+    monkeypatch.setattr(stopped, "POLLS", 100)
+    rig, made = Rig(), []
+
+    def scene(code: str = "import signal; signal.pause()") -> Scene:
+        made.append(Scene(tmp_path, rig, code))
+        return made[-1]
+
+    yield scene
+    for each in made:
+        await each.close()
+    rig.close()
+
+
+async def until(what: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not what():  # noqa: ASYNC110 - the kernel tells nobody
+            await asyncio.sleep(0.001)
+
+
+async def test_who_runs_is_left_alone(make: Callable[..., Scene]) -> None:
+    scene = make()
+    scene.owe_memory()
+    scene.owe_turn()
+    await asyncio.sleep(0.1)
+    assert scene.state != "T" and not scene.taken
+
+
+async def test_without_a_turn_the_shim_is_asked(make: Callable[..., Scene]) -> None:
+    scene = make()
+    scene.stop()
+    scene.owe_memory()
+    await until(lambda: scene.taken)
+    assert scene.taken[0] == (scene.job.id, f"bank:host0:{scene.job.bank}", "store:host0")
+    assert scene.state == "T"
+    scene.job.offloading = False
+    await until(lambda: not scene.stopped._tasks)
+
+
+async def test_a_shim_that_is_stopped_too_cannot_help(make: Callable[..., Scene]) -> None:
+    scene = make()
+    scene.shim_runs = False
+    scene.stop()
+    scene.owe_memory()
+    await until(lambda: scene.state != "T")
+    scene.job.offloading = False
+    await until(lambda: scene.state == "T")
+
+
+async def test_with_a_turn_it_runs_until_it_has_let_go(make: Callable[..., Scene]) -> None:
+    scene = make()
+    scene.stop()
+    scene.owe_turn()
+    await until(lambda: scene.state in "RS")
+    assert scene.notes == [f"continued-{scene.job.id}"]
+    scene.seat.set("turn", 0)
+    scene.count()
+    await until(lambda: scene.state == "T")
+    assert not scene.notes and not scene.taken
+    assert TurnReleased in [type(event) for event in scene.rig.events]
+
+
+@pytest.mark.parametrize("by_force", [True, False])
+async def test_it_runs_until_somebody_else_has_its_turn(make: Callable[..., Scene], by_force: bool) -> None:
+    """What it clears first is its own `turn`; a user may stop it just there, too."""
+    scene = make()
+    heir = scene.rig.attach()
+    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+    if by_force:
+        scene.seat.set("yield", Yield.NOW)
+        scene.stop()
+        scene.stopped.watch(scene.job)
+        await until(lambda: scene.state in "RS")
+        scene.seat.set("turn", 0)
+    else:
+        scene.seat.set("turn", 0)
+        scene.stop()
+        scene.stopped.watch(scene.job)
+        await until(lambda: scene.state in "RS")
+    await asyncio.sleep(0.03)
+    assert scene.state != "T"
+    scene.count(heir)
+    await asyncio.sleep(0.03)
+    assert scene.state != "T", "the next one's turn is still to be written, and only once"
+    bell = heir.seat.get("bell")
+    heir.seat.set("turn", 1)
+    await until(lambda: scene.state == "T")
+    assert heir.seat.get("bell") != bell, "nobody wakes it"
+    assert scene.rig.seating.holder[1] == heir.job.id and not scene.taken
+    await until(lambda: not scene.stopped._tasks)
+
+
+async def test_stopped_after_its_turn_was_seen_to_go(make: Callable[..., Scene]) -> None:
+    """Nobody has asked it for anything: the sync of the lane notices."""
+    scene = make()
+    heir = scene.rig.attach()
+    scene.rig.channels.turns.watch = scene.stopped.watch
+    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+    scene.seat.set("turn", 0)
+    scene.count(heir)
+    scene.stop()
+    scene.rig.channels.turns.sync(1)
+    await until(lambda: scene.state in "RS")
+    heir.seat.set("turn", 1)
+    await until(lambda: scene.state == "T")
+
+
+async def test_the_memory_of_one_that_hands_its_turn_over_is_not_taken(make: Callable[..., Scene]) -> None:
+    scene = make()
+    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+    scene.seat.set("turn", 0)
+    scene.stop()
+    scene.owe_memory()
+    await until(lambda: scene.state in "RS")
+    assert not scene.taken
+    scene.count()
+    await until(lambda: scene.state == "T")
+    await until(lambda: scene.taken)
+
+
+async def test_who_does_not_answer_at_all_is_given_up(
+    make: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs, as far as can be seen: its shim is asked, and in the end nobody waits any more."""
+    monkeypatch.setattr(stopped, "TAKE_AFTER_S", 0.1)
+    monkeypatch.setattr(stopped, "FAIL_AFTER_S", 0.4)
+    scene = make()
+    scene.owe_memory()
+    await until(lambda: scene.taken)
+    os.pwrite(scene.job.seated.store_fd, b"x", 0)  # type: ignore[union-attr] - it moves
+    scene.stopped.busy(scene.job)
+    await asyncio.sleep(0.3)
+    assert not scene.given_up
+    await until(lambda: scene.given_up)
+    await until(lambda: not scene.stopped._tasks)
+
+
+async def test_the_watch_goes_on_after_an_error(
+    make: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = make()
+
+    def no_descriptors(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(stopped.os, "pidfd_open", no_descriptors)
+        scene.stop()
+        scene.owe_turn()
+        await until(lambda: "Too many open files" in caplog.text)
+    await until(lambda: scene.state in "RS")
+
+
+async def test_in_the_middle_of_moving_it_runs_until_it_has_answered(make: Callable[..., Scene]) -> None:
+    scene = make()
+    scene.stop()
+    scene.owe_memory()
+    await until(lambda: scene.taken)
+    scene.stopped.busy(scene.job)
+    await until(lambda: scene.state in "RS")
+    scene.job.offloading = False
+    await until(lambda: scene.state == "T")
+
+
+async def test_who_does_not_let_go_is_stopped_again_and_tried_again(
+    make: Callable[..., Scene], caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = make()
+    scene.stop()
+    scene.owe_turn()
+    for _ in range(2):
+        await until(lambda: scene.state in "RS")
+        await until(lambda: scene.state == "T")
+    assert "did not let go" in caplog.text
+
+
+async def test_who_is_asked_for_nothing_keeps_its_turn(make: Callable[..., Scene]) -> None:
+    """It got its turn before it heard that its memory is wanted: the core will ask for the turn."""
+    scene = make()
+    scene.stop()
+    scene.seat.set("turn", 1)
+    scene.owe_memory()
+    await asyncio.sleep(0.1)
+    assert scene.state == "T" and not scene.taken
+
+
+async def test_it_ends_while_it_is_continued(make: Callable[..., Scene]) -> None:
+    scene = make("import signal; signal.sigtimedwait([], 0.05); import os; os.kill(os.getpid(), 9)")
+    scene.stop()
+    scene.owe_turn()
+    await until(lambda: scene.process.poll() is not None)
+    scene.seat.set("turn", 0)
+    scene.count()
+    await until(lambda: not scene.stopped._tasks)
+    assert not scene.notes
+
+
+async def test_the_daemon_stops_in_that_moment(make: Callable[..., Scene]) -> None:
+    scene = make()
+    scene.stop()
+    scene.owe_turn()
+    await until(lambda: scene.state in "RS")
+    await scene.stopped.close()
+    await until(lambda: scene.state == "T")
+    assert not scene.notes
+
+
+async def test_the_daemon_died_in_that_moment(make: Callable[..., Scene]) -> None:
+    scene, other = make(), make()
+    for each in (scene, other):
+        each.kept.note(each.job.id)
+    old = scene.directory / f"continued-{other.job.id}"
+    os.utime(old, (0, 0))  # so long ago that its owner may have continued it
+    (scene.directory / "continued-999").touch()
+    (scene.directory / "continued-x").touch()  # somebody else's
+    scene.stopped.settle()
+    await until(lambda: scene.state == "T")
+    assert other.state != "T" and scene.notes == ["continued-x"]
+
+
+async def test_processes_of_others_are_left_alone(make: Callable[..., Scene]) -> None:
+    """A job says itself what its process is called."""
+    scene = make()
+    scene.job.owner = ME + 1
+    scene.stop()
+    scene.owe_turn()
+    await asyncio.sleep(0.1)
+    assert scene.state == "T"
+
+
+async def test_what_a_debugger_has_stopped_cannot_be_continued(
+    make: Callable[..., Scene], caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = make()
+    if _ptrace(PTRACE_ATTACH, scene.pid, None, None):
+        pytest.skip("tracing processes is not allowed here")
+    try:
+        await until(lambda: scene.state == "t")
+        scene.owe_turn()
+        await until(lambda: "debugger" in caplog.text)
+        await asyncio.sleep(0.1)
+        assert scene.state == "t" and caplog.text.count("debugger") == 1
+        job: Job = scene.job
+        job.offloading = True
+        scene.seat.set("turn", 0)
+        scene.count()
+        await until(lambda: scene.taken)
+    finally:
+        _ptrace(PTRACE_DETACH, scene.pid, None, None)

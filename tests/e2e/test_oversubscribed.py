@@ -1,0 +1,115 @@
+"""Jobs that need 2 and 4 times the device together compute, bit for bit, what each computes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.watching import MIB, causes, counted, iterates, nothing_left, until, until_event
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Bare, Daemon, Daemons, Running, Workload
+
+CAPACITY_MIB = 96
+BALLAST_MIB = 49  # the device has room for one job
+#: No turn is long for what moving memory costs: it moves as often as the policy likes.
+HEEDLESS = {"max_move_share_ppm": 1_000_000}
+
+#: Four jobs need 2 times the device, eight 4 times.
+EVERY_BOUNDARY = [
+    ("sgd", "adam", "ema", "lbfgs"),
+    ("cache", "threads", "grad_scaler", "loader fork"),
+    ("checkpoints", "io_calls", "fork_child", "gan"),
+    ("sgd", "adam", "ema", "grad_scaler", "threads", "io_calls", "accumulation", "two_models"),
+]
+OTHER_TURNS = [("tq", 5_000), ("srtf", 0), ("fair", 10_000)]
+FEW = ("sgd", "adam", "ema", "checkpoints")
+
+
+def run(
+    daemon: Daemon, bare: Bare, workloads: Sequence[Workload], hints: dict[str, int] | None = None
+) -> list[Running]:
+    """Run the jobs together.  Their results are those of a run alone, and there was not enough memory for them all."""
+    jobs, expected = daemon.run_together(workloads, bare, ballast_mib=BALLAST_MIB, hints=hints or {})
+    results = [job.result() for job in jobs]
+    names = [workload.script for workload in workloads]
+    differing = [name for name, result, alone in zip(names, results, expected, strict=True) if result != alone]
+    assert not differing, f"other results than alone: {differing}"
+    infos = [job.info() for job in jobs]
+    together = sum(info.persistent_bytes for info in infos) + max(info.ephemeral_bytes for info in infos)
+    assert together >= len(jobs) // 2 * CAPACITY_MIB * MIB, [info.persistent_bytes >> 20 for info in infos]
+    return jobs
+
+
+def moved_out(daemon: Daemon, jobs: Sequence[Running]) -> list[int]:
+    """How often each job's memory has left the device."""
+    offloaded = counted(daemon, "Offloaded")
+    assert all(job.info().moved.out_bytes >= job.info().moved.in_bytes for job in jobs)
+    return [offloaded[job.id] for job in jobs]
+
+
+@pytest.mark.parametrize("names", EVERY_BOUNDARY, ids=lambda names: f"{len(names) // 2}x: " + ", ".join(names))
+def test_switches_at_every_boundary(
+    names: tuple[str, ...], bare: Bare, daemons: Daemons, workload: type[Workload]
+) -> None:
+    daemon = daemons(f"host:{CAPACITY_MIB}MiB", **HEEDLESS)
+    jobs = run(daemon, bare, [workload.named(name) for name in names])
+    assert min(moved_out(daemon, jobs)) >= 2
+    nothing_left(daemon)
+
+
+@pytest.mark.parametrize(("policy", "quantum_us"), OTHER_TURNS)
+def test_other_policies_and_quanta(
+    policy: str, quantum_us: int, bare: Bare, daemons: Daemons, workload: type[Workload]
+) -> None:
+    daemon = daemons(f"host:{CAPACITY_MIB}MiB", policy=policy, quantum_us=quantum_us, **HEEDLESS)
+    jobs = run(daemon, bare, [workload.named(name) for name in FEW])
+    assert sum(moved_out(daemon, jobs)) >= len(FEW)
+    nothing_left(daemon)
+
+
+def test_with_the_settings_as_they_are(bare: Bare, daemons: Daemons, workload: type[Workload]) -> None:
+    """Memory is known beforehand, and moving it is kept to its share of time."""
+    daemon = daemons(f"host:{CAPACITY_MIB}MiB")
+    hints = {"persistent_bytes": (BALLAST_MIB + 4) * MIB, "ephemeral_bytes": 24 * MIB}
+    jobs = run(daemon, bare, [workload("steady", ("count", "250"))] * 3, hints)
+    assert sum(job.info().moved.in_bytes for job in jobs) >= BALLAST_MIB * MIB
+    nothing_left(daemon)
+
+
+@pytest.mark.parametrize("forced_after_us", [3_000, 17_000])
+def test_turns_taken_at_random_instructions_while_several_threads_compute(
+    forced_after_us: int, crew_bare: Bare, daemons: Daemons, workload: type[Workload]
+) -> None:
+    daemon = daemons(f"host:{CAPACITY_MIB}MiB", threads=3, forced_after_us=forced_after_us, **HEEDLESS)
+    jobs = run(daemon, crew_bare, [workload.named(name) for name in ("crew", "threads", "crew", "adam")])
+    assert min(moved_out(daemon, jobs)) >= 2
+    assert causes(daemon)["forced"] >= 10, causes(daemon)
+    nothing_left(daemon)
+
+
+def test_srtf_preempts_a_big_job_for_a_small_one(
+    bare: Bare, daemons: Daemons, workload: type[Workload], tmp_path: Path
+) -> None:
+    """They do not fit together.  The small one ends while the big one, whose memory has left, waits for its turn."""
+    daemon = daemons(f"host:{CAPACITY_MIB}MiB", policy="srtf", **HEEDLESS)
+    release = tmp_path / "release"
+    big = daemon.submit(
+        workload("steady", ("until", str(release))), hints={"duration_us": 10**9}, ballast_mib=BALLAST_MIB + 20
+    )
+    until_event(daemon, "GrantTurn", big)
+    iterates(daemon, big)
+    small = daemon.submit(workload("sgd"), hints={"duration_us": 10**6}, ballast_mib=BALLAST_MIB)
+    assert [small.result()] == bare([workload("sgd")])
+    assert big.info().phase == "running"
+    assert counted(daemon, "Offloaded")[big.id] >= 1
+    iterates(daemon, big)
+    release.touch()
+    result = big.result()
+    assert [result] == bare([workload("steady", ("count", str(result["count"])))])
+    until(lambda: big.info().moved.in_bytes >= BALLAST_MIB * MIB, daemon)
+    nothing_left(daemon)

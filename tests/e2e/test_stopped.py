@@ -1,0 +1,155 @@
+"""Stopped jobs, and one whose iteration does not end, keep nobody waiting, and lose nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.watching import (
+    MIB,
+    causes,
+    counted,
+    iterates,
+    nothing_left,
+    process_state,
+    turns,
+    until,
+    until_event,
+)
+
+if TYPE_CHECKING:
+    from conftest import Bare, Daemon, Daemons, Running, Workload
+
+MS = 1_000
+SETTINGS = {"max_move_share_ppm": 1_000_000, "forced_after_us": 100 * MS}
+#: What a busy machine may add to any time.
+SLACK_US = 1_500 * MS
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """When it exists the jobs come to an end."""
+    return tmp_path / "release"
+
+
+def steady(daemon: Daemon, workload: type[Workload], release: Path, ballast_mib: int) -> Running:
+    return daemon.submit(workload("steady", ("until", str(release))), ballast_mib=ballast_mib)
+
+
+def finished(bare: Bare, workload: type[Workload], release: Path, jobs: Sequence[tuple[str, Running]]) -> None:
+    """Let the jobs end: each has computed what it would have alone."""
+    release.touch()
+    for script, job in jobs:
+        result = job.result()
+        assert [result] == bare([workload(script, ("count", str(result["count"])))])
+
+
+def stop(daemon: Daemon, job: Running) -> int:
+    """Its pid."""
+    daemon.kill_job(job, signal.SIGSTOP)
+    pid = job.info().pid
+    assert pid is not None
+    until(lambda: process_state(pid) == "T", daemon)
+    return pid
+
+
+def others_go_on(daemon: Daemon, pid: int, other: Running) -> None:
+    """And nobody has let the stopped one go on for good."""
+    iterates(daemon, other)
+    until(lambda: process_state(pid) == "T", daemon)
+    iterates(daemon, other, 20)
+    assert process_state(pid) == "T"
+
+
+def waited_us(daemon: Daemon, job: Running) -> int:
+    """From the job's first touch of its device to its first turn."""
+    wanted = next(e.now_us for e in daemon.client.events() if e.kind == "TurnWanted" and e.job == job.id)
+    return min(turn.start_us for turn in turns(daemon) if turn.job == job.id) - wanted
+
+
+def memory_wait_us(daemon: Daemon, job: Running) -> int:
+    """From the job's first request for memory until it was answered."""
+    events = [event for event in daemon.client.events() if event.job == job.id]
+    asked = next(event.now_us for event in events if event.kind == "MemoryRequested")
+    return next(e.now_us for e in events if e.kind == "GrantMemory" and e.data["answers"] == "persistent") - asked
+
+
+def test_a_stopped_holder(bare: Bare, daemons: Daemons, workload: type[Workload], release: Path) -> None:
+    daemon = daemons("host:96MiB", **SETTINGS)
+    holder = steady(daemon, workload, release, 49)
+    iterates(daemon, holder)
+    pid = stop(daemon, holder)
+    assert holder.info().holds_turn
+    other = steady(daemon, workload, release, 49)
+    others_go_on(daemon, pid, other)
+    assert not holder.info().holds_turn and holder.info().offloaded
+    assert waited_us(daemon, other) <= SETTINGS["forced_after_us"] + SLACK_US
+    os.kill(pid, signal.SIGCONT)
+    iterates(daemon, holder)
+    finished(bare, workload, release, [("steady", holder), ("steady", other)])
+    nothing_left(daemon)
+
+
+def test_a_stopped_idle_job_that_is_on_the_device(
+    bare: Bare, daemons: Daemons, workload: type[Workload], release: Path, tmp_path: Path
+) -> None:
+    """A small job takes its turn first, so that only memory is left to be taken."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    daemon = daemons("host:96MiB", **SETTINGS)
+    idle = daemon.submit(workload("pausing", (str(pipe),)), ballast_mib=49)
+    until(lambda: b"idle" in b"".join(daemon.client.logs(idle.id)), daemon)
+    small = steady(daemon, workload, release, 0)
+    iterates(daemon, small)
+    until(lambda: not idle.info().holds_turn, daemon)
+    pid = stop(daemon, idle)
+    assert not idle.info().offloaded
+    big = steady(daemon, workload, release, 49)
+    others_go_on(daemon, pid, big)
+    assert idle.info().offloaded and idle.info().stored_bytes >= 49 * MIB
+    assert memory_wait_us(daemon, big) <= SLACK_US
+    os.kill(pid, signal.SIGCONT)
+    pipe.write_text("go on")
+    assert [idle.result()] == bare([workload("pausing", ("-",))])
+    finished(bare, workload, release, [("steady", small), ("steady", big)])
+    nothing_left(daemon)
+
+
+def test_a_job_stopped_while_it_is_moved(bare: Bare, daemons: Daemons, workload: type[Workload], release: Path) -> None:
+    daemon = daemons("host:320MiB", **SETTINGS)
+    other = steady(daemon, workload, release, 160)
+    iterates(daemon, other)
+    victim = steady(daemon, workload, release, 200)
+    until_event(daemon, "Offload", victim)  # the first time is slow: fresh pages for 200 MiB
+    pid = stop(daemon, victim)
+    hit = counted(daemon, "Offload")[victim.id] > counted(daemon, "Offloaded")[victim.id]
+    others_go_on(daemon, pid, other)
+    os.kill(pid, signal.SIGCONT)
+    iterates(daemon, victim)
+    finished(bare, workload, release, [("steady", other), ("steady", victim)])
+    nothing_left(daemon)
+    assert hit, "it was not stopped while it was moved"
+
+
+def test_a_hung_holder_starves_nobody(bare: Bare, daemons: Daemons, workload: type[Workload], release: Path) -> None:
+    quantum_us = 50 * MS
+    daemon = daemons("host:96MiB", quantum_us=quantum_us, **SETTINGS)
+    hung = daemon.submit(workload("endless", ("until", str(release))), ballast_mib=49)
+    until_event(daemon, "GrantTurn", hung)
+    until(lambda: hung.info().persistent_bytes >= 49 * MIB, daemon)
+    other = steady(daemon, workload, release, 49)
+    until(lambda: causes(daemon)["forced"] >= 5, daemon)
+    iterates(daemon, other, 20)
+    finished(bare, workload, release, [("endless", hung), ("steady", other)])
+    waiting = [turn for turn in turns(daemon) if turn.job == other.id]  # between two of these it waited
+    between = [turn for turn in turns(daemon) if waiting[0].end_us <= turn.start_us <= waiting[-1].start_us]
+    longest = max(turn.end_us - turn.start_us for turn in between if turn.job == hung.id)
+    moved = hung.info().moved
+    saving = moved.out_us // max(1, counted(daemon, "Offloaded")[hung.id])
+    assert longest <= quantum_us + SETTINGS["forced_after_us"] + saving + SLACK_US
+    nothing_left(daemon)
