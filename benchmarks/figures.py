@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -58,6 +59,11 @@ def measured_once(
 ) -> Figure:
     """For figures that are already statistics over thousands of events."""
     return Figure(benchmark, name, value, unit, value, value, 1, target, False, detail)
+
+
+def rounds_of(usual: int) -> int:
+    """How often a long benchmark repeats itself; ``CARPOOL_ROUNDS`` bounds it where time is short."""
+    return max(1, min(usual, int(os.environ.get("CARPOOL_ROUNDS", usual))))
 
 
 class Skipped(Exception):

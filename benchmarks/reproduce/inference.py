@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from benchmarks.reproduce.markdown import table
 from benchmarks.reproduce.paper import SALUS_INFERENCE_MODELS
 from benchmarks.reproduce.runs import Data
-from carpool.core.model import GIB, Settings
+from carpool.core.model import GIB, Oversubscribe, Settings
 from carpool.sim.driver import simulate
 from carpool.sim.generators import generate
 from carpool.sim.job import TraceJob
@@ -49,7 +49,7 @@ def _first_fit(jobs: Sequence[TraceJob]) -> int:
 
 
 def _way(jobs: Sequence[TraceJob], settings: Settings) -> Data:
-    result = simulate(jobs, Options(1, settings, CAPACITY, record=True))
+    result = simulate(jobs, Options(1, settings, CAPACITY, record=True, oversubscribe=Oversubscribe.OFF))
     recording = result.recording
     assert recording is not None, "it was asked for"
     together = [job for job in result.jobs if job.queueing_us < job.job.duration_us // 2]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from carpool.core.model import GIB, Allocation, Micros, Settings
+from carpool.core.model import GIB, Allocation, Micros, Oversubscribe, Settings
 from carpool.sim.driver import Witness, simulate
 from carpool.sim.job import TraceJob
 from carpool.sim.options import Options
@@ -32,7 +32,8 @@ def no_reservations(policy: str) -> Settings:
 
 def in_lanes(jobs: Sequence[TraceJob], settings: Settings, devices: int = 1, memory: int = 16 * GIB,
              resolution_us: Micros = RESOLUTION_US, witness: Witness | None = None) -> Result:  # fmt: skip
-    return simulate(jobs, Options(devices, settings, memory, resolution_us=resolution_us), witness=witness)
+    options = Options(devices, settings, memory, resolution_us=resolution_us, oversubscribe=Oversubscribe.OFF)
+    return simulate(jobs, options, witness=witness)
 
 
 #: Every policy on whole devices, by the name that tables give it.
