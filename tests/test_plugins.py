@@ -163,7 +163,7 @@ def test_nobody_takes_the_place_of_one_of_carpools_own(installed: Path) -> None:
     [
         ("gone", "cannot load 'Gone' from 'lottery_policies': module 'lottery_policies' has no attribute 'Gone'"),
         ("nowhere", "cannot load 'Mine' from 'no_such_package': No module named 'no_such_package'"),
-        ("raffle", "unknown policy 'raffle'; known policies: fair, .*srtf, fifo, gone, lottery, nowhere; or one of"),
+        ("raffle", "unknown policy 'raffle'; known policies: fair, .*tq, fifo, gone, lottery, nowhere; or one of"),
     ],
 )
 def test_a_package_that_announces_too_much(installed: Path, name: str, said: str) -> None:
