@@ -60,7 +60,10 @@ class Attaching:
 
     def detach(self, job: Job) -> None:
         """The attached process is gone.  What it said before it went counts; then its turn is found or freed."""
+        leaving = job.seated
         self.drain(job)
+        if job.seated is not leaving:
+            return  # what it said last was a successor's HELLO, which has settled everything, and sits there now
         self.unwatch(job.id)
         if job.seated is None:
             return
