@@ -82,8 +82,8 @@ size_t cp_arenas_trim(struct cp_arenas *a);
  * already stays.  -1: there is no memory for them and nothing has changed. */
 void cp_arenas_note_alive(struct cp_arenas *a);
 int cp_arenas_offload(struct cp_arenas *a);
-/* Find out what was taken from outside, and how many bytes are in the store. */
-void cp_arenas_recount(struct cp_arenas *a);
+/* Find out what was taken from outside, and how many bytes are in the store.  Returns in how many chunks. */
+size_t cp_arenas_recount(struct cp_arenas *a);
 /* Closed arenas.  Shut what is in the store, and only that.  Returns how many chunks. */
 size_t cp_arenas_restore_begin(struct cp_arenas *a);
 /* Give back what others have left in this bank outside of our extents; `room` bytes of window 0 may stay. */

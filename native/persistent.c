@@ -113,29 +113,32 @@ int cp_arenas_offload(struct cp_arenas *a) {
   return 0;
 }
 
-void cp_arenas_recount(struct cp_arenas *a) {
+size_t cp_arenas_recount(struct cp_arenas *a) {
   struct cp_host *h = &a->host;
+  size_t count = 0;
   h->stored = 0;
   for (size_t k = cp_host_next(h, 0); k < h->chunks; k = cp_host_next(h, k + 1)) {
     if (!cp_arenas_moves(a, (uint32_t)(k * CP_CHUNK / a->window))) { /* taken from outside, and none of ours */
       cp_host_unmark(h, k);
       cp_host_restore(h, k, NULL);
-    } else if (cp_host_marked(h, k)) {
-      h->stored += cp_host_bytes(h, k);
-    } else {
-      cp_host_learn(h, k);
+      continue;
     }
+    count++;
+    if (cp_host_marked(h, k))
+      h->stored += cp_host_bytes(h, k);
+    else
+      cp_host_learn(h, k);
   }
+  return count;
 }
 
 size_t cp_arenas_restore_begin(struct cp_arenas *a) {
   struct cp_host *h = &a->host;
-  size_t count = 0;
-  cp_arenas_recount(a);
+  size_t count = cp_arenas_recount(a);
   for (size_t k = 0; h->shut_chunks && k < h->chunks; k++) h->shut_chunks -= h->shut[k], h->shut[k] = 0;
-  for (size_t k = cp_host_next(h, 0); k < h->chunks; k = cp_host_next(h, k + 1)) {
+  for (size_t k = 0, n = 0; n < count; n++, k++) {
+    k = cp_host_next(h, k);
     cp_arenas_shut(a, k);
-    count++;
   }
   return count;
 }

@@ -12,6 +12,8 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "bench.h"
+
 #include "../arena.c"
 #include "../boundary.c"
 #include "../files.c"
@@ -35,22 +37,6 @@ void cp_fork_settle(void) {}
 #define ROUNDS 7
 #define WARM 3 /* rounds before: pages come to exist, the order is learned */
 static int daemon_fd;
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int ascending(const void *x, const void *y) {
-  double d = *(const double *)x - *(const double *)y;
-  return (d > 0) - (d < 0);
-}
-
-static double middle(double *v) {
-  qsort(v, ROUNDS, sizeof *v, ascending);
-  return v[ROUNDS / 2];
-}
 
 static void on_fault(int sig, siginfo_t *info, void *context) {
   (void)sig, (void)context;
@@ -152,8 +138,8 @@ static void measure(size_t bytes, const char *end) {
   memset(p, 1, bytes);
   for (int r = -WARM; r < ROUNDS; r++) one_round(&f, p, bytes, copy, r, r < 0 ? 0 : r);
   cp_turn_end(CP_BY_BOUNDARY);
-  double o = middle(f.out), b = middle(f.back), first = middle(f.first), use = middle(f.use), whole = middle(f.whole),
-         plain = middle(f.plain);
+  double o = middle(f.out, ROUNDS), b = middle(f.back, ROUNDS), first = middle(f.first, ROUNDS), use = middle(f.use, ROUNDS), whole = middle(f.whole, ROUNDS),
+         plain = middle(f.plain, ROUNDS);
   printf("{\"mib\": %zu, \"offload_us\": %.0f, \"restore_us\": %.0f, \"memcpy_us\": %.0f, \"rate\": %.3f, "
          "\"first_use_us\": %.0f, \"whole_first_us\": %.0f, \"use_while_restoring_us\": %.0f, \"demanded\": %lu}%s",
          bytes >> 20, o, b, plain, plain / (o + b), first, whole, use, (unsigned long)cp.seat->demanded, end);

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "bench.h"
+
 #include "../arena.c"
 #include "../host.c"
 #include "../persistent.c"
@@ -17,22 +19,6 @@ uint64_t cp_syscalls;
 
 #define ROUNDS 31
 static struct cp_arenas a;
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int ascending(const void *x, const void *y) {
-  double d = *(const double *)x - *(const double *)y;
-  return (d > 0) - (d < 0);
-}
-
-static double middle(double *v) {
-  qsort(v, ROUNDS, sizeof *v, ascending);
-  return v[ROUNDS / 2];
-}
 
 static void measure(size_t residue, size_t blocks, const char *end) {
   char *p[4096], *copy = NULL;
@@ -59,7 +45,7 @@ static void measure(size_t residue, size_t blocks, const char *end) {
     grant[r] = t2 - t1;
     plain[r] = t3 - t2;
   }
-  double rv = middle(revoke), gr = middle(grant), pl = middle(plain);
+  double rv = middle(revoke, ROUNDS), gr = middle(grant, ROUNDS), pl = middle(plain, ROUNDS);
   printf("{\"residue_mib\": %zu, \"blocks\": %zu, \"revoke_us\": %.1f, \"grant_us\": %.1f, \"memcpy_us\": %.1f, "
          "\"ratio\": %.3f, \"ratio_less_100us\": %.3f}%s",
          residue >> 20, blocks, rv, gr, pl, pl > 0 ? (rv + gr) / pl : 0, pl > 0 ? (rv + gr - 100) / pl : 0, end);

@@ -8,7 +8,7 @@ import pytest
 
 from carpool.core import events
 from carpool.core.commands import EndJob, OpenLane, ResizeLane, StartJob
-from carpool.core.model import MIB, Outcome
+from carpool.core.model import MIB, DeviceSpec, Outcome, Sharing
 from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
 
 
@@ -209,3 +209,46 @@ def test_nonsense_is_refused_and_leaves_no_trace(scenario: Scenario, spec: dict[
         scenario.submit(1, **spec)
     assert not scenario.machine.view().jobs
     assert scenario.submit(1) != []
+
+
+def test_under_mps_only_one_user_is_on_a_device_at_a_time() -> None:
+    """Its jobs share a server, and the faults of each: nobody else's job may be among them."""
+    scenario = Scenario(replace(EVERY_BOUNDARY, policy="pack"))
+    scenario.send(events.DeviceAdded(DeviceSpec("gpu0", 1000 * MIB, sharing=Sharing.MPS)))
+    scenario.start(1, owner=7, estimate=estimate(100, 100))
+    assert starts(scenario.submit(2, owner=7, estimate=estimate(100, 100))) == [(2, 2)], "lanes of one user are free"
+    assert scenario.submit(3, owner=8, estimate=estimate(100, 100)) == []
+    assert scenario.why(3) == "waiting for a lane: all 2 of gpu0 are another user's"
+    scenario.send(events.CancelRequested(2))
+    scenario.send(events.ProcessExited(2, 0, None))
+    assert starts(scenario.send(events.ProcessExited(1, 0, None))) == [(3, 3)]
+
+
+def test_an_exclusive_job_waits_for_an_empty_device_and_keeps_it(scenario: Scenario) -> None:
+    scenario.start(1, estimate=estimate(10, 10))
+    assert scenario.submit(2, estimate=estimate(10, 10), exclusive=True) == []
+    assert scenario.why(2) == "waiting for host0 to itself: job 1 there"
+    assert starts(scenario.send(events.ProcessExited(1, 0, None))) == [(2, 2)]
+    assert scenario.submit(3, estimate=estimate(10, 10)) == []
+    assert scenario.why(3) == "job 2 has host0 to itself"
+    assert starts(scenario.send(events.ProcessExited(2, 0, None))) == [(3, 3)]
+
+
+def test_an_exclusive_job_takes_the_device_that_is_empty(scenario: Scenario) -> None:
+    scenario.device("host1", 500)
+    scenario.start(1, estimate=estimate(10, 10))
+    (started,) = [c for c in scenario.submit(2, estimate=estimate(10, 10), exclusive=True) if isinstance(c, StartJob)]
+    assert started.device == "host1"
+
+
+def test_an_exclusive_job_is_not_passed_over_for_ever() -> None:
+    scenario = Scenario(replace(EVERY_BOUNDARY, reserve_after_us=1_000_000))
+    scenario.device("host0", 1000)
+    scenario.start(1, estimate=estimate(10, 10))
+    scenario.submit(2, estimate=estimate(10, 10), exclusive=True)
+    assert starts(scenario.submit(3, estimate=estimate(10, 10))) != []
+    scenario.at(2000)
+    assert scenario.submit(4, estimate=estimate(10, 10)) == []
+    assert scenario.why(4) == "host0 is kept for job 2, which has waited too long"
+    scenario.send(events.ProcessExited(1, 0, None))
+    assert [job for job, _ in starts(scenario.send(events.ProcessExited(3, 0, None)))] == [2]

@@ -54,11 +54,16 @@ class Histories(RuleBasedStateMachine):
         return live[number % len(live)]
 
     @rule(
-        program=programs, estimate=estimates, weight=st.sampled_from([50, 100, 300]), owner=st.sampled_from([0, 0, 1])
+        program=programs,
+        estimate=estimates,
+        weight=st.sampled_from([50, 100, 300]),
+        owner=st.sampled_from([0, 0, 1]),
+        exclusive=st.sampled_from([False, False, False, False, True]),
     )
-    def submit(self, program: Program, estimate: Estimate | None, weight: int, owner: int) -> None:
+    def submit(self, program: Program, estimate: Estimate | None, weight: int, owner: int, exclusive: bool) -> None:
         assume(len(self.world.specs) < 12)
-        spec = JobSpec(owner, estimate=estimate, weight=weight, iterations=program.iterations or None)
+        iterations = program.iterations or None
+        spec = JobSpec(owner, estimate=estimate, weight=weight, iterations=iterations, exclusive=exclusive)
         self.programs.append(replace(program))
         self.world.submit(spec, program)
 
@@ -104,6 +109,10 @@ class Histories(RuleBasedStateMachine):
         changed = replace(self.world.settings, policy=policy, quantum_us=quantum, max_lanes=max_lanes)
         self.world.settings = replace(changed, max_switch_share_ppm=share)
         self.world.handle(events.SettingsChanged(self.world.settings))
+
+    @rule(device=st.sampled_from(["host0", "host1"]), size=st.sampled_from([0, 100, 400, 900]))
+    def others_hold(self, device: str, size: int) -> None:
+        self.world.others_hold(device, size * MIB)
 
     @rule()
     def restart(self) -> None:

@@ -18,6 +18,7 @@ class World:
         self.most_kept = 0  # more than the budget only because the budget was lowered, or by a restart
         self.settings = settings
         self.devices = devices
+        self.foreign = dict.fromkeys(devices, 0)
         self.now = 0
         self.specs: dict[JobId, JobSpec] = {}
         self.processes: dict[JobId, Process] = {}
@@ -33,8 +34,11 @@ class World:
     # The core
 
     def handle(self, event: events.Event) -> None:
+        before = self.promised()
         out = self.machine.handle(event, self.now)
         self.machine.check()
+        if not isinstance(event, events.Adopted):
+            self.check_foreign(before)
         for command in out:
             getattr(self, "_" + type(command).__name__.lower())(command)
         self.check()
@@ -57,6 +61,18 @@ class World:
             lanes = sum(size for device, size in self.lanes.values() if device == name)
             jobs = [p for p in self.processes.values() if p.alive and self.home.get(p.id) == name]
             assert lanes + sum(p.limit.persistent for p in jobs) <= capacity, f"{name} is overcommitted"
+
+    def promised(self) -> dict[str, int]:
+        """Bytes of each device that the core has reserved."""
+        view = self.machine.view()
+        lanes = {name: sum(view.lanes[lane].size for lane in device.lanes) for name, device in view.devices.items()}
+        return {name: device.persistent + lanes[name] for name, device in view.devices.items()}
+
+    def check_foreign(self, before: dict[str, int]) -> None:
+        """Memory of others is never promised to jobs, however much they take."""
+        for name, promised in self.promised().items():
+            usable = max(0, self.devices[name] - self.foreign[name])
+            assert promised <= max(before.get(name, 0), usable), f"{name}: others hold {self.foreign[name]} of it"
 
     def kept(self) -> int:
         """Bytes of the host store."""
@@ -149,6 +165,10 @@ class World:
         process.lane, process.kept = None, 0
 
     # What happens
+
+    def others_hold(self, device: str, size: int) -> None:
+        self.foreign[device] = size
+        self.handle(events.ForeignMemory(device, size))
 
     def submit(self, spec: JobSpec, program: Program) -> JobId:
         number = len(self.specs) + 1
@@ -259,6 +279,7 @@ class World:
         self.handle(events.RestartBegan())
         for name, capacity in self.devices.items():
             self.handle(events.DeviceAdded(DeviceSpec(name, capacity, oversubscribe=self.oversubscribe)))
+            self.handle(events.ForeignMemory(name, self.foreign[name]))
         live = [number for number in self.specs if number not in self.ended]
         for number in live:
             self.handle(events.Submitted(number, self._surviving_spec(number)))
@@ -300,7 +321,12 @@ class World:
         )
 
     def finish(self, limit: int = 20_000) -> None:
-        """A fair world: everybody moves, every packet arrives, every timer is served; then all jobs must end."""
+        """A fair world: nobody else uses the devices, everybody moves, every packet arrives, every timer is served.
+
+        Then all jobs must end.
+        """
+        for device in self.devices:
+            self.others_hold(device, 0)
         for _ in range(limit):
             if len(self.ended) == len(self.specs):
                 return

@@ -82,11 +82,13 @@ class Rig:
         self.shims[number] = {}
         return job
 
-    def attach(self, owner: int = 1000) -> Client:
+    def attach(self, owner: int = 1000, pid: int | None = None) -> Client:
+        """``pid``: of the attached process, if it is not this one."""
+        pid = pid or os.getpid()
         job = self.job(owner)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.channels.open(job, [ours.detach()], Register(job.id, os.getpid()))
-        theirs.send(Packet(PacketType.HELLO, os.getpid(), PROTOCOL).encode())
+        self.channels.open(job, [ours.detach()], Register(job.id, pid))
+        theirs.send(Packet(PacketType.HELLO, pid, PROTOCOL).encode())
         self.channels._readable(job.id)
         data, fds, _, _ = socket.recv_fds(theirs, PACKET_BYTES, 8)
         assert job.seated is not None

@@ -113,6 +113,20 @@ def test_a_job_killed_after_handing_over(daemon: Daemon) -> None:
     assert len(passed) == 1 and passed[0]["data"]["to"] in heirs
 
 
+def test_an_exclusive_job_waits_for_the_others_and_they_for_it(daemon: Daemon, fifo: Path) -> None:
+    holder = daemon.fake("attach", "turn", "say:mine", f"listen:{fifo}", "release")
+    daemon.until_line(holder, "mine")
+    alone = daemon.fake("attach", "iterate:2", exclusive=True)
+    assert daemon.show(alone)["reason"] == {
+        "code": "exclusive",
+        "text": f"waiting for host0 to itself: job {holder} there",
+    }
+    released(fifo)
+    assert daemon.wait(alone)["outcome"] == daemon.wait(holder)["outcome"] == "succeeded"
+    kinds = [(event["kind"], event["job"]) for event in daemon.events()]
+    assert kinds.index(("EndJob", holder)) < kinds.index(("StartJob", alone))
+
+
 def test_the_attached_process_dies_and_the_job_goes_on(daemon: Daemon) -> None:
     job = daemon.fake("fork_die", "say:still here", "attach", "iterate:2")
     info = daemon.wait(job)

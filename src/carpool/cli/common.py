@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from carpool.core.model import Oversubscribe
 from carpool.protocol.client import Client
 from carpool.protocol.paths import default_home
 from carpool.protocol.sizes import parse_size, parse_time_us
@@ -98,6 +99,7 @@ JOB_ID = JobIdType()
 SIZE = Parsed("size", parse_size)
 TIME_US = Parsed("time", parse_time_us)
 POSITIVE = Parsed("n", positive)
+OVERSUBSCRIBE = click.Choice([mode.value for mode in Oversubscribe])
 
 
 def print_json(value: object) -> None:

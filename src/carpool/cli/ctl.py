@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.common import Parsed, print_json, print_lines, with_common_options
+from carpool.cli.common import OVERSUBSCRIBE, Parsed, print_json, print_lines, with_common_options
 from carpool.cli.exit_codes import Exit
 from carpool.cli.problem import Problem
 from carpool.protocol.api import DeviceInfo, DeviceRequest, PolicyRequest, StoreInfo
@@ -16,7 +16,6 @@ from carpool.protocol.client import Client
 from carpool.protocol.sizes import format_size, format_time_us, parse_size, parse_time_us
 
 DEFAULT = "default"
-MODES = ("on", "off", "auto")
 
 
 class Setter(click.Command):
@@ -88,7 +87,7 @@ def quantum_command(home: Path, as_json: bool, time: int | str | None, names: tu
 
 
 @command.command("oversubscribe", cls=Setter, short_help="Show or set oversubscription.")
-@click.argument("mode", required=False, type=click.Choice(MODES))
+@click.argument("mode", required=False, type=OVERSUBSCRIBE)
 @_DEVICES
 @with_common_options
 def oversubscribe_command(home: Path, as_json: bool, mode: str | None, names: tuple[str, ...]) -> int:

@@ -7,7 +7,16 @@ from typing import Any
 
 import click
 
-from carpool.cli.common import POSITIVE, SIZE, TIME_US, Parsed, print_json, print_lines, with_common_options
+from carpool.cli.common import (
+    OVERSUBSCRIBE,
+    POSITIVE,
+    SIZE,
+    TIME_US,
+    Parsed,
+    print_json,
+    print_lines,
+    with_common_options,
+)
 from carpool.cli.settings import setting
 from carpool.cli.simulation.wanted import Wanted, las_limits
 from carpool.cli.style import stdout_style
@@ -65,7 +74,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--device-memory", type=SIZE, default=16 * GIB, show_default="16GiB", help="Of each device; for lanes.")
 @click.option(
     "--oversubscribe",
-    type=click.Choice(("on", "off", "auto")),
+    type=OVERSUBSCRIBE,
     help="Memory of lanes moves to host memory, and back.  [default: auto]",
 )
 @click.option("--store", type=SIZE, help="Host memory for what is moved out.  [default: no bound]")

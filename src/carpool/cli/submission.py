@@ -39,6 +39,7 @@ _OPTIONS = (
     click.option("--priority", "weight", type=POSITIVE, default=100, show_default=True, help="Share under fair."),
     click.option("--after", multiple=True, type=Parsed("id[,id]", job_ids), help="Start when these have succeeded."),
     click.option("--device", metavar="ID", help="Only on this device, as host0.  [default: any]"),
+    click.option("--exclusive", is_flag=True, help="Share the device with nobody; waits until one is empty."),
     click.option("--directory", "-C", metavar="DIR", help="Run there.  [default: here]"),
 )
 
@@ -58,6 +59,7 @@ def submission(
     weight: int,
     after: Sequence[Sequence[int]],
     device: str | None,
+    exclusive: bool,
     directory: str | None,
     foreground: bool = False,
 ) -> SubmitRequest:
@@ -76,6 +78,7 @@ def submission(
         weight=weight,
         after=sorted({number for group in after for number in group}),
         device=device,
+        exclusive=exclusive,
         foreground=foreground,
     )
 

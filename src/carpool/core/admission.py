@@ -13,13 +13,13 @@ from carpool.core.snapshot import job_view, lazy_view
 from carpool.core.state import NOTHING, Device, Job, State
 from carpool.core.text import size
 
-#: What decides whether a job fits: owner, device it insists on, whether its memory is known, P and E.
-Kind = tuple[int, DeviceId | None, bool, int, int]
+#: What decides whether a job fits: owner, device it insists on, is its memory known, is it exclusive, P and E.
+Kind = tuple[int, DeviceId | None, bool, bool, int, int]
 
 
 def kind_of(job: Job) -> Kind:
     need = need_of(job)
-    return (job.spec.owner, job.spec.device, job.known, need.persistent, need.ephemeral)
+    return (job.spec.owner, job.spec.device, job.known, job.spec.exclusive, need.persistent, need.ephemeral)
 
 
 def need_of(job: Job) -> Memory:
@@ -75,12 +75,21 @@ def closed(state: State, device: Device, job: Job) -> Refusal | None:
     if device.reservation not in (None, job.id):
         text = f"{name} is kept for job {device.reservation}, which has waited too long"
         return partial(Reason, "reserved", text)
+    if device.alone is not None:
+        return partial(Reason, "exclusive", f"job {device.alone} has {name} to itself")
+    if job.spec.exclusive and device.jobs:
+        return partial(_not_empty, device)
     if device.short is not None and not device.oversubscribed:
         return partial(Reason, "short", f"job {device.short} waits for memory of {name}, and comes first")
     if not job.known and len(device.warm) >= state.settings.warm_limit:
         text = f"{len(device.warm)} started jobs of {name} have not been measured yet"
         return partial(Reason, "warm", text)
     return None
+
+
+def _not_empty(device: Device) -> Reason:
+    others = ", ".join(f"job {number}" for number in sorted(device.jobs))
+    return Reason("exclusive", f"waiting for {device.spec.id} to itself: {others} there")
 
 
 def candidates(state: State, job: Job) -> list[Device]:
@@ -145,8 +154,8 @@ def _asks_as_much(other: Kind, turned_away: Kind) -> bool:
 
     Long queues are mostly alike; so one look at each kind is enough.
     """
-    same = other[:3] == turned_away[:3]
-    return same and other[3] >= turned_away[3] and other[4] >= turned_away[4]
+    same = other[:4] == turned_away[:4]
+    return same and other[4] >= turned_away[4] and other[5] >= turned_away[5]
 
 
 def _place(state: State, job: Job, device: Device, place: Place) -> None:
@@ -154,6 +163,7 @@ def _place(state: State, job: Job, device: Device, place: Place) -> None:
     dequeue(state, job)
     job.phase, job.device, job.started_us, job.placed = JobPhase.STARTING, device.spec.id, state.now, state.number()
     device.jobs.add(job.id)
+    device.alone = job.id if job.spec.exclusive else None
     lane = enter(state, job, device, place, need)
     reserve(state, job, need)
     state.emit(StartJob(job.id, device.spec.id, lane.id))

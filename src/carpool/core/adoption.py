@@ -9,7 +9,7 @@ from carpool.core.errors import IllegalTransition
 from carpool.core.events import Adopted
 from carpool.core.figures import FULL_WEIGHT
 from carpool.core.lanes import Place, enter, find_place
-from carpool.core.memory import reserve
+from carpool.core.memory import keep_in_store, reserve
 from carpool.core.model import JobPhase, Memory
 from carpool.core.state import NOTHING, Job, Lane, State
 from carpool.core.turns import rank
@@ -46,6 +46,8 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     job.touched = event.holds_turn or event.wants_turn or event.granted.total > 0
     job.idle_since_us = state.now
     device.jobs.add(job.id)
+    if job.spec.exclusive:
+        device.alone = job.id
     if event.lane is not None:
         _rejoin(state, job, event)
     if not job.known and not job.touched:
@@ -76,8 +78,7 @@ def _rejoin(state: State, job: Job, event: Adopted) -> None:
         if peak.ephemeral > event.granted.ephemeral and not event.holds_turn:
             # The earlier daemon had taken it for others; the job has to have it again before its next turn.
             job.offloaded, job.stored = True, Memory(event.granted.persistent, peak.ephemeral)
-    job.kept = max(event.usage.stored, event.usage.kept) if event.attached else 0
-    state.store_kept += job.kept
+    keep_in_store(state, job, max(event.usage.stored, event.usage.kept) if event.attached else 0)
     reserve(state, job, job.limit)
     lane.virtual_us = max(lane.virtual_us, job.virtual_us)
     if event.holds_turn:

@@ -15,7 +15,7 @@ from carpool.core.deadlock import unstick
 from carpool.core.figures import attained
 from carpool.core.memory import drop_estimate, freed, grant, stop_growing
 from carpool.core.model import JobId, Memory, Micros
-from carpool.core.moves import offload_us, restore_us, worth_us
+from carpool.core.moves import restore_us, there_and_back_us, worth_us
 from carpool.core.requests import fitting, may_grow
 from carpool.core.room import make_plan
 from carpool.core.state import NOTHING, Claim, Device, Job, Lane, State
@@ -81,12 +81,13 @@ def _serve(state: State, device: Device, job: Job, room: Room) -> None:
         _grant(state, job, limit)
         return
     device.claims.add(job.id)
-    missing = cost(state, job, needed(job)) - (0 if room.taken else device.free)
+    missing = cost(state, job, needed(job)) - (0 if room.taken else device.headroom)
     if missing <= room.coming:
         _wait_for(job, room, missing)
-    elif not device.oversubscribed or not _make_room(state, device, job, room, missing):
-        job.claim = job.claim if job.claim is Claim.STORE and device.oversubscribed else Claim.BLOCKED
-        device.short = device.short or job.id
+    elif device.oversubscribed:
+        _make_room(state, device, job, room, missing)
+    else:
+        _fall_short(device, job, Claim.BLOCKED)
 
 
 def _leaves(state: State, job: Job) -> bool:
@@ -98,6 +99,12 @@ def _wait_for(job: Job, room: Room, missing: int) -> None:
     """Others are leaving for it."""
     job.claim = Claim.MOVING
     room.coming, room.taken = max(0, room.coming - missing), True
+
+
+def _fall_short(device: Device, job: Job, claim: Claim) -> None:
+    """Nothing can be done for it at present."""
+    job.claim = claim
+    device.short = device.short or job.id
 
 
 def _may_ask(device: Device, job: Job) -> bool:
@@ -137,20 +144,21 @@ def _promise(state: State, job: Job) -> None:
     back = job.stored.persistent
     if back:
         job.restoring_us = restore_us(device, back)
-        price = job.restoring_us + offload_us(device, back)
+        price = there_and_back_us(device, back)
         job.stays_us = attained(state, job) + worth_us(price, state.settings.max_move_share_ppm)
 
 
-def _make_room(state: State, device: Device, job: Job, room: Room, missing: int) -> bool:
-    """Move others out, or ask for their turns.  False: nothing of that helps."""
+def _make_room(state: State, device: Device, job: Job, room: Room, missing: int) -> None:
+    """Move others out, or ask for their turns, if that helps."""
     plan = make_plan(state, device, job, missing - room.coming)
     if not plan.enough:
-        return False
+        _fall_short(device, job, Claim.BLOCKED)
+        return
     # While turns have to be waited for only those leave who have let go for it; the others may use the time.
     leaving = [victim for victim in plan.leaving if victim.gave_way or not plan.pressed]
     if not storable(state, leaving):
-        job.claim = Claim.STORE
-        return False
+        _fall_short(device, job, Claim.STORE)
+        return
     for victim in leaving:
         offload(state, victim)
     for absent in plan.absent:
@@ -158,14 +166,13 @@ def _make_room(state: State, device: Device, job: Job, room: Room, missing: int)
             put_aside(state, absent, Memory(absent.limit.persistent, 0))
     if plan.pressed:
         _press(state, job, room, plan.pressed)
-        return True
+        return
     limit = None if leaving or room.coming else _limit(state, job, room)
     if limit is None:
         _wait_for(job, room, missing)
     else:  # the lanes had it all
         device.claims.discard(job.id)
         _grant(state, job, limit)
-    return True
 
 
 def _press(state: State, job: Job, room: Room, lanes: list[Lane]) -> None:

@@ -36,6 +36,14 @@ class DeviceChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class ForeignMemory:
+    """What processes that are no jobs hold of a device's memory has changed; it is never counted as free."""
+
+    device: DeviceId
+    size: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
 class SettingsChanged:
     """Another policy or other settings, on the running system."""
 
@@ -208,6 +216,7 @@ class Tick:
 Event = (
     DeviceAdded
     | DeviceChanged
+    | ForeignMemory
     | SettingsChanged
     | Submitted
     | CancelRequested

@@ -8,7 +8,7 @@ from carpool.core.amounts import needed
 from carpool.core.model import JobPhase, Reason
 from carpool.core.requests import may_grow
 from carpool.core.state import Claim, Device, Job, State
-from carpool.core.text import size
+from carpool.core.text import free_on, size
 
 
 def explain(state: State, job: Job) -> Reason | None:
@@ -41,7 +41,7 @@ def _explain_offloaded(device: Device, job: Job, who: str) -> Reason:
         return Reason("offloaded", f"{text}; it comes back when the job goes on")
     if job.claim is Claim.NONE:
         return Reason("offloaded", f"{text}; waiting for the turn of lane {job.lane}: {who}")
-    text = f"{text}; needs {size(needed(job).total)}, free {size(device.free)} on {device.spec.id}"
+    text = f"{text}; needs {size(needed(job).total)}, {free_on(device)}"
     return Reason("offloaded", f"{text}: others are leaving" if job.claim is Claim.MOVING else text)
 
 
@@ -59,4 +59,4 @@ def _explain_request(device: Device, job: Job) -> Reason:
     what = f"{size(request.total)} of {request.memory_class} memory"
     if not may_grow(device, job):
         return Reason("growing", f"waiting for {what}: job {device.grower} is being measured on {device.spec.id}")
-    return Reason("memory", f"waiting for memory: needs {what}, free {size(device.free)} on {device.spec.id}")
+    return Reason("memory", f"waiting for memory: needs {what}, {free_on(device)}")

@@ -46,6 +46,8 @@ def _check_device(state: State, device: Device) -> None:
         raise InvariantError(f"device {name}: persistent {persistent} + lanes {lanes}, but the {books}")
     if persistent + lanes > device.spec.capacity + device.excess:
         raise InvariantError(f"device {name}: {persistent} + {lanes} bytes exceed the capacity {device.spec.capacity}")
+    if device.alone is not None and device.jobs != {device.alone}:
+        raise InvariantError(f"device {name} belongs to job {device.alone} alone, but there are {sorted(device.jobs)}")
     growers = [device.grower] if device.grower is not None else []
     for number in [*growers, *device.warm, *device.claims, *(entry[1] for entry in device.waiting)]:
         if number not in device.jobs:

@@ -9,10 +9,10 @@ from functools import partial
 from carpool.core.amounts import join, needed
 from carpool.core.commands import CloseLane, OpenLane
 from carpool.core.memory import freed
-from carpool.core.model import LaneId, Memory, Oversubscribe, Reason
+from carpool.core.model import LaneId, Memory, Oversubscribe, Reason, Sharing
 from carpool.core.snapshot import device_view, lazy_view
 from carpool.core.state import NOTHING, Device, Job, Lane, State
-from carpool.core.text import size
+from carpool.core.text import free_on, size
 
 #: Makes the reason why a job has to wait.  Reasons are for people: most refusals are never read, so none is written.
 Refusal = Callable[[], Reason]
@@ -33,6 +33,8 @@ def may_open(state: State, device: Device, own: int) -> bool:
     another user waiting.  The device's own bound counts all.
     """
     if device.spec.oversubscribe is Oversubscribe.ON and own:
+        return False
+    if device.spec.sharing is Sharing.MPS and len(device.lanes) > own:
         return False
     bounds = (state.policy.lanes(lazy_view(state), device_view(state, device)), state.settings.max_lanes)
     if any(bound is not None and own >= bound for bound in bounds):
@@ -86,11 +88,11 @@ def _free_place(device: Device, job: Job, need: Memory, own: list[Lane], another
 def _crowded_place(state: State, device: Device, need: Memory, own: list[Lane], another: bool) -> Place | Refusal:
     """A place where the job takes turns with others for memory: every lane's next job fits."""
     largest = {lane: largest_job(state, state.lanes[lane]) for lane in device.lanes}
-    if another and need.total + sum(largest.values()) <= device.spec.capacity:
+    if another and need.total + sum(largest.values()) <= device.usable:
         return Place(None, crowded=True)
     for lane in sorted(own, key=lambda lane: (len(lane.jobs), lane.id)):
         others = sum(largest.values()) - largest[lane.id]
-        if max(need.total, largest[lane.id]) + others <= device.spec.capacity:
+        if max(need.total, largest[lane.id]) + others <= device.usable:
             return Place(lane.id, crowded=True)
     return partial(_no_room, device, need, own[-1].size if own else None)
 
@@ -113,10 +115,10 @@ def _storable(state: State, device: Device, need: Memory) -> bool:
     if state.settings.host_store is None or not need.persistent:
         return True
     here = sum(expected(state.jobs[number]).total for number in device.jobs)
-    if here + need.total <= device.spec.capacity:
+    if here + need.total <= device.usable:
         return True
     placed = [expected(state.jobs[number]).persistent for each in state.devices.values() for number in each.jobs]
-    capacity = sum(each.spec.capacity for each in state.devices.values())
+    capacity = sum(each.usable for each in state.devices.values())
     room = max(0, capacity - 2 * max([*placed, need.persistent])) + state.settings.host_store
     return sum(placed) + need.persistent <= room
 
@@ -138,8 +140,7 @@ def _no_room(device: Device, need: Memory, largest: int | None) -> Reason:
     lane = f", largest lane {size(largest)}" if largest is not None else ""
     return Reason(
         "memory",
-        f"waiting for memory: needs {size(need.total)} ({size(need.persistent)} persistent), free"
-        f" {size(device.free)} on {device.spec.id}{lane}",
+        f"waiting for memory: needs {size(need.total)} ({size(need.persistent)} persistent), {free_on(device)}{lane}",
     )
 
 

@@ -104,6 +104,8 @@ def _vacate(state: State, job: Job) -> None:
     memory.release(state, job)
     lanes.leave(state, job)
     device.jobs.discard(job.id)
+    if device.alone == job.id:
+        device.alone = None
     device.warm.discard(job.id)
     memory.freed(state, device)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from carpool.core import admission, adoption, claims, events, lifecycle, memory, moves, requests, turns, whole, yielding
+from carpool.core.checks import check_quantum, check_settings
 from carpool.core.commands import Command
 from carpool.core.errors import IllegalTransition
 from carpool.core.events import Event
@@ -14,32 +15,10 @@ from carpool.core.explain import explain
 from carpool.core.figures import account
 from carpool.core.invariants import check
 from carpool.core.legality import illegal, subject
-from carpool.core.model import Cause, JobId, LaneId, Micros, Reason, Settings
-from carpool.core.policies import Policy, load_policy
+from carpool.core.model import Cause, DeviceId, JobId, LaneId, Micros, Reason, Settings
 from carpool.core.snapshot import full_view
 from carpool.core.state import Device, Job, State
 from carpool.core.view import View
-
-_LEAST = {"growth_step": 1, "max_lanes": 1, "warm_limit": 1, "measured_after": 1, "max_switch_share_ppm": 1}
-
-
-def check_settings(settings: Settings) -> Policy:
-    """The policy that the settings name.  Raises ValueError that says which setting is wrong and why."""
-    for part in fields(Settings):
-        number = getattr(settings, part.name)
-        least = _LEAST.get(part.name, 0)
-        if isinstance(number, int) and number < least:
-            raise ValueError(f"{part.name} is {number}; it must be at least {least}")
-    policy = load_policy(settings.policy)
-    if settings.backfill not in (None, 0, 1):
-        raise ValueError(f"backfill is {settings.backfill}; it must be 0 or 1, or not set")
-    unknown = sorted(set(settings.extra) - set(policy.settings))
-    if unknown:
-        known = ", ".join(policy.settings) or "none"
-        raise ValueError(f"{settings.policy} has no setting {', '.join(unknown)}; its own settings: {known}")
-    if (check_own := getattr(policy, "check", None)) is not None:
-        check_own(settings)
-    return policy
 
 
 class Machine:
@@ -55,6 +34,7 @@ class Machine:
         self._handlers: dict[type, Callable[[Any], None]] = {
             events.DeviceAdded: self._device_added,
             events.DeviceChanged: self._device_changed,
+            events.ForeignMemory: self._foreign_memory,
             events.SettingsChanged: self._settings_changed,
             events.Submitted: self._submitted,
             events.RestartBegan: self._restart_began,
@@ -142,25 +122,36 @@ class Machine:
             raise ValueError(f"{event.device}: capacity must not be negative, and max_lanes at least 1")
         if event.device.id in self._state.devices:
             raise ValueError(f"there is a device {event.device.id!r} already")
-        _check_quantum(event.device.quantum_us)
+        check_quantum(event.device.quantum_us)
         self._state.devices[event.device.id] = Device(event.device)
         self._state.settle_quanta()
         self._state.admit_all = True
         if self._state.whole is not None:
             whole.add_device(self._state, event.device.id)
 
-    def _device_changed(self, event: events.DeviceChanged) -> None:
-        state = self._state
-        device = state.devices.get(event.device)
+    def _device(self, name: DeviceId) -> Device:
+        device = self._state.devices.get(name)
         if device is None:
-            raise ValueError(f"there is no device {event.device!r}; devices: {', '.join(sorted(state.devices))}")
-        _check_quantum(event.quantum_us)
+            raise ValueError(f"there is no device {name!r}; devices: {', '.join(sorted(self._state.devices))}")
+        return device
+
+    def _device_changed(self, event: events.DeviceChanged) -> None:
+        state, device = self._state, self._device(event.device)
+        check_quantum(event.quantum_us)
         device.spec = replace(device.spec, quantum_us=event.quantum_us, oversubscribe=event.oversubscribe)
         state.settle_quanta()
         if state.whole is None:
             turns.reorder(state)
             state.touch_device(event.device)
             state.admit_all = True
+
+    def _foreign_memory(self, event: events.ForeignMemory) -> None:
+        device = self._device(event.device)
+        if event.size < 0:
+            raise ValueError(f"{event}: the size must not be negative")
+        less, device.foreign = event.size < device.foreign, event.size
+        if less and self._state.whole is None:
+            memory.freed(self._state, device)
 
     def _settings_changed(self, event: events.SettingsChanged) -> None:
         state = self._state
@@ -280,11 +271,6 @@ class Machine:
             del state.dirty_lanes[number]
             if number in state.lanes:
                 turns.refresh(state, state.lanes[number])
-
-
-def _check_quantum(quantum_us: Micros | None) -> None:
-    if quantum_us is not None and quantum_us < 0:
-        raise ValueError(f"quantum_us is {quantum_us}; it must be at least 0")
 
 
 def _lane_of(job: Job) -> LaneId:

@@ -67,12 +67,17 @@ def release(state: State, job: Job) -> None:
     job.stored, job.offloaded, job.offload_asked = NOTHING, False, False
     job.claim, job.promised_us = Claim.NONE, None
     device.claims.discard(job.id)
-    state.store_kept -= job.kept
-    job.kept = 0
+    keep_in_store(state, job, 0)
     reserve(state, job, NOTHING)
     trim_lane(state, job)
     stop_growing(state, job)
     freed(state, device)
+
+
+def keep_in_store(state: State, job: Job, kept: int) -> None:
+    """The books of the host store: bytes of it that are kept for the job, whether they are in use or not."""
+    state.store_kept += kept - job.kept
+    job.kept = kept
 
 
 def forget_requests(state: State, job: Job) -> None:

@@ -59,6 +59,14 @@ class Oversubscribe(StrEnum):
     ON = "on"  # the same, and never two lanes of one owner side by side
 
 
+class Sharing(StrEnum):
+    """What happens when jobs of several lanes compute on one device at the same time."""
+
+    CONCURRENT = "concurrent"  # they really do, each in its own process (the host device)
+    TIMESLICE = "timeslice"  # the driver gives slices of the whole device in turn (CUDA contexts)
+    MPS = "mps"  # they really do, in a server that they share: jobs of one user only, and one's fault ends all
+
+
 class Cause(StrEnum):
     """Why a turn ended."""
 
@@ -102,6 +110,7 @@ class JobSpec:
     after: tuple[JobId, ...] = ()  # start only when these have succeeded
     device: DeviceId | None = None  # only this device
     gang: int = 1  # devices that it needs, all at once
+    exclusive: bool = False  # shares its device with nobody
     estimate: Estimate | None = None
 
 
@@ -114,6 +123,7 @@ class DeviceSpec:
     max_lanes: int | None = None  # None: as the policy says
     quantum_us: Micros | None = None  # None: as the settings say
     oversubscribe: Oversubscribe = Oversubscribe.AUTO
+    sharing: Sharing = Sharing.CONCURRENT
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,10 @@ def restore_us(device: Device, size: int) -> Micros:
     return size * moved.in_us // moved.in_bytes if moved.in_bytes else size // ASSUMED_BYTES_PER_US
 
 
+def there_and_back_us(device: Device, size: int) -> Micros:
+    return offload_us(device, size) + restore_us(device, size)
+
+
 def move_price(state: State, holder: Job, best: Job) -> Micros:
     """What has to be moved if the turn goes from one job to the other, as time.  Nothing if both fit together."""
     device = state.devices[best.device] if best.device is not None else None

@@ -90,6 +90,8 @@ def device_view(state: State, device: Device) -> DeviceView:
         device.spec.oversubscribe,
         tuple(sorted(number for number in device.jobs if state.jobs[number].offloaded)),
         state.quanta[device.spec.id],
+        device.foreign,
+        device.spec.sharing,
     )
 
 

@@ -213,15 +213,27 @@ class Device:
     warm: set[JobId] = field(default_factory=set)
     waiting: list[tuple[int, JobId, MemoryClass]] = field(default_factory=list)
     claims: set[JobId] = field(default_factory=set)  # jobs that could not have the memory they need
-    moved: Moved = field(default_factory=lambda: Moved())
+    moved: Moved = field(default_factory=Moved)
     reservation: JobId | None = None
     short: JobId | None = None  # a job whose memory does not fit at present
     short_since_us: Micros = 0
+    alone: JobId | None = None  # a job that shares it with nobody
     excess: int = 0  # bytes beyond the capacity that were found at a restart
+    foreign: int = 0  # bytes that processes hold which are no jobs
+
+    @property
+    def usable(self) -> int:
+        """Bytes that jobs can have together at present."""
+        return max(0, self.spec.capacity - self.foreign)
+
+    @property
+    def headroom(self) -> int:
+        """Bytes that nobody has; negative: others have taken memory that was promised to jobs."""
+        return self.usable - self.persistent - self.lane_bytes
 
     @property
     def free(self) -> int:
-        return max(0, self.spec.capacity - self.persistent - self.lane_bytes)
+        return max(0, self.headroom)
 
     @property
     def oversubscribed(self) -> bool:
@@ -267,7 +279,7 @@ class State:
         self.commands: list[Command] = []
         self.lazy: View | None = None  # the view that policies get, while it is valid
         self.queue: list[tuple[Key, int, JobId]] = []  # ready jobs in order of admission
-        self.kinds: Counter[tuple[int, DeviceId | None, bool, int, int]] = Counter()  # of the queued jobs
+        self.kinds: Counter[tuple[int, DeviceId | None, bool, bool, int, int]] = Counter()  # of the queued jobs
         self.not_passed: deque[Job] = deque()  # queued jobs by arrival that no later one has overtaken
         self.due: list[JobId] = []  # passed over for too long, without a reservation
         self.dependents: dict[JobId, list[JobId]] = {}

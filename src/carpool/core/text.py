@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from carpool.core.model import GIB, MIB, Micros
+from carpool.core.state import Device
 
 
 def size(number: int) -> str:
@@ -12,6 +13,12 @@ def size(number: int) -> str:
             figure = f"{number / unit:.1f}".removesuffix(".0")
             return f"{figure} {name}"
     return f"{number} B"
+
+
+def free_on(device: Device) -> str:
+    """``free 1.2 GiB on cuda0``, and who holds memory there beside the jobs."""
+    foreign = f" ({size(device.foreign)} held by processes that are no jobs)" if device.foreign else ""
+    return f"free {size(device.free)} on {device.spec.id}{foreign}"
 
 
 def seconds(time_us: Micros) -> str:

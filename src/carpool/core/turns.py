@@ -15,7 +15,7 @@ from carpool.core.commands import GrantTurn, NameSuccessor
 from carpool.core.figures import attained, level, settle_time
 from carpool.core.snapshot import job_view, lazy_view
 from carpool.core.state import Claim, Job, Lane, State, TurnKey, YieldAsked
-from carpool.core.yielding import came_back, press, withdraw
+from carpool.core.yielding import came_back, press
 
 
 def want(state: State, job: Job, urgent: bool) -> None:
@@ -150,12 +150,7 @@ def refresh(state: State, lane: Lane) -> None:
     if successor != lane.successor:
         lane.successor = successor
         state.emit(NameSuccessor(lane.id, holder.id, successor))
-    rivals = [state.jobs[number] for number in (lane.claimant,) if number is not None]
-    rivals += [best] if best is not None else []
-    if rivals:
-        press(state, lane, holder, rivals)
-    else:
-        withdraw(state, lane, holder)
+    press(state, lane, holder)
 
 
 def _chosen(state: State, lane: Lane) -> Job | None:

@@ -11,9 +11,9 @@ from bisect import bisect_left
 
 from carpool.core.amounts import join
 from carpool.core.commands import DropStore, GrantMemory, Offload
-from carpool.core.memory import reserve, trim_lane
+from carpool.core.memory import keep_in_store, reserve, trim_lane
 from carpool.core.model import Memory, Micros
-from carpool.core.moves import offload_us, restore_us
+from carpool.core.moves import there_and_back_us
 from carpool.core.snapshot import job_view, lazy_view
 from carpool.core.state import Device, Job, State
 from carpool.core.turns import rank
@@ -70,7 +70,7 @@ def _idle_enough_us(state: State, job: Job) -> Micros:
     device = state.device_of(job)
     assert device is not None
     size = 0 if job.gave_way else job.reserved.persistent
-    return job.idle_since_us + offload_us(device, size) + restore_us(device, size)
+    return job.idle_since_us + there_and_back_us(device, size)
 
 
 def promised(state: State, job: Job) -> bool:
@@ -102,9 +102,7 @@ def ahead_of(state: State, job: Job) -> int | None:
 def offload(state: State, job: Job) -> None:
     """Ask for it.  The store keeps what it needs for that until the job's process is gone."""
     job.offload_asked = True
-    kept = max(job.kept, job.reserved.persistent)
-    state.store_kept += kept - job.kept
-    job.kept = kept
+    keep_in_store(state, job, max(job.kept, job.reserved.persistent))
     rank(state, job)
     state.touch_lane(job.lane)
     state.emit(Offload(job.id))
@@ -132,7 +130,7 @@ def storable(state: State, jobs: list[Job]) -> bool:
     for job in idle:
         if state.store_kept + more <= budget:
             break
-        forget_store(state, job)
+        keep_in_store(state, job, 0)
         state.emit(DropStore(job.id))
     return True
 
@@ -142,11 +140,6 @@ def _kept_for_nothing(state: State) -> list[Job]:
     jobs = (state.jobs[number] for device in state.devices.values() for number in device.jobs)
     kept = [job for job in jobs if job.kept and not (job.offloaded or job.offload_asked or job.usage.stored)]
     return sorted(kept, key=lambda job: (-job.kept, job.id))
-
-
-def forget_store(state: State, job: Job) -> None:
-    state.store_kept -= job.kept
-    job.kept = 0
 
 
 def next_change(state: State, device: Device) -> Micros | None:

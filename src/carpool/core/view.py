@@ -21,6 +21,7 @@ from carpool.core.model import (
     Oversubscribe,
     Reason,
     Settings,
+    Sharing,
     Usage,
 )
 
@@ -88,6 +89,8 @@ class DeviceView(NamedTuple):
     oversubscribe: Oversubscribe
     offloaded: tuple[JobId, ...]  # jobs whose memory is in the host store
     quantum_us: Micros
+    foreign: int = 0  # bytes that processes hold which are no jobs
+    sharing: Sharing = Sharing.CONCURRENT
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,26 +16,37 @@ LONGEST_GRACE_US = 60_000_000
 LEAST_PATIENCE, MOST_PATIENCE = -3, 4
 
 
-def withdraw(state: State, lane: Lane, holder: Job) -> None:
+def _withdraw(state: State, lane: Lane, holder: Job) -> None:
     lane.due = None
     state.timers.cancel(("yield", lane.id))
     state.timers.cancel(("forced", lane.id))
-    asked = lane.yield_asked is not YieldAsked.NO and not lane.for_memory
-    if not asked and lane.watch_us is None:
-        return
-    if lane.yield_asked is not YieldAsked.NO and lane.for_memory:
+    if lane.for_memory or (lane.yield_asked is YieldAsked.NO and lane.watch_us is None):
         return
     lane.yield_asked, lane.watch_us = YieldAsked.NO, None
     state.emit(WithdrawYield(holder.id))
 
 
-def press(state: State, lane: Lane, holder: Job, rivals: list[Job]) -> None:
-    """Others need the turn, or the memory: ask for it now, later, or when the holder is off the device."""
+def rivals(state: State, lane: Lane) -> list[Job]:
+    """Who needs that the holder lets go: for its memory, and (last) for its turn."""
+    numbers = [] if lane.claimant is None else [lane.claimant]
+    numbers += [lane.queue[0][-1]] if lane.queue else []
+    return [state.jobs[number] for number in numbers]
+
+
+def press(state: State, lane: Lane, holder: Job) -> None:
+    """Others need the turn, or the memory: ask for it now, later, or when the holder is off the device.
+
+    Nobody does: take back what was asked for their sake.
+    """
+    others = rivals(state, lane)
+    if not others:
+        _withdraw(state, lane, holder)
+        return
     if holder.pending and holder.claim is not Claim.MOVING:
         # Blocked in its allocator: it would keep the others for nothing.
-        _ask(state, lane, holder.id, rivals[-1], forced=True)
+        _ask(state, lane, holder.id, others[-1], forced=True)
         return
-    best = rivals[-1]
+    best = others[-1]
     if lane.yield_asked is not YieldAsked.NO:
         if lane.for_memory and lane.yield_asked is YieldAsked.BOUNDARY:
             lane.for_memory = False
@@ -43,7 +54,7 @@ def press(state: State, lane: Lane, holder: Job, rivals: list[Job]) -> None:
         elif best.urgent and lane.forced_due > state.now + URGENT_US:
             _force_later(state, lane, best)
         return
-    wishes = [(due, rival) for rival in rivals if (due := _due(state, lane, holder, rival)) is not None]
+    wishes = [(due, rival) for rival in others if (due := _due(state, lane, holder, rival)) is not None]
     due, rival = min(wishes, key=lambda wish: wish[0], default=(None, best))
     if due is not None and lane.due is not None and lane.due[0] == rival.id:
         due = min(due, lane.due[1])  # asking again does not put it off
@@ -55,12 +66,12 @@ def press(state: State, lane: Lane, holder: Job, rivals: list[Job]) -> None:
         state.timers.cancel(("yield", lane.id))
     else:
         state.timers.set(("yield", lane.id), due)
-    _watch(state, lane, holder, rivals, due)
+    _watch(state, lane, holder, others, due)
 
 
-def _watch(state: State, lane: Lane, holder: Job, rivals: list[Job], due: Micros | None) -> None:
+def _watch(state: State, lane: Lane, holder: Job, others: list[Job], due: Micros | None) -> None:
     """Until it is asked the holder loses its turn only while it does not use the device."""
-    grace = min(grace_us(state, holder, rival) for rival in rivals)
+    grace = min(grace_us(state, holder, rival) for rival in others)
     if due is not None and due <= state.now + grace:
         return
     if lane.watch_us is None or not grace // 2 <= lane.watch_us <= 2 * grace:
@@ -135,9 +146,6 @@ def _ask(state: State, lane: Lane, holder: JobId, best: Job, forced: bool) -> No
 
 def yield_ignored(state: State, lane: Lane) -> None:
     """The holder did not come to a boundary in time."""
-    if lane.holder is None:
-        return
-    if lane.queue:
-        _ask(state, lane, lane.holder, state.jobs[lane.queue[0][-1]], forced=True)
-    elif lane.claimant is not None:
-        _ask(state, lane, lane.holder, state.jobs[lane.claimant], forced=True)
+    others = rivals(state, lane)
+    if lane.holder is not None and others:
+        _ask(state, lane, lane.holder, others[-1], forced=True)

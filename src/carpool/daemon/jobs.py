@@ -79,6 +79,7 @@ class Job:
             weight=spec.weight,
             after=after,
             device=spec.device,
+            exclusive=spec.exclusive,
             estimate=self.estimate,
         )
 

@@ -85,10 +85,6 @@ class Seating:
         if not self._anybody(job.device, job.owner):
             device.close_banks(job.owner)
 
-    def in_lane(self, lane: LaneId | None) -> list[Job]:
-        """Seated jobs of a lane in order of their ids."""
-        return [job for _, job in sorted(self._jobs.live.items()) if job.lane == lane and job.seated is not None]
-
     def at(self, board: Board, slot: int) -> Job | None:
         """Who sits there at present."""
         for job in self._jobs.live.values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 
 from carpool.core.model import Cause, Memory, Micros, Usage
@@ -27,20 +26,15 @@ def usage_of(seated: Seated, now: Micros) -> Usage:
 
     The job can write anything there, and others share the device's figures: what cannot be is bounded by what can.
     """
-    usage = _usage(seated.seat, now)
-    kept, lasted = memfd.pages(seated.store_fd), max(0, now - seated.since_us)
-    return dataclasses.replace(
-        usage,
-        stored=min(usage.stored, os.fstat(seated.store_fd).st_size),
-        kept=min(usage.kept, kept),
-        out_us=min(usage.out_us, lasted),
-        in_us=min(usage.in_us, lasted),
-    )
+    store = os.fstat(seated.store_fd)
+    return _usage(seated.seat, now, store.st_size, memfd.pages_of(store), max(0, now - seated.since_us))
 
 
-def _usage(seat: Seat, now: Micros) -> Usage:
-    def get(name: str) -> int:
-        return min(seat.get(name), _LARGEST)
+def _usage(seat: Seat, now: Micros, size: int = _LARGEST, kept: int = _LARGEST, lasted: Micros = _LARGEST) -> Usage:
+    """``size`` bytes of a store of which ``kept`` exist, and how long the job has its seat: no counter exceeds them."""
+
+    def get(name: str, most: int = _LARGEST) -> int:
+        return min(seat.get(name), most)
 
     present = max(0, now - get("turn_start_us")) if get("turn") else 0
     return Usage(
@@ -54,12 +48,12 @@ def _usage(seat: Seat, now: Micros) -> Usage:
         progress_total=get("progress_total"),
         switch_cost_us=get("switch_us"),
         residue=get("residue"),
-        stored=get("stored"),
-        kept=get("store_bytes"),
+        stored=get("stored", size),
+        kept=get("store_bytes", kept),
         out_bytes=get("out_bytes"),
-        out_us=get("out_us"),
+        out_us=get("out_us", lasted),
         in_bytes=get("in_bytes"),
-        in_us=get("in_us"),
+        in_us=get("in_us", lasted),
     )
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from carpool.core.machine import check_settings
+from carpool.core.checks import check_settings
 from carpool.core.model import NUMBER_SETTINGS, OPTIONAL_SETTINGS, Settings
 from carpool.core.policies import is_registered, load_policy, policy_class, register_policy
 from carpool.plugins import ensure_policy

@@ -45,7 +45,11 @@ def is_sealed(fd: int, size: int) -> bool:
 
 def pages(fd: int) -> int:
     """Bytes of the pages that exist."""
-    return os.fstat(fd).st_blocks * _BLOCK
+    return pages_of(os.fstat(fd))
+
+
+def pages_of(status: os.stat_result) -> int:
+    return status.st_blocks * _BLOCK
 
 
 def extents(fd: int) -> list[tuple[int, int]]:

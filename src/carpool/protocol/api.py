@@ -43,6 +43,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight: int = 100
     after: list[int] = []
     device: str | None = None
+    exclusive: bool = False  # share the device with nobody
     foreground: bool = False  # the caller supervises the job itself (carpool run)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from carpool.core.machine import check_settings
+from carpool.core.checks import check_settings
 from carpool.core.model import GIB, Allocation, Micros, Oversubscribe, Settings
 from carpool.core.policies import load_policy
 from carpool.sim.interference import Concurrent, Interference

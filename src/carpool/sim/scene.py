@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 from carpool.core.commands import Command
 from carpool.core.events import DeviceAdded, Event, Submitted
-from carpool.core.model import Allocation, DeviceId, DeviceSpec, JobId, Micros
+from carpool.core.model import Allocation, DeviceId, DeviceSpec, JobId, Micros, Sharing
 from carpool.sim.clock import Agenda
+from carpool.sim.interference import Timeslice
 from carpool.sim.job import TraceJob
 from carpool.sim.lanes import LaneJobs
 from carpool.sim.ledger import Ledger
@@ -44,8 +45,10 @@ class Scene:
     def begin(self) -> None:
         """The devices are there."""
         memory, mode = self._options.device_memory, self._options.oversubscribe
+        sliced = isinstance(self._options.interference, Timeslice)
+        sharing = Sharing.TIMESLICE if sliced else Sharing.CONCURRENT
         for name in self._devices:
-            self.post(DeviceAdded(DeviceSpec(name, memory, oversubscribe=mode)))
+            self.post(DeviceAdded(DeviceSpec(name, memory, oversubscribe=mode, sharing=sharing)))
 
     def next(self) -> Micros | None:
         """When something happens of itself: a job comes to something, or a job arrives."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
-from carpool.core.machine import check_settings
+from carpool.core.checks import check_settings
 from carpool.core.model import Settings
 from carpool.core.policies import Policy
 from carpool.sim.contract.violation import ContractViolation, require

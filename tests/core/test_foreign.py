@@ -1,0 +1,78 @@
+"""Memory that processes hold which are no jobs: never counted as free, and waited for."""
+
+from __future__ import annotations
+
+import pytest
+
+from carpool.core import events
+from carpool.core.commands import DenyMemory, GrantMemory, Offload, OpenLane
+from carpool.core.model import MIB, Memory, Oversubscribe
+from tests.core.scenario import P, Scenario, estimate
+
+
+def others_hold(scenario: Scenario, mib: int) -> list[object]:
+    return list(scenario.send(events.ForeignMemory("host0", mib * MIB)))
+
+
+def text(scenario: Scenario, job: int) -> str:
+    reason = scenario.machine.explain(job)
+    assert reason is not None
+    return reason.text
+
+
+def test_it_is_not_free(scenario: Scenario) -> None:
+    others_hold(scenario, 300)
+    device = scenario.machine.view().devices["host0"]
+    assert (device.free, device.foreign) == (700 * MIB, 300 * MIB)
+
+
+def test_a_job_that_does_not_fit_beside_it_waits_and_starts_when_it_is_gone(scenario: Scenario) -> None:
+    others_hold(scenario, 300)
+    assert scenario.submit(1, estimate=estimate(700, 100)) == []
+    assert "free 700 MiB on host0 (300 MiB held by processes that are no jobs)" in text(scenario, 1)
+    assert others_hold(scenario, 250) == []
+    assert others_hold(scenario, 200)[0] == OpenLane(1, "host0", 0, 100 * MIB)
+
+
+def test_a_request_waits_for_it_and_is_not_refused(scenario: Scenario) -> None:
+    scenario.start(1)
+    others_hold(scenario, 900)
+    assert scenario.ask(1, P, 200) == []
+    assert "held by processes that are no jobs" in text(scenario, 1)
+    assert GrantMemory(1, Memory(200 * MIB), P) in others_hold(scenario, 800)
+
+
+def test_only_what_does_not_fit_into_the_empty_device_is_refused(scenario: Scenario) -> None:
+    scenario.start(1)
+    others_hold(scenario, 900)
+    (answer,) = scenario.ask(1, P, 1001)
+    assert isinstance(answer, DenyMemory)
+
+
+def test_jobs_keep_what_they_have_and_grow_inside_it(scenario: Scenario) -> None:
+    """Others took memory that was promised already: nothing of it is taken back, and nothing more is given."""
+    scenario.start(1, estimate=estimate(600, 100))
+    others_hold(scenario, 500)
+    assert scenario.machine.view().devices["host0"].free == 0
+    assert scenario.ask(1, P, 550) == [GrantMemory(1, Memory(552 * MIB), P)]
+    assert not any(isinstance(command, GrantMemory) for command in scenario.ask(1, P, 601))
+
+
+def test_who_leaves_for_another_leaves_room_for_them_too() -> None:
+    scenario = Scenario()
+    scenario.device("host0", 1000, oversubscribe=Oversubscribe.AUTO)
+    for job in (1, 2):
+        scenario.start(job, estimate=estimate(300, 10))
+        scenario.ask(job, P, 300)
+    others_hold(scenario, 500)
+    scenario.at(5000)
+    scenario.start(3, estimate=estimate(200, 10))
+    leaving = scenario.ask(3, P, 200)
+    # More than 600 are promised and 500 are left: 200 more need that both others leave, although one holds 300.
+    assert {command for command in leaving if isinstance(command, Offload)} == {Offload(1), Offload(2)}
+
+
+@pytest.mark.parametrize(("device", "size"), [("host7", 0), ("host0", -1)])
+def test_nonsense_is_refused(scenario: Scenario, device: str, size: int) -> None:
+    with pytest.raises(ValueError, match=r"host7|negative"):
+        scenario.send(events.ForeignMemory(device, size))
