@@ -70,13 +70,15 @@ def test_a_job_after_one_that_fails_is_refused(daemon: Daemon) -> None:
 STUBBORN = """
 import os, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def say(what):
+    os.write(1, f"{what}\\n".encode())  # whole lines: print() writes the end of a line by itself
 if os.fork() == 0:
     if os.fork() == 0:
         os.setsid()
-    print(os.getpid())
+    say(os.getpid())
     signal.pause()
-print(os.getpid())
-print("ready") if os.getppid() else None
+say(os.getpid())
+say("ready")
 signal.pause()
 """
 
