@@ -11,7 +11,7 @@ LIBRARY := src/carpool/_native/libcarpool.so
 NATIVE_SOURCES := $(wildcard native/*.c native/*.h native/*.def native/exports.map) native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native demo test native-test lint format typecheck docs-check pytest bench reproduce clean
+.PHONY: help setup native demo test native-test lint format typecheck docs-check pytest bench gpu-check gpu-bench reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
@@ -82,6 +82,12 @@ native/bench/build/%: native/bench/%.c native/bench/bench.h $(NATIVE_SOURCES)
 
 bench: setup $(BENCH_PROGRAMS)  ## all benchmarks; a dated result file in benchmarks/results/
 	$(BIN)/python -m benchmarks
+
+gpu-check: native  ## on a GPU: is everything true there?  From the source tree; needs PyTorch and cuda-bindings only
+	PYTHONPATH=src $(PYTHON) -m tests.gpu check
+
+gpu-bench: native  ## on a GPU: the figures; dated files in benchmarks/results/gpu/
+	PYTHONPATH=src $(PYTHON) -m tests.gpu bench
 
 reproduce: setup  ## simulate what papers report; minutes; CARPOOL_TRACES=DIR adds the traces of others
 	$(BIN)/python -m benchmarks.reproduce --docs

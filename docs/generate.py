@@ -16,6 +16,7 @@ from carpool.cli.exit_codes import MEANINGS
 from carpool.cli.main import COMMANDS, cli
 from carpool.cli.presets import PRESETS
 from carpool.core import model
+from carpool.protocol import api
 from carpool.protocol.sizes import format_size
 
 DOCS = Path(__file__).parent
@@ -117,22 +118,34 @@ def _field_comments(source: Path, class_name: str) -> dict[str, str]:
 
 def guide_page(text: str) -> str:
     """The guide with its generated table renewed."""
-    pattern = r"(<!-- exit codes: written by docs/generate.py -->\n).*?(<!-- end -->)"
-    table = exit_code_table()
+    return _with_table(text, "exit codes", exit_code_table())
+
+
+def telemetry_page(text: str) -> str:
+    """The page on telemetry with its table of quantities renewed."""
+    comments = _field_comments(Path(api.__file__), "TelemetryInfo")
+    rows = "".join(f"| `{name}` | {comments.get(name, '')} |\n" for name in api.TelemetryInfo.__struct_fields__)
+    return _with_table(text, "quantities", f"| name | what it is |\n| --- | --- |\n{rows}")
+
+
+def _with_table(text: str, what: str, table: str) -> str:
+    """The page with the table between its marks."""
+    pattern = rf"(<!-- {what}: written by docs/generate.py -->\n).*?(<!-- end -->)"
     new, count = re.subn(pattern, lambda match: f"{match[1]}\n{table}\n{match[2]}", text, flags=re.DOTALL)
     if count != 1:
-        raise ValueError("docs/guide.md has lost the marks around its table of exit codes")
+        raise ValueError(f"a page has lost the marks around its table of {what}")
     return new
 
 
 def pages() -> dict[Path, str]:
     """What each generated page should contain."""
     os.environ.pop("COLUMNS", None)
-    guide = DOCS / "guide.md"
+    guide, telemetry = DOCS / "guide.md", DOCS / "telemetry.md"
     return {
         DOCS / "cli.md": cli_page(),
         DOCS / "settings.md": settings_page(),
         guide: guide_page(guide.read_text()),
+        telemetry: telemetry_page(telemetry.read_text()),
     }
 
 

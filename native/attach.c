@@ -1,5 +1,5 @@
 /* Attaching to the daemon, and the interface for the runtime. */
-#include "process.h"
+#include "cuda.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -8,6 +8,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+
+#define HOST_FILES 4 /* board, lane, bank, store */
+#define MOST_FILES 64
 
 struct cp_counters {
   uint64_t p_live, p_peak, e_live, e_peak, iterations, traps, turns, syscalls, residue, residue_total, forced, early,
@@ -34,10 +37,10 @@ static int find_libc10(struct dl_phdr_info *info, size_t size, void *unused) {
 }
 
 /* Returns the number of descriptors received, or -1. */
-static int receive(int fd, struct cp_packet *p, int *fds, int most) {
+static int receive(int fd, struct cp_packet *p, int *fds) {
   union {
     struct cmsghdr align;
-    char bytes[CMSG_SPACE(8 * sizeof(int))];
+    char bytes[CMSG_SPACE(MOST_FILES * sizeof(int))];
   } control;
   struct iovec v = {.iov_base = p, .iov_len = sizeof *p};
   struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
@@ -48,55 +51,72 @@ static int receive(int fd, struct cp_packet *p, int *fds, int most) {
   struct cmsghdr *c = CMSG_FIRSTHDR(&m);
   if (!c || c->cmsg_type != SCM_RIGHTS) return 0;
   int count = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-  int all[8];
-  memcpy(all, CMSG_DATA(c), (size_t)count * sizeof(int));
-  for (int i = 0; i < count && i < most; i++) fds[i] = all[i];
+  if (count > MOST_FILES) count = MOST_FILES;
+  memcpy(fds, CMSG_DATA(c), (size_t)count * sizeof(int));
   return count;
 }
 
-static int set_up(int fd, const struct cp_packet *p, const int *fds) {
+static int set_up_host(const struct cp_packet *p, const int *fds) {
+  if (!cp.text_count) return fail("libc10.so is not loaded: import torch first");
+  cp.lane = p->c;
+  cp.bank = p->e;
+  cp.bank_new = true;
+  if (cp_arenas_init(&cp.arenas, p->b, fds[2], fds[1])) return fail("no address space for the arenas (ulimit -v?)");
+  if (cp_host_init(&cp.arenas.host, CP_WINDOWS * p->b, fds[3]) || cp_order_init(&cp.order, cp.arenas.host.chunks))
+    return fail("the host store could not be mapped");
+  return 0;
+}
+
+/* Tensors in ordinary memory are not the device's here, and device memory is the driver's. */
+static int set_up_cuda(const struct cp_packet *p, const int *fds, int count) {
+  cp.text_count = 0;
+  cp.capacity = p->d;
+  for (int i = 1; i < count; i++) close(fds[i]);
+  cp_cuda_attach();
+  return 0;
+}
+
+static int set_up(int fd, const struct cp_packet *p, const int *fds, int count) {
   size_t bytes = CP_BOARD_HEADER + CP_SEATS * sizeof(struct cp_seat);
   char *board = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
   if (board == MAP_FAILED) return fail("the board could not be mapped");
   const struct cp_board_header *header = (const struct cp_board_header *)board;
-  if (header->magic != CP_BOARD_MAGIC || header->protocol != CP_PROTOCOL || p->a >= CP_SEATS)
+  bool cuda = header->kind == CP_KIND_CUDA;
+  if (header->magic != CP_BOARD_MAGIC || header->protocol != CP_PROTOCOL || p->a >= CP_SEATS ||
+      header->kind > CP_KIND_CUDA || (!cuda && count != HOST_FILES))
     return fail("the daemon speaks another version; restart it");
   cp.fd = fd;
   cp.slot = (uint32_t)p->a;
-  cp.lane = p->c;
-  cp.bank = p->e;
-  cp.bank_new = true;
   cp.board = board;
   cp.seat = (struct cp_seat *)(board + CP_BOARD_HEADER) + p->a;
   cp.p_cap = cp.seat->p_limit;
   cp.e_cap = cp.seat->e_limit;
   cp.route_persistent = 1;
   cp_boundary_init(&cp.boundary);
-  if (cp_arenas_init(&cp.arenas, p->b, fds[2], fds[1])) return fail("no address space for the arenas (ulimit -v?)");
-  if (cp_host_init(&cp.arenas.host, CP_WINDOWS * p->b, fds[3]) || cp_order_init(&cp.order, cp.arenas.host.chunks))
-    return fail("the host store could not be mapped");
+  if (cuda ? set_up_cuda(p, fds, count) : set_up_host(p, fds)) return -1;
   cp_put(&cp.seat->pid, (uint32_t)getpid());
   if (cp_signals_start()) return fail("the trap could not be installed");
   if (cp_helper_start()) return fail("the helper thread could not be started");
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   close(fds[0]);
   cp_store(&cp.attached, 1);
+  if (cuda) cp_cuda_shut();
   return 0;
 }
 
 /* 0 attached, 1 refused or nothing to attach for: run plainly, -1 error (cp_error).  Blocks until the daemon answers. */
 CP_EXPORT int cp_attach(int fd) {
   struct cp_packet p = {.type = CP_HELLO, .pid = (uint32_t)getpid(), .a = CP_PROTOCOL};
-  int fds[4] = {-1, -1, -1, -1};
+  int fds[MOST_FILES];
   if (cp.attached) return fail("this process is attached already");
   dl_iterate_phdr(find_libc10, NULL);
-  if (!cp.text_count) return fail("libc10.so is not loaded: import torch first");
+  if (!cp.text_count && !cp_driver_known()) return fail("libc10.so is not loaded: import torch first");
   if (send(fd, &p, sizeof p, MSG_NOSIGNAL) != sizeof p) return fail("the job channel is closed");
-  int n = receive(fd, &p, fds, 4);
+  int n = receive(fd, &p, fds);
   if (n < 0) return fail("the job channel was closed before the daemon answered");
   if (p.type == CP_REFUSED) return 1;
-  if (p.type != CP_SETUP || n != 4) return fail("the daemon sent an answer that this library does not know");
-  return set_up(fd, &p, fds);
+  if (p.type != CP_SETUP || n < 1) return fail("the daemon sent an answer that this library does not know");
+  return set_up(fd, &p, fds, n);
 }
 
 CP_EXPORT const char *cp_error(void) { return cp_failure; }
@@ -111,7 +131,10 @@ static void finish_step(uint32_t key) {
   cp_put(&cp.seat->iterations, cp.boundary.iterations);
   cp_put(&cp.seat->boundary_us, now);
   cp_release(&cp.pool_lock);
-  if (give_way) cp_turn_end(CP_BY_BOUNDARY);
+  if (cp.backend->boundary)
+    cp.backend->boundary();
+  else if (give_way)
+    cp_turn_end(CP_BY_BOUNDARY);
 }
 
 CP_EXPORT void cp_begin_iterations(void) {

@@ -4,7 +4,7 @@
  * the snapshot is settled: children that have meanwhile gone on to exec or exit need none; otherwise the live bytes are
  * copied once into a memfd that all pending children share, each mapping it privately at the same addresses.
  * So fork followed by exec copies nothing, and a parent that forks four workers in a row pays for one snapshot. */
-#include "process.h"
+#include "cuda.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -213,9 +213,16 @@ static void become_child(void) {
   cp.fd = -1;
 }
 
+static pid_t next_fork(void) {
+  static pid_t (*next)(void);
+  if (!next) next = (pid_t (*)(void))dlsym(RTLD_NEXT, "fork");
+  cp_cuda_fork();
+  pid_t pid = next();
+  cp_cuda_forked(pid == 0);
+  return pid;
+}
+
 CP_EXPORT pid_t fork(void) {
-  static pid_t (*next_fork)(void);
-  if (!next_fork) next_fork = (pid_t (*)(void))dlsym(RTLD_NEXT, "fork");
   if (!cp_load(&cp.attached)) return next_fork();
   if (cp.child) {
     if (round_) cp_child_trap(); /* the parent may not know of a grandchild */

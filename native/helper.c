@@ -125,10 +125,13 @@ static void *helper(void *unused) {
       cp_turn_end(CP_BY_FORCE);
       if (cp_load(&s->turn) && cp_load(&s->yield) == CP_YIELD_NOW) cp_futex_wait(&s->bell, bell, RETRY_US);
       continue;
+    } else if (cp_load(&cp.ending)) { /* at a boundary */
+      cp_turn_end(CP_BY_BOUNDARY);
+      continue;
     } else {
       bool watched = yield == CP_YIELD_BOUNDARY || cp_load(&s->watch);
       if (!watched) cp.yield_seen_us = 0;
-      sleep_us = sooner(watched ? watch_holder() : -1, cp_restore_step());
+      sleep_us = sooner(!watched ? -1 : cp.backend->watch ? cp.backend->watch() : watch_holder(), cp_restore_step());
     }
     cp_promote_consider();
     if (sleep_us) cp_futex_wait(&s->bell, bell, sleep_us);

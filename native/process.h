@@ -14,12 +14,24 @@
 enum { CP_CLOSED = 0, CP_HELD = 1, CP_OPEN = 2 };
 enum { CP_BY_BOUNDARY = 1, CP_BY_EARLY = 2, CP_BY_FORCE = 3, CP_BY_EXIT = 4 };
 
+/* What differs between devices. */
+struct cp_backend {
+  void (*open)(const void *address); /* gate lock and turn held: content comes back, use goes on */
+  bool (*close)(uint32_t cause);     /* pool and gate lock held; false: nothing has changed, the turn stays */
+  /* The rest may be NULL.  Called without locks; the first two by the helper thread alone. */
+  bool (*quiesce)(void);   /* before close: no more use, and what is under way has ended; false: the turn stays */
+  int64_t (*watch)(void);  /* looks whether the holder is off the device; returns how long to sleep, in microseconds */
+  void (*boundary)(void);  /* an iteration has ended */
+};
+
 struct cp_process {
+  const struct cp_backend *backend;
   uint32_t attached; /* set last, cleared never */
   uint32_t child;    /* a forked child: no seat, no turns */
   int fd;            /* job channel */
   uint32_t slot;
   uint64_t lane, bank;
+  uint64_t capacity; /* of the device, in bytes */
   char *board;
   struct cp_seat *seat;
   struct cp_arenas arenas;
@@ -27,6 +39,7 @@ struct cp_process {
   /* Order of locks: grow, pool, gate.  No holder ever touches arena memory. */
   struct cp_lock grow_lock, pool_lock, gate_lock;
   uint32_t gate;
+  uint32_t ending; /* futex.  Not 0: the turn is about to end by the helper's hand, nobody may open the gate (CUDA) */
   size_t p_cap, e_cap; /* limits this process has seen; never above the seat's */
   uint32_t route_persistent;
   struct cp_boundary boundary;
@@ -68,6 +81,9 @@ static inline bool cp_active(void) { return CP_LIKELY(cp.attached) && CP_LIKELY(
 
 /* turn.c */
 void cp_trap(const void *address); /* called in a signal handler; returns when the memory may be touched */
+void cp_turn_await(const void *address);
+void cp_turn_begins(uint64_t now);
+void cp_turn_costs(uint64_t cost);
 void cp_turn_end(uint32_t cause);  /* never called in a signal handler; nothing happens without a turn */
 void cp_send(uint32_t type, uint64_t a, uint64_t b, uint64_t c, uint64_t d);
 void cp_ring(struct cp_seat *seat);

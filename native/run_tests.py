@@ -1,7 +1,10 @@
 """Compile and run the C tests: plainly, under the address sanitizer and under the undefined-behaviour sanitizer.
 
-Every ``native/tests/*.c`` is a program of its own.  It includes the library sources that it tests, so it needs no other
-object file.  Exit status 0 is success, 77 is a skip whose reason the test has printed.
+Every ``native/tests/test_*.c`` is a program of its own.  It includes the library sources that it tests, so it needs no
+other object file.  Exit status 0 is success, 77 is a skip whose reason the test has printed.
+
+``test_cuda*.c`` test the gate: they are linked with the library's objects and run on the stub driver (``tests/stub``).
+``test_cuda_routes`` has the built library preloaded instead, as jobs have.
 
 Standard library only: ``python3 native/run_tests.py [--keep DIR] [name...]``.
 """
@@ -16,6 +19,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import build
 from build import LIBRARIES, NATIVE, BuildError, compiler
 
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
@@ -29,23 +33,80 @@ ENVIRONMENT = {
     "ASAN_OPTIONS": "handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1:detect_leaks=0:abort_on_error=0",
     "UBSAN_OPTIONS": "print_stacktrace=1:handle_segv=0:handle_sigbus=0",
 }
+SANITIZE = {"plain": None, "asan": "address", "ubsan": "undefined"}
 SKIPPED = 77
 TIMEOUT_S = 120
+
+GATE = "test_cuda"
+PRELOADED = "test_cuda_routes"
+STUB = NATIVE.parent / "tests" / "stub" / "build.py"
+#: These stand before libc's functions, which belong to the sanitizers in a test.
+INTERPOSERS = {"cuda_dlsym.c", "io.c", "memory.c", "signals.c"}
+
+
+def flags(variant: str) -> list[str]:
+    return ["-std=gnu11", *WARNINGS, *VARIANTS[variant], f"-I{NATIVE}"]
+
+
+def execute(command: list[str]) -> None:
+    """Raises BuildError."""
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise BuildError(f"{' '.join(command[:4])} ...:\n{result.stderr.strip()}")
+
+
+def prepare_gate(variant: str, directory: Path) -> None:
+    """What tests of the gate need, below ``directory/VARIANT``: the stub driver, the library or its objects, fakes."""
+    place = directory / variant
+    place.mkdir(exist_ok=True)
+    sanitize = SANITIZE[variant]
+    execute([sys.executable, str(STUB), str(place), *(["--sanitize", sanitize] if sanitize else [])])
+    sources = [str(path) for path in build.sources() if path.name not in INTERPOSERS]
+    execute([*compiler(), *flags(variant), "-r", "-fvisibility=hidden", *sources, "-o", str(place / "gate.o")])
+    if variant == "plain":
+        build.build(place / "libcarpool.so")
+        fakes = NATIVE / "tests" / "fake_caller.c"
+        for name in ("libcudart.so.12", "libc10_cuda.so"):
+            macro = name.split(".")[0].upper()
+            execute(
+                [*compiler(), *flags(variant), "-fPIC", "-shared", f"-D{macro}", str(fakes), "-o", str(place / name)]
+            )
 
 
 def compile_test(source: Path, variant: str, directory: Path) -> tuple[Path, str]:
     """Returns the program and the compiler's complaint ("" if there is none)."""
     program = directory / f"{source.stem}.{variant}"
-    command = [*compiler(), "-std=gnu11", *WARNINGS, *VARIANTS[variant], str(source), f"-I{NATIVE}", "-o", str(program)]
+    linked: list[str] = []
+    if source.stem.startswith(GATE):
+        linked = [str(directory / variant / "libcuda.so.1")]
+        if source.stem != PRELOADED:
+            linked.insert(0, str(directory / variant / "gate.o"))
+    command = [*compiler(), *flags(variant), str(source), *linked, "-o", str(program)]
     result = subprocess.run([*command, *LIBRARIES], capture_output=True, text=True, check=False)
     return program, result.stderr.strip() if result.returncode else ""
 
 
+def environment(program: Path, scratch: Path) -> dict[str, str]:
+    variables = {**os.environ, **ENVIRONMENT}
+    name, variant = program.name.split(".")
+    if name.startswith(GATE):
+        place = program.parent / variant
+        variables |= {"LD_LIBRARY_PATH": str(place), "CARPOOL_STUB": str(scratch)}
+        if name == PRELOADED and variant == "plain":
+            variables["LD_PRELOAD"] = str(place / "libcarpool.so")
+    return variables
+
+
 def run_test(program: Path) -> tuple[int, str]:
+    with tempfile.TemporaryDirectory() as scratch:
+        return run_in(program, environment(program, Path(scratch) / "stub"))
+
+
+def run_in(program: Path, variables: dict[str, str]) -> tuple[int, str]:
     try:
         result = subprocess.run(
             [str(program)],
-            env={**os.environ, **ENVIRONMENT},
+            env=variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -61,6 +122,9 @@ def run_all(sources: list[Path], directory: Path) -> int:
     """Returns the number of failures.  Compiles in parallel, runs one at a time: several tests measure."""
     cases = [(source, variant) for source in sources for variant in VARIANTS]
     failures = 0
+    if any(source.stem.startswith(GATE) for source in sources):
+        for variant in VARIANTS:
+            prepare_gate(variant, directory)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = pool.map(lambda case: compile_test(case[0], case[1], directory), cases)
         for (source, variant), (program, complaint) in zip(cases, compiled, strict=True):
@@ -79,7 +143,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="leave the programs in this directory")
     parser.add_argument("names", nargs="*", help="only these tests (file names without .c)")
     options = parser.parse_args()
-    sources = [s for s in sorted((NATIVE / "tests").glob("*.c")) if not options.names or s.stem in options.names]
+    sources = [s for s in sorted((NATIVE / "tests").glob("test_*.c")) if not options.names or s.stem in options.names]
     if not sources:
         print("error: no such C test", file=sys.stderr)
         return 1

@@ -15,6 +15,15 @@
 struct cp_board_header {
   uint32_t magic;    /* daemon: CP_BOARD_MAGIC */
   uint32_t protocol; /* daemon: CP_PROTOCOL */
+  uint32_t kind;     /* daemon: CP_KIND_*; zero in boards of older daemons */
+};
+
+enum { CP_KIND_HOST = 0, CP_KIND_CUDA = 1 };
+/* What the daemon must know about a job's use of its device.  Bits are set and never taken back. */
+enum {
+  CP_TRAIT_DEVICE = 1, /* it has used the device's driver */
+  CP_TRAIT_SHARED = 2, /* it has given others access to its memory: that cannot be moved */
+  CP_TRAIT_UNGATED = 4 /* calls of the driver pass beside the gate: turns do not hold it back */
 };
 
 enum { CP_YIELD_NO = 0, CP_YIELD_BOUNDARY = 1, CP_YIELD_NOW = 2 };
@@ -79,7 +88,9 @@ struct cp_seat {
   uint64_t in_us;         /* 312 job */
   uint64_t resume_us;     /* 320 job: last restore: from its begin until computing could go on */
   uint64_t demanded;      /* 328 job: touches of pages that were not back yet */
-  uint64_t reserved[22];  /* 336 */
+  uint32_t traits;        /* 336 job: CP_TRAIT_* */
+  uint32_t reserved4[1];  /* 340 */
+  uint64_t reserved[21];  /* 344 */
 };
 _Static_assert(sizeof(struct cp_seat) == 512, "seat size is part of the protocol");
 

@@ -7,7 +7,11 @@
 #define SHORT_REVOKE_US 50
 #define SHORT_REVOKE_BYTES (128 * CP_KIB) /* residue that is saved in less than that */
 
-struct cp_process cp = {.fd = -1};
+static void open_arenas(const void *address);
+static bool close_arenas(uint32_t cause);
+static const struct cp_backend host = {.open = open_arenas, .close = close_arenas};
+
+struct cp_process cp = {.fd = -1, .backend = &host};
 uint64_t cp_syscalls;
 const char *cp_failure = "";
 
@@ -35,9 +39,25 @@ static void lower_limits(const struct cp_seat *s) {
   if (cp.e_cap > e) cp_store(&cp.e_cap, e);
 }
 
-/* Gate lock held, turn held.  Restore through the parking range, then open in one step; what is in the host store
- * follows piece by piece, but for the chunk that is about to be touched. */
-static void open_gate(const void *address) {
+/* Gate lock held.  The first use of a turn. */
+void cp_turn_begins(uint64_t now) {
+  struct cp_seat *s = cp.seat;
+  cp_put(&s->turns, s->turns + 1);
+  cp_put(&s->want, CP_WANT_NO);
+  if (!s->first_use_us) cp_put(&s->first_use_us, now);
+  cp_store(&cp.urgent_us, 0);
+  cp_store(&s->coming, 0);
+}
+
+/* cost: of this grant and the revoke before it, in microseconds. */
+void cp_turn_costs(uint64_t cost) {
+  struct cp_seat *s = cp.seat;
+  cp_put(&s->switch_us, (uint32_t)(s->switch_us ? (3 * (uint64_t)s->switch_us + cost) / 4 : cost));
+}
+
+/* Restore through the parking range, then open in one step; what is in the host store follows piece by piece, but for
+ * the chunk that is about to be touched. */
+static void open_arenas(const void *address) {
   struct cp_seat *s = cp.seat;
   uint64_t begin = cp_now_us();
   bool fresh = cp.gate == CP_CLOSED;
@@ -48,11 +68,7 @@ static void open_gate(const void *address) {
     lower_limits(s);
     left = cp_restore_begin();
     cp_arenas_restore_residue(&cp.arenas);
-    cp_put(&s->turns, s->turns + 1);
-    cp_put(&s->want, CP_WANT_NO);
-    if (!s->first_use_us) cp_put(&s->first_use_us, begin);
-    cp_store(&cp.urgent_us, 0);
-    cp_store(&s->coming, 0);
+    cp_turn_begins(begin);
     cp_store(&cp.gate, CP_HELD);
     cp_restore_touch(address, true);
   }
@@ -64,8 +80,7 @@ static void open_gate(const void *address) {
     cp_ring(s); /* the helper thread brings the rest */
     return;
   }
-  uint64_t cost = cp_now_us() - begin + cp.close_us;
-  cp_put(&s->switch_us, (uint32_t)(s->switch_us ? (3 * (uint64_t)s->switch_us + cost) / 4 : cost));
+  cp_turn_costs(cp_now_us() - begin + cp.close_us);
 }
 
 /* A signal that came shortly before the trap may still wait for the interpreter, which waits for us. */
@@ -81,6 +96,27 @@ static void wait_for_turn(struct cp_seat *s) {
   if (!cp_load(&s->coming)) return;
   for (uint64_t end = cp_now_us() + 2 * SHORT_REVOKE_US; !cp_load(&s->turn) && cp_now_us() < end;) sched_yield();
   cp_store(&s->coming, 0);
+}
+
+/* Gate lock held, gate not open; releases the lock.  Open if the turn is there, otherwise ask for it and sleep. */
+void cp_turn_await(const void *address) {
+  struct cp_seat *s = cp.seat;
+  if (cp_fork_pending()) {
+    cp_release(&cp.gate_lock);
+    cp_fork_wait();
+    return;
+  }
+  if (cp_load(&s->turn)) {
+    cp.backend->open(address);
+    cp_release(&cp.gate_lock);
+    return;
+  }
+  uint32_t want = urgent() ? CP_WANT_URGENT : CP_WANT_TURN;
+  bool tell = s->want < want;
+  if (tell) cp_store(&s->want, want);
+  cp_release(&cp.gate_lock);
+  if (tell) cp_send(want == CP_WANT_URGENT ? CP_URGENT : CP_WANT, 0, 0, 0, 0);
+  wait_for_turn(s);
 }
 
 /* The design leaves the grant to the helper thread.  Here the first thread that sees the turn does it: that saves one
@@ -99,22 +135,7 @@ void cp_trap(const void *address) {
       cp_release(&cp.gate_lock);
       return;
     }
-    if (cp_fork_pending()) {
-      cp_release(&cp.gate_lock);
-      cp_fork_wait();
-      continue;
-    }
-    if (cp_load(&s->turn)) {
-      open_gate(address);
-      cp_release(&cp.gate_lock);
-      continue;
-    }
-    uint32_t want = urgent() ? CP_WANT_URGENT : CP_WANT_TURN;
-    bool tell = s->want < want;
-    if (tell) cp_store(&s->want, want);
-    cp_release(&cp.gate_lock);
-    if (tell) cp_send(want == CP_WANT_URGENT ? CP_URGENT : CP_WANT, 0, 0, 0, 0);
-    wait_for_turn(s);
+    cp_turn_await(address);
   }
 }
 
@@ -147,10 +168,12 @@ static int promote(void) {
   return 0;
 }
 
-/* Both locks held.  False: nothing has changed and the turn stays. */
-static bool close_gate(uint32_t cause) {
+static void announce(void);
+
+static bool close_arenas(uint32_t cause) {
   struct cp_seat *s = cp.seat;
   if (cp.gate == CP_CLOSED) return true; /* granted, but nobody has touched anything yet */
+  if (cp.gate == CP_OPEN) announce();
   uint64_t begin = cp_now_us();
   cp_store(&cp.gate, CP_HELD); /* first, so that a thread that traps meanwhile waits for the lock instead of spinning */
   if (cp.arenas.open && cp_arenas_close(&cp.arenas)) return false;
@@ -208,12 +231,12 @@ static struct cp_seat *pass_on(uint32_t cause, uint32_t *slot) {
 
 void cp_turn_end(uint32_t cause) {
   if (!cp_active()) return;
+  if (cp.backend->quiesce && !cp.backend->quiesce()) return;
   cp_acquire(&cp.pool_lock);
   cp_acquire(&cp.gate_lock);
   if (cp_load(&cp.seat->turn) && cp_fork_pending()) cp_fork_settle();
   bool held = cp_load(&cp.seat->turn);
-  if (held && cp.gate == CP_OPEN) announce();
-  bool ended = held && close_gate(cause);
+  bool ended = held && cp.backend->close(cause);
   struct cp_seat *next = NULL;
   uint32_t slot = 0;
   uint64_t seq = 0;

@@ -22,6 +22,7 @@ from carpool.protocol.api import (
     LaneInfo,
     MovedInfo,
     StoreInfo,
+    TelemetryInfo,
 )
 
 
@@ -152,6 +153,16 @@ def ended(number: int, outcome: str = "succeeded", **changes: Any) -> JobInfo:
     return job(number, **{**facts, **changes})
 
 
+HOST = TelemetryInfo(
+    level="host",
+    age_us=400_000,
+    total_bytes=1 << 30,
+    used_bytes=128 << 20,
+    busy_ppm=370_000,
+    missing={"power_mw": "measured of GPUs only", "temperature_c": "measured of GPUs only"},
+)
+
+
 def device(
     jobs: list[int], holder: int | None = None, waiting: list[int] | None = None, name: str = "host0", **changes: Any
 ) -> DeviceInfo:
@@ -159,7 +170,7 @@ def device(
     lane = LaneInfo(id=1, owner=1000, size_bytes=32 << 20, jobs=jobs, holder=holder, waiting=waiting or [])
     sizes = {"capacity_bytes": 1 << 30, "granted_bytes": 256 << 20, "used_bytes": 128 << 20, "free_bytes": 768 << 20}
     control = {"quantum_us": 50_000, "quantum_from": "policy", "oversubscribe": "auto", "stored_bytes": 512 << 20}
-    facts = {"lanes": [lane], "jobs": jobs, "queue": [], **sizes, **control, **changes}
+    facts = {"lanes": [lane], "jobs": jobs, "queue": [], **sizes, **control, "telemetry": HOST, **changes}
     return DeviceInfo(id=name, kind="host", moved=moved, **facts)
 
 

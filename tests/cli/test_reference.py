@@ -11,6 +11,7 @@ import pytest
 
 from carpool.cli.exit_codes import MEANINGS, Exit
 from carpool.core.model import Settings
+from carpool.protocol.api import TelemetryInfo
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -25,7 +26,7 @@ def generate() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["cli.md", "settings.md", "guide.md"])
+@pytest.mark.parametrize("name", ["cli.md", "settings.md", "guide.md", "telemetry.md"])
 def test_generated_pages_are_current(generate: ModuleType, name: str) -> None:
     wanted = {path.name: text for path, text in generate.pages().items()}[name]
     assert (DOCS / name).read_text() == wanted, "run: python docs/generate.py"
@@ -47,3 +48,10 @@ def test_what_the_driver_decides_is_no_setting(generate: ModuleType) -> None:
 
 def test_every_exit_code_has_a_meaning() -> None:
     assert list(MEANINGS) == list(Exit)
+
+
+def test_every_quantity_of_the_telemetry_says_what_it_is(generate: ModuleType) -> None:
+    page = generate.telemetry_page((DOCS / "telemetry.md").read_text())
+    for name in TelemetryInfo.__struct_fields__:
+        (row,) = (line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        assert len(row) > len(f"| `{name}` |  |"), f"the field {name} has no comment behind it"

@@ -17,7 +17,7 @@ from carpool.core.model import MIB, Memory, MemoryClass
 from carpool.daemon import effects, emptying
 from carpool.daemon.emptying import Emptying
 from carpool.daemon.seats import usage_of
-from carpool.devices.base import DeviceError
+from carpool.devices.base import DeviceError, single
 from carpool.protocol.seat import OffloadState, PacketType
 from carpool.protocol.session import BUSY, WITHDRAWN
 
@@ -38,7 +38,7 @@ def kinds(events: list[object]) -> list[type]:
 def use(rig: Rig, client: Client, size: int) -> None:
     bank = client.job.bank
     assert bank is not None
-    os.pwrite(rig.device.bank_fd(bank), b"\x5a" * size, 0)
+    os.pwrite(single(rig.device.bank_files(bank)), b"\x5a" * size, 0)
 
 
 # Banks
@@ -50,7 +50,7 @@ async def test_a_process_that_attaches_gets_a_bank_and_a_store(rig: Rig) -> None
     assert (client.setup.type, len(client.fds)) == (PacketType.SETUP, 4)
     assert client.setup.e == client.seat.get("bank") == job.bank
     assert [os.fstat(fd).st_ino for fd in client.fds[2:]] == [
-        os.fstat(fd).st_ino for fd in (rig.device.bank_fd(client.setup.e), rig.device.store_fd(job.id))
+        os.fstat(fd).st_ino for fd in (single(rig.device.bank_files(client.setup.e)), rig.device.store_fd(job.id))
     ]
     assert set(client.kept) == {"board:host0:0", "lane:1", f"bank:host0:{job.bank}", "store:host0"}
 
@@ -65,7 +65,7 @@ async def test_two_jobs_use_one_bank(rig: Rig) -> None:
     rig.do(commands.GrantMemory(second.job.id, SOME))  # its own bank is empty: it has used no page of it
     packet, fds = second.receive()
     assert (packet.type, packet.a) == (PacketType.BANK, first.setup.e)
-    assert os.fstat(fds[0]).st_ino == os.fstat(rig.device.bank_fd(packet.a)).st_ino
+    assert os.fstat(fds[0]).st_ino == os.fstat(single(rig.device.bank_files(packet.a))).st_ino
     os.close(fds[0])
     assert second.seat.get("bank") == second.job.bank == packet.a
     assert [name for name in second.kept if name.startswith("bank")] == [f"bank:host0:{packet.a}"]

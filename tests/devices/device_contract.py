@@ -1,8 +1,7 @@
 """What every device has to do, whatever it is made of (`carpool.devices.base.Device`).
 
-A new kind passes this suite before it gets tests of its own: subclass `DeviceContract` and give it a `device` fixture
-of `CAPACITY` bytes, and `use`, which makes the first bytes behind a descriptor really exist and returns what was
-there before.
+A new kind passes this suite before it gets tests of its own: subclass `DeviceContract` and give it `make`, a device of
+`CAPACITY` bytes, and `use`, which fills the first bytes of a lane or bank, as a job would, and returns what was there.
 """
 
 from __future__ import annotations
@@ -11,18 +10,14 @@ import os
 from pathlib import Path
 
 import pytest
+from bank_contract import BankContract
+from contract_base import ANOTHER, CAPACITY, OWNER, PATTERN, UNIT, duplicates, use_store
 
-from carpool.core.model import GIB, MIB
-from carpool.devices.base import BankId, Device, DeviceError
-
-CAPACITY = 64 * MIB
-OWNER, ANOTHER = 1000, 1001
+from carpool.core.model import GIB
+from carpool.devices.base import Device, DeviceError, Extent
 
 
-class DeviceContract:
-    def use(self, device: Device, fd: int, size: int) -> bytes:
-        raise NotImplementedError
-
+class DeviceContract(BankContract):
     def test_it_says_what_it_is(self, device: Device) -> None:
         assert device.id and device.kind
         assert device.capacity == CAPACITY
@@ -32,208 +27,168 @@ class DeviceContract:
         assert device.used_bytes() == 0
 
     def test_memory_counts_when_it_is_used(self, device: Device) -> None:
-        device.open_lane(1, 8 * MIB)
-        bank, store = device.bank_fd(device.take_bank(OWNER, 0, None)), device.store_fd(7)
-        assert device.used_bytes() == 0
-        self.use(device, device.lane_fd(1), 4 * MIB)
-        self.use(device, bank, 2 * MIB)
-        assert (device.used_bytes(), device.stored_bytes()) == (6 * MIB, 0)
-        self.use(device, store, MIB)
-        assert (device.used_bytes(), device.stored_bytes()) == (6 * MIB, MIB)
+        device.open_lane(1, 4 * UNIT)
+        assert device.used_bytes() <= 4 * UNIT
+        self.use_lane(device, 1, 4 * UNIT)
+        assert (device.used_bytes(), device.stored_bytes()) == (4 * UNIT, 0)
+        self.use_bank(device, device.take_bank(OWNER, 0, None), UNIT)
+        assert (device.used_bytes(), device.stored_bytes()) == (5 * UNIT, 0)
+        use_store(device.store_fd(7), UNIT)
+        assert (device.used_bytes(), device.stored_bytes()) == (5 * UNIT, UNIT)
 
     def test_fresh_memory_is_zero(self, device: Device) -> None:
-        device.open_lane(1, MIB)
-        assert not any(self.use(device, device.lane_fd(1), MIB))
-        assert not any(self.use(device, device.bank_fd(device.take_bank(OWNER, 0, None)), MIB))
-        assert not any(self.use(device, device.store_fd(1), MIB))
+        device.open_lane(1, UNIT)
+        assert not any(self.use_lane(device, 1, UNIT))
+        assert not any(self.use_bank(device, device.take_bank(OWNER, 0, None), UNIT))
+        assert not any(use_store(device.store_fd(1), UNIT))
+
+    def test_memory_that_was_somebody_elses_is_zero(self, device: Device) -> None:
+        device.open_lane(1, CAPACITY)
+        self.use_lane(device, 1, CAPACITY)
+        device.close_lane(1)
+        device.open_lane(2, CAPACITY)
+        assert not any(self.use_lane(device, 2, CAPACITY))
+
+    # Lanes
 
     def test_a_lane_grows_and_keeps_its_content(self, device: Device) -> None:
-        device.open_lane(1, MIB)
-        self.use(device, device.lane_fd(1), MIB)
-        device.resize_lane(1, 2 * MIB)
-        assert device.lane_size(1) == 2 * MIB
-        content = self.use(device, device.lane_fd(1), 2 * MIB)
-        assert any(content[:MIB]) and not any(content[MIB:])
+        device.open_lane(1, UNIT)
+        self.use_lane(device, 1, UNIT)
+        before = device.lane_files(1)
+        device.resize_lane(1, 3 * UNIT)
+        assert device.lane_size(1) == 3 * UNIT
+        assert [file.fd for file in device.lane_files(1)][: len(before)] == [file.fd for file in before]
+        content = self.use_lane(device, 1, 3 * UNIT)
+        assert content == PATTERN * UNIT + bytes(2 * UNIT)
 
-    def test_a_lane_shrinks_and_gives_its_memory_back(self, device: Device) -> None:
-        device.open_lane(1, 4 * MIB)
-        self.use(device, device.lane_fd(1), 4 * MIB)
-        device.resize_lane(1, MIB)
-        assert (device.lane_size(1), device.used_bytes()) == (MIB, MIB)
+    def test_a_lane_gives_back_what_it_was_given_by_a_growth(self, device: Device) -> None:
+        device.open_lane(1, UNIT)
+        device.resize_lane(1, 4 * UNIT)
+        self.use_lane(device, 1, 4 * UNIT)
+        device.resize_lane(1, UNIT)
+        assert (device.lane_size(1), device.used_bytes()) == (UNIT, UNIT)
+        assert self.use_lane(device, 1, UNIT) == PATTERN * UNIT
         device.resize_lane(1, 0)
         assert (device.lane_size(1), device.used_bytes()) == (0, 0)
 
+    def test_a_lane_that_has_been_smaller_is_zero_beyond(self, device: Device) -> None:
+        device.open_lane(1, UNIT)
+        device.resize_lane(1, 2 * UNIT)
+        self.use_lane(device, 1, 2 * UNIT)
+        device.resize_lane(1, UNIT)
+        device.resize_lane(1, 2 * UNIT)
+        assert self.use_lane(device, 1, 2 * UNIT) == PATTERN * UNIT + bytes(UNIT)
+
     def test_sizes_are_rounded_up(self, device: Device) -> None:
         device.open_lane(1, 1)
-        assert 1 <= device.lane_size(1) <= 2 * MIB
+        assert 1 <= device.lane_size(1) <= UNIT
         device.open_lane(2, 0)
         assert device.lane_size(2) == 0
+        assert sum(file.size for file in device.lane_files(1)) == device.lane_size(1)
+
+    def test_a_lane_that_cannot_be_had_changes_nothing(self, device: Device) -> None:
+        device.open_lane(1, UNIT)
+        before = device.lane_files(1)
+        with pytest.raises(DeviceError):
+            device.resize_lane(1, 1 << 63)
+        assert device.lane_files(1) == before and device.used_bytes() <= UNIT
+        with pytest.raises(DeviceError):
+            device.open_lane(2, 1 << 63)
+        device.open_lane(2, UNIT)
 
     def test_lanes_are_apart(self, device: Device) -> None:
-        device.open_lane(1, MIB)
-        device.open_lane(2, MIB)
-        self.use(device, device.lane_fd(1), MIB)
-        assert not any(self.use(device, device.lane_fd(2), MIB))
+        device.open_lane(1, UNIT)
+        device.open_lane(2, UNIT)
+        self.use_lane(device, 1, UNIT)
+        assert not any(self.use_lane(device, 2, UNIT))
 
     def test_a_closed_lane_is_free_and_unknown(self, device: Device) -> None:
-        device.open_lane(1, MIB)
-        self.use(device, device.lane_fd(1), MIB)
+        device.open_lane(1, UNIT)
+        self.use_lane(device, 1, UNIT)
         device.close_lane(1)
         assert device.used_bytes() == 0
-        for call in (device.lane_fd, device.lane_size, device.close_lane):
+        for call in (device.lane_files, device.lane_size, device.close_lane):
             with pytest.raises(DeviceError):
                 call(1)
 
     def test_a_lane_is_opened_once(self, device: Device) -> None:
-        device.open_lane(1, MIB)
+        device.open_lane(1, UNIT)
         with pytest.raises(DeviceError, match="already"):
-            device.open_lane(1, MIB)
+            device.open_lane(1, UNIT)
+
+    # Stores
 
     def test_a_store_is_the_jobs_own(self, device: Device) -> None:
         fd = device.store_fd(1)
         assert device.store_fd(1) == fd
-        self.use(device, fd, MIB)
-        assert not any(self.use(device, device.store_fd(2), MIB))
+        use_store(fd, UNIT)
+        assert not any(use_store(device.store_fd(2), UNIT))
         device.drop_store(1)
         device.drop_store(1)
-        assert device.stored_bytes() == MIB
-        assert not any(self.use(device, device.store_fd(1), MIB))
+        assert device.stored_bytes() == UNIT
+        assert not any(use_store(device.store_fd(1), UNIT))
 
-    # Banks
+    def test_stores_cannot_be_resized_by_a_job(self, device: Device) -> None:
+        fd = device.store_fd(1)
+        for size in (0, 2 * os.fstat(fd).st_size):
+            with pytest.raises(PermissionError):
+                os.ftruncate(fd, size)
 
-    def filled(self, device: Device, size: int, owner: int = OWNER) -> BankId:
-        """A bank that a job holds and has used."""
-        bank = device.take_bank(owner, 0, None)
-        self.use(device, device.bank_fd(bank), size)
-        return bank
-
-    def test_a_bank_is_held_by_one_job_at_a_time(self, device: Device) -> None:
-        banks = [self.filled(device, MIB) for _ in range(3)]
-        assert len({0, *banks}) == 4
-        assert device.take_bank(OWNER, MIB, banks[0]) not in banks
-
-    def test_the_next_job_finds_the_pages_of_the_one_before(self, device: Device) -> None:
-        bank = self.filled(device, 2 * MIB)
-        device.free_bank(bank)
-        device.free_bank(bank)
-        assert device.used_bytes() == 2 * MIB
-        assert device.take_bank(OWNER, MIB, None) == bank
-        assert any(self.use(device, device.bank_fd(bank), 2 * MIB))
-
-    def test_owners_never_share_a_bank(self, device: Device) -> None:
-        bank = self.filled(device, MIB)
-        device.free_bank(bank)
-        other = device.take_bank(ANOTHER, MIB, bank)
-        assert other != bank and not any(self.use(device, device.bank_fd(other), MIB))
-
-    def test_which_bank_a_job_gets(self, device: Device) -> None:
-        small, middle, large = (self.filled(device, size * MIB) for size in (1, 4, 8))
-        for bank in (small, middle, large):
-            device.free_bank(bank)
-
-        def given(wanted: int, last: BankId | None) -> BankId:
-            bank = device.take_bank(OWNER, wanted * MIB, last)
-            device.free_bank(bank)
-            return bank
-
-        assert given(4, large) == large  # nothing to map anew
-        assert given(4, small) == middle  # its own pages are not there any more
-        assert given(2, None) == middle  # no more than it needs
-        assert given(60, middle) == large  # the most that there is
-        assert given(0, None) not in (small, middle, large)  # who brings nothing needs none of them
-
-    def test_an_empty_bank_is_used_again(self, device: Device) -> None:
-        bank = device.take_bank(OWNER, 0, None)
-        device.free_bank(bank)
-        assert device.take_bank(OWNER, 0, None) == bank
-
-    def test_banks_are_closed_when_nobody_of_the_owner_is_left(self, device: Device) -> None:
-        held, free, others = self.filled(device, MIB), self.filled(device, MIB), self.filled(device, MIB, ANOTHER)
-        device.free_bank(free)
-        device.close_banks(OWNER)
-        device.free_bank(held)  # too late to matter
-        assert device.used_bytes() == MIB and device.bank_fd(others)
-        for bank in (held, free):
-            with pytest.raises(DeviceError):
-                device.bank_fd(bank)
-        assert device.take_bank(OWNER, 0, None) not in (held, free)
-
-    def test_nothing_is_emptied_while_everything_fits(self, device: Device) -> None:
-        device.open_lane(1, CAPACITY // 2)
-        self.use(device, device.lane_fd(1), CAPACITY // 2)
-        device.free_bank(self.filled(device, CAPACITY // 2))
-        assert device.surplus() is None
-
-    def test_a_free_bank_is_emptied_as_far_as_necessary(self, device: Device) -> None:
-        held, small, large = (self.filled(device, CAPACITY * part // 4) for part in (2, 1, 3))
-        for bank in (small, large):
-            device.free_bank(bank)
-        for expected in (5, 4):  # quarters of the capacity that are left: first the small one goes
-            work = device.surplus()
-            assert work is not None
-            work()
-            assert device.used_bytes() == CAPACITY * expected // 4
-        assert device.surplus() is None
-        device.free_bank(held)
-        assert device.take_bank(OWNER, CAPACITY, None) in (held, large)
-
-    def test_what_is_held_is_not_emptied(self, device: Device) -> None:
-        for _ in range(2):
-            self.filled(device, CAPACITY)
-        assert device.surplus() is None
-
-    def test_nobody_gets_a_bank_that_is_being_emptied(self, device: Device) -> None:
-        self.filled(device, CAPACITY)
-        bank = self.filled(device, MIB)
-        device.free_bank(bank)
-        work = device.surplus()
-        assert work is not None
-        assert device.surplus() is None
-        assert device.take_bank(OWNER, MIB, bank) != bank
-        work()
-        assert device.take_bank(OWNER, MIB, bank) == bank
-        assert not any(self.use(device, device.bank_fd(bank), MIB))
-
-    def test_a_bank_may_be_closed_while_it_is_emptied(self, device: Device) -> None:
-        self.filled(device, CAPACITY)
-        device.free_bank(self.filled(device, MIB))
-        work = device.surplus()
-        device.close_banks(OWNER)
-        assert work is not None
-        work()
-        assert device.used_bytes() == 0
+    def test_what_is_no_store_is_not_taken_for_one(self, device: Device) -> None:
+        device.check_store(device.store_fd(1))
+        other = os.memfd_create("other")
+        with pytest.raises(DeviceError, match="no store"):
+            device.check_store(other)
+        os.close(other)
 
     # Another daemon
 
     def test_another_daemon_takes_over(self, device: Device, successor: Device) -> None:
-        device.open_lane(3, 2 * MIB)
-        self.use(device, device.lane_fd(3), MIB)
-        bank = self.filled(device, MIB)
-        self.use(device, device.store_fd(4), MIB)
+        device.open_lane(3, 2 * UNIT)
+        self.use_lane(device, 3, UNIT)
+        bank = self.filled(device, UNIT)
+        use_store(device.store_fd(4), UNIT)
+        used = device.used_bytes()
         for _ in range(2):  # several jobs bring the same lane, and the same bank
-            successor.adopt_lane(3, os.dup(device.lane_fd(3)))
-            successor.adopt_bank(bank, OWNER, os.dup(device.bank_fd(bank)))
+            successor.check_bank(bank, OWNER, device.bank_files(bank))
+            successor.adopt_lane(3, duplicates(device.lane_files(3)))
+            successor.adopt_bank(bank, OWNER, duplicates(device.bank_files(bank)))
         successor.adopt_store(4, os.dup(device.store_fd(4)))
         device.close()
-        assert (successor.lane_size(3), successor.used_bytes(), successor.stored_bytes()) == (2 * MIB, 2 * MIB, MIB)
-        for fd in (successor.lane_fd(3), successor.bank_fd(bank), successor.store_fd(4)):
-            assert any(self.use(successor, fd, MIB))
+        assert (successor.lane_size(3), successor.used_bytes(), successor.stored_bytes()) == (2 * UNIT, used, UNIT)
+        assert self.use_lane(successor, 3, UNIT) == PATTERN * UNIT
+        assert self.use_bank(successor, bank, UNIT) == PATTERN * UNIT
+        assert use_store(successor.store_fd(4), UNIT) == PATTERN * UNIT
+
+    def test_what_is_no_bank_is_not_taken_for_one(self, device: Device, successor: Device) -> None:
+        bank = self.filled(device, UNIT)
+        files = device.bank_files(bank)
+        other = os.memfd_create("other")
+        os.ftruncate(other, UNIT)
+        for number, strangers in ((0, files), (bank, [Extent(other, UNIT)])):
+            with pytest.raises(DeviceError, match="is not the bank"):
+                successor.check_bank(number, OWNER, strangers)
+        os.close(other)
+        successor.adopt_bank(bank, OWNER, duplicates(files))
+        with pytest.raises(DeviceError, match="is not the bank"):
+            successor.check_bank(bank, ANOTHER, files)
 
     def test_adopted_banks_are_free_until_somebody_is_found_in_them(self, device: Device, successor: Device) -> None:
-        free, held = self.filled(device, MIB), self.filled(device, MIB)
+        free, held = self.filled(device, UNIT), self.filled(device, UNIT)
         for bank in (free, held):
-            successor.adopt_bank(bank, OWNER, os.dup(device.bank_fd(bank)))
+            successor.adopt_bank(bank, OWNER, duplicates(device.bank_files(bank)))
         successor.hold_bank(held)
-        taken = [successor.take_bank(OWNER, MIB, held) for _ in range(2)]
+        taken = [successor.take_bank(OWNER, UNIT, held) for _ in range(2)]
         assert taken[0] == free and taken[1] not in (free, held)
         with pytest.raises(DeviceError):
             successor.hold_bank(99)
 
-    def test_nothing_is_left_open(self, device: Device) -> None:
+    def test_nothing_is_left_open(self) -> None:
         before = len(list(Path("/proc/self/fd").iterdir()))
+        device = self.make()
         for lane in range(1, 4):
-            device.open_lane(lane, MIB)
-            device.take_bank(OWNER, 0, None)
+            device.open_lane(lane, UNIT)
+            device.grow_bank(device.take_bank(OWNER, 0, None), UNIT)
             device.store_fd(lane)
         device.close_lane(2)
         device.drop_store(2)

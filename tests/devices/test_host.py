@@ -5,14 +5,14 @@ from __future__ import annotations
 import mmap
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
-from device_contract import CAPACITY, DeviceContract
+from device_contract import CAPACITY, OWNER, DeviceContract, use_store
 
 from carpool.core.model import GIB, MIB
 from carpool.devices import memfd
-from carpool.devices.base import Device, DeviceError
+from carpool.devices.base import DeviceError, Extent, single
 from carpool.devices.host import BANK_WINDOWS, HostDevice
 from carpool.protocol.seat import CHUNK
 
@@ -24,19 +24,26 @@ def device() -> Iterator[HostDevice]:
     made.close()
 
 
-@pytest.fixture
-def successor() -> Iterator[HostDevice]:
-    made = HostDevice("host0", CAPACITY)
-    yield made
-    made.close()
-
-
 class TestHost(DeviceContract):
-    def use(self, device: Device, fd: int, size: int) -> bytes:
-        with mmap.mmap(fd, size) as memory:
-            before = memory[:]
-            memory[:] = b"\x5a" * size
-        return before
+    def make(self) -> HostDevice:
+        return HostDevice("host0", CAPACITY)
+
+    def use(self, files: Sequence[Extent], size: int) -> bytes:
+        return use_store(single(files), size)
+
+
+def test_memory_does_not_exist_before_it_is_used(device: HostDevice) -> None:
+    device.open_lane(1, CAPACITY)
+    device.grow_bank(device.take_bank(OWNER, 0, None), CAPACITY)
+    device.store_fd(7)
+    assert (device.used_bytes(), device.stored_bytes()) == (0, 0)
+
+
+def test_a_lane_gives_back_whatever_it_does_not_need(device: HostDevice) -> None:
+    device.open_lane(1, 4 * MIB)
+    use_store(single(device.lane_files(1)), 4 * MIB)
+    device.resize_lane(1, MIB)
+    assert (device.lane_size(1), device.used_bytes()) == (MIB, MIB)
 
 
 def test_bytes_beyond_a_lane_raise_sigbus(device: HostDevice) -> None:
@@ -44,7 +51,7 @@ def test_bytes_beyond_a_lane_raise_sigbus(device: HostDevice) -> None:
     pid = os.fork()
     if pid == 0:
         signal.signal(signal.SIGBUS, signal.SIG_DFL)
-        with mmap.mmap(device.lane_fd(1), MIB) as memory:
+        with mmap.mmap(single(device.lane_files(1)), MIB) as memory:
             device.resize_lane(1, 0)
             memory[0] = 1
         os._exit(0)
@@ -56,7 +63,7 @@ def test_bytes_beyond_a_lane_raise_sigbus(device: HostDevice) -> None:
 def test_banks_and_stores_cannot_be_resized_by_a_job(device: HostDevice, kind: str) -> None:
     size = BANK_WINDOWS * GIB
     if kind == "bank":
-        fd = device.bank_fd(device.take_bank(1000, 0, None))
+        fd = single(device.bank_files(device.take_bank(1000, 0, None)))
     else:
         fd, size = device.store_fd(1), size + size // CHUNK
     assert os.fstat(fd).st_size == size
@@ -70,15 +77,15 @@ def test_the_last_pages_go_first(device: HostDevice) -> None:
     device.take_bank(1000, 0, None)
     bank = device.take_bank(1000, 0, None)
     device.open_lane(1, CAPACITY)
-    fill(device.lane_fd(1), 0, CAPACITY)
+    fill(single(device.lane_files(1)), 0, CAPACITY)
     for offset in (0, GIB):
-        fill(device.bank_fd(bank), offset, 2 * MIB)
+        fill(single(device.bank_files(bank)), offset, 2 * MIB)
     device.free_bank(bank)
     device.resize_lane(1, CAPACITY - MIB)
     work = device.surplus()
     assert work is not None
     work()
-    assert memfd.extents(device.bank_fd(bank)) == [(0, MIB)]
+    assert memfd.extents(single(device.bank_files(bank))) == [(0, MIB)]
 
 
 def fill(fd: int, offset: int, size: int) -> None:

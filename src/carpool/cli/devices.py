@@ -10,6 +10,7 @@ import click
 from carpool.cli import words
 from carpool.cli.common import plural, print_json, print_lines, with_common_options
 from carpool.cli.ctl import store_line
+from carpool.cli.measured import measured_lines
 from carpool.cli.style import stdout_style
 from carpool.cli.table import table, terminal_width
 from carpool.protocol.api import DeviceInfo, DeviceList, LaneInfo
@@ -22,10 +23,11 @@ HEADER = ("DEVICE", "SIZE", "GRANTED", "IN USE", "FREE", "STORED", "JOBS", "QUEU
 @click.command("devices", short_help="List the devices and who shares them.")
 @with_common_options
 def command(home: Path, as_json: bool) -> int:
-    """List the devices, their memory, their lanes and the host store.
+    """List the devices, their memory, their lanes, what was measured of them, and the host store.
 
     GRANTED is promised to jobs and lanes; IN USE is what really exists; FREE is what can still be granted; STORED is
-    what of its jobs lies in the host store.  QUANTUM and OVER(subscribe) are what `carpool ctl` sets.
+    what of its jobs lies in the host store.  QUANTUM and OVER(subscribe) are what `carpool ctl` sets.  Below the
+    table: lanes, what has been moved, and what the device does, with the age of that measurement.
     """
     with Client(home) as client:
         listed = client.device_list()
@@ -48,6 +50,7 @@ def _below(listed: DeviceList) -> Iterator[str]:
         yield from (lane_line(device, lane) for lane in device.lanes)
         if moved := words.moved(device.moved):
             yield f"  {device.id} moved by its jobs: {moved}"
+        yield from measured_lines(device)
     yield store_line(listed.store)
 
 

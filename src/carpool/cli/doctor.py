@@ -9,17 +9,18 @@ import click
 from carpool.cli.checks import run_checks
 from carpool.cli.common import print_json, with_common_options
 from carpool.cli.exit_codes import Exit
+from carpool.cli.gpu_checks import gpu_checks
 from carpool.cli.style import stdout_style
 
 
 @click.command("doctor", short_help="Check whether Carpool can work on this machine.")
 @with_common_options
 def command(home: Path, as_json: bool) -> int:
-    """Check this machine: kernel features, library, directories, memory, daemon.
+    """Check this machine: kernel features, library, directories, memory, daemon, GPUs.
 
     Exit code 1 if there is a problem; each comes with what to do about it.
     """
-    checks = list(run_checks(home))
+    checks = [*run_checks(home), *gpu_checks()]
     healthy = all(check.ok for check in checks)
     if as_json:
         print_json({"ok": healthy, "checks": checks})

@@ -12,9 +12,9 @@ import sqlite3
 import msgspec
 from aiohttp import web
 
-from carpool.core.events import CancelRequested, DeviceAdded, RestartBegan, SettingsChanged
+from carpool.core.events import CancelRequested, DeviceAdded, ForeignMemory, RestartBegan, SettingsChanged
 from carpool.core.machine import Machine
-from carpool.core.model import DeviceId, Settings
+from carpool.core.model import MIB, DeviceId, Settings
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.server import serve
 from carpool.daemon.channels import Channels
@@ -36,11 +36,13 @@ from carpool.daemon.seats import set_grace
 from carpool.daemon.sessions import SessionServer
 from carpool.daemon.stopped import Stopped
 from carpool.daemon.store import Store, read_history, read_jobs
+from carpool.daemon.telemetry import Telemetry, processes_of
 from carpool.devices.base import Device
 from carpool.devices.host import HostDevice
 
 log = logging.getLogger(__name__)
 STOP_MARGIN_S = 5.0
+FOREIGN_STEP = 64 * MIB
 
 
 class Daemon:
@@ -75,6 +77,9 @@ class Daemon:
         effects = Effects(self.jobs, self.processes, self.channels, self.seating, self.store)
         effects.watch = self.stopped.watch
         self.core.execute = effects.execute
+        self.telemetry = Telemetry(
+            self.devices, lambda: processes_of(self.jobs, self.processes.shim_pid), self._foreign_memory
+        )
         self.ready = asyncio.Event()
         self.stopping = asyncio.Event()
         self.stop_jobs = False
@@ -96,7 +101,7 @@ class Daemon:
         await restore.finish()
         self.stopped.settle()
         self.ready.set()
-        always = [Sampler(self.jobs, self.core.post).run(), Emptying(self.devices).run()]
+        always = [Sampler(self.jobs, self.core.post).run(), Emptying(self.devices).run(), self.telemetry.run()]
         tasks = [asyncio.create_task(work) for work in always]
         await self.stopping.wait()
         if self.stop_jobs:
@@ -109,6 +114,10 @@ class Daemon:
     def stop(self, stop_jobs: bool) -> None:
         self.stop_jobs = self.stop_jobs or stop_jobs
         self.stopping.set()
+
+    def _foreign_memory(self, device: DeviceId, size: int) -> None:
+        """Rounded up, so that the journal does not fill with every small change of theirs."""
+        self.core.post(ForeignMemory(device, -(-size // FOREIGN_STEP) * FOREIGN_STEP))
 
     def handle_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -146,6 +155,7 @@ class Daemon:
             settings=self.settings,
             apply_settings=self.apply_settings,
             controls=self.controls,
+            telemetry=self.telemetry,
             store_room=self.options.store_room,
             default_store=self.options.default_store,
             stop=self.stop,

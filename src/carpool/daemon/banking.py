@@ -11,7 +11,7 @@ from collections.abc import Callable
 from carpool.core.model import JobId
 from carpool.daemon.jobs import Job
 from carpool.daemon.seating import BANK, Seating
-from carpool.devices.base import BankId
+from carpool.devices.base import BankId, single
 from carpool.protocol.seat import Packet, PacketType
 
 
@@ -57,7 +57,7 @@ class Banking:
     def _tell(self, job: Job, bank: BankId) -> None:
         assert job.seated is not None and job.device is not None
         job.bank_sent = False
-        fd = self._seating.devices[job.device].bank_fd(bank)
+        fd = single(self._seating.devices[job.device].bank_files(bank))
         self._seating.keep(job.id, {f"{BANK}:{job.device}:{bank}": fd}, job.seated.pid)
         job.seated.seat.set("bank", bank)  # before the packet: the job waits for it where they differ
         self._send(job.id, Packet(PacketType.BANK, a=bank), [fd])

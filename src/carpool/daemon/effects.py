@@ -16,7 +16,7 @@ from carpool.daemon.processes import Processes
 from carpool.daemon.seating import LANE, Seating
 from carpool.daemon.seats import answer_growth, grant_turn, request_yield, set_limits, watch_idle, withdraw_yield
 from carpool.daemon.store import Store
-from carpool.devices.base import Device, DeviceError
+from carpool.devices.base import Device, DeviceError, single
 from carpool.protocol.seat import Grow, Packet, PacketType, Yield
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Effects:
         old, job.lane = job.lane, command.lane
         if job.seated is None or old == command.lane:
             return
-        fd = self._device(command.lane).lane_fd(command.lane)
+        fd = single(self._device(command.lane).lane_files(command.lane))
         self._processes.keep(job.id, {f"{LANE}:{command.lane}": fd}, job.seated.pid)
         job.seated.seat.set("lane", command.lane)  # before the packet: the job waits for it where they differ
         self._channels.send(job.id, Packet(PacketType.LANE, a=command.lane), [fd])

@@ -73,6 +73,10 @@ class Processes:
     def of(self, job: JobId) -> Process:
         return self._of.setdefault(job, Process())
 
+    def shim_pid(self, job: JobId) -> int | None:
+        session = self.of(job).session
+        return None if session is None else session.pid
+
     def start(self, job: Job) -> None:
         """`StartJob`: let a registered shim start the job, or spawn a shim first."""
         if not self.accepting:

@@ -20,6 +20,7 @@ from carpool.daemon.processes import Processes
 from carpool.daemon.seating import Seating
 from carpool.daemon.seats import usage_of
 from carpool.daemon.store import Store
+from carpool.devices.base import single
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import Packet, PacketType
 
@@ -167,7 +168,7 @@ class Restore:
             return
         board, seat = job.seated.board, job.seated.seat
         if job.moving and job.lane is not None and job.device is not None:
-            fd = self._seating.devices[job.device].lane_fd(job.lane)
+            fd = single(self._seating.devices[job.device].lane_files(job.lane))
             self._channels.send(job.id, Packet(PacketType.LANE, a=job.lane), [fd])  # a second one does no harm
         board.wake(seat, "turn")
         board.wake(seat, "grow_ack")

@@ -11,7 +11,7 @@ from carpool.daemon.boards import Board, BoardError
 from carpool.daemon.clock import monotonic_us, wall_us
 from carpool.daemon.jobs import Job, JobTable, Seated
 from carpool.daemon.seats import set_grace, set_limits
-from carpool.devices.base import Device, DeviceError
+from carpool.devices.base import Device, DeviceError, Extent, single
 from carpool.protocol.seat import Packet, PacketType, Seat
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Seating:
         assert job.device is not None and job.lane is not None
         device = self.devices[job.device]
         board = self._board(job.device, job.owner)
-        device.lane_fd(job.lane), device.store_fd(job.id)  # before anything is taken: may fail
+        single(device.lane_files(job.lane)), device.store_fd(job.id)  # before anything is taken: may fail
         job.bank = device.take_bank(job.owner, 0, None)
         try:
             seat = board.take()
@@ -62,7 +62,8 @@ class Seating:
         """The descriptors of SETUP: board, lane, bank, store."""
         assert job.seated is not None and job.device is not None and job.lane is not None
         device, bank = self.devices[job.device], job.seated.seat.get("bank")
-        return [job.seated.board.fd, device.lane_fd(job.lane), device.bank_fd(bank), device.store_fd(job.id)]
+        files = device.lane_files(job.lane), device.bank_files(bank)
+        return [job.seated.board.fd, *map(single, files), device.store_fd(job.id)]
 
     def setup_packet(self, job: Job) -> Packet:
         assert job.seated is not None and job.device is not None and job.lane is not None
@@ -114,9 +115,9 @@ class Seating:
             if name.startswith(BANK):
                 number = int(name.rpartition(":")[2])
                 job.kept_banks.add(number)
-                self.devices[device].adopt_bank(number, job.owner, fd)
+                self.devices[device].adopt_bank(number, job.owner, [_extent(fd)])
             elif name == f"{LANE}:{job.lane}":
-                self.devices[device].adopt_lane(job.lane, fd)
+                self.devices[device].adopt_lane(job.lane, [_extent(fd)])
             else:  # the earlier daemon died while it moved the job
                 job.moving = True
                 os.close(fd)
@@ -129,7 +130,7 @@ class Seating:
         """Raises DeviceError, ValueError."""
         for name, fd in kept.items():
             if name.startswith(f"{BANK}:"):
-                device.check_bank(int(name.rpartition(":")[2]), owner, fd)
+                device.check_bank(int(name.rpartition(":")[2]), owner, [_extent(fd)])
             elif name.startswith(f"{STORE}:"):
                 device.check_store(fd)
 
@@ -171,6 +172,11 @@ class Seating:
         else:
             os.close(fd)
         return board, board.adopt(slot)
+
+
+def _extent(fd: int) -> Extent:
+    """What a shim kept under the name of a lane or bank: all of it, in one file."""
+    return Extent(fd, os.fstat(fd).st_size)
 
 
 def _close(kept: dict[str, int]) -> None:

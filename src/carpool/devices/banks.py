@@ -1,13 +1,38 @@
-"""The banks of a host device: which there are, whose they are, who holds one, which one to give."""
+"""The banks of a device: which there are, whose they are, who holds one, which one to give."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from carpool.devices import memfd
-from carpool.devices.base import BankId, DeviceError
+from carpool.devices.base import BankId, DeviceError, Extent
+
+
+class Memory(Protocol):
+    """What banks of a kind of device are made of."""
+
+    def create(self, name: str) -> list[Extent]:
+        """A new bank without content.  Raises DeviceError."""
+        ...
+
+    def used(self, files: Sequence[Extent]) -> int:
+        """Bytes of the device that they take."""
+        ...
+
+    def emptying(self, files: list[Extent], size: int) -> Callable[[], None]:
+        """A call that gives ``size`` bytes back, or all, the last ones first.  They may be closed meanwhile."""
+        ...
+
+    def check(self, files: Sequence[Extent], known: Sequence[Extent] | None) -> None:
+        """Raises DeviceError if they cannot be a bank, or not the known one."""
+        ...
+
+    def adopt(self, files: list[Extent], more: Sequence[Extent]) -> None:
+        """Owns ``more``: adds to a bank's files what it does not have, and closes the rest."""
+        ...
+
+    def close(self, files: Sequence[Extent]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -16,24 +41,24 @@ class _Bank:
 
     number: BankId
     owner: int
-    fd: int
+    files: list[Extent]
     busy: bool
 
 
 class Banks:
-    """Sparse files of ``size`` bytes.  Numbers only increase, so that an old one never means another bank."""
+    """Numbers only increase, so that an old one never means another bank."""
 
-    def __init__(self, name: str, size: int) -> None:
+    def __init__(self, name: str, memory: Memory) -> None:
         self._name = name
-        self._size = size
+        self._memory = memory
         self._next: BankId = 1
         self._of: dict[BankId, _Bank] = {}
 
     def take(self, owner: int, wanted: int, last: BankId | None) -> BankId:
         free = [bank for bank in self._of.values() if bank.owner == owner and not bank.busy]
         if not wanted:
-            free = [bank for bank in free if not memfd.pages(bank.fd)]
-        bank = max(free, key=lambda bank: _usefulness(bank, wanted, last), default=None) or self._create(owner)
+            free = [bank for bank in free if not self._used(bank)]
+        bank = max(free, key=lambda bank: self._usefulness(bank, wanted, last), default=None) or self._create(owner)
         bank.busy = True
         return bank.number
 
@@ -44,47 +69,48 @@ class Banks:
     def hold(self, bank: BankId) -> None:
         self._known(bank).busy = True
 
-    def fd(self, bank: BankId) -> int:
-        return self._known(bank).fd
+    def files(self, bank: BankId) -> list[Extent]:
+        """The bank's own list: what is added to it belongs to the bank.  Raises DeviceError."""
+        return self._known(bank).files
 
     def close(self, owner: int | None = None) -> None:
         """Those of an owner; without one: all."""
         for bank in tuple(self._of.values()):
             if owner is None or bank.owner == owner:
                 del self._of[bank.number]
-                os.close(bank.fd)
+                self._memory.close(bank.files)
 
-    def check(self, bank: BankId, owner: int, fd: int) -> None:
+    def check(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
         """Raises DeviceError if it cannot be adopted: it could be anything."""
         known = self._of.get(bank)
-        if bank <= 0 or not memfd.is_sealed(fd, self._size):
-            raise DeviceError(f"what was kept is no bank {self._name}{bank}: wrong number, size or seals")
-        if known is not None and (known.owner != owner or os.fstat(known.fd).st_ino != os.fstat(fd).st_ino):
-            raise DeviceError(f"what was kept is not the bank {self._name}{bank}")
+        try:
+            if bank <= 0 or (known is not None and known.owner != owner):
+                raise DeviceError("wrong number or owner")
+            self._memory.check(files, None if known is None else known.files)
+        except DeviceError as error:
+            raise DeviceError(f"what was kept is not the bank {self._name}{bank}: {error}") from None
 
-    def adopt(self, bank: BankId, owner: int, fd: int) -> None:
-        if bank in self._of:
-            os.close(fd)
-            return
-        self._of[bank] = _Bank(bank, owner, fd, busy=False)
+    def adopt(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
+        known = self._of.setdefault(bank, _Bank(bank, owner, [], busy=False))
+        self._memory.adopt(known.files, files)
         self._next = max(self._next, bank + 1)
 
-    def pages(self) -> int:
-        return sum(memfd.pages(bank.fd) for bank in self._of.values())
+    def used(self) -> int:
+        return sum(self._used(bank) for bank in self._of.values())
 
     def emptying(self, size: int) -> Callable[[], None] | None:
         """A call that gives up to ``size`` bytes of one free bank back; None: there is nothing to give."""
-        free = [bank for bank in self._of.values() if not bank.busy and memfd.pages(bank.fd)]
-        bank = min(free, key=lambda bank: (memfd.pages(bank.fd), bank.number), default=None)
+        free = [bank for bank in self._of.values() if not bank.busy and self._used(bank)]
+        bank = min(free, key=lambda bank: (self._used(bank), bank.number), default=None)
         if bank is None:
             return None
-        fd = os.dup(bank.fd)  # the bank may be closed meanwhile
+        work = self._memory.emptying(bank.files, size)
         bank.busy = True
-        return lambda: _empty(bank, fd, size)
+        return lambda: _empty(bank, work)
 
     def _create(self, owner: int) -> _Bank:
-        fd = memfd.create(f"{self._name}{self._next}", self._size, sealed=True)
-        bank = self._of[self._next] = _Bank(self._next, owner, fd, busy=False)
+        files = self._memory.create(f"{self._name}{self._next}")
+        bank = self._of[self._next] = _Bank(self._next, owner, files, busy=False)
         self._next += 1
         return bank
 
@@ -94,16 +120,17 @@ class Banks:
         except KeyError:
             raise DeviceError(f"there is no bank {self._name}{bank}") from None
 
+    def _used(self, bank: _Bank) -> int:
+        return self._memory.used(bank.files)
 
-def _usefulness(bank: _Bank, wanted: int, last: BankId | None) -> tuple[int, bool, int, int]:
-    """Pages that need not be made anew first, then no new mapping, then no waste of pages that others could use."""
-    size = memfd.pages(bank.fd)
-    return min(size, wanted), bank.number == last, -size, -bank.number
+    def _usefulness(self, bank: _Bank, wanted: int, last: BankId | None) -> tuple[int, bool, int, int]:
+        """Pages that need not be made anew first, then no new mapping, then no waste of pages that others could use."""
+        size = self._used(bank)
+        return min(size, wanted), bank.number == last, -size, -bank.number
 
 
-def _empty(bank: _Bank, fd: int, size: int) -> None:
+def _empty(bank: _Bank, work: Callable[[], None]) -> None:
     try:
-        memfd.punch(fd, size)
+        work()
     finally:
-        os.close(fd)
         bank.busy = False

@@ -3,16 +3,21 @@
 A device's memory consists of *lanes*, which several jobs map, and *banks*, which jobs of one owner use one after
 another for what is persistent.  Beside it there is one *store* in host memory per attached job process: there its
 persistent memory is while another job has the bank.  All are file descriptors; the daemon never touches the bytes.
-The device only creates, sizes and counts: limits are the core's business (grants), so a device does not refuse what
-the core has decided.
+A store is one file; a lane or a bank is one or several, its *extents*, which lie one after another: the offset of the
+second is the size of the first.  The device only creates, sizes and counts: limits are the core's business (grants),
+so a device does not refuse what the core has decided.
 
-Sizes are bytes.  Descriptors returned by `lane_fd`, `bank_fd` and `store_fd` belong to the device; callers pass them
-on (SCM_RIGHTS duplicates them) and never close them.
+Memory exists when it is made, or only when it is used: a lane or bank of whatever size takes up to that much of the
+device.  What a call that enlarged it has added can be given back by itself.
+
+Sizes are bytes.  Descriptors returned by `lane_files`, `bank_files` and `store_fd` belong to the device; callers pass
+them on (SCM_RIGHTS duplicates them) and never close them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from carpool.core.model import DeviceId, JobId, LaneId
@@ -24,8 +29,23 @@ class DeviceError(Exception):
     """The device cannot do what was asked; the text is for people."""
 
 
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A file of device memory."""
+
+    fd: int
+    size: int
+
+
+def single(files: Sequence[Extent]) -> int:
+    """The descriptor of a lane or bank for a packet, which can bring one.  Raises DeviceError if there are others."""
+    if len(files) != 1:
+        raise DeviceError(f"device memory in {len(files)} pieces cannot be handed to a job yet")
+    return files[0].fd
+
+
 class Device(Protocol):
-    """One device.  No method blocks for longer than a system call."""
+    """One device.  No method blocks for longer than a system call, or than it takes to make and clear the memory."""
 
     @property
     def id(self) -> DeviceId: ...
@@ -52,23 +72,27 @@ class Device(Protocol):
         ...
 
     def resize_lane(self, lane: LaneId, size: int) -> None:
-        """The first ``size`` bytes keep their content.  Bytes beyond the end of a lane are never accessible."""
+        """The first ``size`` bytes keep their content.  Bytes beyond the end of a lane are never accessible.
+
+        Extents are added or removed at the end, and those that stay are the same.  Raises DeviceError if the memory
+        cannot be had; then nothing has changed.
+        """
         ...
 
     def close_lane(self, lane: LaneId) -> None:
         """The memory is free as soon as no job maps it any more.  Raises DeviceError for an unknown lane."""
         ...
 
-    def lane_fd(self, lane: LaneId) -> int:
-        """Raises DeviceError for an unknown lane."""
+    def lane_files(self, lane: LaneId) -> tuple[Extent, ...]:
+        """In order.  Raises DeviceError for an unknown lane."""
         ...
 
     def lane_size(self, lane: LaneId) -> int:
-        """The size as last asked for, rounded up to whole pages."""
+        """The size as last asked for, rounded up to what the device can give back."""
         ...
 
-    def adopt_lane(self, lane: LaneId, fd: int) -> None:
-        """Take over a lane of an earlier daemon.  Owns ``fd`` from now on; a duplicate of a known lane is closed."""
+    def adopt_lane(self, lane: LaneId, files: Sequence[Extent]) -> None:
+        """Take over a lane of an earlier daemon.  Owns the descriptors; duplicates of known ones are closed."""
         ...
 
     # Banks
@@ -82,24 +106,32 @@ class Device(Protocol):
         """
         ...
 
+    def grow_bank(self, bank: BankId, size: int) -> None:
+        """Let the bank that a job holds have at least ``size`` bytes, as far as memory does not come by being used.
+
+        What is there keeps its content, and extents are added at the end.  Raises DeviceError if the memory cannot be
+        had (then nothing has changed), and for an unknown bank.
+        """
+        ...
+
     def free_bank(self, bank: BankId) -> None:
         """Its pages stay, for the next job.  Nothing happens if it is free or unknown."""
         ...
 
-    def bank_fd(self, bank: BankId) -> int:
-        """Raises DeviceError for an unknown bank."""
+    def bank_files(self, bank: BankId) -> tuple[Extent, ...]:
+        """In order.  Raises DeviceError for an unknown bank."""
         ...
 
     def close_banks(self, owner: int) -> None:
         """Nobody of that owner is on the device any more."""
         ...
 
-    def adopt_bank(self, bank: BankId, owner: int, fd: int) -> None:
-        """Take over a bank of an earlier daemon, free.  Owns ``fd``; a duplicate of a known bank is closed."""
+    def adopt_bank(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
+        """Take over a bank of an earlier daemon, free.  Owns the descriptors; duplicates of known ones are closed."""
         ...
 
-    def check_bank(self, bank: BankId, owner: int, fd: int) -> None:
-        """Before `adopt_bank`: whether ``fd`` can be that bank of that owner.  Raises DeviceError."""
+    def check_bank(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
+        """Before `adopt_bank`: whether it can be that bank of that owner.  Raises DeviceError."""
         ...
 
     def hold_bank(self, bank: BankId) -> None:

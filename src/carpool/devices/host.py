@@ -2,20 +2,19 @@
 
 A lane's file is as large as the lane, so touching bytes beyond it raises SIGBUS in the job: the kernel enforces the
 lane's size.  A bank is a sparse file of `BANK_WINDOWS` windows, which libcarpool maps at several offsets; only pages
-that were touched exist, and those are what `used_bytes` counts.  A store is as large as a bank and has one byte more
-for each chunk, which says where the chunk's content is.
+that were touched exist, and those are what `used_bytes` counts.  A store has room for a bank.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from carpool.core.model import GIB, DeviceId, JobId, LaneId
 from carpool.devices import memfd
 from carpool.devices.banks import Banks
-from carpool.devices.base import BankId, DeviceError
-from carpool.protocol.seat import CHUNK
+from carpool.devices.base import BankId, DeviceError, Extent
+from carpool.devices.stores import Stores
 
 PAGE = memfd.PAGE
 BANK_WINDOWS = 16
@@ -26,7 +25,7 @@ def round_up(size: int, unit: int) -> int:
 
 
 class HostDevice:
-    """Implements `carpool.devices.base.Device`."""
+    """Implements `carpool.devices.base.Device`.  Lanes and banks are one file each."""
 
     kind = "host"
 
@@ -36,11 +35,9 @@ class HostDevice:
         self.id = device
         self.capacity = capacity
         self.window = round_up(capacity, GIB)
-        self._bank_bytes = BANK_WINDOWS * self.window
         self._lanes: dict[LaneId, int] = {}
-        self._banks = Banks(f"carpool-{device}-bank", self._bank_bytes)
-        self._store_bytes = self._bank_bytes + self._bank_bytes // CHUNK
-        self._stores: dict[JobId, int] = {}
+        self._banks = Banks(f"carpool-{device}-bank", SparseFiles(BANK_WINDOWS * self.window))
+        self._stores = Stores(device, BANK_WINDOWS * self.window)
 
     # Lanes
 
@@ -51,48 +48,53 @@ class HostDevice:
 
     def resize_lane(self, lane: LaneId, size: int) -> None:
         try:
-            os.ftruncate(self.lane_fd(lane), round_up(size, PAGE))
+            os.ftruncate(self._lane(lane), round_up(size, PAGE))
         except (OSError, OverflowError) as error:
             raise DeviceError(f"lane {lane} of {self.id} cannot become {size} bytes: {error}") from None
 
     def close_lane(self, lane: LaneId) -> None:
-        os.close(self.lane_fd(lane))
+        os.close(self._lane(lane))
         del self._lanes[lane]
 
-    def lane_fd(self, lane: LaneId) -> int:
+    def lane_files(self, lane: LaneId) -> tuple[Extent, ...]:
+        return (Extent(self._lane(lane), self.lane_size(lane)),)
+
+    def lane_size(self, lane: LaneId) -> int:
+        return os.fstat(self._lane(lane)).st_size
+
+    def adopt_lane(self, lane: LaneId, files: Sequence[Extent]) -> None:
+        for file in files:
+            if self._lanes.setdefault(lane, file.fd) != file.fd:
+                os.close(file.fd)
+
+    def _lane(self, lane: LaneId) -> int:
         try:
             return self._lanes[lane]
         except KeyError:
             raise DeviceError(f"{self.id} has no lane {lane}") from None
-
-    def lane_size(self, lane: LaneId) -> int:
-        return os.fstat(self.lane_fd(lane)).st_size
-
-    def adopt_lane(self, lane: LaneId, fd: int) -> None:
-        if lane in self._lanes:
-            os.close(fd)
-        else:
-            self._lanes[lane] = fd
 
     # Banks
 
     def take_bank(self, owner: int, wanted: int, last: BankId | None) -> BankId:
         return self._banks.take(owner, wanted, last)
 
+    def grow_bank(self, bank: BankId, size: int) -> None:
+        self._banks.files(bank)  # its pages come when they are touched
+
     def free_bank(self, bank: BankId) -> None:
         self._banks.free(bank)
 
-    def bank_fd(self, bank: BankId) -> int:
-        return self._banks.fd(bank)
+    def bank_files(self, bank: BankId) -> tuple[Extent, ...]:
+        return tuple(self._banks.files(bank))
 
     def close_banks(self, owner: int) -> None:
         self._banks.close(owner)
 
-    def adopt_bank(self, bank: BankId, owner: int, fd: int) -> None:
-        self._banks.adopt(bank, owner, fd)
+    def adopt_bank(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
+        self._banks.adopt(bank, owner, files)
 
-    def check_bank(self, bank: BankId, owner: int, fd: int) -> None:
-        self._banks.check(bank, owner, fd)
+    def check_bank(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
+        self._banks.check(bank, owner, files)
 
     def hold_bank(self, bank: BankId) -> None:
         self._banks.hold(bank)
@@ -104,32 +106,67 @@ class HostDevice:
     # Stores
 
     def store_fd(self, job: JobId) -> int:
-        if job not in self._stores:
-            self._stores[job] = memfd.create(f"carpool-{self.id}-store{job}", self._store_bytes, sealed=True)
-        return self._stores[job]
+        return self._stores.fd(job)
 
     def drop_store(self, job: JobId) -> None:
-        fd = self._stores.pop(job, None)
-        if fd is not None:
-            os.close(fd)
+        self._stores.drop(job)
 
     def adopt_store(self, job: JobId, fd: int) -> None:
-        self.drop_store(job)
-        self._stores[job] = fd
+        self._stores.adopt(job, fd)
 
     def check_store(self, fd: int) -> None:
-        if not memfd.is_sealed(fd, self._store_bytes):
-            raise DeviceError(f"what was kept is no store of {self.id}: wrong size or seals")
+        self._stores.check(fd)
 
     def used_bytes(self) -> int:
-        return sum(memfd.pages(fd) for fd in self._lanes.values()) + self._banks.pages()
+        return sum(memfd.pages(fd) for fd in self._lanes.values()) + self._banks.used()
 
     def stored_bytes(self) -> int:
-        return sum(memfd.pages(fd) for fd in self._stores.values())
+        return self._stores.pages()
 
     def close(self) -> None:
-        for fd in (*self._lanes.values(), *self._stores.values()):
+        for fd in self._lanes.values():
             os.close(fd)
         self._lanes.clear()
-        self._stores.clear()
         self._banks.close()
+        self._stores.close()
+
+
+class SparseFiles:
+    """Banks of one sparse file of ``size`` bytes each.  Implements `carpool.devices.banks.Memory`."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def create(self, name: str) -> list[Extent]:
+        return [Extent(memfd.create(name, self._size, sealed=True), self._size)]
+
+    def used(self, files: Sequence[Extent]) -> int:
+        return sum(memfd.pages(file.fd) for file in files)
+
+    def emptying(self, files: list[Extent], size: int) -> Callable[[], None]:
+        fd = os.dup(files[0].fd)  # the bank may be closed meanwhile
+        return lambda: _punch(fd, size)
+
+    def check(self, files: Sequence[Extent], known: Sequence[Extent] | None) -> None:
+        if len(files) != 1 or not memfd.is_sealed(files[0].fd, self._size):
+            raise DeviceError("wrong size or seals")
+        if known and os.fstat(known[0].fd).st_ino != os.fstat(files[0].fd).st_ino:
+            raise DeviceError("another file")
+
+    def adopt(self, files: list[Extent], more: Sequence[Extent]) -> None:
+        for file in more:
+            if files:
+                os.close(file.fd)
+            else:
+                files.append(file)
+
+    def close(self, files: Sequence[Extent]) -> None:
+        for file in files:
+            os.close(file.fd)
+
+
+def _punch(fd: int, size: int) -> None:
+    try:
+        memfd.punch(fd, size)
+    finally:
+        os.close(fd)

@@ -112,6 +112,55 @@ class LaneInfo(msgspec.Struct, frozen=True):
     waiting: list[int]
 
 
+class ProcessInfo(msgspec.Struct, frozen=True):
+    """A process on a GPU.  ``job`` 0: one of the daemon's own; null: a foreign one."""
+
+    pid: int
+    used_bytes: int | None
+    job: int | None
+
+
+class MeanInfo(msgspec.Struct, frozen=True):
+    """Averages over the samples of the last minute."""
+
+    samples: int = 0
+    busy_ppm: int | None = None
+    sm_active_ppm: int | None = None
+    sm_occupancy_ppm: int | None = None
+    dram_active_ppm: int | None = None
+    power_mw: int | None = None
+
+
+class TelemetryInfo(msgspec.Struct, frozen=True):
+    """What a device does.  Quantities that were not measured are null, and ``missing`` says why."""
+
+    level: str = "none"  # how much is measured: "gpm", "basic", "host" or "none"
+    reason: str = ""  # why it is not more
+    taken_us: int | None = None  # when the last sample was taken
+    age_us: int | None = None  # and how long ago that was
+    total_bytes: int | None = None  # memory of the device
+    used_bytes: int | None = None  # memory in use by anybody
+    free_bytes: int | None = None  # memory that can be had now; on a host device, that the machine has, too
+    reserved_bytes: int | None = None  # memory that the driver keeps for itself
+    foreign_bytes: int | None = None  # memory of processes that Carpool did not start
+    processes: list[ProcessInfo] | None = None  # those on the device
+    busy_ppm: int | None = None  # time in which anything ran on the GPU; host device: processors that were not idle
+    memory_busy_ppm: int | None = None  # time in which the GPU's memory was read or written
+    sm_active_ppm: int | None = None  # SMACT: multiprocessors with work, averaged over time
+    sm_occupancy_ppm: int | None = None  # SMOCC: warps on them, of the most that fit
+    dram_active_ppm: int | None = None  # DRAMA: memory bandwidth in use
+    power_mw: int | None = None  # power drawn, milliwatts
+    power_limit_mw: int | None = None  # the power limit in force
+    energy_mj: int | None = None  # millijoules since the driver was loaded
+    temperature_c: int | None = None  # degrees Celsius
+    clock_mhz: int | None = None  # of the multiprocessors
+    clock_limit_mhz: int | None = None  # their highest
+    throttled: list[str] | None = None  # why the clock is lower than it could be: power, temperature, hardware
+    mig: bool | None = None  # the GPU is partitioned
+    mean: MeanInfo = MeanInfo()  # averages over the last minute
+    missing: dict[str, str] = {}  # quantity: why it was not measured
+
+
 class DeviceInfo(msgspec.Struct, frozen=True):
     id: str
     kind: str
@@ -127,6 +176,7 @@ class DeviceInfo(msgspec.Struct, frozen=True):
     oversubscribe: str  # "off" | "auto" | "on"
     stored_bytes: int  # of its jobs, in the host store
     moved: MovedInfo  # of its present jobs
+    telemetry: TelemetryInfo = TelemetryInfo()
 
 
 class StoreInfo(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Literal
 
 BOARD_MAGIC = 0x4452424C
@@ -72,7 +72,25 @@ FIELDS: dict[str, tuple[int, Literal["I", "Q"]]] = {
     "in_us": (312, "Q"),
     "resume_us": (320, "Q"),
     "demanded": (328, "Q"),
+    "traits": (336, "I"),
 }
+
+
+#: Where the board's header says for which kind of device it is (`Kind`); the bytes of older daemons are zero there.
+KIND_OFFSET = 8
+
+
+class Kind(IntEnum):
+    HOST = 0
+    CUDA = 1
+
+
+class Trait(IntFlag):
+    """What the daemon must know about a job's use of its device; bits are set and never taken back."""
+
+    DEVICE = 1
+    SHARED = 2
+    UNGATED = 4
 
 
 class Yield(IntEnum):

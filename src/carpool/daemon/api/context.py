@@ -18,6 +18,7 @@ from carpool.daemon.jobs import EndedJob, Job, JobTable
 from carpool.daemon.seating import Seating
 from carpool.daemon.sessions import peer_credentials
 from carpool.daemon.store import Store
+from carpool.daemon.telemetry import Telemetry
 from carpool.protocol.paths import Home
 
 
@@ -35,6 +36,7 @@ class Context:
     settings: Settings
     apply_settings: Callable[[Settings], Awaitable[None]]
     controls: Controls
+    telemetry: Telemetry
     store_room: int  # bytes of memory that the devices leave
     default_store: int  # budget of the host store while nobody has set one
     stop: Callable[[bool], None]

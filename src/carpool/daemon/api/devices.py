@@ -9,6 +9,7 @@ from carpool.core.model import JobPhase, LaneId, Oversubscribe
 from carpool.core.view import DeviceView
 from carpool.daemon.api.context import CONTEXT, Context, require_operator
 from carpool.daemon.api.middleware import json_response, read_body
+from carpool.daemon.api.telemetry import telemetry_info
 from carpool.daemon.controls import Control
 from carpool.daemon.errors import ApiError
 from carpool.daemon.jobs import moved_info
@@ -83,6 +84,7 @@ def _device_info(context: Context, device: Device, view: DeviceView) -> DeviceIn
         oversubscribe=view.oversubscribe.value,
         stored_bytes=sum(job.usage.stored for job in jobs),
         moved=moved_info([job.usage for job in jobs]),
+        telemetry=telemetry_info(context.telemetry, device.id),
     )
 
 

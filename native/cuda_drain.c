@@ -1,0 +1,108 @@
+/* Has everything ended that was submitted?  Asked, never waited for: work that waits for the job's own next call must not
+ * hold us for good. */
+#include "cuda_books.h"
+
+static bool enter(CUcontext context) { return cp_real.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS; }
+
+static void leave(void) {
+  CUcontext context;
+  cp_real.cuCtxPopCurrent_v2(&context);
+}
+
+static bool stopped; /* books' lock held */
+
+/* The process is about to end, and the driver with it: the helper thread must not be found in one of its calls.
+ * The turn stays until the process is gone. */
+void cp_drain_stop(void) {
+  cp_acquire(&cp_books.lock);
+  stopped = true;
+  cp_release(&cp_books.lock);
+}
+
+static bool done(CUresult r) { return r != CUDA_ERROR_NOT_READY; } /* an error: nothing will come of it any more */
+
+void cp_keep_tail(const struct cp_stream *s) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUevent event;
+  if (cp_books.tail_count == MOST_TAILS || !enter(s->context)) return;
+  bool free = cp_real.cuStreamIsCapturing(s->stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE;
+  if (free && !done(cp_real.cuStreamQuery(s->stream)) &&
+      cp_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
+    if (cp_real.cuEventRecord(event, s->stream) == CUDA_SUCCESS)
+      cp_books.tails[cp_books.tail_count++] = (struct cp_tail){event, s->context};
+    else
+      cp_real.cuEventDestroy_v2(event);
+  }
+  leave();
+}
+
+/* A primary context may have gone without our having seen it. */
+static bool usable(const struct cp_context *c) {
+  unsigned int flags;
+  int active = 1;
+  if (c->going) return false;
+  if (c->device == NO_DEVICE) return true;
+  return cp_real.cuDevicePrimaryCtxGetState(c->device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+void cp_drain_begin(void) {
+  cp_acquire(&cp_books.lock);
+  if (!stopped) cp_relax(); /* for good: the thread is ours */
+  for (uint32_t i = 0; i < cp_books.context_count; i++) cp_books.contexts[i].recorded = false;
+  cp_release(&cp_books.lock);
+}
+
+static bool streams_done(const struct cp_context *c) {
+  bool ready = done(cp_real.cuStreamQuery(CU_STREAM_LEGACY));
+  for (uint32_t i = 0; ready && i < cp_books.stream_count; i++)
+    if (cp_books.streams[i].context == c->context) ready = done(cp_real.cuStreamQuery(cp_books.streams[i].stream));
+  return ready;
+}
+
+static bool tails_done(const struct cp_context *c) {
+  for (uint32_t i = cp_books.tail_count; i--;) {
+    if (cp_books.tails[i].context != c->context) continue;
+    if (!done(cp_real.cuEventQuery(cp_books.tails[i].event))) return false;
+    cp_real.cuEventDestroy_v2(cp_books.tails[i].event);
+    cp_books.tails[i] = cp_books.tails[--cp_books.tail_count];
+  }
+  return true;
+}
+
+static bool own_streams_used(void) {
+  for (struct cp_thread *t = cp_load(&cp_threads); t; t = t->next)
+    if (cp_relaxed(&t->own)) return true;
+  return false;
+}
+
+/* The default streams of other threads cannot be named here.  But they are blocking streams: an event in the legacy stream
+ * comes after all that is in them.  It would order streams that the job keeps apart, so it is recorded only when all the
+ * others are empty. */
+static bool own_streams_done(struct cp_context *c) {
+  if (!c->recorded) {
+    if (!c->event && cp_real.cuEventCreate(&c->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return true;
+    if (cp_real.cuEventRecord(c->event, CU_STREAM_LEGACY) != CUDA_SUCCESS) return true;
+    c->recorded = true;
+  }
+  return done(cp_real.cuEventQuery(c->event));
+}
+
+static bool contexts_done(bool (*ask)(struct cp_context *)) {
+  bool ready = true;
+  for (uint32_t i = 0; ready && i < cp_books.context_count; i++) {
+    struct cp_context *c = &cp_books.contexts[i];
+    if (!usable(c) || !enter(c->context)) continue;
+    ready = ask(c);
+    leave();
+  }
+  return ready;
+}
+
+static bool named_done(struct cp_context *c) { return streams_done(c) && tails_done(c); }
+
+bool cp_drained(void) {
+  cp_acquire(&cp_books.lock);
+  bool ready = !stopped && contexts_done(named_done) && (!own_streams_used() || contexts_done(own_streams_done));
+  cp_release(&cp_books.lock);
+  return ready;
+}

@@ -1,0 +1,203 @@
+/* Turns of a job on a CUDA device.
+ *
+ * A turn ends in two steps.  The helper thread shuts the gate, waits until no call is in flight and everything that was
+ * submitted has ended (quiesce); it holds no lock meanwhile.  Then the turn goes over as on every device (turn.c).  If it
+ * takes too long the gate is opened again: what is under way may be waiting for the job's own next call. */
+#include "cuda.h"
+
+#include <sched.h>
+
+#define PATIENCE_US 250000u /* for a turn to end; doubled each time that it was not enough, up to */
+#define MOST_PATIENCE_US 30000000u
+#define SPIN_US 50u /* then sleep between two looks */
+#define LOOK_US 40
+#define MOST_PAUSE_US 80000u /* between two looks at a holder that is at work */
+#define RETRY_US 10000
+
+/* Values of cp.ending. */
+enum { NOT_ENDING = 0, ASKED = 1 /* at a boundary */, ENDING = 2 };
+
+static bool quiet; /* quiesced, and nobody has been let in since */
+static uint64_t patience_us = PATIENCE_US;
+
+/* ---- the turn begins and ends ------------------------------------------------------------------------------------------ */
+
+static void not_ending(void) {
+  cp_store(&cp.ending, NOT_ENDING);
+  cp_futex_wake(&cp.ending);
+}
+
+static void open_gate(const void *unused) {
+  (void)unused;
+  uint64_t begin = cp_now_us();
+  if (cp_load(&cp.ending)) return;
+  bool fresh = cp.gate == CP_CLOSED;
+  if (fresh) cp_turn_begins(begin);
+  quiet = false;
+  cp_store(&cp.gate, CP_OPEN);
+  cp_shut_bit(CP_SHUT, false);
+  if (fresh) cp_turn_costs(cp_now_us() - begin + cp.close_us);
+}
+
+/* True: the gate is shut, and was open.  False and `closed`: nobody has used the turn. */
+static bool shut_gate(bool *closed) {
+  cp_acquire(&cp.gate_lock);
+  *closed = cp.gate == CP_CLOSED;
+  bool mine = cp_load(&cp.seat->turn) && !*closed && !cp_capturing();
+  if (mine) {
+    cp_store(&cp.gate, CP_HELD);
+    cp_store(&cp.ending, ENDING);
+    cp_shut_bit(CP_SHUT, true);
+  } else if (cp_load(&cp.ending)) { /* a capture has begun since the boundary: the turn stays */
+    if (!*closed) cp_store(&cp.gate, CP_OPEN), cp_shut_bit(CP_SHUT, false);
+    not_ending();
+  }
+  cp_release(&cp.gate_lock);
+  if (mine) cp_cuda_barrier();
+  return mine;
+}
+
+static void reopen(void) {
+  cp_acquire(&cp.gate_lock);
+  quiet = false;
+  cp_store(&cp.gate, CP_OPEN);
+  cp_shut_bit(CP_SHUT, false);
+  not_ending();
+  cp_release(&cp.gate_lock);
+}
+
+static bool none_in_flight(void) {
+  bool in_flight;
+  cp_cuda_calls(&in_flight);
+  return !in_flight;
+}
+
+/* Ask until it is true.  Asked once at least. */
+static bool until(bool (*ask)(void), uint64_t begin, uint64_t limit) {
+  while (!ask()) {
+    uint64_t spent = cp_now_us() - begin;
+    if (spent >= limit) return false;
+    cp_add(&cp_syscalls, 1);
+    if (spent < SPIN_US)
+      sched_yield();
+    else
+      syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = LOOK_US * 1000}, NULL);
+  }
+  return true;
+}
+
+/* Gate shut.  A capture may have begun just before. */
+static bool drain(uint64_t limit) {
+  if (!until(none_in_flight, cp_now_us(), limit) || cp_capturing()) return false;
+  uint64_t asked = cp_now_us();
+  cp_drain_begin();
+  bool ended = cp_drained();
+  cp.close_us = cp_now_us() - asked; /* waiting, before and after, is for the job's own work */
+  return ended || until(cp_drained, asked, limit);
+}
+
+/* For a probe the limit is 0.  True: the gate is shut and the device has nothing more of ours, or it was never opened. */
+static bool quiesce_within(uint64_t limit) {
+  bool closed;
+  if (!shut_gate(&closed)) return closed;
+  quiet = drain(limit);
+  if (!quiet) reopen();
+  return quiet;
+}
+
+/* At a boundary the work of an iteration or two may be under way. */
+static uint64_t patience(void) {
+  uint64_t least = PATIENCE_US + 4 * cp_relaxed(&cp.boundary.cycle_us);
+  if (least > MOST_PATIENCE_US) least = MOST_PATIENCE_US;
+  return patience_us > least ? patience_us : least;
+}
+
+static bool quiesce(void) {
+  if (!cp_load(&cp.seat->turn)) return false;
+  bool done = quiesce_within(patience());
+  if (done)
+    patience_us = PATIENCE_US;
+  else if (!cp_capturing() && patience_us < MOST_PATIENCE_US)
+    patience_us *= 2;
+  return done;
+}
+
+/* Nothing is moved today: closing is a matter of the books. */
+static bool close_gate(uint32_t cause) {
+  (void)cause;
+  if (cp.gate == CP_CLOSED) return true;
+  if (cp.gate != CP_HELD || !quiet) return false; /* opened since by a first use */
+  quiet = false;
+  cp_store(&cp.gate, CP_CLOSED);
+  if (cp_load(&cp.seat->offloaded)) cp_store(&cp.seat->offloaded, 0);
+  cp_put(&cp.seat->residue, 0);
+  cp_ahead_forget();
+  not_ending();
+  return true;
+}
+
+/* ---- early release and boundaries -------------------------------------------------------------------------------------- */
+
+static int64_t look_again(uint64_t calls, uint64_t now, uint64_t pause) {
+  cp.seen_calls = calls;
+  cp.look_us = now + pause;
+  return (int64_t)pause;
+}
+
+/* Work has been submitted, or is still going on: looked at less and less often, unless it was asked to give way. */
+static int64_t busy(uint64_t calls, uint64_t now, uint64_t grace) {
+  bool asked = cp_load(&cp.seat->yield) == CP_YIELD_BOUNDARY;
+  uint64_t most = grace > MOST_PAUSE_US ? grace : MOST_PAUSE_US;
+  cp.pause_us = asked || cp.pause_us < grace ? grace : 2 * cp.pause_us < most ? 2 * cp.pause_us : most;
+  cp.probe_us = 0;
+  return look_again(calls, now, cp.pause_us);
+}
+
+/* Off the device is who submits nothing for the grace, and has nothing on the device at its beginning and at its end. */
+static int64_t watch(void) {
+  uint64_t now = cp_now_us(), grace = cp_load(&cp.seat->grace_us);
+  bool in_flight;
+  uint64_t calls = cp_cuda_calls(&in_flight);
+  if (grace < 100) grace = 100;
+  if (!cp.yield_seen_us) {
+    cp.yield_seen_us = now;
+    cp.probe_us = cp.pause_us = 0;
+    return look_again(calls, now, grace / 2);
+  }
+  if (in_flight || calls != cp.seen_calls || cp_capturing()) return busy(calls, now, grace);
+  if (now < cp.look_us) return (int64_t)(cp.look_us - now);
+  if (cp.probe_us) { /* idle since then */
+    cp_turn_end(CP_BY_EARLY);
+    return cp_load(&cp.seat->turn) ? RETRY_US : -1;
+  }
+  bool idle = quiesce_within(0);
+  if (idle && quiet) reopen();
+  now = cp_now_us();
+  if (!idle) return busy(calls, now, grace);
+  cp.probe_us = now;
+  return look_again(calls, now, grace);
+}
+
+/* Called with the interpreter's lock held: the helper does the waiting.  Until it has, the gate is shut. */
+static void boundary(void) {
+  struct cp_seat *s = cp.seat;
+  cp_cuda_check_use();
+  if (CP_LIKELY(!cp_relaxed(&s->yield) && !cp_relaxed(&s->watch) && !cp_relaxed(&s->successor))) return;
+  if (cp_capturing() || !cp_load(&s->turn)) return;
+  if (cp_load(&s->yield) == CP_YIELD_NO) {
+    cp_ahead_boundary();
+    return;
+  }
+  cp_acquire(&cp.gate_lock);
+  bool ask = cp.gate == CP_OPEN && cp_load(&s->turn) && !cp_load(&cp.ending);
+  if (ask) {
+    cp_store(&cp.gate, CP_HELD);
+    cp_store(&cp.ending, ASKED);
+    cp_shut_bit(CP_SHUT, true);
+  }
+  cp_release(&cp.gate_lock);
+  if (ask) cp_ring(s);
+}
+
+const struct cp_backend cp_cuda_backend = {
+    .open = open_gate, .close = close_gate, .quiesce = quiesce, .watch = watch, .boundary = boundary};

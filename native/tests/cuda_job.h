@@ -1,0 +1,177 @@
+/* A job with the gate on the stub driver, and a stand-in for the daemon in the same process. */
+#include "check.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "cuda.h"
+
+#define OK(call) CHECK_THAT((call) == CUDA_SUCCESS)
+#define SLOTS 8
+
+/* In the library these stand before libc's. */
+void *cp_next_dlsym(void *handle, const char *name) { return dlsym(handle, name); }
+int cp_signals_start(void) { return 0; }
+
+int cp_attach(int fd);
+void cp_step_end(int optimizer, int first);
+
+static int board_fd, daemon_fd;
+static char *board;
+static CUcontext context;
+static CUfunction spin, mix;
+
+static inline struct cp_seat *seat_of(uint32_t slot) { return (struct cp_seat *)(board + CP_BOARD_HEADER) + slot; }
+
+/* ---- the daemon's part --------------------------------------------------------------------------------------------- */
+
+static inline void make_board(void) {
+  board_fd = memfd_create("board", 0);
+  size_t bytes = CP_BOARD_HEADER + CP_SEATS * sizeof(struct cp_seat);
+  CHECK_THAT(!ftruncate(board_fd, (off_t)bytes));
+  board = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, board_fd, 0);
+  *(struct cp_board_header *)board = (struct cp_board_header){CP_BOARD_MAGIC, CP_PROTOCOL, CP_KIND_CUDA};
+  for (uint32_t i = 0; i < SLOTS; i++) seat_of(i)->grace_us = 5000;
+}
+
+static inline void send_setup(int fd, uint32_t slot, uint64_t capacity) {
+  struct cp_packet p = {.type = CP_SETUP, .a = slot, .b = CP_GIB, .d = capacity};
+  union {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(sizeof(int))];
+  } control;
+  struct iovec v = {.iov_base = &p, .iov_len = sizeof p};
+  struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+  memset(&control, 0, sizeof control);
+  control.align = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+  memcpy(CMSG_DATA(&control.align), &board_fd, sizeof board_fd);
+  CHECK_THAT(sendmsg(fd, &m, 0) == (ssize_t)sizeof p);
+}
+
+/* The next packet of this type; others before it are skipped. */
+static inline struct cp_packet packet(uint32_t type) {
+  struct cp_packet p;
+  do CHECK_THAT(recv(daemon_fd, &p, sizeof p, 0) == sizeof p);
+  while (p.type != type);
+  return p;
+}
+
+static inline void give_to(uint32_t slot) {
+  struct cp_seat *s = seat_of(slot);
+  cp_store(&s->turn_start_us, cp_now_us());
+  cp_store(&s->turn, 1);
+  cp_futex_wake(&s->turn);
+  cp_ring(s);
+}
+static inline void give(void) { give_to(0); }
+
+static inline void ask(uint32_t yield) {
+  cp_store(&seat_of(0)->yield, yield);
+  cp_ring(seat_of(0));
+}
+
+static inline void watch_it(void) {
+  cp_store(&seat_of(0)->watch, 1);
+  cp_ring(seat_of(0));
+}
+
+/* ---- the job's part ---------------------------------------------------------------------------------------------------- */
+
+static inline void use_device(void) {
+  CUmodule module;
+  OK(cuInit(0));
+  OK(cuDevicePrimaryCtxRetain(&context, 0));
+  OK(cuCtxSetCurrent(context));
+  OK(cuModuleLoadData(&module, "stub"));
+  OK(cuModuleGetFunction(&spin, module, "spin_us"));
+  OK(cuModuleGetFunction(&mix, module, "mix_u64"));
+}
+
+static inline void attach_to(int pair[2], uint32_t slot) {
+  send_setup(pair[1], slot, 256 * CP_MIB);
+  CHECK_THAT(cp_attach(pair[0]) == 0);
+}
+
+static inline void begin(void) {
+  int pair[2];
+  struct timeval patience = {20, 0};
+  make_board();
+  CHECK_THAT(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
+  CHECK_THAT(!setsockopt(pair[1], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience));
+  daemon_fd = pair[1];
+  use_device();
+  attach_to(pair, 0);
+}
+
+static inline void spin_on(CUstream stream, uint64_t us) {
+  OK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, (void *[]){&us}, NULL));
+}
+
+/* A flag that the device sets when it comes there. */
+static inline void set_flag(void *flag) { cp_store((uint32_t *)flag, 1); }
+static inline void flag_on(CUstream stream, uint32_t *flag) { OK(cuLaunchHostFunc(stream, set_flag, flag)); }
+
+static inline CUstream new_stream(unsigned int flags) {
+  CUstream stream;
+  OK(cuStreamCreate(&stream, flags));
+  return stream;
+}
+
+static inline bool soon(uint32_t *flag) {
+  for (uint64_t end = cp_now_us() + 10000000; cp_now_us() < end;) {
+    if (cp_load(flag)) return true;
+    syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 200000}, NULL);
+  }
+  return false;
+}
+
+static inline pthread_t start(void *(*function)(void *), void *argument) {
+  pthread_t thread;
+  CHECK_THAT(!pthread_create(&thread, NULL, function, argument));
+  return thread;
+}
+
+/* ---- cases, each in a process of its own ------------------------------------------------------------------------------ */
+
+static uint32_t first_flag __attribute__((unused)), second_flag __attribute__((unused));
+
+static inline void released(uint64_t cause) {
+  struct cp_packet p = packet(CP_RELEASED);
+  CHECK_THAT(p.a == cause && seat_of(0)->turn == 0 && seat_of(0)->cause == cause);
+}
+
+static inline void *launch_one(void *flag) {
+  OK(cuCtxSetCurrent(context));
+  spin_on(NULL, 10);
+  flag_on(NULL, flag);
+  return NULL;
+}
+
+struct test_case {
+  const char *name;
+  void (*run)(void);
+};
+#define CASE(function) {#function, function}
+
+/* Returns the exit status.  An argument names the only case to run. */
+static inline int run_cases(const struct test_case *cases, size_t count, int argc, char **argv) {
+  int failures = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (argc > 1 && strcmp(argv[1], cases[i].name) != 0) continue;
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+      alarm(40);
+      cases[i].run();
+      _exit(0);
+    }
+    CHECK_THAT(pid > 0 && waitpid(pid, &status, 0) == pid);
+    if (status) fprintf(stderr, "%s failed: status %x\n", cases[i].name, (unsigned)status), failures++;
+  }
+  return failures != 0;
+}

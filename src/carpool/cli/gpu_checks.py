@@ -1,0 +1,35 @@
+"""What `carpool doctor` says about GPUs: the probe's findings, from a process of its own, since a driver can hang."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from carpool.cli.checks import Check
+
+PATIENCE_S = 120.0
+_PROBE = Path(__file__).resolve().parent.parent / "devices" / "cuda" / "probe.py"
+
+
+def gpu_checks(patience_s: float = PATIENCE_S) -> Iterator[Check]:
+    """One check that finds nothing, without a GPU.  What Carpool can do without is no problem."""
+    advice = "look at `nvidia-smi`: if it does not answer either, the driver has to be started anew"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", str(_PROBE)], capture_output=True, text=True, timeout=patience_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        yield Check("GPU", False, f"the driver does not answer within {patience_s:.0f} s", advice)
+        return
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [""])[-1]
+        yield Check("GPU", False, f"trying it ended with status {done.returncode}: {last}", advice)
+        return
+    for finding in json.loads(done.stdout):
+        ok, text = finding["ok"], finding["text"]
+        if not ok and not finding["needed"]:
+            ok, text = True, f"missing, {finding['advice']} ({text})"
+        yield Check(finding["name"], ok, text, "" if ok else finding["advice"])

@@ -1,0 +1,93 @@
+"""What was measured of a device, as people read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from carpool.cli import words
+from carpool.protocol.api import DeviceInfo, ProcessInfo, TelemetryInfo
+from carpool.protocol.sizes import format_size
+
+#: Quantities whose absence is worth a word, as people call them.
+NAMES = {
+    "busy_ppm": "use",
+    "sm_active_ppm": "SM active",
+    "sm_occupancy_ppm": "SM occupancy",
+    "dram_active_ppm": "DRAM active",
+    "used_bytes": "memory",
+    "foreign_bytes": "memory of others",
+    "power_mw": "power",
+    "temperature_c": "temperature",
+}
+NONE = "none"
+
+
+def measured_lines(device: DeviceInfo) -> Iterator[str]:
+    """For `carpool devices`: what it does, who else is there, what slows it down, what is not known."""
+    info = device.telemetry
+    yield f"  {summary(device)}"
+    if info.foreign_bytes:
+        yield f"  {device.id} memory of others: {format_size(info.foreign_bytes)}{_foreign(info.processes)}"
+    if info.throttled:
+        yield f"  {device.id} is slowed down by: {', '.join(info.throttled)}"
+    for why, names in _missing(info).items():
+        yield f"  {device.id} not measured: {', '.join(names)} ({why})"
+
+
+def summary(device: DeviceInfo) -> str:
+    """One line: what the device does, and how old that is."""
+    info = device.telemetry
+    if info.level == NONE:
+        last = "" if info.age_us is None else f" (last measured {words.duration(info.age_us)} ago)"
+        return f"{device.id} not measured: {info.reason or 'the daemon does not say why'}{last}"
+    age = f"{words.duration(info.age_us or 0)} ago"
+    return f"{device.id} measured {age}: {', '.join(_parts(info))}"
+
+
+def _parts(info: TelemetryInfo) -> Iterator[str]:
+    if info.sm_active_ppm is not None:
+        yield f"SM active {percent(info.sm_active_ppm)}"
+    elif info.busy_ppm is not None:
+        yield f"{'processors' if info.level == 'host' else 'GPU'} {percent(info.busy_ppm)} busy"
+    if info.sm_occupancy_ppm is not None:
+        yield f"occupancy {percent(info.sm_occupancy_ppm)}"
+    if info.dram_active_ppm is not None:
+        yield f"DRAM {percent(info.dram_active_ppm)}"
+    if info.used_bytes is not None:
+        yield f"{format_size(info.used_bytes)} in use"
+    if info.power_mw is not None:
+        yield _of(info.power_mw // 1000, None if info.power_limit_mw is None else info.power_limit_mw // 1000, "W")
+    if info.temperature_c is not None:
+        yield f"{info.temperature_c} °C"
+    if info.clock_mhz is not None:
+        yield _of(info.clock_mhz, info.clock_limit_mhz, "MHz")
+
+
+def percent(ppm: int) -> str:
+    """Millionths, for people.
+
+    >>> percent(634_999)
+    '63 %'
+    """
+    return f"{ppm / 10_000:.0f} %"
+
+
+def _of(value: int, limit: int | None, unit: str) -> str:
+    return f"{value} {unit}" if limit is None else f"{value} of {limit} {unit}"
+
+
+def _foreign(processes: list[ProcessInfo] | None) -> str:
+    """Which processes, the largest first."""
+    others = [process for process in processes or () if process.job is None]
+    others.sort(key=lambda process: -(process.used_bytes or 0))
+    return f" (process {', '.join(str(process.pid) for process in others)})" if others else ""
+
+
+def _missing(info: TelemetryInfo) -> dict[str, list[str]]:
+    """Why, and what for that reason.  Of host devices nobody expects a GPU's counters."""
+    expected = ("busy_ppm", "power_mw", "temperature_c") if info.level == "host" else tuple(NAMES)
+    reasons: dict[str, list[str]] = {}
+    for quantity in expected:
+        if quantity in info.missing:
+            reasons.setdefault(info.missing[quantity], []).append(NAMES[quantity])
+    return reasons

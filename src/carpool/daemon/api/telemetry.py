@@ -1,0 +1,39 @@
+"""What was measured of a device, as the API says it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from carpool.core.model import DeviceId
+from carpool.daemon.clock import wall_us
+from carpool.daemon.telemetry import Telemetry
+from carpool.monitor.sample import Sample
+from carpool.monitor.window import mean
+from carpool.protocol.api import MeanInfo, ProcessInfo, TelemetryInfo
+
+MEANS = [name for name in MeanInfo.__struct_fields__ if name != "samples"]
+#: Quantities that have the same name and form in both.
+SAME = {field.name for field in dataclasses.fields(Sample)} - {"taken_us", "level", "reason", "processes", "throttled"}
+
+
+def telemetry_info(telemetry: Telemetry, device: DeviceId) -> TelemetryInfo:
+    state, samples = telemetry.state(device), telemetry.recent(device)
+    means: dict[str, Any] = {name: mean(samples, name) for name in MEANS}
+    return TelemetryInfo(
+        level=state.level.value,
+        reason=state.reason,
+        taken_us=None if state.age_us is None else wall_us() - state.age_us,
+        age_us=state.age_us,
+        mean=MeanInfo(len(samples), **means),
+        **_quantities(state.sample),
+    )
+
+
+def _quantities(sample: Sample | None) -> dict[str, Any]:
+    if sample is None:
+        return {}
+    known = {name: getattr(sample, name) for name in SAME}
+    if sample.processes is not None:
+        known["processes"] = [ProcessInfo(each.pid, each.used_bytes, each.owner) for each in sample.processes]
+    return known | {"throttled": None if sample.throttled is None else list(sample.throttled)}

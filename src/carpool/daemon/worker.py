@@ -1,0 +1,58 @@
+"""A thread that reads telemetry."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+
+from carpool.monitor.readers import Found, Reader, Roots, Target
+from carpool.monitor.sample import Unmeasurable
+
+log = logging.getLogger(__name__)
+MISTAKE = "a mistake in the telemetry: see daemon.log"
+
+
+class Worker:
+    """A thread with a reader.  It gets nothing new to do before it has done what it has."""
+
+    def __init__(self, name: str, make: Callable[[], Reader], deliver: Callable[[Found], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._make = make
+        self._deliver = deliver
+        self._asked: queue.SimpleQueue[tuple[Sequence[Target], Roots] | None] = queue.SimpleQueue()
+        self._busy = False
+        self._stopped = False
+        # The interpreter must not wait for it at its end: a call of a broken driver may never return.
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def ask(self, targets: Sequence[Target], roots: Roots) -> None:
+        if not self._busy:
+            self._busy = True
+            self._asked.put((targets, roots))
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._asked.put(None)
+
+    def _work(self) -> None:
+        reader = self._make()
+        while (asked := self._asked.get()) is not None:
+            try:
+                found = reader.read(*asked)
+            except Exception:
+                log.exception("the telemetry failed")
+                found = {target.device: Unmeasurable(MISTAKE) for target in asked[0]}
+            try:
+                self._loop.call_soon_threadsafe(self._done, found)
+            except RuntimeError:  # the loop is closed: the daemon has ended meanwhile
+                break
+        reader.close()
+
+    def _done(self, found: Found) -> None:
+        self._busy = False
+        if not self._stopped:
+            self._deliver(found)

@@ -1,0 +1,181 @@
+"""The device agent: one small process per GPU, which has the only context there beside those of the jobs.
+
+It makes device memory for the daemon and copies it to pinned host memory and back.  It owns nothing: extents are
+descriptors that the daemon and the shims hold, so an agent that dies costs a context and the pins, and the next one
+goes on.  It ends when the daemon's end of the socket is closed.
+
+Run by `carpool.devices.cuda.link` as ``python -P agent.py SOCKET_FD DEVICE LINGER_S``.
+
+Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+
+if __name__ == "__main__":  # run by path: make the package importable
+    sys.path[:0] = [os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3))]  # noqa: PTH100, PTH118, PTH120
+
+from carpool.devices.base import DeviceError
+from carpool.devices.cuda import driver, messages
+from carpool.devices.cuda.memory import Gpu, Mapped
+from carpool.devices.cuda.pinned import PinnedStore
+
+#: CUDA errors after which nothing works any more in the context where they happened.
+_SPOILED = (214, 700, 702, 709, 710, *range(714, 720))
+
+
+class Agent:
+    """What requests do.  Extents and stores stay mapped from their first copy until they are forgotten."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._extents: dict[int, Mapped] = {}
+        self._stores: dict[int, PinnedStore] = {}
+
+    def ready(self) -> messages.Ready:
+        return messages.Ready(messages.VERSION, self._gpu.name, self._gpu.memory, self._gpu.granularity)
+
+    def handle(self, request: messages.Asking, fds: list[int]) -> tuple[messages.Answer, list[int]]:
+        """The answer and its descriptors, which the caller closes.  Raises DeviceError, OSError, ValueError."""
+        match request:
+            case messages.Create(size):
+                return messages.Created(), [self._gpu.create(size)]
+            case messages.Check(size):
+                self._gpu.unmap(self._gpu.open(_only(fds), size))
+                return messages.Done(), []
+            case messages.Copy():
+                self._copy(request, fds)
+                return messages.Done(), []
+
+    def forget(self, extents: list[int], stores: list[int]) -> None:
+        for number in extents:
+            mapped = self._extents.pop(number, None)
+            if mapped is not None:
+                self._gpu.unmap(mapped)
+        for number in stores:
+            store = self._stores.pop(number, None)
+            if store is not None:
+                store.close()
+
+    def rest(self) -> None:
+        """Let go of everything that costs memory."""
+        self.forget(list(self._extents), list(self._stores))
+        self._gpu.rest()
+
+    def _copy(self, request: messages.Copy, fds: list[int]) -> None:
+        if len(fds) != 2:
+            raise ValueError(f"a copy needs two descriptors, not {len(fds)}")
+        address = self._extent(request.extent, fds[0], request.extent_size) + request.extent_offset
+        if not 0 <= request.extent_offset <= request.extent_offset + request.size <= request.extent_size:
+            raise ValueError("a copy beyond the extent")
+        copy = self._gpu.copy_out if request.out else self._gpu.copy_in
+        try:
+            for done, host, size in self._store(request.store, fds[1]).pieces(request.store_offset, request.size):
+                copy(address + done, host, size)
+        finally:
+            self._gpu.wait()
+
+    def _extent(self, number: int, fd: int, size: int) -> int:
+        """Its address."""
+        if number not in self._extents:
+            self._extents[number] = self._gpu.open(fd, size)
+        return self._extents[number].address
+
+    def _store(self, number: int, fd: int) -> PinnedStore:
+        if number not in self._stores:
+            self._stores[number] = PinnedStore(self._gpu, fd)
+        return self._stores[number]
+
+
+def serve(connection: socket.socket, agent: Agent, linger_s: float) -> None:
+    """Answer requests until the other end is closed.  ``linger_s``: how long to wait before resting.
+
+    Raises DeviceError when there is no use in going on: the next agent begins anew.
+    """
+    while True:
+        try:
+            data, fds, _, _ = socket.recv_fds(
+                connection, messages.MAX_MESSAGE, messages.MAX_FDS, socket.MSG_CMSG_CLOEXEC
+            )
+        except (TimeoutError, BlockingIOError):  # the latter without any time
+            agent.rest()
+            connection.settimeout(None)
+            continue
+        if not data:
+            return
+        try:
+            request = messages.decode_request(data)
+            if not isinstance(request, messages.Forget | messages.Rest):
+                _answer(connection, agent, request, fds)
+            elif isinstance(request, messages.Forget):
+                agent.forget(request.extents, request.stores)
+        finally:
+            _close(fds)
+        connection.settimeout(linger_s if isinstance(request, messages.Rest) else None)
+
+
+def _answer(connection: socket.socket, agent: Agent, request: messages.Asking, fds: list[int]) -> None:
+    made: list[int] = []
+    try:
+        answer, made = agent.handle(request, fds)
+    except (DeviceError, OSError, ValueError) as error:
+        _send(connection, failure(error), [])
+        if isinstance(error, driver.DriverError) and _spoiled(error):
+            raise
+        return
+    try:
+        _send(connection, answer, made)
+    finally:
+        _close(made)
+
+
+def _spoiled(error: driver.DriverError) -> bool:
+    """Whether nothing can be relied on any more in this process."""
+    return error.code in _SPOILED or error.function == "cuStreamSynchronize"
+
+
+def failure(error: Exception) -> messages.Failed:
+    """What went wrong, as a message."""
+    if isinstance(error, driver.DriverError):
+        return messages.Failed(error.text, error.function, error.code, error.name)
+    return messages.Failed(str(error))
+
+
+def _send(connection: socket.socket, answer: messages.Answer, fds: list[int]) -> None:
+    socket.send_fds(connection, [messages.encode(answer)], fds)
+
+
+def _only(fds: list[int]) -> int:
+    if len(fds) != 1:
+        raise ValueError(f"one descriptor is needed, not {len(fds)}")
+    return fds[0]
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def main(arguments: list[str]) -> int:
+    connection, ordinal, linger_s = socket.socket(fileno=int(arguments[0])), int(arguments[1]), float(arguments[2])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the daemon's business, and it closes the socket
+    try:
+        driver.start()
+        agent = Agent(Gpu(ordinal))
+    except DeviceError as error:
+        _send(connection, failure(error), [])
+        return 1
+    try:
+        _send(connection, agent.ready(), [])
+        serve(connection, agent, linger_s)
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the daemon is gone
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

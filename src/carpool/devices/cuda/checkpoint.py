@@ -1,0 +1,163 @@
+"""The second engine: the driver takes a whole process off the device and puts it back.
+
+For programs that libcarpool cannot be loaded into.  Nothing of the program is touched: the driver stops its calls
+(it is *locked*), moves all of its device memory to host memory, and frees even its context.  A resumed process finds
+its memory at the same addresses.  Drivers of version 570 and later can do it.
+
+A restore that runs out of device memory leaves the process *failed*: it can only be killed.  So `resume` wants to know
+what the process needs and what is set aside for it, and refuses if that is not enough.
+
+All of this blocks, for as long as the copies take.  Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NoReturn
+
+from carpool.devices.base import DeviceError
+from carpool.devices.cuda import driver
+
+LOCK_TIMEOUT_MS = 10_000
+#: CUDA's version of the first driver with these calls.
+SINCE = 12080
+
+_INVALID_VALUE = 1
+_OUT_OF_MEMORY = 2
+_NOT_READY = 600
+_NOT_SUPPORTED = 801
+
+
+class State(Enum):
+    """What the driver says of a process; the values are the driver's."""
+
+    RUNNING = 0
+    LOCKED = 1
+    CHECKPOINTED = 2
+    FAILED = 3
+
+
+class Unsupported(DeviceError):
+    """The driver cannot do this, or not to this process."""
+
+
+class NoSuchProcess(DeviceError):
+    """The process has ended, or does not use CUDA."""
+
+
+class Busy(DeviceError):
+    """The process could not be locked in time; it goes on as if nothing had happened."""
+
+
+class NotGuaranteed(DeviceError):
+    """The memory that a restore needs is not set aside; nothing has been done."""
+
+
+class Stuck(DeviceError):
+    """A restore has failed.  The process can only be killed."""
+
+
+def supported() -> bool:
+    """Whether the driver has the calls.  Raises NoDriver and DriverError like `driver.start`."""
+    driver.start()
+    return driver.has("cuCheckpointProcessLock", SINCE)
+
+
+class Checkpoint:
+    """One process.  Keeps nothing: another object, or a later daemon, may go on with the same process."""
+
+    def __init__(self, pid: int) -> None:
+        """Raises NoDriver, DriverError, and Unsupported if the driver is older than 570."""
+        self.pid = pid
+        if not supported():
+            raise Unsupported("this NVIDIA driver cannot take processes off the device: version 570 or later is needed")
+
+    def state(self) -> State:
+        """Raises NoSuchProcess."""
+        return State(int(self._call("GetState")))
+
+    def suspend(self, timeout_ms: int = LOCK_TIMEOUT_MS) -> None:
+        """Take the process off the device; nothing happens if it is off already.
+
+        ``timeout_ms`` limits the wait for calls of the process that are under way (0: none).  Raises Busy, Unsupported
+        (managed memory, or memory that it shares with others), NoSuchProcess and Stuck; after all but the last the
+        process runs on.
+        """
+        state = self._usable()
+        if state is State.RUNNING:
+            self._lock(timeout_ms)
+        if state is not State.CHECKPOINTED:
+            self._take_off()
+
+    def resume(self, needed: int, guaranteed: int | Callable[[], int]) -> None:
+        """Put the process back and let it run; nothing happens if it runs already.
+
+        ``needed`` is what it held of the device when it was suspended, context included, in bytes; ``guaranteed`` is
+        what nobody else will take until this returns, or a function that makes sure of it and returns it.  Raises
+        NotGuaranteed (try again with more), NoSuchProcess and Stuck.
+        """
+        state = self._usable()
+        if state is State.CHECKPOINTED:
+            self._check(needed, guaranteed() if callable(guaranteed) else guaranteed)
+            self._put_back()
+        if state is not State.RUNNING:
+            self._call("Unlock", None)
+
+    def _usable(self) -> State:
+        state = self.state()
+        if state is State.FAILED:
+            raise Stuck(f"process {self.pid} could not be restored earlier: it can only be killed")
+        return state
+
+    def _check(self, needed: int, guaranteed: int) -> None:
+        if needed <= 0:
+            raise ValueError(
+                "what a checkpointed process needs is not known: it must be measured before it is suspended"
+            )
+        if guaranteed < needed:
+            raise NotGuaranteed(
+                f"process {self.pid} needs {needed} bytes of device memory and {guaranteed} are set aside:"
+                " a restore that runs out of memory would lose it"
+            )
+
+    def _lock(self, timeout_ms: int) -> None:
+        args = driver.bindings().CUcheckpointLockArgs()
+        args.timeoutMs = timeout_ms
+        try:
+            self._call("Lock", args)
+        except driver.DriverError as error:
+            if error.code == _NOT_READY:
+                raise Busy(f"process {self.pid} was not done with its calls after {timeout_ms} ms") from None
+            raise
+
+    def _take_off(self) -> None:
+        try:
+            self._call("Checkpoint", None)
+        except DeviceError:
+            if self.state() is State.LOCKED:
+                self._call("Unlock", None)
+            raise
+
+    def _put_back(self) -> None:
+        try:
+            self._call("Restore", None)
+        except driver.DriverError as error:
+            if self.state() is State.FAILED or error.code == _OUT_OF_MEMORY:
+                raise Stuck(f"process {self.pid} could not be restored and can only be killed: {error}") from None
+            raise
+
+    def _call(self, what: str, *arguments: object) -> Any:
+        try:
+            return driver.call(f"cuCheckpointProcess{what}", self.pid, *arguments)
+        except driver.DriverError as error:
+            self._explain(error)
+
+    def _explain(self, error: driver.DriverError) -> NoReturn:
+        if error.code == _INVALID_VALUE:
+            raise NoSuchProcess(f"process {self.pid} is not there or does not use CUDA") from None
+        if error.code == _NOT_SUPPORTED:
+            raise Unsupported(
+                f"process {self.pid} cannot be taken off the device: it has managed memory, or shares memory ({error})"
+            ) from None
+        raise error

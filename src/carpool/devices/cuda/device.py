@@ -1,0 +1,198 @@
+"""The CUDA device: real memory of a GPU, made by its agent.
+
+Memory exists as soon as it is asked for.  Every extent is cleared when it is made and belongs to one lane or bank, thus
+to one owner, until it is given back to the driver; so nobody finds what another has left.  The daemon only holds
+descriptors: it has no context, and needs no driver in its own process.
+
+Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from carpool.core.model import GIB, DeviceId, JobId, LaneId
+from carpool.devices.banks import Banks
+from carpool.devices.base import BankId, DeviceError, Extent
+from carpool.devices.cuda import messages
+from carpool.devices.cuda.copies import Copying, StoreCopy, plan_copies
+from carpool.devices.cuda.driver import DriverError
+from carpool.devices.cuda.extents import Extents
+from carpool.devices.cuda.link import Link
+from carpool.devices.stores import Stores
+
+OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+
+
+class CudaDevice:
+    """Implements `carpool.devices.base.Device`.  ``capacity``: what lanes and banks may hold of the GPU's memory."""
+
+    kind = "cuda"
+
+    def __init__(self, device: DeviceId, capacity: int, link: Link) -> None:
+        """Owns the link.  The GPU is not looked at before memory is asked for."""
+        if capacity <= 0:
+            raise DeviceError(f"device {device} needs a capacity, got {capacity} bytes")
+        self.id = device
+        self.capacity = capacity
+        self.window = -(-capacity // GIB) * GIB
+        self._link = link
+        self._extents = Extents(link)
+        self._lanes: dict[LaneId, list[Extent]] = {}
+        self._banks = Banks(f"carpool-{device}-bank", self._extents)
+        self._stores = Stores(device, self.window)
+        self._store_numbers: dict[JobId, int] = {}  # by which the agent knows those that it has pinned
+        self._numbers = itertools.count(1)
+
+    # Lanes
+
+    def open_lane(self, lane: LaneId, size: int) -> None:
+        if lane in self._lanes:
+            raise DeviceError(f"lane {lane} of {self.id} is already open")
+        files: list[Extent] = []
+        self._grow(files, size)
+        self._lanes[lane] = files
+
+    def resize_lane(self, lane: LaneId, size: int) -> None:
+        files = self._lane(lane)
+        gone = self._extents.cut_off(files, self._whole(size))
+        self._release(gone)
+        if not gone:
+            self._grow(files, size)
+
+    def close_lane(self, lane: LaneId) -> None:
+        files = self._lane(lane)
+        del self._lanes[lane]
+        self._release(files)
+
+    def lane_files(self, lane: LaneId) -> tuple[Extent, ...]:
+        return tuple(self._lane(lane))
+
+    def lane_size(self, lane: LaneId) -> int:
+        return self._extents.used(self._lane(lane))
+
+    def adopt_lane(self, lane: LaneId, files: Sequence[Extent]) -> None:
+        self._extents.adopt(self._lanes.setdefault(lane, []), files)
+
+    # Banks
+
+    def take_bank(self, owner: int, wanted: int, last: BankId | None) -> BankId:
+        return self._banks.take(owner, wanted, last)
+
+    def grow_bank(self, bank: BankId, size: int) -> None:
+        self._grow(self._banks.files(bank), size)
+
+    def free_bank(self, bank: BankId) -> None:
+        self._banks.free(bank)
+
+    def bank_files(self, bank: BankId) -> tuple[Extent, ...]:
+        return tuple(self._banks.files(bank))
+
+    def close_banks(self, owner: int) -> None:
+        self._banks.close(owner)
+        self._rest()
+
+    def adopt_bank(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
+        self._banks.adopt(bank, owner, files)
+
+    def check_bank(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
+        self._banks.check(bank, owner, files)
+
+    def hold_bank(self, bank: BankId) -> None:
+        self._banks.hold(bank)
+
+    def surplus(self) -> Callable[[], None] | None:
+        excess = self.used_bytes() - self.capacity
+        return self._banks.emptying(excess) if excess > 0 else None
+
+    # Stores
+
+    def store_fd(self, job: JobId) -> int:
+        return self._stores.fd(job)
+
+    def drop_store(self, job: JobId) -> None:
+        number = self._store_numbers.pop(job, None)
+        if number is not None:
+            self._link.tell(messages.Forget(stores=[number]))
+        self._stores.drop(job)
+        self._rest()
+
+    def adopt_store(self, job: JobId, fd: int) -> None:
+        self.drop_store(job)
+        self._stores.adopt(job, fd)
+
+    def check_store(self, fd: int) -> None:
+        self._stores.check(fd)
+
+    def copy_out(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId) -> Callable[[], None]:
+        """What there is to do, in a thread, to copy bytes (begin, end) of a bank to the same place of the job's store.
+
+        The store's pages are pinned for it, and stay so.  Who asks for this keeps the mover's lock and writes the state
+        bytes.  Bank and store may be closed meanwhile.  The call raises DeviceError; then what is at the target is
+        undefined.  So does this, if the bank is smaller.
+        """
+        return self._copying(bank, ranges, job, out=True).run
+
+    def copy_in(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId) -> Callable[[], None]:
+        """The way back; see `copy_out`."""
+        return self._copying(bank, ranges, job, out=False).run
+
+    def used_bytes(self) -> int:
+        """Of all extents that this device has; not those that it has given back and jobs still map."""
+        return self._extents.total
+
+    def stored_bytes(self) -> int:
+        return self._stores.pages()
+
+    def close(self) -> None:
+        """Ends the agent, too."""
+        for lane in tuple(self._lanes):
+            self.close_lane(lane)
+        self._banks.close()
+        self._stores.close()
+        self._link.close()
+
+    def _lane(self, lane: LaneId) -> list[Extent]:
+        try:
+            return self._lanes[lane]
+        except KeyError:
+            raise DeviceError(f"{self.id} has no lane {lane}") from None
+
+    def _whole(self, size: int) -> int:
+        unit = self._link.ready().granularity
+        return -(-size // unit) * unit
+
+    def _grow(self, files: list[Extent], size: int) -> None:
+        """Free banks give way to what is asked for."""
+        size = self._whole(size)
+        while True:
+            try:
+                self._extents.grow(files, size)
+                return
+            except DriverError as error:
+                missing = size - self._extents.used(files)
+                work = self._banks.emptying(missing) if error.code == OUT_OF_MEMORY else None
+                if work is None:
+                    raise
+                work()
+
+    def _release(self, files: Sequence[Extent]) -> None:
+        self._extents.release(files)
+        self._rest()
+
+    def _rest(self) -> None:
+        """An idle device holds no memory, not even that of a context."""
+        if not self._extents.total and not self._store_numbers:
+            self._link.tell(messages.Rest())
+
+    def _copying(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId, *, out: bool) -> Copying:
+        store = self._stores.fd(job)
+        number = self._store_numbers.setdefault(job, next(self._numbers))
+        plan = plan_copies(self._banks.files(bank), ranges)
+        return Copying(self._link, self._extents, plan, StoreCopy(number, store, out), self._forget_store)
+
+    def _forget_store(self, number: int) -> None:
+        """The agent may have copied to it until now."""
+        if number not in list(self._store_numbers.values()):  # called in the thread
+            self._link.tell(messages.Forget(stores=[number]))

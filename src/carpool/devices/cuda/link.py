@@ -1,0 +1,177 @@
+"""The daemon's end of a device agent: starts it, asks it, and starts another one when it has died.
+
+A request blocks until it is answered.  That is milliseconds for what the daemon's loop asks (an agent creates and
+clears some hundred GB in a second); copies are asked for in pieces and from a thread, so that they delay the loop by
+one piece at most.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from carpool.devices.base import DeviceError
+from carpool.devices.cuda import messages
+from carpool.devices.cuda.driver import DriverError
+
+log = logging.getLogger(__name__)
+
+#: A driver that takes longer than this is taken for one that hangs.
+ANSWER_S = 30.0
+#: An agent whose socket has been closed has nothing left to do.
+END_S = 5.0
+LINGER_S = 5.0
+_AGENT = Path(__file__).with_name("agent.py")
+
+
+class AgentDied(DeviceError):
+    pass
+
+
+class Link:
+    """One agent at a time; the first one is started at once and found ready at the first request."""
+
+    def __init__(self, ordinal: int, *, linger_s: float = LINGER_S, answer_s: float = ANSWER_S) -> None:
+        self._ordinal = ordinal
+        self._linger_s = linger_s
+        self._answer_s = answer_s
+        self._lock = threading.Lock()
+        self._ready: messages.Ready | None = None
+        self._socket: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+        self._spawn()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the agent, as far as one runs."""
+        return self._process.pid if self._process is not None else None
+
+    def ready(self) -> messages.Ready:
+        """What the agent has said about its device.  Raises DeviceError."""
+        with self._lock:
+            return self._started()
+
+    def ask(self, request: messages.Asking, fds: Sequence[int] = ()) -> list[int]:
+        """The descriptors of the answer, which the caller owns.  Raises DeviceError, DriverError.
+
+        If the agent has died, or dies of it, another one is asked once more.
+        """
+        with self._lock:
+            try:
+                return self._ask(request, fds)
+            except AgentDied as error:
+                log.warning("%s; starting another one", error)
+                return self._ask(request, fds)
+
+    def tell(self, message: messages.Forget | messages.Rest) -> None:
+        """An agent that has died has forgotten everything by itself, and rests."""
+        with self._lock:
+            if self._socket is None:
+                return
+            try:
+                self._socket.send(messages.encode(message))
+            except OSError:
+                self._end()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._end()
+
+    def _ask(self, request: messages.Asking, fds: Sequence[int]) -> list[int]:
+        self._started()
+        assert self._socket is not None
+        try:
+            socket.send_fds(self._socket, [messages.encode(request)], fds)
+        except OSError as error:
+            raise self._died(str(error)) from None
+        answer, made = self._receive()
+        if isinstance(answer, messages.Failed):
+            raise _error(answer)
+        return made
+
+    def _started(self) -> messages.Ready:
+        """An agent that is ready."""
+        if self._closed:
+            raise DeviceError(f"the device agent of GPU {self._ordinal} has been closed")
+        if self._process is None:
+            self._spawn()
+        if self._ready is None:
+            answer, _ = self._receive()
+            if isinstance(answer, messages.Ready) and answer.version == messages.VERSION:
+                self._ready = answer
+                return answer
+            self._end()
+            if isinstance(answer, messages.Failed):
+                raise _error(answer)
+            raise DeviceError(f"the device agent of GPU {self._ordinal} is of another version of Carpool")
+        return self._ready
+
+    def _receive(self) -> tuple[messages.Answer, list[int]]:
+        assert self._socket is not None
+        self._socket.settimeout(self._answer_s)
+        try:
+            data, fds, _, _ = socket.recv_fds(
+                self._socket, messages.MAX_MESSAGE, messages.MAX_FDS, socket.MSG_CMSG_CLOEXEC
+            )
+        except TimeoutError:
+            self._end()  # and nobody is asked again: the driver hangs
+            raise DeviceError(f"the device agent of GPU {self._ordinal}: no answer in {self._answer_s:.0f} s") from None
+        except OSError as error:
+            raise self._died(str(error)) from None
+        if not data:
+            raise self._died("it ended")
+        try:
+            return messages.decode_answer(data), fds
+        except msgspec.DecodeError as error:
+            for fd in fds:
+                os.close(fd)
+            raise self._died(f"its answer cannot be read: {error}") from None
+
+    def _died(self, why: str) -> AgentDied:
+        self._end()
+        return AgentDied(f"the device agent of GPU {self._ordinal} does not work: {why}")
+
+    def _spawn(self) -> None:
+        ours, agents = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with agents:
+            numbers = [str(agents.fileno()), str(self._ordinal), str(self._linger_s)]
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", os.fspath(_AGENT), *numbers],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[agents.fileno()],
+                    start_new_session=True,
+                )
+            except OSError as error:
+                ours.close()
+                raise DeviceError(f"cannot start the device agent of GPU {self._ordinal}: {error}") from None
+        self._socket = ours
+
+    def _end(self) -> None:
+        """It ends by itself when its socket is closed; one that hangs in the driver is killed."""
+        if self._socket is not None:
+            self._socket.close()
+        process, self._socket, self._process, self._ready = self._process, None, None, None
+        if process is None:
+            return
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _error(failed: messages.Failed) -> DeviceError:
+    if not failed.function:
+        return DeviceError(failed.text)
+    return DriverError(failed.function, failed.code, failed.name, failed.text)

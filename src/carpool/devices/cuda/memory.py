@@ -1,0 +1,171 @@
+"""Device memory as the agent handles it: extents, mapped into this process only to clear them and to copy.
+
+Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from carpool.devices.base import DeviceError
+from carpool.devices.cuda.driver import DriverError, bindings, call
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """An extent in this process's address space."""
+
+    handle: Any
+    address: int
+    size: int
+
+
+class Gpu:
+    """One device by its number as the driver counts (``CUDA_VISIBLE_DEVICES`` included).
+
+    The context is made when it is first needed, since it costs some hundred MiB of the device.
+    """
+
+    def __init__(self, ordinal: int) -> None:
+        """The driver has been started.  Raises DriverError."""
+        self.ordinal = ordinal
+        self._device = call("cuDeviceGet", ordinal)
+        self._context: Any = None
+        self._stream: Any = None
+        self._prop = self._properties()
+        self.name = call("cuDeviceGetName", 256, self._device).split(b"\0")[0].decode(errors="replace")
+        self.memory = int(call("cuDeviceTotalMem", self._device))
+        least = bindings().CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+        self.granularity = int(call("cuMemGetAllocationGranularity", self._prop, least))
+
+    # Extents
+
+    def create(self, size: int) -> int:
+        """A descriptor of ``size`` bytes of device memory, cleared.  This process keeps nothing of it."""
+        self.stream()
+        handle = call("cuMemCreate", size, self._prop, 0)
+        try:
+            fd = int(call("cuMemExportToShareableHandle", handle, _posix(), 0))
+        except DriverError:
+            call("cuMemRelease", handle)
+            raise
+        try:
+            self._clear(self._map(handle, size))
+        except DeviceError:
+            os.close(fd)
+            raise
+        return fd
+
+    def open(self, fd: int, size: int) -> Mapped:
+        """Map the extent behind a descriptor.  Raises DeviceError if it is no memory of this device and size."""
+        self.stream()
+        handle = call("cuMemImportFromShareableHandle", fd, _posix())
+        return self._map(handle, size)
+
+    def unmap(self, mapped: Mapped) -> None:
+        for function, arguments in (
+            ("cuMemUnmap", (mapped.address, mapped.size)),
+            ("cuMemRelease", (mapped.handle,)),
+            ("cuMemAddressFree", (mapped.address, mapped.size)),
+        ):
+            call(function, *arguments)
+
+    # Copies
+
+    def copy_out(self, address: int, host: int, size: int) -> None:
+        """Queue a copy from the device to host memory."""
+        call("cuMemcpyDtoHAsync", host, address, size, self.stream())
+
+    def copy_in(self, address: int, host: int, size: int) -> None:
+        call("cuMemcpyHtoDAsync", address, host, size, self.stream())
+
+    def wait(self) -> None:
+        """Until everything that has been queued is done.  After an error there is no use in going on."""
+        call("cuStreamSynchronize", self.stream())
+
+    def pin(self, host: int, size: int) -> None:
+        self.stream()
+        call("cuMemHostRegister", host, size, bindings().CU_MEMHOSTREGISTER_PORTABLE)
+
+    def unpin(self, host: int) -> None:
+        call("cuMemHostUnregister", host)
+
+    # The context
+
+    def stream(self) -> Any:
+        """One of our own in the device's context, which is made for it."""
+        if self._context is None:
+            context = call("cuDevicePrimaryCtxRetain", self._device)
+            try:
+                call("cuCtxSetCurrent", context)
+                self._stream = call("cuStreamCreate", bindings().CUstream_flags.CU_STREAM_NON_BLOCKING)
+            except DriverError:
+                call("cuDevicePrimaryCtxRelease", self._device)
+                raise
+            self._context = context
+        return self._stream
+
+    def rest(self) -> None:
+        """Give the context up.  Nothing may be pinned."""
+        if self._context is not None:
+            self._context = None
+            call("cuStreamDestroy", self._stream)
+            call("cuCtxSetCurrent", bindings().CUcontext(0))
+            call("cuDevicePrimaryCtxRelease", self._device)
+
+    def _clear(self, mapped: Mapped) -> None:
+        """Owns what is mapped."""
+        try:
+            call("cuMemsetD8Async", mapped.address, 0, mapped.size, self.stream())
+        except DriverError:
+            self.unmap(mapped)
+            raise
+        self.wait()  # if this fails, the device may still be at it: nothing may be unmapped
+        self.unmap(mapped)
+
+    def _map(self, handle: Any, size: int) -> Mapped:
+        """Owns the handle."""
+        try:
+            prop = call("cuMemGetAllocationPropertiesFromHandle", handle)
+            if prop.location.id != self.ordinal:
+                raise DeviceError(f"it is memory of device {prop.location.id}, not of {self.ordinal}")
+            address = int(call("cuMemAddressReserve", size, 0, 0, 0))
+        except DeviceError:
+            call("cuMemRelease", handle)
+            raise
+        try:
+            call("cuMemMap", address, size, 0, handle, 0)
+        except DriverError:
+            call("cuMemAddressFree", address, size)
+            call("cuMemRelease", handle)
+            raise
+        mapped = Mapped(handle, address, size)
+        try:
+            call("cuMemSetAccess", address, size, [self._access()], 1)
+        except DriverError:
+            self.unmap(mapped)
+            raise
+        return mapped
+
+    def _properties(self) -> Any:
+        driver = bindings()
+        prop = driver.CUmemAllocationProp()
+        prop.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        prop.requestedHandleTypes = _posix()
+        prop.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        prop.location.id = self.ordinal
+        return prop
+
+    def _access(self) -> Any:
+        driver = bindings()
+        access = driver.CUmemAccessDesc()
+        access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        access.location.id = self.ordinal
+        access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        return access
+
+
+def _posix() -> Any:
+    return bindings().CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR

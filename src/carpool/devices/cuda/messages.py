@@ -1,0 +1,90 @@
+"""Messages between the daemon and a device agent: one JSON object per SOCK_SEQPACKET packet, descriptors by SCM_RIGHTS.
+
+The agent speaks first (`Ready` or `Failed`); after that each request is answered by one message before the next
+is sent.  `Forget` and `Rest` are not answered.
+
+Extents and stores have numbers that the daemon chooses and never uses again while the agent lives.  What comes with a
+number is always the same memory, so the agent may keep it mapped until it is told to forget the number.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+#: Both ends come from one installation, except while that is being replaced.
+VERSION = 1
+MAX_MESSAGE = 16 * 1024
+MAX_FDS = 2
+
+
+class Create(msgspec.Struct, tag_field="type", tag="create", frozen=True):
+    """Make an extent of device memory, all zero.  Answer: `Created` with its descriptor."""
+
+    size: int
+
+
+class Check(msgspec.Struct, tag_field="type", tag="check", frozen=True):
+    """Whether the attached descriptor is memory of this device and of this size.  Answer: `Done` or `Failed`."""
+
+    size: int
+
+
+class Copy(msgspec.Struct, tag_field="type", tag="copy", frozen=True):
+    """Copy ``size`` bytes between an extent and a store.  Descriptors: the extent's, the store's.  Answer: `Done`."""
+
+    extent: int
+    extent_size: int
+    extent_offset: int
+    store: int
+    store_offset: int
+    size: int
+    out: bool  # from the extent to the store; else back
+
+
+class Forget(msgspec.Struct, tag_field="type", tag="forget", frozen=True):
+    """Unmap extents and unpin stores.  No answer."""
+
+    extents: list[int] = []
+    stores: list[int] = []
+
+
+class Rest(msgspec.Struct, tag_field="type", tag="rest", frozen=True):
+    """Nothing is on the device: give the context's memory back too, unless another request comes soon.  No answer."""
+
+
+#: Those that are answered.
+Asking = Create | Check | Copy
+Request = Asking | Forget | Rest
+
+
+class Ready(msgspec.Struct, tag_field="type", tag="ready", frozen=True):
+    """The agent has found its device.  Sizes are bytes."""
+
+    version: int
+    name: str
+    memory: int  # of the whole device
+    granularity: int  # extents are multiples of this
+
+
+class Created(msgspec.Struct, tag_field="type", tag="created", frozen=True):
+    """One descriptor: the new extent."""
+
+
+class Done(msgspec.Struct, tag_field="type", tag="done", frozen=True):
+    pass
+
+
+class Failed(msgspec.Struct, tag_field="type", tag="failed", frozen=True):
+    """Nothing has changed.  Of the driver: the error's text, its function, number and name; else only a text."""
+
+    text: str
+    function: str = ""
+    code: int = 0
+    name: str = ""
+
+
+Answer = Ready | Created | Done | Failed
+
+encode = msgspec.json.encode
+decode_request = msgspec.json.Decoder(Request).decode
+decode_answer = msgspec.json.Decoder(Answer).decode

@@ -1,0 +1,218 @@
+"""What sharing a GPU needs, tried for real: through two agents, as jobs will meet it, and with calls of the driver.
+
+``python -P probe.py`` prints the findings about all GPUs as JSON; that is how `carpool doctor` asks, whose process
+is to have no driver in it.  Trying takes a context and 2 MiB of each GPU for a moment.
+
+Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__":  # run by path: make the package importable
+    sys.path[:0] = [os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3))]  # noqa: PTH100, PTH118, PTH120
+
+import ctypes
+import json
+import mmap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from dataclasses import asdict, dataclass
+from typing import TypeVar
+
+from carpool.devices import memfd
+from carpool.devices.base import DeviceError
+from carpool.devices.cuda import driver, messages
+from carpool.devices.cuda.driver import DriverError, NoDriver
+from carpool.devices.cuda.link import Link
+
+NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+CHECKPOINT_CALLS = tuple(f"cuCheckpointProcess{what}" for what in ("Lock", "Checkpoint", "Restore", "Unlock"))
+#: What to do when one of these functions of the driver fails.
+ADVICE = {
+    "cuInit": "look at `nvidia-smi`; after an update of the driver its kernel module must be loaded anew (restart)",
+    "cuMemExportToShareableHandle": "memory cannot be shared as file descriptors here (WSL 2 and some virtual GPUs)",
+    "cuMemImportFromShareableHandle": "descriptors of memory cannot be imported here (WSL 2, or a container's limits)",
+    "cuMemHostRegister": "memory cannot be pinned: raise the limit of locked memory (ulimit -l)",
+    "cuDevicePrimaryCtxRetain": "no context can be made: the GPU may be full, or in exclusive mode (nvidia-smi -q)",
+}
+_FULL = "the GPU is full: end other programs there (nvidia-smi shows them)"
+_OUT_OF_MEMORY, _NOT_READY = 2, 600
+#: A value that the device waits for and that has been written is seen within microseconds.
+SEEN_S = 5.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``needed``: jobs cannot share the GPU without it."""
+
+    name: str
+    ok: bool
+    text: str
+    advice: str = ""  # what to do, if not ok
+    needed: bool = True
+
+
+class _Failed(Exception):
+    """A step that the following ones need has failed, and has been reported."""
+
+
+class _Steps:
+    """Collects findings about one GPU."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.found: list[Finding] = []
+
+    def need(self, what: str, attempt: Callable[[], T], text: Callable[[T], str] = lambda _: "works") -> T:
+        try:
+            result = attempt()
+        except DeviceError as error:
+            self.found.append(Finding(f"{self._name}: {what}", False, str(error), _advice(error)))
+            raise _Failed from None
+        self.found.append(Finding(f"{self._name}: {what}", True, text(result)))
+        return result
+
+    def like(self, what: str, attempt: Callable[[], None], use: str) -> None:
+        """Something that Carpool does without where it is missing."""
+        try:
+            attempt()
+        except DeviceError as error:
+            self.found.append(Finding(f"{self._name}: {what}", False, str(error), f"without it {use}", needed=False))
+        else:
+            self.found.append(Finding(f"{self._name}: {what}", True, "works", needed=False))
+
+
+def probe(ordinal: int) -> list[Finding]:
+    """Every mechanism on one GPU.  The driver has been started; leaves a context in this process."""
+    steps = _Steps(f"GPU {ordinal}")
+    with suppress(_Failed):
+        _sharing(steps, ordinal)
+        steps.like(
+            "waiting for a value in host memory", lambda: _wait_value(ordinal), "turns change at full stops only"
+        )
+        steps.like("checkpoint calls", _checkpoint, "programs that cannot be interposed compute alone (driver 570)")
+    return steps.found
+
+
+def probe_all() -> Iterator[Finding]:
+    """About every GPU; one finding if there is none.  This process must not have used the driver before."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        yield Finding("GPU", True, "none: this machine has no NVIDIA driver (libcuda.so.1)")
+        return
+    try:
+        driver.start()
+        count = int(driver.call("cuDeviceGetCount"))
+    except NoDriver as error:
+        yield Finding("GPU", False, str(error), "install it: pip install cuda-bindings")
+    except DriverError as error:
+        if error.code == NO_DEVICE:
+            yield Finding("GPU", True, f"none: {error}")
+        else:
+            yield Finding("GPU", False, str(error), _advice(error))
+    else:
+        for ordinal in range(count):
+            yield from probe(ordinal)
+
+
+def _sharing(steps: _Steps, ordinal: int) -> None:
+    """Memory that one process makes and another one uses, after the first has ended."""
+    with ExitStack() as stack:
+        first = stack.enter_context(closing(Link(ordinal)))
+        ready = steps.need("device agent", first.ready, lambda ready: f"{ready.name}, {ready.memory >> 20} MiB")
+        size = ready.granularity
+        fds = steps.need("making, exporting and clearing memory", lambda: first.ask(messages.Create(size)))
+        for fd in fds:
+            stack.callback(os.close, fd)
+        store = memfd.create("carpool-probe", size, sealed=True)
+        stack.callback(os.close, store)
+        pattern = os.urandom(size)
+        os.pwrite(store, pattern, 0)
+        copy = messages.Copy(1, size, 0, 1, 0, size, out=False)
+        steps.need("copying from pinned memory", lambda: first.ask(copy, [*fds, store]))
+        first.close()
+        os.pwrite(store, bytes(size), 0)
+        second = stack.enter_context(closing(Link(ordinal)))
+        steps.need("importing memory whose maker has ended", lambda: second.ask(messages.Check(size), fds))
+        back = messages.Copy(1, size, 0, 1, 0, size, out=True)
+        steps.need("copying to pinned memory", lambda: second.ask(back, [*fds, store]))
+        steps.need("the memory's content", lambda: _same(os.pread(store, size, 0), pattern), lambda _: "as written")
+
+
+def _same(found: bytes, expected: bytes) -> None:
+    if found != expected:
+        raise DeviceError("another process reads something else than was written")
+
+
+def _wait_value(ordinal: int) -> None:
+    """Let a stream wait for a word of host memory, and write the word.  Raises DeviceError."""
+    kinds = driver.bindings()
+    with ExitStack() as stack:
+        word = stack.enter_context(mmap.mmap(-1, mmap.PAGESIZE))
+        address = _address(word)
+        device = driver.call("cuDeviceGet", ordinal)
+        driver.call("cuCtxSetCurrent", driver.call("cuDevicePrimaryCtxRetain", device))
+        stack.callback(driver.call, "cuDevicePrimaryCtxRelease", device)
+        flags = kinds.CU_MEMHOSTREGISTER_DEVICEMAP | kinds.CU_MEMHOSTREGISTER_PORTABLE
+        driver.call("cuMemHostRegister", address, mmap.PAGESIZE, flags)
+        stack.callback(driver.call, "cuMemHostUnregister", address)
+        stream = driver.call("cuStreamCreate", kinds.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        stack.callback(driver.call, "cuStreamDestroy", stream)
+        there = driver.call("cuMemHostGetDevicePointer", address, 0)
+        geq = kinds.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
+        driver.call("cuStreamWaitValue32", stream, there, 1, geq)
+        waits = _busy(stream)
+        word[:4] = (1).to_bytes(4, sys.byteorder)
+        _until_idle(stream)
+        if not waits:
+            raise DeviceError("cuStreamWaitValue32: the stream does not wait")
+
+
+def _address(memory: mmap.mmap) -> int:
+    """Valid as long as ``memory``, which can still be closed."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def _until_idle(stream: object) -> None:
+    deadline = time.monotonic() + SEEN_S
+    while _busy(stream):
+        if time.monotonic() > deadline:
+            raise DeviceError("cuStreamWaitValue32: the stream does not see what was written")
+        time.sleep(0.001)
+
+
+def _busy(stream: object) -> bool:
+    try:
+        driver.call("cuStreamQuery", stream)
+    except DriverError as error:
+        if error.code == _NOT_READY:
+            return True
+        raise
+    return False
+
+
+def _checkpoint() -> None:
+    missing = [call for call in CHECKPOINT_CALLS if not driver.has(call, 12080)]
+    if missing:
+        raise DeviceError(f"this driver has no {', '.join(missing)}")
+
+
+def _advice(error: DeviceError) -> str:
+    if not isinstance(error, DriverError):
+        return "look at the daemon's log, or run `carpool doctor` again"
+    if error.code == _OUT_OF_MEMORY:
+        return _FULL
+    return ADVICE.get(
+        error.function, "Carpool cannot use this GPU: look for a newer driver, or another kind of machine"
+    )
+
+
+if __name__ == "__main__":
+    print(json.dumps([asdict(finding) for finding in probe_all()]))

@@ -1,0 +1,67 @@
+"""What was measured of one device at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+
+from carpool.core.model import JobId, Micros
+
+#: Owner of processes that belong to Carpool itself.
+CARPOOL: JobId = 0
+
+
+class Unmeasurable(Exception):
+    """A device could not be measured; the text says why, for people."""
+
+
+class Level(StrEnum):
+    """How much is measured."""
+
+    GPM = "gpm"  # a GPU with the counters of its multiprocessors and its memory
+    BASIC = "basic"  # a GPU without them
+    HOST = "host"  # a host device: what the machine's kernel says
+    NONE = "none"  # nothing at present
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMemory:
+    """A process on a device.  ``owner`` is a job, `CARPOOL`, or None: it is a foreign one."""
+
+    pid: int
+    used_bytes: int | None  # None: the driver does not say
+    owner: JobId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A quantity is None where it was not measured, and ``missing`` says why.  ``*_ppm`` are millionths of the most."""
+
+    taken_us: Micros  # the core's clock
+    level: Level
+    reason: str = ""  # why the level is not a higher one
+    total_bytes: int | None = None
+    used_bytes: int | None = None
+    free_bytes: int | None = None
+    reserved_bytes: int | None = None
+    foreign_bytes: int | None = None
+    processes: tuple[ProcessMemory, ...] | None = None
+    busy_ppm: int | None = None
+    memory_busy_ppm: int | None = None
+    sm_active_ppm: int | None = None
+    sm_occupancy_ppm: int | None = None
+    dram_active_ppm: int | None = None
+    power_mw: int | None = None
+    power_limit_mw: int | None = None
+    energy_mj: int | None = None
+    temperature_c: int | None = None
+    clock_mhz: int | None = None
+    clock_limit_mhz: int | None = None
+    throttled: tuple[str, ...] | None = None
+    mig: bool | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)  # quantity: why it was not measured
+
+
+#: What a sample may lack.
+QUANTITIES = tuple(each.name for each in fields(Sample) if each.default is None)

@@ -1,0 +1,67 @@
+"""`carpool doctor` and GPUs: none, one that works, one that does not, one whose driver hangs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from carpool.cli import gpu_checks as module
+from carpool.cli.gpu_checks import gpu_checks
+from tests.devices.cuda_stub import Stub, stub, stub_library
+
+__all__ = ["stub", "stub_library"]
+
+
+@pytest.fixture
+def no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "libcuda.so.1").touch()  # found first, and no library
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    yield
+
+
+def script(path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_text(text)
+    monkeypatch.setattr(module, "_PROBE", path)
+
+
+def test_without_a_gpu_there_is_one_line_and_no_problem(no_driver: None) -> None:
+    (check,) = gpu_checks()
+    assert (check.name, check.ok, check.advice) == ("GPU", True, "")
+    assert check.found.startswith("none")
+
+
+def test_a_gpu_that_works(stub: Stub) -> None:
+    checks = list(gpu_checks())
+    assert len(checks) == 8 and all(check.ok for check in checks), checks
+
+
+def test_a_gpu_that_cannot_be_shared_is_a_problem(stub: Stub) -> None:
+    stub.fail("cuMemExportToShareableHandle=801")
+    *_, last = gpu_checks()
+    assert not last.ok and "CUDA_ERROR_NOT_SUPPORTED" in last.found and last.advice
+
+
+def test_what_carpool_can_do_without_is_said_and_no_problem(stub: Stub) -> None:
+    stub.fail("cuStreamWaitValue32=801")
+    (waiting,) = (check for check in gpu_checks() if "waiting" in check.name)
+    assert waiting.ok and waiting.found.startswith("missing") and "CUDA_ERROR_NOT_SUPPORTED" in waiting.found
+
+
+def test_a_driver_that_crashes_or_hangs_does_not_take_the_command_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(tmp_path / "probe.py", "import os; os.abort()", monkeypatch)
+    (crashed,) = gpu_checks()
+    assert not crashed.ok and "status -6" in crashed.found and crashed.advice
+    script(tmp_path / "probe.py", "import time; time.sleep(600)", monkeypatch)
+    (hung,) = gpu_checks(patience_s=0.5)
+    assert not hung.ok and "does not answer" in hung.found
+
+
+def test_doctor_tells_about_the_gpu(carpool: Any, stub: Stub) -> None:
+    report = json.loads(carpool("doctor", "--json", env=stub.environment()).stdout)
+    assert "GPU 0: device agent" in {check["name"] for check in report["checks"]}

@@ -1,0 +1,113 @@
+"""What `carpool devices` and `carpool top` say about what was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Cli
+from real import DEVICE, stopped_afterwards
+from standin import HOST, StandIn, as_json, device, device_list
+
+from carpool.cli.frame import Snapshot, frame
+from carpool.cli.measured import measured_lines, summary
+from carpool.cli.style import Style
+from carpool.protocol.api import DeviceInfo, ProcessInfo, TelemetryInfo
+
+GPU: dict[str, Any] = {
+    "level": "gpm",
+    "age_us": 300_000,
+    "total_bytes": 80 << 30,
+    "used_bytes": 10 << 30,
+    "foreign_bytes": 0,
+    "processes": [],
+    "busy_ppm": 900_000,
+    "sm_active_ppm": 635_000,
+    "sm_occupancy_ppm": 412_500,
+    "dram_active_ppm": 220_000,
+    "power_mw": 312_400,
+    "power_limit_mw": 700_000,
+    "temperature_c": 61,
+    "clock_mhz": 1755,
+    "clock_limit_mhz": 1980,
+    "throttled": [],
+    "mig": False,
+}
+
+
+def gpu(**changes: Any) -> DeviceInfo:
+    return device([], name="cuda0", telemetry=TelemetryInfo(**{**GPU, **changes}))
+
+
+def test_devices_and_top_show_a_host_device(standin: StandIn, carpool: Cli) -> None:
+    standin.reactions |= {
+        "GET /v1/devices": device_list(device([])),
+        "GET /v1/jobs": as_json({"jobs": []}),
+        "GET /v1/policy": as_json({"name": "fair", "available": [], "settings": {}}),
+    }
+    line = "host0 measured 0.4s ago: processors 37 % busy, 128 MiB in use"
+    shown = carpool.ok("devices")
+    assert f"\n  {line}\n  host0 not measured: power, temperature (measured of GPUs only)\n" in shown
+    assert f"\n{line}\n" in carpool.ok("top", "--once")
+    assert json.loads(carpool.ok("devices", "--json"))["devices"][0]["telemetry"]["busy_ppm"] == 370_000
+
+
+def test_a_gpu_with_counters() -> None:
+    (line,) = measured_lines(gpu())
+    counters = "SM active 64 %, occupancy 41 %, DRAM 22 %"
+    assert line == f"  cuda0 measured 0.3s ago: {counters}, 10 GiB in use, 312 of 700 W, 61 °C, 1755 of 1980 MHz"
+
+
+def test_a_gpu_without_counters_says_why() -> None:
+    absent = dict.fromkeys(("sm_active_ppm", "sm_occupancy_ppm", "dram_active_ppm"))
+    info = gpu(level="basic", reason="no GPM here", missing=dict.fromkeys(absent, "no GPM here"), **absent)
+    lines = list(measured_lines(info))
+    assert "GPU 90 % busy, 10 GiB in use" in lines[0]
+    assert lines[1] == "  cuda0 not measured: SM active, SM occupancy, DRAM active (no GPM here)"
+
+
+def test_reasons_are_told_once_each() -> None:
+    lines = list(measured_lines(gpu(power_mw=None, missing={"power_mw": "a", "temperature_c": "b", "mig": "c"})))
+    assert lines[1:] == ["  cuda0 not measured: power (a)", "  cuda0 not measured: temperature (b)"]
+
+
+def test_others_on_a_gpu_and_what_slows_it_down() -> None:
+    processes = [ProcessInfo(5, 1 << 30, None), ProcessInfo(6, 9 << 30, 3), ProcessInfo(7, 2 << 30, None)]
+    lines = list(
+        measured_lines(gpu(foreign_bytes=3 << 30, processes=processes, throttled=["power cap", "power brake"]))
+    )
+    assert lines[1:] == [
+        "  cuda0 memory of others: 3 GiB (process 7, 5)",
+        "  cuda0 is slowed down by: power cap, power brake",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("info", "text"),
+    [
+        (TelemetryInfo(reason="the GPU is lost", age_us=12_000_000), "the GPU is lost (last measured 12s ago)"),
+        (TelemetryInfo(reason="not measured yet"), "not measured yet"),
+        (TelemetryInfo(), "the daemon does not say why"),
+    ],
+)
+def test_a_device_that_is_not_measured(info: TelemetryInfo, text: str) -> None:
+    assert list(measured_lines(device([], telemetry=info))) == [f"  host0 not measured: {text}"]
+
+
+def test_top_has_one_line_for_it() -> None:
+    lines = frame(Snapshot(10_000_000, "fair", [gpu(), device([])], [], []), None, None, Style(False))
+    assert summary(gpu()) in lines
+    assert summary(device([], telemetry=HOST)) in lines
+
+
+def test_a_real_daemon(carpool: Cli, home: Path) -> None:
+    with stopped_afterwards(carpool, home):
+        carpool.ok("up", "--device", DEVICE)
+        shown = carpool.ok("devices")
+        while "\n  host0 measured" not in shown:
+            assert "host0 not measured: not measured yet" in shown
+            shown = carpool.ok("devices")
+        assert "0 B in use" in shown
+        assert "\nhost0 measured" in carpool.ok("top", "--once")

@@ -1,0 +1,262 @@
+"""Telemetry in the daemon: GPUs on the stub NVML with a stand-in device, host devices in a real daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+from daemon_harness import SOURCE, Daemon
+
+from carpool.daemon.api.telemetry import telemetry_info
+from carpool.daemon.clock import monotonic_us
+from carpool.daemon.jobs import Job, JobTable
+from carpool.daemon.telemetry import Telemetry, processes_of
+from carpool.daemon.worker import MISTAKE, Worker
+from carpool.devices.base import Device
+from carpool.monitor.readers import Found, Roots, Target
+from carpool.monitor.sample import CARPOOL, QUANTITIES, Level, Sample
+from carpool.protocol.api import ProcessInfo, SubmitRequest, TelemetryInfo
+from tests.stub.nvml.build import build_nvml
+from tests.stub.nvml.values import GIB, StubNvml, stubbed
+
+PATIENCE_S = 20.0
+INTERVAL_US = 2000
+
+
+@dataclass
+class StandInGpu:
+    """As much of a CUDA device as the telemetry needs."""
+
+    id: str = "cuda0"
+    kind: str = "cuda"
+    capacity: int = 80 * GIB
+    uuid: str = "GPU-1"
+
+
+@pytest.fixture(scope="module")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_nvml(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def stub(nvml_library: Path, tmp_path: Path) -> Iterator[StubNvml]:
+    with stubbed(nvml_library, tmp_path / "values") as stub:
+        stub.gpu("GPU-1", {"gpm.supported": None, "clock_ms": None})
+        yield stub
+        for thread in threading.enumerate():
+            if thread.name.startswith("telemetry-"):
+                thread.join(PATIENCE_S)
+                assert not thread.is_alive()
+
+
+class Watched(Telemetry):
+    """Tests wait for its rounds."""
+
+    round: asyncio.Event
+
+    def _arrived(self, found: Found) -> None:
+        super()._arrived(found)
+        self.round.set()
+
+    async def until(self, condition: Callable[[TelemetryInfo], bool]) -> TelemetryInfo:
+        """What the API says as soon as it is so, after at least one more round."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                self.round.clear()
+                await self.round.wait()
+                if condition(info := telemetry_info(self, "cuda0")):
+                    return info
+
+    async def until_level(self, level: Level) -> TelemetryInfo:
+        return await self.until(lambda info: info.level == level)
+
+    async def until_foreign(self, size: int) -> TelemetryInfo:
+        return await self.until(lambda info: info.foreign_bytes == size)
+
+
+@asynccontextmanager
+async def running(**options: Any) -> AsyncIterator[Watched]:
+    device = cast(Device, StandInGpu())
+    telemetry = Watched({"cuda0": device}, lambda: {os.getpid(): CARPOOL}, **{"interval_us": INTERVAL_US, **options})
+    telemetry.round = asyncio.Event()
+    task = asyncio.create_task(telemetry.run())
+    try:
+        yield telemetry
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_gpus_are_measured_again_and_again(stub: StubNvml) -> None:
+    async with running() as telemetry:
+        await telemetry.until_level(Level.BASIC)
+        stub.gpu("GPU-1", {"power.usage": 400_000})
+        info = await telemetry.until(lambda info: info.power_mw == 400_000)
+        assert info.level == "basic" and "GPM" in info.reason
+        assert info.age_us is not None and info.taken_us is not None
+        assert info.mean.samples >= 2 and info.mean.busy_ppm == 370_000
+        assert 312_400 <= (info.mean.power_mw or 0) < 400_000
+
+
+async def test_gpm_counters_reach_the_api(stub: StubNvml) -> None:
+    stub.gpu("GPU-1", {"gpm.supported": 1})
+    async with running(interval_us=120_000) as telemetry:  # slow enough for GPM
+        info = await telemetry.until(lambda info: info.sm_active_ppm == 635_000)
+        assert (info.level, info.reason, info.dram_active_ppm) == ("gpm", "", 220_000)
+        assert info.missing == {} and info.throttled == []
+
+
+async def test_foreign_memory_is_told_when_it_changes(stub: StubNvml) -> None:
+    told: list[tuple[str, int]] = []
+    own = f"{os.getpid()}:100"
+    stub.gpu("GPU-1", {"process.compute": own})
+    async with running(on_foreign=lambda *what: told.append(what)) as telemetry:
+        await telemetry.until_level(Level.BASIC)
+        assert told == []  # our own memory is not foreign
+        for size in (500, 700, 700):
+            stub.gpu("GPU-1", {"process.compute": f"{own},1:{size}"})
+            info = await telemetry.until_foreign(size)
+        assert told == [("cuda0", 500), ("cuda0", 700)]
+        assert info.processes == [ProcessInfo(1, 700, None), ProcessInfo(os.getpid(), 100, 0)]
+        stub.gpu("GPU-1", {f"fail.nvmlDeviceGetComputeRunningProcesses_v{version}": 4 for version in (2, 3)})
+        await telemetry.until(lambda info: info.foreign_bytes is None)
+        assert told[-1] == ("cuda0", 700)  # not known is not none
+        stub.gpu("GPU-1", {f"fail.nvmlDeviceGetComputeRunningProcesses_v{version}": None for version in (2, 3)})
+        stub.gpu("GPU-1", {"process.compute": own})
+        await telemetry.until_foreign(0)
+        assert told[-1] == ("cuda0", 0)
+
+
+async def test_failing_and_coming_back(stub: StubNvml, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="carpool.daemon.telemetry")
+    async with running() as telemetry:
+        await telemetry.until_level(Level.BASIC)
+        stub.everywhere({"fail.nvmlDeviceGetMemoryInfo_v2": 1, "fail.nvmlInitWithFlags": 9})
+        info = await telemetry.until(lambda info: "not loaded" in info.reason)
+        assert (info.level, info.used_bytes, info.missing) == ("none", None, {}) and info.age_us is not None
+        await telemetry.until_level(Level.NONE)
+        stub.everywhere({"fail.nvmlDeviceGetMemoryInfo_v2": None, "fail.nvmlInitWithFlags": None})
+        await telemetry.until_level(Level.BASIC)
+    texts = [record.getMessage() for record in caplog.records]
+    assert texts.count("cuda0 cannot be measured: NVIDIA's kernel module is not loaded") == 1  # not once a second
+    assert texts[-1] == "cuda0 is measured again"
+
+
+async def test_a_call_that_hangs_blocks_nothing(
+    stub: StubNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    async with running() as telemetry:
+        await telemetry.until_level(Level.BASIC)
+        stub.everywhere({"wait.nvmlDeviceGetPowerUsage": fifo})
+        end = await asyncio.to_thread(
+            os.open, fifo, os.O_WRONLY
+        )  # returns when the stub is there, and the loop goes on
+        stub.everywhere({"wait.nvmlDeviceGetPowerUsage": None})
+        with monkeypatch.context() as later:
+            later.setattr("carpool.daemon.telemetry.monotonic_us", lambda: monotonic_us() + 7_000_000)
+            assert telemetry.state("cuda0").reason == "no answer for 7 s"
+        os.close(end)
+        await telemetry.until_level(Level.BASIC)
+
+
+HANGING = """
+import asyncio, os, sys
+from types import SimpleNamespace
+from carpool.daemon.telemetry import Telemetry
+
+async def main():
+    device = SimpleNamespace(id="cuda0", kind="cuda", capacity=1, uuid="GPU-1")
+    task = asyncio.create_task(Telemetry({"cuda0": device}, dict).run())
+    await asyncio.to_thread(sys.stdin.readline)
+    task.cancel()
+
+asyncio.run(main())
+print("over")
+"""
+
+
+def test_a_call_that_hangs_does_not_keep_the_daemon_from_ending(stub: StubNvml, tmp_path: Path) -> None:
+    """In a process of its own, which also finds the library by itself."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    stub.everywhere({"wait.nvmlDeviceGetPowerUsage": fifo})
+    paths = {"LD_LIBRARY_PATH": str(stub.library.parent), "PYTHONPATH": str(SOURCE)}
+    command = [sys.executable, "-c", HANGING]
+    with subprocess.Popen(command, env=os.environ | paths, stdin=-1, stdout=-1, text=True) as process:
+        end = os.open(fifo, os.O_WRONLY)
+        try:
+            assert process.communicate("\n", timeout=PATIENCE_S)[0] == "over\n"
+            assert process.returncode == 0
+        finally:
+            process.kill()
+            os.close(end)
+
+
+class Broken:
+    """A reader with a mistake in it."""
+
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+
+    def read(self, _targets: object, _roots: Roots) -> Found:
+        raise ZeroDivisionError
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+async def test_a_mistake_is_logged_and_the_thread_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    reader = Broken()
+    results: asyncio.Queue[Found] = asyncio.Queue()
+    worker = Worker("telemetry-test", lambda: reader, results.put_nowait)
+    for _ in range(2):
+        worker.ask([Target("cuda0", 1)], {})
+        found = await asyncio.wait_for(results.get(), PATIENCE_S)
+        assert str(found["cuda0"]) == MISTAKE
+    assert "ZeroDivisionError" in caplog.text
+    worker.ask([Target("cuda0", 1)], {})
+    worker.stop()
+    assert await asyncio.to_thread(reader.closed.wait, PATIENCE_S)
+    await asyncio.sleep(0)
+    assert results.empty()  # after the end nobody is told anything
+
+
+def test_processes_of_jobs() -> None:
+    jobs = JobTable()
+    for number, pid in ((1, 100), (2, None), (3, 300)):
+        jobs.live[number] = Job(number, 0, 0, SubmitRequest(argv=["true"], cwd="/", env={}), None, 0, pid=pid)
+    shims = {1: 99, 2: 199, 3: None}
+    assert processes_of(jobs, shims.__getitem__) == {os.getpid(): CARPOOL, 99: 1, 100: 1, 300: 3}
+
+
+def test_the_api_has_every_quantity_of_a_sample() -> None:
+    assert set(QUANTITIES) <= set(TelemetryInfo.__struct_fields__)
+    assert {"level", "reason", "taken_us", "missing"} <= set(Sample.__dataclass_fields__)
+
+
+def test_host_devices_of_a_daemon(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon("--device", "host:64MiB", "--device", "host:32MiB").started()
+    listed = daemon.get("/v1/devices")["devices"]
+    while any(device["telemetry"]["busy_ppm"] is None for device in listed):  # the second look is a second later
+        listed = daemon.get("/v1/devices")["devices"]
+    for device in listed:
+        info = msgspec.convert(device["telemetry"], TelemetryInfo)
+        assert (info.level, info.total_bytes, info.used_bytes) == ("host", device["capacity_bytes"], 0)
+        assert 0 < (info.free_bytes or 0) <= device["capacity_bytes"]
+        assert 0 <= (info.busy_ppm or 0) <= 1_000_000 and info.age_us is not None and info.taken_us is not None
+        assert info.power_mw is None and info.missing["power_mw"]
+        assert set(info.missing) == {name for name in QUANTITIES if getattr(info, name) is None}
+    schemas = daemon.get("/openapi.json")["components"]["schemas"]
+    assert set(listed[0]["telemetry"]) == set(schemas["TelemetryInfo"]["properties"])

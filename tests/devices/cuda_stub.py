@@ -1,0 +1,98 @@
+"""The stub driver (``tests/stub``) for tests of the CUDA device: a GPU that is none, as fixtures."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from carpool.core.model import MIB
+from tests.stub.build import build_driver
+
+MEMORY = 256 * MIB
+CONTEXT = 4 * MIB
+PATIENCE_S = 20.0
+
+
+class Stub:
+    """The environment of one stub GPU (or several), and what only a test may know of it."""
+
+    def __init__(self, library: Path, patch: pytest.MonkeyPatch) -> None:
+        shm = Path("/dev/shm")
+        self.state = Path(tempfile.mkdtemp(prefix="carpool-stub-", dir=shm if shm.is_dir() else None))
+        self._patch = patch
+        patch.setenv("LD_LIBRARY_PATH", os.fspath(library))
+        patch.setenv("CARPOOL_STUB", os.fspath(self.state))
+        patch.setenv("CARPOOL_STUB_CONTEXT", str(CONTEXT))
+        patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        self.devices(MEMORY)
+
+    def devices(self, *memory: int) -> None:
+        """For processes that are started from now on, as everything here."""
+        self._patch.setenv("CARPOOL_STUB_DEVICES", ",".join(f"{size >> 20}MiB" for size in memory))
+
+    def environment(self) -> dict[str, str]:
+        """For a process that does not inherit it."""
+        names = ("LD_LIBRARY_PATH", *(name for name in os.environ if name.startswith("CARPOOL_STUB")))
+        return {name: os.environ[name] for name in names}
+
+    def fail(self, rules: str) -> None:
+        """``function=result@n``: the n-th call of each process fails."""
+        self._patch.setenv("CARPOOL_STUB_FAIL", rules)
+
+    def hide(self, functions: str) -> None:
+        """As with an older driver."""
+        self._patch.setenv("CARPOOL_STUB_HIDE", functions)
+
+    def used(self) -> int:
+        """Bytes of device memory that some process holds."""
+        directory = self.state / "memory"
+        return sum(file.stat().st_size for file in directory.iterdir() if _held(file)) if directory.is_dir() else 0
+
+    def wait_until_free(self) -> None:
+        """For what another process does by itself."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.used():
+            assert time.monotonic() < deadline, f"{self.used()} bytes are still in use"
+            time.sleep(0.01)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.state)
+
+
+@pytest.fixture(scope="session")
+def stub_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the stub driver."""
+    return _built(tmp_path_factory.getbasetemp() / "stub-driver")
+
+
+@pytest.fixture
+def stub(stub_library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
+    """One stub GPU for every process that is started from now on; in the end its memory must be free."""
+    made = Stub(stub_library, monkeypatch)
+    yield made
+    left = made.used()
+    made.remove()
+    assert left == 0, f"{left} bytes of the stub GPU are still in use"
+
+
+@functools.cache
+def _built(directory: Path) -> Path:
+    """Once for all who import the fixture: it takes some seconds."""
+    return build_driver(directory).parent
+
+
+def _held(file: Path) -> bool:
+    with file.open("rb") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

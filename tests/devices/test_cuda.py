@@ -1,0 +1,197 @@
+"""The CUDA device on the stub driver: the contract, and what only a GPU with an agent can do."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from cuda_contract import AsJob, CudaContract, agent_pid, make_device
+from device_contract import ANOTHER, OWNER, PATTERN, UNIT, use_store
+
+from carpool.core.model import MIB
+from carpool.devices.base import DeviceError
+from carpool.devices.cuda import messages
+from carpool.devices.cuda.device import CudaDevice
+from carpool.devices.cuda.driver import DriverError
+from carpool.devices.cuda.extents import SMALLEST
+from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
+
+JOB = 7
+
+
+@pytest.fixture
+def device(stub: Stub) -> Iterator[CudaDevice]:
+    with closing(make_device()) as made:
+        yield made
+
+
+class TestCuda(CudaContract):
+    @pytest.fixture
+    def _use_driver(self, stub: Stub) -> None:
+        """The stub."""
+
+
+# Memory
+
+
+def test_a_lane_that_is_made_large_at_once_can_be_made_smaller(device: CudaDevice) -> None:
+    device.open_lane(1, 5 * SMALLEST)
+    device.resize_lane(1, SMALLEST + 1)
+    assert device.used_bytes() == device.lane_size(1) == 2 * SMALLEST
+
+
+def test_sizes_are_those_of_the_driver(device: CudaDevice) -> None:
+    device.open_lane(1, UNIT + 1)
+    assert device.lane_size(1) == device.used_bytes() == 2 * UNIT
+
+
+def test_memory_can_be_used_without_a_driver_that_knows_it(device: CudaDevice, job: AsJob) -> None:
+    """What the descriptor stands for is the memory itself: in the stub it is a file."""
+    device.open_lane(1, UNIT)
+    job.use(device.lane_files(1), UNIT)
+    assert use_store(device.lane_files(1)[0].fd, UNIT) == PATTERN * UNIT
+
+
+def test_an_idle_device_holds_no_memory(device: CudaDevice, stub: Stub) -> None:
+    device.open_lane(1, UNIT)
+    bank = device.take_bank(OWNER, 0, None)
+    device.grow_bank(bank, UNIT)
+    device.copy_out(bank, [(0, UNIT)], JOB)()
+    assert stub.used() == 2 * UNIT + CONTEXT
+    device.close_lane(1)
+    device.close_banks(OWNER)
+    device.drop_store(JOB)
+    stub.wait_until_free()
+    device.open_lane(1, UNIT)
+    assert stub.used() == UNIT + CONTEXT
+
+
+def test_a_device_without_jobs_has_no_context(device: CudaDevice, stub: Stub) -> None:
+    device._link.ready()
+    assert stub.used() == 0
+
+
+def test_what_cannot_be_had_changes_nothing(device: CudaDevice, stub: Stub) -> None:
+    device.open_lane(1, UNIT)
+    bank = device.take_bank(OWNER, 0, None)
+    for call in (
+        lambda: device.open_lane(2, MEMORY),
+        lambda: device.resize_lane(1, MEMORY),
+        lambda: device.grow_bank(bank, MEMORY),
+    ):
+        with pytest.raises(DriverError, match="cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY"):
+            call()
+    assert (device.used_bytes(), stub.used()) == (UNIT, UNIT + CONTEXT)
+    device.open_lane(2, UNIT)
+
+
+def test_free_banks_give_way(device: CudaDevice) -> None:
+    held, free = (device.take_bank(owner, 0, None) for owner in (OWNER, ANOTHER))
+    for bank in (held, free):
+        device.grow_bank(bank, MEMORY // 3)
+    device.free_bank(free)
+    device.open_lane(1, MEMORY // 2)
+    assert sum(file.size for file in device.bank_files(held)) >= MEMORY // 3
+    with pytest.raises(DriverError, match="OUT_OF_MEMORY"):
+        device.resize_lane(1, MEMORY)
+
+
+STEPS = [
+    "cuMemCreate",
+    "cuMemExportToShareableHandle",
+    "cuMemAddressReserve",
+    "cuMemMap",
+    "cuMemSetAccess",
+    "cuMemsetD8Async",
+    "cuDevicePrimaryCtxRetain",
+    "cuStreamCreate",
+]
+
+
+@pytest.mark.parametrize("function", STEPS)
+def test_a_step_that_fails_leaves_nothing_behind(stub: Stub, function: str) -> None:
+    stub.fail(f"{function}=801@1")
+    with closing(make_device()) as device:
+        with pytest.raises(DriverError, match=f"{function}: CUDA_ERROR_NOT_SUPPORTED"):
+            device.open_lane(1, UNIT)
+        device.open_lane(1, UNIT)
+        assert stub.used() == device.used_bytes() + CONTEXT == UNIT + CONTEXT
+
+
+# Copies
+
+
+def test_a_bank_goes_to_its_store_and_comes_back_in_another_bank(device: CudaDevice, job: AsJob) -> None:
+    bank, other = (device.take_bank(OWNER, 0, None) for _ in range(2))
+    for size in (UNIT, 2 * UNIT, SMALLEST + 8 * UNIT):  # in several extents
+        device.grow_bank(bank, size)
+    content = bytes(range(256)) * (SMALLEST // 256 + 8 * UNIT // 256)
+    os.pwrite(device.store_fd(JOB), content, 0)
+    device.copy_in(bank, [(0, len(content))], JOB)()
+    os.pwrite(device.store_fd(JOB), bytes(len(content)), 0)
+    ranges = [(MIB, 3 * UNIT + 5), (SMALLEST - 3, SMALLEST + 3 * MIB)]
+    device.copy_out(bank, ranges, JOB)()
+    found = os.pread(device.store_fd(JOB), len(content), 0)
+    expected = bytearray(len(content))
+    for begin, end in ranges:
+        expected[begin:end] = content[begin:end]
+    assert found == expected
+    device.grow_bank(other, UNIT)
+    device.copy_in(other, [(MIB, UNIT)], JOB)()
+    assert job.use(device.bank_files(other), UNIT) == bytes(MIB) + content[MIB:UNIT]
+
+
+def test_what_was_pinned_stays_pinned(stub: Stub) -> None:
+    stub.fail("cuMemHostRegister=801@2")
+    with closing(make_device()) as device:
+        bank = device.take_bank(OWNER, 0, None)
+        device.grow_bank(bank, UNIT)
+        for _ in range(3):
+            device.copy_out(bank, [(0, UNIT)], JOB)()
+        with pytest.raises(DriverError, match="cuMemHostRegister"):  # another store is pinned by itself
+            device.copy_out(bank, [(0, UNIT)], JOB + 1)()
+
+
+def test_a_copy_beyond_the_bank_is_refused(device: CudaDevice) -> None:
+    bank = device.take_bank(OWNER, 0, None)
+    device.grow_bank(bank, UNIT)
+    for ranges in ([(0, UNIT + 1)], [(UNIT, UNIT + 1)], [(2 * UNIT, 3 * UNIT)]):
+        with pytest.raises(DeviceError, match="has no byte"):
+            device.copy_out(bank, ranges, JOB)
+
+
+def agent_maps(device: CudaDevice) -> str:
+    """What it has mapped when it has done everything that it was told.  Lane 1 is open."""
+    (file,) = device.lane_files(1)
+    device._link.ask(messages.Check(file.size), [file.fd])
+    return Path(f"/proc/{agent_pid(device)}/maps").read_text()
+
+
+def test_what_the_agent_has_copied_is_free_when_it_is_given_back(device: CudaDevice, stub: Stub) -> None:
+    device.open_lane(1, UNIT)
+    bank = device.take_bank(OWNER, 0, None)
+    device.grow_bank(bank, UNIT)
+    device.copy_out(bank, [(0, UNIT)], JOB)()
+    assert "cuda0-store7" in agent_maps(device)
+    device.close_banks(OWNER)
+    device.drop_store(JOB)
+    assert "cuda0-store7" not in agent_maps(device)
+    assert stub.used() == UNIT + CONTEXT
+
+
+def test_bank_and_store_may_be_closed_while_they_are_copied(device: CudaDevice, stub: Stub) -> None:
+    bank = device.take_bank(OWNER, 0, None)
+    device.open_lane(1, UNIT)
+    device.grow_bank(bank, UNIT)
+    work = device.copy_out(bank, [(0, UNIT)], JOB)
+    device.close_banks(OWNER)
+    device.drop_store(JOB)
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+    assert "cuda0-store7" not in agent_maps(device)
+    assert stub.used() == UNIT + CONTEXT

@@ -1,0 +1,105 @@
+"""Trying what sharing a GPU needs, on the stub driver."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from carpool.devices.base import DeviceError
+from carpool.devices.cuda import probe
+from tests.devices.cuda_stub import MEMORY, Stub
+
+
+def findings() -> list[dict[str, object]]:
+    done = subprocess.run([sys.executable, "-P", probe.__file__], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, object]] = json.loads(done.stdout)
+    return found
+
+
+def test_everything_works_on_the_stub(stub: Stub) -> None:
+    found = findings()
+    assert all(finding["ok"] for finding in found), found
+    assert [str(finding["name"]).removeprefix("GPU 0: ") for finding in found] == [
+        "device agent",
+        "making, exporting and clearing memory",
+        "copying from pinned memory",
+        "importing memory whose maker has ended",
+        "copying to pinned memory",
+        "the memory's content",
+        "waiting for a value in host memory",
+        "checkpoint calls",
+    ]
+    assert str(found[0]["text"]).endswith(f", {MEMORY >> 20} MiB")
+
+
+def test_every_gpu_is_tried(stub: Stub) -> None:
+    stub.devices(MEMORY, MEMORY)
+    names = [str(finding["name"]).split(":")[0] for finding in findings()]
+    assert names == ["GPU 0"] * 8 + ["GPU 1"] * 8
+
+
+@pytest.mark.parametrize(
+    ("function", "result", "step", "advice"),
+    [
+        ("cuMemCreate", 2, "making, exporting and clearing memory", "full"),
+        ("cuMemExportToShareableHandle", 801, "making, exporting and clearing memory", "WSL"),
+        ("cuMemImportFromShareableHandle", 801, "copying from pinned memory", "WSL"),
+        ("cuMemSetAccess", 801, "making, exporting and clearing memory", "newer driver"),
+        ("cuMemHostRegister", 1, "copying from pinned memory", "ulimit"),
+        ("cuDevicePrimaryCtxRetain", 999, "making, exporting and clearing memory", "exclusive"),
+    ],
+)
+def test_what_fails_is_named_with_the_drivers_error(
+    stub: Stub, function: str, result: int, step: str, advice: str
+) -> None:
+    stub.fail(f"{function}={result}")
+    *before, last = findings()
+    assert all(finding["ok"] for finding in before)
+    assert (last["name"], last["ok"], last["needed"]) == (f"GPU 0: {step}", False, True)
+    assert str(last["text"]).startswith(f"{function}: CUDA_ERROR_") and advice in str(last["advice"])
+
+
+def test_content_that_does_not_arrive_is_noticed() -> None:
+    probe._same(b"abc", b"abc")
+    with pytest.raises(DeviceError, match="something else"):
+        probe._same(b"abd", b"abc")
+
+
+def test_what_carpool_can_do_without_is_no_obstacle(stub: Stub) -> None:
+    stub.fail("cuStreamWaitValue32=801")
+    missing = [finding for finding in findings() if not finding["ok"]]
+    assert [(finding["name"], finding["needed"]) for finding in missing] == [
+        ("GPU 0: waiting for a value in host memory", False)
+    ]
+
+
+def test_an_older_driver_has_no_checkpoint_calls(stub: Stub) -> None:
+    stub.hide("cuCheckpointProcessLock,cuCheckpointProcessRestore")
+    *_, last = findings()
+    assert (last["name"], last["ok"], last["needed"]) == ("GPU 0: checkpoint calls", False, False)
+    assert last["text"] == "this driver has no cuCheckpointProcessLock, cuCheckpointProcessRestore"
+
+
+def test_a_driver_that_does_not_start(stub: Stub) -> None:
+    stub.fail("cuInit=999")
+    (found,) = findings()
+    assert not found["ok"] and str(found["text"]).startswith("cuInit: CUDA_ERROR_UNKNOWN")
+    assert "nvidia-smi" in str(found["advice"])
+
+
+def test_a_driver_without_a_gpu(stub: Stub) -> None:
+    stub.fail("cuInit=100")
+    (found,) = findings()
+    assert found["ok"] and str(found["text"]).startswith("none: cuInit: CUDA_ERROR_NO_DEVICE")
+
+
+def test_no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "libcuda.so.1").touch()  # found first, and no library
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    (found,) = findings()
+    assert found["ok"] and str(found["text"]).startswith("none: this machine has no NVIDIA driver")

@@ -1,0 +1,54 @@
+"""The device agent and what the daemon does with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from carpool.devices.base import Extent
+from tests.gpu.registry import Skip, check, require
+from tests.gpu.worker import Worker, workers
+
+MIB = 1 << 20
+SIZE = 64 * MIB
+
+
+def map_into(worker: Worker, files: tuple[Extent, ...], first: int = 0) -> None:
+    for file in files[first:]:
+        worker.ask("map", file.fd, size=file.size)
+
+
+@check("a lane outlives its agent (killed), grows under the next one, and is free after it is closed")
+def lane_outlives_its_agent() -> None:
+    try:
+        import msgspec  # noqa: F401 - what daemon and agent talk with
+    except ImportError:
+        raise Skip("there is no msgspec here: python3 -m pip install msgspec") from None
+    from carpool.devices.cuda.device import CudaDevice
+    from carpool.devices.cuda.link import Link
+
+    with workers(1) as (job,):
+        before, _ = job.ask("free")
+        link = Link(0)
+        device = CudaDevice("cuda0", 4 * SIZE, link)
+        device.open_lane(1, SIZE)
+        had = device.lane_files(1)
+        map_into(job, had)
+        job.ask("fill", at=0, value=77)
+        assert link.pid is not None
+        os.kill(link.pid, signal.SIGKILL)
+        device.resize_lane(1, 2 * SIZE)
+        files = device.lane_files(1)
+        require(files[: len(had)] == had, "the lane has other extents than before")
+        map_into(job, files, first=len(had))
+        words, _ = job.ask("read", at=0)
+        require(words == [77, 77, 77], f"the lane's content is gone: {words}")
+        words, _ = job.ask("read", at=len(had))
+        require(words == [0, 0, 0], f"what was added is not clear: {words}")
+        device.close_lane(1)
+        device.close()
+        link.close()
+        for _ in files:
+            job.ask("unmap")
+        after, _ = job.ask("free")
+        require(after >= before, f"{before - after} bytes have not come back")

@@ -1,0 +1,34 @@
+"""What `carpool doctor` tries on each GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from carpool.devices.cuda import probe
+from tests.gpu.registry import check, require
+
+
+def findings(needed: bool) -> list[dict[str, Any]]:
+    done = subprocess.run([sys.executable, "-P", probe.__file__], capture_output=True, text=True, check=False)
+    require(done.returncode == 0, f"the probe failed:\n{done.stderr[-1500:]}")
+    found = [finding for finding in json.loads(done.stdout) if finding["needed"] == needed]
+    require(bool(found), "the probe found nothing to try")
+    return found
+
+
+def works(needed: bool) -> None:
+    failed = [f"{one['name']}: {one['text']}" for one in findings(needed) if not one["ok"]]
+    require(not failed, "; ".join(failed))
+
+
+@check("what jobs need to share a GPU: create, export, import, map, copy, pin")
+def needed_mechanisms() -> None:
+    works(needed=True)
+
+
+@check("what Carpool uses where it is there: waiting for values, checkpoint calls")
+def optional_mechanisms() -> None:
+    works(needed=False)

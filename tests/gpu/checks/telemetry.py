@@ -1,0 +1,53 @@
+"""What the daemon measures, against what the driver's own tool says."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+from tests.gpu.registry import Figures, Needs, Skip, check, require
+from tests.gpu.scripts import needs_cuda
+
+MIB = 1 << 20
+FIELDS = "uuid,memory.total,memory.used,power.draw,temperature.gpu"
+#: Between the two readings the device goes on.
+SLACK_MIB, SLACK_C = 64, 5
+
+
+@check("telemetry says what nvidia-smi says: memory, processes, power, temperature", Needs.TORCH)
+def telemetry_against_nvidia_smi() -> Figures:
+    needs_cuda()
+    try:
+        from carpool.monitor.gpus import Gpus
+    except ImportError as error:
+        raise Skip(f"{error}: python3 -m pip install nvidia-ml-py") from None
+    import torch
+
+    kept = torch.ones(256 * MIB, dtype=torch.uint8, device="cuda")
+    torch.cuda.synchronize()
+    uuid, total, used, power, temperature = smi(FIELDS)
+    gpus = Gpus()
+    gpus.sample(uuid, 0)
+    time.sleep(0.3)  # the counters of the multiprocessors are read as differences
+    sample = gpus.sample(uuid, 300_000)
+    gpus.close()
+    del kept
+    require(
+        sample.total_bytes is not None and abs(sample.total_bytes / MIB - float(total)) <= SLACK_MIB, "total memory"
+    )
+    require(sample.used_bytes is not None and abs(sample.used_bytes / MIB - float(used)) <= SLACK_MIB, "memory in use")
+    require(
+        sample.temperature_c is not None and abs(sample.temperature_c - float(temperature)) <= SLACK_C, "temperature"
+    )
+    require(bool(sample.processes), "it sees no process, although this one uses the device")
+    figures = {"W by nvidia-smi": float(power), "level gpm": float(sample.level.value == "gpm")}
+    return figures | {"W": (sample.power_mw or 0) / 1e3, "processes": float(len(sample.processes or ()))}
+
+
+def smi(what: str) -> list[str]:
+    command = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits", "--id=0"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Skip(f"nvidia-smi cannot be run: {error}") from None
+    return [field.strip() for field in done.stdout.splitlines()[0].split(",")]

@@ -1,0 +1,1 @@
+"""What is measured, a module for each part of the CUDA device."""

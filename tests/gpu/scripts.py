@@ -1,0 +1,37 @@
+"""PyTorch scripts, run by themselves or with libcarpool preloaded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from carpool.runtime.native import library_path
+from tests.gpu.registry import Skip, require
+
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+TIMEOUT_S = 120
+
+
+def run(program: str, *arguments: str, preload: bool) -> str:
+    """What it prints.  Raises AssertionError with what it complained about if it failed."""
+    env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    if preload:
+        require(library_path().exists(), "libcarpool is not built: python3 native/build.py")
+        env["LD_PRELOAD"] = str(library_path())
+    command = [sys.executable, str(PROGRAMS / program), *arguments]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    how = "with libcarpool preloaded" if preload else "by itself"
+    require(done.returncode == 0, f"{program} {' '.join(arguments)} failed {how}:\n{done.stderr[-1500:]}")
+    return done.stdout.strip()
+
+
+def needs_cuda() -> None:
+    """Raises Skip where PyTorch cannot use a GPU."""
+    try:
+        import torch
+    except ImportError:
+        raise Skip("there is no PyTorch here") from None
+    if not torch.cuda.is_available():
+        raise Skip("PyTorch sees no CUDA device")

@@ -1,0 +1,92 @@
+"""The checks for real GPUs, on the stub driver as far as they need no more than that: they must run, pass, and fail.
+
+What they show about hardware is shown on hardware only (docs/verified.md).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.gpu import report, runner
+from tests.gpu.registry import Needs
+
+CHECKS = runner.load()
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run(root: Path, stub_driver: Path, tmp_path: Path) -> Run:
+    """``python -m tests.gpu`` on a stub driver of its own."""
+
+    def start(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        stub = {"CARPOOL_STUB": str(tmp_path / "stub"), "CARPOOL_STUB_DEVICES": "512MiB"}
+        paths = {"LD_LIBRARY_PATH": str(stub_driver.parent), "PYTHONPATH": str(root / "src")}
+        return subprocess.run(
+            [sys.executable, "-m", "tests.gpu", *arguments],
+            cwd=root,
+            env=os.environ | paths | stub | env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return start
+
+
+@pytest.mark.parametrize("name", [name for name, each in CHECKS.items() if each.needs is Needs.DRIVER])
+def test_it_passes_on_the_stub_driver(run: Run, name: str) -> None:
+    done = run("one", name)
+    assert json.loads(done.stdout)["outcome"] == runner.PASSED, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("extent_outlives_its_creator", "cuMemImportFromShareableHandle=999"),
+        ("extent_is_cleared", "cuMemsetD8Async=1"),
+        ("lane_in_two_processes", "cuMemSetAccess=1"),
+        ("memory_of_a_killed_process", "cuMemAlloc_v2=2"),
+        ("extent_is_freed", "cuMemCreate=2"),
+    ],
+)
+def test_it_fails_where_the_driver_does(run: Run, name: str, fault: str) -> None:
+    done = run("one", name, CARPOOL_STUB_FAIL=fault)
+    assert json.loads(done.stdout)["outcome"] == runner.FAILED, done.stdout
+
+
+def test_a_table_and_two_files_are_written(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    good = run("check", "--out", str(out), "extent_is_cleared")
+    assert good.returncode == 0, good.stderr
+    written = sorted(path.suffix for path in out.iterdir())
+    assert written == [".json", ".md"]
+    bad = run("check", "--out", str(out), "extent_is_cleared", CARPOOL_STUB_FAIL="cuMemCreate=2")
+    assert bad.returncode == 1
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in bad.stdout
+
+
+def test_without_a_driver_nothing_is_claimed(run: Run, tmp_path: Path) -> None:
+    done = run("check", "--out", str(tmp_path / "out"), LD_LIBRARY_PATH="/nonexistent")
+    assert done.returncode == 2
+    assert "nothing can be checked here" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_name_is_an_error(run: Run) -> None:
+    done = run("check", "everything")
+    assert done.returncode == 2
+    assert "extent_is_cleared" in done.stderr
+
+
+def test_scripts_are_skipped_with_a_reason_where_pytorch_has_no_cuda() -> None:
+    result = runner.run_here(CHECKS["preloaded_sgd"])
+    assert (result.outcome, result.text) == (runner.SKIPPED, "PyTorch sees no CUDA device")
+    assert "PyTorch sees no CUDA device" in report.line(result)

@@ -1,0 +1,130 @@
+"""A process with a context of its own that does as it is told: ``python -m tests.gpu.worker FD``.
+
+Commands and answers are one JSON object per packet; a descriptor travels with the packet that speaks of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from carpool.devices.cuda import driver
+from carpool.devices.cuda.memory import Gpu, Mapped
+
+MOST = 4096
+
+
+class Worker:
+    """The other side: starts the process, sends commands, ends it."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-m", "tests.gpu.worker", str(theirs.fileno())]
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        theirs.close()
+        self.channel = ours
+        self.channel.settimeout(60)
+
+    def ask(self, command: str, fd: int | None = None, **arguments: int) -> tuple[Any, int | None]:
+        """Its answer, and the descriptor that came with it.  Raises RuntimeError with what went wrong there."""
+        packet = json.dumps({"command": command, **arguments}).encode()
+        try:
+            socket.send_fds(self.channel, [packet], [] if fd is None else [fd])
+            data, fds, _, _ = socket.recv_fds(self.channel, MOST, 1)
+        except ConnectionError:
+            data, fds = b"", []
+        if not data:
+            raise RuntimeError(f"the worker has ended, exit status {self.process.wait()}; its standard error says why")
+        answer = json.loads(data)
+        if "error" in answer:
+            raise RuntimeError(f"{command}: {answer['error']}")
+        return answer["result"], fds[0] if fds else None
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.channel.close()
+
+
+@contextmanager
+def workers(count: int) -> Iterator[list[Worker]]:
+    made = [Worker() for _ in range(count)]
+    try:
+        yield made
+    finally:
+        for worker in made:
+            worker.kill()
+
+
+class _Inside:
+    """What the process can do.  ``at`` is the place of an extent in the order in which it was mapped."""
+
+    def __init__(self) -> None:
+        driver.start()
+        self.gpu = Gpu(0)
+        self.mapped: list[Mapped] = []
+
+    def create(self, size: int) -> tuple[None, int]:
+        return None, self.gpu.create(size)
+
+    def map(self, size: int, fd: int) -> None:
+        self.mapped.append(self.gpu.open(fd, size))
+        os.close(fd)
+
+    def unmap(self) -> None:
+        """What was mapped last."""
+        self.gpu.unmap(self.mapped.pop())
+
+    def fill(self, at: int, value: int) -> None:
+        extent = self.mapped[at]
+        driver.call("cuMemsetD32Async", extent.address, value, extent.size // 4, self.gpu.stream())
+        self.gpu.wait()
+
+    def read(self, at: int) -> list[int]:
+        """The first and the last word, and one in the middle."""
+        extent = self.mapped[at]
+        words = []
+        for offset in (0, extent.size // 2, extent.size - 4):
+            word = bytearray(4)
+            driver.call("cuMemcpyDtoH", word, extent.address + offset, 4)
+            words.append(int.from_bytes(word, sys.byteorder))
+        return words
+
+    def take(self, size: int) -> None:
+        """Plain memory of its own."""
+        self.gpu.stream()
+        driver.call("cuMemAlloc", size)
+
+    def free(self) -> int:
+        """Bytes that the driver says are free."""
+        self.gpu.stream()
+        return int(driver.call("cuMemGetInfo")[0])
+
+
+def main() -> None:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    inside = _Inside()
+    while True:
+        data, fds, _, _ = socket.recv_fds(channel, MOST, 1)
+        if not data:
+            return
+        arguments = json.loads(data)
+        try:
+            result = getattr(inside, arguments.pop("command"))(**arguments, **({"fd": fds[0]} if fds else {}))
+        except Exception as error:  # noqa: BLE001 - the other side reports it
+            channel.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
+            continue
+        result, fd = result if isinstance(result, tuple) else (result, None)
+        socket.send_fds(channel, [json.dumps({"result": result}).encode()], [] if fd is None else [fd])
+        if fd is not None:
+            os.close(fd)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""The stub driver, built once; and processes that share one state directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.stub.build import build_driver
+from tests.stub.harness import Start, Worker, stub_environment
+
+
+@pytest.fixture(scope="session")
+def stub_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library.  Its directory goes into LD_LIBRARY_PATH of processes that are to use it."""
+    return build_driver(tmp_path_factory.mktemp("stub"))
+
+
+@pytest.fixture
+def start(stub_driver: Path, tmp_path: Path) -> Iterator[Start]:
+    """Starts workers on one machine: ``start("64MiB,32MiB", CARPOOL_STUB_FAIL="...")``.  They end with the test."""
+    with ExitStack() as stack:
+
+        def one(devices: str = "64MiB", first: str = "begin()", **more: str) -> Worker:
+            environment = stub_environment(stub_driver, tmp_path / "state", devices, **more)
+            return stack.enter_context(Worker(environment, first))
+
+        yield one

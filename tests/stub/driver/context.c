@@ -1,0 +1,175 @@
+/* Contexts: a primary one for each device, made ones, and each thread's stack of them. */
+#include "stub.h"
+
+enum { STACK = 32 };
+static CUcontext contexts, primary[STUB_DEVICES];
+static uint64_t next_id = 1;
+static __thread CUcontext stack[STACK];
+static __thread int top; /* number of contexts on the stack */
+
+CUcontext stub_contexts(void) { return contexts; }
+
+bool stub_context_valid(CUcontext context) {
+  CUcontext at = contexts;
+  while (at && at != context) at = at->next;
+  return at && !at->destroyed;
+}
+
+CUresult stub_current(CUcontext *context) {
+  if (!top || !stack[top - 1]) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = stack[top - 1];
+  if ((*context)->destroyed) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  return __atomic_load_n(&(*context)->error, __ATOMIC_RELAXED);
+}
+
+static CUresult make(CUcontext *context, unsigned flags, int device) {
+  struct stub_physical *overhead = NULL;
+  if (stub.context_bytes) {
+    CUresult result = stub_physical_new(stub.device[device].ordinal, stub.context_bytes, &overhead);
+    if (result) return result;
+    overhead->maps++;
+  }
+  *context = calloc(1, sizeof **context);
+  **context = (struct CUctx_st){.device = device, .flags = flags, .id = next_id++, .overhead = overhead, .next = contexts};
+  contexts = *context;
+  (*context)->legacy = stub_stream_new(*context, CU_STREAM_DEFAULT, 0);
+  (*context)->legacy->is_legacy = true;
+  return CUDA_SUCCESS;
+}
+
+static void free_memory(CUcontext context) {
+  stub_ranges_lock();
+  for (struct stub_range *range = stub_range_first(), *next; range; range = next) {
+    next = range->next;
+    if (range->context == context && range->physical) stub_device_free(range); /* none that cuMemMap made */
+  }
+  if (context->overhead) context->overhead->maps--, stub_physical_drop(context->overhead);
+  context->overhead = NULL;
+  stub_ranges_unlock();
+}
+
+/* Waits for its work, then takes everything away.  The structure stays, so that late calls get a proper error. */
+static void destroy(CUcontext context) {
+  stub_context_drain(context);
+  stub_lock();
+  context->destroyed = true;
+  stub_unlock();
+  free_memory(context);
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+  ENTER(cuDevicePrimaryCtxRetain);
+  if (!context) return CUDA_ERROR_INVALID_VALUE;
+  if (device < 0 || device >= stub.devices) return CUDA_ERROR_INVALID_DEVICE;
+  stub_lock();
+  CUresult result = CUDA_SUCCESS;
+  if (!primary[device]) {
+    result = make(&primary[device], 0, device);
+    if (!result) primary[device]->primary = true;
+  }
+  if (!result) primary[device]->retained++;
+  *context = primary[device];
+  stub_unlock();
+  return result;
+}
+
+static CUresult release(CUdevice device, bool all) {
+  if (device < 0 || device >= stub.devices) return CUDA_ERROR_INVALID_DEVICE;
+  stub_lock();
+  CUcontext context = primary[device];
+  if (!context) return stub_unlock(), all ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+  bool last = all || --context->retained == 0;
+  if (last) primary[device] = NULL;
+  stub_unlock();
+  if (last) destroy(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  ENTER(cuDevicePrimaryCtxRelease_v2);
+  return release(device, false);
+}
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  ENTER(cuDevicePrimaryCtxReset_v2);
+  return release(device, true);
+}
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
+  ENTER(cuDevicePrimaryCtxSetFlags_v2);
+  if (device < 0 || device >= stub.devices) return CUDA_ERROR_INVALID_DEVICE;
+  return flags > 0xff ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+FORWARD(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, (device), CUdevice device)
+FORWARD(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, (device), CUdevice device)
+FORWARD(cuDevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags_v2, (device, flags), CUdevice device, unsigned int flags)
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
+  ENTER(cuDevicePrimaryCtxGetState);
+  if (device < 0 || device >= stub.devices) return CUDA_ERROR_INVALID_DEVICE;
+  stub_lock();
+  *flags = primary[device] ? primary[device]->flags : 0;
+  *active = primary[device] != NULL;
+  stub_unlock();
+  return CUDA_SUCCESS;
+}
+
+static CUresult push(CUcontext context) {
+  stub_lock();
+  bool valid = stub_context_valid(context);
+  stub_unlock();
+  if (!valid || top == STACK) return CUDA_ERROR_INVALID_CONTEXT;
+  stack[top++] = context;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device) {
+  ENTER(cuCtxCreate_v4);
+  (void)params;
+  if (!context) return CUDA_ERROR_INVALID_VALUE;
+  if (device < 0 || device >= stub.devices) return CUDA_ERROR_INVALID_DEVICE;
+  stub_lock();
+  CUresult result = make(context, flags, device);
+  stub_unlock();
+  return result ? result : push(*context);
+}
+FORWARD(cuCtxCreate_v2, cuCtxCreate_v4, (context, NULL, flags, device), CUcontext *context, unsigned int flags, CUdevice device)
+CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *params, int count, unsigned int flags, CUdevice device) {
+  ENTER(cuCtxCreate_v3);
+  return params || count ? CUDA_ERROR_NOT_SUPPORTED : cuCtxCreate_v4(context, NULL, flags, device);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext context) {
+  ENTER(cuCtxDestroy_v2);
+  stub_lock();
+  bool valid = stub_context_valid(context) && !context->primary;
+  stub_unlock();
+  if (!valid) return CUDA_ERROR_INVALID_CONTEXT;
+  if (top && stack[top - 1] == context) top--;
+  destroy(context);
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  ENTER(cuCtxPushCurrent_v2);
+  return push(context);
+}
+CUresult cuCtxPopCurrent_v2(CUcontext *context) {
+  ENTER(cuCtxPopCurrent_v2);
+  if (!top) return CUDA_ERROR_INVALID_CONTEXT;
+  top--;
+  if (context) *context = stack[top];
+  return CUDA_SUCCESS;
+}
+FORWARD(cuCtxDestroy, cuCtxDestroy_v2, (context), CUcontext context)
+FORWARD(cuCtxPushCurrent, cuCtxPushCurrent_v2, (context), CUcontext context)
+FORWARD(cuCtxPopCurrent, cuCtxPopCurrent_v2, (context), CUcontext *context)
+
+CUresult cuCtxSetCurrent(CUcontext context) {
+  ENTER(cuCtxSetCurrent);
+  if (top) top--;
+  return context ? push(context) : CUDA_SUCCESS;
+}
+CUresult cuCtxGetCurrent(CUcontext *context) {
+  ENTER(cuCtxGetCurrent);
+  if (!context) return CUDA_ERROR_INVALID_VALUE;
+  *context = top ? stack[top - 1] : NULL;
+  return CUDA_SUCCESS;
+}
