@@ -39,7 +39,7 @@ COMMANDS_THAT_NEED_A_DAEMON = [
         (["ctl", "quantum", "10"], "'10' has no unit: write for example 10s or 10ms"),
         (["ctl", "quantum", "soon"], "'soon' is not a time: write for example 30s"),
         (["ctl", "quantum", "-5s"], "-5s is negative: it must be 0 or more"),
-        (["ctl", "oversubscribe", "maybe"], "'maybe' is not one of 'on', 'off', 'auto'"),
+        (["ctl", "oversubscribe", "maybe"], "'maybe' is not one of 'off', 'auto', 'on'"),
         (["ctl", "store", "-1GiB"], "-1GiB is negative"),
         (["ctl", "store", "some"], "'some' is not a size"),
         (["ctl", "quantumm"], "Did you mean 'quantum'?"),

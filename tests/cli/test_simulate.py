@@ -186,7 +186,7 @@ def test_the_formats_and_limits_are_those_that_there_are() -> None:
         (["TRACE", "--sharing", "nonsense"], "use concurrent, timeslice"),
         (["TRACE", "--device-memory", "0"], "device_memory is 0"),
         (["TRACE", "--copy-rate", "5"], "--copy-rate is 5 bytes per second; it must be 0 or at least 1MB"),
-        (["TRACE", "--oversubscribe", "maybe"], "'maybe' is not one of 'on', 'off', 'auto'"),
+        (["TRACE", "--oversubscribe", "maybe"], "'maybe' is not one of 'off', 'auto', 'on'"),
         (["TRACE", "--devices", "0"], "must be 1 or more"),
         (["TRACE", "--report", "x.html", "--jobs-csv", "x.html"], "Two outputs have the same file"),
         (["TRACE", "--save-trace", "TRACE"], "would overwrite the TRACE file"),
