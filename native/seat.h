@@ -23,7 +23,9 @@ enum { CP_KIND_HOST = 0, CP_KIND_CUDA = 1 };
 enum {
   CP_TRAIT_DEVICE = 1, /* it has used the device's driver */
   CP_TRAIT_SHARED = 2, /* it has given others access to its memory: that cannot be moved */
-  CP_TRAIT_UNGATED = 4 /* calls of the driver pass beside the gate: turns do not hold it back */
+  CP_TRAIT_UNGATED = 4, /* calls of the driver pass beside the gate: turns do not hold it back */
+  CP_TRAIT_COLLECTIVE = 8, /* its processes communicate by NCCL: they must compute at the same time */
+  CP_TRAIT_FIXED = 16 /* it has much device memory that is not Carpool's: that is not limited and cannot be moved */
 };
 
 enum { CP_YIELD_NO = 0, CP_YIELD_BOUNDARY = 1, CP_YIELD_NOW = 2 };
@@ -89,8 +91,9 @@ struct cp_seat {
   uint64_t resume_us;     /* 320 job: last restore: from its begin until computing could go on */
   uint64_t demanded;      /* 328 job: touches of pages that were not back yet */
   uint32_t traits;        /* 336 job: CP_TRAIT_* */
-  uint32_t reserved4[1];  /* 340 */
-  uint64_t reserved[21];  /* 344 */
+  uint32_t whole;         /* 340 daemon, before SETUP: 1, it has the device to itself: its memory is the driver's (CUDA) */
+  uint64_t fixed;         /* 344 job: bytes of device memory that it has from the driver itself (CUDA) */
+  uint64_t reserved[20];  /* 352 */
 };
 _Static_assert(sizeof(struct cp_seat) == 512, "seat size is part of the protocol");
 
@@ -119,12 +122,19 @@ enum { /* job -> daemon */
   CP_PASSED = 5,   /* turn over, handed to slot b.  a: cause, c: passed_seq */
   CP_GROW = 6,     /* a: class (0 persistent, 1 ephemeral), b: total bytes wanted, c: grow_seq, d: 1 = optional */
   CP_SHRUNK = 7,   /* a: class, b: total bytes still needed (it gave pages back) */
-  CP_OFFLOADED = 8 /* a: 0 done, otherwise errno: nothing has changed.  b: bytes in the store */
+  CP_OFFLOADED = 8, /* a: 0 done, otherwise errno: nothing has changed.  b: bytes in the store */
+  CP_CUT_DONE = 9 /* answer to CUT, with the same a, b, c: nothing of that is mapped any more */
 };
+/* On a CUDA device a lane or bank is a list of extents, each a descriptor of its own.  SETUP brings the board alone, LANE and
+ * BANK bring nothing: the job then has no extent of its lane (bank), and EXTENT brings them one by one, also later.  The
+ * daemon sends what a job needs before it writes limits, an answer or a turn into its seat, so the job reads its channel
+ * to the end before it uses any of those. */
 enum {            /* daemon -> job */
   CP_SETUP = 101, /* a: slot, b: arena window in bytes (whole GiB), c: lane id, d: device capacity, e: bank; descriptors: board, lane, bank, store */
   CP_LANE = 102,  /* a: lane id; descriptor: another lane's memfd.  Only while the job holds no turn; bell rung afterwards */
   CP_BANK = 104, /* a: number of the bank; descriptor: its memfd.  Only to a job whose memory is all in the store */
+  CP_EXTENT = 105, /* a: lane or bank, b: class (0 bank, 1 lane), c: offset, d: size; descriptor.  Ignored unless a is the job's present one and c the end of what it has */
+  CP_CUT = 106,   /* a, b: as in EXTENT, c: the new end.  Bell rung afterwards.  The job unmaps what lies beyond, if a is its present one, and answers CUT_DONE in any case; also while it holds the turn */
   CP_REFUSED = 103 /* the process may not attach: it runs as a plain CPU process.  a: 1 another process is attached, 2 version */
 };
 #endif

@@ -73,6 +73,8 @@ FIELDS: dict[str, tuple[int, Literal["I", "Q"]]] = {
     "resume_us": (320, "Q"),
     "demanded": (328, "Q"),
     "traits": (336, "I"),
+    "whole": (340, "I"),
+    "fixed": (344, "Q"),
 }
 
 
@@ -91,6 +93,8 @@ class Trait(IntFlag):
     DEVICE = 1
     SHARED = 2
     UNGATED = 4
+    COLLECTIVE = 8
+    FIXED = 16
 
 
 class Yield(IntEnum):
@@ -134,10 +138,13 @@ class PacketType(IntEnum):
     GROW = 6
     SHRUNK = 7
     OFFLOADED = 8
+    CUT_DONE = 9
     SETUP = 101
     LANE = 102
     REFUSED = 103
     BANK = 104
+    EXTENT = 105
+    CUT = 106
 
 
 _PACKET = struct.Struct("=IIQQQQQ")
