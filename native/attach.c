@@ -1,5 +1,5 @@
 /* Attaching to the daemon, and the interface for the runtime. */
-#include "cuda.h"
+#include "cuda_grant.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -56,6 +56,16 @@ static int receive(int fd, struct cp_packet *p, int *fds) {
   return count;
 }
 
+/* What the daemon sent to an earlier process of this job, which did not read it any more, is nothing to this one. */
+static int receive_answer(int fd, struct cp_packet *p, int *fds) {
+  for (;;) {
+    int n = receive(fd, p, fds);
+    bool late = p->type == CP_LANE || p->type == CP_BANK || p->type == CP_EXTENT || p->type == CP_CUT;
+    if (n < 0 || !late) return n;
+    for (int i = 0; i < n; i++) close(fds[i]);
+  }
+}
+
 static int set_up_host(const struct cp_packet *p, const int *fds) {
   if (!cp.text_count) return fail("libc10.so is not loaded: import torch first");
   cp.lane = p->c;
@@ -71,6 +81,9 @@ static int set_up_host(const struct cp_packet *p, const int *fds) {
 static int set_up_cuda(const struct cp_packet *p, const int *fds, int count) {
   cp.text_count = 0;
   cp.capacity = p->d;
+  cp.lane = p->c;
+  cp.bank = p->e;
+  cp_extents_attach(p->b);
   for (int i = 1; i < count; i++) close(fds[i]);
   cp_cuda_attach();
   return 0;
@@ -112,7 +125,7 @@ CP_EXPORT int cp_attach(int fd) {
   dl_iterate_phdr(find_libc10, NULL);
   if (!cp.text_count && !cp_driver_known()) return fail("libc10.so is not loaded: import torch first");
   if (send(fd, &p, sizeof p, MSG_NOSIGNAL) != sizeof p) return fail("the job channel is closed");
-  int n = receive(fd, &p, fds);
+  int n = receive_answer(fd, &p, fds);
   if (n < 0) return fail("the job channel was closed before the daemon answered");
   if (p.type == CP_REFUSED) return 1;
   if (p.type != CP_SETUP || n < 1) return fail("the daemon sent an answer that this library does not know");
@@ -123,7 +136,7 @@ CP_EXPORT const char *cp_error(void) { return cp_failure; }
 
 /* ---- iterations -------------------------------------------------------------------------------------------------------- */
 
-static void finish_step(uint32_t key) {
+static bool finish_step(uint32_t key) {
   cp_acquire(&cp.pool_lock);
   uint64_t now = cp_now_us();
   bool give_way = cp_boundary_step(&cp.boundary, key, cp.arenas.win[cp.arenas.ephemeral].pool.live, now);
@@ -131,10 +144,9 @@ static void finish_step(uint32_t key) {
   cp_put(&cp.seat->iterations, cp.boundary.iterations);
   cp_put(&cp.seat->boundary_us, now);
   cp_release(&cp.pool_lock);
-  if (cp.backend->boundary)
-    cp.backend->boundary();
-  else if (give_way)
-    cp_turn_end(CP_BY_BOUNDARY);
+  if (cp.backend->boundary) return cp.backend->boundary();
+  if (give_way) cp_turn_end(CP_BY_BOUNDARY);
+  return false;
 }
 
 CP_EXPORT void cp_begin_iterations(void) {
@@ -147,13 +159,13 @@ CP_EXPORT void cp_step_begin(int optimizer, int first) {
   if (cp_active() && first) cp_store(&cp.route_persistent, 1);
 }
 
-CP_EXPORT void cp_step_end(int optimizer, int first) {
+/* Returns 1: the turn is about to end here, and the caller is to hand over the live blocks (cp_live_blocks). */
+CP_EXPORT int cp_step_end(int optimizer, int first) {
   (void)first;
-  if (!cp_active()) return;
-  if (cp.boundary.explicit_)
-    cp_store(&cp.route_persistent, 0);
-  else
-    finish_step(optimizer < 0 ? 0 : (uint32_t)optimizer % CP_EXPLICIT_KEY);
+  if (!cp_active()) return 0;
+  if (!cp.boundary.explicit_) return finish_step(optimizer < 0 ? 0 : (uint32_t)optimizer % CP_EXPLICIT_KEY);
+  cp_store(&cp.route_persistent, 0);
+  return 0;
 }
 
 CP_EXPORT void cp_iteration_begin(void) {
@@ -162,10 +174,8 @@ CP_EXPORT void cp_iteration_begin(void) {
   cp_store(&cp.route_persistent, 0);
 }
 
-CP_EXPORT void cp_iteration_end(void) {
-  if (!cp_active()) return;
-  finish_step(CP_EXPLICIT_KEY);
-}
+/* Returns what cp_step_end returns. */
+CP_EXPORT int cp_iteration_end(void) { return cp_active() && finish_step(CP_EXPLICIT_KEY); }
 
 CP_EXPORT void cp_progress(uint64_t done, uint64_t total) {
   if (!cp_active()) return;

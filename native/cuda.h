@@ -8,13 +8,16 @@
  * cuda_ahead.c   how far a job may run ahead of its device
  * cuda_streams.c contexts, streams, captures: what has to be drained, and when that is forbidden
  * cuda_drain.c   has everything ended that was submitted?
- * cuda_memory.c, cuda_allocate.c  memory, counted by who asked for it
- * cuda_caller.c  who asked for it
+ * cuda_allocate.c the calls that get and free memory
+ * cuda_caller.c  who asks for it
+ * cuda_memory.c  the driver's own memory, counted
+ * nccl.c         processes that must compute at the same time
+ * cuda_grant.h   memory by grant: cuda_extents.c, cuda_segments.c, cuda_live.c, cuda_residue.c
  *
  * Whether a process has attached does not matter to most of it: the gate is simply never shut then.
  *
- * Locks: the books' lock comes after all others, is never held while the driver may wait, and is the only one of ours
- * held during any call of the driver. */
+ * Locks: the books' lock comes after all others and is never held while the driver may wait for the job's work.  Of ours
+ * only it, or the extents' lock, is held during a call of the driver, but for a turn's begin and end (gate lock). */
 #ifndef CARPOOL_CUDA_H
 #define CARPOOL_CUDA_H
 #include "process.h"
@@ -30,8 +33,9 @@ struct cp_real {
 #define CP_HOOK(class_, symbol, ...) __typeof__(symbol) *symbol;
 #include "functions.def"
 #define CP_CALLED(X) \
-  X(cuCtxGetCurrent) X(cuCtxPopCurrent_v2) X(cuDeviceGetCount) X(cuDevicePrimaryCtxGetState) X(cuEventCreate) \
-  X(cuEventDestroy_v2) X(cuEventQuery) X(cuEventRecord) X(cuEventRecord_ptsz) X(cuStreamIsCapturing) \
+  X(cuCtxGetCurrent) X(cuCtxPopCurrent_v2) X(cuCtxSynchronize) X(cuDeviceGetCount) X(cuDevicePrimaryCtxGetState) \
+  X(cuEventCreate) X(cuEventDestroy_v2) X(cuEventQuery) X(cuEventRecord) X(cuEventRecord_ptsz) X(cuMemAddressReserve) \
+  X(cuMemFreeHost) X(cuMemHostAlloc) X(cuMemImportFromShareableHandle) X(cuMemSetAccess) X(cuStreamIsCapturing) \
   X(cuStreamIsCapturing_ptsz) X(cuStreamQuery) X(cuThreadExchangeStreamCaptureMode)
 #define CP_FIELD(symbol) __typeof__(symbol) *symbol;
   CP_CALLED(CP_FIELD)
@@ -112,6 +116,8 @@ static inline void cp_note_stream(struct cp_thread *t, CUstream stream, uint32_t
 
 /* cuda_turn.c */
 extern CP_HIDDEN const struct cp_backend cp_cuda_backend;
+/* Ask until it is true, once at least, for so long (microseconds). */
+bool cp_until(bool (*ask)(void), uint64_t begin, uint64_t limit);
 
 /* cuda_gate.c */
 void cp_shut_bit(uint32_t bit, bool on);
@@ -141,6 +147,9 @@ void cp_drain_begin(void);
 bool cp_drained(void);
 void cp_drain_stop(void); /* at exit */
 
+/* nccl.c, as for the driver */
+bool cp_nccl_ours(const void *pointer);
+void *cp_nccl_swap(const char *name, void *pointer);
 /* cuda_memory.c */
 void cp_memory_tell(void); /* the seat is there */
 /* cuda_caller.c */

@@ -1,9 +1,13 @@
 /* Entry points that get and free device memory, ask how much there is, or give others access to it. */
+#include "cuda_grant.h"
 #include "cuda_memory.h"
 
 #define CALLER __builtin_return_address(0)
 
+static bool segment(CUdeviceptr address) { return cp_segments_serve() && cp_segments_hold(address); }
+
 static CUresult freed(CUresult (*real)(CUdeviceptr), CUdeviceptr address) {
+  if (segment(address)) return cp_segment_free(address);
   struct cp_piece p = cp_memory_goes(CP_ADDRESS, address);
   return cp_memory_gone(real(address), p);
 }
@@ -17,6 +21,7 @@ static CUresult array_gone(CUresult (*real)(void *), void *array) {
 
 CP_GATE(cuMemAlloc_v2, CUdeviceptr *address, size_t bytes) {
   cp_driver_start();
+  if (cp_segments_serve()) return cp_segment_alloc(address, bytes, cp_from_allocator(CALLER));
   return cp_memory_came(cp_real.cuMemAlloc_v2(address, bytes), CP_ADDRESS, address, bytes, CALLER);
 }
 
@@ -58,6 +63,7 @@ ORDERED(cuMemAllocFromPoolAsync_ptsz, 1, CAME(cp_real.cuMemAllocFromPoolAsync_pt
         CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
 
 static CUresult freed_in_order(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr address, CUstream stream) {
+  if (segment(address)) return cp_segment_free(address); /* waits for more than it would have to */
   struct cp_piece p = cp_memory_goes(CP_ADDRESS, address);
   return cp_memory_gone(real(address, stream), p);
 }
@@ -144,13 +150,11 @@ CP_GATE(cuMemUnmap, CUdeviceptr address, size_t bytes) {
 
 /* The device as the job would see it alone: others' memory is the daemon's business. */
 CP_GATE(cuMemGetInfo_v2, size_t *free_bytes, size_t *total) {
-  uint64_t persistent, ephemeral;
   cp_driver_start();
   CUresult r = cp_real.cuMemGetInfo_v2(free_bytes, total);
   if (r != CUDA_SUCCESS || !cp_active() || cp.backend != &cp_cuda_backend) return r;
   if (cp.capacity && cp.capacity < *total) *total = cp.capacity;
-  cp_memory_totals(&persistent, &ephemeral);
-  uint64_t used = persistent + ephemeral;
+  uint64_t used = cp_memory_live() + (cp_segments_serve() ? cp_segments_live() : 0);
   *free_bytes = used < *total ? *total - used : 0;
   return r;
 }

@@ -41,4 +41,7 @@ extern CP_HIDDEN struct cp_books cp_books;
 
 /* Lock held.  A stream may be destroyed while it has work to do, which then goes on. */
 void cp_keep_tail(const struct cp_stream *s);
+/* Lock held.  May it be entered? */
+bool cp_context_usable(const struct cp_context *c);
+extern CP_HIDDEN bool cp_drain_stopped; /* the process is about to end.  Lock held */
 #endif

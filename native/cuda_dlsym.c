@@ -1,5 +1,5 @@
-/* dlsym.  For names of the driver the pointer that libc finds is exchanged; every other call jumps on to libc with its
- * caller's return address, by which RTLD_NEXT and RTLD_DEFAULT know who asks. */
+/* dlsym.  For names of the driver and of NCCL the pointer that libc finds is exchanged; every other call jumps on to libc
+ * with its caller's return address, by which RTLD_NEXT and RTLD_DEFAULT know who asks. */
 #include "cuda.h"
 
 #include <dlfcn.h>
@@ -22,13 +22,20 @@ void *cp_next_dlsym(void *handle, const char *name) { return real()(handle, name
 /* The program sees what it would see without us: our exported names are nobody's answer. */
 static void *find(void *handle, const char *name) {
   void *pointer = real()(handle, name);
-  if (pointer && cp_driver_ours(pointer)) pointer = real()(RTLD_NEXT, name); /* next after this library */
-  return pointer ? cp_driver_swap(name, pointer) : NULL;
+  if (pointer && (cp_driver_ours(pointer) || cp_nccl_ours(pointer)))
+    pointer = real()(RTLD_NEXT, name); /* next after this library */
+  if (!pointer) return NULL;
+  return name[0] == 'n' ? cp_nccl_swap(name, pointer) : cp_driver_swap(name, pointer);
+}
+
+static bool begins(const char *name, const char *with) {
+  while (*with && *name == *with) name++, with++;
+  return !*with;
 }
 
 CP_HIDDEN __attribute__((used)) dlsym_fn cp_dlsym_route(void *handle, const char *name) {
-  bool driver = handle != RTLD_NEXT && name && name[0] == 'c' && name[1] == 'u';
-  return driver ? find : real();
+  bool known = handle != RTLD_NEXT && name && (begins(name, "cu") || begins(name, "ncclComm"));
+  return known ? find : real();
 }
 
 #if defined __x86_64__

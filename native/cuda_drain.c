@@ -9,13 +9,13 @@ static void leave(void) {
   cp_real.cuCtxPopCurrent_v2(&context);
 }
 
-static bool stopped; /* books' lock held */
+bool cp_drain_stopped;
 
 /* The process is about to end, and the driver with it: the helper thread must not be found in one of its calls.
  * The turn stays until the process is gone. */
 void cp_drain_stop(void) {
   cp_acquire(&cp_books.lock);
-  stopped = true;
+  cp_drain_stopped = true;
   cp_release(&cp_books.lock);
 }
 
@@ -37,7 +37,7 @@ void cp_keep_tail(const struct cp_stream *s) {
 }
 
 /* A primary context may have gone without our having seen it. */
-static bool usable(const struct cp_context *c) {
+bool cp_context_usable(const struct cp_context *c) {
   unsigned int flags;
   int active = 1;
   if (c->going) return false;
@@ -47,7 +47,7 @@ static bool usable(const struct cp_context *c) {
 
 void cp_drain_begin(void) {
   cp_acquire(&cp_books.lock);
-  if (!stopped) cp_relax(); /* for good: the thread is ours */
+  if (!cp_drain_stopped) cp_relax(); /* for good: the thread is ours */
   for (uint32_t i = 0; i < cp_books.context_count; i++) cp_books.contexts[i].recorded = false;
   cp_release(&cp_books.lock);
 }
@@ -91,7 +91,7 @@ static bool contexts_done(bool (*ask)(struct cp_context *)) {
   bool ready = true;
   for (uint32_t i = 0; ready && i < cp_books.context_count; i++) {
     struct cp_context *c = &cp_books.contexts[i];
-    if (!usable(c) || !enter(c->context)) continue;
+    if (!cp_context_usable(c) || !enter(c->context)) continue;
     ready = ask(c);
     leave();
   }
@@ -102,7 +102,7 @@ static bool named_done(struct cp_context *c) { return streams_done(c) && tails_d
 
 bool cp_drained(void) {
   cp_acquire(&cp_books.lock);
-  bool ready = !stopped && contexts_done(named_done) && (!own_streams_used() || contexts_done(own_streams_done));
+  bool ready = !cp_drain_stopped && contexts_done(named_done) && (!own_streams_used() || contexts_done(own_streams_done));
   cp_release(&cp_books.lock);
   return ready;
 }

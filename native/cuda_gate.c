@@ -1,5 +1,6 @@
 /* The gate of a process on a CUDA device: who is in a call, who waits for the turn, attaching and forking. */
 #include "cuda_books.h"
+#include "cuda_grant.h"
 
 #include <linux/membarrier.h>
 #include <pthread.h>
@@ -147,9 +148,13 @@ void cp_cuda_shut(void) {
 }
 
 /* The books are whole in the child, and their lock is free. */
-void cp_cuda_fork(void) { cp_acquire(&cp_books.lock); }
+void cp_cuda_fork(void) {
+  cp_extents_fork();
+  cp_acquire(&cp_books.lock);
+}
 
 void cp_cuda_forked(bool child) {
   cp_release(&cp_books.lock);
+  cp_extents_forked(child);
   if (child) cp_store(&cp_shut, 0);
 }

@@ -1,10 +1,15 @@
-/* Device memory, counted by who asked for it.  What PyTorch's caching allocator asks for is of the class that its tensors
- * would have on the host device; everything else is persistent.  Nothing is limited or moved here. */
+/* Device memory that the driver itself provides: counted, neither limited nor moved.
+ *
+ * In a process with memory by grant that is all but cuMemAlloc's, and called fixed.  A process that has its device to
+ * itself has nothing else, and it is counted by class: what PyTorch's caching allocator asks for is of the class that its
+ * tensors would have on the host device; everything else is persistent. */
+#include "cuda_grant.h"
 #include "cuda_memory.h"
 
 #include <string.h>
 
 #define PIECES (1u << 17) /* a power of two */
+#define MUCH (256 * CP_MIB) /* more than libraries use on the side */
 
 static struct cp_piece *pieces; /* open addressing.  Books' lock held, as for the counts */
 static uint32_t count;
@@ -15,6 +20,11 @@ static uint64_t live[2], peak[2]; /* persistent, ephemeral */
 static void tell(void) {
   struct cp_seat *s = cp.seat;
   if (!s || cp.child || cp.backend != &cp_cuda_backend) return;
+  if (!cp_relaxed(&s->whole)) {
+    cp_put(&s->fixed, live[0] + live[1]);
+    if (live[0] + live[1] > MUCH) cp_traits(CP_TRAIT_FIXED);
+    return;
+  }
   cp_put(&s->p_live, live[0]);
   cp_put(&s->p_used, live[0]);
   cp_put(&s->p_peak, peak[0]);
@@ -159,9 +169,9 @@ void cp_memory_unmapped(uint64_t address, uint64_t bytes) {
   cp_release(&cp_books.lock);
 }
 
-void cp_memory_totals(uint64_t *persistent, uint64_t *ephemeral) {
+uint64_t cp_memory_live(void) {
   cp_acquire(&cp_books.lock);
-  *persistent = live[0];
-  *ephemeral = live[1];
+  uint64_t bytes = live[0] + live[1];
   cp_release(&cp_books.lock);
+  return bytes;
 }

@@ -22,5 +22,5 @@ CUresult cp_memory_gone(CUresult r, struct cp_piece p);
 void cp_memory_released(uint64_t handle);
 void cp_memory_mapped(uint64_t address, uint64_t bytes, uint64_t handle);
 void cp_memory_unmapped(uint64_t address, uint64_t bytes);
-void cp_memory_totals(uint64_t *persistent, uint64_t *ephemeral);
+uint64_t cp_memory_live(void); /* bytes */
 #endif

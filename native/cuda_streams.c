@@ -1,5 +1,6 @@
 /* Contexts, streams and captures: what has to be drained before a turn ends, and when that is forbidden. */
 #include "cuda_books.h"
+#include "cuda_grant.h"
 
 #include <stdlib.h>
 
@@ -40,6 +41,7 @@ static void add_context(CUcontext context, CUdevice device) {
 /* Books' lock held. */
 static void drop_context(CUcontext context) {
   cp_ahead_drop(context);
+  cp_residue_drop(context);
   uint32_t n = 0;
   for (uint32_t i = 0; i < cp_books.context_count; i++)
     if (cp_books.contexts[i].context != context) cp_books.contexts[n++] = cp_books.contexts[i];
@@ -90,12 +92,24 @@ static CUresult made(CUresult r, const CUcontext *context, CUdevice device) {
 
 static CUresult current(CUresult r, CUcontext context) { return made(r, &context, NO_DEVICE); }
 
+/* Scripts choose a device by this variable; a job has been given one. */
+static void see_own_device(void) {
+  const char *device = getenv("CARPOOL_CUDA_DEVICE");
+  if (device && *device) setenv("CUDA_VISIBLE_DEVICES", device, 1);
+}
+
 uint32_t cp_driver_used;
 /* What is registered last is called first: before anything that the driver has registered. */
+static void stop(void) {
+  cp_drain_stop();
+  cp_extents_stop();
+}
+
 CP_GATE(cuInit, unsigned int flags) {
   cp_driver_start();
+  see_own_device();
   CUresult r = cp_real.cuInit(flags);
-  if (!cp_load(&cp_driver_used)) atexit(cp_drain_stop);
+  if (!cp_load(&cp_driver_used)) atexit(stop);
   cp_store(&cp_driver_used, 1);
   return r;
 }

@@ -3,7 +3,7 @@
  * A turn ends in two steps.  The helper thread shuts the gate, waits until no call is in flight and everything that was
  * submitted has ended (quiesce); it holds no lock meanwhile.  Then the turn goes over as on every device (turn.c).  If it
  * takes too long the gate is opened again: what is under way may be waiting for the job's own next call. */
-#include "cuda.h"
+#include "cuda_grant.h"
 
 #include <sched.h>
 
@@ -11,8 +11,6 @@
 #define MOST_PATIENCE_US 30000000u
 #define SPIN_US 50u /* then sleep between two looks */
 #define LOOK_US 40
-#define MOST_PAUSE_US 80000u /* between two looks at a holder that is at work */
-#define RETRY_US 10000
 
 /* Values of cp.ending. */
 enum { NOT_ENDING = 0, ASKED = 1 /* at a boundary */, ENDING = 2 };
@@ -23,8 +21,18 @@ static uint64_t patience_us = PATIENCE_US;
 /* ---- the turn begins and ends ------------------------------------------------------------------------------------------ */
 
 static void not_ending(void) {
+  cp_live_forget();
   cp_store(&cp.ending, NOT_ENDING);
   cp_futex_wake(&cp.ending);
+}
+
+/* What the daemon has sent is mapped before anything of it is used. */
+static void get_memory(void) {
+  cp_extents_take(true);
+  cp_lower_limits();
+  for (uint32_t i = 0; i < 2 && cp_segments_serve(); i++)
+    if (cp_extents_mapped(i) < cp_segments_extent(i)) cp_give_up("it is smaller, or cannot be mapped");
+  cp_residue_restore();
 }
 
 static void open_gate(const void *unused) {
@@ -32,6 +40,7 @@ static void open_gate(const void *unused) {
   uint64_t begin = cp_now_us();
   if (cp_load(&cp.ending)) return;
   bool fresh = cp.gate == CP_CLOSED;
+  if (fresh) get_memory();
   if (fresh) cp_turn_begins(begin);
   quiet = false;
   cp_store(&cp.gate, CP_OPEN);
@@ -72,8 +81,7 @@ static bool none_in_flight(void) {
   return !in_flight;
 }
 
-/* Ask until it is true.  Asked once at least. */
-static bool until(bool (*ask)(void), uint64_t begin, uint64_t limit) {
+bool cp_until(bool (*ask)(void), uint64_t begin, uint64_t limit) {
   while (!ask()) {
     uint64_t spent = cp_now_us() - begin;
     if (spent >= limit) return false;
@@ -88,12 +96,12 @@ static bool until(bool (*ask)(void), uint64_t begin, uint64_t limit) {
 
 /* Gate shut.  A capture may have begun just before. */
 static bool drain(uint64_t limit) {
-  if (!until(none_in_flight, cp_now_us(), limit) || cp_capturing()) return false;
+  if (!cp_until(none_in_flight, cp_now_us(), limit) || cp_capturing()) return false;
   uint64_t asked = cp_now_us();
   cp_drain_begin();
   bool ended = cp_drained();
   cp.close_us = cp_now_us() - asked; /* waiting, before and after, is for the job's own work */
-  return ended || until(cp_drained, asked, limit);
+  return ended || cp_until(cp_drained, asked, limit);
 }
 
 /* For a probe the limit is 0.  True: the gate is shut and the device has nothing more of ours, or it was never opened. */
@@ -119,18 +127,25 @@ static bool quiesce(void) {
     patience_us = PATIENCE_US;
   else if (!cp_capturing() && patience_us < MOST_PATIENCE_US)
     patience_us *= 2;
+  if (done) cp_live_await();
   return done;
 }
 
-/* Nothing is moved today: closing is a matter of the books. */
 static bool close_gate(uint32_t cause) {
   (void)cause;
+  uint64_t begin = cp_now_us();
   if (cp.gate == CP_CLOSED) return true;
   if (cp.gate != CP_HELD || !quiet) return false; /* opened since by a first use */
   quiet = false;
+  if (!cp_residue_save()) {
+    not_ending(); /* the next call opens the gate again */
+    return false;
+  }
   cp_store(&cp.gate, CP_CLOSED);
   if (cp_load(&cp.seat->offloaded)) cp_store(&cp.seat->offloaded, 0);
-  cp_put(&cp.seat->residue, 0);
+  cp_put(&cp.seat->residue, cp_residue_bytes());
+  cp_put(&cp.seat->residue_total, cp.seat->residue_total + cp_residue_bytes());
+  cp.close_us += cp_now_us() - begin;
   cp_ahead_forget();
   not_ending();
   return true;
@@ -138,19 +153,10 @@ static bool close_gate(uint32_t cause) {
 
 /* ---- early release and boundaries -------------------------------------------------------------------------------------- */
 
-static int64_t look_again(uint64_t calls, uint64_t now, uint64_t pause) {
-  cp.seen_calls = calls;
-  cp.look_us = now + pause;
-  return (int64_t)pause;
-}
-
 /* Work has been submitted, or is still going on: looked at less and less often, unless it was asked to give way. */
 static int64_t busy(uint64_t calls, uint64_t now, uint64_t grace) {
-  bool asked = cp_load(&cp.seat->yield) == CP_YIELD_BOUNDARY;
-  uint64_t most = grace > MOST_PAUSE_US ? grace : MOST_PAUSE_US;
-  cp.pause_us = asked || cp.pause_us < grace ? grace : 2 * cp.pause_us < most ? 2 * cp.pause_us : most;
   cp.probe_us = 0;
-  return look_again(calls, now, cp.pause_us);
+  return cp_look_again(calls, now, cp_busy_pause(grace));
 }
 
 /* Off the device is who submits nothing for the grace, and has nothing on the device at its beginning and at its end. */
@@ -162,31 +168,31 @@ static int64_t watch(void) {
   if (!cp.yield_seen_us) {
     cp.yield_seen_us = now;
     cp.probe_us = cp.pause_us = 0;
-    return look_again(calls, now, grace / 2);
+    return cp_look_again(calls, now, grace / 2);
   }
   if (in_flight || calls != cp.seen_calls || cp_capturing()) return busy(calls, now, grace);
   if (now < cp.look_us) return (int64_t)(cp.look_us - now);
   if (cp.probe_us) { /* idle since then */
     cp_turn_end(CP_BY_EARLY);
-    return cp_load(&cp.seat->turn) ? RETRY_US : -1;
+    return cp_load(&cp.seat->turn) ? CP_RETRY_US : -1;
   }
   bool idle = quiesce_within(0);
   if (idle && quiet) reopen();
   now = cp_now_us();
   if (!idle) return busy(calls, now, grace);
   cp.probe_us = now;
-  return look_again(calls, now, grace);
+  return cp_look_again(calls, now, grace);
 }
 
 /* Called with the interpreter's lock held: the helper does the waiting.  Until it has, the gate is shut. */
-static void boundary(void) {
+static bool boundary(void) {
   struct cp_seat *s = cp.seat;
   cp_cuda_check_use();
-  if (CP_LIKELY(!cp_relaxed(&s->yield) && !cp_relaxed(&s->watch) && !cp_relaxed(&s->successor))) return;
-  if (cp_capturing() || !cp_load(&s->turn)) return;
+  if (CP_LIKELY(!cp_relaxed(&s->yield) && !cp_relaxed(&s->watch) && !cp_relaxed(&s->successor))) return false;
+  if (cp_capturing() || !cp_load(&s->turn)) return false;
   if (cp_load(&s->yield) == CP_YIELD_NO) {
     cp_ahead_boundary();
-    return;
+    return false;
   }
   cp_acquire(&cp.gate_lock);
   bool ask = cp.gate == CP_OPEN && cp_load(&s->turn) && !cp_load(&cp.ending);
@@ -195,9 +201,18 @@ static void boundary(void) {
     cp_store(&cp.ending, ASKED);
     cp_shut_bit(CP_SHUT, true);
   }
+  bool list = ask && cp_live_ask();
   cp_release(&cp.gate_lock);
   if (ask) cp_ring(s);
+  return list;
 }
 
-const struct cp_backend cp_cuda_backend = {
-    .open = open_gate, .close = close_gate, .quiesce = quiesce, .watch = watch, .boundary = boundary};
+static void take(void) { cp_extents_take(false); }
+
+const struct cp_backend cp_cuda_backend = {.open = open_gate,
+                                           .close = close_gate,
+                                           .quiesce = quiesce,
+                                           .watch = watch,
+                                           .boundary = boundary,
+                                           .trim = cp_segments_trim,
+                                           .take = take};

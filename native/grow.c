@@ -37,12 +37,14 @@ static uint32_t ask(uint32_t class_, size_t total, bool optional) {
 /* Grow lock held.  Does not wait: the answer is looked for later. */
 void cp_promote_ask(size_t total) { cp.promote_seq = ask(0, total, true); }
 
-bool cp_grow(uint32_t class_, size_t total) {
+bool cp_grow(uint32_t class_, size_t total, bool optional) {
   cp_acquire(&cp.grow_lock);
   cp_promote_answer(true);
   size_t *cap = class_ ? &cp.e_cap : &cp.p_cap;
-  if (*cap < total && wait_answer(ask(class_, total, false), true) && cp_load(&cp.seat->grow_status) == CP_GROW_GRANTED) {
+  if (*cap < total && wait_answer(ask(class_, total, optional), true) &&
+      cp_load(&cp.seat->grow_status) == CP_GROW_GRANTED) {
     take_limits();
+    if (cp.backend->take) cp.backend->take();
     /* Its memory may have been moved out meanwhile, and the limits with it: what was granted is back before its turn. */
     if (*cap < total) *cap = total;
   }

@@ -7,7 +7,6 @@
 
 #define TRIM_LEAST (16 * CP_MIB)
 #define MOST_PAUSE_US 80000
-#define RETRY_US 10000 /* the arenas could not be closed, or their content not be saved */
 
 /* ---- early release --------------------------------------------------------------------------------------------------- */
 
@@ -24,20 +23,23 @@ static void probe(uint64_t now) {
 
 static uint64_t calls(void) { return cp_relaxed(&cp.allocs) + cp_relaxed(&cp.frees); }
 
-static int64_t look_again(uint64_t now, uint64_t pause_us) {
+int64_t cp_look_again(uint64_t seen, uint64_t now, uint64_t pause_us) {
   cp.look_us = now + pause_us;
-  cp.seen_calls = calls();
+  cp.seen_calls = seen;
   return pause_us ? (int64_t)pause_us : 1;
 }
 
 /* The holder has been found at work.  One that is only watched is looked at less and less often. */
-static int64_t busy(uint64_t now, uint64_t grace) {
+uint64_t cp_busy_pause(uint64_t grace) {
   uint64_t most = grace > MOST_PAUSE_US ? grace : MOST_PAUSE_US;
   bool asked = cp_load(&cp.seat->yield) == CP_YIELD_BOUNDARY;
-  cp.pause_us = asked || cp.pause_us < grace ? grace : 2 * cp.pause_us < most ? 2 * cp.pause_us : most;
-  uint64_t since = cp.probe_us ? cp.probe_us : now, due = since + cp.pause_us;
+  return cp.pause_us = asked || cp.pause_us < grace ? grace : 2 * cp.pause_us < most ? 2 * cp.pause_us : most;
+}
+
+static int64_t busy(uint64_t now, uint64_t grace) {
+  uint64_t since = cp.probe_us ? cp.probe_us : now, due = since + cp_busy_pause(grace);
   cp.probe_us = 0;
-  return look_again(now, due > now ? due - now : 0);
+  return cp_look_again(calls(), now, due > now ? due - now : 0);
 }
 
 /* The holder has been asked to give way, or somebody waits.  Returns how long to sleep, in microseconds.
@@ -48,7 +50,7 @@ static int64_t watch_holder(void) {
   if (!cp.yield_seen_us) {
     cp.yield_seen_us = now;
     cp.probe_us = cp.pause_us = 0;
-    return look_again(now, grace / 2);
+    return cp_look_again(calls(), now, grace / 2);
   }
   if (cp_load(&cp.gate) == CP_OPEN) { /* never probed, or touched since */
     if (cp.pause_us > grace && cp_load(&cp.seat->yield) == CP_YIELD_BOUNDARY) { /* it was watched until now */
@@ -64,7 +66,7 @@ static int64_t watch_holder(void) {
   if (!cp.probe_us) cp.probe_us = now; /* closed by a fork, or granted and not touched yet */
   if (now < cp.probe_us + grace) return (int64_t)(cp.probe_us + grace - now);
   cp_turn_end(CP_BY_EARLY);
-  return cp_load(&cp.seat->turn) ? RETRY_US : -1;
+  return cp_load(&cp.seat->turn) ? CP_RETRY_US : -1;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------------------- */
@@ -107,9 +109,11 @@ static int64_t sooner(int64_t a, int64_t b) { return a < 0 ? b : b < 0 || a < b 
 static void *helper(void *unused) {
   (void)unused;
   struct cp_seat *s = cp.seat;
-  for (;;) {
+  for (uint32_t heard = cp_load(&s->bell) - 1;;) {
     uint32_t bell = cp_load(&s->bell);
     int64_t sleep_us = -1;
+    if (bell != heard && cp.backend->take) cp.backend->take();
+    heard = bell;
     if (cp_fork_wanted()) {
       cp_acquire(&cp.gate_lock);
       if (cp_fork_pending()) cp_fork_settle();
@@ -120,10 +124,10 @@ static void *helper(void *unused) {
     if (!cp_load(&s->turn)) {
       cp.yield_seen_us = 0;
       if (cp_load(&s->offload) == CP_OFFLOAD_ASKED) cp_offload();
-      trim();
+      cp.backend->trim ? cp.backend->trim() : trim();
     } else if (yield == CP_YIELD_NOW) {
       cp_turn_end(CP_BY_FORCE);
-      if (cp_load(&s->turn) && cp_load(&s->yield) == CP_YIELD_NOW) cp_futex_wait(&s->bell, bell, RETRY_US);
+      if (cp_load(&s->turn) && cp_load(&s->yield) == CP_YIELD_NOW) cp_futex_wait(&s->bell, bell, CP_RETRY_US);
       continue;
     } else if (cp_load(&cp.ending)) { /* at a boundary */
       cp_turn_end(CP_BY_BOUNDARY);

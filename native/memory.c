@@ -77,7 +77,7 @@ void *cp_arena_alloc(size_t bytes) {
     void *p = try_alloc(persistent, bytes, &total);
     cp_release(&cp.pool_lock);
     if (CP_LIKELY(p != NULL)) return p;
-    if (!cp_grow(persistent ? 0 : 1, total)) return NULL;
+    if (!cp_grow(persistent ? 0 : 1, total, false)) return NULL;
   }
 }
 

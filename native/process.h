@@ -18,10 +18,13 @@ enum { CP_BY_BOUNDARY = 1, CP_BY_EARLY = 2, CP_BY_FORCE = 3, CP_BY_EXIT = 4 };
 struct cp_backend {
   void (*open)(const void *address); /* gate lock and turn held: content comes back, use goes on */
   bool (*close)(uint32_t cause);     /* pool and gate lock held; false: nothing has changed, the turn stays */
-  /* The rest may be NULL.  Called without locks; the first two by the helper thread alone. */
+  /* The rest may be NULL.  Called without locks, but `take` perhaps under the grow lock.  All but `boundary` and `take` by
+   * the helper thread alone. */
   bool (*quiesce)(void);   /* before close: no more use, and what is under way has ended; false: the turn stays */
   int64_t (*watch)(void);  /* looks whether the holder is off the device; returns how long to sleep, in microseconds */
-  void (*boundary)(void);  /* an iteration has ended */
+  bool (*boundary)(void);  /* an iteration has ended; true: the turn ends here and the live blocks are wanted */
+  void (*trim)(void);      /* without the turn: give back memory that is not used */
+  void (*take)(void);      /* packets have come, or something is about to be used that the daemon has sent before */
 };
 
 struct cp_process {
@@ -87,10 +90,20 @@ void cp_turn_costs(uint64_t cost);
 void cp_turn_end(uint32_t cause);  /* never called in a signal handler; nothing happens without a turn */
 void cp_send(uint32_t type, uint64_t a, uint64_t b, uint64_t c, uint64_t d);
 void cp_ring(struct cp_seat *seat);
+void cp_lower_limits(void); /* to what the seat says */
+/* channel.c.  One reader at a time */
+_Noreturn void cp_give_up(const char *why);
+/* Looks at the next packet, which stays; fd: a descriptor of ours for the file that comes with it, -1: there is none.
+ * False: no packet is there (without `wait`).  With `wait` the process is given up if none can come. */
+bool cp_peek(struct cp_packet *p, int *fd, bool wait);
+/* Tries until there is a descriptor; meanwhile *instead is closed, unless it is NULL. */
+int cp_insist(struct cp_packet *p, int *instead);
+void cp_skip_packet(void);
+void cp_close_fd(int *fd);
 /* files.c: map the lane and the bank that the seat names, or abort.  Gate lock held, gate closed */
 void cp_take_files(void);
-/* grow.c */
-bool cp_grow(uint32_t class_, size_t total);
+/* grow.c.  optional: may be denied at once, but is answered at once */
+bool cp_grow(uint32_t class_, size_t total, bool optional);
 void cp_promote_ask(size_t total);
 void cp_promote_answer(bool wait);
 /* restore.c.  The first three need the gate lock */
@@ -105,8 +118,11 @@ void cp_offload_drop(void);
 void cp_promote_consider(void);
 bool cp_promote_due(void); /* is a look worth waking the helper thread? */
 bool cp_sticky(size_t bytes); /* pool lock held: do blocks of this size keep outliving boundaries? */
-/* helper.c */
+/* helper.c.  The latter two for a holder that is being watched: how long to wait, in microseconds */
+#define CP_RETRY_US 10000 /* the turn could not be ended */
 int cp_helper_start(void);
+uint64_t cp_busy_pause(uint64_t grace);
+int64_t cp_look_again(uint64_t calls, uint64_t now, uint64_t pause_us);
 /* memory.c */
 void *cp_arena_alloc(size_t bytes);
 bool cp_arena_free(void *p);

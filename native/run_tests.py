@@ -66,7 +66,7 @@ def prepare_gate(variant: str, directory: Path) -> None:
     if variant == "plain":
         build.build(place / "libcarpool.so")
         fakes = NATIVE / "tests" / "fake_caller.c"
-        for name in ("libcudart.so.12", "libc10_cuda.so"):
+        for name in ("libcudart.so.12", "libc10_cuda.so", "libnccl.so.2"):
             macro = name.split(".")[0].upper()
             execute(
                 [*compiler(), *flags(variant), "-fPIC", "-shared", f"-D{macro}", str(fakes), "-o", str(place / name)]

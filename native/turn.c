@@ -33,7 +33,8 @@ void cp_ring(struct cp_seat *seat) {
 /* ---- grant --------------------------------------------------------------------------------------------------------- */
 
 /* Limits may have been lowered while the turn was away, and given back only in part if another daemon runs since. */
-static void lower_limits(const struct cp_seat *s) {
+void cp_lower_limits(void) {
+  const struct cp_seat *s = cp.seat;
   size_t p = cp_load(&s->p_limit), e = cp_load(&s->e_limit);
   if (cp.p_cap > p) cp_store(&cp.p_cap, p);
   if (cp.e_cap > e) cp_store(&cp.e_cap, e);
@@ -65,7 +66,7 @@ static void open_arenas(const void *address) {
   if (fresh) {
     cp_host_lock(&cp.arenas.host); /* until the gate is closed again */
     cp_take_files();
-    lower_limits(s);
+    cp_lower_limits();
     left = cp_restore_begin();
     cp_arenas_restore_residue(&cp.arenas);
     cp_turn_begins(begin);

@@ -12,6 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+from tests.stub.build import build_driver
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Inherited by everything that tests start, daemons and jobs included, so that leftovers can be told from strangers.
@@ -24,6 +27,8 @@ HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 
 def pytest_configure() -> None:
+    settings.register_profile("carpool", deadline=None)  # no test depends on how fast a machine is
+    settings.load_profile("carpool")
     os.environ[MARK] = RUN
     for name in ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_ATTACHED"):
         os.environ.pop(name, None)
@@ -36,6 +41,12 @@ def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     patch.setenv("CARPOOL_HOME", str(tmp_path_factory.mktemp("home")))
     yield
     patch.undo()
+
+
+@pytest.fixture(scope="session")
+def stub_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stub of NVIDIA's driver.  Its directory goes into LD_LIBRARY_PATH of processes that are to use it."""
+    return build_driver(tmp_path_factory.mktemp("stub-driver"))
 
 
 @pytest.fixture(scope="module", autouse=True)

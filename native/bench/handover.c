@@ -13,22 +13,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include "../arena.c"
-#include "../boundary.c"
-#include "../files.c"
-#include "../grow.c"
-#include "../host.c"
-#include "../order.c"
-#include "../persistent.c"
-#include "../pool.c"
-#include "../promote.c"
-#include "../residue.c"
-#include "../restore.c"
-#include "../turn.c"
-
-bool cp_fork_pending(void) { return false; }
-void cp_fork_wait(void) {}
-void cp_fork_settle(void) {}
+#include "../tests/library.h"
 
 #define MOST 20000
 struct shared {

@@ -14,25 +14,7 @@
 
 #include "bench.h"
 
-#include "../arena.c"
-#include "../boundary.c"
-#include "../files.c"
-#include "../grow.c"
-#include "../helper.c"
-#include "../host.c"
-#include "../offload.c"
-#include "../order.c"
-#include "../persistent.c"
-#include "../pool.c"
-#include "../promote.c"
-#include "../residue.c"
-#include "../restore.c"
-#include "../turn.c"
-
-bool cp_fork_pending(void) { return false; }
-bool cp_fork_wanted(void) { return false; }
-void cp_fork_wait(void) {}
-void cp_fork_settle(void) {}
+#include "../tests/library.h"
 
 #define ROUNDS 7
 #define WARM 3 /* rounds before: pages come to exist, the order is learned */

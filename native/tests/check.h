@@ -1,4 +1,6 @@
 /* The smallest test harness that says where it failed. */
+#ifndef CARPOOL_TEST_CHECK_H
+#define CARPOOL_TEST_CHECK_H
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -14,3 +16,4 @@
 
 static unsigned seed_ = 1;
 static inline unsigned next_random(void) { return (seed_ = seed_ * 1103515245u + 12345u) >> 8; }
+#endif

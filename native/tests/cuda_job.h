@@ -4,12 +4,12 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "cuda.h"
+#include "packet.h"
 
 #define OK(call) CHECK_THAT((call) == CUDA_SUCCESS)
 #define SLOTS 8
@@ -19,8 +19,10 @@ void *cp_next_dlsym(void *handle, const char *name) { return dlsym(handle, name)
 int cp_signals_start(void) { return 0; }
 
 int cp_attach(int fd);
-void cp_step_end(int optimizer, int first);
+void cp_step_begin(int optimizer, int first);
+int cp_step_end(int optimizer, int first);
 
+static uint32_t whole __attribute__((unused)) = 1; /* jobs have their memory from the driver */
 static int board_fd, daemon_fd;
 static char *board;
 static CUcontext context;
@@ -36,21 +38,11 @@ static inline void make_board(void) {
   CHECK_THAT(!ftruncate(board_fd, (off_t)bytes));
   board = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, board_fd, 0);
   *(struct cp_board_header *)board = (struct cp_board_header){CP_BOARD_MAGIC, CP_PROTOCOL, CP_KIND_CUDA};
-  for (uint32_t i = 0; i < SLOTS; i++) seat_of(i)->grace_us = 5000;
+  for (uint32_t i = 0; i < SLOTS; i++) seat_of(i)->grace_us = 5000, seat_of(i)->whole = whole;
 }
 
 static inline void send_setup(int fd, uint32_t slot, uint64_t capacity) {
-  struct cp_packet p = {.type = CP_SETUP, .a = slot, .b = CP_GIB, .d = capacity};
-  union {
-    struct cmsghdr align;
-    char bytes[CMSG_SPACE(sizeof(int))];
-  } control;
-  struct iovec v = {.iov_base = &p, .iov_len = sizeof p};
-  struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-  memset(&control, 0, sizeof control);
-  control.align = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-  memcpy(CMSG_DATA(&control.align), &board_fd, sizeof board_fd);
-  CHECK_THAT(sendmsg(fd, &m, 0) == (ssize_t)sizeof p);
+  send_packet(fd, (struct cp_packet){.type = CP_SETUP, .a = slot, .b = CP_GIB, .d = capacity}, board_fd);
 }
 
 /* The next packet of this type; others before it are skipped. */

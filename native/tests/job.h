@@ -1,43 +1,12 @@
 /* One job and a stand-in for the daemon in one process.  The job has one block, whose content is known. */
 #include "check.h"
 #include <signal.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
-#include "../arena.c"
-#include "../boundary.c"
-#include "../files.c"
-#include "../grow.c"
-#include "../helper.c"
-#include "../host.c"
-#include "../offload.c"
-#include "../order.c"
-#include "../persistent.c"
-#include "../pool.c"
-#include "../promote.c"
-#include "../residue.c"
-#include "../restore.c"
-#include "../turn.c"
-
-static bool parking = true;
-
-/* Page tables may be moved, or not: a process for each. */
-static void both_modes(void) {
-  int status = 0;
-  pid_t pid = fork();
-  CHECK_THAT(pid >= 0);
-  parking = pid != 0;
-  if (pid) CHECK_THAT(waitpid(pid, &status, 0) == pid && status == 0);
-}
-
-/* Forks have their own tests, with real processes. */
-bool cp_fork_pending(void) { return false; }
-bool cp_fork_wanted(void) { return false; }
-void cp_fork_wait(void) {}
-void cp_fork_settle(void) {}
+#include "library.h"
+#include "packet.h"
 
 #define CHUNKS 24
 static int daemon_fd, bank, store;

@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "driver.h"
+#include "packet.h"
 #include "seat.h"
 
 #define OK(call) CHECK_THAT((call) == CUDA_SUCCESS)
@@ -87,19 +87,12 @@ static struct cp_seat *attach_job(int *ours) {
   CHECK_THAT(!ftruncate(board_fd, (off_t)bytes) && !socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
   char *board = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, board_fd, 0);
   *(struct cp_board_header *)board = (struct cp_board_header){CP_BOARD_MAGIC, CP_PROTOCOL, CP_KIND_CUDA};
-  struct cp_packet p = {.type = CP_SETUP, .b = 1 << 30, .d = 1 << 28};
-  union {
-    struct cmsghdr align;
-    char bytes[CMSG_SPACE(sizeof(int))];
-  } control;
-  struct iovec v = {.iov_base = &p, .iov_len = sizeof p};
-  struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-  memset(&control, 0, sizeof control);
-  control.align = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-  memcpy(CMSG_DATA(&control.align), &board_fd, sizeof board_fd);
-  CHECK_THAT(sendmsg(pair[1], &m, 0) == (ssize_t)sizeof p && attach(pair[0]) == 0);
+  struct cp_seat *seat = (struct cp_seat *)(board + CP_BOARD_HEADER);
+  seat->whole = 1; /* its memory is the driver's: who asks for it is the question here */
+  send_packet(pair[1], (struct cp_packet){.type = CP_SETUP, .b = 1 << 30, .d = 1 << 28}, board_fd);
+  CHECK_THAT(attach(pair[0]) == 0);
   *ours = pair[1];
-  return (struct cp_seat *)(board + CP_BOARD_HEADER);
+  return seat;
 }
 
 /* Who asks for memory: the allocator, also through the runtime, or somebody else. */
@@ -157,6 +150,30 @@ static void waits(struct cp_seat *seat, int channel) {
   OK(cuMemFree_v2(address));
 }
 
+/* Bound to the preloaded library, as in a library that is linked with NCCL. */
+extern int ncclCommInitAll(void **communicators, int ranks, const int *devices) __attribute__((weak));
+
+/* Whoever begins to communicate is told of; without NCCL there is no such call. */
+static void communicators(struct cp_seat *seat) {
+  struct id {
+    char bytes[128];
+  } id = {.bytes = {[0] = 3, [127] = 4}};
+  int (*init)(void **, int, struct id, int), (*all)(void **, int, const int *), devices[] = {5, 6};
+  void *communicator = NULL;
+  CHECK_THAT(dlsym(RTLD_DEFAULT, "ncclCommInitRank") == NULL);
+  CHECK_THAT(ncclCommInitAll && ncclCommInitAll(NULL, 1, devices) == 2); /* ncclSystemError */
+  void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  CHECK_THAT(library && dlsym(library, "ncclCommInitRankConfig") == NULL);
+  CHECK_THAT(!gated(dlsym(library, "ncclCommCount")) && ncclCommInitAll(NULL, 1, devices) == 5);
+  *(void **)&init = dlsym(library, "ncclCommInitRank");
+  *(void **)&all = dlsym(library, "ncclCommInitAll");
+  CHECK_THAT(gated(*(void **)&init) && gated(*(void **)&all));
+  CHECK_THAT(init(&communicator, 1, id, 0) == 1007 && communicator == &communicator);
+  CHECK_THAT(all(NULL, 1, devices) == 5 && !(seat->traits & CP_TRAIT_COLLECTIVE));
+  CHECK_THAT(init(&communicator, 2, id, 1) == 2107 && seat->traits & CP_TRAIT_COLLECTIVE);
+  CHECK_THAT(all(NULL, 2, devices) == 6);
+}
+
 /* A hooked name behind which is what the table does not know: it passes, and the daemon is told. */
 static void unknown_form(struct cp_seat *seat) {
   void *other = dlopen("libc10_cuda.so", RTLD_NOW | RTLD_NOLOAD);
@@ -190,12 +207,16 @@ int main(void) {
   versions();
   bypassed();
   CUcontext context;
+  setenv("CUDA_VISIBLE_DEVICES", "17", 1); /* as a script does */
+  setenv("CARPOOL_CUDA_DEVICE", "0", 1);
   OK(cuInit(0));
+  CHECK_THAT(!strcmp(getenv("CUDA_VISIBLE_DEVICES"), "0"));
   OK(cuDevicePrimaryCtxRetain(&context, 0));
   OK(cuCtxSetCurrent(context));
   struct cp_seat *seat = attach_job(&channel);
   callers(seat);
   waits(seat, channel);
   unknown_form(seat);
+  communicators(seat);
   return 0;
 }

@@ -6,41 +6,9 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
-#include <string.h>
-
-#include "../arena.c"
-#include "../boundary.c"
-#include "../files.c"
-#include "../grow.c"
-#include "../helper.c"
-#include "../host.c"
-#include "../offload.c"
-#include "../order.c"
-#include "../persistent.c"
-#include "../pool.c"
-#include "../promote.c"
-#include "../residue.c"
-#include "../restore.c"
-#include "../turn.c"
-
-static bool parking = true;
-
-/* Page tables may be moved, or not: a process for each. */
-static void both_modes(void) {
-  int status = 0;
-  pid_t pid = fork();
-  CHECK_THAT(pid >= 0);
-  parking = pid != 0;
-  if (pid) CHECK_THAT(waitpid(pid, &status, 0) == pid && status == 0);
-}
-
-/* Forks have their own tests, with real processes. */
-bool cp_fork_pending(void) { return false; }
-bool cp_fork_wanted(void) { return false; }
-void cp_fork_wait(void) {}
-void cp_fork_settle(void) {}
+#include "library.h"
+#include "packet.h"
 
 #define WORKERS 3
 #define ENOUGH 60 /* revocations */
@@ -104,18 +72,9 @@ static void offload(void) {
 }
 
 static void send_bank(int fd) {
-  struct cp_packet p = {.type = CP_BANK, .a = cp.seat->bank + 1};
-  union {
-    struct cmsghdr align;
-    char bytes[CMSG_SPACE(sizeof(int))];
-  } control;
-  struct iovec v = {.iov_base = &p, .iov_len = sizeof p};
-  struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-  memset(&control, 0, sizeof control);
-  control.align = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-  memcpy(CMSG_DATA(&control.align), &fd, sizeof fd);
-  cp_store(&cp.seat->bank, p.a);
-  CHECK_THAT(sendmsg(arbiter_fd, &m, 0) == (ssize_t)sizeof p);
+  uint64_t number = cp.seat->bank + 1;
+  cp_store(&cp.seat->bank, number);
+  send_packet(arbiter_fd, (struct cp_packet){.type = CP_BANK, .a = number}, fd);
 }
 
 /* Another job uses the bank; afterwards we get it back, or another one. */

@@ -96,16 +96,8 @@ static void taken_from_outside(void) {
 static int new_bank(uint64_t number) {
   int fd = memfd_create("bank", MFD_CLOEXEC);
   CHECK_THAT(fd >= 0 && !ftruncate(fd, CP_WINDOWS * (off_t)CP_GIB));
-  struct cp_packet p = {.type = CP_BANK, .a = number};
-  union {
-    struct cmsghdr align;
-    char bytes[CMSG_SPACE(sizeof(int))];
-  } control = {.align = {.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
-  memcpy(CMSG_DATA(&control.align), &fd, sizeof fd);
-  struct iovec v = {.iov_base = &p, .iov_len = sizeof p};
-  struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
   cp_store(&cp.seat->bank, number);
-  CHECK_THAT(sendmsg(daemon_fd, &m, 0) == (ssize_t)sizeof p);
+  send_packet(daemon_fd, (struct cp_packet){.type = CP_BANK, .a = number}, fd);
   return fd;
 }
 

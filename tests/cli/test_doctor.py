@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ import pytest
 
 from carpool.cli import gpu_checks as module
 from carpool.cli.gpu_checks import gpu_checks
-from tests.devices.cuda_stub import Stub, stub, stub_library
+from tests.devices.cuda_stub import Stub, stub
 
-__all__ = ["stub", "stub_library"]
+__all__ = ["stub"]
 
 
 @pytest.fixture
@@ -25,7 +26,8 @@ def no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 def script(path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_text(text)
-    monkeypatch.setattr(module, "_PROBE", path)
+    monkeypatch.setenv("PYTHONPATH", str(path.parent), prepend=os.pathsep)
+    monkeypatch.setattr(module, "PROBE", path.stem)
 
 
 def test_without_a_gpu_there_is_one_line_and_no_problem(no_driver: None) -> None:
@@ -54,10 +56,10 @@ def test_what_carpool_can_do_without_is_said_and_no_problem(stub: Stub) -> None:
 def test_a_driver_that_crashes_or_hangs_does_not_take_the_command_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script(tmp_path / "probe.py", "import os; os.abort()", monkeypatch)
+    script(tmp_path / "crashing_probe.py", "import os; os.abort()", monkeypatch)
     (crashed,) = gpu_checks()
     assert not crashed.ok and "status -6" in crashed.found and crashed.advice
-    script(tmp_path / "probe.py", "import time; time.sleep(600)", monkeypatch)
+    script(tmp_path / "hanging_probe.py", "import time; time.sleep(600)", monkeypatch)
     (hung,) = gpu_checks(patience_s=0.5)
     assert not hung.ok and "does not answer" in hung.found
 

@@ -10,6 +10,7 @@ import pytest
 from conftest import Cli
 from standin import Answer, Request, StandIn, as_json, device, device_list, ended, job
 
+from carpool.cli.devices import sharing_line
 from carpool.cli.frame import Snapshot, frame
 from carpool.cli.ls import job_table
 from carpool.cli.show import describe
@@ -88,8 +89,31 @@ def test_devices_shows_oversubscription(standin: StandIn, carpool: Cli) -> None:
     assert lines[1].split()[-7:] == ["512", "MiB", "1", "0", "50", "ms", "auto"]
     assert lines[3] == "  host0 moved by its jobs: 3 GiB out (6 GiB/s), 2 GiB back (8 GiB/s)"
     assert lines[-1] == "host store: 8 GiB (default), 1 GiB kept, 512 MiB of it in use"
+    assert lines[4] == "  host0 sharing: lanes compute at the same time (concurrent)"
     assert max(map(len, lines)) <= 90
     assert json.loads(carpool.ok("devices", "--json"))["store"]["budget_bytes"] == 8 << 30
+
+
+def test_devices_shows_how_each_is_shared() -> None:
+    for sharing, words in (("timeslice", "slices of time"), ("mps", "a server that they share")):
+        line = sharing_line(device([1], sharing=sharing))
+        assert words in line and line.endswith(f"({sharing})")
+    assert sharing_line(device([1, 2], alone=2)) == (
+        "  host0 sharing: job 2 has it to itself (`carpool show 2` says why)"
+    )
+
+
+def test_a_job_that_does_not_share_says_why() -> None:
+    bound = job(5, alone="its processes communicate by NCCL", immovable="it has given it away", fixed_bytes=3 << 20)
+    facts = dict(describe(bound, 0))
+    assert facts["alone"] == "needs its device to itself: its processes communicate by NCCL"
+    assert facts["not moved"] == "its memory stays on the device: it has given it away"
+    assert facts["unmanaged"].startswith("3 MiB of device memory from the driver itself")
+    row = job_table([bound], Style(False), None)[1]
+    assert row.endswith("its device to itself: its processes communicate by NCCL; is not moved: it has given it away")
+    waits = job(5, alone="it was submitted so", reason=WAITS)
+    assert job_table([waits], Style(False), None)[1].endswith(WAITS.text)
+    assert {"alone", "not moved", "unmanaged"}.isdisjoint(dict(describe(job(5), 0)))
 
 
 def test_offloaded_jobs_are_shown_as_such() -> None:

@@ -79,7 +79,7 @@ def test_others_on_a_gpu_and_what_slows_it_down() -> None:
         measured_lines(gpu(foreign_bytes=3 << 30, processes=processes, throttled=["power cap", "power brake"]))
     )
     assert lines[1:] == [
-        "  cuda0 memory of others: 3 GiB (process 7, 5)",
+        "  cuda0 memory beside Carpool's: 3 GiB (process 7, 5)",
         "  cuda0 is slowed down by: power cap, power brake",
     ]
 

@@ -25,6 +25,8 @@ class Program:
     iterations: int
     code: int = 0
     attaches: bool = True
+    alone: str | None = None  # what turns out when it has built: why it must have its device to itself
+    immovable: str | None = None  # and why it must never be offloaded
 
 
 @dataclass(eq=False)
@@ -54,6 +56,8 @@ class Process:
     at: int = -1  # -1: building; 0..n: steps of an iteration; n: on the CPU
     used: Memory = field(default_factory=Memory)
     device_us: int = 0
+    alone: str | None = None  # why it must have its device to itself
+    immovable: str | None = None  # why it must never be offloaded
     channel: deque[Packet] = field(default_factory=deque)
 
     @property

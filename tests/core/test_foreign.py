@@ -1,4 +1,4 @@
-"""Memory that processes hold which are no jobs: never counted as free, and waited for."""
+"""Memory in use that is not by grant: never counted as free, and waited for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from carpool.core import events
 from carpool.core.commands import DenyMemory, GrantMemory, Offload, OpenLane
-from carpool.core.model import MIB, Memory, Oversubscribe
+from carpool.core.model import MIB, Memory, Oversubscribe, Usage
 from tests.core.scenario import P, Scenario, estimate
 
 
@@ -29,7 +29,7 @@ def test_it_is_not_free(scenario: Scenario) -> None:
 def test_a_job_that_does_not_fit_beside_it_waits_and_starts_when_it_is_gone(scenario: Scenario) -> None:
     others_hold(scenario, 300)
     assert scenario.submit(1, estimate=estimate(700, 100)) == []
-    assert "free 700 MiB on host0 (300 MiB held by processes that are no jobs)" in text(scenario, 1)
+    assert "free 700 MiB on host0 (300 MiB in use beside what Carpool grants)" in text(scenario, 1)
     assert others_hold(scenario, 250) == []
     assert others_hold(scenario, 200)[0] == OpenLane(1, "host0", 0, 100 * MIB)
 
@@ -38,7 +38,7 @@ def test_a_request_waits_for_it_and_is_not_refused(scenario: Scenario) -> None:
     scenario.start(1)
     others_hold(scenario, 900)
     assert scenario.ask(1, P, 200) == []
-    assert "held by processes that are no jobs" in text(scenario, 1)
+    assert "in use beside what Carpool grants" in text(scenario, 1)
     assert GrantMemory(1, Memory(200 * MIB), P) in others_hold(scenario, 800)
 
 
@@ -47,6 +47,16 @@ def test_only_what_does_not_fit_into_the_empty_device_is_refused(scenario: Scena
     others_hold(scenario, 900)
     (answer,) = scenario.ask(1, P, 1001)
     assert isinstance(answer, DenyMemory)
+
+
+def test_what_a_job_has_from_the_driver_itself_does_not_come_back_while_it_waits(scenario: Scenario) -> None:
+    """It would wait for its own memory for ever."""
+    scenario.start(1)
+    scenario.send(events.Sampled(1, Usage(fixed=400 * MIB)))
+    others_hold(scenario, 400)
+    assert GrantMemory(1, Memory(500 * MIB), P) in scenario.ask(1, P, 500)
+    (answer,) = scenario.ask(1, P, 601)
+    assert isinstance(answer, DenyMemory) and "beside 400 MiB that it has from the driver itself" in answer.reason.text
 
 
 def test_jobs_keep_what_they_have_and_grow_inside_it(scenario: Scenario) -> None:

@@ -39,6 +39,15 @@ def build(scenario: Scenario, job: JobId, mib: int, owner: int = 0) -> None:
     leave(scenario, scenario.ask(job, P, mib))
 
 
+def build_and_compute(scenario: Scenario, job: JobId, persistent: int, ephemeral: int) -> None:
+    """The same, and one turn with so much ephemeral memory; then it is idle for a while.  Sizes in MiB."""
+    build(scenario, job, persistent)
+    scenario.want(job)
+    leave(scenario, scenario.ask(job, E, ephemeral))
+    scenario.release(job, 1)
+    scenario.at(scenario.ms + 3000)
+
+
 def leave(scenario: Scenario, commands: list[object]) -> list[object]:
     """Answer every `Offload` among the commands; returns all that follows."""
     following = list(commands)
@@ -375,11 +384,7 @@ def test_lanes_shrink_to_those_who_compute_when_nothing_else_is_left() -> None:
     """One job has much ephemeral, the other much persistent memory: together they fit only in turns."""
     scenario = crowd()
     for job, persistent, ephemeral in ((1, 50, 850), (2, 800, 50)):
-        build(scenario, job, persistent)
-        scenario.want(job)
-        leave(scenario, scenario.ask(job, E, ephemeral))
-        scenario.release(job, 1)
-        scenario.at(scenario.ms + 3000)
+        build_and_compute(scenario, job, persistent, ephemeral)
     for job in (1, 2, 1, 2):
         leave(scenario, scenario.want(job))
         assert scenario.job(job).holder, scenario.why(job)
@@ -477,11 +482,7 @@ def test_what_a_job_says_of_its_moves_is_believed_within_reason(usage: Usage) ->
 def test_memory_given_back_while_its_share_of_the_lane_was_lent_is_not_asked_for_again() -> None:
     scenario = crowd()
     for job, persistent, ephemeral in ((1, 300, 500), (2, 450, 50)):
-        build(scenario, job, persistent)
-        scenario.want(job)
-        leave(scenario, scenario.ask(job, E, ephemeral))
-        scenario.release(job, 1)
-        scenario.at(scenario.ms + 3000)
+        build_and_compute(scenario, job, persistent, ephemeral)
     scenario.send(events.MemoryReturned(1, P, 100 * MIB))
     leave(scenario, scenario.want(1))
     assert scenario.job(1).holder and scenario.job(1).granted.persistent == 100 * MIB

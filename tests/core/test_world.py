@@ -95,6 +95,12 @@ class Histories(RuleBasedStateMachine):
     def time(self, delay: int) -> None:
         self.world.tick(self.world.now + delay)
 
+    @rule(number=pick, alone=st.sampled_from([None, "talks"]), immovable=st.sampled_from([None, None, "shared"]))
+    def show(self, number: int, alone: str | None, immovable: str | None) -> None:
+        job = self._job(number)
+        assume(self.world.processes[job].attached)
+        self.world.has_traits(job, alone, immovable)
+
     @rule(number=pick)
     def cancel(self, number: int) -> None:
         self.world.handle(events.CancelRequested(self._job(number)))
@@ -130,7 +136,8 @@ class Histories(RuleBasedStateMachine):
         self.world.finish()
         for number, command in self.world.ended.items():
             largest = self.programs[number - 1].persistent + sum(self.programs[number - 1].steps)
-            if command.outcome is Outcome.FAILED and command.code == 1:
+            immovable = any(process.immovable for process in self.world.processes.values())
+            if command.outcome is Outcome.FAILED and command.code == 1 and not immovable:
                 # Only who does not fit alone runs out of memory (1/64 of spare and a step of rounding per class).
                 assert largest > CAPACITY // 2 - CAPACITY // 32 - 2 * self.world.settings.growth_step
 
@@ -170,3 +177,27 @@ class CrowdedHistories(Histories):
 
 TestCrowdedHistories = CrowdedHistories.TestCase
 TestCrowdedHistories.settings = TestHistories.settings
+
+
+bound = st.builds(
+    Program,
+    persistent=st.sampled_from([60, 300, 600]).map(lambda n: n * MIB),
+    steps=st.lists(st.sampled_from([7, 300]).map(lambda n: n * MIB), min_size=1, max_size=2).map(tuple),
+    iterations=st.integers(1, 4),
+    alone=st.sampled_from([None, None, "talks"]),
+    immovable=st.sampled_from([None, "shared"]),
+)
+
+
+class BoundHistories(CrowdedHistories):
+    """The same where many jobs need their device to themselves, or cannot be moved."""
+
+    @rule(program=bound, owner=st.sampled_from([0, 0, 1]))
+    def submit_bound(self, program: Program, owner: int) -> None:
+        assume(len(self.world.specs) < 12)
+        self.programs.append(replace(program))
+        self.world.submit(JobSpec(owner, device="host0"), program)
+
+
+TestBoundHistories = BoundHistories.TestCase
+TestBoundHistories.settings = TestHistories.settings

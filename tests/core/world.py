@@ -122,6 +122,7 @@ class World:
 
     def _grantturn(self, command: commands.GrantTurn) -> None:
         process = self.processes[command.job]
+        assert self.alone_beside(process) is None, "it computes, though another has the device to itself"
         assert process.lane == command.lane and not process.offloaded
         assert process.limit.persistent >= process.used.persistent, "it computes without its memory"
         assert process.limit.ephemeral >= process.used.ephemeral, "it computes beyond its lane"
@@ -132,12 +133,14 @@ class World:
 
     def _requestyield(self, command: commands.RequestYield) -> None:
         process = self.processes[command.job]
+        assert self.alone(process.id) != process.id or process.asked is not None, "asked, though it is alone"
         if process.turn:
             process.yield_ = 2 if command.forced else 1
 
     def _watchidle(self, command: commands.WatchIdle) -> None:
         assert command.grace_us > 0
         process = self.processes[command.job]
+        assert self.alone(process.id) != process.id or process.asked is not None, "watched, though it is alone"
         process.watched = process.turn
 
     def _withdrawyield(self, command: commands.WithdrawYield) -> None:
@@ -146,12 +149,23 @@ class World:
 
     def _offload(self, command: commands.Offload) -> None:
         process = self.processes[command.job]
+        assert process.immovable is None and self.alone(process.id) != process.id, "it must stay"
         process.offload = True
         process.kept = max(process.kept, process.limit.persistent)
         budget = self.settings.host_store
         here = [p for p in self.processes.values() if p.alive and self.home.get(p.id) == self.home[command.job]]
         stuck = not any(p.turn and p.asked is None for p in here)
         assert stuck or budget is None or self.kept() <= max(budget, self.most_kept), "the host store is too small"
+
+    def alone(self, number: JobId) -> JobId | None:
+        """Who has the device of a job to itself."""
+        return self.machine.view().devices[self.home[number]].alone
+
+    def alone_beside(self, process: Process) -> JobId | None:
+        """Another job that has the process's device to itself and need not wait for memory."""
+        number = self.alone(process.id)
+        waits = number is not None and (self.processes[number].asked is not None or self.processes[number].offloaded)
+        return None if number == process.id or waits else number
 
     def _dropstore(self, command: commands.DropStore) -> None:
         assert not self.processes[command.job].offloaded and not self.processes[command.job].offload
@@ -169,6 +183,12 @@ class World:
     def others_hold(self, device: str, size: int) -> None:
         self.foreign[device] = size
         self.handle(events.ForeignMemory(device, size))
+
+    def has_traits(self, number: JobId, alone: str | None, immovable: str | None) -> None:
+        """Traits come one by one, and are never taken back."""
+        process = self.processes[number]
+        process.alone, process.immovable = process.alone or alone, process.immovable or immovable
+        self.handle(events.TraitsSeen(number, process.alone, process.immovable))
 
     def submit(self, spec: JobSpec, program: Program) -> JobId:
         number = len(self.specs) + 1
@@ -234,6 +254,8 @@ class World:
         if process.at < 0:
             if not process.needs(P, program.persistent) and not process.touches():
                 process.at = 0
+                if program.alone or program.immovable:
+                    self.has_traits(process.id, program.alone, program.immovable)
         elif process.at < len(program.steps):
             total = sum(program.steps[: process.at + 1])
             if not process.needs(E, total) and not process.touches():
@@ -319,6 +341,8 @@ class World:
                 offload_asked=process.offload,
             )
         )
+        if process.attached and (process.alone or process.immovable):
+            self.handle(events.TraitsSeen(process.id, process.alone, process.immovable))
 
     def finish(self, limit: int = 20_000) -> None:
         """A fair world: nobody else uses the devices, everybody moves, every packet arrives, every timer is served.

@@ -13,6 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from daemon_harness import Daemon
 
+from tests.devices.cuda_stub import stub
+
+__all__ = ["stub"]
+
 
 @pytest.fixture
 def home() -> Iterator[Path]:

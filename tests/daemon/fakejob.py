@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+from fakeextents import BANK, LANE, ExtentMover
 from fakemover import Mover
 
 from carpool.daemon import futex
@@ -70,7 +71,9 @@ class FakeJob:
         self.window = answer.b
         self.seat.set("pid", os.getpid())
         assert answer.e == self.seat.get("bank")
-        self.mover = Mover(self.seat, self.fds[2], self.fds[3])
+        self.extents = ExtentMover(self.seat, self.channel, answer, self.send) if len(self.fds) == 1 else None
+        if self.extents is None:
+            self.mover = Mover(self.seat, self.fds[2], self.fds[3])
         print(f"attached lane={answer.c}")
 
     # Turns
@@ -89,6 +92,9 @@ class FakeJob:
     def open(self) -> None:
         """Use the turn: everything that is in the store comes back, into the bank that the seat names."""
         self.seat.set("want", 0)
+        if self.extents is not None:
+            self.extents.follow()
+            return
         while self.mover.bank != self.seat.get("bank"):
             data, fds, _, _ = socket.recv_fds(self.channel, PACKET_BYTES, 1)
             self.mover.take_bank(Packet.decode(data), fds)
@@ -169,7 +175,9 @@ class FakeJob:
     def touch(self, kind: str, size: str, value: str = "90") -> None:
         """Write to the memory itself: lane or persistent."""
         if kind == "p":
-            self.with_memory(lambda: self.mover.write(int(size), int(value)))
+            self.with_memory(lambda: self.write(int(size), int(value)))
+        elif self.extents is not None:
+            self.with_memory(lambda: self.extents.write(LANE, int(size), int(value)))
         else:
             with mmap.mmap(self.fds[1], int(size)) as memory:
                 memory[0 : int(size)] = bytes([int(value)]) * int(size)
@@ -177,8 +185,33 @@ class FakeJob:
 
     def check(self, size: str, value: str) -> None:
         """Whether persistent memory holds what was written there."""
-        found = self.with_memory(lambda: self.mover.read(int(size)))
+        found = self.with_memory(lambda: self.read(int(size)))
         print("intact" if found == {int(value)} else "damaged")
+
+    def write(self, size: int, value: int) -> None:
+        if self.extents is not None:
+            self.extents.write(BANK, size, value)
+        else:
+            self.mover.write(size, value)
+
+    def read(self, size: int) -> set[int]:
+        return self.mover.read(size) if self.extents is None else self.extents.read(BANK, size)
+
+    def shrink(self, total: str) -> None:
+        """Give persistent memory back."""
+        self.seat.set("p_used", min(self.seat.get("p_used"), int(total)))
+        self.seat.set("p_peak", int(total))
+        self.send(PacketType.SHRUNK, CLASSES["p"][0], int(total))
+
+    def until_mapped(self, kind: str, size: str) -> None:
+        """Wait until the helper thread has mapped exactly as much."""
+        assert self.extents is not None
+        while True:
+            with self.gate:
+                if self.extents.end(CLASSES[kind][0]) == int(size):
+                    break
+            time.sleep(0.001)
+        print(f"mapped {kind} {size}")
 
     def with_memory(self, action: Callable[[], T]) -> T:
         """Do it in a turn that the helper thread cannot end in the middle: nothing here traps."""
@@ -207,7 +240,10 @@ class FakeJob:
             self.wait_while("bell", bell)
 
     def move(self) -> None:
-        """What the helper does about a request to move, if there is one."""
+        """What the helper does about a request to move, or to let go of memory, if there is one."""
+        if self.extents is not None:
+            self.extents.drain()
+            return
         if self.seat.get("offload") == OffloadState.DROP:
             self.mover.drop()
             self.seat.set("offload", OffloadState.NO)
@@ -230,6 +266,10 @@ class FakeJob:
         signal.pause()
 
     # The rest
+
+    def note(self, name: str, value: str) -> None:
+        """Write a word of the seat."""
+        self.seat.set(name, int(value))
 
     def say(self, text: str) -> None:
         print(text)

@@ -48,12 +48,12 @@ class Client:
 
 
 class Rig:
-    """One device ``host0`` with lane 1 of user 1000 and lane 2 of user 1001."""
+    """One device, ``host0`` unless another one is given, with lane 1 of user 1000 and lane 2 of user 1001."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: Any = None) -> None:
         self.jobs = JobTable()
-        self.device = HostDevice("host0", CAPACITY)
-        self.seating = Seating(self.jobs, {"host0": self.device}, Settings())
+        self.device = device or HostDevice("host0", CAPACITY)
+        self.seating = Seating(self.jobs, {self.device.id: self.device}, Settings())
         self.events: list[Event] = []
         self.clients: dict[int, Client] = {}
         self.shims: dict[int, dict[str, int]] = {}
@@ -69,23 +69,23 @@ class Rig:
         self.effects = Effects(self.jobs, processes, self.channels, self.seating, nothing)
         self.effects.watch = self._watch
         for lane in (1, 2):
-            self.do(commands.OpenLane(lane, "host0", 999 + lane, MIB))
+            self.do(commands.OpenLane(lane, self.device.id, 999 + lane, MIB))
 
     def do(self, command: commands.Command) -> None:
         self.effects.execute(command)
 
-    def job(self, owner: int = 1000) -> Job:
+    def job(self, owner: int = 1000, *, exclusive: bool = False) -> Job:
         number = self.jobs.new_id()
-        spec = SubmitRequest(argv=["true"], cwd="/", env={})
+        spec = SubmitRequest(argv=["true"], cwd="/", env={}, exclusive=exclusive)
         job = self.jobs.live[number] = Job(number, owner, owner, spec, None, 0)
-        job.device, job.lane = "host0", owner - 999
+        job.device, job.lane = self.device.id, owner - 999
         self.shims[number] = {}
         return job
 
-    def attach(self, owner: int = 1000, pid: int | None = None) -> Client:
+    def attach(self, owner: int = 1000, pid: int | None = None, *, exclusive: bool = False) -> Client:
         """``pid``: of the attached process, if it is not this one."""
         pid = pid or os.getpid()
-        job = self.job(owner)
+        job = self.job(owner, exclusive=exclusive)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channels.open(job, [ours.detach()], Register(job.id, pid))
         theirs.send(Packet(PacketType.HELLO, pid, PROTOCOL).encode())

@@ -14,7 +14,7 @@ from rig import CAPACITY, Client, Rig
 from carpool.core import commands
 from carpool.core.events import Offloaded, OffloadFailed, TurnPassed
 from carpool.core.model import MIB, Memory, MemoryClass
-from carpool.daemon import effects, emptying
+from carpool.daemon import emptying, granting
 from carpool.daemon.emptying import Emptying
 from carpool.daemon.seats import usage_of
 from carpool.devices.base import DeviceError, single
@@ -348,7 +348,7 @@ async def test_the_shim_took_it_and_a_turn_came_first(rig: Rig) -> None:
 async def test_a_bank_that_cannot_be_had_now(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gone: bool
 ) -> None:
-    monkeypatch.setattr(effects, "RETRY_S", 0.01)
+    monkeypatch.setattr(granting, "RETRY_S", 0.01)
     client = rig.attach()
     rig.offload(client)
     rig.do(commands.GrantMemory(client.job.id, Memory()))
@@ -363,13 +363,14 @@ async def test_a_bank_that_cannot_be_had_now(
         rig.do(commands.GrantTurn(1, client.job.id))
         await asyncio.sleep(0.05)
         assert [client.seat.get(name) for name in ("p_limit", "turn", "grow_ack")] == [0, 0, 0]
-        assert caplog.text.count("too many open files") > 1
+        assert caplog.text.count("too many open files") == 1
+        assert client.job.grant_waits is not None and "too many open files" in client.job.grant_waits.text
         assert rig.channels.turns.between(1) == []
         if gone:
             rig.channels._attaching.detach(client.job)
     await asyncio.sleep(0.05)
     assert [client.seat.get(name) for name in ("p_limit", "turn", "grow_ack")] == ([0, 0, 0] if gone else [MIB, 1, 7])
-    assert (client.job.bank is None) == gone and not rig.effects._waiting
+    assert (client.job.bank is None) == gone and not rig.channels.granting.waits(client.job)
 
 
 # Watching
@@ -436,7 +437,7 @@ def adopted(rig: Rig, *clients: Client) -> Rig:
     for client in clients:
         job = other.job(client.job.owner)
         kept = {name: os.dup(fd) for name, fd in client.kept.items()}
-        assert other.seating.adopt(job, kept, client.job.seated.pid)  # type: ignore[union-attr]
+        assert other.channels.adopting.adopt(job, kept, client.job.seated.pid)  # type: ignore[union-attr]
         other.shims[job.id] = {name: os.dup(fd) for name, fd in client.kept.items()}
     for job in other.jobs.live.values():
         other.channels.offloads.adopt(job)
@@ -492,14 +493,14 @@ async def test_no_turn_while_an_earlier_daemons_request_is_unanswered(rig: Rig) 
 async def test_a_job_of_another_version_is_not_taken_over(rig: Rig) -> None:
     client = rig.attach()
     old = {name: os.dup(fd) for name, fd in client.kept.items() if not name.startswith(("bank", "store"))}
-    assert not rig.seating.adopt(rig.job(), old, 1)
+    assert not rig.channels.adopting.adopt(rig.job(), old, 1)
 
 
 async def test_a_job_whose_bank_is_not_kept_is_not_taken_over(rig: Rig) -> None:
     client = rig.attach()
     kept = {name: os.dup(fd) for name, fd in client.kept.items()}
     client.seat.set("bank", 77)
-    assert not Rig().seating.adopt(rig.job(), kept, 1)
+    assert not Rig().channels.adopting.adopt(rig.job(), kept, 1)
 
 
 @pytest.mark.parametrize("kind", ["bank", "store", "board"])
@@ -511,5 +512,5 @@ async def test_what_does_not_fit_is_not_taken_over(rig: Rig, kind: str) -> None:
         name = next(name for name in client.kept if name.startswith(kind))
         kept[name] = os.memfd_create("forged", os.MFD_ALLOW_SEALING)
         os.ftruncate(kept[name], wrong)
-        assert not other.seating.adopt(other.job(), kept, 1)
+        assert not other.channels.adopting.adopt(other.job(), kept, 1)
     other.close()

@@ -27,7 +27,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as 
         (("--device", "host:64TiB"), "device_too_large", "memory"),
         (("--device", "host:much"), "bad_size", "is not a size"),
         (("--device", "host:1"), "bad_size", "page"),
-        (("--device", "cuda:1GiB"), "unknown_device_kind", "cuda"),
+        (("--device", "tpu:1GiB"), "unknown_device_kind", "tpu"),
         (("--policy", "best"), "bad_setting", "known policies"),
         (("--setting", "speed=9"), "bad_setting", "known settings"),
         (("--setting", "quantum_us"), "bad_option", "NAME=NUMBER"),

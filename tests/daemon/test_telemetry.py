@@ -39,8 +39,12 @@ class StandInGpu:
 
     id: str = "cuda0"
     kind: str = "cuda"
-    capacity: int = 80 * GIB
+    capacity: int = 64 * GIB  # of 80, of which the driver keeps one
     uuid: str = "GPU-1"
+    granted: int = 0
+
+    def used_bytes(self) -> int:
+        return self.granted
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +89,8 @@ class Watched(Telemetry):
 
 
 @asynccontextmanager
-async def running(**options: Any) -> AsyncIterator[Watched]:
-    device = cast(Device, StandInGpu())
+async def running(gpu: StandInGpu | None = None, **options: Any) -> AsyncIterator[Watched]:
+    device = cast(Device, gpu or StandInGpu())
     telemetry = Watched({"cuda0": device}, lambda: {os.getpid(): CARPOOL}, **{"interval_us": INTERVAL_US, **options})
     telemetry.round = asyncio.Event()
     task = asyncio.create_task(telemetry.run())
@@ -116,25 +120,49 @@ async def test_gpm_counters_reach_the_api(stub: StubNvml) -> None:
         assert info.missing == {} and info.throttled == []
 
 
-async def test_foreign_memory_is_told_when_it_changes(stub: StubNvml) -> None:
+async def test_what_takes_from_the_capacity_is_told_when_it_changes(stub: StubNvml) -> None:
     told: list[tuple[str, int]] = []
-    own = f"{os.getpid()}:100"
-    stub.gpu("GPU-1", {"process.compute": own})
-    async with running(on_foreign=lambda *what: told.append(what)) as telemetry:
-        await telemetry.until_level(Level.BASIC)
-        assert told == []  # our own memory is not foreign
-        for size in (500, 700, 700):
-            stub.gpu("GPU-1", {"process.compute": f"{own},1:{size}"})
-            info = await telemetry.until_foreign(size)
-        assert told == [("cuda0", 500), ("cuda0", 700)]
-        assert info.processes == [ProcessInfo(1, 700, None), ProcessInfo(os.getpid(), 100, 0)]
-        stub.gpu("GPU-1", {f"fail.nvmlDeviceGetComputeRunningProcesses_v{version}": 4 for version in (2, 3)})
+    device = StandInGpu()
+    async with running(device, on_foreign=lambda *what: told.append(what)) as telemetry:
+        await telemetry.until_foreign(10 * GIB)
+        assert told == []  # there is as much beside the capacity
+        for used in (20, 30, 30):
+            stub.gpu("GPU-1", {"memory.used": used * GIB})
+            await telemetry.until_foreign(used * GIB)
+        assert told == [("cuda0", 5 * GIB), ("cuda0", 15 * GIB)]
+        device.granted = 24 * GIB
+        await telemetry.until_foreign(6 * GIB)
+        assert told[-1] == ("cuda0", 0)  # memory of jobs is not foreign
+        stub.gpu("GPU-1", {"memory.used": 40 * GIB})
+        await telemetry.until_foreign(16 * GIB)
+        stub.gpu("GPU-1", {"memory.total": None})
         await telemetry.until(lambda info: info.foreign_bytes is None)
-        assert told[-1] == ("cuda0", 700)  # not known is not none
-        stub.gpu("GPU-1", {f"fail.nvmlDeviceGetComputeRunningProcesses_v{version}": None for version in (2, 3)})
-        stub.gpu("GPU-1", {"process.compute": own})
-        await telemetry.until_foreign(0)
-        assert told[-1] == ("cuda0", 0)
+        assert told[-1] == ("cuda0", GIB)  # not known is not none
+
+
+async def test_a_sample_taken_while_memory_was_made_tells_nothing(stub: StubNvml, tmp_path: Path) -> None:
+    """What was made after the daemon had asked would seem to be somebody else's."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    told: list[int] = []
+    device = StandInGpu()
+    async with running(device, on_foreign=lambda _, size: told.append(size)) as telemetry:
+        await telemetry.until_level(Level.BASIC)
+        stub.everywhere({"wait.nvmlDeviceGetMemoryInfo_v2": fifo})
+        end = await asyncio.to_thread(os.open, fifo, os.O_WRONLY)
+        device.granted = 40 * GIB
+        stub.gpu("GPU-1", {"memory.used": 50 * GIB})
+        stub.everywhere({"wait.nvmlDeviceGetMemoryInfo_v2": None})
+        os.close(end)
+        await telemetry.until_foreign(10 * GIB)
+        assert told == []
+
+
+async def test_processes_are_shown_with_their_jobs(stub: StubNvml) -> None:
+    stub.gpu("GPU-1", {"process.compute": f"{os.getpid()}:100,1:700"})
+    async with running() as telemetry:
+        info = await telemetry.until_level(Level.BASIC)
+        assert info.processes == [ProcessInfo(1, 700, None), ProcessInfo(os.getpid(), 100, 0)]
 
 
 async def test_failing_and_coming_back(stub: StubNvml, caplog: pytest.LogCaptureFixture) -> None:
@@ -177,7 +205,7 @@ from types import SimpleNamespace
 from carpool.daemon.telemetry import Telemetry
 
 async def main():
-    device = SimpleNamespace(id="cuda0", kind="cuda", capacity=1, uuid="GPU-1")
+    device = SimpleNamespace(id="cuda0", kind="cuda", capacity=1, uuid="GPU-1", used_bytes=lambda: 0)
     task = asyncio.create_task(Telemetry({"cuda0": device}, dict).run())
     await asyncio.to_thread(sys.stdin.readline)
     task.cancel()

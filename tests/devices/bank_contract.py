@@ -26,6 +26,16 @@ class BankContract(Contract):
         with pytest.raises(DeviceError, match="no bank"):
             device.grow_bank(99, UNIT)
 
+    def test_a_bank_that_is_cut_keeps_what_is_needed(self, device: Device) -> None:
+        bank = self.filled(device, UNIT, 2 * UNIT)
+        before = device.bank_files(bank)
+        device.cut_bank(bank, UNIT)
+        after = device.bank_files(bank)
+        assert after == before[: len(after)]
+        assert self.use_bank(device, bank, UNIT) == PATTERN * UNIT
+        with pytest.raises(DeviceError, match="no bank"):
+            device.cut_bank(99, UNIT)
+
     def test_the_next_job_finds_the_pages_of_the_one_before(self, device: Device) -> None:
         bank = self.filled(device, UNIT)
         device.free_bank(bank)

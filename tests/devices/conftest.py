@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.devices.cuda_stub import Stub, stub, stub_library
+from tests.devices.cuda_stub import Stub, stub
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from cuda_contract import AsJob
 
-__all__ = ["stub", "stub_library"]
+__all__ = ["stub"]
 
 
 @pytest.fixture

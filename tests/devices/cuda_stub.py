@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import functools
 import os
 import shutil
 import tempfile
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from carpool.core.model import MIB
-from tests.stub.build import build_driver
 
 MEMORY = 256 * MIB
 CONTEXT = 4 * MIB
@@ -54,7 +52,7 @@ class Stub:
     def used(self) -> int:
         """Bytes of device memory that some process holds."""
         directory = self.state / "memory"
-        return sum(file.stat().st_size for file in directory.iterdir() if _held(file)) if directory.is_dir() else 0
+        return sum(map(_held_bytes, directory.iterdir())) if directory.is_dir() else 0
 
     def wait_until_free(self) -> None:
         """For what another process does by itself."""
@@ -67,32 +65,23 @@ class Stub:
         shutil.rmtree(self.state)
 
 
-@pytest.fixture(scope="session")
-def stub_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the stub driver."""
-    return _built(tmp_path_factory.getbasetemp() / "stub-driver")
-
-
 @pytest.fixture
-def stub(stub_library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
+def stub(stub_driver: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
     """One stub GPU for every process that is started from now on; in the end its memory must be free."""
-    made = Stub(stub_library, monkeypatch)
+    made = Stub(stub_driver.parent, monkeypatch)
     yield made
     left = made.used()
     made.remove()
     assert left == 0, f"{left} bytes of the stub GPU are still in use"
 
 
-@functools.cache
-def _built(directory: Path) -> Path:
-    """Once for all who import the fixture: it takes some seconds."""
-    return build_driver(directory).parent
-
-
-def _held(file: Path) -> bool:
-    with file.open("rb") as opened:
-        try:
+def _held_bytes(file: Path) -> int:
+    """The size of a file that somebody holds; whoever finds one that nobody does removes it."""
+    try:
+        with file.open("rb") as opened:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    except BlockingIOError:
+        return int(file.name.split(".")[1])
+    except FileNotFoundError:
+        pass
+    return 0

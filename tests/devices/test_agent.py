@@ -136,6 +136,6 @@ def test_the_longest_of_what_shims_bring_is_the_lane(device: CudaDevice, job: As
 
 
 def test_an_agent_of_another_version_is_not_used(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carpool.devices.cuda.messages.VERSION", 2)
+    monkeypatch.setattr("carpool.devices.cuda.messages.VERSION", 1)
     with closing(make_device()) as device, pytest.raises(DeviceError, match="another version"):
         device.open_lane(1, UNIT)

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from carpool.core.model import MIB
-from tests.stub.build import build_driver
 from tests.stub.harness import Worker, WorkerError, stub_environment
 
 HELD = 24 * MIB
@@ -26,17 +25,13 @@ begin()
 """
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_driver(tmp_path_factory.mktemp("stub"))
-
-
 @pytest.fixture
-def start(library: Path, tmp_path: Path) -> Iterator[Start]:
+def start(stub_driver: Path, tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def one(first: str = "begin()", **more: str) -> Worker:
-            return stack.enter_context(Worker(stub_environment(library, tmp_path / "state", "64MiB", **more), first))
+            environment = stub_environment(stub_driver, tmp_path / "state", "64MiB", **more)
+            return stack.enter_context(Worker(environment, first))
 
         yield one
 

@@ -12,12 +12,12 @@ import pytest
 from cuda_contract import AsJob, CudaContract, agent_pid, make_device
 from device_contract import ANOTHER, OWNER, PATTERN, UNIT, use_store
 
-from carpool.core.model import MIB
+from carpool.core.model import GIB, MIB
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda import messages
 from carpool.devices.cuda.device import CudaDevice
 from carpool.devices.cuda.driver import DriverError
-from carpool.devices.cuda.extents import SMALLEST
+from carpool.devices.cuda.extents import SMALLEST, largest
 from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
 
 JOB = 7
@@ -42,6 +42,60 @@ def test_a_lane_that_is_made_large_at_once_can_be_made_smaller(device: CudaDevic
     device.open_lane(1, 5 * SMALLEST)
     device.resize_lane(1, SMALLEST + 1)
     assert device.used_bytes() == device.lane_size(1) == 2 * SMALLEST
+
+
+def test_a_bank_that_is_cut_gives_whole_extents_back(device: CudaDevice) -> None:
+    bank = device.take_bank(OWNER, 0, None)
+    device.grow_bank(bank, 2 * SMALLEST)
+    device.cut_bank(bank, SMALLEST + 1)
+    assert device.used_bytes() == 2 * SMALLEST
+    device.cut_bank(bank, SMALLEST)
+    assert device.used_bytes() == SMALLEST
+    device.cut_bank(bank, SMALLEST + UNIT)  # it is smaller already
+    device.cut_bank(bank, 0)
+    assert device.bank_files(bank) == () and device.used_bytes() == 0
+
+
+@pytest.mark.parametrize(
+    ("capacity", "expected"), [(MEMORY, SMALLEST), (80 * GIB, 640 * MIB), (80 * GIB - 1, 640 * MIB)]
+)
+def test_an_extent_is_a_small_part_of_the_device(capacity: int, expected: int) -> None:
+    assert largest(capacity, UNIT) == expected
+
+
+def test_a_lane_that_grows_in_many_little_steps_is_in_a_bounded_number_of_pieces(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("carpool.devices.cuda.extents._MANY", 3)
+    device.open_lane(1, 0)
+    for size in range(1, 9):
+        device.resize_lane(1, size * UNIT)
+    assert [file.size for file in device.lane_files(1)] == [UNIT] * 3 + [SMALLEST]
+
+
+def test_what_was_kept_for_offloads_can_be_given_back(device: CudaDevice, stub: Stub) -> None:
+    device.open_lane(1, UNIT)
+    bank = device.take_bank(OWNER, 0, None)
+    device.grow_bank(bank, 2 * UNIT)
+    device.copy_out(bank, [(0, 2 * UNIT)], JOB)()
+    assert device.stored_bytes() == 2 * UNIT
+    work = device.empty_store(JOB)
+    assert "cuda0-store7" not in agent_maps(device)
+    work()
+    assert device.stored_bytes() == 0
+    device.copy_out(bank, [(0, UNIT)], JOB)()
+    assert device.stored_bytes() == UNIT
+
+
+def test_free_banks_that_give_way_are_heard_of(device: CudaDevice) -> None:
+    heard: list[int] = []
+    device.on_bank_cut = heard.append
+    first, second = (device.take_bank(OWNER, 0, None) for _ in range(2))
+    for bank in (first, second):
+        device.grow_bank(bank, MEMORY // 3)
+        device.free_bank(bank)
+    device.open_lane(1, MEMORY // 2)
+    assert heard == [first]
 
 
 def test_sizes_are_those_of_the_driver(device: CudaDevice) -> None:

@@ -15,7 +15,7 @@ from tests.devices.cuda_stub import MEMORY, Stub
 
 
 def findings() -> list[dict[str, object]]:
-    done = subprocess.run([sys.executable, "-P", probe.__file__], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-P", "-m", probe.__name__], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     found: list[dict[str, object]] = json.loads(done.stdout)
     return found

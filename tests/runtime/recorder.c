@@ -20,9 +20,20 @@ int cp_attach(int fd) {
 }
 void cp_begin_iterations(void) { record("begin_iterations", 0, 0); }
 void cp_step_begin(int optimizer, int first) { record("step_begin", optimizer, first); }
-void cp_step_end(int optimizer, int first) { record("step_end", optimizer, first); }
+/* $CP_TURN_ENDS: the turn ends at every boundary. */
+int cp_step_end(int optimizer, int first) {
+  record("step_end", optimizer, first);
+  return getenv("CP_TURN_ENDS") != NULL;
+}
 void cp_iteration_begin(void) { record("iteration_begin", 0, 0); }
-void cp_iteration_end(void) { record("iteration_end", 0, 0); }
+int cp_iteration_end(void) {
+  record("iteration_end", 0, 0);
+  return getenv("CP_TURN_ENDS") != NULL;
+}
+void cp_live_blocks(const uint64_t *addresses, const uint64_t *bytes, uint64_t count) {
+  record("live_blocks", (long)count, 0);
+  for (uint64_t i = 0; count != UINT64_MAX && i < count; i++) record("block", (long)addresses[i], (long)bytes[i]);
+}
 void cp_progress(uint64_t done, uint64_t total) { record("progress", (long)done, (long)total); }
 void cp_counters(void *counters) { (void)counters; }
 const char *cp_error(void) { return "the recorder was told to fail"; }

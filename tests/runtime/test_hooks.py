@@ -230,3 +230,97 @@ def test_hooks_cost_next_to_nothing_per_step(snippets: Snippets) -> None:
     count, microseconds = done.out.split()
     assert count == "2"
     assert float(microseconds) < 25
+
+
+def test_a_turn_that_ends_at_a_step_is_followed_by_the_list(snippets: Snippets) -> None:
+    done = snippets.run(
+        """
+        import os, torch
+        os.environ["CP_TURN_ENDS"] = "1"
+        weight = torch.ones(3, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        def step():
+            weight.sum().backward()
+            optimizer.step()
+        step()
+        block = {"address": 4096, "size": 512, "state": "active_allocated"}
+        segment = {"address": 4096, "total_size": 1024, "segment_pool_id": (0, 0), "blocks": [block]}
+        torch.cuda.is_initialized = lambda: True
+        torch.cuda.memory_snapshot = lambda include_traces: [segment]
+        step()
+        """
+    )
+    assert (done.code, done.err) == (0, "")
+    ends = [call for call in done.calls if call[0] in ("step_end", "live_blocks", "block")]
+    assert ends == [
+        ("step_end", 0, 1),
+        ("live_blocks", -1, 0),
+        ("step_end", 0, 0),
+        ("live_blocks", 1, 0),
+        ("block", 4096, 512),
+    ]
+
+
+def test_a_turn_that_ends_at_an_announced_iteration_is_followed_by_the_list(snippets: Snippets) -> None:
+    done = snippets.run(
+        """
+        import os, carpool
+        os.environ["CP_TURN_ENDS"] = "1"
+        with carpool.iteration():
+            pass
+        """
+    )
+    assert (done.code, done.err) == (0, "")
+    assert done.calls == [("iteration_begin", 0, 0), ("iteration_end", 0, 0), ("live_blocks", -1, 0)]
+
+
+ON_GPU = """
+import contextlib, os, torch
+
+def record(name):
+    with open(os.environ["CP_RECORD"], "a") as file:
+        print(name, 0, 0, file=file)
+
+@contextlib.contextmanager
+def use_mem_pool(pool, device):
+    record("pool_enter")
+    yield
+    record("pool_leave")
+
+torch.cuda.MemPool, torch.cuda.use_mem_pool = object, use_mem_pool
+torch.cuda.is_current_stream_capturing = lambda: False
+
+class OnGpu(torch.nn.Parameter):
+    is_cuda = True
+
+weight = OnGpu(torch.ones(3))
+weight.grad = torch.ones(3)
+optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9, foreach=False)
+"""
+
+
+def test_only_steps_that_make_state_use_the_pool(snippets: Snippets) -> None:
+    done = snippets.run(ON_GPU + "optimizer.step(); optimizer.step()")
+    assert (done.code, done.err) == (0, "")
+    assert [name for name in done.names if name != "begin_iterations"] == [
+        *("step_begin", "pool_enter", "pool_leave", "step_end"),
+        *("step_begin", "step_end"),
+    ]
+
+
+def test_a_step_that_fails_leaves_the_pool_to_the_next_one(snippets: Snippets) -> None:
+    done = snippets.run(
+        ON_GPU
+        + """
+good, optimizer.param_groups[0]["lr"] = optimizer.param_groups[0]["lr"], None
+try:
+    optimizer.step()
+except TypeError:
+    print("seen")
+optimizer.param_groups[0]["lr"] = good
+optimizer.step()
+"""
+    )
+    assert (done.code, done.out) == (0, "seen\n")
+    assert done.names[:4] == ["step_begin", "pool_enter", "pool_leave", "step_begin"]
+    assert done.names.count("pool_enter") == done.names.count("pool_leave") == 2

@@ -45,6 +45,14 @@ def test_an_environment_captured_inside_a_job_gives_the_same_one() -> None:
     assert environment(outer) == environment({"LD_PRELOAD": "/a.so"})
 
 
+def test_a_job_on_a_gpu_sees_that_one_and_no_other() -> None:
+    about = {"home": "/home", "job": 7, "job_fd": 5, "threads": None}
+    env = launch.job_environment({"CUDA_VISIBLE_DEVICES": "0,1"}, **about, cuda_device="GPU-1")
+    assert (env["CUDA_VISIBLE_DEVICES"], env["CARPOOL_CUDA_DEVICE"]) == ("GPU-1", "GPU-1")
+    elsewhere = launch.job_environment(env, **about)  # submitted from inside such a job
+    assert "CARPOOL_CUDA_DEVICE" not in elsewhere
+
+
 def test_the_callers_environment_stays_as_it_is() -> None:
     env = {"OMP_NUM_THREADS": "8"}
     environment(env)

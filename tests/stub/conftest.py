@@ -1,4 +1,4 @@
-"""The stub driver, built once; and processes that share one state directory."""
+"""Processes that share one state directory of the stub driver."""
 
 from __future__ import annotations
 
@@ -8,14 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stub.build import build_driver
 from tests.stub.harness import Start, Worker, stub_environment
-
-
-@pytest.fixture(scope="session")
-def stub_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library.  Its directory goes into LD_LIBRARY_PATH of processes that are to use it."""
-    return build_driver(tmp_path_factory.mktemp("stub"))
 
 
 @pytest.fixture

@@ -42,6 +42,26 @@ def test_visible_devices_are_renumbered(start: Start) -> None:
     assert all_devices.free() == 0
 
 
+@pytest.mark.parametrize(
+    ("visible", "sizes"),
+    [
+        ("GPU-63617270-6f6f-6c2d-7374-75622d677031", [32]),
+        ("1,GPU-63617270-6f6f-6c2d-7374-75622d677030", [32, 64]),
+        ("1,GPU-ffff,0", [32]),  # what follows an unknown one is hidden
+        ("0,GPU-63617270,1", [64]),  # so is what follows an ambiguous one
+        ("1x,0", []),
+    ],
+)
+def test_visible_devices_are_named_by_number_or_uuid(start: Start, visible: str, sizes: list[int]) -> None:
+    if not sizes:
+        with pytest.raises(WorkerError, match="CUDA_ERROR_NO_DEVICE"):
+            start("64MiB,32MiB", CUDA_VISIBLE_DEVICES=visible)
+        return
+    worker = start("64MiB,32MiB", CUDA_VISIBLE_DEVICES=visible)
+    seen = worker.run("[ok(driver.cuDeviceTotalMem(i)) for i in range(ok(driver.cuDeviceGetCount()))]")
+    assert seen == [size * MIB for size in sizes]
+
+
 def test_capacity_is_shared_and_contexts_cost(start: Start) -> None:
     one = start(CARPOOL_STUB_CONTEXT="4MiB")
     assert one.free() == 60 * MIB

@@ -17,6 +17,11 @@ from carpool.protocol.api import DeviceInfo, DeviceList, LaneInfo
 from carpool.protocol.client import Client
 from carpool.protocol.sizes import format_size, format_time_us
 
+SHARING = {
+    "concurrent": "lanes compute at the same time (concurrent)",
+    "timeslice": "lanes compute in slices of time, which the driver gives them (timeslice)",
+    "mps": "lanes of one user compute at the same time, in a server that they share (mps)",
+}
 HEADER = ("DEVICE", "SIZE", "GRANTED", "IN USE", "FREE", "STORED", "JOBS", "QUEUE", "QUANTUM", "OVER")
 
 
@@ -27,7 +32,8 @@ def command(home: Path, as_json: bool) -> int:
 
     GRANTED is promised to jobs and lanes; IN USE is what really exists; FREE is what can still be granted; STORED is
     what of its jobs lies in the host store.  QUANTUM and OVER(subscribe) are what `carpool ctl` sets.  Below the
-    table: lanes, what has been moved, and what the device does, with the age of that measurement.
+    table: lanes, what has been moved, how lanes share the device, and what the device does, with the age of that
+    measurement.
     """
     with Client(home) as client:
         listed = client.device_list()
@@ -50,6 +56,7 @@ def _below(listed: DeviceList) -> Iterator[str]:
         yield from (lane_line(device, lane) for lane in device.lanes)
         if moved := words.moved(device.moved):
             yield f"  {device.id} moved by its jobs: {moved}"
+        yield sharing_line(device)
         yield from measured_lines(device)
     yield store_line(listed.store)
 
@@ -59,3 +66,9 @@ def lane_line(device: DeviceInfo, lane: LaneInfo) -> str:
     waiting = f", waiting: {', '.join(map(str, lane.waiting))}" if lane.waiting else ""
     size, jobs = format_size(lane.size_bytes), plural(len(lane.jobs), "job")
     return f"  {device.id} lane {lane.id}: {size}, {jobs}, {holder}{waiting}"
+
+
+def sharing_line(device: DeviceInfo) -> str:
+    if device.alone is not None:
+        return f"  {device.id} sharing: job {device.alone} has it to itself (`carpool show {device.alone}` says why)"
+    return f"  {device.id} sharing: {SHARING.get(device.sharing, device.sharing)}"

@@ -6,12 +6,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from carpool.cli.checks import Check
 
 PATIENCE_S = 120.0
-_PROBE = Path(__file__).resolve().parent.parent / "devices" / "cuda" / "probe.py"
+PROBE = "carpool.devices.cuda.probe"
 
 
 def gpu_checks(patience_s: float = PATIENCE_S) -> Iterator[Check]:
@@ -19,7 +18,7 @@ def gpu_checks(patience_s: float = PATIENCE_S) -> Iterator[Check]:
     advice = "look at `nvidia-smi`: if it does not answer either, the driver has to be started anew"
     try:
         done = subprocess.run(
-            [sys.executable, "-P", str(_PROBE)], capture_output=True, text=True, timeout=patience_s, check=False
+            [sys.executable, "-P", "-m", PROBE], capture_output=True, text=True, timeout=patience_s, check=False
         )
     except subprocess.TimeoutExpired:
         yield Check("GPU", False, f"the driver does not answer within {patience_s:.0f} s", advice)

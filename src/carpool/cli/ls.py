@@ -31,7 +31,7 @@ def command(home: Path, as_json: bool, phases: tuple[str, ...], everything: bool
     """List the jobs: all that have not ended, and the last ten that have.
 
     TURN says who computes now.  MEMORY is persistent / ephemeral.  TIME runs from the submission to the end.
-    WHY is what a job waits for, or why it ended.
+    WHY is what a job waits for, or why it ended; or why a job that runs needs its device to itself, or is not moved.
     """
     gc.disable()  # ten thousand objects that live to the end: looking for garbage among them takes a tenth of the time
     with Client(home) as client:

@@ -15,7 +15,7 @@ NAMES = {
     "sm_occupancy_ppm": "SM occupancy",
     "dram_active_ppm": "DRAM active",
     "used_bytes": "memory",
-    "foreign_bytes": "memory of others",
+    "foreign_bytes": "memory beside Carpool's",
     "power_mw": "power",
     "temperature_c": "temperature",
 }
@@ -27,7 +27,7 @@ def measured_lines(device: DeviceInfo) -> Iterator[str]:
     info = device.telemetry
     yield f"  {summary(device)}"
     if info.foreign_bytes:
-        yield f"  {device.id} memory of others: {format_size(info.foreign_bytes)}{_foreign(info.processes)}"
+        yield f"  {device.id} memory beside Carpool's: {format_size(info.foreign_bytes)}{_foreign(info.processes)}"
     if info.throttled:
         yield f"  {device.id} is slowed down by: {', '.join(info.throttled)}"
     for why, names in _missing(info).items():
@@ -77,7 +77,7 @@ def _of(value: int, limit: int | None, unit: str) -> str:
 
 
 def _foreign(processes: list[ProcessInfo] | None) -> str:
-    """Which processes, the largest first."""
+    """Which processes that are no jobs, the largest first."""
     others = [process for process in processes or () if process.job is None]
     others.sort(key=lambda process: -(process.used_bytes or 0))
     return f" (process {', '.join(str(process.pid) for process in others)})" if others else ""

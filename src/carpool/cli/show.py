@@ -57,6 +57,8 @@ def _state(job: JobInfo) -> list[tuple[str, str]]:
         ("why" if job.outcome else "waits because", reason),
         ("device", where),
         ("turn", "computes now" if job.holds_turn else ""),
+        ("alone", "" if job.alone is None else f"needs its device to itself: {job.alone}"),
+        ("not moved", "" if job.immovable is None else f"its memory stays on the device: {job.immovable}"),
         ("process", "" if job.pid is None or job.outcome else str(job.pid)),
     ]
 
@@ -65,12 +67,18 @@ def _memory(job: JobInfo) -> list[tuple[str, str]]:
     return [
         ("persistent", _amount(job.persistent_bytes, job.persistent_limit)),
         ("ephemeral", _amount(job.ephemeral_bytes, job.ephemeral_limit)),
+        ("unmanaged", _unmanaged(job)),
         ("scratch", format_size(job.scratch_bytes) + " (outside the device, not limited)" if job.scratch_bytes else ""),
         ("stored", _stored(job)),
         ("moved", words.moved(job.moved)),
         ("residue", format_size(job.residue_bytes) + " saved at the last switch" if job.switches else ""),
         ("estimate from", job.estimate_source or ""),
     ]
+
+
+def _unmanaged(job: JobInfo) -> str:
+    size = format_size(job.fixed_bytes)
+    return f"{size} of device memory from the driver itself (not limited, not moved)" if job.fixed_bytes else ""
 
 
 def _stored(job: JobInfo) -> str:

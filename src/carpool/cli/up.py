@@ -19,7 +19,18 @@ from carpool.protocol.sizes import format_size
 
 
 @click.command("up")
-@click.option("--device", "devices", multiple=True, metavar="host:SIZE", help="A device, as host:1GiB; repeatable.")
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="KIND",
+    help="host:SIZE, as host:1GiB, or a GPU: cuda, cuda:INDEX or cuda:INDEX:SIZE.  Repeatable.",
+)
+@click.option(
+    "--sharing",
+    type=click.Choice(["timeslice", "mps"]),
+    help="Jobs side by side on a GPU: by its driver, or by an MPS server that runs.  [default: timeslice]",
+)
 @click.option("--policy", metavar="NAME", help="Who computes next: as fair, or ./mine.py:Class.")
 @click.option(
     "--preset",
@@ -37,6 +48,7 @@ def command(
     home: Path,
     as_json: bool,
     devices: tuple[str, ...],
+    sharing: str | None,
     policy: str | None,
     preset_name: str | None,
     settings: tuple[tuple[str, int | None], ...],
@@ -49,6 +61,7 @@ def command(
     host store may take half of what the devices leave.  --policy and --setting prevail over what --preset says.
     """
     options = _daemon_options(devices, policy, preset_name, dict(settings), threads)
+    options += ["--sharing", sharing] if sharing else []
     options += [] if store is None else ["--store", str(store)]
     with Client(home) as client:
         started = _start(client, home, options)

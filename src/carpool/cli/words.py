@@ -80,8 +80,12 @@ def signal_name(number: int) -> str:
 
 
 def why(job: JobInfo) -> str:
-    """The reason of the present wait or of the outcome."""
-    return job.reason.text if job.reason is not None else ""
+    """The reason of the present wait or of the outcome; of a job that runs, what it does not share."""
+    if job.reason is not None:
+        return job.reason.text
+    alone = "" if job.alone is None else f"needs its device to itself: {job.alone}"
+    immovable = "" if job.immovable is None else f"is not moved: {job.immovable}"
+    return "; ".join(text for text in (alone, immovable) if text and job.outcome is None)
 
 
 def command_line(job: JobInfo) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from functools import partial
 
+from carpool.core import alone
 from carpool.core.commands import StartJob
 from carpool.core.lanes import Place, Refusal, enter, find_place
 from carpool.core.memory import reserve
@@ -76,7 +77,7 @@ def closed(state: State, device: Device, job: Job) -> Refusal | None:
         text = f"{name} is kept for job {device.reservation}, which has waited too long"
         return partial(Reason, "reserved", text)
     if device.alone is not None:
-        return partial(Reason, "exclusive", f"job {device.alone} has {name} to itself")
+        return partial(alone.has_it, state, device)
     if job.spec.exclusive and device.jobs:
         return partial(_not_empty, device)
     if device.short is not None and not device.oversubscribed:
@@ -163,7 +164,8 @@ def _place(state: State, job: Job, device: Device, place: Place) -> None:
     dequeue(state, job)
     job.phase, job.device, job.started_us, job.placed = JobPhase.STARTING, device.spec.id, state.now, state.number()
     device.jobs.add(job.id)
-    device.alone = job.id if job.spec.exclusive else None
+    if job.spec.exclusive:
+        alone.claim(state, device, job)
     lane = enter(state, job, device, place, need)
     reserve(state, job, need)
     state.emit(StartJob(job.id, device.spec.id, lane.id))

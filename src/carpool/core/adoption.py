@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from carpool.core import alone
 from carpool.core.admission import dequeue
 from carpool.core.amounts import join
 from carpool.core.commands import GrantMemory, MoveJob, NameSuccessor, ResizeLane
@@ -47,7 +48,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     job.idle_since_us = state.now
     device.jobs.add(job.id)
     if job.spec.exclusive:
-        device.alone = job.id
+        alone.claim(state, device, job)
     if event.lane is not None:
         _rejoin(state, job, event)
     if not job.known and not job.touched:
@@ -102,8 +103,9 @@ def finish(state: State) -> None:
         if job.device is not None and job.lane is None and job.phase is not JobPhase.ENDED:
             _find_lane(state, job)
     state.admit_all = True
-    for device in state.devices:
-        state.touch_device(device)
+    for name, device in state.devices.items():
+        alone.holders_first(state, device)
+        state.touch_device(name)
     for number in state.lanes:
         state.touch_lane(number)
 

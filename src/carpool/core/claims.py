@@ -1,6 +1,7 @@
 """Serving those who need memory to go on: requests to grow, and jobs whose memory is in the host store.
 
-Claims are served in order of age, whoever grows as the one newcomer first.  What is free goes to the first one; where
+Claims are served in order of age, whoever grows as the one newcomer first, and before it a job that has the device to
+itself.  What is free goes to the first one; where
 that is not enough, jobs without a turn leave (`victims`), then lanes give up what their absent jobs need, then holders
 of other turns are asked for theirs when their quantum is over.  Who is not served blocks nobody: a smaller claim may
 be met before a larger one, but what leaves for one is kept for it.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from carpool.core.alone import make_way
 from carpool.core.amounts import cost, needed, of_class
 from carpool.core.deadlock import unstick
 from carpool.core.figures import attained
@@ -45,9 +47,14 @@ def serve(state: State, device: Device) -> None:
     room = Room(sum(job.reserved.persistent for job in jobs if _leaves(state, job)))
     for job in _claimants(state, device):
         _serve(state, device, job, room)
+    for job in _stranded(state, device):
+        if (limit := _limit(state, job, room)) is not None:
+            _grant(state, job, limit)
     for number in earlier - device.claims:
         if number in state.jobs:
             state.jobs[number].claim = Claim.NONE
+    if device.alone not in device.claims:
+        make_way(state, device, False)
     if device.short is not None and before is None:
         device.short_since_us = state.now
     if device.short is None and before is not None:
@@ -57,16 +64,39 @@ def serve(state: State, device: Device) -> None:
 
 
 def _claimants(state: State, device: Device) -> list[Job]:
-    """Whoever waits for memory, in order: requests, and the first of each lane if its memory is not there."""
+    """Whoever waits for memory, in order: requests, and the first of each lane if its memory is not there.
+
+    Who has the device to itself comes before all; of those whom it holds off only holders, which need to go on until
+    they can let go.
+    """
     ages: dict[JobId, int] = {}
     for sequence, number, _ in device.waiting:
-        ages[number] = min(sequence, ages.get(number, sequence))
-    for name in device.lanes:
-        queue = state.lanes[name].queue
-        if queue and state.jobs[queue[0][-1]].offloaded:
-            first = state.jobs[queue[0][-1]]
-            ages[first.id] = first.want_number
-    return [state.jobs[number] for number in sorted(ages, key=lambda number: (number != device.grower, ages[number]))]
+        job = state.jobs[number]
+        if state.holds(job) or not state.held_off(job):
+            ages[number] = min(sequence, ages.get(number, sequence))
+    for number in [*_first_of_lanes(state, device), *device.loners[:1]]:
+        job = state.jobs[number]
+        if job.offloaded and job.turn_key is not None:
+            ages[number] = job.want_number
+
+    def key(number: JobId) -> tuple[bool, bool, int]:
+        return (number != device.alone, number != device.grower, ages[number])
+
+    return [state.jobs[number] for number in sorted(ages, key=key)]
+
+
+def _first_of_lanes(state: State, device: Device) -> list[JobId]:
+    queues = (state.lanes[name].queue for name in device.lanes)
+    return [queue[0][-1] for queue in queues if queue]
+
+
+def _stranded(state: State, device: Device) -> list[Job]:
+    """Jobs that lack their share of a lane, are not the first there, and cannot make room by leaving.
+
+    They get what is free: otherwise several of them could keep each other, and the first, waiting for ever.
+    """
+    behind = (state.jobs[key[-1]] for name in sorted(device.lanes) for key in state.lanes[name].queue[1:])
+    return [job for job in behind if job.offloaded and job.immovable is not None and not job.offload_asked]
 
 
 def _serve(state: State, device: Device, job: Job, room: Room) -> None:

@@ -1,22 +1,26 @@
 """When every job that holds memory waits for more: somebody is moved out, whatever the device's mode.
 
-A job that does nothing counts as waiting after a while.
+A job that does nothing counts as waiting after a while, one that is held off by a job that has the device to itself at
+once.
 """
 
 from __future__ import annotations
 
+from carpool.core.alone import make_way
+from carpool.core.amounts import needed
 from carpool.core.commands import RequestYield
 from carpool.core.memory import freed, stop_growing
-from carpool.core.model import JobId, Micros
+from carpool.core.model import JobId, Micros, Reason
+from carpool.core.requests import give_up
 from carpool.core.state import NOTHING, Device, Job, State, YieldAsked
-from carpool.core.victims import offload, put_aside, storable
+from carpool.core.victims import offload, put_aside, stays, storable
 
 
 def unstick(state: State, device: Device) -> None:
     """If somebody waits for memory and nobody who holds any moves, move one out.  Sets the timer to look again."""
     key = ("stuck", device.spec.id)
     state.timers.cancel(key)
-    if not device.waiting and not device.claims:
+    if not device.claims and all(state.held_off(state.jobs[number]) for _, number, _ in device.waiting):
         return
     holders = [state.jobs[number] for number in sorted(device.jobs) if state.jobs[number].reserved.total > 0]
     if any(job.offload_asked for job in holders):
@@ -45,7 +49,7 @@ def _idle(state: State, job: Job) -> bool:
 def _still_since(state: State, job: Job, device: Device) -> Micros:
     """When the job counts, or is to be looked at again, as one that does not move."""
     patience = state.settings.warm_timeout_us
-    if job.pending or (job.offloaded and job.wanted):
+    if job.pending or (job.offloaded and job.wanted) or (state.held_off(job) and not state.holds(job)):
         return 0
     if _idle(state, job):
         return job.idle_since_us + patience
@@ -56,13 +60,13 @@ def _still_since(state: State, job: Job, device: Device) -> Micros:
 
 
 def _probe(state: State, device: Device, holders: list[Job]) -> None:
-    """A job that is alone on its lane keeps its turn even if it sleeps.
+    """A job that is alone on its lane keeps its turn even if it sleeps.  (One that has the device to itself may.)
 
     Asked to yield it lets go, and shows that it is idle, or comes back at once.
     """
     for job in holders:
         lane = state.lane_of(job)
-        if lane is not None and _computes(state, job) and lane.yield_asked is YieldAsked.NO:
+        if job.id != device.alone and lane is not None and _computes(state, job) and lane.yield_asked is YieldAsked.NO:
             lane.yield_asked, lane.for_memory = YieldAsked.BOUNDARY, True
             state.emit(RequestYield(job.id))
 
@@ -71,7 +75,13 @@ def _move_out(state: State, device: Device, holders: list[Job], short: JobId) ->
     """Sleepers first, the longest sleep first; then the one that was placed last."""
     if not holders or [job.id for job in holders] == [short]:
         return
-    victim = min(holders, key=lambda job: (1, -job.placed) if job.pending else (0, job.idle_since_us))
+    movable = [
+        job for job in holders if not (stays(state, job) and (job.reserved.persistent or job.id == device.alone))
+    ]
+    if not movable:
+        _give_in(state, device, holders, short)
+        return
+    victim = min(movable, key=lambda job: (1, -job.placed) if job.pending else (0, job.idle_since_us))
     lane = state.lane_of(victim)
     if lane is not None and lane.holder == victim.id:
         # It waits for memory in the middle of its turn.  When it has let go we come back here.
@@ -85,3 +95,16 @@ def _move_out(state: State, device: Device, holders: list[Job], short: JobId) ->
     elif victim.attached and state.now >= victim.unmovable_us:
         storable(state, [victim])  # gives up what it can; where that is not enough, better beyond the budget than never
         offload(state, victim)
+
+
+def _give_in(state: State, device: Device, holders: list[Job], short: JobId) -> None:
+    """Nothing can be moved.  Who is held off may go on meanwhile; where nobody would ever go on, the last one fails."""
+    if device.alone == short and len(device.jobs) > 1 and not device.makes_way:
+        make_way(state, device, True)
+        return
+    asking = [job for job in holders if job.pending]
+    last = max(asking, key=lambda job: job.placed, default=holders[-1])
+    waiting = all(job.pending or (job.offloaded and job.wanted) for job in holders)
+    if asking and len(holders) > 1 and waiting and needed(last).total <= device.usable:
+        text = f"all jobs that have memory of {device.spec.id} wait for more, and none of it can be moved"
+        give_up(state, last, Reason("stuck", text))

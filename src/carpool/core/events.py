@@ -37,7 +37,10 @@ class DeviceChanged:
 
 @dataclass(frozen=True, slots=True)
 class ForeignMemory:
-    """What processes that are no jobs hold of a device's memory has changed; it is never counted as free."""
+    """What is in use of a device's capacity, but not by grant, has changed; it is never counted as free.
+
+    Processes that are no jobs hold it, or it is memory of jobs that comes from the driver itself.
+    """
 
     device: DeviceId
     size: int  # bytes
@@ -181,6 +184,19 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
+class TraitsSeen:
+    """What is known of a job's use of its device, all of it each time; so hearing it again changes nothing.
+
+    ``alone``: why it must have its device to itself until it ends; ``immovable``: why its memory cannot be offloaded;
+    both for people, and None while that is not so.
+    """
+
+    job: JobId
+    alone: str | None = None
+    immovable: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Adopted:
     """After a restart: a job found running, with what its seat says.  Comes after all `Submitted` of a restart."""
 
@@ -234,6 +250,7 @@ Event = (
     | Offloaded
     | OffloadFailed
     | Sampled
+    | TraitsSeen
     | Adopted
     | RestartBegan
     | RestartEnded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from carpool.core import whole
+from carpool.core import alone, whole
 from carpool.core.admission import explain_queued
 from carpool.core.amounts import needed
 from carpool.core.model import JobPhase, Reason
@@ -22,6 +22,8 @@ def explain(state: State, job: Job) -> Reason | None:
     device = state.device_of(job)
     if device is None:
         return None
+    if (job.wanted or job.pending) and state.held_off(job):
+        return alone.has_it(state, device)
     if job.claim is Claim.STORE:
         return _explain_store(state, device, job)
     lane = state.lane_of(job)

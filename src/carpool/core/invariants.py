@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from carpool.core.amounts import ready
 from carpool.core.errors import InvariantError
 from carpool.core.model import JobPhase, Micros
-from carpool.core.state import NOTHING, Claim, Device, Job, Lane, State, WholeDevices
+from carpool.core.state import NOTHING, Claim, Device, Job, Lane, State, WholeDevices, YieldAsked
 from carpool.core.text import seconds
 
 
@@ -46,14 +46,28 @@ def _check_device(state: State, device: Device) -> None:
         raise InvariantError(f"device {name}: persistent {persistent} + lanes {lanes}, but the {books}")
     if persistent + lanes > device.spec.capacity + device.excess:
         raise InvariantError(f"device {name}: {persistent} + {lanes} bytes exceed the capacity {device.spec.capacity}")
-    if device.alone is not None and device.jobs != {device.alone}:
-        raise InvariantError(f"device {name} belongs to job {device.alone} alone, but there are {sorted(device.jobs)}")
+    _check_alone(state, device)
     growers = [device.grower] if device.grower is not None else []
     for number in [*growers, *device.warm, *device.claims, *(entry[1] for entry in device.waiting)]:
         if number not in device.jobs:
             raise InvariantError(f"device {name} still speaks of job {number}, which is not there")
     if device.reservation is not None and state.jobs[device.reservation].phase is not JobPhase.QUEUED:
         raise InvariantError(f"device {name} is kept for job {device.reservation}, which is not queued")
+
+
+def _check_alone(state: State, device: Device) -> None:
+    """Who was submitted as exclusive has nobody beside it; with others the rest lets go, and the one need not."""
+    name, jobs = device.spec.id, [state.jobs[number] for number in device.loners]
+    if any(job.spec.exclusive for job in jobs) and device.jobs != {device.alone}:
+        raise InvariantError(f"device {name} belongs to job {device.alone} alone, but there are {sorted(device.jobs)}")
+    if not set(device.loners) <= device.jobs or not all(job.spec.exclusive or job.alone is not None for job in jobs):
+        raise InvariantError(f"device {name} is claimed by jobs {device.loners}, which need not have it to themselves")
+    if device.alone is None or device.makes_way or state.restarting:
+        return
+    for lane in (state.lanes[number] for number in device.lanes):
+        asked = lane.yield_asked is not YieldAsked.NO
+        _require(lane.holder in (None, device.alone) or asked, "held, though another has the device to itself", lane)
+        _require(lane.holder != device.alone or not asked, "its holder has the device to itself, but must yield", lane)
 
 
 def _check_lane(state: State, lane: Lane) -> None:
@@ -94,7 +108,8 @@ def _check_job(state: State, job: Job) -> None:
         queued = any(number == job.id for _, _, number in state.queue)
         _require(queued != bool(job.unmet), "neither in the queue nor waiting for another job", job)
     lane = state.lane_of(job)
-    waits = job.wanted and job.attached and not job.pending
+    waits = job.wanted and job.attached and not job.pending and not state.held_off(job)
+    _require(job.attached or (job.alone, job.immovable) == (None, None), "traits of a process that is gone", job)
     if lane is not None:
         _require((job.turn_key is not None) == waits, "its place in the lane's queue is wrong", job)
         _require(job.turn_key is None or job.turn_key in lane.queue, "not in the queue of its lane", job)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from carpool.core import admission, lanes, memory, requests, turns, whole
+from carpool.core import admission, alone, lanes, memory, requests, turns, whole
 from carpool.core.commands import EndJob, SignalJob
-from carpool.core.events import ProcessExited, Submitted
+from carpool.core.events import ProcessExited, Submitted, TraitsSeen
 from carpool.core.model import JobPhase, JobSpec, Outcome, Reason
 from carpool.core.state import KEPT_ENDED, Job, State
 
@@ -104,8 +104,8 @@ def _vacate(state: State, job: Job) -> None:
     memory.release(state, job)
     lanes.leave(state, job)
     device.jobs.discard(job.id)
-    if device.alone == job.id:
-        device.alone = None
+    alone.seen(state, job, TraitsSeen(job.id))
+    alone.give_up(state, device, job)  # also if it was submitted so
     device.warm.discard(job.id)
     memory.freed(state, device)
 
@@ -185,6 +185,7 @@ def attached(state: State, job: Job) -> None:
 def detached(state: State, job: Job) -> None:
     """The attached process is gone; the job goes on without the device."""
     job.attached = False
+    alone.seen(state, job, TraitsSeen(job.id))
     turns.forget(state, job)
     memory.release(state, job)
     device = state.device_of(job)

@@ -6,7 +6,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from carpool.core import admission, adoption, claims, events, lifecycle, memory, moves, requests, turns, whole, yielding
+from carpool.core import (
+    admission,
+    adoption,
+    alone,
+    claims,
+    events,
+    lifecycle,
+    memory,
+    moves,
+    requests,
+    turns,
+    whole,
+    yielding,
+)
 from carpool.core.checks import check_quantum, check_settings
 from carpool.core.commands import Command
 from carpool.core.errors import IllegalTransition
@@ -59,6 +72,7 @@ class Machine:
             events.Offloaded: lambda job, event: claims.offloaded(self._state, job),
             events.OffloadFailed: lambda job, event: claims.offload_failed(self._state, job),
             events.Sampled: lambda job, event: self._account(job, event.usage),
+            events.TraitsSeen: lambda job, event: alone.seen(self._state, job, event),
             events.Adopted: lambda job, event: adoption.adopt(self._state, job, event),
         }
 

@@ -146,6 +146,7 @@ class Usage:
     out_us: Micros = 0
     in_bytes: int = 0  # restored in all, and the time that took
     in_us: Micros = 0
+    fixed: int = 0  # bytes of device memory that it has from the driver itself: not by grant
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: b
         _answer_optional(state, job, kind, total)
         return
     alone = with_class(held, kind, max(total, of_class(held, kind)))
-    if alone.total > device.spec.capacity:
-        state.emit(DenyMemory(job.id, kind, _too_large(device, alone)))
+    if alone.total + job.usage.fixed > device.spec.capacity:
+        state.emit(DenyMemory(job.id, kind, _too_large(device, alone, job.usage.fixed)))
         return
     request = Request(kind, total, state.number(), state.now)
     if job.phase is JobPhase.STOPPING:
@@ -49,11 +49,12 @@ def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: b
     state.touch_device(device.spec.id)
 
 
-def _too_large(device: Device, alone: Memory) -> Reason:
+def _too_large(device: Device, alone: Memory, fixed: int) -> Reason:
+    beside = f", beside {size(fixed)} that it has from the driver itself" if fixed else ""
     return Reason(
         "too_large",
         f"the job would need {size(alone.total)} ({size(alone.persistent)} persistent and {size(alone.ephemeral)}"
-        f" ephemeral), but {device.spec.id} holds {size(device.spec.capacity)}",
+        f" ephemeral){beside}, but {device.spec.id} holds {size(device.spec.capacity)}",
     )
 
 
@@ -76,8 +77,8 @@ def _answer_optional(state: State, job: Job, kind: MemoryClass, total: int) -> N
 
 
 def may_grow(device: Device, job: Job) -> bool:
-    """One job of unknown size grows at a time, unless others can be moved; whoever is known may always ask."""
-    return device.oversubscribed or job.known or device.grower in (None, job.id)
+    """One job of unknown size grows at a time, unless others can be moved; who is known, or alone, may always ask."""
+    return device.oversubscribed or job.known or device.grower in (None, job.id) or device.alone == job.id
 
 
 def fitting(state: State, job: Job, request: Request) -> Memory | None:
@@ -100,8 +101,8 @@ def _sizes(state: State, device: Device, job: Job, request: Request) -> tuple[in
     return (-(-(request.total + spare) // step) * step, rounded, request.total)
 
 
-def give_up(state: State, job: Job) -> None:
+def give_up(state: State, job: Job, reason: Reason = STOPPING) -> None:
     """A job that is being stopped waits for no memory: an error lets it go on to its end."""
     for kind in tuple(job.pending):
-        state.emit(DenyMemory(job.id, kind, STOPPING))
+        state.emit(DenyMemory(job.id, kind, reason))
     forget_requests(state, job)

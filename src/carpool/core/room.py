@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from carpool.core.state import Device, Job, Lane, State
-from carpool.core.victims import choose, promised
+from carpool.core.victims import choose, promised, stays
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,12 @@ def make_plan(state: State, device: Device, claimant: Job, missing: int) -> Plan
     for lane in _held(state, device, claimant):
         if missing <= 0:
             break
-        pressed.append(lane)
-        missing -= state.jobs[_holder(lane)].reserved.persistent + sizes[lane.id] - _size(state, lane, claimant, False)
+        holder = state.jobs[_holder(lane)]
+        gained = sizes[lane.id] - _size(state, lane, claimant, False)
+        gained += 0 if stays(state, holder) else holder.reserved.persistent
+        if gained:
+            pressed.append(lane)
+            missing -= gained
     return Plan(missing <= 0, leaving, absent, pressed)
 
 
@@ -61,7 +65,7 @@ def _stays(state: State, job: Job, claimant: Job) -> bool:
 def _held(state: State, device: Device, claimant: Job) -> list[Lane]:
     """Lanes in which others compute, the longest turn first."""
     lanes = [state.lanes[number] for number in device.lanes]
-    held = [lane for lane in lanes if lane.holder not in (None, claimant.id)]
+    held = [lane for lane in lanes if lane.holder not in (None, claimant.id, device.alone)]
     return sorted(held, key=lambda lane: (lane.turn_us, lane.id))
 
 

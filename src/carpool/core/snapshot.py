@@ -35,7 +35,9 @@ def _make(state: State, job: Job) -> JobView:
     turn = (job.wanted, job.wanted_us if job.wanted else None, job.urgent)
     figures = (job.usage, total, job.iteration_us, iterations_total(job), remaining(job, total), virtual(job, total))
     who = (job.id, spec.name, spec.owner, spec.weight, job.arrival, job.phase, job.outcome)
-    return JobView._make((*who, *place, *memory, *seat, *turn, *figures, job.submitted_us, job.started_us, job.reason))
+    traits = (job.alone, job.immovable)
+    moments = (job.submitted_us, job.started_us)
+    return JobView._make((*who, *place, *memory, *seat, *turn, *figures, *moments, job.reason, *traits))
 
 
 #: Where the figures are that move with the clock: attained, (iteration, iterations in total,) remaining, virtual.
@@ -92,6 +94,7 @@ def device_view(state: State, device: Device) -> DeviceView:
         state.quanta[device.spec.id],
         device.foreign,
         device.spec.sharing,
+        device.alone,
     )
 
 

@@ -89,6 +89,7 @@ class Job:
     was_attached: bool = False
     adopted: bool = False  # found at a restart: it may answer what an earlier core asked
     touched: bool = False  # has asked for memory or for a turn
+    alone: str | None = None  # why it must have its device to itself
     # Whole devices
     devices: tuple[DeviceId, ...] = ()  # held now
     devices_us: Micros = 0  # since when it computes there
@@ -108,6 +109,7 @@ class Job:
     stays_us: Micros = 0  # it came back at a price: it stays while it wants to compute and has attained less than this
     restoring_us: Micros = 0  # so long it takes at the beginning of its next turn, or took in the present one
     unmovable_us: Micros = 0  # it could not be offloaded; not to be tried again before
+    immovable: str | None = None  # why it must never be offloaded
     kept: int = 0  # bytes of the host store that are kept for it
     # Turns
     wanted: bool = False
@@ -217,9 +219,15 @@ class Device:
     reservation: JobId | None = None
     short: JobId | None = None  # a job whose memory does not fit at present
     short_since_us: Micros = 0
-    alone: JobId | None = None  # a job that shares it with nobody
+    loners: list[JobId] = field(default_factory=list)  # jobs that must have it to themselves, the first one has it
+    makes_way: bool = False  # the one that has it to itself waits for memory that the others have first to work off
     excess: int = 0  # bytes beyond the capacity that were found at a restart
-    foreign: int = 0  # bytes that processes hold which are no jobs
+    foreign: int = 0  # bytes that are in use, but not by grant
+
+    @property
+    def alone(self) -> JobId | None:
+        """The job that shares it with nobody."""
+        return self.loners[0] if self.loners else None
 
     @property
     def usable(self) -> int:
@@ -337,3 +345,8 @@ class State:
 
     def holds(self, job: Job) -> bool:
         return job.lane is not None and self.lanes[job.lane].holder == job.id
+
+    def held_off(self, job: Job) -> bool:
+        """Whether it gets no turn, because another has the device to itself."""
+        device = self.device_of(job)
+        return device is not None and device.alone not in (None, job.id) and not device.makes_way

@@ -16,8 +16,8 @@ def size(number: int) -> str:
 
 
 def free_on(device: Device) -> str:
-    """``free 1.2 GiB on cuda0``, and who holds memory there beside the jobs."""
-    foreign = f" ({size(device.foreign)} held by processes that are no jobs)" if device.foreign else ""
+    """``free 1.2 GiB on cuda0``, and what of it is in use otherwise."""
+    foreign = f" ({size(device.foreign)} in use beside what Carpool grants)" if device.foreign else ""
     return f"free {size(device.free)} on {device.spec.id}{foreign}"
 
 

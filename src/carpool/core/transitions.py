@@ -27,6 +27,7 @@ SEATED = (
     events.Offloaded,
     events.OffloadFailed,
     events.Sampled,
+    events.TraitsSeen,
 )
 
 Table = dict[JobPhase, dict[type | str, tuple[JobPhase, ...]]]

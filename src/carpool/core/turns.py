@@ -33,19 +33,21 @@ def want(state: State, job: Job, urgent: bool) -> None:
     if job.id in device.warm and not job.pending:
         device.warm.discard(job.id)
         state.admit_all = True
+    if job.offloaded and job.immovable is not None:
+        state.touch_device(job.device)  # what it needs may be free, also if it is not the first
     rank(state, job)
 
 
 def rank(state: State, job: Job) -> None:
     """Bring the job's place in its lane's queue up to date.
 
-    Who waits for an answer to a request for memory has none; whose memory is in the host store has one, and gets the
-    memory when it is the first.
+    Who waits for an answer to a request for memory has none, nor has who is held off by a job that has the device to
+    itself; whose memory is in the host store has one, and gets the memory when it is the first.
     """
     lane = state.lane_of(job)
     if lane is None:
         return
-    may = job.wanted and job.attached and not job.pending
+    may = job.wanted and job.attached and not job.pending and not state.held_off(job)
     key = _key(state, job) if may else None
     if key == job.turn_key:
         return

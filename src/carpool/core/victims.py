@@ -1,8 +1,9 @@
 """Whose memory leaves a device when somebody else needs it.
 
 The policy orders the victims (`Policy.victim_key`); here is who may be one at all: a job without a turn, whose memory
-is there, which has not just been promised that it stays, which has had enough of its turn since its memory came back
-(or does not want any), and which does not come before the claimant.
+is there and may be moved at all, which has not just been promised that it stays, which has had enough of its turn since
+its memory came back (or does not want any, or gets none because another has the device to itself), and which does not
+come before the claimant.
 """
 
 from __future__ import annotations
@@ -55,11 +56,21 @@ def may_leave(state: State, job: Job) -> bool:
     """Whether its memory can be taken now."""
     if not job.attached or job.reserved.persistent == 0 or job.offload_asked or state.holds(job):
         return False
-    if promised(state, job) or state.now < job.unmovable_us:
+    if stays(state, job) or state.now < job.unmovable_us:
+        return False
+    if state.held_off(job):
+        return True
+    if promised(state, job):
         return False
     if job.wanted or job.pending:
         return job.attained_us >= job.stays_us
     return state.now >= _idle_enough_us(state, job)
+
+
+def stays(state: State, job: Job) -> bool:
+    """Whether its memory is not moved at all."""
+    device = state.device_of(job)
+    return job.immovable is not None or (device is not None and device.alone == job.id)
 
 
 def _idle_enough_us(state: State, job: Job) -> Micros:

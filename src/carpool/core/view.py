@@ -62,6 +62,8 @@ class JobView(NamedTuple):
     submitted_us: Micros
     started_us: Micros | None
     reason: Reason | None  # of an ended job; `Machine.explain` for those that wait
+    alone: str | None = None  # why it must have its device to itself, beside what it was submitted with
+    immovable: str | None = None  # why its memory is never offloaded
 
 
 class LaneView(NamedTuple):
@@ -89,8 +91,9 @@ class DeviceView(NamedTuple):
     oversubscribe: Oversubscribe
     offloaded: tuple[JobId, ...]  # jobs whose memory is in the host store
     quantum_us: Micros
-    foreign: int = 0  # bytes that processes hold which are no jobs
+    foreign: int = 0  # bytes that are in use, but not by grant
     sharing: Sharing = Sharing.CONCURRENT
+    alone: JobId | None = None  # the job that has it to itself
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,11 @@ def _withdraw(state: State, lane: Lane, holder: Job) -> None:
 
 
 def rivals(state: State, lane: Lane) -> list[Job]:
-    """Who needs that the holder lets go: for its memory, and (last) for its turn."""
+    """Who needs that the holder lets go: for its memory, for its turn, or (last) to have the device to itself."""
     numbers = [] if lane.claimant is None else [lane.claimant]
     numbers += [lane.queue[0][-1]] if lane.queue else []
+    if lane.holder is not None and state.held_off(state.jobs[lane.holder]):
+        numbers += [number for number in state.devices[lane.device].loners[:1] if number not in numbers]
     return [state.jobs[number] for number in numbers]
 
 
@@ -105,7 +107,7 @@ def came_back(state: State, job: Job) -> None:
 
 def _due(state: State, lane: Lane, holder: Job, best: Job) -> Micros | None:
     """When the holder should give way to ``best``; None: it need not."""
-    if best.urgent:
+    if best.urgent or state.held_off(holder):
         return state.now
     after = state.policy.switch_after(lazy_view(state), job_view(state, holder), job_view(state, best))
     if after is None:

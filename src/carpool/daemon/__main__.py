@@ -11,6 +11,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 
 import msgspec
 
@@ -19,6 +20,7 @@ from carpool.daemon.api.server import check_socket
 from carpool.daemon.app import Daemon
 from carpool.daemon.errors import StartupError
 from carpool.daemon.filelimit import raise_file_limit
+from carpool.daemon.gpus import Gpus
 from carpool.daemon.options import Options, parse_options
 from carpool.daemon.same_devices import settle_devices
 from carpool.daemon.schema import open_journal
@@ -86,8 +88,10 @@ SWITCH_INTERVAL_S = 0.0002
 async def _serve(options: Options, connection: sqlite3.Connection) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     settings = _journaled_settings(options, connection)
-    devices = settle_devices(options, connection)
-    daemon = Daemon(dataclasses.replace(options, settings=settings, devices=devices), connection)
+    with closing(Gpus()) as gpus:
+        options = dataclasses.replace(options, settings=settings, devices=gpus.resolved(options.devices))
+        options = dataclasses.replace(options, devices=settle_devices(options, connection))
+        daemon = Daemon(options, connection, {option.id: gpus.make(option) for option in options.devices})
     daemon.handle_signals()
     started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     started.add_done_callback(lambda _: _tell(options.ready_fd, {"ok": True, "pid": os.getpid()}))

@@ -38,7 +38,6 @@ from carpool.daemon.stopped import Stopped
 from carpool.daemon.store import Store, read_history, read_jobs
 from carpool.daemon.telemetry import Telemetry, processes_of
 from carpool.devices.base import Device
-from carpool.devices.host import HostDevice
 
 log = logging.getLogger(__name__)
 STOP_MARGIN_S = 5.0
@@ -48,7 +47,7 @@ FOREIGN_STEP = 64 * MIB
 class Daemon:
     """Everything is created in `__init__`, in the order of dependence; `run` brings it to life and to an end."""
 
-    def __init__(self, options: Options, connection: sqlite3.Connection) -> None:
+    def __init__(self, options: Options, connection: sqlite3.Connection, devices: dict[DeviceId, Device]) -> None:
         home = options.home
         mode = 0o666 if os.geteuid() == 0 else 0o600
         self.options = options
@@ -63,17 +62,19 @@ class Daemon:
         self.core = CoreLoop(self.machine, self.feed)
         controls = read_controls(connection, [device.id for device in options.devices])
         self.controls = Controls(controls, self.journal, self.core.post)
-        self.devices: dict[DeviceId, Device] = {d.id: HostDevice(d.id, d.capacity) for d in options.devices}
+        self.devices = devices
         self.seating = Seating(self.jobs, self.devices, self.settings)
         self.channels = Channels(self.jobs, self.seating, self.core.post)
         self.sessions = SessionServer(home.session_socket, mode)
         self.processes = Processes(
-            home, self.jobs, self.store, self.sessions, self.channels, self.core.post, options.threads
+            *(home, self.jobs, self.store, self.sessions, self.channels, self.core.post, options.threads, self.devices)
         )
         self.seating.keep, self.seating.drop = self.processes.keep, self.processes.drop
+        self.channels.shim_quiet = self.processes.quiet
         offloads, turns = self.channels.offloads, self.channels.turns
         self.stopped = Stopped(self.jobs, KeptStopped(home.root), turns, self.processes.take, offloads.unanswered)
         offloads.watch, offloads.busy, turns.watch = self.stopped.watch, self.stopped.busy, self.stopped.watch
+        self.channels.supply.watch = self.stopped.watch
         effects = Effects(self.jobs, self.processes, self.channels, self.seating, self.store)
         effects.watch = self.stopped.watch
         self.core.execute = effects.execute
@@ -109,6 +110,7 @@ class Daemon:
         for task in tasks:
             task.cancel()
         await self.stopped.close()
+        await self.channels.copies.close()
         await self._close(runner)
 
     def stop(self, stop_jobs: bool) -> None:
@@ -180,6 +182,8 @@ class Daemon:
         await runner.cleanup()
         self.sessions.close()
         self.channels.close_all()
+        for device in self.devices.values():
+            device.close()  # what jobs have they keep
         self.processes.close()
         self.journal.close()
         self.options.home.socket.unlink(missing_ok=True)

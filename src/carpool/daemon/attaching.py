@@ -22,7 +22,7 @@ ANOTHER_ATTACHED, OTHER_VERSION = 1, 2
 
 
 class Attaching:
-    """``send`` and ``drain`` are those of the job's channel."""
+    """``send`` and ``drain`` are those of the job's channel; ``granted`` gives it what it has been granted before."""
 
     def __init__(self, jobs: JobTable, seating: Seating, turns: Turns, post: Callable[[Event], None]) -> None:
         self._jobs = jobs
@@ -32,6 +32,8 @@ class Attaching:
         self._watches: dict[JobId, PidWatch] = {}
         self.send: Callable[[JobId, Packet, list[int]], None]
         self.drain: Callable[[Job], None]
+        self.granted: Callable[[Job], None]
+        self.forget: Callable[[JobId], None]
 
     def hello(self, job: Job, packet: Packet) -> None:
         """A process of the job wants a seat; it waits for the answer."""
@@ -71,6 +73,7 @@ class Attaching:
         job.usage = usage_of(job.seated, monotonic_us())
         self._post(Sampled(job.id, job.usage))
         self._seating.unseat(job)
+        self.forget(job.id)
         self._post(Detached(job.id))
 
     def _seat(self, job: Job, pid: int) -> None:
@@ -83,6 +86,7 @@ class Attaching:
             self.send(job.id, Packet(PacketType.REFUSED, a=ANOTHER_ATTACHED), [])
             return
         self.send(job.id, self._seating.setup_packet(job), fds)
+        self.granted(job)
         self._post(Attached(job.id))
         self.watch(job)
 
@@ -94,6 +98,8 @@ class Attaching:
             self.send(job.id, Packet(PacketType.REFUSED, a=ANOTHER_ATTACHED), [])
         elif seated.seat.get("pid") == 0:
             self.send(job.id, self._seating.setup_packet(job), self._seating.setup_fds(job))
+            job.found = False  # it has nothing yet
+            self.granted(job)
 
     def _gone(self, job_id: JobId) -> None:
         job = self._jobs.live.get(job_id)

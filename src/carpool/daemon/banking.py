@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from carpool.core.model import JobId
 from carpool.daemon.jobs import Job
-from carpool.daemon.seating import BANK, Seating
+from carpool.daemon.keepsakes import BANK
+from carpool.daemon.seating import Seating
 from carpool.devices.base import BankId, single
 from carpool.protocol.seat import Packet, PacketType
 
@@ -31,7 +32,7 @@ class Banking:
         bank = self._seating.devices[job.device].take_bank(job.owner, seat.get("stored"), last)
         job.bank, job.bank_seq = bank, seat.get("passed_seq")
         try:
-            if bank != last or not job.bank_sent:
+            if (bank != last or not job.bank_sent) and not job.seated.extents:
                 self._tell(job, bank)
         except Exception:
             self.free(job)
@@ -41,7 +42,7 @@ class Banking:
         """All of it is in the store now.  Its shim keeps the descriptor: most often it comes back to the same bank."""
         if job.bank is not None and job.device is not None:
             self._seating.devices[job.device].free_bank(job.bank)
-            job.bank = None
+            job.bank, job.restored = None, False
 
     def adopt(self, job: Job) -> None:
         """A job found on the device holds the bank that its seat names; one found in its store none."""
@@ -49,6 +50,8 @@ class Banking:
             return
         if is_out(job):
             job.bank_sent = False  # the earlier daemon may have died before it sent the packet
+            return
+        if job.seated.whole:
             return
         bank = job.seated.seat.get("bank")
         job.bank = bank if bank in job.kept_banks else max(job.kept_banks)  # it may have written nonsense meanwhile

@@ -13,7 +13,18 @@ import os
 import struct
 
 from carpool.daemon import futex
-from carpool.protocol.seat import BOARD_BYTES, BOARD_MAGIC, FIELDS, HEADER_BYTES, PROTOCOL, SEAT_BYTES, SEATS, Seat
+from carpool.protocol.seat import (
+    BOARD_BYTES,
+    BOARD_MAGIC,
+    FIELDS,
+    HEADER_BYTES,
+    KIND_OFFSET,
+    PROTOCOL,
+    SEAT_BYTES,
+    SEATS,
+    Kind,
+    Seat,
+)
 
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
@@ -41,10 +52,11 @@ class Board:
         self._next = 0
 
     @classmethod
-    def create(cls, name: str) -> Board:
+    def create(cls, name: str, kind: Kind = Kind.HOST) -> Board:
         fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, BOARD_BYTES)
         os.pwrite(fd, struct.pack("=II", BOARD_MAGIC, PROTOCOL), 0)
+        os.pwrite(fd, struct.pack("=I", kind), KIND_OFFSET)
         # Sealed: a job that truncated its board would otherwise kill the daemon with SIGBUS.
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
         return cls(fd)

@@ -17,6 +17,12 @@ def default_capacity(memory: int) -> int:
     return max(SMALLEST_DEFAULT, min(LARGEST_DEFAULT, memory // 4)) // MIB * MIB
 
 
+def gpu_capacity(memory: int) -> int:
+    """Of a GPU's memory; the rest is for what cannot be moved: contexts, and what libraries take beside Carpool."""
+    reserve = max(memory // 32, min(memory // 8, 512 * MIB))
+    return (memory - reserve) // (2 * MIB) * (2 * MIB)
+
+
 def default_store(room: int) -> int:
     """Of the host store: half of what the devices leave, in whole MiB; the other half is for the jobs themselves."""
     return room // 2 // MIB * MIB

@@ -42,7 +42,11 @@ class Controls:
         """The device as the core is told of it."""
         control = self.of(device.id)
         return DeviceSpec(
-            device.id, device.capacity, quantum_us=control.quantum_us, oversubscribe=control.oversubscribe
+            device.id,
+            device.capacity,
+            quantum_us=control.quantum_us,
+            oversubscribe=control.oversubscribe,
+            sharing=device.sharing,
         )
 
     async def change(self, device: DeviceId, change: Callable[[Control], Control]) -> None:

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from carpool.core import commands
 from carpool.core.model import JobId, JobPhase, LaneId, MemoryClass
 from carpool.daemon.channels import Channels
 from carpool.daemon.clock import wall_us
-from carpool.daemon.jobs import Job, JobTable, Seated
+from carpool.daemon.jobs import Job, JobTable
+from carpool.daemon.keepsakes import LANE
 from carpool.daemon.processes import Processes
-from carpool.daemon.seating import LANE, Seating
-from carpool.daemon.seats import answer_growth, grant_turn, request_yield, set_limits, watch_idle, withdraw_yield
+from carpool.daemon.seating import Seating
+from carpool.daemon.seats import answer_growth, request_yield, watch_idle, withdraw_yield
 from carpool.daemon.store import Store
-from carpool.devices.base import Device, DeviceError, single
+from carpool.devices.base import Device, in_extents, single
 from carpool.protocol.seat import Grow, Packet, PacketType, Yield
 
 log = logging.getLogger(__name__)
-RETRY_S = 1.0
-
-
-@dataclass(slots=True)
-class _Waiting:
-    seated: Seated
-    turn: bool = False
-    answers: bool = False
 
 
 class Effects:
@@ -45,7 +36,8 @@ class Effects:
         self._channels = channels
         self._seating = seating
         self._store = store
-        self._waiting: dict[JobId, _Waiting] = {}  # jobs for which there is no bank to be had at present
+        self._named: dict[LaneId, commands.NameSuccessor] = {}  # what was said last
+        channels.granting.changed = self._name_again
         self._table: dict[type, Callable[..., None]] = {
             commands.StartJob: self._start_job,
             commands.SignalJob: self._signal_job,
@@ -101,21 +93,33 @@ class Effects:
 
     def _open_lane(self, command: commands.OpenLane) -> None:
         self._seating.lane_device[command.lane] = command.device
-        self._seating.devices[command.device].open_lane(command.lane, command.size)
+        device = self._seating.devices[command.device]
+        device.open_lane(command.lane, 0 if in_extents(device) else command.size)
 
     def _resize_lane(self, command: commands.ResizeLane) -> None:
-        self._device(command.lane).resize_lane(command.lane, command.size)
+        """Lanes in extents grow when somebody is granted more of them."""
+        device = self._device(command.lane)
+        if not in_extents(device):
+            device.resize_lane(command.lane, command.size)
+        elif command.size < device.lane_size(command.lane):
+            device.resize_lane(command.lane, command.size)
+            self._channels.supply.lane_was_cut(command.lane, device.lane_size(command.lane))
 
     def _close_lane(self, command: commands.CloseLane) -> None:
+        self._channels.supply.lane_was_cut(command.lane, 0)
         self._device(command.lane).close_lane(command.lane)
         del self._seating.lane_device[command.lane]
         self._seating.holder.pop(command.lane, None)
         self._seating.giver.pop(command.lane, None)
+        self._named.pop(command.lane, None)
 
     def _move_job(self, command: commands.MoveJob) -> None:
         job = self._jobs.live[command.job]
         old, job.lane = job.lane, command.lane
         if job.seated is None or old == command.lane:
+            return
+        if job.seated.extents:
+            self._channels.granting.memory(job, answers=False)
             return
         fd = single(self._device(command.lane).lane_files(command.lane))
         self._processes.keep(job.id, {f"{LANE}:{command.lane}": fd}, job.seated.pid)
@@ -129,27 +133,13 @@ class Effects:
     def _grant_memory(self, command: commands.GrantMemory) -> None:
         job = self._jobs.live[command.job]
         job.granted = command.memory
-        if job.seated is None:
-            return
-        answers = command.answers is not None
-        if not command.memory.persistent or self._has_bank(job):
-            waiting = self._waiting.get(job.id)
-            if waiting is not None:
-                answers, waiting.answers = answers or waiting.answers, False
-            self._write_memory(job, answers)
-        else:
-            self._wait_for_bank(job).answers |= answers
-
-    def _write_memory(self, job: Job, answers: bool) -> None:
-        assert job.seated is not None
-        set_limits(job.seated.seat, job.granted)
-        if answers:
-            answer_growth(job.seated.board, job.seated.seat, Grow.GRANTED, job.grow_seq)
+        if job.seated is not None:
+            self._channels.granting.memory(job, answers=command.answers is not None)
 
     def _deny_memory(self, command: commands.DenyMemory) -> None:
         job = self._seated(command.job)
         if job is not None and job.seated is not None:
-            log.info("job %d is refused %s memory: %s", job.id, MemoryClass(command.memory_class), command.reason.text)
+            log.debug("job %d is refused %s memory: %s", job.id, MemoryClass(command.memory_class), command.reason.text)
             answer_growth(job.seated.board, job.seated.seat, Grow.DENIED, job.grow_seq)
 
     def _offload(self, command: commands.Offload) -> None:
@@ -162,71 +152,38 @@ class Effects:
         if job is not None:
             self._channels.offloads.drop_store(job)
 
-    # Banks
-
-    def _has_bank(self, job: Job) -> bool:
-        """Give it one if it has none.  False if that cannot be done now, which the log says."""
-        try:
-            self._channels.banking.give(job)
-        except (DeviceError, OSError) as error:
-            log.error("job %d waits for a bank: %s", job.id, error)
-            return False
-        return True
-
-    def _wait_for_bank(self, job: Job) -> _Waiting:
-        """The core has decided: its commands are carried out as soon as that is possible."""
-        assert job.seated is not None
-        waiting = self._waiting.get(job.id)
-        if waiting is None or waiting.seated is not job.seated:
-            waiting = self._waiting[job.id] = _Waiting(job.seated)
-            asyncio.get_running_loop().call_later(RETRY_S, self._look_for_bank, job, waiting)
-        return waiting
-
-    def _look_for_bank(self, job: Job, waiting: _Waiting) -> None:
-        if self._waiting.get(job.id) is not waiting:
-            return
-        holds = waiting.turn and self._seating.holder.get(job.lane or 0) == job.id
-        if job.seated is not waiting.seated or not (holds or job.granted.persistent):
-            del self._waiting[job.id]  # it is gone, or has been offloaded meanwhile
-            job.turn_due = job.turn_due and job.offloading
-        elif not self._has_bank(job):
-            asyncio.get_running_loop().call_later(RETRY_S, self._look_for_bank, job, waiting)
-        else:
-            del self._waiting[job.id]
-            self._write_memory(job, waiting.answers)
-            if holds:
-                self._write_turn(job)
-
     # Turns
 
     def _grant_turn(self, command: commands.GrantTurn) -> None:
         job = self._seated(command.job)
-        if job is not None and job.seated is not None:
+        if job is not None:
             self._seating.holder[command.lane] = job.id
             self._seating.giver.pop(command.lane, None)
             job.switches += 1
-            if self._has_bank(job):  # not even a job without memory may touch a bank that others use
-                self._write_turn(job)
-            else:
-                self._wait_for_bank(job).turn = job.turn_due = True
-
-    def _write_turn(self, job: Job) -> None:
-        assert job.seated is not None
-        job.turn_due = job.offloading
-        if not job.offloading:
-            grant_turn(job.seated.board, job.seated.seat)
+            self._channels.granting.turn(job)
 
     def _name_successor(self, command: commands.NameSuccessor) -> None:
+        self._named[command.lane] = command
         holder = self._seated(command.holder)
         if holder is None or holder.seated is None:
             return
         successor = self._seated(command.successor) if command.successor is not None else None
         slot = 0
         # Boards differ only after a restart; then the holder gives its turn back and the daemon passes it on.
-        if successor is not None and successor.seated is not None and _may_compute(successor):
+        if successor is not None and successor.seated is not None and self._may_compute(successor):
             same_board = successor.seated.board is holder.seated.board
             slot = successor.seated.seat.slot + 1 if same_board else 0
         holder.seated.seat.set("successor", slot)
+
+    def _may_compute(self, job: Job) -> bool:
+        """It has all that it was granted, and nobody is moving its memory."""
+        return job.bank is not None and not job.offloading and not self._channels.granting.waits(job)
+
+    def _name_again(self, job: Job) -> None:
+        """Whether it may compute has changed: it is named, or not any more, where it is the next."""
+        named = self._named.get(job.lane or 0)
+        if named is not None and named.successor == job.id and self._seating.holder.get(named.lane) == named.holder:
+            self._name_successor(named)
 
     def _request_yield(self, command: commands.RequestYield) -> None:
         job = self._seated(command.job)
@@ -245,8 +202,3 @@ class Effects:
         job = self._seated(command.job)
         if job is not None and job.seated is not None:
             withdraw_yield(job.seated.seat)
-
-
-def _may_compute(job: Job) -> bool:
-    """It has a bank, and nobody is moving its memory."""
-    return job.bank is not None and not job.offloading

@@ -8,8 +8,21 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from carpool.core.model import DeviceId, Estimate, JobId, JobPhase, JobSpec, LaneId, Memory, Outcome, Reason, Usage
+from carpool.core.model import (
+    DeviceId,
+    Estimate,
+    JobId,
+    JobPhase,
+    JobSpec,
+    LaneId,
+    Memory,
+    MemoryClass,
+    Outcome,
+    Reason,
+    Usage,
+)
 from carpool.daemon.boards import Board
+from carpool.daemon.traits import EXCLUSIVE, why_alone, why_immovable
 from carpool.devices.base import BankId
 from carpool.protocol.api import JobInfo, MovedInfo, ReasonInfo, SubmitRequest
 from carpool.protocol.seat import Seat
@@ -24,6 +37,21 @@ class Seated:
     pid: int
     store_fd: int  # the device's own
     since_us: int  # when the process got its seat, or earlier
+    extents: bool = False  # its memory comes in extents, and the daemon moves it (see `carpool.devices.base`)
+    whole: bool = False  # its memory is its driver's: the daemon makes and moves none
+
+
+@dataclass(slots=True)
+class Pieces:
+    """The extents of a lane or bank that a process has: the sizes of those that its shim keeps, in order."""
+
+    number: int
+    sizes: list[int] = field(default_factory=list)
+    sent: int = 0  # as many of them have been sent to the process by this daemon
+
+    @property
+    def end(self) -> int:
+        return sum(self.sizes)
 
 
 @dataclass(slots=True)
@@ -42,11 +70,17 @@ class Job:
     lane: LaneId | None = None
     granted: Memory = field(default_factory=Memory)
     usage: Usage = field(default_factory=Usage)
+    traits: int = 0  # of its seat, those that the core has been told
     seated: Seated | None = None
     bank: BankId | None = None  # the bank it holds; None: it is in its store, or not seated
     bank_seq: int = 0  # `passed_seq` when it got its bank: still the same means that it has restored nothing
     bank_sent: bool = True  # it has been told of the bank that its seat names
     kept_banks: set[BankId] = field(default_factory=set)  # those whose descriptors its shim keeps
+    pieces: dict[MemoryClass, Pieces] = field(default_factory=dict)  # of its lane and its bank, if they are in extents
+    cuts: set[tuple[MemoryClass, int, int]] = field(default_factory=set)  # CUTs that it has not answered
+    found: bool = False  # after a restart, and not told yet what is known of its memory
+    restored: bool = False  # its bank has what its store has; its seat does not say so yet
+    grant_waits: Reason | None = None  # why what the core has granted it is not there yet
     offloading: bool = False  # it has been asked to offload, and has not answered
     turn_due: bool = False  # the core has granted it a turn meanwhile; it gets it after the answer
     pid: int | None = None
@@ -137,7 +171,7 @@ class JobTable:
 def job_info(job: Job, waits: Reason | None) -> JobInfo:
     """The API's view of a job.  ``waits``: the core's reason for the present wait."""
     usage, spec = job.usage, job.spec
-    reason = job.reason or waits
+    reason = job.reason or job.grant_waits or waits
     return JobInfo(
         id=job.id,
         name=spec.name,
@@ -173,6 +207,9 @@ def job_info(job: Job, waits: Reason | None) -> JobInfo:
         after=spec.after,
         estimate_source=job.estimate.source if job.estimate else None,
         pid=job.pid,
+        alone=None if job.outcome else why_alone(job.traits) or (EXCLUSIVE if spec.exclusive else None),
+        immovable=None if job.outcome else why_immovable(job.traits),
+        fixed_bytes=usage.fixed,
     )
 
 

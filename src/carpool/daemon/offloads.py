@@ -1,9 +1,12 @@
-"""Moving jobs' memory out of their banks: asking them, and what comes of it.
+"""Moving jobs' memory out of their banks: asking them, or copying it, and what comes of it.
 
 The answer comes from the job, or from its shim if the job is stopped; the first one counts.  Until then the daemon
 gives the job no turn, so that an answer always speaks of the present.  (The core does not grant any; only after a
 restart, when an earlier daemon has asked, it cannot know.)  Only a predecessor that had read the job's name before can
 still hand it one: while the lane's holder is in the middle of handing over, nothing is decided.
+
+Memory that comes in extents is copied by the daemon while the job has no turn.  If it gets one meanwhile, its bank has
+everything, and the copy is worth nothing.
 """
 
 from __future__ import annotations
@@ -13,12 +16,13 @@ import os
 from collections.abc import Callable
 
 from carpool.core.events import Event, Offloaded, OffloadFailed, Sampled
-from carpool.core.model import JobId
+from carpool.core.model import JobId, Memory
 from carpool.daemon.banking import Banking, is_out
 from carpool.daemon.clock import monotonic_us
+from carpool.daemon.copies import Copied, Copies
 from carpool.daemon.jobs import Job, Seated
 from carpool.daemon.seating import Seating
-from carpool.daemon.seats import grant_turn, usage_of
+from carpool.daemon.seats import usage_of
 from carpool.daemon.turns import Turns
 from carpool.protocol.seat import OffloadState, Packet
 from carpool.protocol.session import BUSY, WITHDRAWN
@@ -28,15 +32,21 @@ RECHECK_S = 0.002
 
 
 class Offloads:
-    """``watch``: what to do about a job that may not answer; ``busy``: its shim cannot help it."""
+    """``watch``: what to do about a job that may not answer; ``busy``: its shim cannot help it; ``again``: look at
+    what it has been granted meanwhile.
+    """
 
-    def __init__(self, seating: Seating, banking: Banking, turns: Turns, post: Callable[[Event], None]) -> None:
+    def __init__(
+        self, seating: Seating, banking: Banking, copies: Copies, turns: Turns, post: Callable[[Event], None]
+    ) -> None:
         self._seating = seating
         self._banking = banking
+        self._copies = copies
         self._turns = turns
         self._post = post
         self.watch: Callable[[Job], None]
         self.busy: Callable[[Job], None]
+        self.again: Callable[[Job], None] = lambda job: None
         self._later: dict[JobId, asyncio.TimerHandle] = {}  # decisions that wait for the end of a hand-over
 
     def ask(self, job: Job) -> None:
@@ -45,6 +55,8 @@ class Offloads:
         job.offloading = True
         if job.bank is None:
             self._done(job)
+        elif job.seated.extents:
+            self._copy_out(job)
         elif self._never_back(job):
             self._when_known(job, self._ask_again)
         else:
@@ -68,7 +80,10 @@ class Offloads:
 
     def drop_store(self, job: Job) -> None:
         assert job.seated is not None
-        if not job.offloading and job.seated.seat.get("offload") == OffloadState.NO:
+        if job.seated.extents:
+            if not job.offloading and not self._copies.under_way(job):
+                self._copies.empty(job, self.again)
+        elif not job.offloading and job.seated.seat.get("offload") == OffloadState.NO:
             job.seated.seat.set("offload", OffloadState.DROP)
             job.seated.board.ring(job.seated.seat)
 
@@ -117,6 +132,41 @@ class Offloads:
             self._decide(job, 0)
         else:
             self._failed(job, "it did not answer")
+
+    def _copy_out(self, job: Job) -> None:
+        """Unless it was just about to come back: then its store has everything, as before."""
+        assert job.seated is not None
+        number = job.seated.seat.get("passed_seq")
+        if self._copies.under_way(job):
+            self._copies.afterwards(job, self._copy_out)
+        elif is_out(job):
+            self._when_known(job, lambda job: self._copied(job, number, None))
+        elif not job.seated.seat.get("p_used"):
+            self._when_known(job, lambda job: self._copied(job, number, Copied(0, 0)))
+        else:
+            self._copies.out(job, lambda job, copied: self._copy_ended(job, number, copied))
+
+    def _copy_ended(self, job: Job, number: int, copied: Copied) -> None:
+        if copied.error is not None:
+            self._failed(job, copied.error)
+            return
+        self._turns.sync(job.lane)
+        self._when_known(job, lambda job: self._copied(job, number, copied))
+
+    def _copied(self, job: Job, number: int, copied: Copied | None) -> None:
+        """``number``: of the last turn that it had given back before; ``copied`` None: it was in its store already."""
+        assert job.seated is not None
+        seat = job.seated.seat
+        if self._holds(job) or seat.get("turn") or seat.get("passed_seq") != number:
+            self._failed(job, "it got a turn first")
+            return
+        if copied is not None:
+            seat.set("stored", copied.size)
+            seat.set("store_bytes", max(seat.get("store_bytes"), copied.size))
+            seat.set("out_bytes", seat.get("out_bytes") + copied.size)
+            seat.set("out_us", seat.get("out_us") + copied.took_us)
+            seat.set("offloaded", 1)
+        self._done(job)
 
     def _when_known(self, job: Job, decide: Callable[[Job], None]) -> None:
         """As soon as it is certain who has the turn of its lane: at once, or when the holder has gone on, or died."""
@@ -173,6 +223,7 @@ class Offloads:
         assert job.seated is not None
         self._answered(job)
         self._banking.free(job)
+        job.granted = Memory(0, job.granted.ephemeral)  # the core will say so, too
         job.usage = usage_of(job.seated, monotonic_us())
         self._post(Sampled(job.id, job.usage))
         self._post(Offloaded(job.id))
@@ -181,9 +232,7 @@ class Offloads:
         """It keeps its bank."""
         assert job.seated is not None
         self._answered(job)
-        if job.turn_due and job.bank is not None:
-            job.turn_due = False
-            grant_turn(job.seated.board, job.seated.seat)
+        self.again(job)
         self._post(OffloadFailed(job.id, f"its memory cannot be moved to the host store: {why}"))
 
     def _holds(self, job: Job) -> bool:

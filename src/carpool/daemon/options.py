@@ -7,21 +7,31 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from carpool.core.model import Settings
+from carpool.core.model import MIB, Settings, Sharing
 from carpool.daemon.capacity import PAGE, default_capacity, default_store, memory_bytes
 from carpool.daemon.errors import StartupError
 from carpool.daemon.settings import changed_settings, check_store
 from carpool.protocol.paths import Home, default_home
 from carpool.protocol.sizes import format_size, parse_size
 
+#: A GPU's memory comes in pieces of this size.
+LEAST = 2 * MIB
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceOption:
-    """One ``--device kind:size``; ``id`` is the kind with its number, as in host0."""
+    """One ``--device``; ``id`` is the kind with its number, as in host0."""
 
     id: str
     kind: str
-    capacity: int
+    capacity: int  # 0: what the GPU has, as soon as it has been asked
+    index: int = 0  # of the GPU, as the driver counts
+    sharing: Sharing = Sharing.CONCURRENT
+
+    @property
+    def text(self) -> str:
+        """As it would be given."""
+        return f"{self.kind}:{self.index}:{self.capacity}" if self.kind == "cuda" else f"{self.kind}:{self.capacity}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,7 +50,7 @@ class Options:
     @property
     def store_room(self) -> int:
         """Bytes of memory that the devices leave."""
-        return max(0, self.memory - sum(device.capacity for device in self.devices))
+        return max(0, self.memory - sum(device.capacity for device in self.devices if device.kind == "host"))
 
     @property
     def default_store(self) -> int:
@@ -68,7 +78,7 @@ def parse_options(argv: Sequence[str]) -> Options:
     memory = memory_bytes()
     options = Options(
         home=Home(Path(given.home).expanduser().absolute() if given.home else default_home()),
-        devices=_devices(given.device or [], memory),
+        devices=_devices(given.device or [], Sharing(given.sharing), memory),
         devices_given=bool(given.device),
         settings=_settings(given.policy, given.setting),
         settings_given=given.policy is not None or bool(given.setting),
@@ -85,7 +95,15 @@ def parse_options(argv: Sequence[str]) -> Options:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="carpoold", description="The Carpool daemon: shares this machine's devices among jobs.")
     parser.add_argument("--home", metavar="DIR", help="state directory (default: $CARPOOL_HOME or the XDG state dir)")
-    parser.add_argument("--device", metavar="host:SIZE", action="append", help="a device and its size; repeatable")
+    parser.add_argument(
+        "--device", metavar="KIND", action="append", help="host:SIZE, or cuda[:INDEX][:SIZE] for a GPU; repeatable"
+    )
+    parser.add_argument(
+        "--sharing",
+        choices=[str(Sharing.TIMESLICE), str(Sharing.MPS)],
+        default=str(Sharing.TIMESLICE),
+        help="what runs jobs side by side on a GPU: its driver, or an MPS server (default: timeslice)",
+    )
     parser.add_argument("--policy", metavar="NAME", help="who computes next (default: fair)")
     parser.add_argument("--setting", metavar="NAME=VALUE", action="append", default=[], help="a setting; repeatable")
     parser.add_argument("--store", metavar="SIZE", help="most host memory for what is moved out of devices")
@@ -127,25 +145,56 @@ def _check_store(options: Options) -> None:
         raise StartupError("store_too_large", str(error), "give a smaller one, or smaller devices") from None
 
 
-def _devices(texts: Sequence[str], memory: int) -> tuple[DeviceOption, ...]:
+def _devices(texts: Sequence[str], sharing: Sharing, memory: int) -> tuple[DeviceOption, ...]:
     if not texts:
         return (DeviceOption("host0", "host", default_capacity(memory)),)
     devices: list[DeviceOption] = []
     for text in texts:
-        kind, _, size = text.partition(":")
-        if kind != "host":
+        kind, _, rest = text.partition(":")
+        if kind == "host":
+            number = sum(device.kind == "host" for device in devices)
+            devices.append(DeviceOption(f"host{number}", kind, _capacity(text, rest, memory)))
+        elif kind == "cuda":
+            devices.append(_gpu(text, rest, sharing))
+        else:
             raise StartupError(
-                "unknown_device_kind", f"--device {text}: unknown kind {kind!r}", "known kinds: host:SIZE"
+                "unknown_device_kind",
+                f"--device {text}: unknown kind {kind!r}",
+                "known kinds: host:SIZE, cuda[:INDEX][:SIZE]",
             )
-        devices.append(DeviceOption(f"host{len(devices)}", kind, _capacity(text, size, memory)))
-    total = sum(device.capacity for device in devices)
+    _check_devices(devices, memory)
+    return tuple(devices)
+
+
+def _gpu(text: str, rest: str, sharing: Sharing) -> DeviceOption:
+    """``cuda``, ``cuda:1``, ``cuda:1:8GiB`` or ``cuda:8GiB``: what is a number only is an index."""
+    first, _, second = rest.partition(":")
+    if first and not first.isdecimal():
+        first, second = "", rest
+    try:
+        capacity = parse_size(second) if second else 0
+    except ValueError as error:
+        raise StartupError("bad_size", f"--device {text}: {error}", "for example --device cuda:0:8GiB") from None
+    if second and capacity < LEAST:
+        raise StartupError("bad_size", f"--device {text}: a GPU shares at least {format_size(LEAST)}")
+    index = int(first or 0)
+    return DeviceOption(f"cuda{index}", "cuda", capacity // LEAST * LEAST, index, sharing)
+
+
+def _check_devices(devices: Sequence[DeviceOption], memory: int) -> None:
+    ids = [device.id for device in devices]
+    for device in devices:
+        if ids.count(device.id) > 1:
+            raise StartupError(
+                "same_device", f"{device.id} is given twice", "name each GPU once: --device cuda:0 --device cuda:1"
+            )
+    total = sum(device.capacity for device in devices if device.kind == "host")
     if total > memory:
         raise StartupError(
             "device_too_large",
             f"the devices need {format_size(total)}, but this machine has {format_size(memory)} of memory",
             "give smaller sizes: --device host:SIZE",
         )
-    return tuple(devices)
 
 
 def _capacity(text: str, size: str, memory: int) -> int:

@@ -7,11 +7,11 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from carpool.core.events import CancelRequested, Event, ProcessExited, ProcessStarted, StartFailed
-from carpool.core.model import JobId, JobPhase
+from carpool.core.model import DeviceId, JobId, JobPhase
 from carpool.daemon.channels import Channels
 from carpool.daemon.clock import wall_us
 from carpool.daemon.jobfiles import read_exit, shim_lives
@@ -23,6 +23,7 @@ from carpool.daemon.seats import usage_at_end
 from carpool.daemon.sessions import Session, SessionServer
 from carpool.daemon.spawning import send_start, spawn_shim
 from carpool.daemon.store import Store
+from carpool.devices.base import Device
 from carpool.protocol import session as messages
 from carpool.protocol.paths import Home
 
@@ -56,6 +57,7 @@ class Processes:
         channels: Channels,
         post: Callable[[Event], None],
         threads: int | None,
+        devices: Mapping[DeviceId, Device],
     ) -> None:
         self._home = home
         self._jobs = jobs
@@ -64,6 +66,7 @@ class Processes:
         self._channels = channels
         self._post = post
         self._threads = threads
+        self._devices = devices
         self._of: dict[JobId, Process] = {}
         self.accepting = True  # false while the daemon ends all jobs before it stops
         self.recovered: Callable[[JobId], None] | None = None  # while a restarted daemon waits for its shims
@@ -101,12 +104,20 @@ class Processes:
     def keep(self, job: JobId, names: dict[str, int], attached_pid: int | None) -> None:
         """Let the shim hold duplicates, so that the memory outlives the daemon."""
         session = self.of(job).session
-        if session is not None:
-            session.send(messages.Keep(list(names), attached_pid), list(names.values()))
+        if session is None:
+            return
+        for begin in range(0, len(names), messages.MAX_FDS):
+            some = list(names)[begin : begin + messages.MAX_FDS]
+            session.send(messages.Keep(some, attached_pid), [names[name] for name in some])
+
+    def quiet(self, job: JobId) -> bool:
+        """Whether its shim has been sent everything."""
+        session = self.of(job).session
+        return session is None or session.closed or session.outbox.empty
 
     def drop(self, job: JobId, names: list[str]) -> None:
         session = self.of(job).session
-        if session is not None:
+        if session is not None and names:
             session.send(messages.Drop(names))
 
     def take(self, job: JobId, bank: str, store: str) -> bool:
@@ -240,8 +251,9 @@ class Processes:
 
     def _send_start(self, job: Job, process: Process) -> None:
         if process.session is not None:
+            assert job.device is not None  # where the core has told it to start
             process.start_sent = True
-            send_start(process.session, job, self._threads)
+            send_start(process.session, job, self._threads, self._devices[job.device])
 
     def _foreground_missing(self, job: Job) -> None:
         if job.id in self._jobs.live and self.of(job.id).session is None:

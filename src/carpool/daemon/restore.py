@@ -17,6 +17,7 @@ from carpool.daemon.channels import CLASSES, Channels
 from carpool.daemon.clock import monotonic_us, wall_us
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.processes import Processes
+from carpool.daemon.sampler import tell_traits
 from carpool.daemon.seating import Seating
 from carpool.daemon.seats import usage_of
 from carpool.daemon.store import Store
@@ -155,12 +156,17 @@ class Restore:
                 attached=seat is not None,
                 holds_turn=seat is not None and seat.get("turn") == 1,
                 wants_turn=seat is not None and seat.get("want") != 0 and seat.get("turn") == 0,
-                offloaded=seat is not None and job.bank is None,
+                offloaded=job.seated is not None and job.bank is None and not job.seated.whole,
                 usage=job.usage,
                 started_us=started_us,
                 offload_asked=job.offloading,
             )
         )
+        if job.seated is not None and job.seated.extents:
+            # Nobody hands it the turn before it has been sent what it had.
+            job.granted = Memory(job.granted.persistent if job.bank is not None else 0, job.granted.ephemeral)
+            self._channels.granting.memory(job, answers=False)
+        tell_traits(job, self._post)  # before anybody gets a turn
 
     def _answer(self, job: Job) -> None:
         """Wake whoever an earlier daemon answered without waking it, and ask again what it did not answer."""

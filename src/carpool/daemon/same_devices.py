@@ -19,7 +19,8 @@ def settle_devices(options: Options, connection: sqlite3.Connection) -> tuple[De
     earlier = _recorded(connection)
     if earlier and earlier != devices and _jobs_live(options.home, connection):
         if options.devices_given:
-            was = " ".join(f"--device {device.kind}:{device.capacity}" for device in earlier)
+            was = " ".join(f"--device {device.text}" for device in earlier)
+            was += "".join(sorted({f" --sharing {device.sharing}" for device in earlier if device.kind == "cuda"}))
             raise StartupError(
                 "devices_in_use",
                 f"jobs still run on other devices than these ({_words(earlier)} instead of {_words(devices)})",

@@ -7,10 +7,11 @@ import logging
 import os
 from collections.abc import Callable
 
-from carpool.core.events import Event, Sampled
+from carpool.core.events import Event, Sampled, TraitsSeen
 from carpool.daemon.clock import monotonic_us
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.seats import usage_of
+from carpool.daemon.traits import TELLING, why_alone, why_immovable
 
 log = logging.getLogger(__name__)
 INTERVAL_S = 0.2
@@ -35,6 +36,7 @@ class Sampler:
         """Tell the core only what is new: a job that sleeps costs nothing."""
         if job.seated is None:
             return
+        tell_traits(job, self._post)
         usage = usage_of(job.seated, monotonic_us())
         if usage != job.usage:
             job.usage = usage
@@ -54,6 +56,16 @@ class Sampler:
             for number, size in found.items():
                 if number in self._jobs.live:
                     self._jobs.live[number].scratch_bytes = size
+
+
+def tell_traits(job: Job, post: Callable[[Event], None]) -> None:
+    """What the core must know of the job's use of its device, once per change."""
+    if job.seated is None:
+        return
+    traits = job.seated.seat.get("traits") & TELLING
+    if traits != job.traits:
+        job.traits = traits
+        post(TraitsSeen(job.id, why_alone(traits), why_immovable(traits)))
 
 
 def private_bytes(roots: dict[int, int]) -> dict[int, int]:

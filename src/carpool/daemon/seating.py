@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Callable
 
-from carpool.core.model import DeviceId, JobId, LaneId, Settings
+from carpool.core.model import DeviceId, JobId, LaneId, MemoryClass, Settings
 from carpool.daemon.boards import Board, BoardError
-from carpool.daemon.clock import monotonic_us, wall_us
-from carpool.daemon.jobs import Job, JobTable, Seated
+from carpool.daemon.clock import monotonic_us
+from carpool.daemon.jobs import Job, JobTable, Pieces, Seated
+from carpool.daemon.keepsakes import BANK, BOARD, LANE, STORE, extent_names, memory_name
 from carpool.daemon.seats import set_grace, set_limits
-from carpool.devices.base import Device, DeviceError, Extent, single
-from carpool.protocol.seat import Packet, PacketType, Seat
-
-log = logging.getLogger(__name__)
-
-#: Names under which shims keep descriptors: "board:<device>:<slot>", "lane:<lane>", "bank:<device>:<bank>",
-#: "store:<device>".
-BOARD, LANE, BANK, STORE = "board", "lane", "bank", "store"
+from carpool.devices.base import Device, in_extents, single
+from carpool.protocol.seat import Kind, Packet, PacketType, Seat
 
 
 class Seating:
@@ -34,33 +27,50 @@ class Seating:
         self._boards: dict[tuple[DeviceId, int], list[Board]] = {}
         self.keep: Callable[[JobId, dict[str, int], int | None], None]
         self.drop: Callable[[JobId, list[str]], None]
+        self.copying: Callable[[Job], bool] = lambda job: False  # whether a copy keeps its bank
+        self.freed: Callable[[], None] = lambda: None  # a process has left the device
 
     def seat(self, job: Job, pid: int) -> list[int]:
         """Give the job's process a seat; returns the descriptors of SETUP.  Raises BoardError, DeviceError."""
         assert job.device is not None and job.lane is not None
         device = self.devices[job.device]
         board = self._board(job.device, job.owner)
-        single(device.lane_files(job.lane)), device.store_fd(job.id)  # before anything is taken: may fail
-        job.bank = device.take_bank(job.owner, 0, None)
+        device.lane_files(job.lane), device.store_fd(job.id)  # before anything is taken: may fail
+        whole = in_extents(device) and job.spec.exclusive
+        job.bank = None if whole else device.take_bank(job.owner, 0, None)
         try:
             seat = board.take()
         except BoardError:
-            device.free_bank(job.bank)
+            if job.bank is not None:
+                device.free_bank(job.bank)
             raise
         set_grace(seat, self.grace_us)
         seat.set("lane", job.lane)
-        seat.set("bank", job.bank)
-        set_limits(seat, job.granted)
-        job.seated = self._seated(job.device, job, board, seat, pid, monotonic_us())
-        job.passed_seq, job.kept_banks = 0, {job.bank}
+        seat.set("bank", job.bank or 0)
+        seat.set("whole", whole)
+        job.seated = self.seated(job, board, seat, pid, monotonic_us())
+        job.passed_seq, job.kept_banks = 0, set() if job.bank is None else {job.bank}
+        if job.seated.extents:
+            job.pieces = {MemoryClass.EPHEMERAL: Pieces(job.lane), MemoryClass.PERSISTENT: Pieces(job.bank or 0)}
+        else:
+            set_limits(seat, job.granted)
         fds = self.setup_fds(job)
         # The shim keeps duplicates before the job can use anything, so that no crash of ours loses memory in use.
-        self.keep(job.id, dict(zip(self._names(job), fds, strict=True)), pid)
+        self.keep(job.id, self._kept(job), pid)
         return fds
 
+    def seated(self, job: Job, board: Board, seat: Seat, pid: int, since_us: int) -> Seated:
+        """What is known of a job that sits there."""
+        assert job.device is not None
+        device = self.devices[job.device]
+        extents = in_extents(device)
+        return Seated(board, seat, pid, device.store_fd(job.id), since_us, extents, extents and job.spec.exclusive)
+
     def setup_fds(self, job: Job) -> list[int]:
-        """The descriptors of SETUP: board, lane, bank, store."""
+        """The descriptors of SETUP: board, lane, bank, store; or the board alone."""
         assert job.seated is not None and job.device is not None and job.lane is not None
+        if job.seated.extents:
+            return [job.seated.board.fd]
         device, bank = self.devices[job.device], job.seated.seat.get("bank")
         files = device.lane_files(job.lane), device.bank_files(bank)
         return [job.seated.board.fd, *map(single, files), device.store_fd(job.id)]
@@ -76,15 +86,18 @@ class Seating:
         if job.seated is None or job.device is None:
             return
         device = self.devices[job.device]
-        if job.bank is not None:
+        if job.bank is not None and not self.copying(job):  # else it is free as soon as that has ended
             device.free_bank(job.bank)
         device.drop_store(job.id)
-        self.drop(job.id, self._names(job))
+        self.drop(job.id, self.names(job))
         job.seated.board.free(job.seated.seat.slot)
         job.seated, job.bank, job.bank_sent, job.kept_banks = None, None, True, set()
+        job.pieces, job.cuts, job.grant_waits, job.found, job.restored = {}, set(), None, False, False
         job.offloading = job.turn_due = False
+        job.traits = 0
         if not self._anybody(job.device, job.owner):
             device.close_banks(job.owner)
+        self.freed()
 
     def at(self, board: Board, slot: int) -> Job | None:
         """Who sits there at present."""
@@ -93,52 +106,28 @@ class Seating:
                 return job
         return None
 
-    def adopt(self, job: Job, kept: dict[str, int], pid: int) -> bool:
-        """Take over the seat of a job that an earlier daemon seated.  Owns the descriptors.  False if it had none."""
-        kinds = {name.split(":")[0]: name for name in kept}
-        device, _, slot = kinds.get(BOARD, "").removeprefix(f"{BOARD}:").partition(":")
-        try:
-            if set(kinds) != {BOARD, LANE, BANK, STORE} or device not in self.devices:
-                raise BoardError("not what this version keeps")
-            self._check(self.devices[device], job.owner, kept)
-            board, seat = self._adopt_board(device, job.owner, kept, kinds[BOARD], int(slot))
-        except (BoardError, DeviceError, OSError, ValueError) as error:
-            log.error("job %d cannot be taken over: %s", job.id, error)
-            _close(kept)
-            return False
-        self.devices[device].adopt_store(job.id, kept.pop(kinds[STORE]))
-        started = monotonic_us() - max(0, wall_us() - job.started_us) if job.started_us else 0
-        job.seated = self._seated(device, job, board, seat, pid, started)
-        job.device, job.lane = device, seat.get("lane")
-        self.lane_device[job.lane] = device
-        for name, fd in kept.items():
-            if name.startswith(BANK):
-                number = int(name.rpartition(":")[2])
-                job.kept_banks.add(number)
-                self.devices[device].adopt_bank(number, job.owner, [_extent(fd)])
-            elif name == f"{LANE}:{job.lane}":
-                self.devices[device].adopt_lane(job.lane, [_extent(fd)])
-            else:  # the earlier daemon died while it moved the job
-                job.moving = True
-                os.close(fd)
-        return True
+    def names(self, job: Job) -> list[str]:
+        """Under which its shim keeps what belongs to its seat."""
+        assert job.seated is not None and job.device is not None
+        names = [f"{BOARD}:{job.device}:{job.seated.seat.slot}", f"{STORE}:{job.device}"]
+        if not job.seated.extents:
+            banks = [f"{BANK}:{job.device}:{bank}" for bank in sorted(job.kept_banks)]
+            return [*names, f"{LANE}:{job.lane}", *banks]
+        for kind, pieces in job.pieces.items():
+            names += extent_names(memory_name(kind, job.device, pieces.number), pieces.sizes)
+        return names
 
-    def _seated(self, device: DeviceId, job: Job, board: Board, seat: Seat, pid: int, since_us: int) -> Seated:
-        return Seated(board, seat, pid, self.devices[device].store_fd(job.id), since_us)
-
-    def _check(self, device: Device, owner: int, kept: dict[str, int]) -> None:
-        """Raises DeviceError, ValueError."""
-        for name, fd in kept.items():
-            if name.startswith(f"{BANK}:"):
-                device.check_bank(int(name.rpartition(":")[2]), owner, [_extent(fd)])
-            elif name.startswith(f"{STORE}:"):
-                device.check_store(fd)
-
-    def _names(self, job: Job) -> list[str]:
-        """Under which the shim keeps what belongs to the seat."""
-        assert job.seated is not None
-        banks = [f"{BANK}:{job.device}:{bank}" for bank in sorted(job.kept_banks)]
-        return [f"{BOARD}:{job.device}:{job.seated.seat.slot}", f"{LANE}:{job.lane}", *banks, f"{STORE}:{job.device}"]
+    def _kept(self, job: Job) -> dict[str, int]:
+        """What the shim of a job that has just been seated is to keep."""
+        assert job.seated is not None and job.device is not None
+        names = [
+            f"{BOARD}:{job.device}:{job.seated.seat.slot}",
+            f"{LANE}:{job.lane}",
+            f"{BANK}:{job.device}:{job.bank}",
+        ]
+        board, *files = self.setup_fds(job)
+        store = self.devices[job.device].store_fd(job.id)
+        return dict(zip(names, [board, *files], strict=False)) | {f"{STORE}:{job.device}": store}
 
     def _anybody(self, device: DeviceId, owner: int) -> bool:
         """Whether a process of that owner has a seat on the device."""
@@ -147,38 +136,11 @@ class Seating:
         )
 
     def _board(self, device: DeviceId, owner: int) -> Board:
-        boards = self._boards.setdefault((device, owner), [])
+        boards = self.boards(device, owner)
         if not boards:
-            boards.append(Board.create(f"carpool-{device}-board-{owner}"))
+            kind = Kind.CUDA if in_extents(self.devices[device]) else Kind.HOST
+            boards.append(Board.create(f"carpool-{device}-board-{owner}", kind))
         return boards[0]
 
-    def _adopt_board(
-        self, device: DeviceId, owner: int, kept: dict[str, int], name: str, slot: int
-    ) -> tuple[Board, Seat]:
-        """Takes the board out of ``kept`` if the seat there fits the rest.  Raises BoardError, ValueError."""
-        boards = self._boards.setdefault((device, owner), [])
-        inode = os.fstat(kept[name]).st_ino
-        known = next((board for board in boards if board.inode == inode), None)
-        board = known or Board(kept[name])
-        seat = board.seat(slot)
-        if f"{BANK}:{device}:{seat.get('bank')}" not in kept:
-            if known is None:
-                kept.pop(name)
-                boards.append(board)  # it owns the descriptor
-            raise BoardError(f"its bank {seat.get('bank')} is not among what was kept")
-        fd = kept.pop(name)
-        if known is None:
-            boards.append(board)
-        else:
-            os.close(fd)
-        return board, board.adopt(slot)
-
-
-def _extent(fd: int) -> Extent:
-    """What a shim kept under the name of a lane or bank: all of it, in one file."""
-    return Extent(fd, os.fstat(fd).st_size)
-
-
-def _close(kept: dict[str, int]) -> None:
-    for fd in kept.values():
-        os.close(fd)
+    def boards(self, device: DeviceId, owner: int) -> list[Board]:
+        return self._boards.setdefault((device, owner), [])

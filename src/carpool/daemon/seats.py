@@ -54,6 +54,7 @@ def _usage(seat: Seat, now: Micros, size: int = _LARGEST, kept: int = _LARGEST, 
         out_us=get("out_us", lasted),
         in_bytes=get("in_bytes"),
         in_us=get("in_us", lasted),
+        fixed=get("fixed"),
     )
 
 
@@ -108,6 +109,12 @@ def _ask(board: Board, seat: Seat, word: str, value: int) -> None:
 def set_limits(seat: Seat, memory: Memory) -> None:
     seat.set("p_limit", memory.persistent)
     seat.set("e_limit", memory.ephemeral)
+
+
+def lower_limits(seat: Seat, memory: Memory) -> None:
+    """What is less than before counts at once."""
+    seat.set("p_limit", min(seat.get("p_limit"), memory.persistent))
+    seat.set("e_limit", min(seat.get("e_limit"), memory.ephemeral))
 
 
 def answer_growth(board: Board, seat: Seat, answer: Grow, grow_seq: int) -> None:

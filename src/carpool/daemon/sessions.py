@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from carpool.daemon.outbox import Outbox
 from carpool.protocol.session import MAX_FDS, MAX_MESSAGE, FromShim, Register, ToShim, decode_from_shim
 
 log = logging.getLogger(__name__)
@@ -32,17 +33,36 @@ class Session:
         self.pid, self.uid, _ = peer_credentials(connection)
         self.job: int | None = None
         self.closed = False
+        self.outbox = Outbox(connection)
+        self._kept: list[str] = []  # what a registration in several messages has brought so far
+        self._fds: list[int] = []
 
     def send(self, message: ToShim, fds: Sequence[int] = ()) -> None:
-        """Best effort: when the shim is gone, its pidfd tells."""
+        """As soon as the shim reads, in order.  When the shim is gone, its pidfd tells."""
         if self.closed:
             return
         try:
-            socket.send_fds(self.connection, [msgspec.json.encode(message)], list(fds), socket.MSG_DONTWAIT)
+            self.outbox.send(msgspec.json.encode(message), fds)
         except (BrokenPipeError, ConnectionResetError):
             pass  # it has just ended
         except OSError as error:
             log.warning("cannot send %s to the shim of job %s: %s", type(message).__name__, self.job, error)
+
+    def registered(self, message: Register, fds: list[int]) -> tuple[Register, list[int]] | None:
+        """The whole of a registration with its descriptors; None: there is more to come."""
+        self._kept += message.kept
+        self._fds += fds
+        if message.more:
+            return None
+        (kept, self._kept), (fds, self._fds) = (self._kept, []), (self._fds, [])
+        return msgspec.structs.replace(message, kept=kept), fds
+
+    def close(self) -> None:
+        self.closed = True
+        self.outbox.clear()
+        self.connection.close()
+        for fd in self._fds:
+            os.close(fd)
 
     def receive(self) -> tuple[FromShim, list[int]] | None:
         """None at the end of the connection.  Raises BlockingIOError, ValueError."""
@@ -87,9 +107,8 @@ class SessionServer:
     def drop(self, session: Session) -> None:
         if session.closed:
             return
-        session.closed = True
         asyncio.get_running_loop().remove_reader(session.connection)
-        session.connection.close()
+        session.close()
         self._sessions.discard(session)
 
     def _accept(self) -> None:
@@ -120,7 +139,9 @@ class SessionServer:
             return
         message, fds = received
         if isinstance(message, Register):
-            self.on_register(session, message, fds)
+            whole = session.registered(message, fds)
+            if whole is not None:
+                self.on_register(session, *whole)
             return
         for fd in fds:
             os.close(fd)

@@ -14,6 +14,7 @@ from carpool.daemon.filelimit import restore_file_limit
 from carpool.daemon.jobfiles import create_directory, take_lock
 from carpool.daemon.jobs import Job
 from carpool.daemon.sessions import Session
+from carpool.devices.base import Device
 from carpool.protocol import session as messages
 from carpool.protocol.paths import Home
 
@@ -34,9 +35,10 @@ def spawn_shim(home: Home, job: Job) -> subprocess.Popen[bytes] | None:
         os.close(lock)
 
 
-def send_start(session: Session, job: Job, threads: int | None) -> None:
+def send_start(session: Session, job: Job, threads: int | None, device: Device) -> None:
     """Tell a shim to start the job.  The environment travels in a memfd: it may be larger than a packet."""
-    spec = messages.StartSpec(job.spec.argv, job.spec.cwd, job.spec.env, threads)
+    cuda_device: str = getattr(device, "uuid", "")  # only CUDA devices have one
+    spec = messages.StartSpec(job.spec.argv, job.spec.cwd, job.spec.env, threads, cuda_device)
     fd = os.memfd_create(f"carpool-start-{job.id}", os.MFD_CLOEXEC)
     try:
         with open(fd, "wb", closefd=False) as file:

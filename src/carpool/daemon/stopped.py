@@ -1,8 +1,9 @@
 """Jobs that do not answer because they are stopped (SIGSTOP, Ctrl-Z, a debugger).
 
-Without a turn: the job's shim moves its memory.  With a turn, or in the middle of moving: only the job itself can go
-on, so it is continued until it has let go, and stopped again.  Whoever was not stopped when we looked is never stopped
-by us; but if somebody continues the job in those milliseconds we cannot see it, and stop it.
+Without a turn: the job's shim moves its memory.  With a turn, in the middle of moving, or with extents that have been
+cut: only the job itself can go on, so it is continued until it has let go, and stopped again.  Whoever was not stopped
+when we looked is never stopped by us; but if somebody continues the job in those milliseconds we cannot see it, and
+stop it.
 
 A job that runs and does not answer either (frozen, starved, in a debugger) must not hold up others for ever: its shim
 is asked for it too, and in the end the offload counts as failed.
@@ -21,9 +22,9 @@ from dataclasses import dataclass
 
 from carpool.core.model import JobId
 from carpool.daemon.jobs import Job, JobTable
+from carpool.daemon.keepsakes import BANK, STORE
 from carpool.daemon.kept_stopped import KeptStopped
 from carpool.daemon.procstate import STOPPED, TRACED, state_of
-from carpool.daemon.seating import BANK, STORE
 from carpool.daemon.turns import Turns
 from carpool.protocol.seat import CHUNK, IN_STORE, Yield
 
@@ -109,7 +110,11 @@ class Stopped:
             self._traced.discard(job.id)
 
     def _owes(self, job: Job) -> bool:
-        return job.id in self._jobs.live and (job.offloading or self._owes_turn(job))
+        return job.id in self._jobs.live and (self._owes_memory(job) or bool(job.cuts) or self._owes_turn(job))
+
+    def _owes_memory(self, job: Job) -> bool:
+        """Whether it, or its shim, has been asked to move its memory."""
+        return job.offloading and job.seated is not None and not job.seated.extents
 
     def _owes_turn(self, job: Job) -> bool:
         """Whether it has been told to let go at once, and others do not have its turn yet.
@@ -124,7 +129,7 @@ class Stopped:
     async def _look(self, job: Job, patience: _Patience) -> None:
         assert job.seated is not None
         state = state_of(job.seated.pid, job.owner)
-        if job.offloading:
+        if self._owes_memory(job):
             spent = patience.spent(_progress(job))
             if spent > TAKE_AFTER_S + FAIL_AFTER_S:
                 log.warning("job %d, process %d (%s), did not offload", job.id, job.seated.pid, state or "unknown")
@@ -145,7 +150,7 @@ class Stopped:
 
     def _can_be_taken(self, job: Job) -> bool:
         return (
-            job.offloading
+            self._owes_memory(job)
             and job.seated is not None
             and not job.seated.seat.get("turn")
             and not self._turns.passing(job)
@@ -156,7 +161,7 @@ class Stopped:
         """Let it run until it has given what it owes, a second at most, and stop it again."""
         assert job.seated is not None
         pid, turn = job.seated.pid, self._owes_turn(job)
-        if not turn and job.seated.seat.get("turn"):
+        if not turn and job.seated.seat.get("turn") and not job.cuts:
             return  # nobody has asked for its turn, and it cannot answer before
         with suppress(ProcessLookupError):
             fd = os.pidfd_open(pid)

@@ -26,8 +26,8 @@ Foreign = Callable[[DeviceId, int], None]
 class Telemetry:
     """What devices do.
 
-    ``roots`` names the processes that belong to jobs.  ``on_foreign`` hears, on the loop, of the bytes that processes
-    have that Carpool did not start, whenever they change; they were 0 before.
+    ``roots`` names the processes that belong to jobs.  ``on_foreign`` hears, on the loop, how many bytes of a device's
+    capacity cannot be had at present though they are in no lane or bank, whenever that changes; it was 0 before.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Telemetry:
         self._interval_us = interval_us
         self._windows = {device: Window(WINDOW_US, STALE_INTERVALS * interval_us) for device in devices}
         self._foreign: dict[DeviceId, int] = {}
+        self._asked: dict[DeviceId, int] = {}  # bytes of lanes and banks when it was asked for the sample to come
         self._failures: dict[DeviceId, str] = {}
 
     async def run(self) -> None:
@@ -51,7 +52,9 @@ class Telemetry:
             while True:
                 for worker, devices in workers:
                     roots = {} if devices[0].kind == "host" else self._roots()
-                    worker.ask([target_of(device) for device in devices], roots)
+                    targets = [target_of(device) for device in devices]
+                    if worker.ask(targets, roots):
+                        self._asked |= {target.device: target.used_bytes for target in targets}
                 await asyncio.sleep(self._interval_us / 1e6)
         finally:
             for worker, _ in workers:
@@ -83,7 +86,7 @@ class Telemetry:
             if isinstance(result, Sample):
                 window.add(result)
                 self._note(device, "")
-                self._tell_foreign(device, result.foreign_bytes)
+                self._tell_foreign(self._devices[device], result)
             else:
                 window.fail(str(result))
                 self._note(device, str(result))
@@ -97,20 +100,21 @@ class Telemetry:
         elif before and not failure:
             log.info("%s is measured again", device)
 
-    def _tell_foreign(self, device: DeviceId, size: int | None) -> None:
-        """Where it is not known any more, what was known last goes on."""
-        if size is None or size == self._foreign.get(device, 0):
+    def _tell_foreign(self, device: Device, sample: Sample) -> None:
+        """Where it is not known (any more), or lanes changed while somebody looked, what was known last goes on."""
+        granted = device.used_bytes()
+        if device.kind == "host" or sample.free_bytes is None or granted != self._asked[device.id]:
             return
-        self._foreign[device] = size
-        if self._on_foreign is not None:
-            self._on_foreign(device, size)
+        size = max(0, device.capacity - granted - sample.free_bytes)
+        if size != self._foreign.get(device.id, 0):
+            self._foreign[device.id] = size
+            if self._on_foreign is not None:
+                self._on_foreign(device.id, size)
 
 
 def target_of(device: Device) -> Target:
     """A device with NVML's name for it, if it has one, and what the daemon itself knows of it."""
-    if device.kind == "host":
-        return Target(device.id, device.capacity, device.used_bytes())
-    return Target(device.id, device.capacity, uuid=getattr(device, "uuid", ""))
+    return Target(device.id, device.capacity, device.used_bytes(), getattr(device, "uuid", ""))
 
 
 def processes_of(jobs: JobTable, shim_of: Callable[[int], int | None]) -> dict[int, int]:

@@ -29,10 +29,13 @@ class Worker:
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
-    def ask(self, targets: Sequence[Target], roots: Roots) -> None:
-        if not self._busy:
-            self._busy = True
-            self._asked.put((targets, roots))
+    def ask(self, targets: Sequence[Target], roots: Roots) -> bool:
+        """Whether it is going to look; False: it is still busy."""
+        if self._busy:
+            return False
+        self._busy = True
+        self._asked.put((targets, roots))
+        return True
 
     def stop(self) -> None:
         self._stopped = True

@@ -46,13 +46,17 @@ class _Bank:
 
 
 class Banks:
-    """Numbers only increase, so that an old one never means another bank."""
+    """Numbers only increase, so that an old one never means another bank.
+
+    ``on_cut`` hears of free banks that give memory back, before it is given.
+    """
 
     def __init__(self, name: str, memory: Memory) -> None:
         self._name = name
         self._memory = memory
         self._next: BankId = 1
         self._of: dict[BankId, _Bank] = {}
+        self.on_cut: Callable[[BankId], None] = lambda bank: None
 
     def take(self, owner: int, wanted: int, last: BankId | None) -> BankId:
         free = [bank for bank in self._of.values() if bank.owner == owner and not bank.busy]
@@ -106,6 +110,7 @@ class Banks:
             return None
         work = self._memory.emptying(bank.files, size)
         bank.busy = True
+        self.on_cut(bank.number)
         return lambda: _empty(bank, work)
 
     def _create(self, owner: int) -> _Bank:

@@ -3,9 +3,9 @@
 A device's memory consists of *lanes*, which several jobs map, and *banks*, which jobs of one owner use one after
 another for what is persistent.  Beside it there is one *store* in host memory per attached job process: there its
 persistent memory is while another job has the bank.  All are file descriptors; the daemon never touches the bytes.
-A store is one file; a lane or a bank is one or several, its *extents*, which lie one after another: the offset of the
-second is the size of the first.  The device only creates, sizes and counts: limits are the core's business (grants),
-so a device does not refuse what the core has decided.
+A store is one file; a lane or a bank is one (host), or any number of *extents*, which lie one after another: the offset
+of the second is the size of the first.  The device only creates, sizes and counts: limits are the core's business
+(grants), so a device does not refuse what the core has decided.
 
 Memory exists when it is made, or only when it is used: a lane or bank of whatever size takes up to that much of the
 device.  What a call that enlarged it has added can be given back by itself.
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from carpool.core.model import DeviceId, JobId, LaneId
 
@@ -38,9 +38,9 @@ class Extent:
 
 
 def single(files: Sequence[Extent]) -> int:
-    """The descriptor of a lane or bank for a packet, which can bring one.  Raises DeviceError if there are others."""
+    """The descriptor of a lane or bank that is one file.  Raises DeviceError if it is not."""
     if len(files) != 1:
-        raise DeviceError(f"device memory in {len(files)} pieces cannot be handed to a job yet")
+        raise DeviceError(f"{len(files)} pieces of device memory where one file was expected")
     return files[0].fd
 
 
@@ -114,6 +114,13 @@ class Device(Protocol):
         """
         ...
 
+    def cut_bank(self, bank: BankId, size: int) -> None:
+        """The bank that a job holds needs no more than ``size`` bytes; the first ones keep their content.
+
+        Gives back what it can, as far as jobs do not do that themselves.  Raises DeviceError for an unknown bank.
+        """
+        ...
+
     def free_bank(self, bank: BankId) -> None:
         """Its pages stay, for the next job.  Nothing happens if it is free or unknown."""
         ...
@@ -175,3 +182,34 @@ class Device(Protocol):
     def close(self) -> None:
         """Let go of all descriptors; jobs that hold duplicates keep theirs."""
         ...
+
+
+class ExtentDevice(Device, Protocol):
+    """A device whose memory exists as soon as it is asked for, and reaches jobs extent by extent.
+
+    Jobs let go of an extent only when they are told, so memory that has been given back is free a little later, and
+    until then there may be none to be had.  The daemon copies jobs' memory: they need not do anything.
+    """
+
+    on_bank_cut: Callable[[BankId], None]
+    """Called when a free bank has given way to something else."""
+
+    def copy_out(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId) -> Callable[[], None]:
+        """What there is to do, in a thread, to copy bytes (begin, end) of a bank to the same place of the job's store.
+
+        Bank and store may be closed meanwhile.  The call raises DeviceError; then what is at the target is undefined.
+        So does this, if the bank is smaller.
+        """
+        ...
+
+    def copy_in(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId) -> Callable[[], None]:
+        """The way back; see `copy_out`."""
+        ...
+
+    def empty_store(self, job: JobId) -> Callable[[], None]:
+        """What there is to do, in a thread, to give the memory of a job's store back.  Nobody copies from or to it."""
+        ...
+
+
+def in_extents(device: Device) -> TypeGuard[ExtentDevice]:
+    return device.kind == "cuda"

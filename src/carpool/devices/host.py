@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from carpool.core.model import GIB, DeviceId, JobId, LaneId
+from carpool.core.model import GIB, DeviceId, LaneId
 from carpool.devices import memfd
+from carpool.devices.banked import BankedDevice
 from carpool.devices.banks import Banks
 from carpool.devices.base import BankId, DeviceError, Extent
 from carpool.devices.stores import Stores
@@ -24,20 +25,16 @@ def round_up(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
-class HostDevice:
+class HostDevice(BankedDevice):
     """Implements `carpool.devices.base.Device`.  Lanes and banks are one file each."""
 
     kind = "host"
 
     def __init__(self, device: DeviceId, capacity: int) -> None:
-        if capacity <= 0:
-            raise DeviceError(f"device {device} needs a capacity, got {capacity} bytes")
-        self.id = device
-        self.capacity = capacity
-        self.window = round_up(capacity, GIB)
+        window = round_up(capacity, GIB)
+        banks = Banks(f"carpool-{device}-bank", SparseFiles(BANK_WINDOWS * window))
+        super().__init__(device, capacity, window, banks, Stores(device, BANK_WINDOWS * window))
         self._lanes: dict[LaneId, int] = {}
-        self._banks = Banks(f"carpool-{device}-bank", SparseFiles(BANK_WINDOWS * self.window))
-        self._stores = Stores(device, BANK_WINDOWS * self.window)
 
     # Lanes
 
@@ -73,55 +70,16 @@ class HostDevice:
         except KeyError:
             raise DeviceError(f"{self.id} has no lane {lane}") from None
 
-    # Banks
-
-    def take_bank(self, owner: int, wanted: int, last: BankId | None) -> BankId:
-        return self._banks.take(owner, wanted, last)
+    # Banks: their pages come when they are touched
 
     def grow_bank(self, bank: BankId, size: int) -> None:
-        self._banks.files(bank)  # its pages come when they are touched
+        self._banks.files(bank)
 
-    def free_bank(self, bank: BankId) -> None:
-        self._banks.free(bank)
-
-    def bank_files(self, bank: BankId) -> tuple[Extent, ...]:
-        return tuple(self._banks.files(bank))
-
-    def close_banks(self, owner: int) -> None:
-        self._banks.close(owner)
-
-    def adopt_bank(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
-        self._banks.adopt(bank, owner, files)
-
-    def check_bank(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
-        self._banks.check(bank, owner, files)
-
-    def hold_bank(self, bank: BankId) -> None:
-        self._banks.hold(bank)
-
-    def surplus(self) -> Callable[[], None] | None:
-        excess = self.used_bytes() - self.capacity
-        return self._banks.emptying(excess) if excess > 0 else None
-
-    # Stores
-
-    def store_fd(self, job: JobId) -> int:
-        return self._stores.fd(job)
-
-    def drop_store(self, job: JobId) -> None:
-        self._stores.drop(job)
-
-    def adopt_store(self, job: JobId, fd: int) -> None:
-        self._stores.adopt(job, fd)
-
-    def check_store(self, fd: int) -> None:
-        self._stores.check(fd)
+    def cut_bank(self, bank: BankId, size: int) -> None:
+        self._banks.files(bank)  # the job gives them back
 
     def used_bytes(self) -> int:
         return sum(memfd.pages(fd) for fd in self._lanes.values()) + self._banks.used()
-
-    def stored_bytes(self) -> int:
-        return self._stores.pages()
 
     def close(self) -> None:
         for fd in self._lanes.values():
@@ -145,7 +103,7 @@ class SparseFiles:
 
     def emptying(self, files: list[Extent], size: int) -> Callable[[], None]:
         fd = os.dup(files[0].fd)  # the bank may be closed meanwhile
-        return lambda: _punch(fd, size)
+        return lambda: memfd.punch_and_close(fd, size)
 
     def check(self, files: Sequence[Extent], known: Sequence[Extent] | None) -> None:
         if len(files) != 1 or not memfd.is_sealed(files[0].fd, self._size):
@@ -163,10 +121,3 @@ class SparseFiles:
     def close(self, files: Sequence[Extent]) -> None:
         for file in files:
             os.close(file.fd)
-
-
-def _punch(fd: int, size: int) -> None:
-    try:
-        memfd.punch(fd, size)
-    finally:
-        os.close(fd)

@@ -75,6 +75,14 @@ def punch(fd: int, size: int) -> None:
             size -= piece
 
 
+def punch_and_close(fd: int, size: int) -> None:
+    """As `punch`, with a descriptor of its own."""
+    try:
+        punch(fd, size)
+    finally:
+        os.close(fd)
+
+
 def _punch(fd: int, offset: int, size: int) -> None:
     if _fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, offset, size):
         number = ctypes.get_errno()

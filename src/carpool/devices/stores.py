@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from carpool.core.model import DeviceId, JobId
 from carpool.devices import memfd
@@ -30,6 +31,11 @@ class Stores:
         fd = self._of.pop(job, None)
         if fd is not None:
             os.close(fd)
+
+    def emptying(self, job: JobId) -> Callable[[], None]:
+        """A call that gives its pages back, in any thread.  It may be dropped meanwhile."""
+        fd = os.dup(self.fd(job))
+        return lambda: memfd.punch_and_close(fd, self._size)
 
     def adopt(self, job: JobId, fd: int) -> None:
         self.drop(job)

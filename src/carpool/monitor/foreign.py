@@ -1,13 +1,18 @@
-"""Whose are the processes on a device?  Those below a job or below the daemon are Carpool's; all others are foreign."""
+"""Whose are the processes on a device, and how much of its memory is in use beside what Carpool has made there?
+
+Processes below a job or below the daemon are Carpool's; all others are foreign.  Memory counts as foreign also where it
+belongs to a job, unless it is by grant: contexts, libraries, what a dying process still has.  None of it can be
+promised.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from carpool.core.model import JobId
-from carpool.monitor.sample import ProcessMemory, Sample
+from carpool.monitor.sample import Sample
 
 #: Of ``/proc/self/ns/pid`` where process numbers are those of the machine: a constant of Linux.
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC
@@ -40,16 +45,15 @@ class Ownership:
         self._known: dict[int, tuple[int, JobId]] = {}  # start time and owner
 
     def attribute(self, sample: Sample, roots: Mapping[int, JobId]) -> Sample:
-        """The sample with owners and foreign memory.  ``roots``: processes with everything below them, by owner."""
+        """The sample with owners.  ``roots``: processes with everything below them, by owner."""
         if sample.processes is None:
-            return _unknown(sample, sample.missing.get("processes", ""))
+            return sample
         found = {process.pid: self._owner(process.pid, roots) for process in sample.processes}
         self._known = {pid: known for pid, known in self._known.items() if pid in found}
         owned = tuple(dataclasses.replace(process, owner=found[process.pid]) for process in sample.processes)
         if not self._sees_all and all(process.owner is None for process in owned):
-            missing = {**sample.missing, "processes": ELSEWHERE}
-            return _unknown(dataclasses.replace(sample, processes=None, missing=missing), ELSEWHERE)
-        return _with_foreign(sample, owned)
+            return dataclasses.replace(sample, processes=None, missing={**sample.missing, "processes": ELSEWHERE})
+        return dataclasses.replace(sample, processes=owned)
 
     def _owner(self, pid: int, roots: Mapping[int, JobId]) -> JobId | None:
         seen = self._look(pid)
@@ -71,21 +75,9 @@ class Ownership:
         return roots[at]
 
 
-def _with_foreign(sample: Sample, processes: Sequence[ProcessMemory]) -> Sample:
-    """Where the driver does not say what a foreign process has: everything that is in use but not by Carpool."""
-    sizes = [process.used_bytes for process in processes if process.owner is None]
-    own = [process.used_bytes for process in processes if process.owner is not None]
-    changed = dataclasses.replace(sample, processes=tuple(processes))
-    if None not in sizes:
-        return dataclasses.replace(changed, foreign_bytes=_sum(sizes))
-    if None in own or sample.used_bytes is None:
-        return _unknown(changed, "the driver does not say how much memory processes have")
-    return dataclasses.replace(changed, foreign_bytes=max(0, sample.used_bytes - _sum(own)))
-
-
-def _sum(sizes: Sequence[int | None]) -> int:
-    return sum(size for size in sizes if size is not None)
-
-
-def _unknown(sample: Sample, why: str) -> Sample:
-    return dataclasses.replace(sample, foreign_bytes=None, missing={**sample.missing, "foreign_bytes": why})
+def with_foreign(sample: Sample, granted: int) -> Sample:
+    """``granted``: bytes of the device's lanes and banks."""
+    if sample.used_bytes is None:
+        missing = {**sample.missing, "foreign_bytes": sample.missing.get("used_bytes", "")}
+        return dataclasses.replace(sample, foreign_bytes=None, missing=missing)
+    return dataclasses.replace(sample, foreign_bytes=max(0, sample.used_bytes - granted))

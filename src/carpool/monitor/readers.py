@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from carpool.core.model import DeviceId, JobId, Micros
-from carpool.monitor.foreign import Ownership
+from carpool.monitor.foreign import Ownership, with_foreign
 from carpool.monitor.gpus import Gpus
 from carpool.monitor.host import Host
 from carpool.monitor.sample import Sample, Unmeasurable
@@ -19,7 +19,7 @@ Found = dict[DeviceId, Sample | Unmeasurable]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A device to measure.  ``used_bytes``: of a host device, those that exist; ``uuid``: of a GPU or MIG device."""
+    """A device to measure.  ``used_bytes``: of its lanes and banks, those that exist; ``uuid``: NVML's name of it."""
 
     device: DeviceId
     capacity: int
@@ -69,4 +69,5 @@ class GpuReader:
             sample = self._gpus.sample(target.uuid, self._clock())
         except Unmeasurable as error:
             return error
-        return self._ownerships.setdefault(target.device, Ownership()).attribute(sample, roots)
+        owned = self._ownerships.setdefault(target.device, Ownership()).attribute(sample, roots)
+        return with_foreign(owned, target.used_bytes)

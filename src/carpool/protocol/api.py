@@ -97,6 +97,9 @@ class JobInfo(msgspec.Struct, frozen=True):
     after: list[int] = []
     estimate_source: str | None = None
     pid: int | None = None
+    alone: str | None = None  # why it has its device to itself, or waits for that
+    immovable: str | None = None  # why its memory is never moved out of the device
+    fixed_bytes: int = 0  # device memory that it has from the driver itself: Carpool does not manage it
 
 
 class JobList(msgspec.Struct, frozen=True):
@@ -142,7 +145,7 @@ class TelemetryInfo(msgspec.Struct, frozen=True):
     used_bytes: int | None = None  # memory in use by anybody
     free_bytes: int | None = None  # memory that can be had now; on a host device, that the machine has, too
     reserved_bytes: int | None = None  # memory that the driver keeps for itself
-    foreign_bytes: int | None = None  # memory of processes that Carpool did not start
+    foreign_bytes: int | None = None  # memory in use that is in no lane or bank: others', contexts, libraries
     processes: list[ProcessInfo] | None = None  # those on the device
     busy_ppm: int | None = None  # time in which anything ran on the GPU; host device: processors that were not idle
     memory_busy_ppm: int | None = None  # time in which the GPU's memory was read or written
@@ -177,6 +180,8 @@ class DeviceInfo(msgspec.Struct, frozen=True):
     stored_bytes: int  # of its jobs, in the host store
     moved: MovedInfo  # of its present jobs
     telemetry: TelemetryInfo = TelemetryInfo()
+    sharing: str = "concurrent"  # "concurrent" | "timeslice" | "mps": how its lanes compute at the same time
+    alone: int | None = None  # the job that has it to itself
 
 
 class StoreInfo(msgspec.Struct, frozen=True):

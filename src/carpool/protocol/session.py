@@ -14,13 +14,17 @@ MAX_FDS = 16
 
 
 class Register(msgspec.Struct, tag_field="type", tag="register", frozen=True):
-    """First message.  Descriptors: the daemon's end of the job channel, then those named in ``kept``."""
+    """First message, or the first ones: what a shim keeps may not fit into one.
+
+    Descriptors: the daemon's end of the job channel (of the first message only), then those named in ``kept``.
+    """
 
     job: int
     shim_pid: int
     child_pid: int | None = None
     attached_pid: int | None = None
     kept: list[str] = []
+    more: bool = False  # another one follows
 
 
 class Started(msgspec.Struct, tag_field="type", tag="started", frozen=True):
@@ -64,6 +68,7 @@ class StartSpec(msgspec.Struct, frozen=True):
     cwd: str
     env: dict[str, str]
     threads: int | None = None  # bound for OpenMP; None: leave it to the job
+    cuda_device: str = ""  # uuid of its GPU; "": it runs on none
 
 
 class Keep(msgspec.Struct, tag_field="type", tag="keep", frozen=True):

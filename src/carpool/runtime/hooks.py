@@ -13,7 +13,9 @@ from typing import Any
 
 from . import native
 from .forward import FirstForward
+from .live_blocks import hand_over
 from .optimizers import Optimizers
+from .state_pool import StatePool
 
 AfterImport = Callable[[str, Callable[[], None]], None]
 
@@ -52,12 +54,19 @@ def _watch_steps(optimizers: Optimizers, library: native.Native, first_forward: 
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
     begin, end = library.step_begin, library.step_end
+    state_pool = StatePool()
 
     def before(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        begin(*optimizers.step_begins(optimizer, args, kwargs))
+        state_pool.leave()
+        number, creates_state = optimizers.step_begins(optimizer, args, kwargs)
+        begin(number, creates_state)
+        if creates_state:
+            state_pool.enter(optimizer)
 
     def after(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        end(*optimizers.step_ends(optimizer))
+        state_pool.leave()
+        if end(*optimizers.step_ends(optimizer)):
+            hand_over(library)
         first_forward.happened()  # a loop without modules has had its first iteration too
 
     for hook in (before, after):

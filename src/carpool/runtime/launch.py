@@ -9,7 +9,7 @@ from pathlib import Path
 from . import native
 
 #: Variables by which a job knows that it is one; those of another job never leak into a new one.
-JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_HOME", "CARPOOL_ATTACHED")
+JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_HOME", "CARPOOL_ATTACHED", "CARPOOL_CUDA_DEVICE")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "MKL_NUM_THREADS")
 
 
@@ -27,12 +27,14 @@ def site_directory() -> Path:
     return Path(__file__).resolve().parent / "site"
 
 
-def job_environment(env: dict[str, str], *, home: str, job: int, job_fd: int, threads: int | None) -> dict[str, str]:
+def job_environment(
+    env: dict[str, str], *, home: str, job: int, job_fd: int, threads: int | None, cuda_device: str = ""
+) -> dict[str, str]:
     """The environment of job number ``job``, made from the one its user submitted it with; ``env`` stays as it is.
 
     ``job_fd`` is the job's end of its channel, as the job inherits it.  ``threads`` bounds the threads of a parallel
-    region; None leaves the user's settings alone.  Raises `LaunchError` if libcarpool is missing or cannot be
-    preloaded.
+    region; None leaves the user's settings alone.  ``cuda_device`` is the uuid of the job's GPU if it runs on one: the
+    only one that it sees.  Raises `LaunchError` if libcarpool is missing or cannot be preloaded.
     """
     library, site = str(native.library_path()), str(site_directory())
     result = {name: value for name, value in env.items() if name not in JOB_VARIABLES}
@@ -47,6 +49,9 @@ def job_environment(env: dict[str, str], *, home: str, job: int, job_fd: int, th
     result.update(CARPOOL_HOME=home, CARPOOL_JOB=str(job), CARPOOL_JOB_FD=str(job_fd))
     # Threads that spin while they wait take the processor from the job whose turn it is (5x slower, measured).
     result["OMP_WAIT_POLICY"] = "passive"
+    if cuda_device:
+        # The second one is for libcarpool: scripts overwrite the first.
+        result.update(CUDA_VISIBLE_DEVICES=cuda_device, CARPOOL_CUDA_DEVICE=cuda_device)
     if threads is not None:
         result.update((name, _bounded(result.get(name), threads)) for name in THREAD_VARIABLES)
     return result

@@ -55,14 +55,17 @@ class Native(NamedTuple):
 
     Only `attach` waits (for the daemon) and lets other Python threads run meanwhile.  The others return at once, so
     they keep the interpreter's lock: giving it away would cost more than the call.
+
+    Where `step_end` or `iteration_end` returns 1 a turn ends, and the same thread has to call `live_blocks` next.
     """
 
     attach: Callable[[int], int]
     begin_iterations: Callable[[], None]
     step_begin: Callable[[int, int], None]
-    step_end: Callable[[int, int], None]
+    step_end: Callable[[int, int], int]
     iteration_begin: Callable[[], None]
-    iteration_end: Callable[[], None]
+    iteration_end: Callable[[], int]
+    live_blocks: Callable[[int | None, int | None, int], None]
     progress: Callable[[int, int], None]
     fill_counters: Callable[[object], None]
     last_error: Callable[[], bytes]
@@ -98,9 +101,10 @@ def preloaded() -> Native | None:
         attach=_function(waiting, "cp_attach", integer, integer),
         begin_iterations=_function(quick, "cp_begin_iterations", None),
         step_begin=_function(quick, "cp_step_begin", None, integer, integer),
-        step_end=_function(quick, "cp_step_end", None, integer, integer),
+        step_end=_function(quick, "cp_step_end", integer, integer, integer),
         iteration_begin=_function(quick, "cp_iteration_begin", None),
-        iteration_end=_function(quick, "cp_iteration_end", None),
+        iteration_end=_function(quick, "cp_iteration_end", integer),
+        live_blocks=_function(quick, "cp_live_blocks", None, ctypes.c_void_p, ctypes.c_void_p, number),
         progress=_function(quick, "cp_progress", None, number, number),
         fill_counters=_function(quick, "cp_counters", None, ctypes.POINTER(Counters)),
         last_error=_function(quick, "cp_error", ctypes.c_char_p),

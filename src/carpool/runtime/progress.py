@@ -6,6 +6,7 @@ import operator
 from types import TracebackType
 
 from . import native
+from .live_blocks import hand_over
 
 _LARGEST = 2**63 - 1
 
@@ -31,8 +32,8 @@ class iteration:  # noqa: N801 - used like a function
         traceback: TracebackType | None,
     ) -> None:
         library = native.preloaded()
-        if library is not None:
-            library.iteration_end()
+        if library is not None and library.iteration_end():
+            hand_over(library)
 
 
 def progress(done: int, total: int) -> None:

@@ -123,6 +123,7 @@ class Shim:
 
             threads, link = message["threads"], self._link
             about = {"home": self._home, "job": self._job, "job_fd": link.job_fd, "threads": threads}
+            about["cuda_device"] = message.get("cuda_device", "")
             env = job_environment(message["env"], **about)  # type: ignore[arg-type]
             log = None if self._foreground else os.path.join(self._directory, "log")
             self._child = spawn(message["argv"], str(message["cwd"]), env, link.job_fd, log)  # type: ignore[arg-type]

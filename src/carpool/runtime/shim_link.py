@@ -33,15 +33,23 @@ class Link:
             connection.close()
             return False
         self.socket = connection
+        names = list(self._kept)
+        # The channel's end takes a place in the first message.
+        parts = [names[: MAX_FDS - 1]]
+        parts += [names[begin : begin + MAX_FDS] for begin in range(MAX_FDS - 1, len(names), MAX_FDS)]
+        return all(self._register(part, first=part is parts[0], more=part is not parts[-1]) for part in parts)
+
+    def _register(self, names: list[str], *, first: bool, more: bool) -> bool:
         message = {
             "type": "register",
             "job": self._job,
             "shim_pid": os.getpid(),
             "child_pid": self.child_pid,
             "attached_pid": self._attached_pid,
-            "kept": list(self._kept),
+            "kept": names,
+            "more": more,
         }
-        return self.send(message, [self._channel, *self._kept.values()])
+        return self.send(message, [*([self._channel] if first else []), *(self._kept[name] for name in names)])
 
     def send(self, message: dict[str, object], fds: list[int] | None = None) -> bool:
         """False if there is no connection (any more)."""

@@ -12,7 +12,7 @@ from tests.gpu.registry import check, require
 
 
 def findings(needed: bool) -> list[dict[str, Any]]:
-    done = subprocess.run([sys.executable, "-P", probe.__file__], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-P", "-m", probe.__name__], capture_output=True, text=True, check=False)
     require(done.returncode == 0, f"the probe failed:\n{done.stderr[-1500:]}")
     found = [finding for finding in json.loads(done.stdout) if finding["needed"] == needed]
     require(bool(found), "the probe found nothing to try")

@@ -1,6 +1,7 @@
 """Trains a small model in one of several ways and prints a digest of everything it computed: ``train.py WAY [DEVICE]``.
 
-Ways: sgd, adam, amp, graph, compile, streams, loader.  An ordinary PyTorch script: nothing in it knows of Carpool.
+Ways: sgd, adam, amp, graph, compile, streams, loader.  BALLAST_MIB: memory on the device that it holds besides, and
+looks at in the end.  An ordinary PyTorch script: nothing in it knows of Carpool.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 WAY = sys.argv[1]
 DEVICE = torch.device(sys.argv[2] if len(sys.argv) > 2 else "cuda")
 STEPS, BATCH, WIDTH = 30, 64, 256
+PART = 1 << 24
 
 
 def model() -> nn.Module:
@@ -126,6 +128,7 @@ def loader(net: nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:
 def main() -> None:
     torch.manual_seed(3)
     torch.use_deterministic_algorithms(True)
+    ballast = torch.arange(int(os.environ.get("BALLAST_MIB", "0")) << 18, dtype=torch.int32, device=DEVICE)
     net = model()
     if WAY == "adam":
         optimizer: torch.optim.Optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
@@ -136,6 +139,9 @@ def main() -> None:
     digest = hashlib.sha256()
     for tensor in [*losses, *net.state_dict().values()]:
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    for begin, part in enumerate(ballast.split(PART)):
+        if not torch.equal(part, torch.arange(begin * PART, begin * PART + len(part), device=DEVICE)):
+            sys.exit("the ballast has changed")
     print(digest.hexdigest())
 
 

@@ -74,12 +74,27 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
+static CUuuid uuid_of(int ordinal) {
+  CUuuid uuid;
+  memcpy(uuid.bytes, "carpool-stub-gpu", sizeof uuid.bytes);
+  uuid.bytes[15] = (char)('0' + ordinal);
+  return uuid;
+}
+
+void stub_uuid_text(int ordinal, char text[STUB_UUID_TEXT]) {
+  CUuuid uuid = uuid_of(ordinal);
+  char *at = text + sprintf(text, "GPU");
+  for (unsigned i = 0; i < sizeof uuid.bytes; i++) {
+    bool dash = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    at += sprintf(at, "%s%02x", dash ? "-" : "", (unsigned char)uuid.bytes[i]);
+  }
+}
+
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
   ENTER(cuDeviceGetUuid_v2);
   if (!uuid) return CUDA_ERROR_INVALID_VALUE;
   if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
-  memcpy(uuid->bytes, "carpool-stub-gpu", sizeof uuid->bytes);
-  uuid->bytes[15] = (char)('0' + stub.device[device].ordinal);
+  *uuid = uuid_of(stub.device[device].ordinal);
   return CUDA_SUCCESS;
 }
 FORWARD(cuDeviceGetUuid, cuDeviceGetUuid_v2, (uuid, device), CUuuid *uuid, CUdevice device)

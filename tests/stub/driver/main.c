@@ -10,7 +10,7 @@
  *   CARPOOL_STUB_FAIL     calls that fail: "cuMemCreate=2@3,cuMemFree=1" is function=result, @n: only the n-th call.
  *                         A name without its suffix (cuMemAlloc for cuMemAlloc_v2) stands for every form of the call.
  *   CARPOOL_STUB_HIDE     names that cuGetProcAddress does not find, as with an older driver: "cuMemcpyBatchAsync,..."
- *   CUDA_VISIBLE_DEVICES  numbers of devices, as for the real driver
+ *   CUDA_VISIBLE_DEVICES  numbers of devices, or uuids ("GPU-6361..." or the beginning of one), as for the real driver
  *
  * Programs that link or dlopen it may ask `stub_calls("cuMemAlloc")` how often something was called; ctypes finds it too.
  * Known differences from the real driver are listed in README.md. */
@@ -173,6 +173,26 @@ static size_t read_size(const char *text, const char **end) {
   return value;
 }
 
+/* A number, or as much of a uuid as no two devices share; negative: there is no such device. */
+static int named_device(const char *text, const char **end, int count) {
+  *end = text + strcspn(text, ",");
+  size_t length = (size_t)(*end - text);
+  int found = -1;
+  if (strncmp(text, "GPU-", 4)) {
+    char *rest;
+    long i = strtol(text, &rest, 10);
+    return rest == *end && length && i >= 0 && i < count ? (int)i : -1;
+  }
+  for (int i = 0; i < count; i++) {
+    char uuid[STUB_UUID_TEXT];
+    stub_uuid_text(i, uuid);
+    if (strncmp(text, uuid, length)) continue;
+    if (found >= 0) return -1;
+    found = i;
+  }
+  return found;
+}
+
 static void read_devices(void) {
   size_t all[STUB_DEVICES];
   int count = 0;
@@ -186,12 +206,11 @@ static void read_devices(void) {
   if (!visible)
     for (int i = 0; i < count; i++) stub.device[stub.devices].ordinal = i, stub.device[stub.devices++].bytes = all[i];
   while (visible && *visible && stub.devices < STUB_DEVICES) {
-    char *rest;
-    long i = strtol(visible, &rest, 10);
-    if (rest == visible || i < 0 || i >= count) break; /* as the real one: the list ends at the first unknown number */
-    stub.device[stub.devices].ordinal = (int)i;
+    int i = named_device(visible, &visible, count);
+    if (i < 0) break; /* as the real one: the list ends at the first unknown device */
+    stub.device[stub.devices].ordinal = i;
     stub.device[stub.devices++].bytes = all[i];
-    visible = rest + (*rest == ',');
+    visible += *visible == ',';
   }
 }
 

@@ -214,7 +214,9 @@ CUgraphNode stub_graph_add(CUgraph graph, CUgraphNodeType type, struct stub_op *
 CUgraph stub_graph_new(void);
 void stub_graph_free(CUgraph graph);
 
-/* pool.c, kernel.c, array.c, checkpoint.c */
+/* devices.c, pool.c, kernel.c, array.c, checkpoint.c */
+enum { STUB_UUID_TEXT = sizeof "GPU-00000000-0000-0000-0000-000000000000" };
+void stub_uuid_text(int ordinal, char text[STUB_UUID_TEXT]);
 void stub_pools_trim(void);
 bool stub_pool_forget(struct stub_range *range); /* before its memory is freed; false: it is not in use */
 struct stub_op *stub_kernel_op(CUfunction function, void **params, void **extra, CUresult *result);

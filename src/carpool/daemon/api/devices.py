@@ -75,7 +75,7 @@ def _device_info(context: Context, device: Device, view: DeviceView) -> DeviceIn
         capacity_bytes=device.capacity,
         granted_bytes=granted,
         used_bytes=device.used_bytes(),
-        free_bytes=max(0, device.capacity - granted),
+        free_bytes=max(0, device.capacity - view.foreign - granted),
         lanes=[_lane_info(context, device, lane) for lane in lanes],
         jobs=[job.id for job in jobs],
         queue=_queue(context, device),
@@ -85,6 +85,8 @@ def _device_info(context: Context, device: Device, view: DeviceView) -> DeviceIn
         stored_bytes=sum(job.usage.stored for job in jobs),
         moved=moved_info([job.usage for job in jobs]),
         telemetry=telemetry_info(context.telemetry, device.id),
+        sharing=view.sharing.value,
+        alone=view.alone,
     )
 
 
@@ -120,6 +122,6 @@ def _store_info(context: Context) -> StoreInfo:
     return StoreInfo(
         budget_bytes=context.default_store if budget is None else budget,
         default=budget is None,
-        kept_bytes=sum(job.seated.seat.get("store_bytes") for job in jobs if job.seated),
+        kept_bytes=sum(job.usage.kept for job in jobs if job.seated),
         used_bytes=sum(job.usage.stored for job in jobs),
     )

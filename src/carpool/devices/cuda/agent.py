@@ -4,7 +4,7 @@ It makes device memory for the daemon and copies it to pinned host memory and ba
 descriptors that the daemon and the shims hold, so an agent that dies costs a context and the pins, and the next one
 goes on.  It ends when the daemon's end of the socket is closed.
 
-Run by `carpool.devices.cuda.link` as ``python -P agent.py SOCKET_FD DEVICE LINGER_S``.
+Run by `carpool.devices.cuda.link` as ``python -P -m carpool.devices.cuda.agent SOCKET_FD DEVICE LINGER_S``.
 
 Not yet run on a GPU.
 """
@@ -15,9 +15,6 @@ import os
 import signal
 import socket
 import sys
-
-if __name__ == "__main__":  # run by path: make the package importable
-    sys.path[:0] = [os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3))]  # noqa: PTH100, PTH118, PTH120
 
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda import driver, messages
@@ -37,7 +34,8 @@ class Agent:
         self._stores: dict[int, PinnedStore] = {}
 
     def ready(self) -> messages.Ready:
-        return messages.Ready(messages.VERSION, self._gpu.name, self._gpu.memory, self._gpu.granularity)
+        gpu = self._gpu
+        return messages.Ready(messages.VERSION, gpu.name, gpu.memory, gpu.granularity, gpu.uuid)
 
     def handle(self, request: messages.Asking, fds: list[int]) -> tuple[messages.Answer, list[int]]:
         """The answer and its descriptors, which the caller closes.  Raises DeviceError, OSError, ValueError."""

@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from carpool.core.model import GIB, DeviceId, JobId, LaneId
+from carpool.devices.banked import BankedDevice
 from carpool.devices.banks import Banks
 from carpool.devices.base import BankId, DeviceError, Extent
 from carpool.devices.cuda import messages
@@ -25,25 +26,33 @@ from carpool.devices.stores import Stores
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
-class CudaDevice:
-    """Implements `carpool.devices.base.Device`.  ``capacity``: what lanes and banks may hold of the GPU's memory."""
+class CudaDevice(BankedDevice):
+    """Implements `carpool.devices.base.ExtentDevice`.
+
+    ``capacity``: what lanes and banks may hold of the GPU's memory; ``uuid``: the driver's and NVML's name for it.
+    """
 
     kind = "cuda"
 
-    def __init__(self, device: DeviceId, capacity: int, link: Link) -> None:
+    def __init__(self, device: DeviceId, capacity: int, link: Link, uuid: str = "") -> None:
         """Owns the link.  The GPU is not looked at before memory is asked for."""
-        if capacity <= 0:
-            raise DeviceError(f"device {device} needs a capacity, got {capacity} bytes")
-        self.id = device
-        self.capacity = capacity
-        self.window = -(-capacity // GIB) * GIB
+        window = -(-capacity // GIB) * GIB
+        self._extents = Extents(link, capacity)
+        banks = Banks(f"carpool-{device}-bank", self._extents)
+        super().__init__(device, capacity, window, banks, Stores(device, window))
+        self.uuid = uuid
         self._link = link
-        self._extents = Extents(link)
         self._lanes: dict[LaneId, list[Extent]] = {}
-        self._banks = Banks(f"carpool-{device}-bank", self._extents)
-        self._stores = Stores(device, self.window)
         self._store_numbers: dict[JobId, int] = {}  # by which the agent knows those that it has pinned
         self._numbers = itertools.count(1)
+
+    @property
+    def on_bank_cut(self) -> Callable[[BankId], None]:
+        return self._banks.on_cut
+
+    @on_bank_cut.setter
+    def on_bank_cut(self, heard: Callable[[BankId], None]) -> None:
+        self._banks.on_cut = heard
 
     # Lanes
 
@@ -77,73 +86,42 @@ class CudaDevice:
 
     # Banks
 
-    def take_bank(self, owner: int, wanted: int, last: BankId | None) -> BankId:
-        return self._banks.take(owner, wanted, last)
-
     def grow_bank(self, bank: BankId, size: int) -> None:
         self._grow(self._banks.files(bank), size)
 
-    def free_bank(self, bank: BankId) -> None:
-        self._banks.free(bank)
-
-    def bank_files(self, bank: BankId) -> tuple[Extent, ...]:
-        return tuple(self._banks.files(bank))
+    def cut_bank(self, bank: BankId, size: int) -> None:
+        self._release(self._extents.cut_off(self._banks.files(bank), self._whole(size)))
 
     def close_banks(self, owner: int) -> None:
-        self._banks.close(owner)
+        super().close_banks(owner)
         self._rest()
-
-    def adopt_bank(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
-        self._banks.adopt(bank, owner, files)
-
-    def check_bank(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
-        self._banks.check(bank, owner, files)
-
-    def hold_bank(self, bank: BankId) -> None:
-        self._banks.hold(bank)
-
-    def surplus(self) -> Callable[[], None] | None:
-        excess = self.used_bytes() - self.capacity
-        return self._banks.emptying(excess) if excess > 0 else None
 
     # Stores
 
-    def store_fd(self, job: JobId) -> int:
-        return self._stores.fd(job)
-
     def drop_store(self, job: JobId) -> None:
-        number = self._store_numbers.pop(job, None)
-        if number is not None:
-            self._link.tell(messages.Forget(stores=[number]))
-        self._stores.drop(job)
+        self._unpin(job)
+        super().drop_store(job)
         self._rest()
 
     def adopt_store(self, job: JobId, fd: int) -> None:
-        self.drop_store(job)
-        self._stores.adopt(job, fd)
+        self._unpin(job)
+        super().adopt_store(job, fd)
 
-    def check_store(self, fd: int) -> None:
-        self._stores.check(fd)
+    def empty_store(self, job: JobId) -> Callable[[], None]:
+        self._unpin(job)
+        self._rest()
+        return self._stores.emptying(job)
 
     def copy_out(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId) -> Callable[[], None]:
-        """What there is to do, in a thread, to copy bytes (begin, end) of a bank to the same place of the job's store.
-
-        The store's pages are pinned for it, and stay so.  Who asks for this keeps the mover's lock and writes the state
-        bytes.  Bank and store may be closed meanwhile.  The call raises DeviceError; then what is at the target is
-        undefined.  So does this, if the bank is smaller.
-        """
+        """The store's pages are pinned for it, and stay so."""
         return self._copying(bank, ranges, job, out=True).run
 
     def copy_in(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId) -> Callable[[], None]:
-        """The way back; see `copy_out`."""
         return self._copying(bank, ranges, job, out=False).run
 
     def used_bytes(self) -> int:
         """Of all extents that this device has; not those that it has given back and jobs still map."""
         return self._extents.total
-
-    def stored_bytes(self) -> int:
-        return self._stores.pages()
 
     def close(self) -> None:
         """Ends the agent, too."""
@@ -164,18 +142,20 @@ class CudaDevice:
         return -(-size // unit) * unit
 
     def _grow(self, files: list[Extent], size: int) -> None:
-        """Free banks give way to what is asked for."""
+        """Free banks give way to what is asked for, as far as it takes; that may be there a little later."""
         size = self._whole(size)
+        missing = size - self._extents.used(files)
         while True:
             try:
                 self._extents.grow(files, size)
                 return
             except DriverError as error:
-                missing = size - self._extents.used(files)
-                work = self._banks.emptying(missing) if error.code == OUT_OF_MEMORY else None
+                before = self._extents.total
+                work = self._banks.emptying(missing) if error.code == OUT_OF_MEMORY and missing > 0 else None
                 if work is None:
                     raise
                 work()
+                missing -= before - self._extents.total
 
     def _release(self, files: Sequence[Extent]) -> None:
         self._extents.release(files)
@@ -191,6 +171,11 @@ class CudaDevice:
         number = self._store_numbers.setdefault(job, next(self._numbers))
         plan = plan_copies(self._banks.files(bank), ranges)
         return Copying(self._link, self._extents, plan, StoreCopy(number, store, out), self._forget_store)
+
+    def _unpin(self, job: JobId) -> None:
+        number = self._store_numbers.pop(job, None)
+        if number is not None:
+            self._link.tell(messages.Forget(stores=[number]))
 
     def _forget_store(self, number: int) -> None:
         """The agent may have copied to it until now."""

@@ -13,27 +13,32 @@ from carpool.devices.base import DeviceError, Extent
 from carpool.devices.cuda import messages
 from carpool.devices.cuda.link import Link
 
-#: Calls of the driver take their time per extent, whatever its size.
+#: The largest extents are so large, or such a part of the device: calls of the driver take their time per extent,
+#: whatever its size, and every extent is a descriptor, here and in shims.
 SMALLEST = 32 << 20
-#: An extent is at most this part of what lies before it: so much may stay with a lane that has been made smaller.
-_PART = 4
-#: All descriptors of a lane or bank fit into one message (the kernel's limit is 253) beside others.
-MOST = 200
+_PARTS = 128
+#: With so many extents a lane or bank grows by whole ones, however little is asked for.
+_MANY = 128
 
 
-def cut(begin: int, end: int, granularity: int) -> Iterator[int]:
-    """Sizes of the extents that fill a lane or bank from ``begin`` to ``end``, both whole multiples."""
-    while begin < end:
-        size = min(end - begin, max(SMALLEST, begin // _PART // granularity * granularity))
-        yield size
-        begin += size
+def largest(capacity: int, granularity: int) -> int:
+    """Of an extent.  About so much may stay with a lane or bank that has been made smaller."""
+    return -(-max(SMALLEST, capacity // _PARTS) // granularity) * granularity
+
+
+def cut(size: int, piece: int) -> Iterator[int]:
+    """Sizes of the extents that make ``size`` bytes, none larger than ``piece``."""
+    while size > 0:
+        yield min(size, piece)
+        size -= piece
 
 
 class Extents:
     """All extents of one device.  Implements `carpool.devices.banks.Memory`; `release` may be called in any thread."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, capacity: int) -> None:
         self._link = link
+        self._capacity = capacity
         self._lock = threading.Lock()
         self._numbers: dict[int, int] = {}  # of open descriptors
         self._next = 1
@@ -44,11 +49,12 @@ class Extents:
         ready, new = self._link.ready(), list[Extent]()
         if size > ready.memory:
             raise DeviceError(f"{size} bytes are more than the {ready.memory} of {ready.name}")
+        missing, piece = size - self.used(files), largest(self._capacity, ready.granularity)
+        if missing > 0 and len(files) >= _MANY:
+            missing = -(-missing // piece) * piece
         try:
-            for piece in cut(self.used(files), size, ready.granularity):
-                if len(files) + len(new) == MOST:
-                    raise DeviceError(f"it would be in more than {MOST} pieces: it should grow by larger steps")
-                new.append(self._create(piece))
+            for part in cut(missing, piece):
+                new.append(self._create(part))
         except DeviceError:
             self.release(new)
             raise

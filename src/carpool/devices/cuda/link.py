@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -29,7 +28,7 @@ ANSWER_S = 30.0
 #: An agent whose socket has been closed has nothing left to do.
 END_S = 5.0
 LINGER_S = 5.0
-_AGENT = Path(__file__).with_name("agent.py")
+AGENT = "carpool.devices.cuda.agent"
 
 
 class AgentDied(DeviceError):
@@ -147,7 +146,7 @@ class Link:
             numbers = [str(agents.fileno()), str(self._ordinal), str(self._linger_s)]
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", os.fspath(_AGENT), *numbers],
+                    [sys.executable, "-P", "-m", AGENT, *numbers],
                     stdin=subprocess.DEVNULL,
                     pass_fds=[agents.fileno()],
                     start_new_session=True,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import msgspec
 
 #: Both ends come from one installation, except while that is being replaced.
-VERSION = 1
+VERSION = 2
 MAX_MESSAGE = 16 * 1024
 MAX_FDS = 2
 
@@ -64,6 +64,7 @@ class Ready(msgspec.Struct, tag_field="type", tag="ready", frozen=True):
     name: str
     memory: int  # of the whole device
     granularity: int  # extents are multiples of this
+    uuid: str  # as NVML and CUDA_VISIBLE_DEVICES name it
 
 
 class Created(msgspec.Struct, tag_field="type", tag="created", frozen=True):

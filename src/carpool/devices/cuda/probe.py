@@ -1,22 +1,18 @@
 """What sharing a GPU needs, tried for real: through two agents, as jobs will meet it, and with calls of the driver.
 
-``python -P probe.py`` prints the findings about all GPUs as JSON; that is how `carpool doctor` asks, whose process
-is to have no driver in it.  Trying takes a context and 2 MiB of each GPU for a moment.
+``python -P -m carpool.devices.cuda.probe`` prints the findings about all GPUs as JSON; that is how `carpool doctor`
+asks, whose process is to have no driver in it.  Trying takes a context and 2 MiB of each GPU for a moment.
 
 Not yet run on a GPU.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-
-if __name__ == "__main__":  # run by path: make the package importable
-    sys.path[:0] = [os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3))]  # noqa: PTH100, PTH118, PTH120
-
 import ctypes
 import json
 import mmap
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress

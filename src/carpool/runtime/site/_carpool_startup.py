@@ -24,7 +24,7 @@ def start(package: str) -> None:
         return
     channel = Channel.from_environment()
     if channel is not None:
-        after_import("torch", lambda: _attach(package, channel))
+        after_import("torch", lambda: _attach(package, channel), before=lambda: _prepare(package))
 
 
 def _may_attach() -> bool:
@@ -74,6 +74,14 @@ def _socket_identity(fd: int) -> tuple[int, int] | None:
     return (status.st_dev, status.st_ino) if stat.S_ISSOCK(status.st_mode) else None
 
 
+def _prepare(package: str) -> None:
+    if os.environ.get("CARPOOL_CUDA_DEVICE"):
+        try:
+            _runtime(package, "alloc_conf").fix_segments(os.environ)
+        except Exception as error:  # noqa: BLE001 - the user's program runs in any case
+            print(f"carpool: warning: {error}", file=sys.stderr)
+
+
 def _attach(package: str, channel: Channel) -> None:
     try:
         if not channel.is_open():
@@ -116,19 +124,22 @@ class CarpoolFinder:
         return importlib.util.spec_from_file_location(name, file, submodule_search_locations=[self._package])
 
 
-def after_import(name: str, action: Callable[[], None]) -> None:
-    """Call ``action`` once, as soon as module ``name`` has been imported (at once if it has been)."""
+def after_import(name: str, action: Callable[[], None], before: Callable[[], None] | None = None) -> None:
+    """Call ``action`` once, as soon as module ``name`` has been imported (at once if it has been).
+
+    ``before`` is called right before it is executed, unless it has been imported.
+    """
     if name in sys.modules:
         action()
     else:
-        sys.meta_path.insert(0, AfterImport(name, action))
+        sys.meta_path.insert(0, AfterImport(name, action, before))
 
 
 class AfterImport:
     """A finder that finds nothing itself: it follows the import of one module to its end."""
 
-    def __init__(self, name: str, action: Callable[[], None]) -> None:
-        self._name, self._action = name, action
+    def __init__(self, name: str, action: Callable[[], None], before: Callable[[], None] | None = None) -> None:
+        self._name, self._action, self._before = name, action, before
         self._asking = False
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
@@ -140,7 +151,7 @@ class AfterImport:
         finally:
             self._asking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = FollowingLoader(spec.loader, self._imported)  # type: ignore[assignment]
+            spec.loader = FollowingLoader(spec.loader, self._imported, self._before)  # type: ignore[assignment]
         return spec
 
     def _ask_the_others(self, name: str, path: object, target: object) -> ModuleSpec | None:
@@ -159,8 +170,8 @@ class AfterImport:
 class FollowingLoader:
     """Stands in for a module's loader until the module is executed; the module keeps the real one."""
 
-    def __init__(self, loader: object, imported: Callable[[], None]) -> None:
-        self._loader, self._imported = loader, imported
+    def __init__(self, loader: object, imported: Callable[[], None], before: Callable[[], None] | None) -> None:
+        self._loader, self._imported, self._before = loader, imported, before
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)
@@ -169,5 +180,7 @@ class FollowingLoader:
         module.__loader__ = self._loader  # type: ignore[assignment]
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader  # type: ignore[assignment]
+        if self._before is not None:
+            self._before()
         self._loader.exec_module(module)  # type: ignore[attr-defined]
         self._imported()

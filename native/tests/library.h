@@ -1,0 +1,40 @@
+/* The library's sources that make a job on the host device, in one program.  Forks have their own tests, with real
+ * processes: here nothing is pending. */
+#ifndef CARPOOL_TEST_LIBRARY_H
+#define CARPOOL_TEST_LIBRARY_H
+#include "check.h"
+
+#include <sys/wait.h>
+
+#include "../arena.c"
+#include "../boundary.c"
+#include "../channel.c"
+#include "../files.c"
+#include "../grow.c"
+#include "../helper.c"
+#include "../host.c"
+#include "../offload.c"
+#include "../order.c"
+#include "../persistent.c"
+#include "../pool.c"
+#include "../promote.c"
+#include "../residue.c"
+#include "../restore.c"
+#include "../turn.c"
+
+bool cp_fork_pending(void) { return false; }
+bool cp_fork_wanted(void) { return false; }
+void cp_fork_wait(void) {}
+void cp_fork_settle(void) {}
+
+static bool parking __attribute__((unused)) = true;
+
+/* Page tables may be moved, or not: a process for each. */
+static inline void both_modes(void) {
+  int status = 0;
+  pid_t pid = fork();
+  CHECK_THAT(pid >= 0);
+  parking = pid != 0;
+  if (pid) CHECK_THAT(waitpid(pid, &status, 0) == pid && status == 0);
+}
+#endif

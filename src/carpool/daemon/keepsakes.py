@@ -1,0 +1,43 @@
+"""Under which names shims keep what a job's process has: so that it outlives the daemon, and is found again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+from carpool.core.model import DeviceId, MemoryClass
+from carpool.devices.base import DeviceError, Extent
+
+#: "board:<device>:<slot>", "lane:<lane>", "bank:<device>:<bank>", "store:<device>".  A lane or bank in extents has a
+#: name for each: "lane:<lane>:<offset>:<size>", "bank:<device>:<bank>:<offset>:<size>".
+BOARD, LANE, BANK, STORE = "board", "lane", "bank", "store"
+
+
+def memory_name(kind: MemoryClass, device: DeviceId, number: int) -> str:
+    """Of a lane or bank."""
+    return f"{BANK}:{device}:{number}" if kind is MemoryClass.PERSISTENT else f"{LANE}:{number}"
+
+
+def extent_names(whole: str, sizes: Sequence[int]) -> list[str]:
+    """Of the extents of a lane or bank, in order."""
+    offsets = accumulate(sizes, initial=0)
+    return [f"{whole}:{offset}:{size}" for offset, size in zip(offsets, sizes, strict=False)]
+
+
+def kept_extents(whole: str, kept: Mapping[str, int]) -> list[Extent]:
+    """Those of a lane or bank among what a shim keeps, in order.
+
+    Raises DeviceError if they do not lie one after another from the beginning, ValueError for impossible names.
+    """
+    found = []
+    for name, fd in kept.items():
+        if name.startswith(f"{whole}:"):
+            offset, size = map(int, name.removeprefix(f"{whole}:").split(":"))
+            found.append((offset, size, fd))
+    end, files = 0, []
+    for offset, size, fd in sorted(found):
+        if offset != end or size <= 0:
+            raise DeviceError(f"what was kept of {whole} has a gap at {end}")
+        files.append(Extent(fd, size))
+        end += size
+    return files

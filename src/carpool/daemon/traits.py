@@ -1,0 +1,32 @@
+"""What follows from the traits in a job's seat, for people; None: nothing."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+
+from carpool.protocol.seat import Trait
+
+ALONE = {
+    Trait.COLLECTIVE: "its processes communicate by NCCL",
+    Trait.UNGATED: "calls of its driver pass beside Carpool",
+    Trait.FIXED: "it has much device memory that is not Carpool's",
+}
+IMMOVABLE = {Trait.SHARED: "it has given other processes access to its memory"}
+EXCLUSIVE = "it was submitted so"
+#: The traits that matter to others; the rest is not worth an event.
+TELLING = reduce(or_, (*ALONE, *IMMOVABLE))
+
+
+def why_alone(traits: int) -> str | None:
+    """Why the job must have its device to itself."""
+    return _reasons(ALONE, traits)
+
+
+def why_immovable(traits: int) -> str | None:
+    """Why its memory cannot be offloaded."""
+    return _reasons(IMMOVABLE, traits)
+
+
+def _reasons(known: dict[Trait, str], traits: int) -> str | None:
+    return ", and ".join(text for trait, text in known.items() if trait & traits) or None

@@ -1,0 +1,56 @@
+"""What a job computes on a GPU is bit for bit what it computes alone: alone in a lane, and with others in turns."""
+
+from __future__ import annotations
+
+import pytest
+
+from carpool.core.model import MIB
+from tests.cuda.rig import Bare, Daemons, run_together
+from tests.devices.cuda_stub import Stub
+
+#: Jobs of unknown memory are measured one after another, which can take as long as these programs run.
+KNOWN = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}
+
+
+def test_a_job_alone(daemons: Daemons, bare: Bare, stub: Stub) -> None:
+    daemon = daemons()
+    (job,) = run_together(daemon, bare, ["train --seed 1"])
+    assert job.info.device == "cuda0"
+    assert job.info.persistent_bytes >= 4 * MIB and job.info.ephemeral_bytes >= 4 * MIB
+    assert job.info.iterations == 20 and job.counters["turns"] >= 1
+    stub.wait_until_free()  # an idle device holds nothing
+
+
+@pytest.mark.parametrize(("count", "how"), [(3, ""), (2, " --optimizer")], ids=["announced", "steps"])
+def test_jobs_that_take_turns_at_every_iteration(daemons: Daemons, bare: Bare, count: int, how: str) -> None:
+    programs = [f"train --iterations 100 --seed {10 * number}{how}" for number in range(count)]
+    jobs = run_together(daemons(), bare, programs, **KNOWN)
+    assert len({job.info.lane for job in jobs}) == 1
+    assert all(job.counters["turns"] >= 5 for job in jobs), [job.counters for job in jobs]
+    assert all(job.counters["residue_total"] >= 4 * MIB for job in jobs), [job.counters for job in jobs]
+
+
+def test_only_live_blocks_are_saved_at_boundaries(daemons: Daemons, bare: Bare) -> None:
+    programs = [f"train --iterations 100 --live 64 --seed {seed}" for seed in (1, 2)]
+    jobs = run_together(daemons(), bare, programs, **KNOWN)
+    for counters in (job.counters for job in jobs):
+        elsewhere = counters["early"] + counters["forced"]  # there nobody knows what is alive
+        assert counters["turns"] - elsewhere >= 5
+        assert counters["residue_total"] <= (counters["turns"] - elsewhere) * (64 << 10) + elsewhere * 4 * MIB
+
+
+def test_jobs_of_unknown_memory_are_measured_and_share(daemons: Daemons, bare: Bare) -> None:
+    jobs = run_together(daemons(), bare, ["train --iterations 40 --seed 3", "train --iterations 40 --seed 4"])
+    assert all(job.info.iterations == 40 for job in jobs)
+
+
+def test_jobs_in_two_lanes_compute_side_by_side(daemons: Daemons, bare: Bare) -> None:
+    daemon = daemons(options=["--sharing=mps", "--policy=pack", "--setting=max_lanes=2"])
+    jobs = run_together(daemon, bare, [f"train --iterations 30 --seed {seed}" for seed in (5, 6)], **KNOWN)
+    assert len({job.info.lane for job in jobs}) == 2
+    assert all(job.counters["residue_total"] == 0 for job in jobs)
+
+
+def test_replayed_graphs_find_their_memory(daemons: Daemons, bare: Bare) -> None:
+    jobs = run_together(daemons(), bare, [f"graph --seed {seed}" for seed in (5, 6)], **KNOWN)
+    assert all(job.counters["turns"] >= 5 for job in jobs), [job.counters for job in jobs]

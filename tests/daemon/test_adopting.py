@@ -1,0 +1,157 @@
+"""Another daemon takes over jobs on a CUDA device.  On the stub driver, without a core."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from cuda_rig import Mapped, cuda_rig, grant, limits, packets
+from fakeextents import BANK, LANE
+from rig import Client, Rig
+
+from carpool.core import commands
+from carpool.core.events import Adopted
+from carpool.core.model import MIB, JobPhase
+from carpool.daemon import granting
+from carpool.daemon.restore import Restore
+from carpool.protocol.seat import PacketType
+from carpool.protocol.session import Register
+from tests.devices.cuda_stub import Stub
+
+
+@pytest.fixture
+async def rig(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+    monkeypatch.setattr(granting, "RETRY_S", 3600.0)
+    made = cuda_rig()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+async def other(rig: Rig) -> AsyncIterator[Rig]:
+    """The next daemon."""
+    made = cuda_rig()
+    yield made
+    made.close()
+
+
+def adopt(rig: Rig, other: Rig, client: Client, kept: dict[str, int] | None = None) -> Client | None:
+    """``other`` gets what the client's shim keeps, and its channel; None: it does not take it over."""
+    assert client.job.seated is not None
+    job = other.job(client.job.owner)
+    kept = client.kept if kept is None else kept
+    other.shims[job.id] = {name: os.dup(fd) for name, fd in kept.items()}
+    fds = [rig.channels._of[client.job.id], *kept.values()]
+    fds = [os.dup(fd if isinstance(fd, int) else fd.fileno()) for fd in fds]
+    other.channels.recovering = True
+    if not other.channels.open(job, fds, Register(job.id, 1, 1, client.job.seated.pid, list(kept))):
+        return None
+    assert job.seated is not None
+    nothing: Any = None
+    Restore(nothing, other.jobs, nothing, nothing, other.channels, other.seating, other.events.append)._adopt(job)
+    other.channels.recovering = False
+    return Client(job, client.channel, job.seated.seat, client.setup, [], other.shims[job.id])
+
+
+def resident(rig: Rig) -> tuple[Client, Mapped]:
+    client = rig.attach()
+    client.seat.set("pid", os.getpid())
+    mapped = Mapped(rig, client)
+    grant(rig, client, 40 * MIB, 36 * MIB)
+    mapped.drain()
+    mapped.write(BANK, 40 * MIB, 7)
+    return client, mapped
+
+
+async def test_a_job_without_its_turn_is_sent_everything_again(rig: Rig, other: Rig) -> None:
+    client, mapped = resident(rig)
+    again = adopt(rig, other, client)
+    assert again is not None and again.job.phase is JobPhase.RUNNING
+    (adopted,) = [event for event in other.events if isinstance(event, Adopted)]
+    assert (adopted.granted.persistent, adopted.offloaded, adopted.holds_turn) == (40 * MIB, False, False)
+    used = other.device.used_bytes()
+    assert used == rig.device.used_bytes() and other.channels.granting.waits(again.job)
+    bank = client.seat.get("bank")
+    found = packets(again)
+    assert sorted(kind for kind, *_ in found) == sorted([PacketType.LANE, PacketType.BANK] + [PacketType.CUT] * 2)
+    assert {(a, b, c) for kind, a, b, c, _ in found if kind is PacketType.CUT} == {(1, LANE, 0), (bank, BANK, 0)}
+    mapped.close()
+    theirs = Mapped(other, again)
+    for number, kind in ((1, LANE), (bank, BANK)):
+        assert theirs.end(kind) == 0
+        other.says(again, PacketType.CUT_DONE, number, kind, 0)
+    other.channels.granting.again(again.job)
+    theirs.drain()
+    assert theirs.end(BANK) + theirs.end(LANE) == used and theirs.read(BANK, 40 * MIB) == {7}
+    assert not other.channels.granting.waits(again.job)
+    theirs.close()
+
+
+async def test_a_job_with_its_turn_keeps_what_it_uses(rig: Rig, other: Rig) -> None:
+    client, mapped = resident(rig)
+    rig.do(commands.GrantTurn(1, client.job.id))
+    again = adopt(rig, other, client)
+    assert again is not None
+    mapped.drain()
+    assert mapped.end(BANK) == 40 * MIB and mapped.end(LANE) == 36 * MIB
+    for words in mapped.done:
+        other.says(again, PacketType.CUT_DONE, *words)
+    other.channels.granting.again(again.job)
+    mapped.drain()  # the same extents once more
+    assert mapped.end(BANK) == 40 * MIB and mapped.read(BANK, 40 * MIB) == {7} and limits(again)[0] == 40 * MIB
+    grant(other, again, 48 * MIB, 36 * MIB)
+    mapped.drain()
+    assert mapped.end(BANK) == 48 * MIB and limits(again) == (48 * MIB, 36 * MIB)
+    mapped.close()
+
+
+async def test_a_job_that_was_about_to_come_back_is_in_its_store(rig: Rig, other: Rig) -> None:
+    client, mapped = resident(rig)
+    client.seat.set("stored", 40 * MIB)
+    client.seat.set("offloaded", 1)
+    again = adopt(rig, other, client)
+    assert again is not None
+    (adopted,) = [event for event in other.events if isinstance(event, Adopted)]
+    assert adopted.offloaded and again.job.bank is None and limits(again)[0] == 0
+    mapped.close()
+
+
+async def test_a_job_that_has_not_read_its_setup_is_told_afterwards(rig: Rig, other: Rig) -> None:
+    client = rig.attach()
+    grant(rig, client, 4 * MIB, 0)
+    packets(client)
+    again = adopt(rig, other, client)
+    assert again is not None and packets(again) == [] and other.channels.granting.waits(again.job)
+    client.seat.set("pid", os.getpid())
+    other.channels.granting.again(again.job)
+    assert PacketType.CUT in {kind for kind, *_ in packets(again)}
+
+
+def without_a_piece(kept: dict[str, int], bank: int) -> None:
+    del kept[f"bank:cuda0:{bank}:0:{32 * MIB}"]
+
+
+def without_the_end(kept: dict[str, int], bank: int) -> None:
+    del kept[f"bank:cuda0:{bank}:{32 * MIB}:{8 * MIB}"]
+
+
+def without_the_lane(kept: dict[str, int], bank: int) -> None:
+    del kept[f"lane:1:0:{32 * MIB}"], kept[f"lane:1:{32 * MIB}:{4 * MIB}"]
+
+
+def without_the_store(kept: dict[str, int], bank: int) -> None:
+    del kept["store:cuda0"]
+
+
+@pytest.mark.parametrize("harm", [without_a_piece, without_the_end, without_the_lane, without_the_store])
+async def test_a_job_of_which_something_is_missing_is_not_taken_over(
+    rig: Rig, other: Rig, harm: Callable[[dict[str, int], int], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    client, mapped = resident(rig)
+    kept = dict(client.kept)
+    harm(kept, client.seat.get("bank"))
+    assert adopt(rig, other, client, kept) is None
+    assert "cannot be taken over" in caplog.text
+    mapped.close()

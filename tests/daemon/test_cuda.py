@@ -1,0 +1,243 @@
+"""A CUDA device on the stub driver under a real daemon, with jobs that map extents as libcarpool does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemon_harness import PATIENCE_S, Daemon
+
+from carpool.core.model import MIB
+from carpool.daemon.procstate import STOPPED, state_of
+from tests.devices.cuda_stub import MEMORY, Stub
+
+Make = Callable[..., Daemon]
+CAPACITY = MEMORY - 32 * MIB
+SIZE = 120 * MIB  # of a job that does not fit twice
+
+
+@pytest.fixture
+def cuda(stub: Stub, make_daemon: Make) -> Daemon:
+    return make_daemon("--device", "cuda").started()
+
+
+def device(daemon: Daemon) -> dict[str, Any]:
+    (found,) = daemon.get("/v1/devices")["devices"]
+    return found
+
+
+def agent_of(daemon: Daemon) -> int:
+    """The process id of its device agent."""
+    assert daemon.process is not None
+    children = Path(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children").read_text().split()
+    (agent,) = (pid for pid in children if b"devices.cuda.agent" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return int(agent)
+
+
+def descriptors(daemon: Daemon, job: int) -> int:
+    """How many its shim has."""
+    parent = Path(f"/proc/{daemon.show(job)['pid']}/stat").read_text().rsplit(")", 1)[1].split()[1]
+    return len(list(Path(f"/proc/{parent}/fd").iterdir()))
+
+
+def until_stopped(pid: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while state_of(pid, os.getuid()) != STOPPED:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+class Filled:
+    """Jobs that fill their memory, give their turn back, and look what is there when they are let go on."""
+
+    def __init__(self, daemon: Daemon, directory: Path) -> None:
+        self.daemon = daemon
+        self._directory = directory
+        self._fifos: dict[int, Path] = {}
+
+    def start(self, value: int) -> int:
+        fifo = self._directory / f"fifo{value}"
+        os.mkfifo(fifo)
+        fill = ("turn", f"grow:p:{SIZE}", f"touch:p:{SIZE}:{value}", "iterate:5")
+        check = (f"listen:{fifo}", f"check:{SIZE}:{value}", "release")
+        job = self.daemon.fake("attach", "help", *fill, "release", "say:filled", *check)
+        self._fifos[job] = fifo
+        return job
+
+    def filled(self, value: int) -> int:
+        job = self.start(value)
+        self.daemon.until_line(job, "filled")
+        return job
+
+    def go_on(self, job: int) -> None:
+        self._fifos[job].write_bytes(b"go")
+
+    def intact(self, *jobs: int) -> None:
+        for job in jobs:
+            self.go_on(job)
+            self.ended_intact(job)
+
+    def ended_intact(self, *jobs: int) -> None:
+        for job in jobs:
+            info = self.daemon.wait(job)
+            assert info["outcome"] == "succeeded", (info, self.daemon.output(job), self.daemon.log())
+            assert "intact" in self.daemon.output(job), self.daemon.output(job)
+
+
+def test_a_job_computes_in_memory_that_reaches_it_in_extents(cuda: Daemon, stub: Stub) -> None:
+    found = device(cuda)
+    assert (found["id"], found["kind"], found["capacity_bytes"]) == ("cuda0", "cuda", CAPACITY)
+    job = cuda.fake(
+        *("attach", "help", "turn", f"grow:p:{40 * MIB}", f"grow:e:{60 * MIB}", f"touch:p:{40 * MIB}:7"),
+        *(f"touch:e:{60 * MIB}:8", f"check:{40 * MIB}:7", "release", "say:resting", "pause"),
+    )
+    cuda.until_line(job, "resting")
+    assert "intact" in cuda.output(job)
+    info = cuda.show(job)
+    assert info["device"] == "cuda0" and info["persistent_limit"] >= 40 * MIB and info["ephemeral_limit"] >= 60 * MIB
+    cuda.cancel(job)
+    cuda.wait(job)
+    stub.wait_until_free()
+
+
+def test_memory_that_is_given_back_is_free(cuda: Daemon) -> None:
+    job = cuda.fake(
+        *("attach", "help", "turn", f"grow:p:{100 * MIB}", f"touch:p:{100 * MIB}:7", f"shrink:{20 * MIB}"),
+        *(f"until_mapped:p:{32 * MIB}", f"check:{20 * MIB}:7", "release", "say:done", "pause"),
+    )
+    cuda.until_line(job, "done")
+    assert "intact" in cuda.output(job) and device(cuda)["used_bytes"] == 32 * MIB
+
+
+def test_jobs_that_do_not_fit_take_turns_with_the_memory(cuda: Daemon, tmp_path: Path, stub: Stub) -> None:
+    jobs = Filled(cuda, tmp_path)
+    first = jobs.filled(1)
+    second = jobs.filled(2)
+    assert cuda.show(first)["offloaded"] and cuda.show(first)["stored_bytes"] == SIZE
+    assert stub.used() <= CAPACITY
+    jobs.intact(first, second)
+    assert cuda.show(second)["moved"]["out_bytes"] == cuda.show(second)["moved"]["in_bytes"] == SIZE
+    found = device(cuda)
+    assert (found["used_bytes"], found["stored_bytes"]) == (0, 0)
+
+
+def test_a_stopped_job_keeps_nobody_waiting(cuda: Daemon, tmp_path: Path) -> None:
+    """Its memory is copied without it; only to let go of it, it runs for a moment."""
+    jobs = Filled(cuda, tmp_path)
+    first = jobs.filled(1)
+    pid = cuda.show(first)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    second = jobs.filled(2)
+    assert cuda.show(first)["offloaded"]
+    jobs.intact(second)
+    until_stopped(pid)
+    os.kill(pid, signal.SIGCONT)
+    jobs.intact(first)
+
+
+@pytest.mark.parametrize("way", ["out", "in"])
+def test_a_daemon_that_is_killed_while_it_copies(cuda: Daemon, tmp_path: Path, way: str) -> None:
+    """What was not finished has not happened."""
+    jobs = Filled(cuda, tmp_path)
+    first = jobs.filled(1)
+    agent = agent_of(cuda)
+    if way == "in":
+        cuda.cancel(second := jobs.filled(2))
+        cuda.wait(second)
+    os.kill(agent, signal.SIGSTOP)  # the copy does not get on
+    if way == "in":
+        since = cuda.events()[-1]["seq"]
+        jobs.go_on(first)
+        cuda.until_event(lambda event: event["kind"] == "GrantMemory" and event["job"] == first, since)
+    else:
+        second = jobs.start(2)
+        cuda.until("Offload", first)
+    cuda.kill()
+    os.kill(agent, signal.SIGKILL)
+    cuda.started()
+    if way == "out":
+        cuda.until_line(second, "filled")
+        jobs.go_on(first)
+        jobs.intact(second)
+    jobs.ended_intact(first)
+
+
+def test_jobs_keep_their_memory_in_many_pieces_over_a_restart(cuda: Daemon, tmp_path: Path, stub: Stub) -> None:
+    """More than a shim can send in one message; and the same lane in two jobs."""
+    fifos = [tmp_path / name for name in ("first", "second")]
+    for fifo in fifos:
+        os.mkfifo(fifo)
+    grown = [f"grow:{kind}:{size * MIB}" for size in range(4, 72, 4) for kind in "pe"]
+    after = (f"check:{68 * MIB}:7", f"grow:p:{80 * MIB}", f"touch:p:{80 * MIB}:9", f"check:{80 * MIB}:9", "release")
+    first = cuda.fake("attach", "help", *grown, f"touch:p:{68 * MIB}:7", "say:up", f"listen:{fifos[0]}", *after)
+    cuda.until_line(first, "up")
+    second = cuda.fake("attach", "help", f"grow:e:{60 * MIB}", "say:up", f"listen:{fifos[1]}", f"touch:e:{60 * MIB}:5")
+    cuda.until_line(second, "up")
+    used = device(cuda)["used_bytes"]
+    assert descriptors(cuda, first) > 20
+    cuda.kill()
+    cuda.started()
+    assert device(cuda)["used_bytes"] == used and cuda.show(first)["phase"] == "running"
+    for job, fifo in zip((first, second), fifos, strict=True):
+        fifo.write_bytes(b"go")
+        info = cuda.wait(job)
+        assert info["outcome"] == "succeeded", (info, cuda.output(job), cuda.log())
+    assert cuda.output(first).count("intact") == 2
+    assert device(cuda)["used_bytes"] == 0
+
+
+def test_a_restart_finds_the_same_device(cuda: Daemon) -> None:
+    job = cuda.fake("attach", "say:attached", "pause")
+    cuda.until_line(job, "attached")
+    cuda.kill()
+    cuda.arguments = ("--device", "cuda:0:64MiB")
+    error = cuda.failed()
+    assert error["code"] == "devices_in_use" and f"--device cuda:0:{CAPACITY} --sharing timeslice" in error["hint"]
+    cuda.arguments = ()
+    cuda.started()
+    assert (device(cuda)["id"], device(cuda)["capacity_bytes"]) == ("cuda0", CAPACITY)
+    assert cuda.show(job)["phase"] == "running"
+
+
+def test_devices_of_both_kinds(stub: Stub, make_daemon: Make) -> None:
+    stub.devices(MEMORY, MEMORY)
+    given = ("--device", "cuda:1:64MiB", "--device", "host:64MiB", "--device", "cuda:0", "--sharing", "mps")
+    daemon = make_daemon(*given).started()
+    found = {each["id"]: (each["kind"], each["capacity_bytes"]) for each in daemon.get("/v1/devices")["devices"]}
+    assert found == {"cuda1": ("cuda", 64 * MIB), "host0": ("host", 64 * MIB), "cuda0": ("cuda", CAPACITY)}
+    added = [event["data"]["device"] for event in daemon.events() if event["kind"] == "DeviceAdded"]
+    assert {each["id"]: each["sharing"] for each in added} == {"cuda1": "mps", "host0": "concurrent", "cuda0": "mps"}
+    jobs = [daemon.fake("attach", "turn", f"grow:p:{4 * MIB}", device=name) for name in ("cuda1", "host0")]
+    assert [daemon.wait(job)["outcome"] for job in jobs] == ["succeeded"] * 2
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "words"),
+    [
+        ("cuda:3", "no_such_gpu", "there is no GPU 3"),
+        ("cuda:1GiB", "device_too_large", "256 MiB"),
+        ("cuda:0:lots", "bad_size", "--device cuda:0:lots"),
+        ("cuda:0:1", "bad_size", "at least 2 MiB"),
+        ("gpu", "unknown_device_kind", "gpu"),
+    ],
+)
+def test_gpus_that_cannot_be_had(stub: Stub, make_daemon: Make, given: str, code: str, words: str) -> None:
+    error = make_daemon("--device", given).failed()
+    assert error["code"] == code and words in error["message"], error
+    assert error.get("hint") or code == "bad_size"
+
+
+def test_a_gpu_is_given_once(stub: Stub, make_daemon: Make) -> None:
+    assert make_daemon("--device", "cuda", "--device", "cuda:0").failed()["code"] == "same_device"
+
+
+def test_without_a_driver(make_daemon: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "libcuda.so.1").touch()  # found first, and no library
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    error = make_daemon("--device", "cuda").failed()
+    assert error["code"] == "no_gpu" and "driver" in error["message"] and "carpool doctor" in error["hint"]

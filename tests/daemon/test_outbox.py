@@ -1,0 +1,124 @@
+"""Packets for a process that does not read."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+from cuda_rig import until
+
+from carpool.daemon import outbox
+from carpool.daemon.outbox import Outbox
+
+Ends = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        theirs.setblocking(False)
+        yield ours, theirs
+
+
+def number(index: int) -> bytes:
+    return f"{index:048}".encode()
+
+
+def filled(box: Outbox) -> int:
+    """How many it took until something had to wait."""
+    count = 0
+    while box.empty:
+        box.send(number(count))
+        count += 1
+    return count
+
+
+async def test_what_has_to_wait_comes_in_order_and_with_its_descriptors(ends: Ends) -> None:
+    ours, theirs = ends
+    emptied = asyncio.Event()
+    box = Outbox(ours, emptied.set)
+    count = filled(box)
+    read_end, write_end = os.pipe()
+    box.send(number(count), [read_end])
+    os.close(read_end)  # whoever sends it may close it
+    box.send(number(count + 1))
+    assert not box.empty and not emptied.is_set()
+    received, fds = [], []
+    while len(received) < count + 2:
+        try:
+            data, extra, _, _ = theirs.recvmsg(48, socket.CMSG_LEN(4))
+        except BlockingIOError:
+            await asyncio.sleep(0)
+            continue
+        received.append(data)
+        fds += extra
+    assert received == [number(index) for index in range(count + 2)] and len(fds) == 1
+    await emptied.wait()
+    assert box.empty
+    fd = int.from_bytes(fds[0][2], "little")
+    os.write(write_end, b"x")
+    assert os.read(fd, 1) == b"x"
+    for each in (fd, write_end):
+        os.close(each)
+
+
+async def test_what_nobody_is_to_get_any_more_is_not_sent(ends: Ends) -> None:
+    ours, theirs = ends
+    box = Outbox(ours)
+    filled(box)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    box.send(b"more", [theirs.fileno()])
+    box.clear()
+    assert box.empty and len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    while True:
+        try:
+            theirs.recv(48)
+        except BlockingIOError:
+            break
+    box.send(b"next")
+    assert theirs.recv(48) == b"next"
+
+
+async def test_the_other_end_is_gone(ends: Ends) -> None:
+    ours, theirs = ends
+    box = Outbox(ours)
+    theirs.close()
+    with pytest.raises(BrokenPipeError):
+        box.send(b"hello")
+    assert box.empty
+
+
+async def test_it_goes_while_something_waits(ends: Ends) -> None:
+    ours, theirs = ends
+    box = Outbox(ours)
+    filled(box)
+    theirs.close()
+    await until(lambda: box.empty)
+
+
+async def test_too_many_descriptors_on_their_way(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "RETRY_S", 0.001)
+    ours, theirs = ends
+
+    class Refusing:
+        refusals = 3
+
+        def sendmsg(self, *arguments: object) -> int:
+            if self.refusals:
+                self.refusals -= 1
+                raise OSError(errno.ETOOMANYREFS, "too many references")
+            return ours.sendmsg(*arguments)  # type: ignore[arg-type]
+
+        def fileno(self) -> int:
+            return ours.fileno()
+
+    box = Outbox(Refusing())  # type: ignore[arg-type]
+    box.send(b"hello")
+    assert not box.empty
+    await until(lambda: box.empty)
+    assert theirs.recv(48) == b"hello"

@@ -1,0 +1,121 @@
+"""What a job's seat says about its use of the device reaches the core and people, also after a restart."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemon_harness import FAKEJOB, Daemon
+
+from carpool.daemon.traits import why_alone, why_immovable
+from carpool.protocol.seat import Trait
+
+NCCL = "its processes communicate by NCCL"
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    return path
+
+
+def lone(daemon: Daemon, fifo: Path, *steps: str) -> int:
+    """A job that computes and shows that it communicates, until something is written to the pipe."""
+    job = daemon.fake("attach", "turn", f"note:traits:{Trait.COLLECTIVE | Trait.DEVICE}", *steps, f"listen:{fifo}")
+    daemon.until("TraitsSeen", job)
+    return job
+
+
+def device_of(daemon: Daemon) -> dict[str, Any]:
+    (device,) = daemon.get("/v1/devices")["devices"]
+    return device
+
+
+@pytest.mark.parametrize(
+    ("traits", "alone", "immovable"),
+    [
+        (Trait.DEVICE, None, None),
+        (Trait.COLLECTIVE, NCCL, None),
+        (Trait.FIXED | Trait.SHARED, "it has much device memory that is not Carpool's", "it has given other processes"),
+        (Trait.UNGATED | Trait.COLLECTIVE, f"{NCCL}, and calls of its driver pass beside Carpool", None),
+        (1 << 31, None, None),
+    ],
+)
+def test_what_follows_from_traits(traits: int, alone: str | None, immovable: str | None) -> None:
+    assert why_alone(traits) == alone
+    assert (why_immovable(traits) or "").startswith(immovable or "")
+    assert (why_immovable(traits) is None) == (immovable is None)
+
+
+def test_a_job_that_needs_its_device_to_itself_gets_it(daemon: Daemon, fifo: Path) -> None:
+    job = lone(daemon, fifo, "note:fixed:4096")
+    other = daemon.fake("attach", "iterate:1")
+    why = f"job {job} has host0 to itself: {NCCL}"
+    assert daemon.show(other)["reason"] == {"code": "exclusive", "text": why}
+    assert daemon.show(job)["alone"] == NCCL
+    assert daemon.show(job)["immovable"] is None
+    assert (device_of(daemon)["alone"], device_of(daemon)["sharing"]) == (job, "concurrent")
+    daemon.until_event(lambda event: event["kind"] == "Sampled" and event["data"]["usage"]["fixed"] == 4096)
+    assert daemon.show(job)["fixed_bytes"] == 4096
+    fifo.write_bytes(b"go")
+    assert daemon.wait(job)["outcome"] == daemon.wait(other)["outcome"] == "succeeded"
+    assert device_of(daemon)["alone"] is None
+    assert len([event for event in daemon.events() if event["kind"] == "TraitsSeen"]) == 1
+
+
+def test_those_beside_it_wait_until_it_has_ended(daemon: Daemon, fifo: Path) -> None:
+    other = daemon.fake("attach", "iterate:1", "release", "say:ready", f"listen:{fifo}", "iterate:5")
+    daemon.until_line(other, "ready")
+    second = fifo.with_name("second")
+    os.mkfifo(second)
+    job = lone(daemon, second)
+    fifo.write_bytes(b"go")
+    daemon.until_event(lambda event: event["kind"] == "TurnWanted" and event["job"] == other, since=second_want(daemon))
+    assert daemon.show(other)["reason"]["text"] == f"job {job} has host0 to itself: {NCCL}"
+    second.write_bytes(b"go")
+    daemon.wait(job)
+    assert daemon.wait(other)["iterations"] == 6
+
+
+def second_want(daemon: Daemon) -> int:
+    """The number of the latest event of the traits: what comes later was wanted while the device was taken."""
+    return int(next(event["seq"] for event in daemon.events() if event["kind"] == "TraitsSeen"))
+
+
+def test_a_restarted_daemon_knows_before_anybody_gets_a_turn(make_daemon: Callable[..., Daemon], fifo: Path) -> None:
+    daemon = make_daemon().started()
+    other = daemon.fake("attach", "say:ready", f"listen:{fifo}", "iterate:5")
+    daemon.until_line(other, "ready")
+    second = fifo.with_name("second")
+    os.mkfifo(second)
+    job = lone(daemon, second)
+    daemon.kill()
+    daemon.started()
+    kinds = [event["kind"] for event in daemon.events() if event["job"] in (None, job)]
+    restarted = len(kinds) - kinds[::-1].index("RestartBegan")
+    assert "TraitsSeen" in kinds[restarted : kinds.index("RestartEnded", restarted)]
+    assert daemon.show(job)["alone"] == NCCL
+    fifo.write_bytes(b"go")
+    since = max(event["seq"] for event in daemon.events() if event["kind"] == "RestartEnded")
+    daemon.until_event(lambda event: event["kind"] == "TurnWanted" and event["job"] == other, since=since)
+    assert daemon.show(other)["reason"]["text"].startswith(f"job {job} has host0 to itself")
+    second.write_bytes(b"go")
+    assert daemon.wait(job)["outcome"] == daemon.wait(other)["outcome"] == "succeeded"
+
+
+def test_traits_belong_to_a_process_and_not_to_its_job(daemon: Daemon, fifo: Path) -> None:
+    command = f"{sys.executable} -u {FAKEJOB} attach turn note:traits:{Trait.COLLECTIVE} listen:{fifo}"
+    job = daemon.submit("sh", "-c", f"{command}; {command}")
+    first = daemon.until("TraitsSeen", job)
+    assert daemon.show(job)["alone"] == NCCL
+    fifo.write_bytes(b"go")
+    gone = daemon.until_event(lambda event: event["kind"] == "Detached", since=first["seq"])
+    daemon.until_event(lambda event: event["kind"] == "TraitsSeen", since=gone["seq"])
+    fifo.write_bytes(b"go")
+    ended = daemon.wait(job)
+    assert (ended["outcome"], ended["alone"], ended["immovable"]) == ("succeeded", None, None)

@@ -1,0 +1,134 @@
+"""Jobs that share the GPU compute what they compute alone, bit for bit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tests.gpu.checks.training import WAYS
+from tests.gpu.daemon import Daemon, daemon
+from tests.gpu.registry import Figures, Needs, check, require
+from tests.gpu.scripts import needs_cuda, run
+from tests.gpu.worker import workers
+
+GIB = 1 << 30
+PATIENCE_S, LOOK_S = 120.0, 0.05
+TRAIN, ENDLESS, GREEDY, COPIES = "train.py", "endless.py", "greedy.py", "copies.py"
+
+
+def same(expected: str, results: list[str]) -> None:
+    wrong = [number for number, result in enumerate(results, 1) if result != expected]
+    require(not wrong, f"of {len(results)} jobs these have another result than alone: {wrong}")
+
+
+def moves(shared: Daemon, jobs: list[int]) -> Figures:
+    infos = [shared.client.job(job) for job in jobs]
+    return {
+        "switches": sum(info.switches for info in infos),
+        "MiB offloaded": sum(i.moved.out_bytes for i in infos) / 2**20,
+    }
+
+
+def together(count: int, way: str) -> Figures:
+    """So many jobs of the same script, in one lane, with a switch at every iteration."""
+    needs_cuda()
+    expected = run(TRAIN, way, preload=False)
+    with daemon() as shared:
+        jobs = [shared.submit(TRAIN, way) for _ in range(count)]
+        same(expected, [shared.output(job) for job in jobs])
+        return moves(shared, jobs)
+
+
+def in_one_lane(count: int, way: str) -> Callable[[], Figures]:
+    def function() -> Figures:
+        return together(count, way)
+
+    function.__name__ = f"lane_of_{count}_{way}"
+    return function
+
+
+for each in WAYS:
+    for number in (1, 2, 3):
+        check(f"{number} in one lane, a switch at every iteration: {each}, bit-identical", Needs.TORCH)(
+            in_one_lane(number, each)
+        )
+
+
+@check("two jobs without PyTorch's allocator share the device and compute what they compute alone")
+def jobs_of_copies() -> Figures:
+    with daemon("384MiB") as shared:
+        first = shared.submit(COPIES, "16", "60")
+        expected = shared.output(first)
+        jobs = [shared.submit(COPIES, "16", "60") for _ in range(2)]
+        same(expected, [shared.output(job) for job in jobs])
+        return moves(shared, jobs)
+
+
+@check("jobs that do not fit together are moved to the host and back, and compute what they compute alone")
+def oversubscribed_copies() -> Figures:
+    with daemon("384MiB", quantum_us=20_000) as shared:
+        first = shared.submit(COPIES, "96", "40")
+        expected = shared.output(first)
+        jobs = [shared.submit(COPIES, "96", "40") for _ in range(3)]
+        same(expected, [shared.output(job) for job in jobs])
+        figures = moves(shared, jobs)
+        require(figures["MiB offloaded"] > 0, "nothing was moved")
+        return figures
+
+
+@check("training jobs that do not fit together (plain allocations), bit-identical", Needs.TORCH)
+def oversubscribed_training() -> Figures:
+    needs_cuda()
+    expected = run(TRAIN, "adam", preload=False)
+    with daemon("4GiB", quantum_us=100_000) as shared:
+        jobs = [shared.submit(TRAIN, "adam", BALLAST_MIB="2200") for _ in range(3)]
+        same(expected, [shared.output(job) for job in jobs])
+        figures = moves(shared, jobs)
+        require(figures["MiB offloaded"] > 0, "nothing was moved")
+        return figures
+
+
+@check("a job killed in its turn: the other one goes on", Needs.TORCH)
+def killed_in_its_turn() -> None:
+    needs_cuda()
+    expected = run(TRAIN, "sgd", preload=False)
+    with daemon() as shared:
+        victim = shared.submit(ENDLESS)
+        wait_for_iterations(shared, victim)
+        other = shared.submit(TRAIN, "sgd")
+        wait_for_iterations(shared, other)
+        shared.kill_job(victim)
+        same(expected, [shared.output(other)])
+        require(shared.end(victim).signal == 9, "the victim did not die of the signal")
+
+
+def wait_for_iterations(shared: Daemon, job: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (info := shared.client.job(job)).iterations:
+        require(info.phase != "ended", f"job {job} has ended:\n{shared.log(job)[-1500:]}")
+        require(time.monotonic() < deadline, f"job {job} does not iterate: {info.reason}")
+        time.sleep(LOOK_S)
+
+
+@check("out of memory is an exception in the job that wants too much, and nowhere else", Needs.TORCH)
+def out_of_memory() -> None:
+    needs_cuda()
+    expected = run(TRAIN, "sgd", preload=False)
+    with daemon("4GiB") as shared:
+        other, greedy = shared.submit(TRAIN, "sgd"), shared.submit(GREEDY, "6")
+        require(shared.output(greedy) == "OutOfMemoryError", "it got another exception")
+        same(expected, [shared.output(other)])
+
+
+@check("memory of a foreign process is never promised, and jobs finish beside it", Needs.TORCH)
+def foreign_process() -> None:
+    needs_cuda()
+    expected = run(TRAIN, "sgd", preload=False)
+    with workers(1) as (stranger,):
+        stranger.ask("take", size=GIB)
+        with daemon() as shared:
+            job = shared.submit(TRAIN, "sgd")
+            same(expected, [shared.output(job)])
+            (device,) = shared.client.devices()
+            foreign = device.telemetry.foreign_bytes
+            require(foreign is not None and foreign >= GIB, f"it says that others have {foreign} bytes")

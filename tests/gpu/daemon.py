@@ -1,0 +1,99 @@
+"""A daemon of the source tree that shares the first GPU, and jobs that it runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from carpool.runtime.native import library_path
+from tests.gpu.registry import Skip, require
+from tests.gpu.scripts import PROGRAMS
+
+if TYPE_CHECKING:
+    from carpool.protocol.api import JobInfo
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+NEEDED = ("aiohttp", "msgspec", "pynvml")
+#: A turn may change hands at every iteration, whatever a switch costs, and all jobs belong to one lane.
+EAGER = {"quantum_us": 0, "max_switch_share_ppm": 1_000_000, "max_move_share_ppm": 1_000_000, "max_lanes": 1}
+START_S, JOB_S = 60.0, 300.0
+
+
+class Daemon:
+    def __init__(self, home: Path, options: list[str]) -> None:
+        from carpool.protocol.client import Client
+
+        self.home = home
+        read_end, write_end = os.pipe()
+        command = [sys.executable, "-P", "-m", "carpool.daemon", f"--home={home}", *options, f"--ready-fd={write_end}"]
+        self.process = subprocess.Popen(
+            command, env=os.environ | {"PYTHONPATH": os.fspath(SOURCE)}, pass_fds=[write_end], start_new_session=True
+        )
+        os.close(write_end)
+        with open(read_end) as pipe:
+            answer = json.loads(pipe.readline() or "{}")
+        if not answer.get("ok"):
+            self.process.wait(START_S)
+            raise AssertionError(f"the daemon did not start: {answer}")
+        self.client = Client(home)
+
+    def submit(self, program: str, *arguments: str, **env: str) -> int:
+        from carpool.protocol.api import SubmitRequest
+
+        argv = [sys.executable, os.fspath(PROGRAMS / program), *arguments]
+        return self.client.submit(SubmitRequest(argv=argv, cwd=str(self.home), env=dict(os.environ) | env))
+
+    def end(self, job: int) -> JobInfo:
+        """As it was when it had ended."""
+        info = self.client.wait(job, JOB_S)
+        require(info.phase == "ended", f"job {job} has not ended after {JOB_S:.0f} s: {info.phase}, {info.reason}")
+        return info
+
+    def output(self, job: int) -> str:
+        """What it printed last.  Raises AssertionError with everything that it printed if it failed."""
+        info, text = self.end(job), self.log(job)
+        require(info.outcome == "succeeded", f"job {job} {info.outcome} ({info.exit_code}):\n{text[-1500:]}")
+        require("carpool: warning" not in text, f"job {job} was not shared:\n{text[-1500:]}")
+        return text.strip().splitlines()[-1]
+
+    def log(self, job: int) -> str:
+        return b"".join(self.client.logs(job)).decode()
+
+    def kill_job(self, job: int) -> None:
+        pid = self.client.job(job).pid
+        require(pid is not None, f"job {job} does not run")
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        self.client.shutdown(stop_jobs=True)
+        self.process.wait(START_S)
+
+
+@contextmanager
+def daemon(size: str = "", **settings: int) -> Iterator[Daemon]:
+    """``size``: how much of the GPU's memory it shares, all by default.  Raises Skip where it cannot run."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Skip(f"the daemon needs {', '.join(missing)}: python3 -m pip install -r requirements.txt")
+    require(library_path().exists(), "libcarpool is not built: python3 native/build.py")
+    options = [f"--setting={name}={value}" for name, value in (EAGER | settings).items()]
+    home = Path(tempfile.mkdtemp(prefix="carpool-gpu-"))
+    started = None
+    try:
+        started = Daemon(home, ["--device=cuda:0" + (f":{size}" if size else ""), *options])
+        yield started
+    finally:
+        if started is not None:
+            started.close()
+        shutil.rmtree(home, ignore_errors=True)

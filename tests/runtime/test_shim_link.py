@@ -1,0 +1,74 @@
+"""The shim's connection to the daemon: what it keeps, and how it gives it back."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from carpool.protocol.session import MAX_FDS
+from carpool.runtime.shim_link import Link
+
+
+@pytest.fixture
+def listener() -> Iterator[tuple[str, socket.socket]]:
+    """A daemon's end; a short path, since sockets allow 107 bytes."""
+    with TemporaryDirectory(prefix="cp-") as directory:
+        path = str(Path(directory) / "session.sock")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
+            made.bind(path)
+            made.listen()
+            yield path, made
+
+
+def keep(daemon: socket.socket, link: Link, names: list[str]) -> None:
+    """Descriptors that can be told apart: files as long as their place in the list."""
+    for begin in range(0, len(names), MAX_FDS):
+        some = names[begin : begin + MAX_FDS]
+        fds = [os.memfd_create(name) for name in some]
+        for place, fd in enumerate(fds):
+            os.ftruncate(fd, begin + place)
+        message = {"type": "keep", "names": some, "attached_pid": 5}
+        socket.send_fds(daemon, [json.dumps(message).encode()], fds)
+        link.receive()
+        for fd in fds:
+            os.close(fd)
+
+
+def registered(daemon: socket.socket) -> list[tuple[dict[str, Any], list[int]]]:
+    """All messages of a registration, with the sizes of what has come along."""
+    found = []
+    while not found or found[-1][0]["more"]:
+        data, fds, _, _ = socket.recv_fds(daemon, 1 << 16, MAX_FDS)
+        found.append((json.loads(data), [os.fstat(fd).st_size for fd in fds]))
+        for fd in fds:
+            os.close(fd)
+    return found
+
+
+@pytest.mark.parametrize("count", [0, 1, MAX_FDS - 1, MAX_FDS, 3 * MAX_FDS])
+def test_everything_that_is_kept_is_given_back(listener: tuple[str, socket.socket], count: int) -> None:
+    path, server = listener
+    link = Link(path, 3)
+    assert link.connect()
+    daemon, _ = server.accept()
+    assert [len(fds) for _, fds in registered(daemon)] == [1]
+    names = [f"lane:1:{place}:1" for place in range(count)]
+    keep(daemon, link, names)
+    link.close()
+    daemon.close()
+    assert link.connect()
+    daemon, _ = server.accept()
+    messages = registered(daemon)
+    assert all(message["job"] == 3 and len(fds) <= MAX_FDS for message, fds in messages)
+    assert [name for message, _ in messages for name in message["kept"]] == names
+    sizes = [size for _, fds in messages for size in fds]
+    assert sizes[1:] == list(range(count))  # after the channel's end
+    daemon.close()
+    link.close()

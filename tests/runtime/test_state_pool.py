@@ -1,0 +1,122 @@
+"""Where optimizers' state is allocated.  There is no GPU here: the pools of ``torch.cuda`` are recorded calls."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from carpool.runtime.state_pool import StatePool
+
+
+class Cuda:
+    """The part of ``torch.cuda`` that is used, as it behaves in PyTorch 2.7 and later."""
+
+    def __init__(self) -> None:
+        self.entered: list[object] = []  # pools that are in use
+        self.made: list[object] = []
+        self.capturing = False
+        self.broken = False
+        self.once = False  # as in PyTorch 2.6: a pool that has been left cannot be entered again
+        self._left: list[object] = []
+
+    def MemPool(self) -> object:  # noqa: N802 - PyTorch's name
+        if self.broken:
+            raise RuntimeError("this allocator has no pools")
+        self.made.append(object())
+        return self.made[-1]
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.capturing
+
+    @contextlib.contextmanager
+    def use_mem_pool(self, pool: object, device: object) -> Iterator[None]:
+        if (self.once and pool in self._left) or pool in self.entered:
+            raise RuntimeError("INTERNAL ASSERT FAILED")
+        assert device == "cuda:0"
+        self.entered.append(pool)
+        yield
+        self.entered.remove(pool)
+        self._left.append(pool)
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
+    fake = Cuda()
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=fake))
+    return fake
+
+
+def optimizer(*devices: str) -> object:
+    parameters = [SimpleNamespace(is_cuda=device.startswith("cuda"), device=device) for device in devices]
+    return SimpleNamespace(param_groups=[{"params": parameters}])
+
+
+ON_GPU = optimizer("cpu", "cuda:0")
+
+
+def test_a_pool_is_entered_before_the_step_and_left_after_it(cuda: Cuda) -> None:
+    pool = StatePool()
+    pool.enter(ON_GPU)
+    assert cuda.entered == cuda.made != []
+    pool.leave()
+    pool.leave()
+    assert cuda.entered == []
+
+
+def test_there_is_one_pool_for_all(cuda: Cuda) -> None:
+    pool = StatePool()
+    for _ in range(3):
+        pool.enter(ON_GPU)
+        pool.leave()
+    assert len(cuda.made) == 1
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_pool_that_cannot_be_entered_again_is_replaced(cuda: Cuda, once: bool) -> None:
+    cuda.once = once
+    pool = StatePool()
+    for _ in range(2):
+        pool.enter(ON_GPU)
+        assert cuda.entered == [cuda.made[-1]]
+        pool.leave()
+    assert len(cuda.made) == 1 + once
+
+
+def test_threads_have_steps_of_their_own(cuda: Cuda) -> None:
+    pool = StatePool()
+    pool.enter(ON_GPU)
+    other = threading.Thread(target=lambda: (pool.enter(ON_GPU), pool.leave()))
+    other.start()
+    other.join()
+    assert cuda.entered == [cuda.made[0]]
+    pool.leave()
+    assert cuda.entered == []
+
+
+def test_nothing_happens_without_cuda(cuda: Cuda) -> None:
+    pool = StatePool()
+    pool.enter(optimizer("cpu"))
+    pool.enter(optimizer())
+    pool.leave()
+    assert cuda.made == []
+
+
+def test_a_capture_keeps_its_own_pool(cuda: Cuda) -> None:
+    cuda.capturing = True
+    StatePool().enter(ON_GPU)
+    assert cuda.made == []
+
+
+def test_an_allocator_without_pools_is_asked_once(cuda: Cuda) -> None:
+    pool = StatePool()
+    cuda.broken = True
+    pool.enter(ON_GPU)
+    cuda.broken = False
+    pool.enter(ON_GPU)
+    pool.leave()
+    assert cuda.made == []
