@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define FILE_TRIES 20
+#define FILE_TRIES 300 /* three seconds */
 
 /* Going on would mean to compute in memory that is somebody else's. */
 _Noreturn void cp_give_up(const char *why) {

@@ -9,6 +9,7 @@
  * cuda_streams.c contexts, streams, captures: what has to be drained, and when that is forbidden
  * cuda_drain.c   has everything ended that was submitted?
  * cuda_allocate.c the calls that get and free memory
+ * cuda_pointers.c questions about addresses
  * cuda_caller.c  who asks for it
  * cuda_memory.c  the driver's own memory, counted
  * nccl.c         processes that must compute at the same time
@@ -69,17 +70,17 @@ void *cp_next_dlsym(void *handle, const char *name); /* libc's */
 
 /* ---- the gate ------------------------------------------------------------------------------------------------------ */
 
-/* One per thread that has called the driver, never freed.  The thread alone writes seq, stream and own. */
+/* One per thread that has called the driver, never freed.  The thread alone writes seq and stream. */
 struct cp_thread {
   uint64_t seq;    /* odd: in a gated call.  Grows with each of them */
   CUstream stream; /* of its latest work */
-  uint32_t own;    /* it has used its per-thread default stream */
   uint32_t taken;  /* the record belongs to a living thread */
   struct cp_thread *next;
 } __attribute__((aligned(128)));
 
 extern CP_HIDDEN __thread struct cp_thread *cp_thread __attribute__((tls_model("initial-exec")));
 extern CP_HIDDEN struct cp_thread *cp_threads;
+extern CP_HIDDEN uint32_t cp_own_streams; /* per-thread default streams have been used, by any thread so far */
 
 /* Read by every gated call; 0: pass. */
 enum { CP_SHUT = 1, CP_FENCE = 2 /* there is no membarrier: each call needs a fence */, CP_AHEAD = 4 };
@@ -111,7 +112,7 @@ static inline void cp_note_stream(struct cp_thread *t, CUstream stream, uint32_t
   if (CP_UNLIKELY(!t)) return;
   if (own && !stream) stream = CU_STREAM_PER_THREAD;
   t->stream = stream;
-  if (CP_UNLIKELY(stream == CU_STREAM_PER_THREAD)) cp_put(&t->own, 1);
+  if (CP_UNLIKELY(stream == CU_STREAM_PER_THREAD) && !cp_relaxed(&cp_own_streams)) cp_store(&cp_own_streams, 1);
 }
 
 /* cuda_turn.c */

@@ -7,7 +7,7 @@
 #define MOST_WAIT_US 1000000u /* what is under way may be waiting for the job's own next call */
 #define LOOK_US 50
 
-/* Under the books' lock, but for `awaited`. */
+/* Under the books' lock. */
 static CUcontext context;
 static CUevent events[2];
 static uint32_t latest;
@@ -40,7 +40,7 @@ void cp_ahead_boundary(void) {
   cp_acquire(&cp_books.lock);
   if (make_events(current) && record()) {
     if (recorded) {
-      cp_store(&awaited, events[latest]);
+      awaited = events[latest];
       cp_shut_bit(CP_AHEAD, true);
     }
     recorded = true;
@@ -50,11 +50,19 @@ void cp_ahead_boundary(void) {
   cp_unrelax(mode);
 }
 
+/* An event goes with its context. */
+static bool ended(void) {
+  cp_acquire(&cp_books.lock);
+  bool yes = !cp_books.goings && (!context || cp_real.cuEventQuery(awaited) != CUDA_ERROR_NOT_READY);
+  cp_release(&cp_books.lock);
+  return yes;
+}
+
 void cp_ahead_wait(void) {
   uint64_t begin = cp_now_us();
   CUstreamCaptureMode mode = cp_relax();
   while ((cp_load(&cp_shut) & (CP_AHEAD | CP_SHUT)) == CP_AHEAD) {
-    if (cp_real.cuEventQuery(cp_load(&awaited)) != CUDA_ERROR_NOT_READY || cp_now_us() - begin > MOST_WAIT_US) {
+    if (ended() || cp_now_us() - begin > MOST_WAIT_US) {
       cp_shut_bit(CP_AHEAD, false);
       break;
     }

@@ -13,7 +13,7 @@ struct cp_context {
   CUcontext context;
   CUdevice device; /* of a primary context; otherwise NO_DEVICE */
   CUevent event;   /* behind everything in its blocking streams, if recorded */
-  bool recorded, going;
+  bool recorded;
 };
 struct cp_stream {
   CUstream stream;
@@ -36,11 +36,12 @@ struct cp_books {
   struct cp_tail tails[MOST_TAILS];
   struct cp_capture captures[MOST_CAPTURES]; /* by the streams in which they began */
   uint32_t context_count, stream_count, tail_count, capture_count;
+  uint32_t goings; /* calls in progress in which a context may go: the helper enters none then */
 };
 extern CP_HIDDEN struct cp_books cp_books;
 
-/* Lock held.  A stream may be destroyed while it has work to do, which then goes on. */
-void cp_keep_tail(const struct cp_stream *s);
+/* Lock held.  A stream may be destroyed while it has work to do, which then goes on.  False: try again later. */
+bool cp_keep_tail(const struct cp_stream *s);
 /* Lock held.  May it be entered? */
 bool cp_context_usable(const struct cp_context *c);
 extern CP_HIDDEN bool cp_drain_stopped; /* the process is about to end.  Lock held */

@@ -50,7 +50,7 @@ static int note(struct dl_phdr_info *info, size_t size, void *argument) {
   name = name ? name + 1 : "";
   enum owner owner = SOMEBODY;
   if (!strncmp(name, "libc10_cuda.so", 14)) owner = ALLOCATOR;
-  if (!strncmp(name, "libcudart.so", 12) || holds(info, (uintptr_t)&note)) owner = BETWEEN;
+  if (!strncmp(name, "libcudart", 9) || holds(info, (uintptr_t)&note)) owner = BETWEEN;
   for (int i = 0; owner != SOMEBODY && i < info->dlpi_phnum && s->count < MOST_RANGES; i++) {
     const ElfW(Phdr) *h = &info->dlpi_phdr[i];
     if (h->p_type != PT_LOAD || !(h->p_flags & PF_X)) continue;

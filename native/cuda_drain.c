@@ -21,26 +21,47 @@ void cp_drain_stop(void) {
 
 static bool done(CUresult r) { return r != CUDA_ERROR_NOT_READY; } /* an error: nothing will come of it any more */
 
-void cp_keep_tail(const struct cp_stream *s) {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  CUevent event;
-  if (cp_books.tail_count == MOST_TAILS || !enter(s->context)) return;
-  bool free = cp_real.cuStreamIsCapturing(s->stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE;
-  if (free && !done(cp_real.cuStreamQuery(s->stream)) &&
-      cp_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
-    if (cp_real.cuEventRecord(event, s->stream) == CUDA_SUCCESS)
-      cp_books.tails[cp_books.tail_count++] = (struct cp_tail){event, s->context};
-    else
-      cp_real.cuEventDestroy_v2(event);
+static bool tails_done(CUcontext context) {
+  bool ready = true;
+  for (uint32_t i = cp_books.tail_count; i--;) {
+    if (cp_books.tails[i].context != context) continue;
+    if (!done(cp_real.cuEventQuery(cp_books.tails[i].event))) {
+      ready = false;
+      continue;
+    }
+    cp_real.cuEventDestroy_v2(cp_books.tails[i].event);
+    cp_books.tails[i] = cp_books.tails[--cp_books.tail_count];
   }
+  return ready;
+}
+
+/* In its context. */
+static bool keep_tail(const struct cp_stream *s) {
+  CUevent event;
+  if (cp_books.tail_count == MOST_TAILS) tails_done(s->context);
+  if (cp_books.tail_count == MOST_TAILS) return false;
+  if (cp_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return false;
+  if (cp_real.cuEventRecord(event, s->stream) != CUDA_SUCCESS) {
+    cp_real.cuEventDestroy_v2(event);
+    return false;
+  }
+  cp_books.tails[cp_books.tail_count++] = (struct cp_tail){event, s->context};
+  return true;
+}
+
+bool cp_keep_tail(const struct cp_stream *s) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (!enter(s->context)) return true;
+  bool free = cp_real.cuStreamIsCapturing(s->stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE;
+  bool kept = !free || done(cp_real.cuStreamQuery(s->stream)) || keep_tail(s);
   leave();
+  return kept;
 }
 
 /* A primary context may have gone without our having seen it. */
 bool cp_context_usable(const struct cp_context *c) {
   unsigned int flags;
   int active = 1;
-  if (c->going) return false;
   if (c->device == NO_DEVICE) return true;
   return cp_real.cuDevicePrimaryCtxGetState(c->device, &flags, &active) == CUDA_SUCCESS && active;
 }
@@ -59,20 +80,10 @@ static bool streams_done(const struct cp_context *c) {
   return ready;
 }
 
-static bool tails_done(const struct cp_context *c) {
-  for (uint32_t i = cp_books.tail_count; i--;) {
-    if (cp_books.tails[i].context != c->context) continue;
-    if (!done(cp_real.cuEventQuery(cp_books.tails[i].event))) return false;
-    cp_real.cuEventDestroy_v2(cp_books.tails[i].event);
-    cp_books.tails[i] = cp_books.tails[--cp_books.tail_count];
-  }
-  return true;
-}
-
-static bool own_streams_used(void) {
-  for (struct cp_thread *t = cp_load(&cp_threads); t; t = t->next)
-    if (cp_relaxed(&t->own)) return true;
-  return false;
+/* An error of the program's: nothing will come of its work any more. */
+static bool broken(void) {
+  CUresult r = cp_real.cuStreamQuery(CU_STREAM_LEGACY);
+  return r != CUDA_SUCCESS && r != CUDA_ERROR_NOT_READY;
 }
 
 /* The default streams of other threads cannot be named here.  But they are blocking streams: an event in the legacy stream
@@ -80,8 +91,8 @@ static bool own_streams_used(void) {
  * others are empty. */
 static bool own_streams_done(struct cp_context *c) {
   if (!c->recorded) {
-    if (!c->event && cp_real.cuEventCreate(&c->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return true;
-    if (cp_real.cuEventRecord(c->event, CU_STREAM_LEGACY) != CUDA_SUCCESS) return true;
+    if (!c->event && cp_real.cuEventCreate(&c->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return broken();
+    if (cp_real.cuEventRecord(c->event, CU_STREAM_LEGACY) != CUDA_SUCCESS) return broken();
     c->recorded = true;
   }
   return done(cp_real.cuEventQuery(c->event));
@@ -98,11 +109,12 @@ static bool contexts_done(bool (*ask)(struct cp_context *)) {
   return ready;
 }
 
-static bool named_done(struct cp_context *c) { return streams_done(c) && tails_done(c); }
+static bool named_done(struct cp_context *c) { return streams_done(c) && tails_done(c->context); }
 
 bool cp_drained(void) {
   cp_acquire(&cp_books.lock);
-  bool ready = !cp_drain_stopped && contexts_done(named_done) && (!own_streams_used() || contexts_done(own_streams_done));
+  bool ready = !cp_drain_stopped && !cp_books.goings && contexts_done(named_done) &&
+               (!cp_load(&cp_own_streams) || contexts_done(own_streams_done));
   cp_release(&cp_books.lock);
   return ready;
 }

@@ -24,15 +24,17 @@ struct range {
 static struct cp_lock lock; /* for the ranges, and for reading the channel */
 static struct range ranges[2];
 static size_t window;
-static bool stopped;
+static bool stopped; /* the helper thread makes no calls of the driver any more */
 
 void cp_extents_attach(size_t window_) { window = window_; }
+
+static bool halted(void) { return stopped && cp_is_helper; }
 
 /* Lock held. */
 static bool reserve(void) {
   CUdeviceptr at;
   if (ranges[0].base) return true;
-  if (stopped || !cp_load(&cp_driver_ready)) return false;
+  if (halted() || !cp_load(&cp_driver_ready)) return false;
   if (cp_real.cuMemAddressReserve(&at, 2 * window, CP_PIECE, 0, 0) != CUDA_SUCCESS) return false;
   cp_store(&ranges[0].base, at);
   cp_store(&ranges[1].base, at + window);
@@ -140,11 +142,11 @@ static void drain(void) {
   struct cp_packet p;
   int fd;
   cp_acquire(&lock);
-  while (!stopped && cp_peek(&p, &fd, false)) {
+  while (!halted() && cp_peek(&p, &fd, false)) {
     handle(&p, fd);
     cp_skip_packet();
   }
-  for (uint32_t i = 0; i < 2 && !stopped; i++) map_waiting(&ranges[i]);
+  for (uint32_t i = 0; i < 2 && !halted(); i++) map_waiting(&ranges[i]);
   cp_release(&lock);
 }
 

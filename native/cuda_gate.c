@@ -9,6 +9,7 @@
 
 __thread struct cp_thread *cp_thread __attribute__((tls_model("initial-exec")));
 struct cp_thread *cp_threads;
+uint32_t cp_own_streams;
 uint32_t cp_shut;
 
 static pthread_key_t exit_key;
@@ -51,7 +52,6 @@ struct cp_thread *cp_thread_start(void) {
   if (!t) t = new_record();
   if (!t) return cp_traits(CP_TRAIT_UNGATED), &nobody;
   t->stream = NULL;
-  t->own = 0;
   cp_thread = t;
   pthread_setspecific(exit_key, t);
   errno = saved;

@@ -8,6 +8,7 @@
 #define CARPOOL_CUDA_GRANT_H
 #include "cuda.h"
 
+#define CP_FAILING_US 10000000u /* so long a call that the job cannot do without is tried again */
 #define CP_PIECE CP_CHUNK /* limits and extents are multiples of it */
 
 /* cuda_extents.c.  Its lock comes after the gate lock. */
@@ -25,6 +26,8 @@ bool cp_segments_serve(void); /* is memory by grant here? */
 bool cp_segments_hold(CUdeviceptr address);
 CUresult cp_segment_alloc(CUdeviceptr *address, size_t bytes, bool allocator);
 CUresult cp_segment_free(CUdeviceptr address);
+/* Of the segment to which the address belongs; false: to none. */
+bool cp_segment_range(CUdeviceptr address, CUdeviceptr *base, size_t *bytes);
 void cp_segments_trim(void); /* helper thread, without the turn: give back what has not been used */
 uint64_t cp_segments_live(void);
 uint64_t cp_segments_extent(uint32_t class_); /* bytes that must be mapped while the gate is open */

@@ -11,6 +11,8 @@
 enum { NO_LIST = 0, WANTED, READY };
 static uint32_t state; /* futex */
 static uint64_t asked_us;
+static __thread char me __attribute__((tls_model("initial-exec")));
+static const char *asker; /* the thread that was asked */
 static struct cp_lock list_lock; /* from WANTED on, until it is READY or given up */
 
 static struct cp_live_run runs[MOST_RUNS]; /* kept until the next end of a turn */
@@ -33,6 +35,7 @@ static void append(struct cp_live_run new) {
 bool cp_live_ask(void) {
   if (!cp_segments_serve() || !cp_relaxed(&cp.seat->e_live)) return false;
   asked_us = cp_now_us();
+  asker = &me;
   cp_store(&state, WANTED);
   return true;
 }
@@ -46,28 +49,46 @@ static int by_start(const void *a, const void *b) {
 static struct cp_live_run clipped(uint64_t address, uint64_t bytes) {
   uint64_t base = cp_extents_base(1), most = cp_segments_extent(1);
   uint64_t from = address > base ? address - base : 0, to = address + bytes > base ? address + bytes - base : 0;
+  if (address < base && !to) from = UINT64_MAX; /* elsewhere: says nothing of ours */
   if (to > most) to = most;
   return (struct cp_live_run){from, from < to ? to - from : 0};
 }
 
+/* Pool lock held.  Does the list, in order, have something to say of every segment?  One that it does not know was not
+ * made by the caching allocator (which can be turned off), or only just now. */
+static bool knows_all(uint64_t blocks) {
+  const struct cp_pool *p = cp_segments_ephemeral();
+  uint64_t at = 0;
+  for (uint32_t i = cp_pool_first(p); i; i = p->block[i].next) {
+    uint64_t begin = p->block[i].start * (uint64_t)CP_GRAIN, end = begin + p->block[i].size * (uint64_t)CP_GRAIN;
+    while (at < blocks && runs[at].start < begin) at++;
+    if (p->block[i].used && (at == blocks || runs[at].start >= end)) return false;
+  }
+  return true;
+}
+
+/* Pool lock held. */
 static bool fill(const uint64_t *addresses, const uint64_t *bytes, uint64_t blocks) {
   if (blocks > MOST_RUNS) return false;
   for (uint64_t i = 0; i < blocks; i++) runs[i] = clipped(addresses[i], bytes[i]);
   qsort(runs, blocks, sizeof *runs, by_start);
+  if (!knows_all(blocks)) return false;
   count = 0;
   for (uint64_t i = 0; i < blocks; i++) append(runs[i]);
   return true;
 }
 
-/* The live blocks of PyTorch's allocator, for the end of a turn that cp_step_end or cp_iteration_end has announced.
- * UINT64_MAX: they are not known. */
+/* The live blocks of PyTorch's allocator, and an empty one at the begin of each of its segments, for the end of a turn that
+ * cp_step_end or cp_iteration_end has announced to this thread.  UINT64_MAX: they are not known. */
 CP_EXPORT void cp_live_blocks(const uint64_t *addresses, const uint64_t *bytes, uint64_t blocks) {
+  cp_acquire(&cp.pool_lock);
   cp_acquire(&list_lock);
-  if (cp_load(&state) == WANTED) {
+  if (cp_load(&state) == WANTED && asker == &me) {
     cp_store(&state, fill(addresses, bytes, blocks) ? READY : NO_LIST);
     cp_futex_wake(&state);
   }
   cp_release(&list_lock);
+  cp_release(&cp.pool_lock);
 }
 
 static void give_up_list(void) {

@@ -7,6 +7,7 @@
 #include "cuda_grant.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #define HOST_UNIT (32 * CP_MIB)
 
@@ -42,16 +43,26 @@ static bool usable(CUcontext context) {
 
 static void choose_context(void) {
   if (ours.context && !usable(ours.context)) cp_residue_drop(ours.context);
-  for (uint32_t i = 0; i < cp_books.context_count && !ours.context; i++)
-    if (cp_context_usable(&cp_books.contexts[i])) ours.context = cp_books.contexts[i].context;
+  for (uint32_t i = 0; i < 2 * cp_books.context_count && !ours.context; i++) { /* primary ones stay longest */
+    const struct cp_context *c = &cp_books.contexts[i % cp_books.context_count];
+    bool primary = c->device != NO_DEVICE;
+    if (primary == (i < cp_books.context_count) && cp_context_usable(c)) ours.context = c->context;
+  }
+}
+
+/* Books' lock held. */
+static CUresult find_context(void) {
+  if (leaving && cp_drain_stopped) return CUDA_ERROR_INVALID_CONTEXT;
+  if (cp_books.goings) return CUDA_ERROR_NOT_READY;
+  choose_context();
+  return ours.context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 /* Returns what `act` does, or why it could not be asked. */
 static CUresult in_context(CUresult (*act)(void)) {
   CUcontext before;
   cp_acquire(&cp_books.lock);
-  choose_context();
-  CUresult r = !ours.context || (leaving && cp_drain_stopped) ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+  CUresult r = find_context();
   if (r == CUDA_SUCCESS) r = cp_real.cuCtxPushCurrent_v2(ours.context);
   if (r == CUDA_SUCCESS) {
     if (!ours.stream) r = cp_real.cuStreamCreate(&ours.stream, CU_STREAM_NON_BLOCKING);
@@ -62,9 +73,13 @@ static CUresult in_context(CUresult (*act)(void)) {
   return r;
 }
 
+/* For the host: pinned memory is lost to everybody else. */
+static bool too_much(void) { return bytes > (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2; }
+
 static CUresult make_host_room(void) {
   CUresult r = CUDA_SUCCESS;
   if (ours.host_bytes >= bytes) return r;
+  if (too_much()) return CUDA_ERROR_OUT_OF_MEMORY;
   if (ours.host) cp_real.cuMemFreeHost(ours.host);
   ours.host = NULL;
   ours.host_bytes = 0;
@@ -101,14 +116,24 @@ static CUresult copy_back(void) { return copy(false); }
 static CUresult ask_stream(void) { return cp_real.cuStreamQuery(ours.stream); }
 static CUresult ask_context(void) { return cp_real.cuStreamQuery(CU_STREAM_LEGACY); }
 
-static CUresult asked;
-static bool ended(void) { return (asked = in_context(ask_stream)) != CUDA_ERROR_NOT_READY; }
+static CUresult (*wanted)(void);
+static CUresult answer;
+static bool answered(void) { return (answer = in_context(wanted)) != CUDA_ERROR_NOT_READY; }
+
+/* Until it is ready: a context may be going just now. */
+static CUresult insist(CUresult (*act)(void)) {
+  wanted = act;
+  cp_until(answered, cp_now_us(), UINT64_MAX);
+  return answer;
+}
 
 static CUresult copied(CUresult (*submit)(void)) {
-  CUresult r = in_context(submit);
-  cp_until(ended, cp_now_us(), UINT64_MAX);
-  return r != CUDA_SUCCESS ? r : asked;
+  CUresult r = insist(submit), ended = insist(ask_stream);
+  return r != CUDA_SUCCESS ? r : ended;
 }
+
+static CUresult brought;
+static bool copied_back(void) { return (brought = copied(copy_back)) != CUDA_ERROR_OUT_OF_MEMORY; }
 
 /* An error of the program's, or no context any more: it cannot miss its content. */
 static bool hopeless(void) {
@@ -121,7 +146,7 @@ static bool hopeless(void) {
 static bool find_place(void) {
   spare = cp_segments_spare(bytes);
   place = spare ? ON_DEVICE : ON_HOST;
-  return spare || in_context(make_host_room) == CUDA_SUCCESS;
+  return spare || insist(make_host_room) == CUDA_SUCCESS;
 }
 
 static void leave_place(void) {
@@ -139,7 +164,7 @@ bool cp_residue_save(void) {
   if (find_place() && copied(copy_out) == CUDA_SUCCESS) return true;
   leave_place();
   if (!cp_drain_stopped && hopeless()) return true;
-  cp_failure = "no memory to save residue";
+  cp_failure = too_much() ? "residue is larger than half of the host's memory" : "no memory to save residue";
   return false;
 }
 
@@ -147,7 +172,8 @@ void cp_residue_restore(void) {
   if (!place) return;
   leaving = false;
   CUstreamCaptureMode mode = cp_relax();
-  if (copied(copy_back) != CUDA_SUCCESS && !hopeless()) cp_give_up("its content cannot be copied back");
+  cp_until(copied_back, cp_now_us(), CP_FAILING_US);
+  if (brought != CUDA_SUCCESS && !hopeless()) cp_give_up("its content cannot be copied back");
   cp_unrelax(mode);
   leave_place();
 }

@@ -101,9 +101,14 @@ static CUresult wait_for_device(void) {
   return cp_capturing() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : cp_real.cuCtxSynchronize();
 }
 
+/* A capture that we do not know of, or that has begun just now. */
+static bool capture_forbids(CUresult r) {
+  return r >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && r <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
 /* After an error of the context's nothing waits for anything any more. */
 static bool waited(CUresult r) {
-  return r != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && r != CUDA_ERROR_INVALID_CONTEXT &&
+  return !capture_forbids(r) && r != CUDA_ERROR_INVALID_CONTEXT &&
          r != CUDA_ERROR_NOT_INITIALIZED && r != CUDA_ERROR_DEINITIALIZED;
 }
 
@@ -119,6 +124,23 @@ static struct cp_block *segment_at(uint32_t class_, CUdeviceptr address) {
 static uint32_t next_used(const struct cp_pool *p, uint32_t i) {
   while (i && !p->block[i].used) i = p->block[i].next;
   return i;
+}
+
+bool cp_segment_range(CUdeviceptr address, CUdeviceptr *base, size_t *bytes) {
+  bool found = false;
+  if (!cp_segments_hold(address)) return false;
+  const struct cp_pool *p = &pools[address >= device(pools[1].base)];
+  size_t grain = (address - device(p->base)) / CP_GRAIN;
+  cp_acquire(&cp.pool_lock);
+  for (uint32_t i = next_used(p, cp_pool_first(p)); i && !found; i = next_used(p, p->block[i].next)) {
+    const struct cp_block *b = &p->block[i];
+    found = grain - b->start < b->size;
+    if (!found) continue;
+    *base = device(p->base) + (size_t)b->start * CP_GRAIN;
+    *bytes = (size_t)b->size * CP_GRAIN;
+  }
+  cp_release(&cp.pool_lock);
+  return found;
 }
 
 static void give_back_asides(uint32_t class_, uint32_t number) {
@@ -150,7 +172,7 @@ CUresult cp_segment_free(CUdeviceptr address) {
   uint32_t class_ = address >= device(pools[1].base);
   sweep();
   CUresult r = wait_for_device();
-  if (!waited(r) && r != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) return r;
+  if (!waited(r) && !capture_forbids(r)) return r;
   cp_acquire(&cp.pool_lock);
   struct cp_block *b = segment_at(class_, address);
   if (b && waited(r)) cp_pool_free(&pools[class_], pool_address(address));
@@ -229,6 +251,9 @@ static bool grow(uint32_t class_, size_t total, bool optional, bool again) {
   return cp_grow(class_, total, optional);
 }
 
+/* The program begins (1) or ends (-1) to allocate to a pool of its own: PyTorch's allocator does not ask again there. */
+CP_EXPORT void cp_pool_scope(int delta) { cp_add(&cp.pool_scopes, (uint32_t)delta); }
+
 CUresult cp_segment_alloc(CUdeviceptr *address, size_t bytes, bool allocator) {
   uint32_t class_ = allocator && !cp_load(&cp.route_persistent);
   CUcontext context = NULL;
@@ -237,7 +262,8 @@ CUresult cp_segment_alloc(CUdeviceptr *address, size_t bytes, bool allocator) {
   CUresult r = cp_real.cuCtxGetCurrent(&context);
   if (r != CUDA_SUCCESS || !context) return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_CONTEXT;
   if (!start() || bytes > pools[class_].window) return CUDA_ERROR_OUT_OF_MEMORY;
-  bool again = allocator && refused, optional = allocator && !again && !cp_capturing();
+  bool spares = class_ && !cp_load(&cp.pool_scopes); /* what PyTorch then gives back can be of use */
+  bool again = allocator && refused, optional = allocator && spares && !again && !cp_capturing();
   if (allocator) refused = false;
   sweep();
   for (size_t total = 0; !take(class_, bytes, &at, &total);) {

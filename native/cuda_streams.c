@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#define MOST_WAIT_US 1000000u /* for the end of a stream to be noted */
+
 struct cp_books cp_books;
 static CUcontext latest; /* context that is known to be in the list */
 
@@ -57,31 +59,32 @@ static void drop_context(CUcontext context) {
   cp_store(&latest, NULL);
 }
 
-static void forget_context(CUcontext context) {
+/* While it is being released it may be gone at any moment: the helper leaves it alone. */
+static void going(CUcontext gone) {
   cp_acquire(&cp_books.lock);
-  drop_context(context);
+  cp_books.goings++;
+  if (gone) drop_context(gone);
   cp_release(&cp_books.lock);
 }
 
-/* While it is being released it may be gone at any moment: the helper leaves it alone. */
-static void mark_primary(CUdevice device, bool going, bool gone) {
+static void went(CUdevice gone) {
   cp_acquire(&cp_books.lock);
-  for (uint32_t i = 0; i < cp_books.context_count; i++) {
-    if (cp_books.contexts[i].device != device) continue;
-    cp_books.contexts[i].going = going;
-    if (gone) drop_context(cp_books.contexts[i].context);
+  cp_books.goings--;
+  for (uint32_t i = 0; gone != NO_DEVICE && i < cp_books.context_count; i++) {
+    if (cp_books.contexts[i].device != gone) continue;
+    drop_context(cp_books.contexts[i].context);
     break;
   }
   cp_release(&cp_books.lock);
 }
 
 static CUresult release_primary(CUresult (*release)(CUdevice), CUdevice device) {
-  mark_primary(device, true, false);
+  going(NULL);
   CUresult r = release(device);
   unsigned int flags;
   int active = 0;
   if (cp_real.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS) active = 0;
-  mark_primary(device, false, !active);
+  went(active ? NO_DEVICE : device);
   return r;
 }
 
@@ -135,9 +138,18 @@ CONTEXT_CALL(cuCtxPushCurrent, current(cp_real.cuCtxPushCurrent(context), contex
 CONTEXT_CALL(cuCtxPushCurrent_v2, current(cp_real.cuCtxPushCurrent_v2(context), context), CUcontext context)
 CONTEXT_CALL(cuCtxSetCurrent, current(cp_real.cuCtxSetCurrent(context), context), CUcontext context)
 
+/* Its streams are made by calls that nobody watches. */
+static CUresult made_green(CUresult r) {
+  if (r == CUDA_SUCCESS) cp_traits(CP_TRAIT_UNGATED);
+  return r;
+}
+CONTEXT_CALL(cuGreenCtxCreate, made_green(cp_real.cuGreenCtxCreate(context, resources, device, flags)),
+             CUgreenCtx *context, CUdevResourceDesc resources, CUdevice device, unsigned int flags)
+
 static CUresult destroy(CUresult (*real)(CUcontext), CUcontext context) {
-  forget_context(context);
+  going(context);
   CUresult r = real(context);
+  went(NO_DEVICE);
   if (r != CUDA_SUCCESS) add_context(context, NO_DEVICE);
   return r;
 }
@@ -177,17 +189,29 @@ static void forget_capture(CUstream stream, struct cp_thread *thread) {
   if (cp_active() && (cp_load(&cp.seat->yield) || cp_load(&cp.seat->watch))) cp_ring(cp.seat); /* it has waited for this */
 }
 
-static void forget_stream(CUstream stream) {
-  CUstreamCaptureMode mode = cp_relax();
+/* False: its end cannot be noted now. */
+static bool drop_stream(CUstream stream, bool insist) {
+  bool kept = true;
   cp_acquire(&cp_books.lock);
   for (uint32_t i = 0; i < cp_books.stream_count; i++) {
     if (cp_books.streams[i].stream != stream) continue;
-    struct cp_stream s = cp_books.streams[i];
-    cp_books.streams[i] = cp_books.streams[--cp_books.stream_count];
-    cp_keep_tail(&s);
+    kept = cp_keep_tail(&cp_books.streams[i]);
+    if (kept || insist) cp_books.streams[i] = cp_books.streams[--cp_books.stream_count];
     break;
   }
   cp_release(&cp_books.lock);
+  return kept;
+}
+
+static void forget_stream(CUstream stream) {
+  CUstreamCaptureMode mode = cp_relax();
+  bool kept = drop_stream(stream, false);
+  for (uint64_t begin = cp_now_us(); !kept && cp_now_us() - begin < MOST_WAIT_US;) {
+    cp_add(&cp_syscalls, 1);
+    syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 1000000}, NULL);
+    kept = drop_stream(stream, false);
+  }
+  if (!kept && !drop_stream(stream, true)) cp_traits(CP_TRAIT_UNGATED);
   cp_unrelax(mode);
   forget_capture(stream, NULL);
 }

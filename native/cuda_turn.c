@@ -3,12 +3,14 @@
  * A turn ends in two steps.  The helper thread shuts the gate, waits until no call is in flight and everything that was
  * submitted has ended (quiesce); it holds no lock meanwhile.  Then the turn goes over as on every device (turn.c).  If it
  * takes too long the gate is opened again: what is under way may be waiting for the job's own next call. */
+#include "cuda_books.h"
 #include "cuda_grant.h"
 
 #include <sched.h>
 
 #define PATIENCE_US 250000u /* for a turn to end; doubled each time that it was not enough, up to */
 #define MOST_PATIENCE_US 30000000u
+#define MOST_SAVE_PAUSE_US 1000000u
 #define SPIN_US 50u /* then sleep between two looks */
 #define LOOK_US 40
 
@@ -17,6 +19,7 @@ enum { NOT_ENDING = 0, ASKED = 1 /* at a boundary */, ENDING = 2 };
 
 static bool quiet; /* quiesced, and nobody has been let in since */
 static uint64_t patience_us = PATIENCE_US;
+static uint64_t save_pause_us, save_again_us; /* there was no memory for residue: gate lock */
 
 /* ---- the turn begins and ends ------------------------------------------------------------------------------------------ */
 
@@ -26,12 +29,21 @@ static void not_ending(void) {
   cp_futex_wake(&cp.ending);
 }
 
-/* What the daemon has sent is mapped before anything of it is used. */
+/* At exit the driver may be gone, and then says so itself. */
+static bool mapped(void) {
+  if (!cp_segments_serve() || cp_load(&cp_drain_stopped)) return true;
+  return cp_extents_mapped(0) >= cp_segments_extent(0) && cp_extents_mapped(1) >= cp_segments_extent(1);
+}
+
+/* What the daemon has sent is mapped before anything of it is used.  That may fail for a while. */
 static void get_memory(void) {
   cp_extents_take(true);
+  for (uint64_t begin = cp_now_us(); !mapped(); cp_extents_take(true)) {
+    if (cp_now_us() - begin > CP_FAILING_US) cp_give_up("it is smaller, or cannot be mapped");
+    cp_add(&cp_syscalls, 1);
+    syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = CP_RETRY_US * 1000}, NULL);
+  }
   cp_lower_limits();
-  for (uint32_t i = 0; i < 2 && cp_segments_serve(); i++)
-    if (cp_extents_mapped(i) < cp_segments_extent(i)) cp_give_up("it is smaller, or cannot be mapped");
   cp_residue_restore();
 }
 
@@ -121,7 +133,7 @@ static uint64_t patience(void) {
 }
 
 static bool quiesce(void) {
-  if (!cp_load(&cp.seat->turn)) return false;
+  if (!cp_load(&cp.seat->turn) || cp_now_us() < cp_load(&save_again_us)) return false;
   bool done = quiesce_within(patience());
   if (done)
     patience_us = PATIENCE_US;
@@ -131,6 +143,12 @@ static bool quiesce(void) {
   return done;
 }
 
+static void save_later(void) {
+  save_pause_us = save_pause_us ? 2 * save_pause_us : CP_RETRY_US;
+  if (save_pause_us > MOST_SAVE_PAUSE_US) save_pause_us = MOST_SAVE_PAUSE_US;
+  cp_store(&save_again_us, cp_now_us() + save_pause_us);
+}
+
 static bool close_gate(uint32_t cause) {
   (void)cause;
   uint64_t begin = cp_now_us();
@@ -138,9 +156,11 @@ static bool close_gate(uint32_t cause) {
   if (cp.gate != CP_HELD || !quiet) return false; /* opened since by a first use */
   quiet = false;
   if (!cp_residue_save()) {
+    save_later();
     not_ending(); /* the next call opens the gate again */
     return false;
   }
+  save_pause_us = 0;
   cp_store(&cp.gate, CP_CLOSED);
   if (cp_load(&cp.seat->offloaded)) cp_store(&cp.seat->offloaded, 0);
   cp_put(&cp.seat->residue, cp_residue_bytes());
@@ -195,7 +215,7 @@ static bool boundary(void) {
     return false;
   }
   cp_acquire(&cp.gate_lock);
-  bool ask = cp.gate == CP_OPEN && cp_load(&s->turn) && !cp_load(&cp.ending);
+  bool ask = cp.gate == CP_OPEN && cp_load(&s->turn) && !cp_load(&cp.ending) && cp_now_us() >= save_again_us;
   if (ask) {
     cp_store(&cp.gate, CP_HELD);
     cp_store(&cp.ending, ASKED);

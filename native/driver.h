@@ -54,6 +54,7 @@ CU_CALL(cuDevicePrimaryCtxGetState, CUdevice device, unsigned int *flags, int *a
 CU_CALL(cuCtxCreate_v2, CUcontext *context, unsigned int flags, CUdevice device);
 CU_CALL(cuCtxCreate_v3, CUcontext *context, CUexecAffinityParam *params, int count, unsigned int flags, CUdevice device);
 CU_CALL(cuCtxCreate_v4, CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device);
+CU_CALL(cuGreenCtxCreate, CUgreenCtx *context, CUdevResourceDesc resources, CUdevice device, unsigned int flags);
 CU_CALL(cuCtxDestroy, CUcontext context);
 CU_CALL(cuCtxDestroy_v2, CUcontext context);
 CU_CALL(cuCtxPushCurrent, CUcontext context);

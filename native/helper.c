@@ -103,11 +103,14 @@ static void trim(void) {
 
 /* ---- the thread -------------------------------------------------------------------------------------------------------- */
 
+__thread bool cp_is_helper;
+
 /* Of two times to sleep; negative: for ever. */
 static int64_t sooner(int64_t a, int64_t b) { return a < 0 ? b : b < 0 || a < b ? a : b; }
 
 static void *helper(void *unused) {
   (void)unused;
+  cp_is_helper = true;
   struct cp_seat *s = cp.seat;
   for (uint32_t heard = cp_load(&s->bell) - 1;;) {
     uint32_t bell = cp_load(&s->bell);
@@ -149,7 +152,7 @@ int cp_helper_start(void) {
   sigset_t all, old;
   sigfillset(&all);
   pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, 256 * CP_KIB);
+  pthread_attr_setstacksize(&attributes, 4 * CP_MIB); /* the driver's calls need some */
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are for the job's own threads */
   int r = pthread_create(&thread, &attributes, helper, NULL);

@@ -17,6 +17,8 @@
     (communicator, ranks, id, rank)) \
   X(ncclCommInitRankConfig, (void **communicator, int ranks, struct nccl_id id, int rank, void *config), \
     (communicator, ranks, id, rank, config)) \
+  X(ncclCommInitRankScalable, (void **communicator, int ranks, int rank, int ids, void *id, void *config), \
+    (communicator, ranks, rank, ids, id, config)) \
   X(ncclCommInitAll, (void **communicators, int ranks, const int *devices), (communicators, ranks, devices))
 
 struct nccl_id {

@@ -45,6 +45,7 @@ struct cp_process {
   uint32_t ending; /* futex.  Not 0: the turn is about to end by the helper's hand, nobody may open the gate (CUDA) */
   size_t p_cap, e_cap; /* limits this process has seen; never above the seat's */
   uint32_t route_persistent;
+  uint32_t pool_scopes; /* parts of the program that allocate to a pool of their own just now */
   struct cp_boundary boundary;
   uint64_t urgent_us;  /* when SIGINT or SIGTERM arrived, 0: a turn has followed */
   uint32_t interrupts; /* SIGINTs so far */
@@ -121,6 +122,7 @@ bool cp_sticky(size_t bytes); /* pool lock held: do blocks of this size keep out
 /* helper.c.  The latter two for a holder that is being watched: how long to wait, in microseconds */
 #define CP_RETRY_US 10000 /* the turn could not be ended */
 int cp_helper_start(void);
+extern __thread bool cp_is_helper __attribute__((tls_model("initial-exec")));
 uint64_t cp_busy_pause(uint64_t grace);
 int64_t cp_look_again(uint64_t calls, uint64_t now, uint64_t pause_us);
 /* memory.c */

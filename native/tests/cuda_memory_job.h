@@ -85,6 +85,7 @@ static inline void begin_granted(uint64_t persistent, uint64_t ephemeral) {
 /* ---- the job's part ---------------------------------------------------------------------------------------------------- */
 
 void cp_begin_iterations(void);
+void cp_pool_scope(int delta);
 void cp_live_blocks(const uint64_t *addresses, const uint64_t *bytes, uint64_t count);
 
 /* As PyTorch's allocator asks. */

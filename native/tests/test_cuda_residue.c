@@ -133,7 +133,7 @@ static void many_blocks(void) {
   for (uint64_t i = 0; i < BLOCKS; i++) CHECK_THAT(holds(address[i], 512, (address[i] - a) / 8));
 }
 
-/* Not known, or not said in time: whole segments. */
+/* Not known, not said in time, or a list that does not know the segment: all of it. */
 static void not_listed(void) {
   begin_with(MEMORY);
   CHECK_THAT(cp_step_end(0, 0) == 0); /* nobody waits */
@@ -143,10 +143,13 @@ static void not_listed(void) {
   others_turn();
   CUdeviceptr a = segment(2 * CP_MIB);
   fill(a, 2 * CP_MIB, 1);
-  for (int said = 0; said < 2; said++) {
+  for (int said = 0; said < 4; said++) {
+    uint64_t before = a - 1024, bytes = 1024;
     ask(CP_YIELD_BOUNDARY);
     CHECK_THAT(cp_step_end(0, 0) == 1);
-    if (said) cp_live_blocks(NULL, NULL, UINT64_MAX);
+    if (said == 1) cp_live_blocks(NULL, NULL, UINT64_MAX);
+    if (said == 2) cp_live_blocks(NULL, NULL, 0);
+    if (said == 3) cp_live_blocks(&before, &bytes, 1);
     released(CP_BY_BOUNDARY);
     CHECK_THAT(seat_of(0)->residue == 2 * CP_MIB);
     cp_live_blocks(NULL, NULL, 0); /* too late */

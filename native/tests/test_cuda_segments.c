@@ -72,6 +72,21 @@ static void refusal(void) {
   CHECK_THAT(holds(b, 0, 0) && cuMemAlloc_v2(&a, 0) == CUDA_ERROR_INVALID_VALUE);
 }
 
+/* A refusal is final where PyTorch's allocator does not ask again: then it waits for the answer at once. */
+static void pool_scopes(void) {
+  CUdeviceptr a;
+  begin_served(0, 8 * CP_MIB);
+  CHECK_THAT(cp_segment_alloc(&a, CP_MIB, true) == CUDA_ERROR_OUT_OF_MEMORY); /* persistent */
+  CHECK_THAT(granting.optional == 0 && granting.waiting == 1);
+  cp_begin_iterations();
+  cp_pool_scope(1);
+  a = segment(CP_MIB);
+  CHECK_THAT(granting.optional == 0 && granting.waiting == 2);
+  cp_pool_scope(-1);
+  a = segment(4 * CP_MIB);
+  CHECK_THAT(granting.optional == 1 && granting.waiting == 2 && in(LANE, a));
+}
+
 /* The second request waits until there is an answer. */
 static void *second_request(void *result) {
   CUdeviceptr at;
@@ -208,11 +223,28 @@ static void frees_during_a_capture(void) {
   OK(cuStreamEndCapture(stream, &graph));
   CHECK_THAT(seat()->p_live == CP_MIB && seat()->e_live == 3 * CP_MIB);
   CHECK_THAT(segment(CP_MIB) == e && seat()->p_live == 0 && seat()->e_live == 2 * CP_MIB);
-  CHECK_THAT(granting.waiting == 0);
+  CHECK_THAT(granting.waiting == 1); /* for what is persistent */
   OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
   segment(16 * CP_MIB); /* in a capture there is no second try */
-  CHECK_THAT(granting.waiting == 1);
+  CHECK_THAT(granting.waiting == 2);
   OK(cuStreamEndCapture(stream, &graph));
+}
+
+/* Nor does a capture that we do not know of let anybody wait. */
+static CUresult (*synchronize)(void);
+static CUresult implicit_capture(void) {
+  return cp_load(&first_flag) ? synchronize() : CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+static void frees_during_another_capture(void) {
+  begin_served(CP_GIB, 0);
+  give();
+  CUdeviceptr a = segment(CP_MIB);
+  synchronize = cp_real.cuCtxSynchronize;
+  cp_real.cuCtxSynchronize = implicit_capture;
+  OK(cuMemFree_v2(a));
+  CHECK_THAT(segment(CP_MIB) != a && seat()->p_live == 2 * CP_MIB);
+  cp_store(&first_flag, 1);
+  CHECK_THAT(segment(CP_MIB) == a && seat()->p_live == 2 * CP_MIB);
 }
 
 /* What is not cuMemAlloc's is the driver's, and counted. */
@@ -260,9 +292,9 @@ static void needs_a_context(void) {
 }
 
 int main(int argc, char **argv) {
-  static const struct test_case cases[] = {CASE(classes), CASE(growth), CASE(refusal), CASE(waits_for_an_answer),
+  static const struct test_case cases[] = {CASE(classes), CASE(growth), CASE(refusal), CASE(pool_scopes), CASE(waits_for_an_answer),
                                           CASE(gives_back_first), CASE(idle_memory), CASE(lowered_limit),
-                                          CASE(frees_wait_for_the_device), CASE(frees_during_a_capture),
+                                          CASE(frees_wait_for_the_device), CASE(frees_during_a_capture), CASE(frees_during_another_capture),
                                           CASE(fixed_memory), CASE(allocated_before), CASE(needs_a_context)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }

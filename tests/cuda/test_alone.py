@@ -21,7 +21,7 @@ def test_much_memory_of_the_drivers_own_keeps_the_others_waiting(daemons: Daemon
     stub.devices(768 * MIB)
     daemon = daemons("cuda:0:128MiB")
     fixed = daemon.submit("fixed 257", meet=True)
-    fixed.until_under_way()
+    daemon.until_under_way(fixed)
     daemon.until(lambda: fixed.info().alone is not None)
     other = daemon.submit(PROGRAM)
     daemon.until(lambda: (reason := other.info().reason) is not None and reason.code == "exclusive")

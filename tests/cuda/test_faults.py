@@ -26,7 +26,7 @@ def test_a_job_that_is_killed_does_not_harm_the_others(daemons: Daemons, bare: B
     daemon = daemons()
     victim, other = (daemon.submit(text, meet=True, **KNOWN) for text in (ENDLESS, program))
     daemon.meeting.begin(2)
-    victim.until_under_way()
+    daemon.until_under_way(victim)
     victim.signal(signal.SIGKILL)
     assert victim.wait().signal == signal.SIGKILL
     assert ended_well([other], [program], bare)
@@ -37,7 +37,7 @@ def test_a_job_that_is_cancelled_leaves_nothing(daemons: Daemons, stub: Stub) ->
     daemon = daemons()
     jobs = [daemon.submit(ENDLESS, **KNOWN) for _ in range(2)]
     for job in jobs:
-        job.until_under_way()
+        daemon.until_under_way(job)
     assert stub.used() >= 12 * MIB
     for job in jobs:
         daemon.client.cancel(job.id)

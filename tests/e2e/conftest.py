@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import signal
-import socket
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,32 +12,19 @@ from typing import Any
 
 import pytest
 
-from carpool.protocol.api import DeviceInfo, JobInfo, SubmitRequest
-from carpool.protocol.client import Client
+from carpool.protocol.api import DeviceInfo
 from carpool.runtime import native
+from tests.live import BareRuns, LiveDaemon, Running, Script
 
 SCRIPTS = Path(__file__).parents[1] / "workloads"
 #: A turn may change hands at every iteration, whatever a switch costs.
 EAGER = {"quantum_us": 0, "max_switch_share_ppm": 1_000_000, "warm_limit": 16, "max_lanes": 1}
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_THREAD_LIMIT")
-PATIENCE_S = 100.0
 NO_HINTS: Mapping[str, int] = {}
 
 
-@dataclass(frozen=True)
-class Workload:
-    """A script with its arguments (after the file for results)."""
-
-    script: str
-    arguments: tuple[str, ...] = ()
-
-    @classmethod
-    def named(cls, text: str) -> Workload:
-        script, *arguments = text.split()
-        return cls(script, tuple(arguments))
-
-    def command(self, out: Path) -> list[str]:
-        return [sys.executable, str(SCRIPTS / f"{self.script}.py"), str(out), *self.arguments]
+class Workload(Script):
+    DIRECTORY = SCRIPTS
 
 
 @pytest.fixture(scope="session")
@@ -57,35 +39,9 @@ def environment(request: pytest.FixtureRequest) -> dict[str, str]:
     return ours | threads | compiled
 
 
-class Bare:
-    """Results of scripts run without Carpool, each computed once."""
-
-    def __init__(self, environment: dict[str, str], directory: Path) -> None:
-        self._directory = directory
-        self._results: dict[Workload, dict[str, Any]] = {}
-        server = [sys.executable, str(Path(__file__).with_name("bare_server.py"))]
-        self._server = subprocess.Popen(
-            server, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
-
+class Bare(BareRuns):
     def __call__(self, workloads: Sequence[Workload]) -> list[dict[str, Any]]:
-        for workload in workloads:
-            if workload not in self._results:
-                self._results[workload] = self._run(workload)
-        return [self._results[workload] for workload in workloads]
-
-    def _run(self, workload: Workload) -> dict[str, Any]:
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        out = self._directory / f"out{len(self._results)}"
-        log = out.with_suffix(".log")
-        print(json.dumps([str(log), *workload.command(out)[1:]]), file=self._server.stdin)
-        code = self._server.stdout.readline().strip()
-        assert code == "0", f"{workload} fails without Carpool, too ({code}):\n{log.read_text()}"
-        return json.loads(out.read_text())
-
-    def close(self) -> None:
-        self._server.communicate(timeout=PATIENCE_S)
+        return [self.result(workload) for workload in workloads]
 
 
 @pytest.fixture(scope="session")
@@ -105,27 +61,6 @@ def crew_bare(environment: dict[str, str], tmp_path_factory: pytest.TempPathFact
     runner = Bare(environment | dict.fromkeys(THREADS, str(CREW)), tmp_path_factory.mktemp("crew"))
     yield runner
     runner.close()
-
-
-class Meeting:
-    """Where scripts wait for each other before they begin."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(path))
-        self._listener.listen(64)
-        self._listener.settimeout(PATIENCE_S)
-
-    def begin(self, count: int) -> None:
-        """Let the next ``count`` scripts go, all at once."""
-        waiting = [self._listener.accept()[0] for _ in range(count)]
-        for connection in waiting:
-            connection.sendall(b"!")
-            connection.close()
-
-    def close(self) -> None:
-        self._listener.close()
 
 
 @dataclass(frozen=True)
@@ -150,58 +85,9 @@ class Setup:
         ]
 
 
-class Running:
-    """A job that has been submitted."""
-
-    def __init__(self, daemon: Daemon, number: int, out: Path) -> None:
-        self._daemon, self.id, self.out = daemon, number, out
-
-    def info(self) -> JobInfo:
-        return self._daemon.client.job(self.id)
-
-    def wait(self) -> JobInfo:
-        info = self._daemon.client.wait(self.id, PATIENCE_S)
-        assert info.phase == "ended", f"job {self.id} still {info.phase}: {info.reason}\n{self._daemon.story()}"
-        return info
-
-    def log(self) -> str:
-        return (self._daemon.home / "jobs" / str(self.id) / "log").read_text()
-
-    def result(self) -> dict[str, Any]:
-        """What it wrote, once it has ended well."""
-        info = self.wait()
-        assert info.outcome == "succeeded", (
-            f"{info.command} {info.outcome} {info.exit_code} {info.signal}\n{self.log()}"
-        )
-        assert "carpool: warning" not in self.log()
-        return json.loads(self.out.read_text())
-
-
-class Daemon:
-    """A daemon with a state directory of its own."""
-
+class Daemon(LiveDaemon):
     def __init__(self, home: Path, environment: dict[str, str], setup: Setup) -> None:
-        self.home, self._environment, self._setup = home, environment, setup
-        home.mkdir(exist_ok=True)  # a test may have mounted something there
-        self.meeting = Meeting(home / "meet")
-        self._count = 0
-        self.start()
-
-    def start(self) -> None:
-        """Also after `kill`."""
-        ready, write = os.pipe()
-        command = [sys.executable, "-m", "carpool.daemon", "--home", str(self.home), *self._setup.options()]
-        self._process = subprocess.Popen([*command, f"--ready-fd={write}"], pass_fds=(write,), start_new_session=True)
-        os.close(write)
-        with open(ready) as pipe:
-            answer = json.loads(pipe.readline() or "{}")
-        assert answer.get("ok"), f"the daemon did not start: {answer}"
-        self.client = Client(self.home)
-
-    def kill(self) -> None:
-        """At once, whatever it is doing; its jobs go on."""
-        self._process.kill()
-        self._process.wait()
+        super().__init__(home, setup.options(), environment)
 
     def submit(
         self,
@@ -212,13 +98,8 @@ class Daemon:
         hints: Mapping[str, int] = NO_HINTS,
         ballast_mib: int = 0,
     ) -> Running:
-        """``before`` is a command that runs the script's command; ``ballast_mib`` is memory that it keeps besides."""
-        self._count += 1
-        out = self.home / f"out{self._count}"
-        environment = self._environment | {"BALLAST_MIB": str(ballast_mib)}
-        environment |= {"MEETING_POINT": str(self.meeting.path)} if meet else {}
-        request = SubmitRequest(argv=[*before, *workload.command(out)], cwd=str(self.home), env=environment, **hints)
-        return Running(self, self.client.submit(request), out)
+        """``ballast_mib`` is memory that it keeps besides."""
+        return self.submit_script(workload, meet=meet, before=before, env={"BALLAST_MIB": str(ballast_mib)}, **hints)
 
     def run_together(
         self,
@@ -241,30 +122,6 @@ class Daemon:
     def device(self) -> DeviceInfo:
         (device,) = self.client.devices()
         return device
-
-    def story(self) -> str:
-        """For messages: what the jobs say, and the end of the daemon's log."""
-        lines = [f"{job.id} {job.phase} {job.outcome} turn={job.holds_turn} {job.reason}" for job in self.client.jobs()]
-        log = (self.home / "daemon.log").read_text().splitlines()[-20:]
-        return "\n".join([*lines, *log])
-
-    def kill_job(self, job: Running, number: signal.Signals) -> None:
-        pid = job.info().pid
-        assert pid is not None
-        os.kill(pid, number)
-
-    def close(self) -> None:
-        """Stop the jobs and the daemon, whatever state they are in."""
-        self.meeting.close()
-        if self._process.poll() is not None:  # a test gave up while no daemon lived
-            self.start()
-        try:
-            with Client(self.home) as client:  # a test may have left its own in the middle of an answer
-                client.shutdown(stop_jobs=True)
-            self._process.wait(PATIENCE_S)
-        finally:
-            self._process.kill()
-            self._process.wait()
 
 
 class Daemons:

@@ -62,7 +62,7 @@ def test_jobs_killed_while_they_are_moved(
         victim = steady(daemon, workload, release, 200)
         until_event(daemon, "Offload", victim)
         time.sleep(moments.uniform(0, 0.03) * number)
-        daemon.kill_job(victim, signal.SIGKILL)
+        victim.signal(signal.SIGKILL)
         ended = victim.wait()
         assert (ended.outcome, ended.signal) == ("failed", signal.SIGKILL), victim.log()
         in_flight += counted(daemon, "Offload")[victim.id] > counted(daemon, "Offloaded")[victim.id]

@@ -84,7 +84,7 @@ def test_a_signal_reaches_a_job_that_waits_for_its_turn(
     daemon, holder = crowded
     waiting = daemon.submit(workload("interrupted"))
     await_event(daemon, "TurnWanted", waiting)
-    daemon.kill_job(waiting, number)
+    waiting.signal(number)
     ended = waiting.wait()
     assert (ended.exit_code, ended.signal) == (7, None), waiting.log()
     assert f'"reason": "{reason}"' in waiting.out.read_text()

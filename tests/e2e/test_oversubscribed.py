@@ -36,7 +36,7 @@ def run(
     """Run the jobs together.  Their results are those of a run alone, and there was not enough memory for them all."""
     jobs, expected = daemon.run_together(workloads, bare, ballast_mib=BALLAST_MIB, hints=hints or {})
     results = [job.result() for job in jobs]
-    names = [workload.script for workload in workloads]
+    names = [workload.name for workload in workloads]
     differing = [name for name, result, alone in zip(names, results, expected, strict=True) if result != alone]
     assert not differing, f"other results than alone: {differing}"
     infos = [job.info() for job in jobs]

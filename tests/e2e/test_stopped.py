@@ -51,7 +51,7 @@ def finished(bare: Bare, workload: type[Workload], release: Path, jobs: Sequence
 
 def stop(daemon: Daemon, job: Running) -> int:
     """Its pid."""
-    daemon.kill_job(job, signal.SIGSTOP)
+    job.signal(signal.SIGSTOP)
     pid = job.info().pid
     assert pid is not None
     until(lambda: process_state(pid) == "T", daemon)

@@ -30,6 +30,7 @@ int cp_iteration_end(void) {
   record("iteration_end", 0, 0);
   return getenv("CP_TURN_ENDS") != NULL;
 }
+void cp_pool_scope(int change) { record("pool_scope", change, 0); }
 void cp_live_blocks(const uint64_t *addresses, const uint64_t *bytes, uint64_t count) {
   record("live_blocks", (long)count, 0);
   for (uint64_t i = 0; count != UINT64_MAX && i < count; i++) record("block", (long)addresses[i], (long)bytes[i]);

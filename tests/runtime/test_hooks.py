@@ -256,7 +256,8 @@ def test_a_turn_that_ends_at_a_step_is_followed_by_the_list(snippets: Snippets) 
         ("step_end", 0, 1),
         ("live_blocks", -1, 0),
         ("step_end", 0, 0),
-        ("live_blocks", 1, 0),
+        ("live_blocks", 2, 0),
+        ("block", 4096, 0),
         ("block", 4096, 512),
     ]
 

@@ -71,22 +71,28 @@ def test_blocks_in_use_are_told_with_their_addresses(named: bool) -> None:
             segment(9000, (100, "inactive"), (50, "active_allocated"), named=named),
         ]
     )
-    assert list(zip(addresses, sizes, strict=True)) == [(1000, 512), (2024, 512), (2536, 512), (9100, 50)]
+    first, second = [(1000, 0), (1000, 512), (2024, 512), (2536, 512)], [(9000, 0), (9100, 50)]
+    assert list(zip(addresses, sizes, strict=True)) == first + second
+
+
+def test_a_segment_in_which_nothing_is_in_use_is_known() -> None:
+    addresses, sizes = live_blocks.collect([segment(1000, (512, "inactive"))])
+    assert (list(addresses), list(sizes)) == ([1000], [0])
 
 
 def test_private_pools_count_whole() -> None:
     graph = segment(4096, (512, "active_allocated"), (1536, "inactive"), pool=(0, 3))
     addresses, sizes = live_blocks.collect([graph])
-    assert (list(addresses), list(sizes)) == ([4096], [2048])
+    assert (list(addresses), list(sizes)) == ([4096, 4096], [0, 2048])
 
 
 def test_the_list_goes_to_libcarpool(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = fake_torch(lambda include_traces: [segment(0, (8, "active_allocated"), (8, "active_allocated"))])
-    assert told(monkeypatch, torch) == [(False, False, 2)]
+    assert told(monkeypatch, torch) == [(False, False, 3)]
 
 
 def test_older_versions_take_a_snapshot_without_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert told(monkeypatch, fake_torch(lambda: [segment(0, (8, "active_allocated"))])) == [(False, False, 1)]
+    assert told(monkeypatch, fake_torch(lambda: [segment(0, (8, "active_allocated"))])) == [(False, False, 2)]
 
 
 def test_nothing_in_use_is_an_empty_list(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,4 +125,4 @@ def test_many_blocks_take_little_time() -> None:
     begin = time.thread_time()
     addresses, _ = live_blocks.collect(segments)
     assert time.thread_time() - begin < 1.0
-    assert len(addresses) == 10_000
+    assert len(addresses) == 10_010

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import native
+from . import native, pool_scopes
 from .forward import FirstForward
 from .live_blocks import hand_over
 from .optimizers import Optimizers
@@ -46,6 +46,7 @@ def _watch(library: native.Native, after_import: AfterImport) -> None:
         first_forward = FirstForward(library.begin_iterations)
         after_import("torch._dynamo.callback", first_forward.watch_compiler)
         _watch_steps(Optimizers(), library, first_forward)
+        pool_scopes.watch(library.pool_scope)
     except (ImportError, AttributeError) as error:
         _warn(f"this PyTorch lacks the hooks that Carpool uses ({error}); turns change hands by force only")
 

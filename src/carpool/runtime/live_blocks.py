@@ -34,11 +34,15 @@ def hand_over(library: Native) -> None:
 def collect(segments: Iterable[dict[str, Any]]) -> tuple[array[int], array[int]]:
     """Addresses and sizes of what is in use, from what ``torch.cuda.memory_snapshot`` returns.
 
-    Private pools count as in use altogether: a replayed graph uses blocks that the allocator takes for free.
+    Each segment has an empty entry first, so that libcarpool can tell one in which nothing is in use from one that the
+    allocator does not know.  Private pools count as in use altogether: a replayed graph uses blocks that the allocator
+    takes for free.
     """
     addresses, sizes = array("Q"), array("Q")
     for segment in segments:
         address = segment["address"]
+        addresses.append(address)
+        sizes.append(0)
         if segment["segment_pool_id"] != SHARED_POOL:
             addresses.append(address)
             sizes.append(segment["total_size"])

@@ -66,6 +66,7 @@ class Native(NamedTuple):
     iteration_begin: Callable[[], None]
     iteration_end: Callable[[], int]
     live_blocks: Callable[[int | None, int | None, int], None]
+    pool_scope: Callable[[int], None]
     progress: Callable[[int, int], None]
     fill_counters: Callable[[object], None]
     last_error: Callable[[], bytes]
@@ -105,6 +106,7 @@ def preloaded() -> Native | None:
         iteration_begin=_function(quick, "cp_iteration_begin", None),
         iteration_end=_function(quick, "cp_iteration_end", integer),
         live_blocks=_function(quick, "cp_live_blocks", None, ctypes.c_void_p, ctypes.c_void_p, number),
+        pool_scope=_function(quick, "cp_pool_scope", None, integer),
         progress=_function(quick, "cp_progress", None, number, number),
         fill_counters=_function(quick, "cp_counters", None, ctypes.POINTER(Counters)),
         last_error=_function(quick, "cp_error", ctypes.c_char_p),

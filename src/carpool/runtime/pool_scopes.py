@@ -1,0 +1,46 @@
+"""Where a program allocates to a pool of its own: a `torch.cuda.MemPool`, the warm-up and capture of graph trees.
+
+PyTorch's allocator then does not give back what it has cached and try again when it is refused memory, as it does
+otherwise: the script gets an exception at once.  So libcarpool has to know.
+
+Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+#: PyTorch's own functions, by versions 2.6 to 2.13.
+_BEGIN = (
+    "_cuda_beginAllocateToPool",
+    "_cuda_beginAllocateCurrentStreamToPool",
+    "_cuda_beginAllocateCurrentThreadToPool",
+)
+_END = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")
+
+
+def watch(count: Callable[[int], None]) -> None:
+    """Call ``count`` with 1 where such a scope has begun and with -1 where it has ended.  Nothing without CUDA."""
+    import torch
+
+    if torch.version.cuda is None:
+        return
+    for names, change in ((_BEGIN, 1), (_END, -1)):
+        for name in names:
+            for home in (torch.cuda.memory, torch._C):  # the first has taken the names over when it was imported
+                original: Any = getattr(home, name, None)
+                if original is not None:
+                    setattr(home, name, _counting(original, count, change))
+
+
+def _counting(original: Callable[..., Any], count: Callable[[int], None], change: int) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def counting(*arguments: Any, **named: Any) -> Any:
+        result = original(*arguments, **named)
+        count(change)
+        return result
+
+    counting._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return counting
