@@ -119,9 +119,12 @@ def run_in(program: Path, variables: dict[str, str]) -> tuple[int, str]:
 
 
 def run_all(sources: list[Path], directory: Path) -> int:
-    """Returns the number of failures.  Compiles in parallel, runs one at a time: several tests measure."""
+    """Returns the number of failures, said again at the end: where only the end of a log is kept, they are in it.
+
+    Compiles in parallel, runs one at a time: several tests measure.
+    """
     cases = [(source, variant) for source in sources for variant in VARIANTS]
-    failures = 0
+    failures: list[str] = []
     if any(source.stem.startswith(GATE) for source in sources):
         for variant in VARIANTS:
             prepare_gate(variant, directory)
@@ -133,9 +136,12 @@ def run_all(sources: list[Path], directory: Path) -> int:
             print(f"{source.stem} [{variant}]: {word}")
             if status != 0:
                 print(output)
-            failures += status not in (0, SKIPPED)
-    print(f"{len(cases) - failures} passed, {failures} failed")
-    return failures
+            if status not in (0, SKIPPED):
+                failures.append(f"{source.stem} [{variant}]: {word}\n{output}")
+    for failure in failures:
+        print(f"--- {failure}")
+    print(f"{len(cases) - len(failures)} passed, {len(failures)} failed")
+    return len(failures)
 
 
 def main() -> int:

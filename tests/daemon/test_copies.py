@@ -65,6 +65,15 @@ def resident(rig: Rig, value: int = 7, owner: int = 1000) -> tuple[Client, Mappe
     return client, mapped
 
 
+async def offloading(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> tuple[Client, Mapped, Gate]:
+    """Such a job in the middle of the copy."""
+    client, mapped = resident(rig)
+    gate = Gate(monkeypatch, rig, "copy_out")
+    rig.do(commands.Offload(client.job.id))
+    await gate.reached()
+    return client, mapped, gate
+
+
 async def offload(rig: Rig, client: Client) -> None:
     rig.do(commands.Offload(client.job.id))
     await until(lambda: heard(rig, Offloaded))
@@ -140,10 +149,7 @@ async def test_a_job_with_nothing_has_nothing_to_copy(rig: Rig, monkeypatch: pyt
 async def test_a_copy_of_a_job_that_got_a_turn_is_worth_nothing(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, gave_it_back: bool
 ) -> None:
-    client, mapped = resident(rig)
-    gate = Gate(monkeypatch, rig, "copy_out")
-    rig.do(commands.Offload(client.job.id))
-    await gate.reached()
+    client, mapped, gate = await offloading(rig, monkeypatch)
     client.seat.set("turn", 0 if gave_it_back else 1)
     client.seat.set("passed_seq", client.seat.get("passed_seq") + gave_it_back)
     gate.open()
@@ -155,10 +161,7 @@ async def test_a_copy_of_a_job_that_got_a_turn_is_worth_nothing(
 
 async def test_a_turn_that_is_granted_during_a_copy_comes_after_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only after a restart."""
-    client, mapped = resident(rig)
-    gate = Gate(monkeypatch, rig, "copy_out")
-    rig.do(commands.Offload(client.job.id))
-    await gate.reached()
+    client, mapped, gate = await offloading(rig, monkeypatch)
     rig.do(commands.GrantTurn(1, client.job.id))
     assert client.seat.get("turn") == 0
     gate.open()
@@ -262,10 +265,7 @@ async def test_a_store_that_is_not_needed_is_given_back(rig: Rig) -> None:
 
 
 async def test_jobs_are_not_asked_and_not_heard(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    client, mapped = resident(rig)
-    gate = Gate(monkeypatch, rig, "copy_out")
-    rig.do(commands.Offload(client.job.id))
-    await gate.reached()
+    client, mapped, gate = await offloading(rig, monkeypatch)
     rig.says(client, PacketType.OFFLOADED, 0, SIZE)
     assert rig.events == [] and client.seat.get("offload") == 0 and rig.watched == []
     gate.open()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,31 +19,20 @@ from tests.gpu.scripts import PROGRAMS
 
 if TYPE_CHECKING:
     from carpool.protocol.api import JobInfo
+    from tests.live import LiveDaemon
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 NEEDED = ("aiohttp", "msgspec", "pynvml")
 #: A turn may change hands at every iteration, whatever a switch costs, and all jobs belong to one lane.
 EAGER = {"quantum_us": 0, "max_switch_share_ppm": 1_000_000, "max_move_share_ppm": 1_000_000, "max_lanes": 1}
-START_S, JOB_S = 60.0, 300.0
+JOB_S = 300.0
 
 
 class Daemon:
-    def __init__(self, home: Path, options: list[str]) -> None:
-        from carpool.protocol.client import Client
+    """What checks ask of one that runs."""
 
-        self.home = home
-        read_end, write_end = os.pipe()
-        command = [sys.executable, "-P", "-m", "carpool.daemon", f"--home={home}", *options, f"--ready-fd={write_end}"]
-        self.process = subprocess.Popen(
-            command, env=os.environ | {"PYTHONPATH": os.fspath(SOURCE)}, pass_fds=[write_end], start_new_session=True
-        )
-        os.close(write_end)
-        with open(read_end) as pipe:
-            answer = json.loads(pipe.readline() or "{}")
-        if not answer.get("ok"):
-            self.process.wait(START_S)
-            raise AssertionError(f"the daemon did not start: {answer}")
-        self.client = Client(home)
+    def __init__(self, live: LiveDaemon) -> None:
+        self.home, self.client = live.home, live.client
 
     def submit(self, program: str, *arguments: str, **env: str) -> int:
         from carpool.protocol.api import SubmitRequest
@@ -75,10 +62,6 @@ class Daemon:
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
 
-    def close(self) -> None:
-        self.client.shutdown(stop_jobs=True)
-        self.process.wait(START_S)
-
 
 @contextmanager
 def daemon(size: str = "", **settings: int) -> Iterator[Daemon]:
@@ -88,12 +71,15 @@ def daemon(size: str = "", **settings: int) -> Iterator[Daemon]:
         raise Skip(f"the daemon needs {', '.join(missing)}: python3 -m pip install -r requirements.txt")
     require(library_path().exists(), "libcarpool is not built: python3 native/build.py")
     options = [f"--setting={name}={value}" for name, value in (EAGER | settings).items()]
+    from tests.live import LiveDaemon
+
     home = Path(tempfile.mkdtemp(prefix="carpool-gpu-"))
-    started = None
+    own = os.environ | {"PYTHONPATH": os.fspath(SOURCE)}
     try:
-        started = Daemon(home, ["--device=cuda:0" + (f":{size}" if size else ""), *options])
-        yield started
+        live = LiveDaemon(home, ["--device=cuda:0" + (f":{size}" if size else ""), *options], dict(os.environ), own)
+        try:
+            yield Daemon(live)
+        finally:
+            live.close()
     finally:
-        if started is not None:
-            started.close()
         shutil.rmtree(home, ignore_errors=True)

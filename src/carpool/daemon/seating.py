@@ -36,7 +36,7 @@ class Seating:
         device = self.devices[job.device]
         board = self._board(job.device, job.owner)
         device.lane_files(job.lane), device.store_fd(job.id)  # before anything is taken: may fail
-        whole = in_extents(device) and job.spec.exclusive
+        whole = _has_it_whole(device, job)
         job.bank = None if whole else device.take_bank(job.owner, 0, None)
         try:
             seat = board.take()
@@ -56,15 +56,16 @@ class Seating:
             set_limits(seat, job.granted)
         fds = self.setup_fds(job)
         # The shim keeps duplicates before the job can use anything, so that no crash of ours loses memory in use.
-        self.keep(job.id, self._kept(job), pid)
+        kept = [fds[0], job.seated.store_fd, *fds[1:3]]
+        self.keep(job.id, dict(zip(self.names(job), kept, strict=True)), pid)
         return fds
 
     def seated(self, job: Job, board: Board, seat: Seat, pid: int, since_us: int) -> Seated:
         """What is known of a job that sits there."""
         assert job.device is not None
         device = self.devices[job.device]
-        extents = in_extents(device)
-        return Seated(board, seat, pid, device.store_fd(job.id), since_us, extents, extents and job.spec.exclusive)
+        extents, whole = in_extents(device), _has_it_whole(device, job)
+        return Seated(board, seat, pid, device.store_fd(job.id), since_us, extents, whole)
 
     def setup_fds(self, job: Job) -> list[int]:
         """The descriptors of SETUP: board, lane, bank, store; or the board alone."""
@@ -107,7 +108,7 @@ class Seating:
         return None
 
     def names(self, job: Job) -> list[str]:
-        """Under which its shim keeps what belongs to its seat."""
+        """Under which its shim keeps what belongs to its seat: board, store, lane, bank."""
         assert job.seated is not None and job.device is not None
         names = [f"{BOARD}:{job.device}:{job.seated.seat.slot}", f"{STORE}:{job.device}"]
         if not job.seated.extents:
@@ -116,18 +117,6 @@ class Seating:
         for kind, pieces in job.pieces.items():
             names += extent_names(memory_name(kind, job.device, pieces.number), pieces.sizes)
         return names
-
-    def _kept(self, job: Job) -> dict[str, int]:
-        """What the shim of a job that has just been seated is to keep."""
-        assert job.seated is not None and job.device is not None
-        names = [
-            f"{BOARD}:{job.device}:{job.seated.seat.slot}",
-            f"{LANE}:{job.lane}",
-            f"{BANK}:{job.device}:{job.bank}",
-        ]
-        board, *files = self.setup_fds(job)
-        store = self.devices[job.device].store_fd(job.id)
-        return dict(zip(names, [board, *files], strict=False)) | {f"{STORE}:{job.device}": store}
 
     def _anybody(self, device: DeviceId, owner: int) -> bool:
         """Whether a process of that owner has a seat on the device."""
@@ -144,3 +133,8 @@ class Seating:
 
     def boards(self, device: DeviceId, owner: int) -> list[Board]:
         return self._boards.setdefault((device, owner), [])
+
+
+def _has_it_whole(device: Device, job: Job) -> bool:
+    """Whether the device's driver serves the job's memory, and the daemon makes none."""
+    return in_extents(device) and job.spec.exclusive

@@ -37,8 +37,7 @@ def spawn_shim(home: Home, job: Job) -> subprocess.Popen[bytes] | None:
 
 def send_start(session: Session, job: Job, threads: int | None, device: Device) -> None:
     """Tell a shim to start the job.  The environment travels in a memfd: it may be larger than a packet."""
-    cuda_device: str = getattr(device, "uuid", "")  # only CUDA devices have one
-    spec = messages.StartSpec(job.spec.argv, job.spec.cwd, job.spec.env, threads, cuda_device)
+    spec = messages.StartSpec(job.spec.argv, job.spec.cwd, job.spec.env, threads, device.uuid)
     fd = os.memfd_create(f"carpool-start-{job.id}", os.MFD_CLOEXEC)
     try:
         with open(fd, "wb", closefd=False) as file:

@@ -114,7 +114,7 @@ class Telemetry:
 
 def target_of(device: Device) -> Target:
     """A device with NVML's name for it, if it has one, and what the daemon itself knows of it."""
-    return Target(device.id, device.capacity, device.used_bytes(), getattr(device, "uuid", ""))
+    return Target(device.id, device.capacity, device.used_bytes(), device.uuid)
 
 
 def processes_of(jobs: JobTable, shim_of: Callable[[int], int | None]) -> dict[int, int]:

@@ -14,6 +14,8 @@ from carpool.devices.stores import Stores
 class BankedDevice(ABC):
     """The part of `carpool.devices.base.Device` that is about banks and stores, as far as kinds do not differ."""
 
+    uuid = ""
+
     def __init__(self, device: DeviceId, capacity: int, window: int, banks: Banks, stores: Stores) -> None:
         """Raises DeviceError for an impossible capacity."""
         if capacity <= 0:

@@ -56,6 +56,11 @@ class Device(Protocol):
         ...
 
     @property
+    def uuid(self) -> str:
+        """Its driver's name for it, by which jobs and NVML find it; empty for host devices."""
+        ...
+
+    @property
     def capacity(self) -> int:
         """Bytes that lanes and banks may hold together."""
         ...

@@ -29,19 +29,35 @@ def moves(shared: Daemon, jobs: list[int]) -> Figures:
     }
 
 
-def together(count: int, way: str) -> Figures:
-    """So many jobs of the same script, in one lane, with a switch at every iteration."""
+def identical(shared: Daemon, expected: str, count: int, program: str, *arguments: str, **env: str) -> Figures:
+    """So many jobs of the same script at once."""
+    jobs = [shared.submit(program, *arguments, **env) for _ in range(count)]
+    same(expected, [shared.output(job) for job in jobs])
+    return moves(shared, jobs)
+
+
+def identical_copies(count: int, *arguments: str, **settings: int) -> Figures:
+    """What the program computes alone, a job of its own tells."""
+    with daemon("384MiB", **settings) as shared:
+        expected = shared.output(shared.submit(COPIES, *arguments))
+        return identical(shared, expected, count, COPIES, *arguments)
+
+
+def identical_training(count: int, way: str, size: str = "", ballast: str = "0", **settings: int) -> Figures:
     needs_cuda()
     expected = run(TRAIN, way, preload=False)
-    with daemon() as shared:
-        jobs = [shared.submit(TRAIN, way) for _ in range(count)]
-        same(expected, [shared.output(job) for job in jobs])
-        return moves(shared, jobs)
+    with daemon(size, **settings) as shared:
+        return identical(shared, expected, count, TRAIN, way, BALLAST_MIB=ballast)
+
+
+def moved(figures: Figures) -> Figures:
+    require(figures["MiB offloaded"] > 0, "nothing was moved")
+    return figures
 
 
 def in_one_lane(count: int, way: str) -> Callable[[], Figures]:
     def function() -> Figures:
-        return together(count, way)
+        return identical_training(count, way)
 
     function.__name__ = f"lane_of_{count}_{way}"
     return function
@@ -56,36 +72,17 @@ for each in WAYS:
 
 @check("two jobs without PyTorch's allocator share the device and compute what they compute alone")
 def jobs_of_copies() -> Figures:
-    with daemon("384MiB") as shared:
-        first = shared.submit(COPIES, "16", "60")
-        expected = shared.output(first)
-        jobs = [shared.submit(COPIES, "16", "60") for _ in range(2)]
-        same(expected, [shared.output(job) for job in jobs])
-        return moves(shared, jobs)
+    return identical_copies(2, "16", "60")
 
 
 @check("jobs that do not fit together are moved to the host and back, and compute what they compute alone")
 def oversubscribed_copies() -> Figures:
-    with daemon("384MiB", quantum_us=20_000) as shared:
-        first = shared.submit(COPIES, "96", "40")
-        expected = shared.output(first)
-        jobs = [shared.submit(COPIES, "96", "40") for _ in range(3)]
-        same(expected, [shared.output(job) for job in jobs])
-        figures = moves(shared, jobs)
-        require(figures["MiB offloaded"] > 0, "nothing was moved")
-        return figures
+    return moved(identical_copies(3, "96", "40", quantum_us=20_000))
 
 
 @check("training jobs that do not fit together (plain allocations), bit-identical", Needs.TORCH)
 def oversubscribed_training() -> Figures:
-    needs_cuda()
-    expected = run(TRAIN, "adam", preload=False)
-    with daemon("4GiB", quantum_us=100_000) as shared:
-        jobs = [shared.submit(TRAIN, "adam", BALLAST_MIB="2200") for _ in range(3)]
-        same(expected, [shared.output(job) for job in jobs])
-        figures = moves(shared, jobs)
-        require(figures["MiB offloaded"] > 0, "nothing was moved")
-        return figures
+    return moved(identical_training(3, "adam", "4GiB", "2200", quantum_us=100_000))
 
 
 @check("a job killed in its turn: the other one goes on", Needs.TORCH)
