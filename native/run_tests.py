@@ -121,7 +121,7 @@ def run_in(program: Path, variables: dict[str, str]) -> tuple[int, str]:
 def run_all(sources: list[Path], directory: Path) -> int:
     """Returns the number of failures, said again at the end: where only the end of a log is kept, they are in it.
 
-    Compiles in parallel, runs one at a time: several tests measure.
+    Compiles in parallel, then runs one at a time: some tests depend on time.
     """
     cases = [(source, variant) for source in sources for variant in VARIANTS]
     failures: list[str] = []
@@ -129,15 +129,15 @@ def run_all(sources: list[Path], directory: Path) -> int:
         for variant in VARIANTS:
             prepare_gate(variant, directory)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        compiled = pool.map(lambda case: compile_test(case[0], case[1], directory), cases)
-        for (source, variant), (program, complaint) in zip(cases, compiled, strict=True):
-            status, output = (1, complaint) if complaint else run_test(program)
-            word = {0: "ok", SKIPPED: "skipped"}.get(status, f"FAILED (status {status})")
-            print(f"{source.stem} [{variant}]: {word}")
-            if status != 0:
-                print(output)
-            if status not in (0, SKIPPED):
-                failures.append(f"{source.stem} [{variant}]: {word}\n{output}")
+        compiled = list(pool.map(lambda case: compile_test(case[0], case[1], directory), cases))
+    for (source, variant), (program, complaint) in zip(cases, compiled, strict=True):
+        status, output = (1, complaint) if complaint else run_test(program)
+        word = {0: "ok", SKIPPED: "skipped"}.get(status, f"FAILED (status {status})")
+        print(f"{source.stem} [{variant}]: {word}")
+        if status != 0:
+            print(output)
+        if status not in (0, SKIPPED):
+            failures.append(f"{source.stem} [{variant}]: {word}\n{output}")
     for failure in failures:
         print(f"--- {failure}")
     print(f"{len(cases) - len(failures)} passed, {len(failures)} failed")

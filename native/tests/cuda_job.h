@@ -13,6 +13,8 @@
 
 #define OK(call) CHECK_THAT((call) == CUDA_SUCCESS)
 #define SLOTS 8
+/* However long a thread has to wait for a processor. */
+#define NEVER_IDLE_US 60000000u
 
 /* In the library these stand before libc's. */
 void *cp_next_dlsym(void *handle, const char *name) { return dlsym(handle, name); }
@@ -38,7 +40,7 @@ static inline void make_board(void) {
   CHECK_THAT(!ftruncate(board_fd, (off_t)bytes));
   board = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, board_fd, 0);
   *(struct cp_board_header *)board = (struct cp_board_header){CP_BOARD_MAGIC, CP_PROTOCOL, CP_KIND_CUDA};
-  for (uint32_t i = 0; i < SLOTS; i++) seat_of(i)->grace_us = 5000, seat_of(i)->whole = whole;
+  for (uint32_t i = 0; i < SLOTS; i++) seat_of(i)->grace_us = NEVER_IDLE_US, seat_of(i)->whole = whole;
 }
 
 static inline void send_setup(int fd, uint32_t slot, uint64_t capacity) {
@@ -107,6 +109,12 @@ static inline void spin_on(CUstream stream, uint64_t us) {
 /* A flag that the device sets when it comes there. */
 static inline void set_flag(void *flag) { cp_store((uint32_t *)flag, 1); }
 static inline void flag_on(CUstream stream, uint32_t *flag) { OK(cuLaunchHostFunc(stream, set_flag, flag)); }
+
+/* The device stops there until it is told. */
+static inline void wait_for_flag(void *flag) {
+  while (!cp_load((uint32_t *)flag)) syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 500000}, NULL);
+}
+static inline void hold_on(CUstream stream, uint32_t *flag) { OK(cuLaunchHostFunc(stream, wait_for_flag, flag)); }
 
 static inline CUstream new_stream(unsigned int flags) {
   CUstream stream;
