@@ -65,9 +65,8 @@ static void fail_events(void) {
 
 /* Work in a per-thread default stream, of a thread that has ended: its end is known only by an event. */
 static void *launch_in_own(void *unused) {
-  uint64_t us = 50000;
   OK(cuCtxSetCurrent(context));
-  OK(cuLaunchKernel_ptsz(spin, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&us}, NULL));
+  OK(cuLaunchHostFunc_ptsz(NULL, wait_for_flag, &second_flag)); /* until an event could not be made */
   OK(cuLaunchHostFunc_ptsz(NULL, set_flag, &first_flag));
   return unused;
 }
@@ -98,7 +97,7 @@ static void destroyed_stream(void) {
   give();
   CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
   fail_events();
-  spin_on(stream, 50000);
+  hold_on(stream, &second_flag);
   flag_on(stream, &first_flag);
   OK(cuStreamDestroy_v2(stream));
   ask(CP_YIELD_NOW);

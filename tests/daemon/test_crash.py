@@ -52,7 +52,7 @@ class Client(threading.Thread):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60 + 4 * KILLS)
+@pytest.mark.timeout(120 + 10 * KILLS)
 def test_killed_at_random_points_under_load_nothing_is_lost(make_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
     seed = int.from_bytes(os.urandom(4), "little")
     print(f"seed {seed}")
