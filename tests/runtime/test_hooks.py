@@ -206,30 +206,27 @@ def test_a_compiled_optimizer_step_is_seen(snippets: Snippets) -> None:
     assert [call for call in done.calls if call[0].startswith("step")] == steps(1, 0, 0)
 
 
-def test_hooks_cost_next_to_nothing_per_step(snippets: Snippets) -> None:
-    """Two calls of a few microseconds each at most; here the recorder writes a file, so the file is switched off."""
+def test_hooks_do_next_to_nothing_per_step(snippets: Snippets) -> None:
+    """What they cost is what they call."""
     done = snippets.run(
         """
-        import os, time, torch
+        import sys, torch
         weight = torch.ones(3, requires_grad=True); weight.grad = torch.ones(3)
         optimizer = torch.optim.SGD([weight], lr=0.1)
         optimizer.step()
         from torch.optim import optimizer as module
         hooks = [*module._global_optimizer_pre_hooks.values(), *module._global_optimizer_post_hooks.values()]
-        os.environ.pop("CP_RECORD")
-        best = 1.0
-        for _ in range(20):
-            start = time.perf_counter()
-            for _ in range(100):
-                for hook in hooks:
-                    hook(optimizer, (optimizer,), {})
-            best = min(best, (time.perf_counter() - start) / 100)
-        print(len(hooks), best * 1e6)
+        calls = []
+        sys.setprofile(lambda frame, event, argument: calls.append(event))
+        for hook in hooks:
+            hook(optimizer, (optimizer,), {})
+        sys.setprofile(None)
+        print(len(hooks), sum(event in ("call", "c_call") for event in calls))
         """
     )
-    count, microseconds = done.out.split()
+    count, calls = done.out.split()
     assert count == "2"
-    assert float(microseconds) < 25
+    assert int(calls) < 40
 
 
 def test_a_turn_that_ends_at_a_step_is_followed_by_the_list(snippets: Snippets) -> None:
