@@ -17,6 +17,9 @@ CUdeviceptr cp_extents_base(uint32_t class_); /* 0: the driver has not been init
 /* What waits in the channel is taken.  wait: until the lane and the bank are those that the seat names. */
 void cp_extents_take(bool wait);
 uint64_t cp_extents_mapped(uint32_t class_); /* bytes */
+/* For debugging: a use of the memory without the turn is an error of the driver's. */
+void cp_extents_close(void);
+bool cp_extents_open(void); /* false: that has failed for now */
 void cp_extents_stop(void); /* the process is about to end */
 void cp_extents_fork(void);
 void cp_extents_forked(bool child);
