@@ -31,6 +31,7 @@ CUresult cp_segment_alloc(CUdeviceptr *address, size_t bytes, bool allocator);
 CUresult cp_segment_free(CUdeviceptr address);
 /* Of the segment to which the address belongs; false: to none. */
 bool cp_segment_range(CUdeviceptr address, CUdeviceptr *base, size_t *bytes);
+void cp_segments_lost(void); /* the program has reset the only context: nothing that was allocated is there any more */
 void cp_segments_trim(void); /* helper thread, without the turn: give back what has not been used */
 uint64_t cp_segments_live(void);
 uint64_t cp_segments_extent(uint32_t class_); /* bytes that must be mapped while the gate is open */
@@ -55,6 +56,7 @@ const struct cp_live_run *cp_live_runs(size_t *count);
 /* cuda_residue.c.  Gate lock held. */
 bool cp_residue_save(void); /* pool lock held, gate shut, drained.  False: there is no memory for it */
 void cp_residue_restore(void);
+void cp_residue_forget(void); /* nobody needs it any more */
 uint64_t cp_residue_bytes(void);
 void cp_residue_drop(CUcontext context); /* it is about to go.  Books' lock held */
 #endif

@@ -154,6 +154,10 @@ static void leave_place(void) {
   place = NOWHERE;
 }
 
+void cp_residue_forget(void) {
+  if (place) leave_place();
+}
+
 bool cp_residue_save(void) {
   if (!cp_segments_serve()) return true;
   leaving = true;

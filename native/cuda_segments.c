@@ -188,6 +188,30 @@ CUresult cp_segment_free(CUdeviceptr address) {
   return waited(r) ? r : CUDA_SUCCESS;
 }
 
+/* Room for residue is ours and stays. */
+static void free_all(uint32_t class_) {
+  struct cp_pool *p = &pools[class_];
+  for (uint32_t i = next_used(p, cp_pool_first(p)), next; i; i = next) {
+    char *address = p->base + (size_t)p->block[i].start * CP_GRAIN;
+    next = next_used(p, p->block[i].next);
+    if (device(address) != spare) cp_pool_free(p, address);
+  }
+}
+
+void cp_segments_lost(void) {
+  if (!cp_load(&made) || !cp_segments_serve()) return;
+  cp_acquire(&cp.pool_lock);
+  free_all(0);
+  free_all(1);
+  cp_store(&asides, 0);
+  cp_acquire(&cp.gate_lock);
+  cp_residue_forget();
+  cp_release(&cp.gate_lock);
+  give_back_spare();
+  tell();
+  cp_release(&cp.pool_lock);
+}
+
 /* ---- allocating -------------------------------------------------------------------------------------------------------- */
 
 /* The caching allocator's latest request in this thread was refused, so that it gives back what it does not use. */
@@ -218,6 +242,7 @@ static bool look_for(uint32_t class_, size_t total) {
 
 /* What is granted and not used.  Grow lock held. */
 static void give_back_idle(uint32_t class_, size_t least) {
+  if (!cp_grow_settle()) return;
   size_t *cap = class_ ? &cp.e_cap : &cp.p_cap;
   cp_acquire(&cp.pool_lock);
   give_back_spare();
