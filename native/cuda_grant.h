@@ -53,6 +53,11 @@ void cp_live_forget(void); /* the list is of no use any more */
 /* Pool lock held.  In order of address, apart from each other.  Valid until the next call. */
 const struct cp_live_run *cp_live_runs(size_t *count);
 
+/* cuda_room.c.  Helper thread */
+void cp_room_note(bool on_device, uint64_t bytes); /* residue has been saved */
+void cp_room_ask(void);      /* grow lock held, without the turn */
+uint64_t cp_room_kept(void); /* bytes that it is to have in persistent memory beyond those in use */
+
 /* cuda_residue.c.  Gate lock held. */
 bool cp_residue_save(void); /* pool lock held, gate shut, drained.  False: there is no memory for it */
 void cp_residue_restore(void);

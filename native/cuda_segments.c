@@ -240,13 +240,13 @@ static bool look_for(uint32_t class_, size_t total) {
   return false;
 }
 
-/* What is granted and not used.  Grow lock held. */
-static void give_back_idle(uint32_t class_, size_t least) {
+/* What is granted and not used, but for what is kept.  Grow lock held. */
+static void give_back_idle(uint32_t class_, size_t least, size_t kept) {
   if (!cp_grow_settle()) return;
   size_t *cap = class_ ? &cp.e_cap : &cp.p_cap;
   cp_acquire(&cp.pool_lock);
   give_back_spare();
-  size_t total = extent(class_);
+  size_t total = extent(class_) + kept;
   bool much = total < *cap && *cap - total >= least && !cp_load(&cp.seat->offloaded);
   if (much) cp_store(cap, total);
   cp_release(&cp.pool_lock);
@@ -256,7 +256,8 @@ static void give_back_idle(uint32_t class_, size_t least) {
 void cp_segments_trim(void) {
   if (!cp_segments_serve() || !cp_load(&made) || !cp_try(&cp.grow_lock)) return;
   size_t quarter = cp.p_cap / 4;
-  give_back_idle(0, quarter > TRIM_LEAST ? quarter : TRIM_LEAST);
+  cp_room_ask();
+  give_back_idle(0, quarter > TRIM_LEAST ? quarter : TRIM_LEAST, cp_room_kept());
   cp_release(&cp.grow_lock);
 }
 
@@ -270,7 +271,7 @@ static bool grow(uint32_t class_, size_t total, bool optional, bool again) {
   }
   if (again) {
     cp_acquire(&cp.grow_lock);
-    give_back_idle(!class_, 1);
+    give_back_idle(!class_, 1, 0);
     cp_release(&cp.grow_lock);
   }
   return cp_grow(class_, total, optional);
