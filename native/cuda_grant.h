@@ -2,8 +2,9 @@
  *
  * There are two ranges of addresses that never move, one per class as packets number them: the persistent one (0) is
  * backed by the job's bank, the ephemeral one (1) by its lane.  cuda_extents.c maps what the daemon sends, from the begin
- * of a range and without gaps.  cuda_segments.c cuts the ranges into what cuMemAlloc returns.  cuda_residue.c carries live
- * ephemeral content over the time without the turn; cuda_live.c says what is live. */
+ * of a range and without gaps.  cuda_segments.c cuts the ranges into what cuMemAlloc returns; cuda_pools.c knows what is
+ * where.  cuda_residue.c carries live ephemeral content over the time without the turn, cuda_live.c says what is live, and
+ * cuda_room.c asks for room for it. */
 #ifndef CARPOOL_CUDA_GRANT_H
 #define CARPOOL_CUDA_GRANT_H
 #include "cuda.h"
@@ -24,7 +25,7 @@ void cp_extents_stop(void); /* the process is about to end */
 void cp_extents_fork(void);
 void cp_extents_forked(bool child);
 
-/* cuda_segments.c */
+/* cuda_pools.c, cuda_segments.c */
 bool cp_segments_serve(void); /* is memory by grant here? */
 bool cp_segments_hold(CUdeviceptr address);
 CUresult cp_segment_alloc(CUdeviceptr *address, size_t bytes, bool allocator);

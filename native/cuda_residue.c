@@ -164,8 +164,10 @@ bool cp_residue_save(void) {
   runs = cp_live_runs(&count);
   bytes = 0;
   for (size_t i = 0; i < count; i++) bytes += runs[i].length;
-  if (!bytes) cp_room_note(false, 0);
-  if (!bytes) return true;
+  if (!bytes) {
+    cp_room_note(false, 0);
+    return true;
+  }
   if (find_place() && copied(copy_out) == CUDA_SUCCESS) {
     cp_room_note(place == ON_DEVICE, bytes);
     return true;
