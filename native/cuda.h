@@ -13,7 +13,7 @@
  * cuda_caller.c  who asks for it
  * cuda_memory.c  the driver's own memory, counted
  * nccl.c         processes that must compute at the same time
- * cuda_grant.h   memory by grant: cuda_extents.c, cuda_segments.c, cuda_live.c, cuda_residue.c
+ * cuda_grant.h   memory by grant: cuda_extents.c, cuda_pools.c, cuda_segments.c, cuda_live.c, cuda_residue.c, cuda_room.c
  *
  * Whether a process has attached does not matter to most of it: the gate is simply never shut then.
  *

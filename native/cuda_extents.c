@@ -24,9 +24,13 @@ struct range {
 static struct cp_lock lock; /* for the ranges, and for reading the channel */
 static struct range ranges[2];
 static size_t window;
+static bool barred;  /* for debugging: nothing of it may be used */
 static bool stopped; /* the helper thread makes no calls of the driver any more */
 
-void cp_extents_attach(size_t window_) { window = window_; }
+void cp_extents_attach(size_t window_) {
+  window = window_;
+  barred = cp_load(&cp.seat->close_lane);
+}
 
 static bool halted(void) { return stopped && cp_is_helper; }
 
@@ -54,14 +58,18 @@ uint64_t cp_extents_mapped(uint32_t class_) { return cp_load(&ranges[class_].map
 
 /* ---- mapping, lock held ------------------------------------------------------------------------------------------------ */
 
+static bool set_access(CUdeviceptr address, uint64_t bytes, CUmemAccess_flags flags) {
+  CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, flags};
+  return !bytes || cp_real.cuMemSetAccess(address, bytes, &access, 1) == CUDA_SUCCESS;
+}
+
 static bool map_at(CUdeviceptr address, const struct extent *e) {
   CUmemGenericAllocationHandle handle;
-  CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   void *shared = (void *)(uintptr_t)e->fd;
   if (cp_real.cuMemImportFromShareableHandle(&handle, shared, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != CUDA_SUCCESS)
     return false;
   bool mapped = cp_real.cuMemMap(address, e->size, 0, handle, 0) == CUDA_SUCCESS;
-  if (mapped && cp_real.cuMemSetAccess(address, e->size, &access, 1) != CUDA_SUCCESS) {
+  if (mapped && !barred && !set_access(address, e->size, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
     cp_real.cuMemUnmap(address, e->size);
     mapped = false;
   }
@@ -95,6 +103,39 @@ static void cut(struct range *r, uint64_t to) {
     cp_real.cuMemUnmap(r->base + r->end, e->size);
     cp_unrelax(mode);
   }
+}
+
+/* ---- access, between turns --------------------------------------------------------------------------------------------- */
+
+static bool set_all(CUmemAccess_flags flags) {
+  CUstreamCaptureMode mode = cp_relax();
+  bool done = true;
+  for (uint32_t i = 0; i < 2; i++) done &= set_access(ranges[i].base, ranges[i].mapped, flags);
+  cp_unrelax(mode);
+  return done;
+}
+
+static void warn(void) {
+  static const char text[] = "carpool: the memory of this job could not be closed between its turns (debugging)\n";
+  static bool warned;
+  if (!warned) syscall(SYS_write, STDERR_FILENO, text, sizeof text - 1);
+  warned = true;
+}
+
+void cp_extents_close(void) {
+  cp_acquire(&lock);
+  bool done = halted() || set_all(CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  barred = true; /* also where only a part of it is */
+  cp_release(&lock);
+  if (!done) warn();
+}
+
+bool cp_extents_open(void) {
+  cp_acquire(&lock);
+  if (barred && set_all(CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) barred = false;
+  bool open = !barred;
+  cp_release(&lock);
+  return open;
 }
 
 /* ---- packets, lock held ------------------------------------------------------------------------------------------------ */

@@ -2,8 +2,9 @@
  *
  * There are two ranges of addresses that never move, one per class as packets number them: the persistent one (0) is
  * backed by the job's bank, the ephemeral one (1) by its lane.  cuda_extents.c maps what the daemon sends, from the begin
- * of a range and without gaps.  cuda_segments.c cuts the ranges into what cuMemAlloc returns.  cuda_residue.c carries live
- * ephemeral content over the time without the turn; cuda_live.c says what is live. */
+ * of a range and without gaps.  cuda_segments.c cuts the ranges into what cuMemAlloc returns; cuda_pools.c knows what is
+ * where.  cuda_residue.c carries live ephemeral content over the time without the turn, cuda_live.c says what is live, and
+ * cuda_room.c asks for room for it. */
 #ifndef CARPOOL_CUDA_GRANT_H
 #define CARPOOL_CUDA_GRANT_H
 #include "cuda.h"
@@ -17,17 +18,21 @@ CUdeviceptr cp_extents_base(uint32_t class_); /* 0: the driver has not been init
 /* What waits in the channel is taken.  wait: until the lane and the bank are those that the seat names. */
 void cp_extents_take(bool wait);
 uint64_t cp_extents_mapped(uint32_t class_); /* bytes */
+/* For debugging: a use of the memory without the turn is an error of the driver's. */
+void cp_extents_close(void);
+bool cp_extents_open(void); /* false: that has failed for now */
 void cp_extents_stop(void); /* the process is about to end */
 void cp_extents_fork(void);
 void cp_extents_forked(bool child);
 
-/* cuda_segments.c */
+/* cuda_pools.c, cuda_segments.c */
 bool cp_segments_serve(void); /* is memory by grant here? */
 bool cp_segments_hold(CUdeviceptr address);
 CUresult cp_segment_alloc(CUdeviceptr *address, size_t bytes, bool allocator);
 CUresult cp_segment_free(CUdeviceptr address);
 /* Of the segment to which the address belongs; false: to none. */
 bool cp_segment_range(CUdeviceptr address, CUdeviceptr *base, size_t *bytes);
+void cp_segments_lost(void); /* the program has reset the only context: nothing that was allocated is there any more */
 void cp_segments_trim(void); /* helper thread, without the turn: give back what has not been used */
 uint64_t cp_segments_live(void);
 uint64_t cp_segments_extent(uint32_t class_); /* bytes that must be mapped while the gate is open */
@@ -49,9 +54,15 @@ void cp_live_forget(void); /* the list is of no use any more */
 /* Pool lock held.  In order of address, apart from each other.  Valid until the next call. */
 const struct cp_live_run *cp_live_runs(size_t *count);
 
+/* cuda_room.c.  Helper thread */
+void cp_room_note(bool on_device, uint64_t bytes); /* residue has been saved */
+void cp_room_ask(void);      /* grow lock held, without the turn */
+uint64_t cp_room_kept(void); /* bytes that it is to have in persistent memory beyond those in use */
+
 /* cuda_residue.c.  Gate lock held. */
 bool cp_residue_save(void); /* pool lock held, gate shut, drained.  False: there is no memory for it */
 void cp_residue_restore(void);
+void cp_residue_forget(void); /* nobody needs it any more */
 uint64_t cp_residue_bytes(void);
 void cp_residue_drop(CUcontext context); /* it is about to go.  Books' lock held */
 #endif

@@ -154,14 +154,24 @@ static void leave_place(void) {
   place = NOWHERE;
 }
 
+void cp_residue_forget(void) {
+  if (place) leave_place();
+}
+
 bool cp_residue_save(void) {
   if (!cp_segments_serve()) return true;
   leaving = true;
   runs = cp_live_runs(&count);
   bytes = 0;
   for (size_t i = 0; i < count; i++) bytes += runs[i].length;
-  if (!bytes) return true;
-  if (find_place() && copied(copy_out) == CUDA_SUCCESS) return true;
+  if (!bytes) {
+    cp_room_note(false, 0);
+    return true;
+  }
+  if (find_place() && copied(copy_out) == CUDA_SUCCESS) {
+    cp_room_note(place == ON_DEVICE, bytes);
+    return true;
+  }
   leave_place();
   if (!cp_drain_stopped && hopeless()) return true;
   cp_failure = too_much() ? "residue is larger than half of the host's memory" : "no memory to save residue";

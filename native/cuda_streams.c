@@ -88,6 +88,16 @@ static CUresult release_primary(CUresult (*release)(CUdevice), CUdevice device) 
   return r;
 }
 
+/* Memory that was allocated in other contexts stays, and it is not known which that is. */
+static CUresult reset_primary(CUresult (*reset)(CUdevice), CUdevice device) {
+  CUresult r = release_primary(reset, device);
+  cp_acquire(&cp_books.lock);
+  bool last = r == CUDA_SUCCESS && !cp_books.context_count;
+  cp_release(&cp_books.lock);
+  if (last) cp_segments_lost();
+  return r;
+}
+
 static CUresult made(CUresult r, const CUcontext *context, CUdevice device) {
   if (r == CUDA_SUCCESS && context) add_context(*context, device);
   return r;
@@ -126,8 +136,8 @@ CONTEXT_CALL(cuDevicePrimaryCtxRetain, made(cp_real.cuDevicePrimaryCtxRetain(con
              CUcontext *context, CUdevice device)
 CONTEXT_CALL(cuDevicePrimaryCtxRelease, release_primary(cp_real.cuDevicePrimaryCtxRelease, device), CUdevice device)
 CONTEXT_CALL(cuDevicePrimaryCtxRelease_v2, release_primary(cp_real.cuDevicePrimaryCtxRelease_v2, device), CUdevice device)
-CONTEXT_CALL(cuDevicePrimaryCtxReset, release_primary(cp_real.cuDevicePrimaryCtxReset, device), CUdevice device)
-CONTEXT_CALL(cuDevicePrimaryCtxReset_v2, release_primary(cp_real.cuDevicePrimaryCtxReset_v2, device), CUdevice device)
+CONTEXT_CALL(cuDevicePrimaryCtxReset, reset_primary(cp_real.cuDevicePrimaryCtxReset, device), CUdevice device)
+CONTEXT_CALL(cuDevicePrimaryCtxReset_v2, reset_primary(cp_real.cuDevicePrimaryCtxReset_v2, device), CUdevice device)
 CONTEXT_CALL(cuCtxCreate_v2, made(cp_real.cuCtxCreate_v2(context, flags, device), context, NO_DEVICE),
              CUcontext *context, unsigned int flags, CUdevice device)
 CONTEXT_CALL(cuCtxCreate_v3, made(cp_real.cuCtxCreate_v3(context, params, count, flags, device), context, NO_DEVICE),

@@ -30,15 +30,16 @@ static void not_ending(void) {
 }
 
 /* At exit the driver may be gone, and then says so itself. */
-static bool mapped(void) {
+static bool usable(void) {
+  bool open = cp_extents_open();
   if (!cp_segments_serve() || cp_load(&cp_drain_stopped)) return true;
-  return cp_extents_mapped(0) >= cp_segments_extent(0) && cp_extents_mapped(1) >= cp_segments_extent(1);
+  return open && cp_extents_mapped(0) >= cp_segments_extent(0) && cp_extents_mapped(1) >= cp_segments_extent(1);
 }
 
 /* What the daemon has sent is mapped before anything of it is used.  That may fail for a while. */
 static void get_memory(void) {
   cp_extents_take(true);
-  for (uint64_t begin = cp_now_us(); !mapped(); cp_extents_take(true)) {
+  for (uint64_t begin = cp_now_us(); !usable(); cp_extents_take(true)) {
     if (cp_now_us() - begin > CP_FAILING_US) cp_give_up("it is smaller, or cannot be mapped");
     cp_add(&cp_syscalls, 1);
     syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = CP_RETRY_US * 1000}, NULL);
@@ -161,6 +162,7 @@ static bool close_gate(uint32_t cause) {
     return false;
   }
   save_pause_us = 0;
+  if (cp_load(&cp.seat->close_lane)) cp_extents_close();
   cp_store(&cp.gate, CP_CLOSED);
   if (cp_load(&cp.seat->offloaded)) cp_store(&cp.seat->offloaded, 0);
   cp_put(&cp.seat->residue, cp_residue_bytes());

@@ -6,6 +6,12 @@ static void take_limits(void) {
   cp.e_cap = cp_load(&cp.seat->e_limit);
 }
 
+/* The request whose answer nobody has waited for, 0: none.  Grow lock held. */
+static struct {
+  uint32_t seq, class_;
+  bool optional; /* it is answered at once; otherwise it was left by SIGINT */
+} left;
+
 /* False: interrupted by SIGINT, the answer may still come. */
 static bool wait_answer(uint32_t seq, bool interruptible) {
   uint32_t ack, before = cp_load(&cp.interrupts);
@@ -34,6 +40,37 @@ static uint32_t ask(uint32_t class_, size_t total, bool optional) {
   return seq;
 }
 
+bool cp_grow_settle(void) {
+  if (left.seq && (int32_t)(cp_load(&cp.seat->grow_ack) - left.seq) < 0) return false;
+  if (left.seq && cp_load(&cp.seat->p_limit) > cp.p_cap) cp_store(&cp.p_cap, cp.seat->p_limit);
+  if (left.seq && cp_load(&cp.seat->e_limit) > cp.e_cap) cp_store(&cp.e_cap, cp.seat->e_limit);
+  left.seq = 0;
+  return true;
+}
+
+/* Grow lock held.  A request of the same class takes the place of one that was left by SIGINT, but an answer does not say
+ * which class it is about.  False: interrupted again. */
+static bool settle_other(uint32_t class_) {
+  if (cp_grow_settle() || (left.class_ == class_ && !left.optional)) return true;
+  if (!wait_answer(left.seq, true)) return false;
+  return cp_grow_settle();
+}
+
+static bool ask_and_wait(uint32_t class_, size_t total, bool optional) {
+  uint32_t seq = ask(class_, total, optional);
+  bool answered = wait_answer(seq, true);
+  left.seq = answered ? 0 : seq;
+  left.class_ = class_;
+  left.optional = optional;
+  return answered && cp_load(&cp.seat->grow_status) == CP_GROW_GRANTED;
+}
+
+void cp_grow_ask(uint32_t class_, size_t total) {
+  left.seq = ask(class_, total, true);
+  left.class_ = class_;
+  left.optional = true;
+}
+
 /* Grow lock held.  Does not wait: the answer is looked for later. */
 void cp_promote_ask(size_t total) { cp.promote_seq = ask(0, total, true); }
 
@@ -41,8 +78,7 @@ bool cp_grow(uint32_t class_, size_t total, bool optional) {
   cp_acquire(&cp.grow_lock);
   cp_promote_answer(true);
   size_t *cap = class_ ? &cp.e_cap : &cp.p_cap;
-  if (*cap < total && wait_answer(ask(class_, total, optional), true) &&
-      cp_load(&cp.seat->grow_status) == CP_GROW_GRANTED) {
+  if (settle_other(class_) && *cap < total && ask_and_wait(class_, total, optional)) {
     take_limits();
     if (cp.backend->take) cp.backend->take();
     /* Its memory may have been moved out meanwhile, and the limits with it: what was granted is back before its turn. */

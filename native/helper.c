@@ -87,7 +87,7 @@ static void trim(void) {
   cp_acquire(&cp.gate_lock);
   const struct cp_pool *p = &cp.arenas.win[0].pool;
   size_t idle = cp_pool_high(p) - cp_pool_extent(p) + cp.retired_freed, given = 0;
-  if (idle >= TRIM_LEAST && idle >= cp.p_cap / 4 && ours_alone()) {
+  if (cp_grow_settle() && idle >= TRIM_LEAST && idle >= cp.p_cap / 4 && ours_alone()) {
     given = cp_arenas_trim(&cp.arenas);
     cp_host_unlock(&cp.arenas.host);
     cp.retired_freed = 0;

@@ -105,6 +105,10 @@ void cp_close_fd(int *fd);
 void cp_take_files(void);
 /* grow.c.  optional: may be denied at once, but is answered at once */
 bool cp_grow(uint32_t class_, size_t total, bool optional);
+/* The next two with the grow lock.  Takes what a request has brought for which nobody has waited (SIGINT).  False: its answer
+ * is due, and until then the job gives nothing back, or it could not tell what is still granted. */
+bool cp_grow_settle(void);
+void cp_grow_ask(uint32_t class_, size_t total); /* optional, does not wait.  Only when all is settled */
 void cp_promote_ask(size_t total);
 void cp_promote_answer(bool wait);
 /* restore.c.  The first three need the gate lock */

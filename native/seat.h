@@ -93,7 +93,9 @@ struct cp_seat {
   uint32_t traits;        /* 336 job: CP_TRAIT_* */
   uint32_t whole;         /* 340 daemon, before SETUP: 1, it has the device to itself: its memory is the driver's (CUDA) */
   uint64_t fixed;         /* 344 job: bytes of device memory that it has from the driver itself (CUDA) */
-  uint64_t reserved[20];  /* 352 */
+  uint32_t close_lane;    /* 352 daemon: 1, its memory is closed between its turns (CUDA, debugging) */
+  uint32_t reserved_word[1]; /* 356 */
+  uint64_t reserved[19];  /* 360 */
 };
 _Static_assert(sizeof(struct cp_seat) == 512, "seat size is part of the protocol");
 

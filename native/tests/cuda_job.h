@@ -25,6 +25,7 @@ void cp_step_begin(int optimizer, int first);
 int cp_step_end(int optimizer, int first);
 
 static uint32_t whole __attribute__((unused)) = 1; /* jobs have their memory from the driver */
+static uint32_t close_lane __attribute__((unused)); /* between turns */
 static int board_fd, daemon_fd;
 static char *board;
 static CUcontext context;
@@ -40,7 +41,10 @@ static inline void make_board(void) {
   CHECK_THAT(!ftruncate(board_fd, (off_t)bytes));
   board = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, board_fd, 0);
   *(struct cp_board_header *)board = (struct cp_board_header){CP_BOARD_MAGIC, CP_PROTOCOL, CP_KIND_CUDA};
-  for (uint32_t i = 0; i < SLOTS; i++) seat_of(i)->grace_us = NEVER_IDLE_US, seat_of(i)->whole = whole;
+  for (uint32_t i = 0; i < SLOTS; i++) {
+    struct cp_seat *s = seat_of(i);
+    s->grace_us = NEVER_IDLE_US, s->whole = whole, s->close_lane = close_lane;
+  }
 }
 
 static inline void send_setup(int fd, uint32_t slot, uint64_t capacity) {

@@ -87,7 +87,28 @@ static void ranges(void) {
   CHECK_THAT(base == at && bytes == CP_MIB);
 }
 
+/* The same by attributes, alone and among others. */
+static void ranges_by_attribute(void) {
+  CUdeviceptr base = 0, pointer = 0, other;
+  size_t bytes = 0;
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+                                      CU_POINTER_ATTRIBUTE_RANGE_START_ADDR};
+  begin_with_segment();
+  OK(cuMemFree_v2(at));
+  at = segment(CP_MIB);
+  other = segment(2 * CP_MIB);
+  OK(cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, other + 100));
+  OK(cuPointerGetAttribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, other + 100));
+  CHECK_THAT(base == other && bytes == 2 * CP_MIB);
+  OK(cuPointerGetAttributes(3, attributes, (void *[]){&bytes, &pointer, &base}, at + 8));
+  CHECK_THAT(bytes == CP_MIB && pointer == at + 8 && base == at);
+  OK(cuMemAllocManaged(&at, 3 * CP_MIB, CU_MEM_ATTACH_GLOBAL)); /* the driver's own */
+  OK(cuPointerGetAttributes(3, attributes, (void *[]){&bytes, &pointer, &base}, at + 100));
+  CHECK_THAT(bytes == 3 * CP_MIB && pointer == at + 100 && base == at);
+}
+
 int main(int argc, char **argv) {
-  static const struct test_case cases[] = {CASE(single), CASE(several), CASE(setting), CASE(not_away), CASE(ranges)};
+  static const struct test_case cases[] = {CASE(single), CASE(several), CASE(setting), CASE(not_away), CASE(ranges),
+                                          CASE(ranges_by_attribute)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }

@@ -25,6 +25,7 @@ static void spoil(uint32_t class_) { memset((void *)(uintptr_t)others[class_], (
 /* A job in its iterations, with a turn, `persistent` bytes granted, and 2 MiB of them in use. */
 static CUdeviceptr begin_with(uint64_t persistent) {
   begin_granted(0, 0);
+  seat_of(0)->grace_us = 30000000; /* however slow the machine is, turns end where the test says */
   others[LANE] = see(add_memory(LANE, 0, MEMORY));
   others[BANK] = see(add_memory(BANK, 0, MEMORY));
   set_limit(LANE, MEMORY);
@@ -250,10 +251,72 @@ static void another_context(void) {
   CHECK_THAT(holds(a, CP_MIB - 8, 1));
 }
 
+/* Residue that keeps going to the host: the job asks for room on the device, and does not wait for it. */
+static struct cp_packet asks_for_room(uint32_t rounds) {
+  for (uint32_t i = 0, seq = seat_of(0)->grow_seq; i < rounds; i++) {
+    CHECK_THAT(seat_of(0)->grow_seq == seq);
+    if (i) others_turn();
+    forced(20 * CP_MIB);
+  }
+  struct cp_packet p = packet(CP_GROW);
+  CHECK_THAT(p.a == BANK && p.b == 22 * CP_MIB && p.d == 1);
+  return p;
+}
+static void room(void) {
+  begin_with(2 * CP_MIB);
+  CUdeviceptr a = segment(20 * CP_MIB);
+  fill(a, 20 * CP_MIB, 1);
+  struct cp_packet p = asks_for_room(3);
+  set_limit(BANK, 22 * CP_MIB);
+  answer(&p, CP_GROW_GRANTED);
+  cp_ring(seat_of(0)); /* it is not idle memory */
+  for (int i = 0; i < 2; i++) {
+    others_turn();
+    CHECK_THAT(holds(a, 20 * CP_MIB, 1));
+    forced(20 * CP_MIB);
+    CHECK_THAT(seat_of(0)->p_used == 22 * CP_MIB && seat_of(0)->p_limit == 22 * CP_MIB);
+  }
+  others_turn();
+  CHECK_THAT(holds(a, 20 * CP_MIB, 1) && seat_of(0)->grow_seq == 1);
+  OK(cuMemFree_v2(a));
+  forced(0);
+  p = packet(CP_SHRUNK); /* now it is */
+  CHECK_THAT(p.a == BANK && p.b == 2 * CP_MIB);
+}
+
+/* Refused, it asks again after twice as many. */
+static void no_room(void) {
+  begin_with(2 * CP_MIB);
+  CUdeviceptr a = segment(20 * CP_MIB);
+  fill(a, 20 * CP_MIB, 1);
+  for (uint32_t rounds = 3; rounds <= 12; rounds *= 2) {
+    struct cp_packet p = asks_for_room(rounds);
+    answer(&p, CP_GROW_DENIED);
+    others_turn();
+    CHECK_THAT(holds(a, 20 * CP_MIB, 1));
+  }
+}
+
+/* The program's own need for memory comes first. */
+static void room_is_given_up(void) {
+  begin_with(2 * CP_MIB);
+  segment(20 * CP_MIB);
+  struct cp_packet p = asks_for_room(3);
+  set_limit(BANK, 22 * CP_MIB);
+  answer(&p, CP_GROW_GRANTED);
+  others_turn();
+  CUdeviceptr b;
+  OK(cuMemAlloc_v2(&b, 20 * CP_MIB)); /* without asking */
+  CHECK_THAT(seat_of(0)->grow_seq == 1);
+  forced(20 * CP_MIB);
+  CHECK_THAT(seat_of(0)->p_used == 22 * CP_MIB && stub_pinned_bytes() != 0);
+}
+
 int main(int argc, char **argv) {
   static const struct test_case cases[] = {CASE(on_the_device), CASE(on_the_host), CASE(listed_on_the_device),
                                           CASE(listed_on_the_host), CASE(many_blocks), CASE(not_listed),
                                           CASE(allocated_meanwhile), CASE(offloaded), CASE(no_memory),
-                                          CASE(broken_context), CASE(another_context)};
+                                          CASE(broken_context), CASE(another_context), CASE(room), CASE(no_room),
+                                          CASE(room_is_given_up)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }

@@ -30,6 +30,12 @@ def test_jobs_that_take_turns_at_every_iteration(daemons: Daemons, bare: Bare, c
     assert all(job.counters["residue_total"] >= 4 * MIB for job in jobs), [job.counters for job in jobs]
 
 
+def test_memory_that_is_closed_between_turns(daemons: Daemons, bare: Bare) -> None:
+    programs = [f"train --iterations 60 --seed {seed}" for seed in (1, 2)]
+    jobs = run_together(daemons(options=["--debug-close-lanes"]), bare, programs, **KNOWN)
+    assert all(job.counters["turns"] >= 5 for job in jobs), [job.counters for job in jobs]
+
+
 def test_only_live_blocks_are_saved_at_boundaries(daemons: Daemons, bare: Bare) -> None:
     programs = [f"train --iterations 100 --live 64 --seed {seed}" for seed in (1, 2)]
     jobs = run_together(daemons(), bare, programs, **KNOWN)

@@ -89,6 +89,15 @@ async def test_a_job_without_its_turn_is_sent_everything_again(rig: Rig, other: 
     theirs.close()
 
 
+async def test_what_is_for_debugging_is_told_anew(rig: Rig, other: Rig) -> None:
+    client, mapped = resident(rig)
+    other.seating.close_lanes = True
+    again = adopt(rig, other, client)
+    assert again is not None and again.seat.get("close_lane") == 1
+    packets(again)
+    mapped.close()
+
+
 async def test_a_job_with_its_turn_keeps_what_it_uses(rig: Rig, other: Rig) -> None:
     client, mapped = resident(rig)
     rig.do(commands.GrantTurn(1, client.job.id))

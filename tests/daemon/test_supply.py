@@ -212,6 +212,12 @@ async def test_a_job_alone_on_its_device_has_no_memory_of_ours(rig: Rig) -> None
     assert limits(client) == (100 * MIB, 100 * MIB) and client.seat.get("turn") == 1
 
 
+@pytest.mark.parametrize("close", [False, True])
+async def test_a_job_is_told_whether_to_close_its_memory_between_turns(rig: Rig, close: bool) -> None:
+    rig.seating.close_lanes = close
+    assert rig.attach().seat.get("close_lane") == close
+
+
 async def test_a_job_that_is_moved_gets_the_other_lane(rig: Rig) -> None:
     client = rig.attach()
     mapped = Mapped(rig, client)

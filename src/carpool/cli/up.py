@@ -43,6 +43,11 @@ from carpool.protocol.sizes import format_size
     "--store", type=SIZE, help="Most host memory for what is moved out of devices.  [default: half of the rest]"
 )
 @click.option("--threads", type=POSITIVE, help="Bound the OpenMP threads of each job.  [default: as the job says]")
+@click.option(
+    "--debug-close-lanes",
+    is_flag=True,
+    help="Debugging on GPUs: a job has no access to its memory there between its turns.",
+)
 @with_common_options
 def command(
     home: Path,
@@ -54,6 +59,7 @@ def command(
     settings: tuple[tuple[str, int | None], ...],
     store: int | None,
     threads: int | None,
+    debug_close_lanes: bool,
 ) -> int:
     """Start the daemon, if none runs.
 
@@ -62,6 +68,7 @@ def command(
     """
     options = _daemon_options(devices, policy, preset_name, dict(settings), threads)
     options += ["--sharing", sharing] if sharing else []
+    options += ["--debug-close-lanes"] if debug_close_lanes else []
     options += [] if store is None else ["--store", str(store)]
     with Client(home) as client:
         started = _start(client, home, options)

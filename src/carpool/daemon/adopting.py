@@ -42,6 +42,7 @@ class Adopting:
             return False
         device.adopt_store(job.id, kept.pop(kinds[STORE]))
         seat = board.adopt(int(slot))
+        self._seating.tell_debugging(seat)
         started = monotonic_us() - max(0, wall_us() - job.started_us) if job.started_us else 0
         job.device, job.lane = device_id, seat.get("lane")
         job.seated = self._seating.seated(job, board, seat, pid, started)

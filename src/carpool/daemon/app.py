@@ -64,6 +64,7 @@ class Daemon:
         self.controls = Controls(controls, self.journal, self.core.post)
         self.devices = devices
         self.seating = Seating(self.jobs, self.devices, self.settings)
+        self.seating.close_lanes = options.debug_close_lanes
         self.channels = Channels(self.jobs, self.seating, self.core.post)
         self.sessions = SessionServer(home.session_socket, mode)
         self.processes = Processes(

@@ -44,6 +44,7 @@ class Options:
     store: int | None  # budget of the host store; None: as the settings say
     memory: int  # bytes that this machine may use
     threads: int | None
+    debug_close_lanes: bool  # jobs on a GPU have no access to its memory between their turns
     ready_fd: int | None
     foreground_log: bool
 
@@ -85,6 +86,7 @@ def parse_options(argv: Sequence[str]) -> Options:
         store=None if given.store is None else _store(given.store),
         memory=memory,
         threads=given.threads,
+        debug_close_lanes=given.debug_close_lanes,
         ready_fd=given.ready_fd,
         foreground_log=given.foreground_log,
     )
@@ -108,6 +110,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--setting", metavar="NAME=VALUE", action="append", default=[], help="a setting; repeatable")
     parser.add_argument("--store", metavar="SIZE", help="most host memory for what is moved out of devices")
     parser.add_argument("--threads", metavar="N", type=int, help="OpenMP threads per job (default: as the job says)")
+    parser.add_argument(
+        "--debug-close-lanes",
+        action="store_true",
+        help="close the memory of jobs on GPUs between their turns, so that a stray access is an error (slow)",
+    )
     parser.add_argument("--ready-fd", metavar="N", type=int, help="write one JSON line here when ready or failed")
     parser.add_argument("--foreground-log", action="store_true", help="log to standard error instead of daemon.log")
     return parser

@@ -21,6 +21,7 @@ class Seating:
         self._jobs = jobs
         self.devices = devices
         self.grace_us = settings.grace_us
+        self.close_lanes = False  # debugging: memory in extents is closed between turns
         self.lane_device: dict[LaneId, DeviceId] = {}
         self.holder: dict[LaneId, JobId] = {}  # as the core knows it
         self.giver: dict[LaneId, JobId] = {}  # which job has handed the present turn to its holder, if one has
@@ -48,6 +49,7 @@ class Seating:
         seat.set("lane", job.lane)
         seat.set("bank", job.bank or 0)
         seat.set("whole", whole)
+        self.tell_debugging(seat)
         job.seated = self.seated(job, board, seat, pid, monotonic_us())
         job.passed_seq, job.kept_banks = 0, set() if job.bank is None else {job.bank}
         if job.seated.extents:
@@ -59,6 +61,10 @@ class Seating:
         kept = [fds[0], job.seated.store_fd, *fds[1:3]]
         self.keep(job.id, dict(zip(self.names(job), kept, strict=True)), pid)
         return fds
+
+    def tell_debugging(self, seat: Seat) -> None:
+        """What a new process, and one of an earlier daemon, is to do for debugging."""
+        seat.set("close_lane", self.close_lanes)
 
     def seated(self, job: Job, board: Board, seat: Seat, pid: int, since_us: int) -> Seated:
         """What is known of a job that sits there."""

@@ -75,6 +75,7 @@ FIELDS: dict[str, tuple[int, Literal["I", "Q"]]] = {
     "traits": (336, "I"),
     "whole": (340, "I"),
     "fixed": (344, "Q"),
+    "close_lane": (352, "I"),
 }
 
 
