@@ -32,6 +32,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as 
         (("--setting", "speed=9"), "bad_setting", "known settings"),
         (("--setting", "quantum_us"), "bad_option", "NAME=NUMBER"),
         (("--threads", "0"), "bad_option", "positive"),
+        (("--telemetry-interval", "5ms"), "bad_interval", "between 200 ms and 60 s"),
+        (("--telemetry-interval", "often"), "bad_interval", "is not a time"),
         (("--no-such-option",), "bad_option", "no-such-option"),
     ],
 )

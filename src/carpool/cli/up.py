@@ -15,7 +15,7 @@ from carpool.cli.settings import setting
 from carpool.cli.starting import start_daemon
 from carpool.protocol.client import Client, DaemonNotRunning
 from carpool.protocol.policy_names import absolute_name
-from carpool.protocol.sizes import format_size
+from carpool.protocol.sizes import format_size, telemetry_interval
 
 
 @click.command("up")
@@ -43,6 +43,12 @@ from carpool.protocol.sizes import format_size
     "--store", type=SIZE, help="Most host memory for what is moved out of devices.  [default: half of the rest]"
 )
 @click.option("--threads", type=POSITIVE, help="Bound the OpenMP threads of each job.  [default: as the job says]")
+@click.option(
+    "--telemetry-interval",
+    "telemetry_us",
+    type=Parsed("time", telemetry_interval),
+    help="How often devices are measured, as 500ms.  [default: 1s]",
+)
 @with_common_options
 def command(
     home: Path,
@@ -54,6 +60,7 @@ def command(
     settings: tuple[tuple[str, int | None], ...],
     store: int | None,
     threads: int | None,
+    telemetry_us: int | None,
 ) -> int:
     """Start the daemon, if none runs.
 
@@ -62,6 +69,7 @@ def command(
     """
     options = _daemon_options(devices, policy, preset_name, dict(settings), threads)
     options += ["--sharing", sharing] if sharing else []
+    options += [] if telemetry_us is None else ["--telemetry-interval", f"{telemetry_us}us"]
     options += [] if store is None else ["--store", str(store)]
     with Client(home) as client:
         started = _start(client, home, options)

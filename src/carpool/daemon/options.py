@@ -12,7 +12,7 @@ from carpool.daemon.capacity import PAGE, default_capacity, default_store, memor
 from carpool.daemon.errors import StartupError
 from carpool.daemon.settings import changed_settings, check_store
 from carpool.protocol.paths import Home, default_home
-from carpool.protocol.sizes import format_size, parse_size
+from carpool.protocol.sizes import format_size, parse_size, telemetry_interval
 
 #: A GPU's memory comes in pieces of this size.
 LEAST = 2 * MIB
@@ -44,6 +44,7 @@ class Options:
     store: int | None  # budget of the host store; None: as the settings say
     memory: int  # bytes that this machine may use
     threads: int | None
+    telemetry_us: int  # from one measurement of a device to the next
     ready_fd: int | None
     foreground_log: bool
 
@@ -85,6 +86,7 @@ def parse_options(argv: Sequence[str]) -> Options:
         store=None if given.store is None else _store(given.store),
         memory=memory,
         threads=given.threads,
+        telemetry_us=_telemetry_us(given.telemetry_interval),
         ready_fd=given.ready_fd,
         foreground_log=given.foreground_log,
     )
@@ -108,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--setting", metavar="NAME=VALUE", action="append", default=[], help="a setting; repeatable")
     parser.add_argument("--store", metavar="SIZE", help="most host memory for what is moved out of devices")
     parser.add_argument("--threads", metavar="N", type=int, help="OpenMP threads per job (default: as the job says)")
+    parser.add_argument("--telemetry-interval", metavar="TIME", default="1s", help="pause between two measurements")
     parser.add_argument("--ready-fd", metavar="N", type=int, help="write one JSON line here when ready or failed")
     parser.add_argument("--foreground-log", action="store_true", help="log to standard error instead of daemon.log")
     return parser
@@ -136,6 +139,13 @@ def _store(text: str) -> int:
         return parse_size(text)
     except ValueError as error:
         raise StartupError("bad_size", f"--store {text}: {error}") from None
+
+
+def _telemetry_us(text: str) -> int:
+    try:
+        return telemetry_interval(text)
+    except ValueError as error:
+        raise StartupError("bad_interval", f"--telemetry-interval {text}: {error}") from None
 
 
 def _check_store(options: Options) -> None:
