@@ -70,6 +70,11 @@ def test_a_gpu_without_counters_says_why() -> None:
     assert lines[1] == "  cuda0 not measured: SM active, SM occupancy, DRAM active (no GPM here)"
 
 
+def test_a_gpu_that_says_hardly_anything() -> None:
+    info = device([], name="cuda0", telemetry=TelemetryInfo(level="basic", reason="no GPM here", age_us=300_000))
+    assert summary(info) == "cuda0 measured 0.3s ago (basic): nothing of interest"
+
+
 def test_reasons_are_told_once_each() -> None:
     lines = list(measured_lines(gpu(power_mw=None, missing={"power_mw": "a", "temperature_c": "b", "mig": "c"})))
     assert lines[1:] == ["  cuda0 not measured: power (a)", "  cuda0 not measured: temperature (b)"]

@@ -57,7 +57,7 @@ def summary(device: DeviceInfo) -> str:
         return f"{device.id} not measured: {info.reason or 'the daemon does not say why'}{last}"
     age = f"{words.duration(info.age_us or 0)} ago"
     less = f" ({info.level})" if info.level == BASIC else ""
-    return f"{device.id} measured {age}{less}: {', '.join(_parts(info))}"
+    return f"{device.id} measured {age}{less}: {', '.join(_parts(info)) or 'nothing of interest'}"
 
 
 def _parts(info: TelemetryInfo) -> Iterator[str]:

@@ -79,7 +79,7 @@ def parse_options(argv: Sequence[str]) -> Options:
     memory = memory_bytes()
     options = Options(
         home=Home(Path(given.home).expanduser().absolute() if given.home else default_home()),
-        devices=_devices(given.device or [], Sharing(given.sharing), memory),
+        devices=_devices(given.device or [], given.sharing, memory),
         devices_given=bool(given.device),
         settings=_settings(given.policy, given.setting),
         settings_given=given.policy is not None or bool(given.setting),
@@ -103,7 +103,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sharing",
         choices=[str(Sharing.TIMESLICE), str(Sharing.MPS)],
-        default=str(Sharing.TIMESLICE),
         help="what runs jobs side by side on a GPU: its driver, or an MPS server (default: timeslice)",
     )
     parser.add_argument("--policy", metavar="NAME", help="who computes next (default: fair)")
@@ -155,17 +154,21 @@ def _check_store(options: Options) -> None:
         raise StartupError("store_too_large", str(error), "give a smaller one, or smaller devices") from None
 
 
-def _devices(texts: Sequence[str], sharing: Sharing, memory: int) -> tuple[DeviceOption, ...]:
+def _devices(texts: Sequence[str], sharing: str | None, memory: int) -> tuple[DeviceOption, ...]:
+    if sharing is not None and not any(text.partition(":")[0] == "cuda" for text in texts):
+        raise StartupError("no_gpu_given", f"--sharing {sharing} is for GPUs", "name one: --device cuda")
     if not texts:
         return (DeviceOption("host0", "host", default_capacity(memory)),)
     devices: list[DeviceOption] = []
     for text in texts:
         kind, _, rest = text.partition(":")
+        if text.endswith(":"):
+            raise StartupError("bad_size", f"--device {text}: nothing stands behind the last colon", "leave it out")
         if kind == "host":
             number = sum(device.kind == "host" for device in devices)
             devices.append(DeviceOption(f"host{number}", kind, _capacity(text, rest, memory)))
         elif kind == "cuda":
-            devices.append(_gpu(text, rest, sharing))
+            devices.append(_gpu(text, rest, Sharing(sharing or Sharing.TIMESLICE)))
         else:
             raise StartupError(
                 "unknown_device_kind",
@@ -186,7 +189,8 @@ def _gpu(text: str, rest: str, sharing: Sharing) -> DeviceOption:
     except ValueError as error:
         raise StartupError("bad_size", f"--device {text}: {error}", "for example --device cuda:0:8GiB") from None
     if second and capacity < LEAST:
-        raise StartupError("bad_size", f"--device {text}: a GPU shares at least {format_size(LEAST)}")
+        hint = "leave the size out for all that there is, or give more, as in --device cuda:0:8GiB"
+        raise StartupError("bad_size", f"--device {text}: a GPU shares at least {format_size(LEAST)}", hint)
     index = int(first or 0)
     return DeviceOption(f"cuda{index}", "cuda", capacity // LEAST * LEAST, index, sharing)
 
