@@ -43,9 +43,20 @@ def test_a_model_has_its_size_and_trains(name: str) -> None:
     assert any(changed)
 
 
+def output(program: str, *arguments: str) -> str:
+    command = [sys.executable, str(PROGRAMS / program), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
+
+
 def test_iterations_are_timed() -> None:
-    command = [sys.executable, str(PROGRAMS / "iterations.py"), "mlp", "0.1", "cpu", "4"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
-    measured = json.loads(done.stdout)
+    measured = json.loads(output("iterations.py", "mlp", "0.1", "cpu", "4"))
     assert measured["us"] > 0
     assert measured["ends"] == sorted(measured["ends"])
+
+
+def test_training_gives_the_same_result_whoever_loads_the_data() -> None:
+    assert output("train.py", "sgd", "cpu") == output("train.py", "loader", "cpu")
+
+
+def test_what_scripts_rely_on_can_be_told_without_a_gpu_as_far_as_there_is_any() -> None:
+    assert json.loads(output("stock.py", "cpu")) == {"cudnn.benchmark": True}
