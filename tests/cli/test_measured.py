@@ -130,7 +130,9 @@ def test_top_has_one_line_for_it() -> None:
 
 def test_a_real_daemon(carpool: Cli, home: Path) -> None:
     with stopped_afterwards(carpool, home):
-        carpool.ok("up", "--device", DEVICE)
+        carpool.ok("up", "--device", DEVICE, "--telemetry-interval", "0.5s")
+        (listed,) = json.loads(carpool.ok("devices", "--json"))["devices"]
+        assert listed["telemetry"]["interval_us"] == 500_000
         shown = carpool.ok("devices")
         while "\n  host0 measured" not in shown:
             assert "host0 not measured: not measured yet" in shown
