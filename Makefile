@@ -76,7 +76,7 @@ format: setup  ## put the code into shape
 demo: setup  ## five training jobs share one device; about three minutes; results in demo-out/
 	$(BIN)/python -m demo
 
-native/bench/build/%: native/bench/%.c native/bench/bench.h $(NATIVE_SOURCES)
+native/bench/build/%: native/bench/%.c $(wildcard native/bench/*.h) $(NATIVE_SOURCES)
 	mkdir -p $(@D)
 	$${CC:-cc} -std=gnu11 -O2 -g -Wall -Wextra -Wshadow -Werror $< -Inative -o $@ -lpthread -ldl
 

@@ -1,4 +1,7 @@
-"""``python -m benchmarks [--quick] [NAME...]``: measure, print, and write ``benchmarks/results/DATE-CPU.{json,md}``."""
+"""``python -m benchmarks [--quick] [--label LABEL] [NAME...]``: measure, print, write a dated result file.
+
+That is ``benchmarks/results/DATE-CPU[-LABEL].{json,md}``; a second run on a day with the same label replaces the first.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few runs: to see whether it works, not to quote")
     parser.add_argument("--out", type=Path, default=RESULTS, help="directory for the result file")
+    parser.add_argument("--label", default="", help="for the result file's name, where not everything is measured")
     parser.add_argument("names", nargs="*", help=f"only these of: {', '.join(available())}")
     options = parser.parse_args()
     unknown = set(options.names) - set(available())
@@ -62,7 +66,7 @@ def main() -> int:
     report = Report(today.isoformat(), describe(), options.quick)
     for name in options.names or available():
         measure(name, options.quick, report)
-    print(f"written: {report.write(options.out)}")
+    print(f"written: {report.write(options.out, options.label)}")
     return 1 if report.failed else 0
 
 

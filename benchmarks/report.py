@@ -25,10 +25,11 @@ class Report:
             f"{figure.name}: {number(figure.value)} {figure.unit}{spread}; target {target(figure)}: {verdict(figure)}"
         )
 
-    def write(self, directory: Path) -> Path:
-        """Both files; returns the one for people.  A second run on a day replaces the first."""
+    def write(self, directory: Path, label: str = "") -> Path:
+        """Both files; returns the one for people.  A second run on a day with the same label replaces the first."""
         directory.mkdir(parents=True, exist_ok=True)
-        stem = f"{self.date}-{slug(str(self.machine['cpu']))}" + ("-quick" if self.quick else "")
+        parts = (self.date, slug(str(self.machine["cpu"])), slug(label), "quick" if self.quick else "")
+        stem = "-".join(part for part in parts if part)
         content = {
             "date": self.date,
             "quick": self.quick,

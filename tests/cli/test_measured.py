@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from conftest import Cli
 from real import DEVICE, stopped_afterwards
@@ -34,6 +35,7 @@ GPU: dict[str, Any] = {
     "clock_limit_mhz": 1980,
     "throttled": [],
     "mig": False,
+    "mps": False,
 }
 
 
@@ -64,8 +66,13 @@ def test_a_gpu_without_counters_says_why() -> None:
     absent = dict.fromkeys(("sm_active_ppm", "sm_occupancy_ppm", "dram_active_ppm"))
     info = gpu(level="basic", reason="no GPM here", missing=dict.fromkeys(absent, "no GPM here"), **absent)
     lines = list(measured_lines(info))
-    assert "GPU 90 % busy, 10 GiB in use" in lines[0]
+    assert lines[0].startswith("  cuda0 measured 0.3s ago (basic): GPU 90 % busy, 10 GiB in use")
     assert lines[1] == "  cuda0 not measured: SM active, SM occupancy, DRAM active (no GPM here)"
+
+
+def test_a_gpu_that_says_hardly_anything() -> None:
+    info = device([], name="cuda0", telemetry=TelemetryInfo(level="basic", reason="no GPM here", age_us=300_000))
+    assert summary(info) == "cuda0 measured 0.3s ago (basic): nothing of interest"
 
 
 def test_reasons_are_told_once_each() -> None:
@@ -79,9 +86,25 @@ def test_others_on_a_gpu_and_what_slows_it_down() -> None:
         measured_lines(gpu(foreign_bytes=3 << 30, processes=processes, throttled=["power cap", "power brake"]))
     )
     assert lines[1:] == [
-        "  cuda0 memory beside Carpool's: 3 GiB (process 7, 5)",
         "  cuda0 is slowed down by: power cap, power brake",
+        "  cuda0 memory beside Carpool's: 3 GiB (process 7, 5)",
     ]
+
+
+def test_a_partitioned_gpu_an_mps_server_and_energy() -> None:
+    lines = list(measured_lines(gpu(mig=True, mps=True, energy_mj=9_000_000_000)))
+    assert lines[1:] == [
+        "  cuda0 belongs to a partitioned GPU (MIG)",
+        "  cuda0 is used through an MPS server",
+        "  cuda0 energy since the driver was loaded: 2.50 kWh",
+    ]
+
+
+def test_jobs_that_should_use_an_mps_server_and_do_not() -> None:
+    wanted = msgspec.structs.replace(gpu(processes=[ProcessInfo(5, 1 << 30, 3)]), sharing="mps")
+    assert "  cuda0 is to be shared by an MPS server, but no process there uses one" in measured_lines(wanted)
+    unused = msgspec.structs.replace(wanted, telemetry=TelemetryInfo(**GPU))
+    assert not any("MPS" in line for line in measured_lines(unused))
 
 
 @pytest.mark.parametrize(
@@ -99,12 +122,17 @@ def test_a_device_that_is_not_measured(info: TelemetryInfo, text: str) -> None:
 def test_top_has_one_line_for_it() -> None:
     lines = frame(Snapshot(10_000_000, "fair", [gpu(), device([])], [], []), None, None, Style(False))
     assert summary(gpu()) in lines
+    assert not any("slowed down" in line for line in lines)
+    slow = frame(Snapshot(10_000_000, "fair", [gpu(throttled=["power cap"])], [], []), None, None, Style(False))
+    assert "cuda0 is slowed down by: power cap" in slow
     assert summary(device([], telemetry=HOST)) in lines
 
 
 def test_a_real_daemon(carpool: Cli, home: Path) -> None:
     with stopped_afterwards(carpool, home):
-        carpool.ok("up", "--device", DEVICE)
+        carpool.ok("up", "--device", DEVICE, "--telemetry-interval", "0.5s")
+        (listed,) = json.loads(carpool.ok("devices", "--json"))["devices"]
+        assert listed["telemetry"]["interval_us"] == 500_000
         shown = carpool.ok("devices")
         while "\n  host0 measured" not in shown:
             assert "host0 not measured: not measured yet" in shown

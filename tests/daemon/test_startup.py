@@ -32,6 +32,12 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as 
         (("--setting", "speed=9"), "bad_setting", "known settings"),
         (("--setting", "quantum_us"), "bad_option", "NAME=NUMBER"),
         (("--threads", "0"), "bad_option", "positive"),
+        (("--device", "cuda:0:"), "bad_size", "behind the last colon"),
+        (("--device", "host:"), "bad_size", "behind the last colon"),
+        (("--device", "cuda:0:1KiB"), "bad_size", "at least 2 MiB"),
+        (("--sharing", "mps", "--device", "host:64MiB"), "no_gpu_given", "is for GPUs"),
+        (("--telemetry-interval", "5ms"), "bad_interval", "between 200 ms and 60 s"),
+        (("--telemetry-interval", "often"), "bad_interval", "is not a time"),
         (("--no-such-option",), "bad_option", "no-such-option"),
     ],
 )

@@ -288,3 +288,12 @@ def test_host_devices_of_a_daemon(make_daemon: Callable[..., Daemon]) -> None:
         assert set(info.missing) == {name for name in QUANTITIES if getattr(info, name) is None}
     schemas = daemon.get("/openapi.json")["components"]["schemas"]
     assert set(listed[0]["telemetry"]) == set(schemas["TelemetryInfo"]["properties"])
+
+
+def test_a_daemon_measures_as_often_as_it_is_told(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon("--device", "host:64MiB", "--telemetry-interval", "200ms").started()
+    seen: set[int] = set()
+    while len(seen) < 3:
+        (device,) = daemon.get("/v1/devices")["devices"]
+        assert device["telemetry"]["interval_us"] == 200_000
+        seen.add(device["telemetry"]["mean"]["samples"])

@@ -25,6 +25,8 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 NEEDED = ("aiohttp", "msgspec", "pynvml")
 #: A turn may change hands at every iteration, whatever a switch costs, and all jobs belong to one lane.
 EAGER = {"quantum_us": 0, "max_switch_share_ppm": 1_000_000, "max_move_share_ppm": 1_000_000, "max_lanes": 1}
+#: Turns as they are by default: a switch takes at most 2 % of a turn.
+DEFAULT_TURNS = {"max_switch_share_ppm": 20_000, "max_move_share_ppm": 50_000, "quantum_us": 50_000}
 JOB_S = 300.0
 
 
@@ -64,13 +66,13 @@ class Daemon:
 
 
 @contextmanager
-def daemon(size: str = "", **settings: int) -> Iterator[Daemon]:
+def daemon(size: str = "", *, sharing: str = "timeslice", **settings: int) -> Iterator[Daemon]:
     """``size``: how much of the GPU's memory it shares, all by default.  Raises Skip where it cannot run."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise Skip(f"the daemon needs {', '.join(missing)}: python3 -m pip install -r requirements.txt")
     require(library_path().exists(), "libcarpool is not built: python3 native/build.py")
-    options = [f"--setting={name}={value}" for name, value in (EAGER | settings).items()]
+    options = [f"--sharing={sharing}", *(f"--setting={name}={value}" for name, value in (EAGER | settings).items())]
     from tests.live import LiveDaemon
 
     home = Path(tempfile.mkdtemp(prefix="carpool-gpu-"))

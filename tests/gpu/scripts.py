@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from carpool.runtime.native import library_path
@@ -25,6 +26,12 @@ def run(program: str, *arguments: str, preload: bool) -> str:
     how = "with libcarpool preloaded" if preload else "by itself"
     require(done.returncode == 0, f"{program} {' '.join(arguments)} failed {how}:\n{done.stderr[-1500:]}")
     return done.stdout.strip()
+
+
+def run_together(program: str, *arguments: str, count: int) -> list[str]:
+    """What so many of them print that run at the same time, without Carpool."""
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(lambda _: run(program, *arguments, preload=False), range(count)))
 
 
 def needs_cuda() -> None:

@@ -34,13 +34,14 @@ def run(root: Path, stub_driver: Path, tmp_path: Path) -> Run:
             env=os.environ | paths | stub | env,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
 
     return start
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", [name for name, each in CHECKS.items() if each.needs is Needs.DRIVER])
 def test_it_passes_on_the_stub_driver(run: Run, name: str) -> None:
     done = run("one", name)
@@ -55,6 +56,7 @@ def test_it_passes_on_the_stub_driver(run: Run, name: str) -> None:
         ("lane_in_two_processes", "cuMemSetAccess=1"),
         ("memory_of_a_killed_process", "cuMemAlloc_v2=2"),
         ("extent_is_freed", "cuMemCreate=2"),
+        ("checkpoint_round_trip", "cuCheckpointProcessCheckpoint=999"),
     ],
 )
 def test_it_fails_where_the_driver_does(run: Run, name: str, fault: str) -> None:

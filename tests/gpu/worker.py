@@ -87,12 +87,24 @@ class _Inside:
         self.gpu.wait()
 
     def read(self, at: int) -> list[int]:
-        """The first and the last word, and one in the middle."""
         extent = self.mapped[at]
+        return self.words(extent.address, extent.size)
+
+    def keep(self, size: int, value: int) -> int:
+        """Plain memory of its own with a content; its address."""
+        stream = self.gpu.stream()
+        address = int(driver.call("cuMemAlloc", size))
+        driver.call("cuMemsetD32Async", address, value, size // 4, stream)
+        self.gpu.wait()
+        return address
+
+    def words(self, address: int, size: int) -> list[int]:
+        """The first and the last word, and one in the middle."""
+        self.gpu.stream()
         words = []
-        for offset in (0, extent.size // 2, extent.size - 4):
+        for offset in (0, size // 2, size - 4):
             word = bytearray(4)
-            driver.call("cuMemcpyDtoH", word, extent.address + offset, 4)
+            driver.call("cuMemcpyDtoH", word, address + offset, 4)
             words.append(int.from_bytes(word, sys.byteorder))
         return words
 

@@ -64,6 +64,7 @@ def test_everything_that_a_gpu_can_tell(stub: StubNvml, gpus: Gpus) -> None:
         clock_limit_mhz=1980,
         throttled=(),
         mig=False,
+        mps=False,
     )
 
 
@@ -176,6 +177,16 @@ def test_without_the_list_of_compute_processes_there_are_none_at_all(stub: StubN
     assert sample.processes is None and sample.missing["processes"] == "no permission"
 
 
+def test_clients_of_an_mps_server_are_recognised(stub: StubNvml, gpus: Gpus) -> None:
+    assert gpus.sample("GPU-1", SECOND).mps is False
+    stub.gpu("GPU-1", {"process.mps": "12:7"})
+    assert gpus.sample("GPU-1", 2 * SECOND).mps is True
+    names = [f"fail.nvmlDeviceGetMPSComputeRunningProcesses_v{version}" for version in (2, 3)]
+    stub.gpu("GPU-1", dict.fromkeys(names, NO_FUNCTION))
+    old = gpus.sample("GPU-1", 3 * SECOND)
+    assert old.mps is None and "mps" in old.missing
+
+
 def test_a_mig_device_is_measured_through_its_gpu(stub: StubNvml, gpus: Gpus) -> None:
     stub.gpu("GPU-1", {"mig.mode": 1, "gpm.2.3": 80, "gpm.3.3": 40, "gpm.10.3": 20})
     stub.gpu("MIG-7", {"mig.parent": "GPU-1", "mig.instance": 3, "mig.mode": None, "utilization.gpu": None})
@@ -183,6 +194,7 @@ def test_a_mig_device_is_measured_through_its_gpu(stub: StubNvml, gpus: Gpus) ->
     stub.gpu("GPU-1", clock_ms=2000)
     sample = gpus.sample("MIG-7", 2 * SECOND)
     assert (sample.level, sample.sm_active_ppm, sample.busy_ppm) == (Level.GPM, 800_000, None)
+    assert sample.mig is True and "mig" not in sample.missing
     assert gpus.sample("GPU-1", SECOND).mig is True
 
 
@@ -243,6 +255,6 @@ def test_a_gpu_that_says_nothing_is_not_measured(stub: StubNvml, gpus: Gpus) -> 
     functions = ("MemoryInfo_v2", "MemoryInfo", "UtilizationRates", "PowerUsage", "EnforcedPowerLimit")
     functions += ("TotalEnergyConsumption", "TemperatureV", "Temperature", "ClockInfo", "MigMode")
     functions += ("CurrentClocksEventReasons", "CurrentClocksThrottleReasons")
-    functions += ("ComputeRunningProcesses_v3", "ComputeRunningProcesses_v2")
+    functions += tuple(f"{kind}RunningProcesses_v{version}" for kind in ("Compute", "MPSCompute") for version in (3, 2))
     stub.gpu("GPU-1", {f"fail.nvmlDeviceGet{name}": UNKNOWN for name in functions} | {"gpm.supported": None})
     assert why(gpus) == "nvmlDeviceGetMemoryInfo: Unknown Error"

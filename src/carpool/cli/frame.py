@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from carpool.cli import words
-from carpool.cli.measured import summary
+from carpool.cli.measured import short_lines
 from carpool.cli.progress import bar
 from carpool.cli.style import Style
 from carpool.cli.table import one_line, shorten
@@ -49,7 +49,8 @@ def _lines(snapshot: Snapshot) -> list[Line]:
     for device in snapshot.devices:
         jobs = {job.id: job for job in snapshot.active if job.device == device.id}
         placed |= jobs.keys()
-        lines += [("", ""), _device(device), (summary(device), "dim"), (COLUMNS, "dim"), *_lanes(device, jobs, now)]
+        lines += [("", ""), _device(device), *((line, "dim") for line in short_lines(device))]
+        lines += [(COLUMNS, "dim"), *_lanes(device, jobs, now)]
     queued = [job for job in snapshot.active if job.id not in placed]
     lines += _section(f"queued ({len(queued)})", queued, now)
     return lines + _section("ended last", snapshot.ended[::-1], now)

@@ -19,19 +19,34 @@ NAMES = {
     "power_mw": "power",
     "temperature_c": "temperature",
 }
-NONE = "none"
+NONE, BASIC = "none", "basic"
+MJ_PER_KWH = 3.6e9  # millijoules
 
 
 def measured_lines(device: DeviceInfo) -> Iterator[str]:
     """For `carpool devices`: what it does, who else is there, what slows it down, what is not known."""
     info = device.telemetry
-    yield f"  {summary(device)}"
+    for line in short_lines(device):
+        yield f"  {line}"
+    if info.mig:
+        yield f"  {device.id} belongs to a partitioned GPU (MIG)"
+    if info.mps:
+        yield f"  {device.id} is used through an MPS server"
+    elif device.sharing == "mps" and info.mps is False and info.processes:
+        yield f"  {device.id} is to be shared by an MPS server, but no process there uses one"
+    if info.energy_mj is not None:
+        yield f"  {device.id} energy since the driver was loaded: {info.energy_mj / MJ_PER_KWH:.2f} kWh"
     if info.foreign_bytes:
         yield f"  {device.id} memory beside Carpool's: {format_size(info.foreign_bytes)}{_foreign(info.processes)}"
-    if info.throttled:
-        yield f"  {device.id} is slowed down by: {', '.join(info.throttled)}"
     for why, names in _missing(info).items():
         yield f"  {device.id} not measured: {', '.join(names)} ({why})"
+
+
+def short_lines(device: DeviceInfo) -> Iterator[str]:
+    """For `carpool top`: what it does, and what slows it down."""
+    yield summary(device)
+    if device.telemetry.throttled:
+        yield f"{device.id} is slowed down by: {', '.join(device.telemetry.throttled)}"
 
 
 def summary(device: DeviceInfo) -> str:
@@ -41,7 +56,8 @@ def summary(device: DeviceInfo) -> str:
         last = "" if info.age_us is None else f" (last measured {words.duration(info.age_us)} ago)"
         return f"{device.id} not measured: {info.reason or 'the daemon does not say why'}{last}"
     age = f"{words.duration(info.age_us or 0)} ago"
-    return f"{device.id} measured {age}: {', '.join(_parts(info))}"
+    less = f" ({info.level})" if info.level == BASIC else ""
+    return f"{device.id} measured {age}{less}: {', '.join(_parts(info)) or 'nothing of interest'}"
 
 
 def _parts(info: TelemetryInfo) -> Iterator[str]:

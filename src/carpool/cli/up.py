@@ -15,7 +15,7 @@ from carpool.cli.settings import setting
 from carpool.cli.starting import start_daemon
 from carpool.protocol.client import Client, DaemonNotRunning
 from carpool.protocol.policy_names import absolute_name
-from carpool.protocol.sizes import format_size
+from carpool.protocol.sizes import format_size, telemetry_interval
 
 
 @click.command("up")
@@ -48,6 +48,12 @@ from carpool.protocol.sizes import format_size
     is_flag=True,
     help="Debugging on GPUs: a job has no access to its memory there between its turns.",
 )
+@click.option(
+    "--telemetry-interval",
+    "telemetry_us",
+    type=Parsed("time", telemetry_interval),
+    help="How often devices are measured, as 500ms.  [default: 1s]",
+)
 @with_common_options
 def command(
     home: Path,
@@ -60,6 +66,7 @@ def command(
     store: int | None,
     threads: int | None,
     debug_close_lanes: bool,
+    telemetry_us: int | None,
 ) -> int:
     """Start the daemon, if none runs.
 
@@ -69,6 +76,7 @@ def command(
     options = _daemon_options(devices, policy, preset_name, dict(settings), threads)
     options += ["--sharing", sharing] if sharing else []
     options += ["--debug-close-lanes"] if debug_close_lanes else []
+    options += [] if telemetry_us is None else ["--telemetry-interval", f"{telemetry_us}us"]
     options += [] if store is None else ["--store", str(store)]
     with Client(home) as client:
         started = _start(client, home, options)

@@ -80,7 +80,10 @@ class Daemon:
         effects.watch = self.stopped.watch
         self.core.execute = effects.execute
         self.telemetry = Telemetry(
-            self.devices, lambda: processes_of(self.jobs, self.processes.shim_pid), self._foreign_memory
+            self.devices,
+            lambda: processes_of(self.jobs, self.processes.shim_pid),
+            self._foreign_memory,
+            options.telemetry_us,
         )
         self.ready = asyncio.Event()
         self.stopping = asyncio.Event()

@@ -12,7 +12,7 @@ from carpool.daemon.capacity import PAGE, default_capacity, default_store, memor
 from carpool.daemon.errors import StartupError
 from carpool.daemon.settings import changed_settings, check_store
 from carpool.protocol.paths import Home, default_home
-from carpool.protocol.sizes import format_size, parse_size
+from carpool.protocol.sizes import format_size, parse_size, telemetry_interval
 
 #: A GPU's memory comes in pieces of this size.
 LEAST = 2 * MIB
@@ -45,6 +45,7 @@ class Options:
     memory: int  # bytes that this machine may use
     threads: int | None
     debug_close_lanes: bool  # jobs on a GPU have no access to its memory between their turns
+    telemetry_us: int  # from one measurement of a device to the next
     ready_fd: int | None
     foreground_log: bool
 
@@ -79,7 +80,7 @@ def parse_options(argv: Sequence[str]) -> Options:
     memory = memory_bytes()
     options = Options(
         home=Home(Path(given.home).expanduser().absolute() if given.home else default_home()),
-        devices=_devices(given.device or [], Sharing(given.sharing), memory),
+        devices=_devices(given.device or [], given.sharing, memory),
         devices_given=bool(given.device),
         settings=_settings(given.policy, given.setting),
         settings_given=given.policy is not None or bool(given.setting),
@@ -87,6 +88,7 @@ def parse_options(argv: Sequence[str]) -> Options:
         memory=memory,
         threads=given.threads,
         debug_close_lanes=given.debug_close_lanes,
+        telemetry_us=_telemetry_us(given.telemetry_interval),
         ready_fd=given.ready_fd,
         foreground_log=given.foreground_log,
     )
@@ -103,7 +105,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sharing",
         choices=[str(Sharing.TIMESLICE), str(Sharing.MPS)],
-        default=str(Sharing.TIMESLICE),
         help="what runs jobs side by side on a GPU: its driver, or an MPS server (default: timeslice)",
     )
     parser.add_argument("--policy", metavar="NAME", help="who computes next (default: fair)")
@@ -115,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="close the memory of jobs on GPUs between their turns, so that a stray access is an error (slow)",
     )
+    parser.add_argument("--telemetry-interval", metavar="TIME", default="1s", help="pause between two measurements")
     parser.add_argument("--ready-fd", metavar="N", type=int, help="write one JSON line here when ready or failed")
     parser.add_argument("--foreground-log", action="store_true", help="log to standard error instead of daemon.log")
     return parser
@@ -145,6 +147,13 @@ def _store(text: str) -> int:
         raise StartupError("bad_size", f"--store {text}: {error}") from None
 
 
+def _telemetry_us(text: str) -> int:
+    try:
+        return telemetry_interval(text)
+    except ValueError as error:
+        raise StartupError("bad_interval", f"--telemetry-interval {text}: {error}") from None
+
+
 def _check_store(options: Options) -> None:
     try:
         check_store(options.chosen_settings.host_store, options.store_room)
@@ -152,17 +161,21 @@ def _check_store(options: Options) -> None:
         raise StartupError("store_too_large", str(error), "give a smaller one, or smaller devices") from None
 
 
-def _devices(texts: Sequence[str], sharing: Sharing, memory: int) -> tuple[DeviceOption, ...]:
+def _devices(texts: Sequence[str], sharing: str | None, memory: int) -> tuple[DeviceOption, ...]:
+    if sharing is not None and not any(text.partition(":")[0] == "cuda" for text in texts):
+        raise StartupError("no_gpu_given", f"--sharing {sharing} is for GPUs", "name one: --device cuda")
     if not texts:
         return (DeviceOption("host0", "host", default_capacity(memory)),)
     devices: list[DeviceOption] = []
     for text in texts:
         kind, _, rest = text.partition(":")
+        if text.endswith(":"):
+            raise StartupError("bad_size", f"--device {text}: nothing stands behind the last colon", "leave it out")
         if kind == "host":
             number = sum(device.kind == "host" for device in devices)
             devices.append(DeviceOption(f"host{number}", kind, _capacity(text, rest, memory)))
         elif kind == "cuda":
-            devices.append(_gpu(text, rest, sharing))
+            devices.append(_gpu(text, rest, Sharing(sharing or Sharing.TIMESLICE)))
         else:
             raise StartupError(
                 "unknown_device_kind",
@@ -183,7 +196,8 @@ def _gpu(text: str, rest: str, sharing: Sharing) -> DeviceOption:
     except ValueError as error:
         raise StartupError("bad_size", f"--device {text}: {error}", "for example --device cuda:0:8GiB") from None
     if second and capacity < LEAST:
-        raise StartupError("bad_size", f"--device {text}: a GPU shares at least {format_size(LEAST)}")
+        hint = "leave the size out for all that there is, or give more, as in --device cuda:0:8GiB"
+        raise StartupError("bad_size", f"--device {text}: a GPU shares at least {format_size(LEAST)}", hint)
     index = int(first or 0)
     return DeviceOption(f"cuda{index}", "cuda", capacity // LEAST * LEAST, index, sharing)
 

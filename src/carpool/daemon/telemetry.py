@@ -1,4 +1,4 @@
-"""Measuring the devices once a second, in threads that may hang without anybody's waiting for them."""
+"""Measuring the devices again and again, in threads that may hang without anybody's waiting for them."""
 
 from __future__ import annotations
 
@@ -59,6 +59,10 @@ class Telemetry:
         finally:
             for worker, _ in workers:
                 worker.stop()
+
+    @property
+    def interval_us(self) -> Micros:
+        return self._interval_us
 
     def state(self, device: DeviceId) -> State:
         return self._windows[device].state(monotonic_us())

@@ -67,8 +67,9 @@ class Gpu:
             raise Unanswered(f"NVML does not find the GPU {uuid} ({error})") from None
         self._gpm: Gpm | None = None
         self._no_gpm = ""
+        whole, self._instance = self._whole()
         try:
-            self._gpm = Gpm(calls, *self._whole())
+            self._gpm = Gpm(calls, whole, self._instance)
         except Unanswered as error:
             self._no_gpm = str(error)
 
@@ -90,6 +91,9 @@ class Gpu:
             missing |= {name: UNKNOWN for name in names if answers[name] is None}
         if not found:
             raise Unanswered(next(iter(missing.values())))
+        if self._instance is not None:  # of which the driver does not say it
+            found["mig"] = True
+            missing.pop("mig", None)
         reason = self._counters(now, found, missing)
         level = Level.BASIC if reason else Level.GPM
         return Sample(taken_us=now, level=level, reason=reason, missing=missing, **found)

@@ -94,6 +94,12 @@ def _mig(calls: Calls, handle: Any) -> Quantities:
     return {"mig": bool(calls.must("nvmlDeviceGetMigMode", handle)[0])}
 
 
+def _mps(calls: Calls, handle: Any) -> Quantities:
+    """A server without clients is not seen."""
+    name = "nvmlDeviceGetMPSComputeRunningProcesses"
+    return {"mps": bool(calls.first((f"{name}_v3", f"{name}_v2"), handle))}
+
+
 def _one(quantity: str, name: str) -> Callable[[Calls, Any], Quantities]:
     """A quantity that is one number."""
     return lambda calls, handle: {quantity: calls.must(name, handle)}
@@ -111,4 +117,5 @@ READERS: dict[tuple[str, ...], Callable[[Calls, Any], Quantities]] = {
     ("clock_mhz", "clock_limit_mhz"): _clocks,
     ("throttled",): _throttled,
     ("mig",): _mig,
+    ("mps",): _mps,
 }

@@ -60,6 +60,7 @@ class Sample:
     clock_limit_mhz: int | None = None
     throttled: tuple[str, ...] | None = None
     mig: bool | None = None
+    mps: bool | None = None
     missing: Mapping[str, str] = field(default_factory=dict)  # quantity: why it was not measured
 
 

@@ -141,6 +141,7 @@ class TelemetryInfo(msgspec.Struct, frozen=True):
     reason: str = ""  # why it is not more
     taken_us: int | None = None  # when the last sample was taken
     age_us: int | None = None  # and how long ago that was
+    interval_us: int | None = None  # the pause between two samples
     total_bytes: int | None = None  # memory of the device
     used_bytes: int | None = None  # memory in use by anybody
     free_bytes: int | None = None  # memory that can be had now; on a host device, that the machine has, too
@@ -159,7 +160,8 @@ class TelemetryInfo(msgspec.Struct, frozen=True):
     clock_mhz: int | None = None  # of the multiprocessors
     clock_limit_mhz: int | None = None  # their highest
     throttled: list[str] | None = None  # why the clock is lower than it could be: power, temperature, hardware
-    mig: bool | None = None  # the GPU is partitioned
+    mig: bool | None = None  # the GPU is partitioned, or the device is an instance of one that is
+    mps: bool | None = None  # processes there use an MPS server
     mean: MeanInfo = MeanInfo()  # averages over the last minute
     missing: dict[str, str] = {}  # quantity: why it was not measured
 

@@ -31,6 +31,8 @@ TIME_UNITS_US: dict[str, int] = {
     "h": 3_600_000_000,
     "d": 86_400_000_000,
 }
+#: The shortest and the longest pause between two measurements: counters of GPUs need more than 100 ms.
+TELEMETRY_US = (200_000, 60_000_000)
 LARGEST = (1 << 63) - 1  # what SQLite and the seats can hold
 
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*\Z", re.ASCII)
@@ -44,6 +46,19 @@ def parse_size(text: str) -> int:
 def parse_time_us(text: str) -> int:
     """Microseconds; a bare number means seconds.  Raises ValueError with a message for the user."""
     return _parse(text, TIME_UNITS_US, "time", "write for example 30s, 5m, 1.5h or 2d")
+
+
+def telemetry_interval(text: str) -> int:
+    """How often devices are measured, in microseconds.  Raises ValueError with a message for the user.
+
+    >>> telemetry_interval("500ms")
+    500000
+    """
+    us = parse_time_us(text)
+    shortest, longest = TELEMETRY_US
+    if not shortest <= us <= longest:
+        raise ValueError(f"{text!r} is not between {format_time_us(shortest)} and {format_time_us(longest)}")
+    return us
 
 
 def format_size(size: int) -> str:

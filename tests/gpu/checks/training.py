@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tests.gpu.registry import Needs, check, require
 from tests.gpu.scripts import needs_cuda, run
 
-WAYS = ("sgd", "adam", "amp", "graph", "compile", "streams", "loader")
+WAYS = ("sgd", "adam", "amp", "graph", "compile", "trees", "streams", "loader")
 
 
 def unattached(way: str) -> Callable[[], None]:

@@ -1,24 +1,55 @@
-"""What the gate costs an iteration when nobody shares the device."""
+"""What Carpool costs an iteration when nobody shares the device."""
 
 from __future__ import annotations
 
+import itertools
+import json
 import statistics
+from collections.abc import Callable
 
+from tests.gpu.daemon import DEFAULT_TURNS, daemon
 from tests.gpu.registry import Figures, Needs, measure
 from tests.gpu.scripts import needs_cuda, run
 
-WAYS = ("mlp", "conv", "graph")
+MODELS = ("resnet50", "bert", "gpt", "mlp")
+WAYS = tuple(f"{name}{graph}" for name, graph in itertools.product(MODELS, ("", "-graph")))
 ROUNDS = 3
+PROGRAM = "iterations.py"
+
+
+def spread(name: str, values: list[float]) -> Figures:
+    return {f"{name}, median": statistics.median(values), f"{name}, spread": max(values) - min(values)}
+
+
+def bare_us(way: str, preload: bool = False) -> float:
+    return float(json.loads(run(PROGRAM, way, preload=preload))["us"])
+
+
+def alone(way: str) -> Callable[[], Figures]:
+    def function() -> Figures:
+        needs_cuda()
+        ratios = []
+        with daemon("", **DEFAULT_TURNS) as shared:
+            for _ in range(ROUNDS):
+                bare = bare_us(way)
+                ratios.append(json.loads(shared.output(shared.submit(PROGRAM, way)))["us"] / bare)
+        return {**spread("ratio", ratios), "bare, us": bare}
+
+    function.__name__ = f"alone_{way.replace('-', '_')}"
+    return function
+
+
+for each in WAYS:
+    measure(f"iteration time of a job alone on the device / the same script without Carpool: {each}", Needs.TORCH)(
+        alone(each)
+    )
 
 
 @measure("iteration time with libcarpool preloaded / without, side by side (not attached to a daemon)", Needs.TORCH)
 def preloaded_iterations() -> Figures:
     needs_cuda()
     figures: Figures = {}
-    for way in WAYS:
-        ratios = []
-        for _ in range(ROUNDS):
-            bare, preloaded = (float(run("iterations.py", way, preload=preload)) for preload in (False, True))
-            ratios.append(preloaded / bare)
-        figures |= {f"{way}, median": statistics.median(ratios), f"{way}, spread": max(ratios) - min(ratios)}
+    for way in ("mlp", "mlp-graph"):
+        ratios = [bare_us(way, preload=True) / bare_us(way) for _ in range(ROUNDS)]
+        figures |= spread(way, ratios)
     return figures

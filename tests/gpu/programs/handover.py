@@ -1,4 +1,8 @@
-"""Very short iterations, each awaited; prints when each had ended, in nanoseconds: ``handover.py ITERATIONS``."""
+"""Very short iterations: ``handover.py ITERATIONS [BLOCKS]``.  Prints pairs of times in nanoseconds, as JSON.
+
+A pair is when the iteration's first kernel, and when its last one, had been seen to end.  BLOCKS of memory are alive at
+each iteration's end, made in that iteration; sizes are from 1 KiB to 1 MiB.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,21 @@ import torch
 
 import carpool
 
+ITERATIONS = int(sys.argv[1])
+BLOCKS = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+
+
+def kernel(counter: torch.Tensor) -> int:
+    counter.add_(1)
+    torch.cuda.synchronize()
+    return time.monotonic_ns()
+
+
 counter = torch.zeros(1, device="cuda")
-ends = []
-for _ in range(int(sys.argv[1])):
+pairs, kept = [], []
+for _ in range(ITERATIONS):
     with carpool.iteration():
-        counter.add_(1)
-        torch.cuda.synchronize()
-        ends.append(time.monotonic_ns())
-print(json.dumps(ends))
+        begin = kernel(counter)
+        kept = [torch.empty(1 << (10 + number % 11), dtype=torch.uint8, device="cuda") for number in range(BLOCKS)]
+        pairs.append((begin, kernel(counter)))
+print(json.dumps(pairs))

@@ -1,7 +1,7 @@
 """Trains a small model in one of several ways and prints a digest of everything it computed: ``train.py WAY [DEVICE]``.
 
-Ways: sgd, adam, amp, graph, compile, streams, loader.  BALLAST_MIB: memory on the device that it holds besides, and
-looks at in the end.  An ordinary PyTorch script: nothing in it knows of Carpool.
+Ways: sgd, adam, amp, graph, compile, trees (compile with graph trees), streams, loader.  BALLAST_MIB: memory on the
+device that it holds besides, and looks at in the end.  An ordinary PyTorch script: nothing in it knows of Carpool.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ def main() -> None:
     else:
         optimizer = torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9)
     ways = {"amp": amp, "graph": graph, "streams": streams, "loader": loader}
-    losses = ways.get(WAY, plain)(torch.compile(net) if WAY == "compile" else net, optimizer)
+    modes = {"compile": "default", "trees": "reduce-overhead"}
+    losses = ways.get(WAY, plain)(torch.compile(net, mode=modes[WAY]) if WAY in modes else net, optimizer)
     digest = hashlib.sha256()
     for tensor in [*losses, *net.state_dict().values()]:
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())

@@ -25,6 +25,7 @@ def telemetry_info(telemetry: Telemetry, device: DeviceId) -> TelemetryInfo:
         reason=state.reason,
         taken_us=None if state.age_us is None else wall_us() - state.age_us,
         age_us=state.age_us,
+        interval_us=telemetry.interval_us,
         mean=MeanInfo(len(samples), **means),
         **_quantities(state.sample),
     )

@@ -1,0 +1,41 @@
+"""Benchmarks on the stub driver (`tests/stub`): a GPU that computes nothing, so only what is done on the CPU counts."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.figures import Skipped
+from tests.cuda.rig import build_allocator
+from tests.stub.build import build_driver
+
+LIBRARY = Path(__file__).resolve().parent.parent / "src" / "carpool" / "_native" / "libcarpool.so"
+
+
+@contextmanager
+def stub_driver(memory: str = "512MiB") -> Iterator[dict[str, str]]:
+    """The environment of a process that has the stub driver, and the stand-in for PyTorch's allocator.
+
+    While it lasts this process' own environment has it, too.  Raises Skipped where libcarpool has not been built.
+    """
+    if not LIBRARY.exists():
+        raise Skipped("libcarpool has not been built: run it through `make bench`")
+    with tempfile.TemporaryDirectory() as text:
+        directory = Path(text)
+        driver = build_driver(directory)
+        changes = {
+            "LD_LIBRARY_PATH": text,
+            "CARPOOL_STUB": str(directory / "state"),
+            "CARPOOL_STUB_DEVICES": memory,
+            "STAND_IN_ALLOCATOR": str(build_allocator(driver)),
+        }
+        before = dict(os.environ)
+        os.environ.update(changes)
+        try:
+            yield before | changes
+        finally:
+            os.environ.clear()
+            os.environ.update(before)

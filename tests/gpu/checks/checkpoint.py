@@ -1,0 +1,32 @@
+"""The second engine: a whole process is taken off the device by the driver, and put back."""
+
+from __future__ import annotations
+
+from carpool.devices.cuda.checkpoint import Checkpoint, State, supported
+from tests.gpu.registry import Figures, Skip, check, require
+from tests.gpu.worker import workers
+
+MIB = 1 << 20
+SIZE = 64 * MIB
+VALUE = 0x5A5A1234
+
+
+@check("checkpoint engine: a process is suspended, its memory is free, and it finds everything when it is resumed")
+def checkpoint_round_trip() -> Figures:
+    if not supported():
+        raise Skip("this driver has no checkpoint calls: version 570 or later has")
+    with workers(2) as (watcher, job):
+        empty, _ = watcher.ask("free")
+        address, _ = job.ask("keep", size=SIZE, value=VALUE)
+        held = empty - watcher.ask("free")[0]
+        require(held >= SIZE, f"it holds only {held} bytes")
+        process = Checkpoint(job.process.pid)
+        process.suspend()
+        require(process.state() is State.CHECKPOINTED, f"it is {process.state().name}")
+        freed = watcher.ask("free")[0] - (empty - held)
+        require(freed >= SIZE, f"only {freed} bytes have come back")
+        process.resume(needed=held, guaranteed=watcher.ask("free")[0])
+        require(process.state() is State.RUNNING, f"it is {process.state().name}")
+        words, _ = job.ask("words", address=address, size=SIZE)
+        require(words == [VALUE] * 3, f"its memory has changed: {words}")
+        return {"MiB that came back": freed / MIB}

@@ -1,0 +1,30 @@
+"""Three equal jobs that arrive one after another (Salus, figure 9): who gets how much of the device."""
+
+from __future__ import annotations
+
+import json
+
+from benchmarks.arrivals import spaced
+from benchmarks.shares import iterations_within, phases, worst_share
+from tests.gpu.daemon import DEFAULT_TURNS, daemon
+from tests.gpu.registry import Figures, Needs, measure, require
+from tests.gpu.scripts import needs_cuda
+
+JOBS, SPACING_S = 3, 15.0
+
+
+@measure("fairness: three equal jobs, 15 s apart, the furthest from an equal share (0.05: 5 %)", Needs.TORCH)
+def fairness() -> Figures:
+    """By iterations, which are equal, from each job's first to the next one's, and so on until all have left."""
+    needs_cuda()
+    with daemon("", **DEFAULT_TURNS, max_lanes=1) as shared:
+        seconds = str(JOBS * SPACING_S)
+        jobs = spaced(lambda: shared.submit("iterations.py", "resnet50", seconds), JOBS, SPACING_S)
+        ends = [json.loads(shared.output(job))["ends"] for job in jobs]
+    figures: Figures = {}
+    for begin, end, there in phases(ends):
+        if len(there) > 1:
+            share = worst_share([iterations_within(ends[number], begin, end) for number in there])
+            figures[f"{len(there)} jobs for {end - begin:.1f} s"] = share
+    require(len(figures) > 1, "they never shared the device")
+    return figures

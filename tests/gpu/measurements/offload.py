@@ -1,0 +1,51 @@
+"""Offload and restore of jobs' memory, against a plain copy between the device and pinned memory."""
+
+from __future__ import annotations
+
+import statistics
+
+from carpool.devices.cuda import driver
+from carpool.devices.cuda.memory import Gpu
+from tests.gpu.daemon import Daemon, daemon
+from tests.gpu.measurements.copies import pinned_rates
+from tests.gpu.registry import Figures, measure, require
+
+MIB = 1 << 20
+JOBS, ITERATIONS, ROUNDS = 3, "40", 2
+#: A job has twice this, so that two fit and three do not.
+PART_MIB, SMALL_MIB = 1024, 32
+QUANTUM_US = 50_000
+
+
+@measure("offload and restore of jobs' memory, bytes per second / plain copy of as much to and from pinned memory")
+def offload_rate() -> Figures:
+    """The copies' own time, as the jobs' accounts have it; the first moves, which pin memory, are in it."""
+    driver.start()
+    gpu = Gpu(0)
+    part = PART_MIB if gpu.memory > 16 * PART_MIB * MIB else SMALL_MIB
+    rates, out, back = [], [], []
+    with daemon(f"{part * 5}MiB", quantum_us=QUANTUM_US) as shared:
+        for _ in range(ROUNDS):
+            plain_out, plain_in = pinned_rates(gpu, part * MIB)
+            moved_out, moved_in = moved_rates(shared, part)
+            rates.append(2 / (1 / moved_out + 1 / moved_in) / (2 / (1 / plain_out + 1 / plain_in)))
+            out.append(moved_out)
+            back.append(moved_in)
+    return {
+        "ratio, median": statistics.median(rates),
+        "ratio, spread": max(rates) - min(rates),
+        "out, GB/s": statistics.median(out) / 1e9,
+        "in, GB/s": statistics.median(back) / 1e9,
+    }
+
+
+def moved_rates(shared: Daemon, part: int) -> tuple[float, float]:
+    """Bytes per second to the host and back, of jobs that do not fit together."""
+    jobs = [shared.submit("copies.py", str(part), ITERATIONS) for _ in range(JOBS)]
+    for job in jobs:
+        shared.output(job)
+    moved = [shared.client.job(job).moved for job in jobs]
+    out_us, in_us = sum(each.out_us for each in moved), sum(each.in_us for each in moved)
+    require(out_us > 0 and in_us > 0, "nothing was moved")
+    out, back = sum(each.out_bytes for each in moved), sum(each.in_bytes for each in moved)
+    return out / out_us * 1e6, back / in_us * 1e6

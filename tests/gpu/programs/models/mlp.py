@@ -1,0 +1,17 @@
+"""Bound by launches: many small layers, a small batch."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from .workload import Workload, sgd
+
+LAYERS, WIDTH, CLASSES = 30, 64, 10
+
+
+def mlp(device: torch.device, batch: int) -> Workload:
+    hidden = [part for _ in range(LAYERS) for part in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
+    net = nn.Sequential(*hidden, nn.Linear(WIDTH, CLASSES)).to(device)
+    data, labels = torch.randn(batch, WIDTH, device=device), torch.randint(CLASSES, (batch,), device=device)
+    return Workload(net, lambda: nn.functional.cross_entropy(net(data), labels), sgd(net))
