@@ -10,7 +10,7 @@ static void take_limits(void) {
 static struct {
   uint32_t seq, class_;
   bool optional; /* it is answered at once; otherwise it was left by SIGINT */
-} left;
+} pending;
 
 /* False: interrupted by SIGINT, the answer may still come. */
 static bool wait_answer(uint32_t seq, bool interruptible) {
@@ -41,34 +41,34 @@ static uint32_t ask(uint32_t class_, size_t total, bool optional) {
 }
 
 bool cp_grow_settle(void) {
-  if (left.seq && (int32_t)(cp_load(&cp.seat->grow_ack) - left.seq) < 0) return false;
-  if (left.seq && cp_load(&cp.seat->p_limit) > cp.p_cap) cp_store(&cp.p_cap, cp.seat->p_limit);
-  if (left.seq && cp_load(&cp.seat->e_limit) > cp.e_cap) cp_store(&cp.e_cap, cp.seat->e_limit);
-  left.seq = 0;
+  if (pending.seq && (int32_t)(cp_load(&cp.seat->grow_ack) - pending.seq) < 0) return false;
+  if (pending.seq && cp_load(&cp.seat->p_limit) > cp.p_cap) cp_store(&cp.p_cap, cp.seat->p_limit);
+  if (pending.seq && cp_load(&cp.seat->e_limit) > cp.e_cap) cp_store(&cp.e_cap, cp.seat->e_limit);
+  pending.seq = 0;
   return true;
 }
 
 /* Grow lock held.  A request of the same class takes the place of one that was left by SIGINT, but an answer does not say
  * which class it is about.  False: interrupted again. */
 static bool settle_other(uint32_t class_) {
-  if (cp_grow_settle() || (left.class_ == class_ && !left.optional)) return true;
-  if (!wait_answer(left.seq, true)) return false;
+  if (cp_grow_settle() || (pending.class_ == class_ && !pending.optional)) return true;
+  if (!wait_answer(pending.seq, true)) return false;
   return cp_grow_settle();
 }
 
 static bool ask_and_wait(uint32_t class_, size_t total, bool optional) {
   uint32_t seq = ask(class_, total, optional);
   bool answered = wait_answer(seq, true);
-  left.seq = answered ? 0 : seq;
-  left.class_ = class_;
-  left.optional = optional;
+  pending.seq = answered ? 0 : seq;
+  pending.class_ = class_;
+  pending.optional = optional;
   return answered && cp_load(&cp.seat->grow_status) == CP_GROW_GRANTED;
 }
 
 void cp_grow_ask(uint32_t class_, size_t total) {
-  left.seq = ask(class_, total, true);
-  left.class_ = class_;
-  left.optional = true;
+  pending.seq = ask(class_, total, true);
+  pending.class_ = class_;
+  pending.optional = true;
 }
 
 /* Grow lock held.  Does not wait: the answer is looked for later. */
