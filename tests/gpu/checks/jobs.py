@@ -129,3 +129,6 @@ def foreign_process() -> None:
             (device,) = shared.client.devices()
             foreign = device.telemetry.foreign_bytes
             require(foreign is not None and foreign >= GIB, f"it says that others have {foreign} bytes")
+            processes = device.telemetry.processes
+            strangers = processes is None or any(process.job is None for process in processes)
+            require(strangers, f"it takes all processes for its own: {processes}")
