@@ -13,6 +13,8 @@ import pytest
 from carpool.cli import gpu_checks as module
 from carpool.cli.gpu_checks import gpu_checks
 from tests.devices.cuda_stub import Stub, stub
+from tests.stub.nvml.build import build_nvml
+from tests.stub.nvml.values import stubbed
 
 __all__ = ["stub"]
 
@@ -38,13 +40,26 @@ def test_without_a_gpu_there_is_one_line_and_no_problem(no_driver: None) -> None
 
 def test_a_gpu_that_works(stub: Stub) -> None:
     checks = list(gpu_checks())
-    assert len(checks) == 8 and all(check.ok for check in checks), checks
+    assert len(checks) == 9 and all(check.ok for check in checks), checks
+    assert checks[-1].found.startswith("missing, without it memory of others on this GPU is not seen")
+
+
+def test_how_much_of_a_gpu_is_measured(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = build_nvml(tmp_path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml.parent), prepend=os.pathsep)
+    with stubbed(nvml, tmp_path / "values") as values:
+        values.gpu("GPU-1")
+        values.gpu("GPU-2", {"gpm.supported": None, "process.mps": "12:7"})
+        found = [check.found for check in gpu_checks() if check.name.startswith("telemetry")]
+    counters, basic = found
+    assert counters.endswith("the counters of the multiprocessors")
+    assert "(basic): this GPU has no GPM counters" in basic and basic.endswith("used through an MPS server")
 
 
 def test_a_gpu_that_cannot_be_shared_is_a_problem(stub: Stub) -> None:
     stub.fail("cuMemExportToShareableHandle=801")
-    *_, last = gpu_checks()
-    assert not last.ok and "CUDA_ERROR_NOT_SUPPORTED" in last.found and last.advice
+    (failed,) = (check for check in gpu_checks() if not check.ok)
+    assert "CUDA_ERROR_NOT_SUPPORTED" in failed.found and failed.advice
 
 
 def test_what_carpool_can_do_without_is_said_and_no_problem(stub: Stub) -> None:

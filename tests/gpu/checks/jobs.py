@@ -90,13 +90,25 @@ def killed_in_its_turn() -> None:
     needs_cuda()
     expected = run(TRAIN, "sgd", preload=False)
     with daemon() as shared:
-        victim = shared.submit(ENDLESS)
-        wait_for_iterations(shared, victim)
-        other = shared.submit(TRAIN, "sgd")
-        wait_for_iterations(shared, other)
-        shared.kill_job(victim)
-        same(expected, [shared.output(other)])
-        require(shared.end(victim).signal == 9, "the victim did not die of the signal")
+        outlives(shared, expected, (ENDLESS,), (TRAIN, "sgd"))
+
+
+@check("a job without PyTorch's allocator killed in its turn: the other one goes on")
+def killed_copies() -> None:
+    with daemon("384MiB") as shared:
+        expected = shared.output(shared.submit(COPIES, "16", "60"))
+        outlives(shared, expected, (COPIES, "16", "1000000"), (COPIES, "16", "60"))
+
+
+def outlives(shared: Daemon, expected: str, endless: tuple[str, ...], other: tuple[str, ...]) -> None:
+    """The second job computes what it should after the first one was killed beside it."""
+    victim = shared.submit(*endless)
+    wait_for_iterations(shared, victim)
+    survivor = shared.submit(*other)
+    wait_for_iterations(shared, survivor)
+    shared.kill_job(victim)
+    same(expected, [shared.output(survivor)])
+    require(shared.end(victim).signal == 9, "the victim did not die of the signal")
 
 
 def wait_for_iterations(shared: Daemon, job: int) -> None:
@@ -129,3 +141,6 @@ def foreign_process() -> None:
             (device,) = shared.client.devices()
             foreign = device.telemetry.foreign_bytes
             require(foreign is not None and foreign >= GIB, f"it says that others have {foreign} bytes")
+            processes = device.telemetry.processes
+            strangers = processes is None or any(process.job is None for process in processes)
+            require(strangers, f"it takes all processes for its own: {processes}")

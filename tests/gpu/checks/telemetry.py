@@ -9,12 +9,14 @@ from tests.gpu.registry import Figures, Needs, Skip, check, require
 from tests.gpu.scripts import needs_cuda
 
 MIB = 1 << 20
-FIELDS = "uuid,memory.total,memory.used,power.draw,temperature.gpu"
+FIELDS = "uuid,memory.total,memory.used,power.draw,temperature.gpu,mig.mode.current"
 #: Between the two readings the device goes on.
 SLACK_MIB, SLACK_C = 64, 5
 
 
-@check("telemetry says what nvidia-smi says: memory, processes, power, temperature", Needs.TORCH)
+@check(
+    "telemetry says what nvidia-smi says: memory, temperature, MIG; it sees this process; power is shown", Needs.TORCH
+)
 def telemetry_against_nvidia_smi() -> Figures:
     needs_cuda()
     try:
@@ -25,7 +27,7 @@ def telemetry_against_nvidia_smi() -> Figures:
 
     kept = torch.ones(256 * MIB, dtype=torch.uint8, device="cuda")
     torch.cuda.synchronize()
-    uuid, total, used, power, temperature = smi(FIELDS)
+    uuid, total, used, power, temperature, mig = smi(FIELDS)
     gpus = Gpus()
     gpus.sample(uuid, 0)
     time.sleep(0.3)  # the counters of the multiprocessors are read as differences
@@ -39,6 +41,7 @@ def telemetry_against_nvidia_smi() -> Figures:
     require(
         sample.temperature_c is not None and abs(sample.temperature_c - float(temperature)) <= SLACK_C, "temperature"
     )
+    require((mig == "Enabled") == bool(sample.mig), f"nvidia-smi says of MIG {mig}, it says {sample.mig}")
     require(bool(sample.processes), "it sees no process, although this one uses the device")
     figures = {"W by nvidia-smi": float(power), "level gpm": float(sample.level.value == "gpm")}
     return figures | {"W": (sample.power_mw or 0) / 1e3, "processes": float(len(sample.processes or ()))}
