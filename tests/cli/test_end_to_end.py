@@ -118,6 +118,12 @@ def test_the_salus_preset_is_in_force(carpool: Cli, home: Path) -> None:
         assert (settings["quantum_us"], settings["max_switch_share_ppm"], settings["grace_us"]) == (0, 1_000_000, 1000)
 
 
+def test_the_daemon_is_told_to_help_with_debugging(carpool: Cli, home: Path) -> None:
+    with stopped_afterwards(carpool, home):
+        carpool.ok("up", "--device", DEVICE, "--debug-close-lanes")
+        assert b"--debug-close-lanes" in Path(f"/proc/{daemon_pid(home)}/cmdline").read_bytes().split(b"\0")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
