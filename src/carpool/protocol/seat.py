@@ -75,6 +75,7 @@ FIELDS: dict[str, tuple[int, Literal["I", "Q"]]] = {
     "traits": (336, "I"),
     "whole": (340, "I"),
     "fixed": (344, "Q"),
+    "leave": (504, "I"),
 }
 
 
@@ -115,6 +116,13 @@ class Grow(IntEnum):
     DENIED = 2
 
 
+class Leave(IntEnum):
+    NO = 0
+    ASKED = 1
+    LEFT = 2
+    STAYS = 3
+
+
 class OffloadState(IntEnum):
     NO = 0
     ASKED = 1
@@ -139,6 +147,7 @@ class PacketType(IntEnum):
     SHRUNK = 7
     OFFLOADED = 8
     CUT_DONE = 9
+    LEFT = 10
     SETUP = 101
     LANE = 102
     REFUSED = 103
