@@ -71,8 +71,7 @@ class Shim:
         poll = select.poll()
         link = self._link.socket
         fds = [self._signals, *([self._child_fd] if self._child_fd else []), *([link.fileno()] if link else [])]
-        door = self._door if self._door is not None and not self._link.full() else None
-        fds += [door.fileno()] if door is not None else []
+        fds += [self._door.fileno()] if self._door is not None else []
         patient = (link or self._orphaned) and self._postponed is None
         for fd in fds:
             poll.register(fd, select.POLLIN)
@@ -84,8 +83,8 @@ class Shim:
             self._handle_signals(os.read(self._signals, 4096))
         if link is not None and link.fileno() in ready:
             self._message(self._link.receive())
-        if door is not None and door.fileno() in ready:
-            channel = door.admit()
+        if self._door is not None and self._door.fileno() in ready:
+            channel = self._door.admit()
             if channel is not None:
                 self._link.bring(channel)
         if self._postponed is not None and not ready:

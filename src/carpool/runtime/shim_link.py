@@ -90,12 +90,11 @@ class Link:
         """The descriptor that is kept under this name."""
         return self._kept.get(name)
 
-    def full(self) -> bool:
-        """Whether no further channel can be kept at present."""
-        return sum(name.startswith("channel:") for name in self._kept) >= MOST_CHANNELS
-
     def bring(self, channel: int) -> None:
-        """Keep another process's channel, and tell the daemon, now or when there is one."""
+        """Keep another process's channel, and tell the daemon, now or when there is one.  One too many is closed."""
+        if sum(name.startswith("channel:") for name in self._kept) >= MOST_CHANNELS:
+            os.close(channel)
+            return
         self._channels += 1
         name = f"channel:{self._channels}"
         self._kept[name] = channel
