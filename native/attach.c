@@ -118,6 +118,16 @@ static int set_up(int fd, const struct cp_packet *p, const int *fds, int count) 
   return 0;
 }
 
+/* On a CUDA device tensors in ordinary memory are no use of it. */
+static int refused(const struct cp_packet *p, bool uses) {
+  if (p->a != CP_TAKEN || uses) return CP_PLAIN;
+  if (p->b == CP_KIND_CUDA) {
+    cp.text_count = 0;
+    cp_cuda_pending();
+  }
+  return CP_LATER;
+}
+
 int cp_hello(int fd, bool uses) {
   struct cp_packet p = {.type = CP_HELLO, .pid = (uint32_t)getpid(), .a = CP_PROTOCOL, .b = uses};
   int fds[MOST_FILES];
@@ -126,7 +136,7 @@ int cp_hello(int fd, bool uses) {
   if (send(fd, &p, sizeof p, MSG_NOSIGNAL) != sizeof p) return fail("the job channel is closed");
   int n = receive_answer(fd, &p, fds);
   if (n < 0) return fail("the job channel was closed before the daemon answered");
-  if (p.type == CP_REFUSED) return p.a == CP_TAKEN && p.b == CP_KIND_HOST ? CP_LATER : CP_PLAIN;
+  if (p.type == CP_REFUSED) return refused(&p, uses);
   if (p.type != CP_SETUP || n < 1) return fail("the daemon sent an answer that this library does not know");
   return set_up(fd, &p, fds, n);
 }

@@ -9,10 +9,12 @@ from carpool.core.events import Attached, Detached, Event, Sampled
 from carpool.core.model import JobId
 from carpool.daemon.boards import BoardError
 from carpool.daemon.clock import monotonic_us
+from carpool.daemon.companions import Companions
 from carpool.daemon.jobs import Job, JobTable
-from carpool.daemon.leaving import ask_to_leave, may_leave
-from carpool.daemon.lines import Line
+from carpool.daemon.leaving import ask_to_leave, may_leave, never_used
+from carpool.daemon.lines import INHERITED, Line
 from carpool.daemon.pidwatch import PidWatch
+from carpool.daemon.sampler import tell_traits
 from carpool.daemon.seating import Seating
 from carpool.daemon.seats import usage_of
 from carpool.daemon.turns import Turns
@@ -40,6 +42,7 @@ class Attaching:
         self.granted: Callable[[Job], None]
         self.forget: Callable[[JobId], None]
         self.settled: Callable[[Job], None]
+        self.companions: Companions
 
     def hello(self, job: Job, line: Line, packet: Packet) -> None:
         """A process of the job wants a seat; it waits for the answer.  ``line.waits``: there is none yet."""
@@ -54,6 +57,8 @@ class Attaching:
             self._seat(job, line, pid)
         elif pid == job.seated.pid:
             self._hello_again(job, line)
+        elif packet.b and line.name != job.line and job.seated.extents:
+            self._beside(job, line, pid)
         elif packet.b and line.name != job.line and may_leave(job.seated):
             line.waits = True
             ask_to_leave(job.seated)
@@ -93,6 +98,7 @@ class Attaching:
         self._seating.unseat(job)
         self.forget(job.id)
         self._post(Detached(job.id))
+        tell_traits(job, self._post)  # its companions go on
         self.settled(job)
 
     def _seat(self, job: Job, line: Line, pid: int) -> None:
@@ -109,6 +115,31 @@ class Attaching:
         self.granted(job)
         self._post(Attached(job.id))
         self.watch(job)
+
+    def _beside(self, job: Job, line: Line, pid: int) -> None:
+        """A further process on a CUDA device: it is a companion, or the one is that has the seat and never used it."""
+        assert job.seated is not None
+        try:
+            if never_used(job.seated) and not any(pieces.sizes for pieces in job.pieces.values()):
+                self._make_companion(job)
+                self._seat(job, line, pid)
+            else:
+                self.companions.seat(job, line, pid)
+        except (BoardError, DeviceError) as error:
+            log.error("cannot seat another process of job %d: %s", job.id, error)
+            self._refuse(job, line, ANOTHER_ATTACHED)
+
+    def _make_companion(self, job: Job) -> None:
+        """Of the attached process: its gate is shut, and what it allocates from now on is the driver's."""
+        seated, line = job.seated, job.line
+        assert seated is not None
+        seated.seat.set("whole", 1)
+        self.unwatch(job.id)
+        self._seating.unseat(job)
+        seated.board.adopt(seated.seat.slot)
+        job.line = INHERITED
+        self._post(Detached(job.id))
+        self.companions.convert(job, line, seated)
 
     def _hello_again(self, job: Job, line: Line) -> None:
         """The attached process, whose answer an earlier daemon did not get round to."""

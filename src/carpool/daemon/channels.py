@@ -14,9 +14,11 @@ from carpool.core.model import JobId, MemoryClass
 from carpool.daemon.adopting import Adopting
 from carpool.daemon.attaching import Attaching
 from carpool.daemon.banking import Banking
+from carpool.daemon.companions import Companions
 from carpool.daemon.copies import Copies
 from carpool.daemon.granting import Granting
 from carpool.daemon.jobs import Job, JobTable
+from carpool.daemon.keepsakes import COMPANION
 from carpool.daemon.lines import INHERITED, PREFIX, Line, Lines
 from carpool.daemon.offloads import Offloads
 from carpool.daemon.returning import Returning
@@ -58,6 +60,9 @@ class Channels:
         self._attaching.forget = self._forget
         self._attaching.granted = lambda job: self.granting.memory(job, answers=False)
         self._lines = Lines()
+        self.companions = Companions(seating, self.turns, post)
+        self.companions.answer = self.answer
+        self._attaching.companions = self.companions
         self.shim_quiet: Callable[[JobId], bool] = lambda job: True
         self.recovering = False  # while true nothing is read: the core does not know the jobs yet
 
@@ -73,6 +78,8 @@ class Channels:
         for name in [name for name in kept if name.startswith(PREFIX)]:
             self._add(job, name, kept.pop(name))
         in_time = True
+        for name in [name for name in kept if name.startswith(f"{COMPANION}:")]:
+            self._companion(job, name, kept)
         if job.seated is not None or message.attached_pid is None:
             for fd in kept.values():
                 os.close(fd)
@@ -87,6 +94,14 @@ class Channels:
             self.resume(job)
         return in_time
 
+    def _companion(self, job: Job, name: str, kept: dict[str, int]) -> None:
+        """One that an earlier daemon seated; unless this one knows it, after a shim has only come back."""
+        line = next((line for line in self._lines.all(job.id) if line.pid == int(name.rpartition(":")[2])), None)
+        if line is None or not self.recovering:
+            os.close(kept.pop(name))
+        else:
+            self.companions.adopt(job, line, name, self.adopting.board(name.split(":")[1], job.owner, kept, name))
+
     def bring(self, job: Job, name: str, fd: int) -> None:
         """Another process of the job has come through its door."""
         line = self._add(job, name, fd)
@@ -100,6 +115,7 @@ class Channels:
             self._listen(line)
         if lines:
             self._attaching.watch(job)
+            self.companions.resume(job)
 
     def close(self, job: JobId) -> None:
         self._attaching.unwatch(job)
@@ -227,6 +243,8 @@ class Channels:
                 asyncio.get_running_loop().remove_reader(line.socket)
         elif job.seated is not None and line.name == job.line:
             self._seated_packet(job, packet)
+        else:
+            self.companions.packet(job, line, packet)
 
     def _seated_packet(self, job: Job, packet: Packet) -> None:
         assert job.seated is not None

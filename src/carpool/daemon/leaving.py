@@ -6,13 +6,16 @@ from carpool.daemon.jobs import Seated
 from carpool.protocol.seat import Leave
 
 #: None of these is zero any more once a process has come to use its device.
-_SIGNS = ("turn", "turns", "want", "grow_seq", "p_peak", "e_peak", "traps")
+_SIGNS = ("turn", "turns", "want", "grow_seq", "p_peak", "e_peak", "traps", "fixed")
 
 
 def may_leave(seated: Seated) -> bool:
     """As far as its seat says.  The process itself knows for certain, and is asked."""
-    if seated.extents or seated.seat.get("leave") == Leave.STAYS:
-        return False
+    return seated.seat.get("leave") != Leave.STAYS and never_used(seated)
+
+
+def never_used(seated: Seated) -> bool:
+    """No memory, no turn, neither asked for."""
     return not any(seated.seat.get(name) for name in _SIGNS)
 
 

@@ -32,7 +32,9 @@ def _may_attach() -> bool:
         return False
     with open("/proc/self/cmdline", "rb") as file:  # sys.argv is not there yet, sys.orig_argv only since 3.10
         arguments = file.read().split(b"\0")
-    return not any(argument.startswith(b"from multiprocessing.") for argument in arguments)
+    # On a GPU a spawned worker may be a rank or an engine; one that only loads data never asks for a seat.
+    spawned = b"from multiprocessing.spawn" if os.environ.get("CARPOOL_CUDA_DEVICE") else b"\0"
+    return not any(a.startswith(b"from multiprocessing.") and not a.startswith(spawned) for a in arguments)
 
 
 class Channel:
