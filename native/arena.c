@@ -73,6 +73,15 @@ int cp_arenas_init(struct cp_arenas *a, size_t window, int device_fd, int lane_f
   return 0;
 }
 
+void cp_arenas_end(struct cp_arenas *a) {
+  cp_store(&a->hi, a->lo); /* from now on it holds nothing */
+  for (uint32_t i = 0; i < CP_WINDOWS; i++)
+    if (a->win[i].kind != CP_UNUSED) cp_pool_destroy(&a->win[i].pool);
+  munmap(a->win[0].base, 2 * CP_WINDOWS * a->window);
+  syscall(SYS_close, a->device_fd);
+  syscall(SYS_close, a->lane_fd);
+}
+
 static int move_tables(char *from, char *to, size_t bytes) {
   cp_add(&cp_syscalls, 1);
   void *p = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);

@@ -61,6 +61,8 @@ struct cp_arenas {
 
 /* All return 0, or -1 with errno, unless said otherwise. */
 int cp_arenas_init(struct cp_arenas *a, size_t window, int device_fd, int lane_fd);
+/* Arenas in which nothing has been allocated.  The descriptors are closed. */
+void cp_arenas_end(struct cp_arenas *a);
 /* Close first: nothing can touch the memory any more but through the parking ranges. */
 int cp_arenas_close(struct cp_arenas *a);
 int cp_arenas_open(struct cp_arenas *a);

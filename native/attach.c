@@ -11,6 +11,7 @@
 
 #define HOST_FILES 4 /* board, lane, bank, store */
 #define MOST_FILES 64
+#define CP_TAKEN 1 /* why it is refused: by another process of the job */
 
 struct cp_counters {
   uint64_t p_live, p_peak, e_live, e_peak, iterations, traps, turns, syscalls, residue, residue_total, forced, early,
@@ -117,19 +118,39 @@ static int set_up(int fd, const struct cp_packet *p, const int *fds, int count) 
   return 0;
 }
 
-/* 0 attached, 1 refused or nothing to attach for: run plainly, -1 error (cp_error).  Blocks until the daemon answers. */
-CP_EXPORT int cp_attach(int fd) {
-  struct cp_packet p = {.type = CP_HELLO, .pid = (uint32_t)getpid(), .a = CP_PROTOCOL};
+/* On a CUDA device tensors in ordinary memory are no use of it. */
+static int refused(const struct cp_packet *p, bool uses) {
+  if (p->a != CP_TAKEN || uses) return CP_PLAIN;
+  if (p->b == CP_KIND_CUDA) {
+    cp.text_count = 0;
+    cp_cuda_pending();
+  }
+  return CP_LATER;
+}
+
+int cp_hello(int fd, bool uses) {
+  struct cp_packet p = {.type = CP_HELLO, .pid = (uint32_t)getpid(), .a = CP_PROTOCOL, .b = uses};
   int fds[MOST_FILES];
-  if (cp.attached) return fail("this process is attached already");
-  dl_iterate_phdr(find_libc10, NULL);
+  if (!cp.text_count) dl_iterate_phdr(find_libc10, NULL);
   if (!cp.text_count && !cp_driver_known()) return fail("libc10.so is not loaded: import torch first");
   if (send(fd, &p, sizeof p, MSG_NOSIGNAL) != sizeof p) return fail("the job channel is closed");
   int n = receive_answer(fd, &p, fds);
   if (n < 0) return fail("the job channel was closed before the daemon answered");
-  if (p.type == CP_REFUSED) return 1;
+  if (p.type == CP_REFUSED) return refused(&p, uses);
   if (p.type != CP_SETUP || n < 1) return fail("the daemon sent an answer that this library does not know");
   return set_up(fd, &p, fds, n);
+}
+
+/* 0 attached, 1 refused: run plainly, 2 another process is attached: this one asks again when it is about to use its
+ * device, -1 error (cp_error).  Blocks until the daemon answers. */
+CP_EXPORT int cp_attach(int fd) {
+  if (cp.attached || cp.pending) return fail("this process is attached already");
+  int answer = cp_hello(fd, false);
+  if (answer != CP_LATER) return answer;
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  cp.fd = fd;
+  cp_store(&cp.pending, 1);
+  return CP_LATER;
 }
 
 CP_EXPORT const char *cp_error(void) { return cp_failure; }
@@ -138,6 +159,10 @@ CP_EXPORT const char *cp_error(void) { return cp_failure; }
 
 static bool finish_step(uint32_t key) {
   cp_acquire(&cp.pool_lock);
+  if (!cp_active()) { /* the seat has just gone */
+    cp_release(&cp.pool_lock);
+    return false;
+  }
   uint64_t now = cp_now_us();
   bool give_way = cp_boundary_step(&cp.boundary, key, cp.arenas.win[cp.arenas.ephemeral].pool.live, now);
   cp.route_persistent = 0;
@@ -186,7 +211,7 @@ CP_EXPORT void cp_progress(uint64_t done, uint64_t total) {
 CP_EXPORT void cp_counters(struct cp_counters *c) {
   memset(c, 0, sizeof *c);
   const struct cp_seat *s = cp.seat;
-  if (!s) return;
+  if (!s || !cp_load(&cp.attached)) return;
   *c = (struct cp_counters){s->p_live, s->p_peak, s->e_live, s->e_peak, s->iterations, s->traps, s->turns,
                             cp_load(&cp_syscalls), s->residue, s->residue_total, s->forced, s->early, s->promoted,
                             cp.allocs, cp.frees};

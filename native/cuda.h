@@ -83,7 +83,7 @@ extern CP_HIDDEN struct cp_thread *cp_threads;
 extern CP_HIDDEN uint32_t cp_own_streams; /* per-thread default streams have been used, by any thread so far */
 
 /* Read by every gated call; 0: pass. */
-enum { CP_SHUT = 1, CP_FENCE = 2 /* there is no membarrier: each call needs a fence */, CP_AHEAD = 4 };
+enum { CP_SHUT = 1, CP_FENCE = 2 /* there is no membarrier: each call needs a fence */, CP_AHEAD = 4, CP_ASK = 8 /* the process is pending */ };
 extern CP_HIDDEN uint32_t cp_shut;
 
 struct cp_thread *cp_thread_start(void);
@@ -125,6 +125,8 @@ void cp_shut_bit(uint32_t bit, bool on);
 void cp_cuda_barrier(void);
 void cp_cuda_attach(void); /* the seat is there, the process is not attached yet */
 void cp_cuda_shut(void);   /* attached: from now on work needs the turn */
+void cp_cuda_pending(void); /* from now on the first use asks for a seat */
+void cp_cuda_claim(void);   /* this is it */
 void cp_cuda_fork(void);   /* before and */
 void cp_cuda_forked(bool child); /* after, in parent and child */
 void cp_traits(uint32_t traits);

@@ -21,6 +21,7 @@ static CUresult array_gone(CUresult (*real)(void *), void *array) {
 
 CP_GATE(cuMemAlloc_v2, CUdeviceptr *address, size_t bytes) {
   cp_driver_start();
+  if (CP_UNLIKELY(cp_load(&cp_shut) & CP_ASK)) cp_cuda_claim(); /* before it is decided whose memory this is */
   if (cp_segments_serve()) return cp_segment_alloc(address, bytes, cp_from_allocator(CALLER));
   return cp_memory_came(cp_real.cuMemAlloc_v2(address, bytes), CP_ADDRESS, address, bytes, CALLER);
 }

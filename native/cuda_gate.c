@@ -107,9 +107,11 @@ void cp_enter_slowly(struct cp_thread *t, uint64_t seq) {
   for (;;) {
     cp_store(&t->seq, seq + 1); /* a fence, too: where there is no membarrier it is needed */
     uint32_t shut = cp_load(&cp_shut);
-    if (!(shut & (CP_SHUT | CP_AHEAD))) break;
+    if (!(shut & (CP_SHUT | CP_AHEAD | CP_ASK))) break;
     cp_store(&t->seq, seq);
-    if (shut & CP_SHUT)
+    if (shut & CP_ASK)
+      cp_cuda_claim();
+    else if (shut & CP_SHUT)
       await_turn();
     else
       cp_ahead_wait();
@@ -138,6 +140,14 @@ void cp_cuda_check_use(void) {
 void cp_cuda_attach(void) {
   cp.backend = &cp_cuda_backend;
   if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0)) cp_shut_bit(CP_FENCE, true);
+}
+
+void cp_cuda_pending(void) { cp_shut_bit(CP_ASK, true); }
+
+/* Attached or refused: then the gate is as it should be. */
+void cp_cuda_claim(void) {
+  cp_claim_seat();
+  cp_shut_bit(CP_ASK, false);
 }
 
 /* What was submitted before ends by itself. */

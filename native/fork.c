@@ -219,6 +219,7 @@ static pid_t next_fork(void) {
   cp_cuda_fork();
   pid_t pid = next();
   cp_cuda_forked(pid == 0);
+  if (pid == 0) cp.pending = 0; /* the channel is its parent's */
   return pid;
 }
 

@@ -76,6 +76,10 @@ void cp_promote_ask(size_t total) { cp.promote_seq = ask(0, total, true); }
 
 bool cp_grow(uint32_t class_, size_t total, bool optional) {
   cp_acquire(&cp.grow_lock);
+  if (!cp_active()) { /* the seat has just gone */
+    cp_release(&cp.grow_lock);
+    return false;
+  }
   cp_promote_answer(true);
   size_t *cap = class_ ? &cp.e_cap : &cp.p_cap;
   if (settle_other(class_) && *cap < total && ask_and_wait(class_, total, optional)) {

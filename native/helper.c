@@ -117,6 +117,7 @@ static void *helper(void *unused) {
     int64_t sleep_us = -1;
     if (bell != heard && cp.backend->take) cp.backend->take();
     heard = bell;
+    if (cp_load(&s->leave) == CP_LEAVE_ASKED && cp_leave_seat()) return NULL;
     if (cp_fork_wanted()) {
       cp_acquire(&cp.gate_lock);
       if (cp_fork_pending()) cp_fork_settle();

@@ -41,6 +41,17 @@ int cp_host_init(struct cp_host *h, size_t span, int fd) {
   return 0;
 }
 
+void cp_host_end(struct cp_host *h) {
+  size_t chunks = h->chunks;
+  if (!chunks) return;
+  h->chunks = 0;
+  munmap(h->memory, chunks * CP_CHUNK + chunks);
+  munmap(h->shut, chunks);
+  munmap(h->saved, chunks * sizeof *h->saved);
+  munmap(h->room, chunks * sizeof *h->room);
+  for (int i = 0; i < 3; i++) syscall(SYS_close, (int[]){h->fd, h->lock_fd, h->tables_fd}[i]);
+}
+
 /* ---- the mover's lock ---------------------------------------------------------------------------------------------- */
 
 static void set_lock(const struct cp_host *h, short type) {

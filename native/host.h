@@ -38,6 +38,7 @@ void *cp_zeroed(size_t bytes); /* memory that is there once it is written; NULL:
 
 /* All return 0, or -1 with errno, unless said otherwise. */
 int cp_host_init(struct cp_host *h, size_t span, int fd);
+void cp_host_end(struct cp_host *h); /* nothing is in it, and nobody moves anything */
 void cp_host_lock(struct cp_host *h);
 void cp_host_unlock(struct cp_host *h);
 void cp_host_abandon(struct cp_host *h); /* in a forked child */

@@ -73,6 +73,10 @@ void *cp_arena_alloc(size_t bytes) {
       cp_turn_end(CP_BY_BOUNDARY);
       cp_acquire(&cp.pool_lock);
     }
+    if (CP_UNLIKELY(!cp_active())) { /* the seat has just gone */
+      cp_release(&cp.pool_lock);
+      return NULL;
+    }
     bool persistent = cp.route_persistent || cp_sticky(bytes);
     void *p = try_alloc(persistent, bytes, &total);
     cp_release(&cp.pool_lock);
@@ -97,6 +101,9 @@ bool cp_arena_free(void *p) {
   return true;
 }
 
+/* A pending process attaches with its first tensor. */
+static inline bool may_serve(void) { return cp_active() || CP_UNLIKELY(cp_relaxed(&cp.pending)); }
+
 static inline bool from_libc10(const void *caller) {
   for (uint32_t i = 0; i < cp.text_count; i++)
     if ((uintptr_t)caller - cp.text[i].lo < cp.text[i].hi - cp.text[i].lo) return true;
@@ -106,11 +113,14 @@ static inline bool from_libc10(const void *caller) {
 /* ---- interposed ------------------------------------------------------------------------------------------------------ */
 
 CP_EXPORT int posix_memalign(void **out, size_t alignment, size_t bytes) {
-  if (cp_active() && bytes >= MIN_ARENA && alignment <= CP_GRAIN && from_libc10(__builtin_return_address(0))) {
+  while (may_serve() && bytes >= MIN_ARENA && alignment <= CP_GRAIN && from_libc10(__builtin_return_address(0))) {
+    if (CP_UNLIKELY(!cp_active()) && !cp_claim_seat()) continue;
     void *p = cp_arena_alloc(bytes);
-    if (!p) return ENOMEM;
-    *out = p;
-    return 0;
+    if (p) {
+      *out = p;
+      return 0;
+    }
+    if (cp_active()) return ENOMEM;
   }
   if (CP_LIKELY(next_posix_memalign != NULL)) return next_posix_memalign(out, alignment, bytes);
   if (!alignment || alignment & (alignment - 1) || alignment % sizeof(void *)) return EINVAL;

@@ -29,8 +29,9 @@ struct cp_backend {
 
 struct cp_process {
   const struct cp_backend *backend;
-  uint32_t attached; /* set last, cleared never */
+  uint32_t attached; /* set last, cleared when the seat goes to another process of the job */
   uint32_t child;    /* a forked child: no seat, no turns */
+  uint32_t pending;  /* not attached, and may ask for a seat when it is about to use its device */
   int fd;            /* job channel */
   uint32_t slot;
   uint64_t lane, bank;
@@ -129,6 +130,12 @@ int cp_helper_start(void);
 extern __thread bool cp_is_helper __attribute__((tls_model("initial-exec")));
 uint64_t cp_busy_pause(uint64_t grace);
 int64_t cp_look_again(uint64_t calls, uint64_t now, uint64_t pause_us);
+/* attach.c: 0 attached, CP_PLAIN, or -1 (cp_failure).  Blocks until the daemon answers.  uses: it is about to */
+enum { CP_PLAIN = 1, CP_LATER = 2 };
+int cp_hello(int fd, bool uses);
+/* follow.c: the seat goes to the process that uses its device */
+bool cp_claim_seat(void); /* a pending process is about to; true: it is attached now.  Holds no other lock of ours */
+bool cp_leave_seat(void); /* helper thread: the daemon has asked; true: the seat is another's now, and the thread is to end */
 /* memory.c */
 void *cp_arena_alloc(size_t bytes);
 bool cp_arena_free(void *p);

@@ -31,6 +31,7 @@ enum {
 enum { CP_YIELD_NO = 0, CP_YIELD_BOUNDARY = 1, CP_YIELD_NOW = 2 };
 enum { CP_WANT_NO = 0, CP_WANT_TURN = 1, CP_WANT_URGENT = 2 };
 enum { CP_GROW_NONE = 0, CP_GROW_GRANTED = 1, CP_GROW_DENIED = 2 };
+enum { CP_LEAVE_NO = 0, CP_LEAVE_ASKED = 1, CP_LEAVE_LEFT = 2, CP_LEAVE_STAYS = 3 };
 enum { CP_OFFLOAD_NO = 0, CP_OFFLOAD_ASKED = 1, CP_OFFLOAD_DONE = 2, CP_OFFLOAD_DROP = 3 }; /* DROP: give the kept pages of an unused store back */
 
 struct cp_seat {
@@ -94,8 +95,10 @@ struct cp_seat {
   uint32_t whole;         /* 340 daemon, before SETUP: 1, it has the device to itself: its memory is the driver's (CUDA) */
   uint64_t fixed;         /* 344 job: bytes of device memory that it has from the driver itself (CUDA) */
   uint32_t close_lane;    /* 352 daemon: 1, its memory is closed between its turns (CUDA, debugging) */
-  uint32_t reserved_word[1]; /* 356 */
-  uint64_t reserved[19];  /* 360 */
+  uint32_t reserved_word; /* 356 */
+  uint32_t leave;         /* 360 CP_LEAVE_*: daemon asks, when another process of the job needs the seat; job answers */
+  uint32_t reserved_end;  /* 364 */
+  uint64_t reserved[18];  /* 368 */
 };
 _Static_assert(sizeof(struct cp_seat) == 512, "seat size is part of the protocol");
 
@@ -117,7 +120,7 @@ struct cp_packet {
 _Static_assert(sizeof(struct cp_packet) == 48, "packet size is part of the protocol");
 
 enum { /* job -> daemon */
-  CP_HELLO = 1,    /* a: CP_PROTOCOL.  Answer: CP_SETUP with descriptors */
+  CP_HELLO = 1,    /* a: CP_PROTOCOL, b: 1 = it is about to use its device.  Answer: CP_SETUP with descriptors, or CP_REFUSED */
   CP_WANT = 2,     /* the job waits for a turn */
   CP_URGENT = 3,   /* it waits, and a signal waits for it */
   CP_RELEASED = 4, /* turn over, nobody named.  a: cause, b: passed_seq */
@@ -125,7 +128,8 @@ enum { /* job -> daemon */
   CP_GROW = 6,     /* a: class (0 persistent, 1 ephemeral), b: total bytes wanted, c: grow_seq, d: 1 = optional */
   CP_SHRUNK = 7,   /* a: class, b: total bytes still needed (it gave pages back) */
   CP_OFFLOADED = 8, /* a: 0 done, otherwise errno: nothing has changed.  b: bytes in the store */
-  CP_CUT_DONE = 9 /* answer to CUT, with the same a, b, c: nothing of that is mapped any more */
+  CP_CUT_DONE = 9, /* answer to CUT, with the same a, b, c: nothing of that is mapped any more */
+  CP_LEFT = 10    /* seat.leave has been answered.  a: 0 the seat is free, 1 it is in use */
 };
 /* On a CUDA device a lane or bank is a list of extents, each a descriptor of its own.  SETUP brings the board alone, LANE and
  * BANK bring nothing: the job then has no extent of its lane (bank), and EXTENT brings them one by one, also later.  The
@@ -137,6 +141,6 @@ enum {            /* daemon -> job */
   CP_BANK = 104, /* a: number of the bank; descriptor: its memfd.  Only to a job whose memory is all in the store */
   CP_EXTENT = 105, /* a: lane or bank, b: class (0 bank, 1 lane), c: offset, d: size; descriptor.  Ignored unless a is the job's present one and c the end of what it has */
   CP_CUT = 106,   /* a, b: as in EXTENT, c: the new end.  Bell rung afterwards.  The job unmaps what lies beyond, if a is its present one, and answers CUT_DONE in any case; also while it holds the turn */
-  CP_REFUSED = 103 /* the process may not attach: it runs as a plain CPU process.  a: 1 another process is attached, 2 version */
+  CP_REFUSED = 103 /* the process may not attach: it runs as a plain CPU process.  a: 1 another process is attached, 2 version.  b: CP_KIND_* of the device.  With a 1 and HELLO's b 0 it may ask again when it is about to use its device */
 };
 #endif

@@ -13,6 +13,7 @@ static int (*next_sigprocmask)(int, const sigset_t *, sigset_t *);
 /* What the program believes to be installed. */
 static struct sigaction users[3];
 static const int ours[3] = {SIGSEGV, SIGINT, SIGTERM};
+static uint32_t started; /* from the first attachment on, also while the seat is another process's */
 
 static int index_of(int sig) {
   for (int i = 0; i < 3; i++)
@@ -94,11 +95,13 @@ __attribute__((constructor)) static void find_next(void) {
 
 int cp_signals_start(void) {
   sigset_t trap;
+  if (cp_load(&started)) return 0;
   sigemptyset(&trap);
   sigaddset(&trap, SIGSEGV);
   next_sigmask(SIG_UNBLOCK, &trap, NULL);
   for (int i = 0; i < 3; i++)
     if (next_sigaction(ours[i], NULL, &users[i]) || install(i)) return -1;
+  cp_store(&started, 1);
   return 0;
 }
 
@@ -106,7 +109,7 @@ int cp_signals_start(void) {
 
 CP_EXPORT int sigaction(int sig, const struct sigaction *action, struct sigaction *old) {
   if (!next_sigaction) find_next();
-  int i = cp_load(&cp.attached) ? index_of(sig) : -1;
+  int i = cp_load(&started) ? index_of(sig) : -1;
   if (i < 0) return next_sigaction(sig, action, old);
   struct sigaction before = users[i];
   if (action) {
@@ -134,7 +137,7 @@ CP_EXPORT sighandler_t sysv_signal(int sig, sighandler_t handler) {
 
 /* A thread that blocks SIGSEGV dies at its first trap, so the mask never contains it. */
 static const sigset_t *without_trap(int how, const sigset_t *set, sigset_t *copy) {
-  if (!set || how == SIG_UNBLOCK || !cp_load(&cp.attached)) return set;
+  if (!set || how == SIG_UNBLOCK || !cp_load(&started)) return set;
   *copy = *set;
   sigdelset(copy, SIGSEGV);
   return copy;

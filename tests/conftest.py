@@ -30,7 +30,7 @@ def pytest_configure() -> None:
     settings.register_profile("carpool", deadline=None)  # no test depends on how fast a machine is
     settings.load_profile("carpool")
     os.environ[MARK] = RUN
-    for name in ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_ATTACHED"):
+    for name in ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID"):
         os.environ.pop(name, None)
 
 

@@ -10,6 +10,7 @@
 #include "../boundary.c"
 #include "../channel.c"
 #include "../files.c"
+#include "../follow.c"
 #include "../grow.c"
 #include "../helper.c"
 #include "../host.c"
@@ -21,6 +22,10 @@
 #include "../residue.c"
 #include "../restore.c"
 #include "../turn.c"
+
+/* The daemon's answer to a HELLO, as the test plays it. */
+static int (*answer_hello)(int fd, bool uses);
+int cp_hello(int fd, bool uses) { return answer_hello ? answer_hello(fd, uses) : CP_PLAIN; }
 
 bool cp_fork_pending(void) { return false; }
 bool cp_fork_wanted(void) { return false; }

@@ -15,6 +15,7 @@ from carpool.core import commands
 from carpool.core.events import Adopted
 from carpool.core.model import MIB, JobPhase
 from carpool.daemon import granting
+from carpool.daemon.lines import INHERITED
 from carpool.daemon.restore import Restore
 from carpool.protocol.seat import PacketType
 from carpool.protocol.session import Register
@@ -43,7 +44,9 @@ def adopt(rig: Rig, other: Rig, client: Client, kept: dict[str, int] | None = No
     job = other.job(client.job.owner)
     kept = client.kept if kept is None else kept
     other.shims[job.id] = {name: os.dup(fd) for name, fd in kept.items()}
-    fds = [rig.channels._of[client.job.id], *kept.values()]
+    line = rig.channels._lines.get(client.job.id, INHERITED)
+    assert line is not None
+    fds = [line.socket, *kept.values()]
     fds = [os.dup(fd if isinstance(fd, int) else fd.fileno()) for fd in fds]
     other.channels.recovering = True
     if not other.channels.open(job, fds, Register(job.id, 1, 1, client.job.seated.pid, list(kept))):

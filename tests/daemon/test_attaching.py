@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import select
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from rig import Rig
+from rig import Client, Rig
 
 from carpool.core.events import Attached, Detached, TurnWanted
-from carpool.protocol.seat import PROTOCOL, Packet, PacketType
+from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, Leave, Packet, PacketType
 
 
 @pytest.fixture
@@ -29,14 +31,122 @@ def first() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def hello(pid: int) -> bytes:
-    return Packet(PacketType.HELLO, pid, PROTOCOL).encode()
+def hello(pid: int, *, uses: bool = False) -> bytes:
+    return Packet(PacketType.HELLO, pid, PROTOCOL, int(uses)).encode()
+
+
+class Other:
+    """Another process of a client's job (this one), with a channel of its own."""
+
+    def __init__(self, rig: Rig, client: Client, name: str = "channel:1") -> None:
+        self.rig, self.client = rig, client
+        ours, self.channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        rig.channels.bring(client.job, name, ours.detach())
+
+    def asks(self, *, uses: bool = False) -> None:
+        self.channel.send(hello(os.getpid(), uses=uses))
+        self.rig.hears(self.client.job)
+
+    def answer(self) -> PacketType | None:
+        if not select.select([self.channel], [], [], 0)[0]:
+            return None
+        data, fds, _, _ = socket.recv_fds(self.channel, PACKET_BYTES, 8)
+        self.client.fds += fds
+        return Packet.decode(data).type
+
+
+@pytest.fixture
+async def other(rig: Rig, first: subprocess.Popen[bytes]) -> AsyncIterator[Other]:
+    made = Other(rig, rig.attach(pid=first.pid))
+    yield made
+    made.channel.close()
+
+
+def leaves(other: Other, answer: Leave) -> None:
+    """The attached process answers."""
+    other.client.seat.set("leave", answer)
+    other.rig.says(other.client, PacketType.LEFT, int(answer is Leave.STAYS))
+    other.rig.hears(other.client.job)
+
+
+async def test_who_only_asks_is_refused_for_the_time_being(other: Other) -> None:
+    other.asks()
+    assert other.answer() is PacketType.REFUSED
+    assert other.client.seat.get("leave") == Leave.NO
+
+
+async def test_who_is_about_to_use_the_device_gets_the_seat_of_who_does_not(other: Other) -> None:
+    other.asks(uses=True)
+    assert other.answer() is None and other.client.seat.get("leave") == Leave.ASKED
+    leaves(other, Leave.LEFT)
+    assert other.answer() is PacketType.SETUP
+    job = other.client.job
+    assert job.seated is not None and job.seated.pid == os.getpid()
+    assert [type(event) for event in other.rig.events if isinstance(event, Attached | Detached)] == [Detached, Attached]
+    other.channel.send(Packet(PacketType.WANT, os.getpid()).encode())
+    other.rig.events.clear()
+    other.rig.hears(job)
+    assert other.rig.events == [TurnWanted(job.id)]
+
+
+async def test_who_has_come_to_use_the_device_meanwhile_stays(other: Other) -> None:
+    other.asks(uses=True)
+    leaves(other, Leave.STAYS)
+    assert other.answer() is PacketType.REFUSED
+    other.asks(uses=True)
+    assert other.answer() is PacketType.REFUSED
+
+
+@pytest.mark.parametrize("sign", ["turn", "want", "p_peak", "e_peak", "grow_seq"])
+async def test_a_seat_in_use_is_not_asked_for(other: Other, sign: str) -> None:
+    other.client.seat.set(sign, 1)
+    other.asks(uses=True)
+    assert other.answer() is PacketType.REFUSED and other.client.seat.get("leave") == Leave.NO
+
+
+async def test_who_ends_while_it_is_asked_leaves_too(other: Other, first: subprocess.Popen[bytes]) -> None:
+    other.asks(uses=True)
+    first.kill()
+    first.wait()
+    other.rig.channels.process_ended(other.client.job.id)
+    other.rig.hears(other.client.job)
+    assert other.answer() is PacketType.SETUP
+
+
+async def test_who_has_left_asks_again_over_its_own_channel(other: Other) -> None:
+    """Its answer and its next request may come in either order."""
+    other.asks(uses=True)
+    other.client.seat.set("leave", Leave.LEFT)
+    other.client.channel.send(hello(other.client.job.seated.pid))  # type: ignore[union-attr]
+    other.rig.hears(other.client.job)
+    packet, fds = other.client.receive()
+    other.client.fds += fds
+    assert packet.type is PacketType.SETUP
+
+
+async def test_another_program_of_the_same_process_gets_the_seat_anew(rig: Rig) -> None:
+    """After exec the old one's memory is gone, and so is its channel."""
+    client = rig.attach()
+    client.seat.set("pid", os.getpid())
+    client.seat.set("p_peak", 1)
+    other = Other(rig, client)
+    other.asks()
+    assert other.answer() is PacketType.SETUP
+    assert client.job.seated is not None and client.job.seated.seat.get("p_peak") == 0
+    other.channel.close()
+
+
+async def test_the_channel_of_a_process_that_has_ended_is_kept_no_longer(other: Other) -> None:
+    other.asks()
+    other.channel.close()
+    other.rig.hears(other.client.job)
+    assert other.rig.channels._lines.get(other.client.job.id, "channel:1") is None
 
 
 async def test_another_process_is_refused_while_the_first_one_lives(rig: Rig, first: subprocess.Popen[bytes]) -> None:
     client = rig.attach(pid=first.pid)
     client.channel.send(hello(os.getpid()))
-    rig.channels._readable(client.job.id)
+    rig.hears(client.job)
     assert client.receive()[0].type is PacketType.REFUSED
     assert client.job.seated is not None and client.job.seated.pid == first.pid
 

@@ -14,6 +14,7 @@ from rig import Rig
 from carpool.core import commands
 from carpool.core.model import MIB, MemoryClass
 from carpool.daemon import granting
+from carpool.daemon.lines import INHERITED
 from carpool.devices.cuda.device import CudaDevice
 from carpool.devices.cuda.link import Link
 from carpool.protocol.seat import KIND_OFFSET, Grow, Kind, Packet, PacketType
@@ -175,13 +176,15 @@ async def test_what_a_job_loses_it_loses_at_once(rig: Rig) -> None:
 async def test_a_job_that_does_not_read_loses_nothing_and_is_not_granted_more(rig: Rig) -> None:
     client = rig.attach()
     sent = 0
-    while rig.channels._outboxes[client.job.id].empty:
+    line = rig.channels._lines.get(client.job.id, INHERITED)
+    assert line is not None
+    while line.outbox.empty:
         rig.channels.send(client.job.id, Packet(PacketType.LANE, a=1), [])
         sent += 1
     grant(rig, client, 4 * MIB, 0)
     assert limits(client) == (0, 0) and "does not read" in client.job.grant_waits.text  # type: ignore[union-attr]
     bell, found = client.seat.get("bell"), []
-    while not rig.channels._outboxes[client.job.id].empty or not client.silent():
+    while not line.outbox.empty or not client.silent():
         found += packets(client)
         await asyncio.sleep(0)
     assert [kind for kind, *_ in found] == [PacketType.LANE] * sent + [PacketType.EXTENT]

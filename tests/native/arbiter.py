@@ -44,6 +44,10 @@ def futex_wake(address: int) -> None:
     _libc.syscall(202 if os.uname().machine == "x86_64" else 98, ctypes.c_void_p(address), 1, 0x7FFFFFFF, None, None, 0)
 
 
+#: Becomes the rest of its command line, as the shim's child does.
+MAIN_PROCESS = ["/bin/sh", "-c", 'CARPOOL_JOB_PID=$$ exec "$@"', "sh"]
+
+
 @dataclass
 class Job:
     slot: int
@@ -98,13 +102,15 @@ class Arbiter:
             **os.environ,
             "LD_PRELOAD": str(LIBRARY),
             "CARPOOL_JOB_FD": str(theirs.fileno()),
+            "CARPOOL_JOB": "1",
+            "CARPOOL_HOME": "/nowhere",
             "OMP_WAIT_POLICY": "passive",
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": str(ROOT / "src"),
             **(env or {}),
         }
         process = subprocess.Popen(
-            [sys.executable, *argv],
+            [*MAIN_PROCESS, sys.executable, *argv],
             env=environment,
             pass_fds=[theirs.fileno()],
             **popen,  # type: ignore[call-overload]

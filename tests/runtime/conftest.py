@@ -15,8 +15,11 @@ from pathlib import Path
 import pytest
 
 from carpool.runtime import launch
+from carpool.runtime.shim_door import Door
 
 HERE = Path(__file__).parent
+#: Becomes the rest of its command line, as the shim's child does.
+MAIN_PROCESS = ["/bin/sh", "-c", 'CARPOOL_JOB_PID=$$ exec "$@"', "sh"]
 
 
 @dataclass
@@ -56,6 +59,8 @@ class Job:
         self.directory = directory
         self.record = directory / "record"
         self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        (directory / "jobs" / "1").mkdir(parents=True)
+        self.door = Door(str(directory / "jobs" / "1"))
         self.env = {
             **os.environ,
             "LD_PRELOAD": str(recorder),
@@ -65,14 +70,14 @@ class Job:
             "CARPOOL_HOME": str(directory),
             "CP_RECORD": str(self.record),
         }
-        self.env.pop("CARPOOL_ATTACHED", None)
+        self.env.pop("CARPOOL_JOB_PID", None)
 
     def run(self, script: str, *, python: str = sys.executable, flags: tuple[str, ...] = (), **env: str) -> Finished:
         file = self.directory / "script.py"
         file.write_text(textwrap.dedent(script))
         self.record.write_text("")
         done = subprocess.run(
-            [python, *flags, str(file)],
+            [*MAIN_PROCESS, python, *flags, str(file)],
             env=self.env | env,
             cwd=self.directory,
             pass_fds=(self.theirs.fileno(),),
@@ -88,6 +93,7 @@ class Job:
         return [(name, int(a), int(b)) for name, a, b in lines]
 
     def close(self) -> None:
+        self.door.close()
         self.ours.close()
         self.theirs.close()
 
@@ -106,7 +112,7 @@ class Snippets:
         self._job = job
         self._count = 0
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "forker.py")],
+            [*MAIN_PROCESS, sys.executable, str(HERE / "forker.py")],
             env=job.env,
             cwd=job.directory,
             pass_fds=(job.theirs.fileno(),),

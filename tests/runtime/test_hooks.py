@@ -28,11 +28,9 @@ def test_a_training_loop(snippets: Snippets) -> None:
     assert done.calls == [("begin_iterations", 0, 0), *steps(1, 0, 0)]
 
 
-def test_attaches_over_the_job_channel_and_marks_its_descendants(job: Job) -> None:
-    done = job.run("import torch, os; print(os.getpid(), os.environ['CARPOOL_ATTACHED'])")
-    pid, attached = map(int, done.out.split())
-    assert done.calls == [("attach", job.theirs.fileno(), pid)]
-    assert attached == pid
+def test_attaches_over_the_job_channel(job: Job) -> None:
+    done = job.run("import torch, os; print(os.getpid())")
+    assert done.calls == [("attach", job.theirs.fileno(), int(done.out))]
 
 
 def test_no_hook_on_modules_remains_after_the_first_forward_pass(snippets: Snippets) -> None:
@@ -154,9 +152,15 @@ def test_a_step_with_a_closure_is_no_first_step(snippets: Snippets) -> None:
 
 
 def test_a_refused_process_runs_plainly(job: Job) -> None:
-    done = job.run(LOOP + "import os; print('CARPOOL_ATTACHED' in os.environ)", CP_ANSWER="1")
-    assert (done.code, done.err, done.out) == (0, "", "False\n")
+    done = job.run(LOOP, CP_ANSWER="1")
+    assert (done.code, done.err) == (0, "")
     assert done.names == ["attach"]
+
+
+def test_a_process_that_may_attach_later_has_the_hooks(job: Job) -> None:
+    done = job.run(LOOP, CP_ANSWER="2")
+    assert (done.code, done.err) == (0, "")
+    assert done.calls[1:] == [("begin_iterations", 0, 0), *steps(1, 0, 0)]
 
 
 def test_a_process_that_cannot_attach_says_so_once_and_runs_plainly(job: Job) -> None:

@@ -41,7 +41,7 @@ def test_what_the_user_preloads_and_imports_comes_after(library: str) -> None:
 
 
 def test_an_environment_captured_inside_a_job_gives_the_same_one() -> None:
-    outer = environment({"LD_PRELOAD": "/a.so"}) | {"CARPOOL_ATTACHED": "123"}
+    outer = environment({"LD_PRELOAD": "/a.so"}) | {"CARPOOL_JOB_PID": "123"}
     assert environment(outer) == environment({"LD_PRELOAD": "/a.so"})
 
 

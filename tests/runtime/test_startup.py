@@ -5,6 +5,7 @@ No test here needs the real torch: a file ``torch.py`` beside the script stands 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +14,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from carpool.runtime import launch
+from carpool.runtime.shim_door import Door
 
 if TYPE_CHECKING:
     from conftest import Job
 
 SITE = str(launch.site_directory())
+FORK = "pid = os.fork()\nif pid == 0:\n    import torch\n    os._exit(0)\nassert os.waitpid(pid, 0)[1] == 0"
 
 
 @pytest.fixture
@@ -121,12 +124,6 @@ def test_an_error_in_another_sitecustomize_reads_as_without_carpool(job: Job) ->
 @pytest.mark.parametrize(
     "env",
     [
-        {"CARPOOL_JOB_FD": "987"},
-        {"CARPOOL_JOB_FD": "1"},
-        {"CARPOOL_JOB_FD": "many"},
-        {"CARPOOL_JOB_FD": "-1"},
-        {"CARPOOL_JOB_FD": "99999999999999999999"},
-        {"CARPOOL_ATTACHED": "1"},
         {"CARPOOL_DISABLE": "1"},
     ],
     ids=str,
@@ -134,6 +131,20 @@ def test_an_error_in_another_sitecustomize_reads_as_without_carpool(job: Job) ->
 def test_processes_that_stay_plain(job: Job, fake_torch: Path, env: dict[str, str]) -> None:
     done = job.run("import torch; print('fine')", **env)
     assert (done.out, done.err, done.calls) == ("fine\n", "", [])
+
+
+@pytest.mark.parametrize("fd", ["987", "1", "many", "-1", "99999999999999999999"])
+def test_what_is_no_channel_is_not_used(job: Job, fake_torch: Path, fd: str) -> None:
+    """A process without one gets one of its own."""
+    done = job.run("import torch; print('fine')", CARPOOL_JOB_FD=fd)
+    assert (done.out, done.names) == ("fine\n", ["attach"])
+    assert str(done.calls[0][1]) != fd
+
+
+def test_a_job_whose_supervisor_is_gone_is_a_warning(job: Job, fake_torch: Path) -> None:
+    done = job.run("import torch; print('fine')", CARPOOL_JOB_FD="987", CARPOOL_JOB="2")
+    assert (done.out, done.calls) == ("fine\n", [])
+    assert "this process runs without Carpool" in done.err
 
 
 def test_a_channel_closed_by_the_script_is_a_warning(job: Job, fake_torch: Path) -> None:
@@ -168,26 +179,29 @@ def test_workers_of_multiprocessing_do_not_attach(job: Job, fake_torch: Path, me
     assert (done.out, done.err, done.calls) == ("[2, 3]\n", "", [])
 
 
-def test_a_child_of_an_attached_process_does_not_attach(job: Job, fake_torch: Path) -> None:
-    done = job.run(
-        """
-        import os, subprocess, sys, torch
-        fd = int(os.environ["CARPOOL_JOB_FD"])
-        subprocess.run([sys.executable, "-c", "import torch"], pass_fds=(fd,), check=True)
-        """
-    )
-    assert done.names == ["attach"]
+@pytest.mark.parametrize("launcher", ["", "torch"])
+@pytest.mark.parametrize("start", ["subprocess.run([sys.executable, '-c', 'import torch'], check=True)", FORK])
+def test_a_child_asks_over_a_channel_of_its_own(job: Job, fake_torch: Path, launcher: str, start: str) -> None:
+    """Also one that has inherited the main process's channel."""
+    done = job.run(f"import os, subprocess, sys, {launcher or 'sys'}\n{start}")
+    assert (done.code, "attach" in done.names) == (0, True)
+    attached = [call for call in done.calls if call[1] != job.theirs.fileno()]
+    assert len(attached) == (0 if launcher and "fork" in start else 1)
+    assert len(done.calls) - len(attached) == (1 if launcher else 0)
 
 
-def test_a_child_of_a_process_that_did_not_attach_does(job: Job, fake_torch: Path) -> None:
-    done = job.run(
-        """
-        import os, subprocess, sys
-        fd = int(os.environ["CARPOOL_JOB_FD"])
-        subprocess.run([sys.executable, "-c", "import torch"], pass_fds=(fd,), check=True)
-        """
-    )
-    assert done.names == ["attach"]
+def test_a_home_with_a_long_name(job: Job, fake_torch: Path) -> None:
+    """Addresses of sockets are limited to 107 bytes."""
+    home = job.directory / ("long" * 30)
+    (home / "jobs" / "1").mkdir(parents=True)
+    door = Door(str(home / "jobs" / "1"))
+    done = job.run("import torch", CARPOOL_JOB_FD="", CARPOOL_HOME=str(home))
+    assert (done.err.count("without Carpool"), done.names) == (0, ["attach"])
+    admitted = door.admit()
+    assert admitted is not None
+    os.close(admitted)
+    door.close()
+    assert not (home / "jobs" / "1" / "door").exists()
 
 
 @pytest.fixture(scope="module")

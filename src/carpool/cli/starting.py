@@ -24,7 +24,7 @@ RETRY_S = 0.05
 ROUND_S = 2.0
 LOG_TAIL = 5
 #: Of the job that we may run inside of: the daemon outlives it and is no part of it.
-JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_ATTACHED")
+JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID")
 
 
 class Ready(msgspec.Struct, frozen=True):

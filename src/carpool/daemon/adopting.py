@@ -34,7 +34,7 @@ class Adopting:
             device.check_store(kept[kinds[STORE]])
             part: _Part = _Extents(device) if in_extents(device) else _Files(device)
             part.check(job, kept)
-            board = self._board(device_id, job.owner, kept, kinds[BOARD])
+            board = self.board(device_id, job.owner, kept, kinds[BOARD])
             part.check_seat(job, board.seat(int(slot)), kept)
         except (BoardError, DeviceError, OSError, ValueError) as error:
             log.error("job %d cannot be taken over: %s", job.id, error)
@@ -50,7 +50,7 @@ class Adopting:
         part.take(job, kept)
         return True
 
-    def _board(self, device: DeviceId, owner: int, kept: Kept, name: str) -> Board:
+    def board(self, device: DeviceId, owner: int, kept: Kept, name: str) -> Board:
         """Takes the board out of ``kept``.  Raises BoardError."""
         boards = self._seating.boards(device, owner)
         inode = os.fstat(kept[name]).st_ino

@@ -14,11 +14,13 @@ from carpool.core.model import JobId, MemoryClass
 from carpool.daemon.adopting import Adopting
 from carpool.daemon.attaching import Attaching
 from carpool.daemon.banking import Banking
+from carpool.daemon.companions import Companions
 from carpool.daemon.copies import Copies
 from carpool.daemon.granting import Granting
 from carpool.daemon.jobs import Job, JobTable
+from carpool.daemon.keepsakes import COMPANION
+from carpool.daemon.lines import INHERITED, PREFIX, Line, Lines
 from carpool.daemon.offloads import Offloads
-from carpool.daemon.outbox import Outbox
 from carpool.daemon.returning import Returning
 from carpool.daemon.seating import Seating
 from carpool.daemon.supply import Supply
@@ -53,11 +55,14 @@ class Channels:
                 device.on_bank_cut = partial(self.supply.bank_was_cut, device.id)
         self.copies.freed = seating.freed = self.granting.everywhere
         self._attaching = Attaching(jobs, seating, self.turns, post)
-        self._attaching.send, self._attaching.drain = self.send, self._drain
+        self._attaching.answer, self._attaching.drain = self.answer, self._drain
+        self._attaching.settled = self._settled
         self._attaching.forget = self._forget
         self._attaching.granted = lambda job: self.granting.memory(job, answers=False)
-        self._of: dict[JobId, socket.socket] = {}
-        self._outboxes: dict[JobId, Outbox] = {}
+        self._lines = Lines()
+        self.companions = Companions(seating, self.turns, post)
+        self.companions.answer = self.answer
+        self._attaching.companions = self.companions
         self.shim_quiet: Callable[[JobId], bool] = lambda job: True
         self.recovering = False  # while true nothing is read: the core does not know the jobs yet
 
@@ -68,15 +73,19 @@ class Channels:
         memory that only a daemon of another version knows.
         """
         self.close(job.id)
-        channel = self._of[job.id] = socket.socket(fileno=fds[0])
-        self._outboxes[job.id] = Outbox(channel, lambda: self._emptied(job))
+        self._add(job, INHERITED, fds[0])
         kept = dict(zip(message.kept, fds[1:], strict=False))
+        for name in [name for name in kept if name.startswith(PREFIX)]:
+            self._add(job, name, kept.pop(name))
         in_time = True
+        for name in [name for name in kept if name.startswith(f"{COMPANION}:")]:
+            self._companion(job, name, kept)
         if job.seated is not None or message.attached_pid is None:
             for fd in kept.values():
                 os.close(fd)
         elif self.recovering:
             in_time = self.adopting.adopt(job, kept, message.attached_pid)
+            self._find_line(job, message.attached_pid)
         else:
             for fd in kept.values():
                 os.close(fd)
@@ -85,42 +94,76 @@ class Channels:
             self.resume(job)
         return in_time
 
+    def _companion(self, job: Job, name: str, kept: dict[str, int]) -> None:
+        """One that an earlier daemon seated; unless this one knows it, after a shim has only come back."""
+        line = next((line for line in self._lines.all(job.id) if line.pid == int(name.rpartition(":")[2])), None)
+        if line is None or not self.recovering:
+            os.close(kept.pop(name))
+        else:
+            self.companions.adopt(job, line, name, self.adopting.board(name.split(":")[1], job.owner, kept, name))
+
+    def bring(self, job: Job, name: str, fd: int) -> None:
+        """Another process of the job has come through its door."""
+        line = self._add(job, name, fd)
+        if not self.recovering:
+            self._listen(line)
+
     def resume(self, job: Job) -> None:
         """Start reading; watch the attached process."""
-        if job.id in self._of:
-            asyncio.get_running_loop().add_reader(self._of[job.id], self._readable, job.id)
+        lines = self._lines.all(job.id)
+        for line in lines:
+            self._listen(line)
+        if lines:
             self._attaching.watch(job)
+            self.companions.resume(job)
 
     def close(self, job: JobId) -> None:
         self._attaching.unwatch(job)
-        channel = self._of.pop(job, None)
-        if channel is not None:
-            asyncio.get_running_loop().remove_reader(channel)
-            self._outboxes.pop(job).clear()
-            channel.close()
+        for line in self._lines.all(job):
+            self._lines.close(line)
 
     def close_all(self) -> None:
-        for job in tuple(self._of):
+        for job in self._lines.jobs():
             self.close(job)
 
     def send(self, job: JobId, packet: Packet, fds: list[int]) -> None:
-        """As soon as the job reads, in order.  When the job is gone, its pidfd tells."""
-        if job not in self._of:
-            return
-        try:
-            self._outboxes[job].send(packet.encode(), fds)
-        except OSError as error:
-            log.warning("cannot send %s to job %d: %s", packet.type.name, job, error)
+        """To the attached process, as soon as it reads, in order.  When it is gone, its pidfd tells."""
+        line = self._seats_line(job)
+        if line is not None:
+            self.answer(line, packet, fds)
 
-    def _forget(self, job: JobId) -> None:
+    def answer(self, line: Line, packet: Packet, fds: list[int]) -> None:
+        """To one process of a job, in the same way."""
+        try:
+            line.outbox.send(packet.encode(), fds)
+        except OSError as error:
+            log.warning("cannot send %s to job %d: %s", packet.type.name, line.job, error)
+
+    def _add(self, job: Job, name: str, fd: int) -> Line:
+        return self._lines.add(job.id, name, fd, lambda: self._emptied(job))
+
+    def _listen(self, line: Line) -> None:
+        asyncio.get_running_loop().add_reader(line.socket, self._readable, line)
+
+    def _seats_line(self, number: JobId) -> Line | None:
+        job = self._jobs.live.get(number)
+        return None if job is None else self._lines.get(number, job.line)
+
+    def _find_line(self, job: Job, pid: int) -> None:
+        """After a restart: by which channel the attached process speaks."""
+        job.line = next((line.name for line in self._lines.all(job.id) if line.pid == pid), INHERITED)
+
+    def _forget(self, number: JobId) -> None:
         """A process is gone: what it has not been sent is nothing to the next one."""
-        if job in self._outboxes:
-            self._outboxes[job].clear()
+        line = self._seats_line(number)
+        if line is not None:
+            line.outbox.clear()
+            self._jobs.live[number].line = INHERITED
 
     def process_ended(self, job_id: JobId) -> None:
         """The job's main process is gone, and with it everything it held."""
         job = self._jobs.live.get(job_id)
-        if job is not None and job_id in self._of:
+        if job is not None and self._lines.all(job_id):
             self._attaching.detach(job)
 
     def _emptied(self, job: Job) -> None:
@@ -131,51 +174,77 @@ class Channels:
 
     def _quiet(self, job: Job) -> bool:
         """Whether it and its shim have been sent everything."""
-        return self._outboxes[job.id].empty and self.shim_quiet(job.id)
+        line = self._seats_line(job.id)
+        return (line is None or line.outbox.empty) and self.shim_quiet(job.id)
 
-    def _readable(self, job_id: JobId) -> None:
-        job = self._jobs.live.get(job_id)
+    def _readable(self, line: Line) -> None:
+        job = self._jobs.live.get(line.job)
         if job is None:
-            self.close(job_id)
-        elif not self._read_one(job):
-            # Nobody holds the job's end any more.  What becomes of the seat is for the pidfd to say.
-            asyncio.get_running_loop().remove_reader(self._of[job_id])
+            self.close(line.job)
+        elif not self._read_one(job, line):
+            self._hung_up(job, line)
+
+    def _hung_up(self, job: Job, line: Line) -> None:
+        """Nobody holds the other end any more.  What becomes of the seat is for the pidfd to say."""
+        asyncio.get_running_loop().remove_reader(line.socket)
+        line.over = True
+        if line.name != INHERITED and (job.seated is None or line.name != job.line):
+            self._hang_up(line)
+
+    def _hang_up(self, line: Line) -> None:
+        self._lines.close(line)
+        self._seating.drop(line.job, [line.name])
+
+    def _settled(self, job: Job) -> None:
+        """Whose the seat is has been decided: those that wait for it are answered."""
+        for line in self._lines.all(job.id):
+            if line.over and line.name not in (INHERITED, job.line):
+                self._hang_up(line)
+            elif line.waits:
+                line.waits = False
+                self._listen(line)
 
     def _drain(self, job: Job) -> None:
-        while self._read_one(job, empty=False):
+        line = self._lines.get(job.id, job.line)
+        while line is not None and self._read_one(job, line, empty=False):
             pass
 
-    def _read_one(self, job: Job, *, empty: bool = True) -> bool:
+    def _read_one(self, job: Job, line: Line, *, empty: bool = True) -> bool:
         """Handle one packet.  ``empty``: what to answer when there is none; False at the end of the channel."""
-        channel = self._of.get(job.id)
-        if channel is None:
-            return False
+        if line.over or line.waits:
+            return False if line.over else empty
         try:
             # Until it has been seated a packet is only looked at: if we die before we answer a HELLO, our
             # successor finds it again.
-            peek = socket.MSG_PEEK if job.seated is None else 0
-            data = channel.recv(PACKET_BYTES + 1, socket.MSG_DONTWAIT | peek)
+            peek = socket.MSG_PEEK if job.seated is None or job.line != line.name else 0
+            data = line.socket.recv(PACKET_BYTES + 1, socket.MSG_DONTWAIT | peek)
         except BlockingIOError:
             return empty
+        except ConnectionResetError:
+            return False  # it has ended without reading what we had sent
         except OSError as error:
-            log.warning("the channel of job %d broke: %s", job.id, error)
+            log.warning("a channel of job %d broke: %s", job.id, error)
             return False
         if data:
-            self._packet(job, data)
-        if peek and data:
-            channel.recv(PACKET_BYTES + 1, socket.MSG_DONTWAIT)
+            self._packet(job, line, data)
+        if peek and data and not line.waits:
+            line.socket.recv(PACKET_BYTES + 1, socket.MSG_DONTWAIT)
         return bool(data)
 
-    def _packet(self, job: Job, data: bytes) -> None:
+    def _packet(self, job: Job, line: Line, data: bytes) -> None:
         try:
             packet = Packet.decode(data)
         except ValueError as error:
             log.warning("job %d sent something that is no packet: %s", job.id, error)
             return
         if packet.type is PacketType.HELLO:
-            self._attaching.hello(job, packet)
-        elif job.seated is not None:
+            self._attaching.hello(job, line, packet)
+            if line.waits:
+                asyncio.get_running_loop().remove_reader(line.socket)
+        elif job.seated is not None and line.name == job.line:
             self._seated_packet(job, packet)
+        else:
+            self.companions.packet(job, line, packet)
 
     def _seated_packet(self, job: Job, packet: Packet) -> None:
         assert job.seated is not None
@@ -191,6 +260,8 @@ class Channels:
                     self._post(MemoryRequested(job.id, CLASSES[packet.a], packet.b, optional=bool(packet.d)))
             case PacketType.SHRUNK if packet.a < len(CLASSES):
                 self._post(MemoryReturned(job.id, CLASSES[packet.a], packet.b))
+            case PacketType.LEFT:
+                self._attaching.left(job)
             case PacketType.OFFLOADED if not job.seated.extents:
                 self.offloads.answered(job, packet)
             case PacketType.CUT_DONE if job.seated.extents:

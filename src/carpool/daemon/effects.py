@@ -81,6 +81,7 @@ class Effects:
         job.phase, job.outcome, job.reason = JobPhase.ENDED, command.outcome, command.reason
         job.exit_code, job.signal, job.ended_us = command.code, command.signal, wall_us()
         self._seating.unseat(job)
+        self._channels.companions.forget(job)
         self._channels.close(job.id)
         self._processes.forget(job.id, command.reason.text if command.reason else f"the job was {command.outcome}")
         self._store.ended(job)

@@ -72,6 +72,8 @@ class Job:
     usage: Usage = field(default_factory=Usage)
     traits: int = 0  # of its seat, those that the core has been told
     seated: Seated | None = None
+    several: bool = False  # further processes of it use its device (see `carpool.daemon.companions`)
+    line: str = ""  # the channel of its attached process (see `carpool.daemon.lines`)
     bank: BankId | None = None  # the bank it holds; None: it is in its store, or not seated
     bank_seq: int = 0  # `passed_seq` when it got its bank: still the same means that it has restored nothing
     bank_sent: bool = True  # it has been told of the bank that its seat names

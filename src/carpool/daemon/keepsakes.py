@@ -10,7 +10,8 @@ from carpool.devices.base import DeviceError, Extent
 
 #: "board:<device>:<slot>", "lane:<lane>", "bank:<device>:<bank>", "store:<device>".  A lane or bank in extents has a
 #: name for each: "lane:<lane>:<offset>:<size>", "bank:<device>:<bank>:<offset>:<size>".
-BOARD, LANE, BANK, STORE = "board", "lane", "bank", "store"
+#: A companion has the board under a name of its own: "companion:<device>:<slot>:<pid>".
+BOARD, LANE, BANK, STORE, COMPANION = "board", "lane", "bank", "store", "companion"
 
 
 def memory_name(kind: MemoryClass, device: DeviceId, number: int) -> str:

@@ -72,6 +72,7 @@ class Processes:
         self.recovered: Callable[[JobId], None] | None = None  # while a restarted daemon waits for its shims
         server.on_register = self._registered
         server.on_message = self._message
+        server.on_channel = self._channel
 
     def of(self, job: JobId) -> Process:
         return self._of.setdefault(job, Process())
@@ -208,6 +209,13 @@ class Processes:
                 self._channels.offloads.taken(job, error, size)
             case messages.Exited(code, number):
                 self._is_over(process, ProcessExited(job.id, code, number))
+
+    def _channel(self, session: Session, message: messages.Channel, fd: int) -> None:
+        job = self._jobs.live.get(session.job or 0)
+        if job is None:
+            os.close(fd)
+        else:
+            self._channels.bring(job, message.name, fd)
 
     def _is_running(self, job: Job, process: Process, pid: int) -> None:
         job.pid = pid

@@ -11,7 +11,7 @@ from carpool.core.events import Event, Sampled, TraitsSeen
 from carpool.daemon.clock import monotonic_us
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.seats import usage_of
-from carpool.daemon.traits import TELLING, why_alone, why_immovable
+from carpool.daemon.traits import SEVERAL, TELLING, why_alone, why_immovable
 
 log = logging.getLogger(__name__)
 INTERVAL_S = 0.2
@@ -29,14 +29,14 @@ class Sampler:
     async def _sample_seats(self) -> None:
         while True:
             await asyncio.sleep(INTERVAL_S)
-            for job in [job for job in self._jobs.live.values() if job.seated is not None]:
+            for job in tuple(self._jobs.live.values()):
                 self.sample(job)
 
     def sample(self, job: Job) -> None:
         """Tell the core only what is new: a job that sleeps costs nothing."""
+        tell_traits(job, self._post)
         if job.seated is None:
             return
-        tell_traits(job, self._post)
         usage = usage_of(job.seated, monotonic_us())
         if usage != job.usage:
             job.usage = usage
@@ -60,9 +60,10 @@ class Sampler:
 
 def tell_traits(job: Job, post: Callable[[Event], None]) -> None:
     """What the core must know of the job's use of its device, once per change."""
-    if job.seated is None:
+    if job.seated is None and not job.several:
         return
-    traits = job.seated.seat.get("traits") & TELLING
+    traits = 0 if job.seated is None else job.seated.seat.get("traits") & TELLING
+    traits |= SEVERAL if job.several else 0
     if traits != job.traits:
         job.traits = traits
         post(TraitsSeen(job.id, why_alone(traits), why_immovable(traits)))

@@ -35,7 +35,7 @@ class Seating:
         """Give the job's process a seat; returns the descriptors of SETUP.  Raises BoardError, DeviceError."""
         assert job.device is not None and job.lane is not None
         device = self.devices[job.device]
-        board = self._board(job.device, job.owner)
+        board = self.board(job.device, job.owner)
         device.lane_files(job.lane), device.store_fd(job.id)  # before anything is taken: may fail
         whole = _has_it_whole(device, job)
         job.bank = None if whole else device.take_bank(job.owner, 0, None)
@@ -130,7 +130,7 @@ class Seating:
             job.seated is not None and (job.device, job.owner) == (device, owner) for job in self._jobs.live.values()
         )
 
-    def _board(self, device: DeviceId, owner: int) -> Board:
+    def board(self, device: DeviceId, owner: int) -> Board:
         boards = self.boards(device, owner)
         if not boards:
             kind = Kind.CUDA if in_extents(self.devices[device]) else Kind.HOST

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from carpool.daemon.outbox import Outbox
-from carpool.protocol.session import MAX_FDS, MAX_MESSAGE, FromShim, Register, ToShim, decode_from_shim
+from carpool.protocol.session import MAX_FDS, MAX_MESSAGE, Channel, FromShim, Register, ToShim, decode_from_shim
 
 log = logging.getLogger(__name__)
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred: pid, uid, gid
@@ -88,6 +88,7 @@ class SessionServer:
         self._sessions: set[Session] = set()
         self.on_register: Callable[[Session, Register, list[int]], None]
         self.on_message: Callable[[Session, FromShim], None]
+        self.on_channel: Callable[[Session, Channel, int], None]
 
     def start(self) -> None:
         self._path.unlink(missing_ok=True)
@@ -143,7 +144,9 @@ class SessionServer:
             if whole is not None:
                 self.on_register(session, *whole)
             return
+        if isinstance(message, Channel) and fds and session.job is not None:
+            self.on_channel(session, message, fds.pop())
         for fd in fds:
             os.close(fd)
-        if session.job is not None:
+        if session.job is not None and not isinstance(message, Channel):
             self.on_message(session, message)

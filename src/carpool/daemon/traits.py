@@ -13,6 +13,9 @@ ALONE = {
     Trait.FIXED: "it has much device memory that is not Carpool's",
 }
 IMMOVABLE = {Trait.SHARED: "it has given other processes access to its memory"}
+#: Not a bit of the seat's word: the daemon sees it itself.
+SEVERAL = Trait(1 << 32)
+ALONE[SEVERAL] = "several of its processes use the device"
 EXCLUSIVE = "it was submitted so"
 #: The traits that matter to others; the rest is not worth an event.
 TELLING = reduce(or_, (*ALONE, *IMMOVABLE))

@@ -76,6 +76,7 @@ FIELDS: dict[str, tuple[int, Literal["I", "Q"]]] = {
     "whole": (340, "I"),
     "fixed": (344, "Q"),
     "close_lane": (352, "I"),
+    "leave": (360, "I"),
 }
 
 
@@ -116,6 +117,13 @@ class Grow(IntEnum):
     DENIED = 2
 
 
+class Leave(IntEnum):
+    NO = 0
+    ASKED = 1
+    LEFT = 2
+    STAYS = 3
+
+
 class OffloadState(IntEnum):
     NO = 0
     ASKED = 1
@@ -140,6 +148,7 @@ class PacketType(IntEnum):
     SHRUNK = 7
     OFFLOADED = 8
     CUT_DONE = 9
+    LEFT = 10
     SETUP = 101
     LANE = 102
     REFUSED = 103

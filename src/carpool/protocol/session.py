@@ -27,6 +27,12 @@ class Register(msgspec.Struct, tag_field="type", tag="register", frozen=True):
     more: bool = False  # another one follows
 
 
+class Channel(msgspec.Struct, tag_field="type", tag="channel", frozen=True):
+    """A further process of the job has come: one descriptor, the daemon's end of its channel, kept as ``name``."""
+
+    name: str
+
+
 class Started(msgspec.Struct, tag_field="type", tag="started", frozen=True):
     """The job's main process runs."""
 
@@ -56,7 +62,7 @@ BUSY = "busy"
 #: Its seat says that nobody asks for it (any more).
 WITHDRAWN = "withdrawn"
 
-FromShim = Register | Started | StartFailed | Exited | Taken
+FromShim = Register | Channel | Started | StartFailed | Exited | Taken
 
 
 class Start(msgspec.Struct, tag_field="type", tag="start", frozen=True):

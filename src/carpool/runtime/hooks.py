@@ -6,7 +6,6 @@ until the first of them: a hook on modules costs a microsecond per module call a
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -21,11 +20,11 @@ AfterImport = Callable[[str, Callable[[], None]], None]
 
 
 def install(fd: int, after_import: AfterImport) -> bool:
-    """Attach this process to its daemon over the job channel ``fd``; True if it is attached now.
+    """Attach this process to its daemon over the channel ``fd``; True if it is attached, or may be later.
 
-    Called right after torch has been imported, and waits until the daemon answers.  False, without a word: libcarpool
-    is not preloaded, or the daemon refused because another process of the job is attached.  Raises RuntimeError if
-    attaching failed.
+    Called right after torch has been imported, and waits until the daemon answers.  While another process of the job is
+    attached, this one asks again when it is about to use its device.  False, without a word: libcarpool is not
+    preloaded, or the daemon refused for good.  Raises RuntimeError if attaching failed.
     """
     library = native.preloaded()
     if library is None:
@@ -33,9 +32,8 @@ def install(fd: int, after_import: AfterImport) -> bool:
     answer = library.attach(fd)
     if answer == native.REFUSED:
         return False
-    if answer != native.ATTACHED:
+    if answer not in (native.ATTACHED, native.LATER):
         raise RuntimeError(f"cannot attach to the daemon: {library.error() or 'no reason given'}")
-    os.environ["CARPOOL_ATTACHED"] = str(os.getpid())  # our descendants do not attach
     _watch(library, after_import)
     return True
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from . import native
 
 #: Variables by which a job knows that it is one; those of another job never leak into a new one.
-JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_HOME", "CARPOOL_ATTACHED", "CARPOOL_CUDA_DEVICE")
+JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID", "CARPOOL_HOME", "CARPOOL_CUDA_DEVICE")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "MKL_NUM_THREADS")
 
 

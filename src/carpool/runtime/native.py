@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 ATTACHED = 0
 REFUSED = 1
+#: Another process of the job is attached; this one asks again when it is about to use its device.
+LATER = 2
 
 
 def library_path() -> Path:

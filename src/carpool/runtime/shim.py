@@ -22,6 +22,7 @@ import sys
 if __name__ == "__main__":  # run by path in isolated mode: make the package importable
     sys.path[:0] = [os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))]
 
+from carpool.runtime.shim_door import Door
 from carpool.runtime.shim_link import Link
 from carpool.runtime.shim_process import become_subreaper, children_now, kill_all, reap, signal_all, spawn
 from carpool.runtime.shim_take import Taking
@@ -44,6 +45,7 @@ class Shim:
         self._link = Link(os.path.join(home, "session.sock"), job)
         self._child: int | None = None
         self._child_fd: int | None = None
+        self._door: Door | None = None
         self._end: dict[str, object] | None = None
         self._signals, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._postponed: dict[str, object] | None = None  # a start that waits for room on the disk
@@ -61,12 +63,15 @@ class Shim:
                 self._wait()
         finally:
             self._release_signals(old)
+            if self._door is not None:
+                self._door.close()
         return self._end
 
     def _wait(self) -> None:
         poll = select.poll()
         link = self._link.socket
         fds = [self._signals, *([self._child_fd] if self._child_fd else []), *([link.fileno()] if link else [])]
+        fds += [self._door.fileno()] if self._door is not None else []
         patient = (link or self._orphaned) and self._postponed is None
         for fd in fds:
             poll.register(fd, select.POLLIN)
@@ -78,6 +83,10 @@ class Shim:
             self._handle_signals(os.read(self._signals, 4096))
         if link is not None and link.fileno() in ready:
             self._message(self._link.receive())
+        if self._door is not None and self._door.fileno() in ready:
+            channel = self._door.admit()
+            if channel is not None:
+                self._link.bring(channel)
         if self._postponed is not None and not ready:
             self._start(self._postponed)
         if self._taking is not None:
@@ -125,6 +134,7 @@ class Shim:
             about = {"home": self._home, "job": self._job, "job_fd": link.job_fd, "threads": threads}
             about["cuda_device"] = message.get("cuda_device", "")
             env = job_environment(message["env"], **about)  # type: ignore[arg-type]
+            self._door = self._door or Door(self._directory)
             log = None if self._foreground else os.path.join(self._directory, "log")
             self._child = spawn(message["argv"], str(message["cwd"]), env, link.job_fd, log)  # type: ignore[arg-type]
         except (OSError, LaunchError) as error:

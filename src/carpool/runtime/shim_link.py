@@ -8,6 +8,7 @@ import socket
 
 MAX_MESSAGE = 64 * 1024
 MAX_FDS = 16
+MOST_CHANNELS = 256  # of processes that live: the daemon drops the others
 HEADER_BYTES, SEAT_BYTES = 4096, 512  # as in carpool.protocol.seat
 
 
@@ -22,6 +23,7 @@ class Link:
         self._channel, self.job_fd = ours.detach(), jobs.detach()
         self._kept: dict[str, int] = {}
         self._attached_pid: int | None = None
+        self._channels = 0
         self.child_pid: int | None = None
 
     def connect(self) -> bool:
@@ -87,6 +89,16 @@ class Link:
     def kept(self, name: str) -> int | None:
         """The descriptor that is kept under this name."""
         return self._kept.get(name)
+
+    def bring(self, channel: int) -> None:
+        """Keep another process's channel, and tell the daemon, now or when there is one.  One too many is closed."""
+        if sum(name.startswith("channel:") for name in self._kept) >= MOST_CHANNELS:
+            os.close(channel)
+            return
+        self._channels += 1
+        name = f"channel:{self._channels}"
+        self._kept[name] = channel
+        self.send({"type": "channel", "name": name}, [channel])
 
     def seat(self) -> bytes:
         """The job's seat as it is now; empty if it never used its device."""

@@ -14,6 +14,8 @@ import time
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LAST_RITES_S = 5.0
+#: Tells the job's processes which of them the inherited channel belongs to.
+MAIN_PROCESS = "CARPOOL_JOB_PID"
 
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
@@ -60,7 +62,7 @@ def _become_job(argv: list[str], cwd: str, env: dict[str, str], job_fd: int, log
         signal.signal(number, signal.SIG_DFL)
     os.set_inheritable(job_fd, True)
     os.chdir(cwd)
-    os.execvpe(argv[0], argv, env)
+    os.execvpe(argv[0], argv, {**env, MAIN_PROCESS: str(os.getpid())} if "CARPOOL_JOB" in env else env)
 
 
 def descendants(ancestor: int, spare: frozenset[int]) -> list[int]:

@@ -23,23 +23,22 @@ def start(package: str) -> None:
     if not _may_attach():
         return
     channel = Channel.from_environment()
-    if channel is not None:
-        after_import("torch", lambda: _attach(package, channel), before=lambda: _prepare(package))
+    after_import("torch", lambda: _attach(package, channel), before=lambda: _prepare(package))
 
 
 def _may_attach() -> bool:
-    """False for descendants of an attached process, and for multiprocessing's workers and servers."""
-    if os.environ.get("CARPOOL_DISABLE", "") not in ("", "0"):
-        return False
-    if os.environ.get("CARPOOL_ATTACHED", str(os.getpid())) != str(os.getpid()):
+    """False outside of jobs, and for multiprocessing's workers and servers."""
+    if os.environ.get("CARPOOL_DISABLE", "") not in ("", "0") or not {"CARPOOL_JOB", "CARPOOL_HOME"} <= {*os.environ}:
         return False
     with open("/proc/self/cmdline", "rb") as file:  # sys.argv is not there yet, sys.orig_argv only since 3.10
         arguments = file.read().split(b"\0")
-    return not any(argument.startswith(b"from multiprocessing.") for argument in arguments)
+    # On a GPU a spawned worker may be a rank or an engine; one that only loads data never asks for a seat.
+    spawned = b"from multiprocessing.spawn" if os.environ.get("CARPOOL_CUDA_DEVICE") else b"\0"
+    return not any(a.startswith(b"from multiprocessing.") and not a.startswith(spawned) for a in arguments)
 
 
 class Channel:
-    """The job channel that the launcher left us.
+    """The job channel that the shim left to the job's main process.
 
     Remembered before the script runs: processes on the way may have closed the descriptor, and then its number may soon
     mean a socket of the script's own.
@@ -50,12 +49,13 @@ class Channel:
 
     @staticmethod
     def from_environment() -> Channel | None:
+        """None in all other processes, which get channels of their own."""
         try:
             fd = int(os.environ["CARPOOL_JOB_FD"])
             identity = _socket_identity(fd)
         except (KeyError, ValueError, OSError, OverflowError):
             return None
-        return Channel(fd, identity) if identity else None
+        return Channel(fd, identity) if identity and _is_main() else None
 
     def is_open(self) -> bool:
         import socket
@@ -74,6 +74,27 @@ def _socket_identity(fd: int) -> tuple[int, int] | None:
     return (status.st_dev, status.st_ino) if stat.S_ISSOCK(status.st_mode) else None
 
 
+def _is_main() -> bool:
+    return os.environ.get("CARPOOL_JOB_PID") == str(os.getpid())
+
+
+def _own_channel() -> int:
+    """A channel of this process's own, through the door that the job's shim keeps open.  Raises OSError.
+
+    The path is taken relative to its directory: addresses of sockets are limited to 107 bytes.
+    """
+    import socket
+
+    directory = os.path.join(os.environ["CARPOOL_HOME"], "jobs", os.environ["CARPOOL_JOB"])  # noqa: PTH118
+    place = os.open(directory, os.O_PATH | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
+            channel.connect(f"/proc/self/fd/{place}/door")
+            return channel.detach()
+    finally:
+        os.close(place)
+
+
 def _prepare(package: str) -> None:
     if os.environ.get("CARPOOL_CUDA_DEVICE"):
         try:
@@ -82,11 +103,16 @@ def _prepare(package: str) -> None:
             print(f"carpool: warning: {error}", file=sys.stderr)
 
 
-def _attach(package: str, channel: Channel) -> None:
+def _attach(package: str, channel: Channel | None) -> None:
     try:
-        if not channel.is_open():
+        if _runtime(package, "native").preloaded() is None:
+            return
+        inherited = channel if _is_main() else None  # not in a fork
+        if inherited is not None and not inherited.is_open():
             raise RuntimeError("the job channel has been closed by the script")
-        _runtime(package, "hooks").install(channel.fd, after_import)
+        fd = _own_channel() if inherited is None else inherited.fd
+        if not _runtime(package, "hooks").install(fd, after_import) and inherited is None:
+            os.close(fd)
     except Exception as error:  # noqa: BLE001 - the user's program runs in any case
         print(f"carpool: warning: {error}; this process runs without Carpool", file=sys.stderr)
 

@@ -1,0 +1,55 @@
+"""The door of a job: a listening socket through which any of its processes gets a channel of its own.
+
+Launchers start programs without the descriptors that they have inherited.  The connection is the channel: this end goes
+to the daemon.  Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+
+_CREDENTIALS = struct.Struct("=iII")  # struct ucred: pid, uid, gid
+WAITING = 64
+
+
+class Door:
+    """In the job's directory, for its owner.  Raises OSError where sockets cannot be made there."""
+
+    def __init__(self, directory: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        # Relative to the directory: addresses of sockets are limited to 107 bytes.
+        self._place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink("door", dir_fd=self._place)
+            self._socket.bind(f"/proc/self/fd/{self._place}/door")
+            os.chmod("door", 0o600, dir_fd=self._place)
+            self._socket.listen(WAITING)
+        except OSError:
+            self.close()
+            raise
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def admit(self) -> int | None:
+        """The end of whoever knocked; None: nobody, or another user."""
+        try:
+            connection, _ = self._socket.accept()
+        except OSError:
+            return None
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        if _CREDENTIALS.unpack(credentials)[1] != os.geteuid():
+            connection.close()
+            return None
+        return connection.detach()
+
+    def close(self) -> None:
+        """Nobody comes any more; the daemon may have removed the directory already."""
+        with contextlib.suppress(OSError):
+            os.unlink("door", dir_fd=self._place)
+        os.close(self._place)
+        self._socket.close()
