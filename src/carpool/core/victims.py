@@ -70,7 +70,7 @@ def may_leave(state: State, job: Job) -> bool:
 def stays(state: State, job: Job) -> bool:
     """Whether its memory is not moved at all."""
     device = state.device_of(job)
-    return job.immovable is not None or (device is not None and device.alone == job.id)
+    return job.immovable is not None or (device is not None and job.id in (device.alone, device.guest))
 
 
 def _idle_enough_us(state: State, job: Job) -> Micros:
