@@ -193,3 +193,10 @@ def test_after_a_restart_it_comes_as_one_that_is_suspended() -> None:
     scenario.send(events.Attached(1))
     scenario.send(events.Sampled(1, Usage(persistent_live=300 * MIB)))
     assert scenario.want(1) == [GrantMemory(1, Memory(1000 * MIB)), GrantTurn(1, 1)]
+
+
+def test_who_needs_memory_before_its_first_turn_asks_for_it_too(scenario: Scenario) -> None:
+    arrive(scenario, 1)
+    scenario.start(2)
+    assert scenario.ask(2, P, 100) == [RequestYield(1)]
+    assert any(isinstance(command, GrantMemory) and command.job == 2 for command in suspend(scenario, 1, 100))

@@ -12,6 +12,7 @@ from bisect import bisect_left
 
 from carpool.core.amounts import join
 from carpool.core.commands import DropStore, GrantMemory, Offload
+from carpool.core.guests import suspends
 from carpool.core.memory import keep_in_store, reserve, trim_lane
 from carpool.core.model import Memory, Micros
 from carpool.core.moves import there_and_back_us
@@ -56,7 +57,7 @@ def may_leave(state: State, job: Job) -> bool:
     """Whether its memory can be taken now."""
     if not job.attached or job.reserved.persistent == 0 or job.offload_asked or state.holds(job):
         return False
-    if stays(state, job) or state.now < job.unmovable_us:
+    if suspends(job) or stays(state, job) or state.now < job.unmovable_us:
         return False
     if state.held_off(job):
         return True
@@ -70,7 +71,7 @@ def may_leave(state: State, job: Job) -> bool:
 def stays(state: State, job: Job) -> bool:
     """Whether its memory is not moved at all."""
     device = state.device_of(job)
-    return job.immovable is not None or (device is not None and job.id in (device.alone, device.guest))
+    return job.immovable is not None or (device is not None and device.alone == job.id)
 
 
 def _idle_enough_us(state: State, job: Job) -> Micros:
