@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from carpool.core import events
-from carpool.core.model import MIB, Estimate, JobSpec, Memory, Outcome, Oversubscribe, Settings
+from carpool.core.model import MIB, Engine, Estimate, JobSpec, Memory, Outcome, Oversubscribe, Settings
 from tests.core.seats import Program
 from tests.core.world import World
 
@@ -99,7 +99,8 @@ class Histories(RuleBasedStateMachine):
     def show(self, number: int, alone: str | None, immovable: str | None) -> None:
         job = self._job(number)
         assume(self.world.processes[job].attached)
-        self.world.has_traits(job, alone, immovable)
+        guest = self.world.specs[job].engine is Engine.CHECKPOINT
+        self.world.has_traits(job, alone, None if guest else immovable)
 
     @rule(number=pick)
     def cancel(self, number: int) -> None:
@@ -199,5 +200,24 @@ class BoundHistories(CrowdedHistories):
         self.world.submit(JobSpec(owner, device="host0"), program)
 
 
+class SuspendedHistories(BoundHistories):
+    """The same with jobs of the checkpoint engine among them."""
+
+    @rule(
+        size=st.sampled_from([7, 300, 420]),
+        iterations=st.integers(1, 20),
+        owner=st.sampled_from([0, 0, 1]),
+        device=st.sampled_from(["host0", "host0", "host1"]),
+    )
+    def submit_suspended(self, size: int, iterations: int, owner: int, device: str) -> None:
+        assume(len(self.world.specs) < 12)
+        program = Program(size * MIB, (), iterations)
+        self.programs.append(replace(program))
+        self.world.submit(JobSpec(owner, device=device, engine=Engine.CHECKPOINT), program)
+
+
 TestBoundHistories = BoundHistories.TestCase
 TestBoundHistories.settings = TestHistories.settings
+
+TestSuspendedHistories = SuspendedHistories.TestCase
+TestSuspendedHistories.settings = TestHistories.settings

@@ -6,8 +6,20 @@ from dataclasses import replace
 
 from carpool.core import commands, events
 from carpool.core.machine import Machine
-from carpool.core.model import Cause, DeviceSpec, JobId, JobPhase, JobSpec, LaneId, Memory, Oversubscribe, Settings
+from carpool.core.model import (
+    Cause,
+    DeviceSpec,
+    Engine,
+    JobId,
+    JobPhase,
+    JobSpec,
+    LaneId,
+    Memory,
+    Oversubscribe,
+    Settings,
+)
 from tests.core.seats import E, P, Process, Program
+from tests.core.suspended import Suspended
 
 
 class World:
@@ -29,7 +41,10 @@ class World:
         self.killed: set[JobId] = set()
         self.machine = Machine(settings)
         for name, capacity in devices.items():
-            self.handle(events.DeviceAdded(DeviceSpec(name, capacity, oversubscribe=oversubscribe)))
+            self.handle(events.DeviceAdded(self.device(name, capacity)))
+
+    def device(self, name: str, capacity: int) -> DeviceSpec:
+        return DeviceSpec(name, capacity, oversubscribe=self.oversubscribe, checkpoint=True)
 
     # The core
 
@@ -61,6 +76,8 @@ class World:
             lanes = sum(size for device, size in self.lanes.values() if device == name)
             jobs = [p for p in self.processes.values() if p.alive and self.home.get(p.id) == name]
             assert lanes + sum(p.limit.persistent for p in jobs) <= capacity, f"{name} is overcommitted"
+            whole = [p for p in jobs if isinstance(p, Suspended) and p.turn]
+            assert not whole or sum(p.turn for p in jobs) == 1, f"{name}: {whole} do not compute alone"
 
     def promised(self) -> dict[str, int]:
         """Bytes of each device that the core has reserved."""
@@ -127,6 +144,8 @@ class World:
         assert process.limit.persistent >= process.used.persistent, "it computes without its memory"
         assert process.limit.ephemeral >= process.used.ephemeral, "it computes beyond its lane"
         process.turn, process.want, process.yield_, process.watched, process.successor = True, False, 0, False, None
+        if isinstance(process, Suspended):
+            process.resume()
 
     def _namesuccessor(self, command: commands.NameSuccessor) -> None:
         self.processes[command.holder].successor = command.successor
@@ -192,7 +211,8 @@ class World:
 
     def submit(self, spec: JobSpec, program: Program) -> JobId:
         number = len(self.specs) + 1
-        self.specs[number], self.processes[number] = spec, Process(number, program)
+        kind = Suspended if spec.engine is Engine.CHECKPOINT else Process
+        self.specs[number], self.processes[number] = spec, kind(number, program)
         self.handle(events.Submitted(number, spec))
         return number
 
@@ -232,7 +252,19 @@ class World:
                 process.offloaded = True
                 process.send(events.Offloaded(number))
             return True
+        if isinstance(process, Suspended):
+            return not process.blocked and self._go_on(process)
         return not process.blocked and self._compute(process)
+
+    def _go_on(self, process: Suspended) -> bool:
+        if process.touches():
+            return True
+        self.now += 1000
+        if process.compute():
+            self._exit(process, process.program.code, None)
+        elif process.yield_:
+            process.let_go(Cause.BOUNDARY, self.processes)
+        return True
 
     @staticmethod
     def _off_device(process: Process) -> bool:
@@ -246,6 +278,8 @@ class World:
             return True
         process.attached = True
         self.handle(events.Attached(process.id))
+        if isinstance(process, Suspended):
+            self.handle(events.Sampled(process.id, process.usage()))
         return True
 
     def _compute(self, process: Process) -> bool:
@@ -296,11 +330,13 @@ class World:
         self.machine = Machine(self.settings)
         for process in self.processes.values():
             process.may_be_named_awake = True
+            if isinstance(process, Suspended):
+                process.orphaned()
         used = {process.lane for process in self.processes.values() if process.attached}
         self.lanes = {lane: what for lane, what in self.lanes.items() if lane in used}
         self.handle(events.RestartBegan())
         for name, capacity in self.devices.items():
-            self.handle(events.DeviceAdded(DeviceSpec(name, capacity, oversubscribe=self.oversubscribe)))
+            self.handle(events.DeviceAdded(self.device(name, capacity)))
             self.handle(events.ForeignMemory(name, self.foreign[name]))
         live = [number for number in self.specs if number not in self.ended]
         for number in live:

@@ -51,6 +51,10 @@ BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"after": [77]}, 400, "unknown_dependency"),
     ({"persistent_bytes": GIB}, 422, "too_large"),
     ({"persistent_bytes": 200 << 20, "ephemeral_bytes": 200 << 20}, 422, "too_large"),
+    ({"engine": "steam"}, 400, "unknown_engine"),
+    ({"engine": "checkpoint", "foreground": True}, 400, "engine_foreground"),
+    ({"engine": "checkpoint"}, 422, "no_checkpoint"),
+    ({"engine": "checkpoint", "device": "host0"}, 422, "no_checkpoint"),
     ({"memory": 5}, 400, "bad_request"),
     ({"weight": "heavy"}, 400, "bad_request"),
 ]

@@ -15,7 +15,7 @@ from carpool.core.events import Event, Offloaded, OffloadFailed
 from carpool.core.model import MIB
 from carpool.daemon import granting
 from carpool.devices.base import DeviceError
-from carpool.protocol.seat import PacketType
+from carpool.protocol.seat import PacketType, Yield
 from tests.devices.cuda_stub import Stub
 
 SIZE = 40 * MIB
@@ -167,6 +167,18 @@ async def test_a_turn_that_is_granted_during_a_copy_comes_after_it(rig: Rig, mon
     gate.open()
     await until(lambda: heard(rig, OffloadFailed))
     assert client.seat.get("turn") == 1 and mapped.read(BANK, SIZE) == {7}
+    mapped.close()
+
+
+async def test_a_turn_that_was_asked_back_before_it_began_is_given_back_at_its_boundary(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, mapped, gate = await offloading(rig, monkeypatch)
+    rig.do(commands.GrantTurn(1, client.job.id))
+    rig.do(commands.RequestYield(client.job.id))
+    gate.open()
+    await until(lambda: bool(client.seat.get("turn")))
+    assert client.seat.get("yield") == Yield.BOUNDARY
     mapped.close()
 
 

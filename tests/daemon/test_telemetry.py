@@ -20,7 +20,7 @@ from daemon_harness import SOURCE, Daemon
 from carpool.daemon.api.telemetry import telemetry_info
 from carpool.daemon.clock import monotonic_us
 from carpool.daemon.jobs import Job, JobTable
-from carpool.daemon.telemetry import Telemetry, processes_of
+from carpool.daemon.telemetry import Guests, Telemetry, processes_of
 from carpool.daemon.worker import MISTAKE, Worker
 from carpool.devices.base import Device
 from carpool.monitor.readers import Found, Roots, Target
@@ -91,7 +91,8 @@ class Watched(Telemetry):
 @asynccontextmanager
 async def running(gpu: StandInGpu | None = None, **options: Any) -> AsyncIterator[Watched]:
     device = cast(Device, gpu or StandInGpu())
-    telemetry = Watched({"cuda0": device}, lambda: {os.getpid(): CARPOOL}, **{"interval_us": INTERVAL_US, **options})
+    roots = options.pop("roots", {os.getpid(): CARPOOL})
+    telemetry = Watched({"cuda0": device}, lambda: roots, **{"interval_us": INTERVAL_US, **options})
     telemetry.round = asyncio.Event()
     task = asyncio.create_task(telemetry.run())
     try:
@@ -138,6 +139,33 @@ async def test_what_takes_from_the_capacity_is_told_when_it_changes(stub: StubNv
         stub.gpu("GPU-1", {"memory.total": None})
         await telemetry.until(lambda info: info.foreign_bytes is None)
         assert told[-1] == ("cuda0", GIB)  # not known is not none
+
+
+async def test_memory_of_jobs_that_allocate_for_themselves_is_not_foreign(stub: StubNvml) -> None:
+    """While one comes or leaves, or nobody says how much it holds, what was known goes on."""
+    told: list[int] = []
+    here: Guests = (1, frozenset({7}))
+
+    def present(_device: str) -> Guests:
+        return here
+
+    pid = os.getppid()
+    roots = {os.getpid(): CARPOOL, pid: 7}
+    stub.gpu("GPU-1", {"memory.used": 40 * GIB, "process.compute": f"{pid}:{20 * GIB}"})
+    async with running(on_foreign=lambda _, size: told.append(size), present=present, roots=roots) as telemetry:
+        await telemetry.until_foreign(40 * GIB)
+        assert told == [5 * GIB], "20 GiB are the job's, 15 GiB lie beside the capacity"
+        here = None
+        stub.gpu("GPU-1", {"memory.used": 50 * GIB})
+        await telemetry.until_foreign(50 * GIB)
+        here = (2, frozenset({7}))
+        stub.gpu("GPU-1", {"memory.used": 51 * GIB, "process.compute": f"{pid}:?"})
+        await telemetry.until_foreign(51 * GIB)
+        assert told == [5 * GIB]
+        here = (3, frozenset())
+        stub.gpu("GPU-1", {"memory.used": 30 * GIB})
+        await telemetry.until_foreign(30 * GIB)
+        await telemetry.until(lambda info: told[-1] == 15 * GIB)
 
 
 async def test_a_sample_taken_while_memory_was_made_tells_nothing(stub: StubNvml, tmp_path: Path) -> None:

@@ -87,6 +87,22 @@ def test_what_was_kept_for_offloads_can_be_given_back(device: CudaDevice, stub: 
     assert device.stored_bytes() == UNIT
 
 
+def test_free_banks_give_all_they_have(device: CudaDevice) -> None:
+    kept, free = (device.take_bank(OWNER, 0, None) for _ in range(2))
+    for bank in (kept, free):
+        device.grow_bank(bank, 2 * SMALLEST)
+    device.free_bank(free)
+    device.give_way()
+    assert device.used_bytes() == 2 * SMALLEST and len(device.bank_files(kept)) == 2
+
+
+def test_room_is_what_the_driver_has_at_this_moment(device: CudaDevice, stub: Stub) -> None:
+    device.open_lane(1, 4 * SMALLEST)
+    assert device.has_room(MEMORY - CONTEXT - 4 * SMALLEST)
+    assert not device.has_room(MEMORY - CONTEXT - 4 * SMALLEST + 1)
+    assert device.used_bytes() == 4 * SMALLEST
+
+
 def test_free_banks_that_give_way_are_heard_of(device: CudaDevice) -> None:
     heard: list[int] = []
     device.on_bank_cut = heard.append

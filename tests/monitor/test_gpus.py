@@ -258,3 +258,11 @@ def test_a_gpu_that_says_nothing_is_not_measured(stub: StubNvml, gpus: Gpus) -> 
     functions += tuple(f"{kind}RunningProcesses_v{version}" for kind in ("Compute", "MPSCompute") for version in (3, 2))
     stub.gpu("GPU-1", {f"fail.nvmlDeviceGet{name}": UNKNOWN for name in functions} | {"gpm.supported": None})
     assert why(gpus) == "nvmlDeviceGetMemoryInfo: Unknown Error"
+
+
+def test_what_some_processes_hold_together(stub: StubNvml, gpus: Gpus) -> None:
+    stub.gpu("GPU-1", {"process.compute": f"10:{GIB},20:{2 * GIB},30:"})
+    assert gpus.held("GPU-1", [10, 20], SECOND) == 3 * GIB
+    assert gpus.held("GPU-1", [], SECOND) == 0
+    assert gpus.held("GPU-1", [10, 40], SECOND) is None, "it does not know one of them"
+    assert gpus.held("GPU-2", [10], SECOND) is None

@@ -45,6 +45,7 @@ def _identity(job: JobInfo) -> list[tuple[str, str]]:
         ("directory", job.cwd),
         ("owner", f"uid {job.owner}"),
         ("weight", str(job.weight)),
+        ("engine", "checkpoint: suspended by the driver between its turns" if job.engine == "checkpoint" else ""),
         ("after", ", ".join(map(str, job.after))),
     ]
 
@@ -83,6 +84,8 @@ def _unmanaged(job: JobInfo) -> str:
 
 def _stored(job: JobInfo) -> str:
     where = " in the host store"
+    if job.offloaded and job.engine == "checkpoint":
+        return f"{format_size(job.persistent_bytes)} by the driver, in memory of the job's own: suspended"
     if job.offloaded:
         return f"{format_size(job.stored_bytes)}{where}: offloaded"
     return f"{format_size(job.stored_bytes)}{where}, which come back when they are used" if job.stored_bytes else ""

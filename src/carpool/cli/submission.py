@@ -13,6 +13,7 @@ from carpool.cli.common import POSITIVE, TIME_US, Parsed, job_ids
 from carpool.cli.exit_codes import Exit
 from carpool.cli.problem import Problem
 from carpool.cli.resolve import resolve_command
+from carpool.core.model import Engine
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.sizes import parse_size
 
@@ -40,6 +41,14 @@ _OPTIONS = (
     click.option("--after", multiple=True, type=Parsed("id[,id]", job_ids), help="Start when these have succeeded."),
     click.option("--device", metavar="ID", help="Only on this device, as host0.  [default: any]"),
     click.option("--exclusive", is_flag=True, help="Share the device with nobody; waits until one is empty."),
+    click.option(
+        "--engine",
+        type=click.Choice([engine.value for engine in Engine]),
+        default=Engine.GRANT.value,
+        show_default=True,
+        help="How it shares: by memory grants, or (for programs that libcarpool cannot be loaded into) suspended by the"
+        " GPU's driver between turns.",
+    ),
     click.option("--directory", "-C", metavar="DIR", help="Run there.  [default: here]"),
 )
 
@@ -60,6 +69,7 @@ def submission(
     after: Sequence[Sequence[int]],
     device: str | None,
     exclusive: bool,
+    engine: str,
     directory: str | None,
     foreground: bool = False,
 ) -> SubmitRequest:
@@ -79,6 +89,7 @@ def submission(
         after=sorted({number for group in after for number in group}),
         device=device,
         exclusive=exclusive,
+        engine=engine,
         foreground=foreground,
     )
 

@@ -7,25 +7,27 @@ from functools import partial
 
 from carpool.core import alone
 from carpool.core.commands import StartJob
+from carpool.core.guests import suspends
 from carpool.core.lanes import Place, Refusal, enter, find_place
 from carpool.core.memory import reserve
-from carpool.core.model import DeviceId, JobId, JobPhase, Memory, Reason
+from carpool.core.model import DeviceId, Engine, JobId, JobPhase, Memory, Reason
 from carpool.core.snapshot import job_view, lazy_view
 from carpool.core.state import NOTHING, Device, Job, State
 from carpool.core.text import size
 
-#: What decides whether a job fits: owner, device it insists on, is its memory known, is it exclusive, P and E.
-Kind = tuple[int, DeviceId | None, bool, bool, int, int]
+#: What decides whether a job fits: owner, device it insists on, is its memory known, is it exclusive, engine, P and E.
+Kind = tuple[int, DeviceId | None, bool, bool, Engine, int, int]
 
 
 def kind_of(job: Job) -> Kind:
     need = need_of(job)
-    return (job.spec.owner, job.spec.device, job.known, job.spec.exclusive, need.persistent, need.ephemeral)
+    spec = job.spec
+    return (spec.owner, spec.device, job.known, spec.exclusive, spec.engine, need.persistent, need.ephemeral)
 
 
 def need_of(job: Job) -> Memory:
-    """What is reserved for a job when it is placed."""
-    return job.estimate
+    """What is reserved for a job when it is placed: for one that is suspended between its turns, nothing yet."""
+    return NOTHING if suspends(job) else job.estimate
 
 
 def enqueue(state: State, job: Job) -> None:
@@ -95,10 +97,11 @@ def _not_empty(device: Device) -> Reason:
 
 def candidates(state: State, job: Job) -> list[Device]:
     """Devices the job may use, the one with most free memory first, then the one with fewest jobs."""
+    able = {name: device for name, device in state.devices.items() if device.spec.checkpoint or not suspends(job)}
     if job.spec.device is not None:
-        device = state.devices.get(job.spec.device)
+        device = able.get(job.spec.device)
         return [device] if device is not None else []
-    ranked = [(-device.free, len(device.jobs), name, device) for name, device in state.devices.items()]
+    ranked = [(-device.free, len(device.jobs), name, device) for name, device in able.items()]
     return [device for *_, device in sorted(ranked)]  # names differ: devices are never compared
 
 
@@ -155,8 +158,8 @@ def _asks_as_much(other: Kind, turned_away: Kind) -> bool:
 
     Long queues are mostly alike; so one look at each kind is enough.
     """
-    same = other[:4] == turned_away[:4]
-    return same and other[4] >= turned_away[4] and other[5] >= turned_away[5]
+    same = other[:5] == turned_away[:5]
+    return same and other[5] >= turned_away[5] and other[6] >= turned_away[6]
 
 
 def _place(state: State, job: Job, device: Device, place: Place) -> None:
@@ -164,6 +167,8 @@ def _place(state: State, job: Job, device: Device, place: Place) -> None:
     dequeue(state, job)
     job.phase, job.device, job.started_us, job.placed = JobPhase.STARTING, device.spec.id, state.now, state.number()
     device.jobs.add(job.id)
+    if suspends(job):
+        device.guests.add(job.id)
     if job.spec.exclusive:
         alone.claim(state, device, job)
     lane = enter(state, job, device, place, need)
@@ -224,6 +229,9 @@ def impossible(state: State, job: Job) -> Reason | None:
     if not state.devices:
         return None
     devices = candidates(state, job)
+    if not devices and suspends(job) and job.spec.device in (None, *state.devices):
+        where = "no device here" if job.spec.device is None else f"{job.spec.device} has no driver that"
+        return Reason("no_checkpoint", f"engine checkpoint: {where} can suspend processes")
     if not devices:
         known = ", ".join(sorted(state.devices))
         return Reason("unknown_device", f"there is no device {job.spec.device!r}; devices: {known}")

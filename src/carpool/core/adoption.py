@@ -9,6 +9,7 @@ from carpool.core.commands import GrantMemory, MoveJob, NameSuccessor, ResizeLan
 from carpool.core.errors import IllegalTransition
 from carpool.core.events import Adopted
 from carpool.core.figures import FULL_WEIGHT
+from carpool.core.guests import suspends
 from carpool.core.lanes import Place, enter, find_place
 from carpool.core.memory import keep_in_store, reserve
 from carpool.core.model import JobPhase, Memory
@@ -20,6 +21,8 @@ def refuse_contradiction(state: State, event: Adopted) -> None:
     """Raises IllegalTransition before anything changes."""
     if event.device not in state.devices:
         raise IllegalTransition(f"job {event.job} was found on {event.device!r}, which is no device of this daemon")
+    if suspends(state.jobs[event.job]) and (event.attached or event.lane is not None):
+        raise IllegalTransition(f"job {event.job} is suspended between its turns: it was found with a seat")
     lane = state.lanes.get(event.lane) if event.lane is not None else None
     if lane is None:
         return
@@ -47,6 +50,8 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     job.touched = event.holds_turn or event.wants_turn or event.granted.total > 0
     job.idle_since_us = state.now
     device.jobs.add(job.id)
+    if suspends(job):
+        device.guests.add(job.id)
     if job.spec.exclusive:
         alone.claim(state, device, job)
     if event.lane is not None:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from carpool.core import suspension
 from carpool.core.alone import make_way
 from carpool.core.amounts import cost, needed, of_class
 from carpool.core.deadlock import unstick
 from carpool.core.figures import attained
+from carpool.core.guests import carried, suspends, touch_lanes
 from carpool.core.memory import drop_estimate, freed, grant, stop_growing
 from carpool.core.model import JobId, Memory, Micros
 from carpool.core.moves import restore_us, there_and_back_us, worth_us
@@ -43,6 +45,7 @@ def serve(state: State, device: Device) -> None:
     device.claims.clear()
     for lane in device.lanes:
         state.lanes[lane].claimant = None
+    suspension.size_up(state, device)
     jobs = [state.jobs[number] for number in sorted(device.jobs)]
     room = Room(sum(job.reserved.persistent for job in jobs if _leaves(state, job)))
     for job in _claimants(state, device):
@@ -53,6 +56,8 @@ def serve(state: State, device: Device) -> None:
     for number in earlier - device.claims:
         if number in state.jobs:
             state.jobs[number].claim = Claim.NONE
+    if device.guests:
+        touch_lanes(state, device)
     if device.alone not in device.claims:
         make_way(state, device, False)
     if device.short is not None and before is None:
@@ -106,10 +111,37 @@ def _serve(state: State, device: Device, job: Job, room: Room) -> None:
         return
     if job.pending and not job.known and device.grower is None:
         device.grower = job.id
+    if suspends(job):
+        _serve_guest(state, device, job, room)
+        return
     limit = _limit(state, job, room)
     if limit is not None:
         _grant(state, job, limit)
+    else:
+        _claim(state, device, job, room)
+
+
+def _serve_guest(state: State, device: Device, job: Job, room: Room) -> None:
+    """It needs all that can be had, and that nobody else computes."""
+    if suspension.outranked(state, device, job):
+        device.claims.add(job.id)
+        job.claim = Claim.BLOCKED
         return
+    lanes = suspension.in_the_way(state, device, job)
+    limit = _limit(state, job, room)
+    if limit is not None and not lanes:
+        _grant(state, job, limit)
+        suspension.comes(state, device, job)
+        return
+    if limit is None:
+        _claim(state, device, job, room)
+    if lanes and (limit is not None or job.claim in (Claim.MOVING, Claim.TURNS)):
+        device.claims.add(job.id)
+        _press(state, job, room, lanes)
+
+
+def _claim(state: State, device: Device, job: Job, room: Room) -> None:
+    """It has to wait until others have left."""
     device.claims.add(job.id)
     missing = cost(state, job, needed(job)) - (0 if room.taken else device.headroom)
     if missing <= room.coming:
@@ -171,7 +203,7 @@ def _promise(state: State, job: Job) -> None:
     device = state.device_of(job)
     assert device is not None
     job.promised_us = state.now
-    back = job.stored.persistent
+    back = carried(job, job.stored.persistent)
     if back:
         job.restoring_us = restore_us(device, back)
         price = there_and_back_us(device, back)
@@ -197,7 +229,7 @@ def _make_room(state: State, device: Device, job: Job, room: Room, missing: int)
     if plan.pressed:
         _press(state, job, room, plan.pressed)
         return
-    limit = None if leaving or room.coming else _limit(state, job, room)
+    limit = None if leaving or room.coming or suspends(job) else _limit(state, job, room)
     if limit is None:
         _wait_for(job, room, missing)
     else:  # the lanes had it all
@@ -207,7 +239,7 @@ def _make_room(state: State, device: Device, job: Job, room: Room, missing: int)
 
 def _press(state: State, job: Job, room: Room, lanes: list[Lane]) -> None:
     """Holders have to let go first.  What is free is kept for the job: otherwise they would take it again in turns."""
-    job.claim = Claim.BLOCKED
+    job.claim = Claim.TURNS if suspends(job) else Claim.BLOCKED
     room.coming, room.taken = 0, True
     for lane in lanes:
         if lane.claimant is None:

@@ -66,7 +66,12 @@ def _probe(state: State, device: Device, holders: list[Job]) -> None:
     """
     for job in holders:
         lane = state.lane_of(job)
-        if job.id != device.alone and lane is not None and _computes(state, job) and lane.yield_asked is YieldAsked.NO:
+        if (
+            job.id not in (device.alone, device.guest)
+            and lane is not None
+            and _computes(state, job)
+            and lane.yield_asked is YieldAsked.NO
+        ):
             lane.yield_asked, lane.for_memory = YieldAsked.BOUNDARY, True
             state.emit(RequestYield(job.id))
 

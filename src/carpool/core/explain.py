@@ -5,6 +5,7 @@ from __future__ import annotations
 from carpool.core import alone, whole
 from carpool.core.admission import explain_queued
 from carpool.core.amounts import needed
+from carpool.core.guests import barred, suspends
 from carpool.core.model import JobPhase, Reason
 from carpool.core.requests import may_grow
 from carpool.core.state import Claim, Device, Job, State
@@ -26,6 +27,10 @@ def explain(state: State, job: Job) -> Reason | None:
         return alone.has_it(state, device)
     if job.claim is Claim.STORE:
         return _explain_store(state, device, job)
+    if suspends(job) and job.offloaded:
+        return _explain_suspended(device, job)
+    if job.wanted and barred(state, job):
+        return Reason("turn", f"waiting for its turn: {_guest(state, device)}")
     lane = state.lane_of(job)
     who = f"job {lane.holder} has it" if lane is not None and lane.holder is not None else "nobody has it"
     if job.offloaded:
@@ -35,6 +40,24 @@ def explain(state: State, job: Job) -> Reason | None:
     if job.wanted and lane is not None:
         return Reason("turn", f"waiting for the turn of lane {lane.id}: {who}")
     return None
+
+
+def _explain_suspended(device: Device, job: Job) -> Reason:
+    text = "suspended; " if job.usage.persistent_live else ""
+    if job.claim is Claim.TURNS:
+        return Reason("turn", f"{text}waiting until those who compute on {device.spec.id} have let go")
+    if job.claim is Claim.MOVING:
+        return Reason("offloaded", f"{text}needs {device.spec.id} to itself for its turn: others are leaving")
+    if device.usable < job.usage.persistent_live:
+        needs = f"needs {size(job.usage.persistent_live)} of {device.spec.id}, where others leave {size(device.usable)}"
+        return Reason("memory", f"{text}{needs}")
+    return Reason("turn", f"{text}waiting for its turn on {device.spec.id}, which it needs to itself meanwhile")
+
+
+def _guest(state: State, device: Device) -> str:
+    if device.guest is not None:
+        return f"job {device.guest} has {device.spec.id} to itself meanwhile (engine checkpoint)"
+    return f"{device.spec.id} is made free for the turn of a job that needs it to itself (engine checkpoint)"
 
 
 def _explain_offloaded(device: Device, job: Job, who: str) -> Reason:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from carpool.core.model import Micros, Usage
-from carpool.core.state import Job, State
+from carpool.core.state import Job, Lane, State
 
 FULL_WEIGHT = 100
 
@@ -84,9 +84,19 @@ def level(state: State, job: Job) -> None:
 
 
 def _least(state: State, job: Job) -> Micros | None:
-    """The smallest weighted device time among the others that hold or await the lane's turn."""
+    """The smallest weighted device time among the others that hold or await the lane's turn.
+
+    Where turns of the whole device exclude those of all lanes: a turn of any of them.
+    """
     lane = state.lane_of(job)
     assert lane is not None
+    device = state.devices[lane.device]
+    lanes = [state.lanes[number] for number in sorted(device.lanes)] if device.guests else [lane]
+    found = [least for each in lanes if (least := _least_of(state, each, job)) is not None]
+    return min(found, default=None)
+
+
+def _least_of(state: State, lane: Lane, job: Job) -> Micros | None:
     least = min((state.jobs[key[-1]].virtual_us for key in lane.queue if key[-1] != job.id), default=None)
     if lane.holder is not None and lane.holder != job.id:
         holder = state.jobs[lane.holder]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from carpool.core.amounts import ready
 from carpool.core.errors import InvariantError
+from carpool.core.guests import barred, suspends
 from carpool.core.model import JobPhase, Micros
 from carpool.core.state import NOTHING, Claim, Device, Job, Lane, State, WholeDevices, YieldAsked
 from carpool.core.text import seconds
@@ -47,6 +48,7 @@ def _check_device(state: State, device: Device) -> None:
     if persistent + lanes > device.spec.capacity + device.excess:
         raise InvariantError(f"device {name}: {persistent} + {lanes} bytes exceed the capacity {device.spec.capacity}")
     _check_alone(state, device)
+    _check_guests(state, device)
     growers = [device.grower] if device.grower is not None else []
     for number in [*growers, *device.warm, *device.claims, *(entry[1] for entry in device.waiting)]:
         if number not in device.jobs:
@@ -70,6 +72,21 @@ def _check_alone(state: State, device: Device) -> None:
         _require(lane.holder != device.alone or not asked, "its holder has the device to itself, but must yield", lane)
 
 
+def _check_guests(state: State, device: Device) -> None:
+    """Who has the whole device for its turn computes there alone; the other ones like it have nothing there."""
+    guests = {number for number in device.jobs if suspends(state.jobs[number])}
+    if device.guests != guests or device.guest not in (None, *guests):
+        raise InvariantError(f"device {device.spec.id}: guests {device.guests} and {device.guest}, not {guests}")
+    for job in (state.jobs[number] for number in guests):
+        holds = state.holds(job)
+        _require(holds == (device.guest == job.id), "its turn and that of the whole device do not agree", job)
+        _require(holds or job.reserved == NOTHING, "suspended, but on its device", job)
+        _require(job.offloaded == (job.attached and not holds), "neither suspended nor on its device", job)
+        _require(not holds or job.reserved.persistent >= job.usage.persistent_live, "less than was measured", job)
+        others = [lane.holder for lane in (state.lanes[number] for number in device.lanes) if lane.holder != job.id]
+        _require(not holds or not any(others), f"it has the whole device, but {others} compute", job)
+
+
 def _check_lane(state: State, lane: Lane) -> None:
     jobs = [state.jobs[number] for number in lane.jobs]
     _require(bool(jobs), "empty, but not closed", lane)
@@ -82,14 +99,15 @@ def _check_lane(state: State, lane: Lane) -> None:
     if state.restarting:
         return
     first = state.jobs[queued[0]] if queued else None
-    could = any(ready(state.jobs[number]) for number in queued)
-    makes_room = first is not None and first.claim is Claim.MOVING
+    could = any(ready(state.jobs[number]) and not barred(state, state.jobs[number]) for number in queued)
+    makes_room = first is not None and first.claim in (Claim.MOVING, Claim.TURNS)
     _require(lane.holder is not None or not could or makes_room, "free, though jobs wait for its turn", lane)
     if lane.holder is not None:
         _require(lane.holder in lane.jobs and state.jobs[lane.holder].attached, "held by a job that is not there", lane)
         _require(lane.holder not in queued, "its holder waits for its turn", lane)
         _require(not state.jobs[lane.holder].offloaded, "held by a job whose memory is not there", lane)
-    following = first.id if lane.holder is not None and first is not None and ready(first) else None
+    able = first is not None and ready(first) and not barred(state, first)
+    following = first.id if lane.holder is not None and first is not None and able else None
     _require(lane.successor == following, "wrong successor", lane)
 
 

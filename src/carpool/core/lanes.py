@@ -8,6 +8,7 @@ from functools import partial
 
 from carpool.core.amounts import join, needed
 from carpool.core.commands import CloseLane, OpenLane
+from carpool.core.guests import suspends
 from carpool.core.memory import freed
 from carpool.core.model import LaneId, Memory, Oversubscribe, Reason, Sharing
 from carpool.core.snapshot import device_view, lazy_view
@@ -99,7 +100,9 @@ def _crowded_place(state: State, device: Device, need: Memory, own: list[Lane], 
 
 
 def expected(job: Job) -> Memory:
-    """What a job needs to compute, as far as is known."""
+    """What a job needs to compute beside others, as far as is known."""
+    if suspends(job):
+        return NOTHING
     return join(join(needed(job), job.reserved), NOTHING if job.measured else job.estimate)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from carpool.core import admission, alone, lanes, memory, requests, turns, whole
+from carpool.core import admission, alone, lanes, memory, requests, suspension, turns, whole
 from carpool.core.commands import EndJob, SignalJob
 from carpool.core.events import ProcessExited, Submitted, TraitsSeen
+from carpool.core.guests import suspends
 from carpool.core.model import JobPhase, JobSpec, Outcome, Reason
 from carpool.core.state import KEPT_ENDED, Job, State
 
@@ -104,6 +105,7 @@ def _vacate(state: State, job: Job) -> None:
     memory.release(state, job)
     lanes.leave(state, job)
     device.jobs.discard(job.id)
+    device.guests.discard(job.id)
     alone.seen(state, job, TraitsSeen(job.id))
     alone.give_up(state, device, job)  # also if it was submitted so
     device.warm.discard(job.id)
@@ -180,6 +182,9 @@ def attached(state: State, job: Job) -> None:
     """A process of the job sits down.  A later one of the same job counts from zero."""
     job.attached, job.was_attached, job.idle_since_us = True, True, state.now
     job.usage = type(job.usage)()
+    device = state.device_of(job)
+    if device is not None and suspends(job):
+        suspension.arrived(state, device, job)
 
 
 def detached(state: State, job: Job) -> None:

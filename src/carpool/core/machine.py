@@ -16,6 +16,7 @@ from carpool.core import (
     memory,
     moves,
     requests,
+    suspension,
     turns,
     whole,
     yielding,
@@ -222,6 +223,7 @@ class Machine:
         if event.cause is Cause.EARLY:
             turns.note_pause(self._state, lane, job)
         turns.released(self._state, lane, job)
+        suspension.left(self._state, job)
 
     def _turn_passed(self, job: Job, event: events.TurnPassed) -> None:
         self._account(job, event.usage)

@@ -51,6 +51,13 @@ class Allocation(StrEnum):
     DEVICES = "devices"  # as many whole devices as it needs, all at once
 
 
+class Engine(StrEnum):
+    """By what means a job shares its device."""
+
+    GRANT = "grant"  # libcarpool, in the job: memory by grant, turns at iteration boundaries
+    CHECKPOINT = "checkpoint"  # the driver suspends its processes: turns of the whole device
+
+
 class Oversubscribe(StrEnum):
     """Whether jobs may need more memory together than a device has."""
 
@@ -111,6 +118,7 @@ class JobSpec:
     device: DeviceId | None = None  # only this device
     gang: int = 1  # devices that it needs, all at once
     exclusive: bool = False  # shares its device with nobody
+    engine: Engine = Engine.GRANT
     estimate: Estimate | None = None
 
 
@@ -124,6 +132,7 @@ class DeviceSpec:
     quantum_us: Micros | None = None  # None: as the settings say
     oversubscribe: Oversubscribe = Oversubscribe.AUTO
     sharing: Sharing = Sharing.CONCURRENT
+    checkpoint: bool = False  # jobs of the checkpoint engine may run there
 
 
 @dataclass(frozen=True, slots=True)

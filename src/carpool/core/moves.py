@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from carpool.core.amounts import cost, needed, ready
+from carpool.core.guests import carried
 from carpool.core.model import MIB, Micros, Usage
 from carpool.core.state import Claim, Device, Job, Moved, State
 
@@ -55,10 +56,15 @@ def move_price(state: State, holder: Job, best: Job) -> Micros:
     if device is None or (ready(best) and not best.pending):
         return 0
     if best.offload_asked:  # it is leaving just now
-        return restore_us(device, best.reserved.persistent) + offload_us(device, holder.reserved.persistent)
-    restore = restore_us(device, best.stored.persistent if best.offloaded else 0)
+        return restore_us(device, best.reserved.persistent) + leaving_us(device, holder)
+    restore = restore_us(device, carried(best, best.stored.persistent) if best.offloaded else 0)
     leaves = best.claim is not Claim.MOVING and cost(state, best, needed(best)) > device.free
-    return restore + (offload_us(device, holder.reserved.persistent) if leaves else 0)
+    return restore + (leaving_us(device, holder) if leaves else 0)
+
+
+def leaving_us(device: Device, job: Job) -> Micros:
+    """What it takes to move all that a job keeps out of the device."""
+    return offload_us(device, carried(job, job.reserved.persistent))
 
 
 def worth_us(price: Micros, share_ppm: int) -> Micros:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from carpool.core.figures import attained, iterations_total, remaining, virtual
+from carpool.core.guests import carried
 from carpool.core.model import JobId, LaneId, Memory, MemoryClass, Micros
 from carpool.core.moves import restore_us
 from carpool.core.state import Device, Job, Lane, State, YieldAsked
@@ -54,7 +55,8 @@ def _moved(state: State, job: Job, before: JobView) -> JobView:
 
 def _reload_us(state: State, job: Job) -> Micros:
     device = state.device_of(job)
-    return 0 if device is None else restore_us(device, max(job.limit.persistent, job.stored.persistent))
+    size = carried(job, max(job.limit.persistent, job.stored.persistent))
+    return 0 if device is None else restore_us(device, size)
 
 
 def _requested(job: Job) -> Memory | None:

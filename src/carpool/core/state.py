@@ -13,6 +13,7 @@ from carpool.core.model import (
     Allocation,
     DeviceId,
     DeviceSpec,
+    Engine,
     JobId,
     JobPhase,
     JobSpec,
@@ -58,6 +59,7 @@ class Claim(Enum):
     MOVING = "moving"  # others are leaving for it
     BLOCKED = "blocked"  # who could leave computes, or comes first
     STORE = "store"  # who could leave finds no room in the host store
+    TURNS = "turns"  # it needs that nobody computes: who does has to let go, and nobody else begins
 
 
 _ABOUT_CACHE = ("cached", "cached_us", "claim")
@@ -221,6 +223,8 @@ class Device:
     short_since_us: Micros = 0
     loners: list[JobId] = field(default_factory=list)  # jobs that must have it to themselves, the first one has it
     makes_way: bool = False  # the one that has it to itself waits for memory that the others have first to work off
+    guests: set[JobId] = field(default_factory=set)  # its jobs of the checkpoint engine
+    guest: JobId | None = None  # that of them which has the whole device for its turn
     excess: int = 0  # bytes beyond the capacity that were found at a restart
     foreign: int = 0  # bytes that are in use, but not by grant
 
@@ -287,7 +291,7 @@ class State:
         self.commands: list[Command] = []
         self.lazy: View | None = None  # the view that policies get, while it is valid
         self.queue: list[tuple[Key, int, JobId]] = []  # ready jobs in order of admission
-        self.kinds: Counter[tuple[int, DeviceId | None, bool, bool, int, int]] = Counter()  # of the queued jobs
+        self.kinds: Counter[tuple[int, DeviceId | None, bool, bool, Engine, int, int]] = Counter()  # of the queued jobs
         self.not_passed: deque[Job] = deque()  # queued jobs by arrival that no later one has overtaken
         self.due: list[JobId] = []  # passed over for too long, without a reservation
         self.dependents: dict[JobId, list[JobId]] = {}

@@ -13,6 +13,7 @@ from bisect import bisect_left, insort
 from carpool.core.amounts import ready
 from carpool.core.commands import GrantTurn, NameSuccessor
 from carpool.core.figures import attained, level, settle_time
+from carpool.core.guests import barred, order_changed, turn_over
 from carpool.core.snapshot import job_view, lazy_view
 from carpool.core.state import Claim, Job, Lane, State, TurnKey, YieldAsked
 from carpool.core.yielding import came_back, press
@@ -57,6 +58,7 @@ def rank(state: State, job: Job) -> None:
         insort(lane.queue, key)
     job.turn_key = key
     state.touch_lane(lane.id)
+    order_changed(state, state.devices[lane.device])
 
 
 def _key(state: State, job: Job) -> TurnKey:
@@ -116,6 +118,7 @@ def ended(state: State, lane: Lane) -> None:
     state.timers.cancel(("forced", lane.id))
     state.touch_lane(lane.id)
     device = state.devices[lane.device]
+    turn_over(state, device, job)
     if device.waiting or device.claims:
         state.touch_device(device.spec.id)
     if job.wants_again:
@@ -148,7 +151,7 @@ def refresh(state: State, lane: Lane) -> None:
     assert lane.holder is not None
     holder = state.jobs[lane.holder]
     best = state.jobs[lane.queue[0][-1]] if lane.queue else None
-    successor = best.id if best is not None and ready(best) else None
+    successor = best.id if best is not None and ready(best) and not barred(state, best) else None
     if successor != lane.successor:
         lane.successor = successor
         state.emit(NameSuccessor(lane.id, holder.id, successor))
@@ -159,18 +162,23 @@ def _chosen(state: State, lane: Lane) -> Job | None:
     """Who gets a free turn: the first in the queue.
 
     While its memory is being made room for, nobody; while that is not possible, the first whose memory is there.
+    Nobody but the one that is to have the whole device.
     """
+    guest = state.devices[lane.device].guest
+    if guest in lane.jobs:
+        return state.jobs[guest]
     if not lane.queue:
         return None
     best = state.jobs[lane.queue[0][-1]]
     if ready(best):
-        return best
+        return None if barred(state, best) else best
     unheard = best.claim is Claim.NONE and not best.offload_asked
     if unheard:
         state.touch_device(lane.device)  # comes back to this lane
-    if unheard or best.claim is Claim.MOVING:
+    if unheard or best.claim in (Claim.MOVING, Claim.TURNS):
         return None
-    return next((job for key in lane.queue if ready(job := state.jobs[key[-1]])), None)
+    able = (job for key in lane.queue if ready(job := state.jobs[key[-1]]))
+    return next((job for job in able if not barred(state, job)), None)
 
 
 def forget(state: State, job: Job) -> None:

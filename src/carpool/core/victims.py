@@ -12,6 +12,7 @@ from bisect import bisect_left
 
 from carpool.core.amounts import join
 from carpool.core.commands import DropStore, GrantMemory, Offload
+from carpool.core.guests import suspends
 from carpool.core.memory import keep_in_store, reserve, trim_lane
 from carpool.core.model import Memory, Micros
 from carpool.core.moves import there_and_back_us
@@ -56,7 +57,7 @@ def may_leave(state: State, job: Job) -> bool:
     """Whether its memory can be taken now."""
     if not job.attached or job.reserved.persistent == 0 or job.offload_asked or state.holds(job):
         return False
-    if stays(state, job) or state.now < job.unmovable_us:
+    if suspends(job) or stays(state, job) or state.now < job.unmovable_us:
         return False
     if state.held_off(job):
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from carpool.core.commands import RequestYield, WatchIdle, WithdrawYield
+from carpool.core.guests import waiting_elsewhere
 from carpool.core.model import JobId, Micros
 from carpool.core.moves import move_price, worth_us
 from carpool.core.snapshot import job_view, lazy_view
@@ -28,7 +29,9 @@ def _withdraw(state: State, lane: Lane, holder: Job) -> None:
 
 def rivals(state: State, lane: Lane) -> list[Job]:
     """Who needs that the holder lets go: for its memory, for its turn, or (last) to have the device to itself."""
-    numbers = [] if lane.claimant is None else [lane.claimant]
+    elsewhere = [job.id for job in waiting_elsewhere(state, lane)]
+    claimant = [] if lane.claimant is None or lane.claimant in elsewhere else [lane.claimant]
+    numbers = [*claimant, *elsewhere]
     numbers += [lane.queue[0][-1]] if lane.queue else []
     if lane.holder is not None and state.held_off(state.jobs[lane.holder]):
         numbers += [number for number in state.devices[lane.device].loners[:1] if number not in numbers]

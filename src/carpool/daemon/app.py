@@ -18,6 +18,7 @@ from carpool.core.model import MIB, DeviceId, Settings
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.server import serve
 from carpool.daemon.channels import Channels
+from carpool.daemon.checkpointing import Checkpointing
 from carpool.daemon.clock import wall_us
 from carpool.daemon.controls import Controls, read_controls
 from carpool.daemon.effects import Effects
@@ -36,6 +37,7 @@ from carpool.daemon.seats import set_grace
 from carpool.daemon.sessions import SessionServer
 from carpool.daemon.stopped import Stopped
 from carpool.daemon.store import Store, read_history, read_jobs
+from carpool.daemon.suspended import Notes
 from carpool.daemon.telemetry import Telemetry, processes_of
 from carpool.devices.base import Device
 
@@ -78,12 +80,15 @@ class Daemon:
         self.channels.supply.watch = self.stopped.watch
         effects = Effects(self.jobs, self.processes, self.channels, self.seating, self.store)
         effects.watch = self.stopped.watch
+        self.checkpointing = Checkpointing(Notes(home.root), self.jobs, self.seating, self.processes, self.core.post)
+        effects.checkpointing = self.checkpointing
         self.core.execute = effects.execute
         self.telemetry = Telemetry(
             self.devices,
             lambda: processes_of(self.jobs, self.processes.shim_pid),
             self._foreign_memory,
             options.telemetry_us,
+            present=self.checkpointing.present,
         )
         self.ready = asyncio.Event()
         self.stopping = asyncio.Event()
@@ -94,15 +99,19 @@ class Daemon:
         restore = Restore(
             *(self.options.home, self.jobs, self.store, self.processes, self.channels, self.seating, self.core.post)
         )
+        restore.guests = self.checkpointing
         restore.load(list(read_jobs(self.connection)))
         self.sessions.start()
         runner = await serve(self._context(), self.mode)
         started.set_result(None)
         await restore.wait_for_shims()
+        await self.checkpointing.restart()
         self.core.post(RestartBegan())
         self.core.post(SettingsChanged(self.core_settings))
         for device in self.options.devices:
-            self.core.post(DeviceAdded(self.controls.spec(device)))
+            spec = self.controls.spec(device)
+            able = self.devices[device.id].checkpoint
+            self.core.post(DeviceAdded(dataclasses.replace(spec, checkpoint=able)))
         await restore.finish()
         self.stopped.settle()
         self.ready.set()

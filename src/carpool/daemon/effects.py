@@ -8,6 +8,7 @@ from collections.abc import Callable
 from carpool.core import commands
 from carpool.core.model import JobId, JobPhase, LaneId, MemoryClass
 from carpool.daemon.channels import Channels
+from carpool.daemon.checkpointing import Checkpointing
 from carpool.daemon.clock import wall_us
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.keepsakes import LANE
@@ -31,6 +32,7 @@ class Effects:
         self, jobs: JobTable, processes: Processes, channels: Channels, seating: Seating, store: Store
     ) -> None:
         self.watch: Callable[[Job], None]
+        self.checkpointing: Checkpointing
         self._jobs = jobs
         self._processes = processes
         self._channels = channels
@@ -69,16 +71,23 @@ class Effects:
     def _start_job(self, command: commands.StartJob) -> None:
         job = self._jobs.live[command.job]
         job.phase, job.device, job.lane = JobPhase.STARTING, command.device, command.lane
-        self._processes.start(job)
+        if job.guest:
+            self.checkpointing.start(job)
+        else:
+            self._processes.start(job)
 
     def _signal_job(self, command: commands.SignalJob) -> None:
         job = self._jobs.live.get(command.job)
-        if job is not None:
+        if job is not None and job.guest:
+            self.checkpointing.signal(job, command.signal)
+        elif job is not None:
             self._processes.signal(job, command.signal)
 
     def _end_job(self, command: commands.EndJob) -> None:
         job = self._jobs.live[command.job]
-        job.phase, job.outcome, job.reason = JobPhase.ENDED, command.outcome, command.reason
+        if job.guest:
+            self.checkpointing.forget(job)
+        job.phase, job.outcome, job.reason = JobPhase.ENDED, command.outcome, job.fault or command.reason
         job.exit_code, job.signal, job.ended_us = command.code, command.signal, wall_us()
         self._seating.unseat(job)
         self._channels.companions.forget(job)
@@ -155,7 +164,14 @@ class Effects:
 
     # Turns
 
+    def _guest(self, job_id: JobId) -> Job | None:
+        """A job of the checkpoint engine has no seat."""
+        job = self._jobs.live.get(job_id)
+        return job if job is not None and job.guest else None
+
     def _grant_turn(self, command: commands.GrantTurn) -> None:
+        if (guest := self._guest(command.job)) is not None:
+            self.checkpointing.turn(guest)
         job = self._seated(command.job)
         if job is not None:
             self._seating.holder[command.lane] = job.id
@@ -187,9 +203,12 @@ class Effects:
             self._name_successor(named)
 
     def _request_yield(self, command: commands.RequestYield) -> None:
+        if (guest := self._guest(command.job)) is not None:
+            self.checkpointing.request_yield(guest)
         job = self._seated(command.job)
         if job is not None and job.seated is not None:
             how = Yield.NOW if command.forced else Yield.BOUNDARY
+            job.yield_due = job.turn_due
             request_yield(job.seated.board, job.seated.seat, how)
             if command.forced:
                 self.watch(job)
@@ -200,6 +219,9 @@ class Effects:
             watch_idle(job.seated.board, job.seated.seat, command.grace_us)
 
     def _withdraw_yield(self, command: commands.WithdrawYield) -> None:
+        if (guest := self._guest(command.job)) is not None:
+            self.checkpointing.withdraw_yield(guest)
         job = self._seated(command.job)
         if job is not None and job.seated is not None:
+            job.yield_due = False
             withdraw_yield(job.seated.seat)

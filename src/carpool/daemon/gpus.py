@@ -39,7 +39,9 @@ class Gpus:
         if option.kind == "host":
             return HostDevice(option.id, option.capacity)
         ready = self._ready(option)
-        return CudaDevice(option.id, option.capacity, self._links.pop(option.id), ready.uuid)
+        return CudaDevice(
+            option.id, option.capacity, self._links.pop(option.id), ready.uuid, checkpoint=ready.checkpoint
+        )
 
     def close(self) -> None:
         """End the agents of those that are not made after all."""

@@ -17,9 +17,9 @@ from carpool.daemon.banking import Banking
 from carpool.daemon.jobs import Job, Seated
 from carpool.daemon.returning import Returning
 from carpool.daemon.seating import Seating
-from carpool.daemon.seats import answer_growth, grant_turn, lower_limits, set_limits
+from carpool.daemon.seats import answer_growth, grant_turn, lower_limits, request_yield, set_limits
 from carpool.devices.base import DeviceError
-from carpool.protocol.seat import Grow
+from carpool.protocol.seat import Grow, Yield
 
 log = logging.getLogger(__name__)
 RETRY_S = 0.2
@@ -60,7 +60,7 @@ class Granting:
     def turn(self, job: Job) -> None:
         """It has the turn of its lane."""
         waiting = self._entry(job)
-        waiting.turn = job.turn_due = True
+        waiting.turn, job.turn_due, job.yield_due = True, True, False
         self._look(job, waiting)
 
     def waits(self, job: Job) -> bool:
@@ -145,6 +145,8 @@ class Granting:
         if waiting.turn:
             job.turn_due = False
             grant_turn(seated.board, seated.seat)
+            if job.yield_due:  # asked before it had it
+                request_yield(seated.board, seated.seat, Yield.BOUNDARY)
         self._over(job)
         if waiting.delayed:
             self.changed(job)

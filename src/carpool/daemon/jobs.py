@@ -10,6 +10,7 @@ import msgspec
 
 from carpool.core.model import (
     DeviceId,
+    Engine,
     Estimate,
     JobId,
     JobPhase,
@@ -74,6 +75,9 @@ class Job:
     seated: Seated | None = None
     several: bool = False  # further processes of it use its device (see `carpool.daemon.companions`)
     line: str = ""  # the channel of its attached process (see `carpool.daemon.lines`)
+    on_device: bool = False  # of the checkpoint engine, and not suspended
+    stays: str | None = None  # why it cannot be suspended
+    fault: Reason | None = None  # why the daemon has killed it
     bank: BankId | None = None  # the bank it holds; None: it is in its store, or not seated
     bank_seq: int = 0  # `passed_seq` when it got its bank: still the same means that it has restored nothing
     bank_sent: bool = True  # it has been told of the bank that its seat names
@@ -85,6 +89,7 @@ class Job:
     grant_waits: Reason | None = None  # why what the core has granted it is not there yet
     offloading: bool = False  # it has been asked to offload, and has not answered
     turn_due: bool = False  # the core has granted it a turn meanwhile; it gets it after the answer
+    yield_due: bool = False  # and it has been asked for that turn already
     pid: int | None = None
     switches: int = 0
     scratch_bytes: int = 0
@@ -97,6 +102,11 @@ class Job:
     exit_code: int | None = None
     signal: int | None = None
     reason: Reason | None = None
+
+    @property
+    def guest(self) -> bool:
+        """Whether it is of the checkpoint engine: suspended between its turns, which have the whole device."""
+        return self.spec.engine == Engine.CHECKPOINT
 
     def mark_cancelled(self) -> None:
         """It is going to be signalled, or ends at once if it has no process yet."""
@@ -116,6 +126,7 @@ class Job:
             after=after,
             device=spec.device,
             exclusive=spec.exclusive,
+            engine=Engine(spec.engine),
             estimate=self.estimate,
         )
 
@@ -186,7 +197,7 @@ def job_info(job: Job, waits: Reason | None) -> JobInfo:
         reason=ReasonInfo(reason.code, reason.text) if reason else None,
         device=job.device,
         lane=job.lane,
-        holds_turn=job.seated is not None and job.seated.seat.get("turn") == 1,
+        holds_turn=job.on_device or (job.seated is not None and job.seated.seat.get("turn") == 1),
         weight=spec.weight,
         persistent_bytes=usage.persistent_peak,
         ephemeral_bytes=usage.ephemeral_peak,
@@ -202,17 +213,22 @@ def job_info(job: Job, waits: Reason | None) -> JobInfo:
         submitted_us=job.submitted_us,
         started_us=job.started_us,
         ended_us=job.ended_us,
-        offloaded=job.seated is not None and job.seated.seat.get("offloaded") == 1,
+        offloaded=_suspended(job) or (job.seated is not None and job.seated.seat.get("offloaded") == 1),
         stored_bytes=usage.stored,
         moved=moved_info([usage]),
         cwd=spec.cwd,
         after=spec.after,
         estimate_source=job.estimate.source if job.estimate else None,
         pid=job.pid,
-        alone=None if job.outcome else why_alone(job.traits) or (EXCLUSIVE if spec.exclusive else None),
+        alone=None if job.outcome else why_alone(job.traits) or job.stays or (EXCLUSIVE if spec.exclusive else None),
         immovable=None if job.outcome else why_immovable(job.traits),
         fixed_bytes=usage.fixed,
+        engine=spec.engine,
     )
+
+
+def _suspended(job: Job) -> bool:
+    return job.guest and job.pid is not None and not job.on_device and not job.outcome
 
 
 def moved_info(usages: Sequence[Usage]) -> MovedInfo:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from carpool.core.events import Adopted, CancelRequested, Event, MemoryRequested, RestartEnded, Submitted
 from carpool.core.model import JobId, JobPhase, Memory, Micros, Outcome, Reason
 from carpool.daemon.channels import CLASSES, Channels
+from carpool.daemon.checkpointing import Checkpointing
 from carpool.daemon.clock import monotonic_us, wall_us
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.processes import Processes
@@ -52,6 +53,7 @@ class Restore:
         self._channels = channels
         self._seating = seating
         self._post = post
+        self.guests: Checkpointing
         self._missing: set[JobId] = set()
         self._alive: set[JobId] = set()
 
@@ -98,6 +100,8 @@ class Restore:
         for job in unfinished:
             self._channels.resume(job)
         for job in running:
+            if job.guest:
+                self.guests.resume(job)
             self._answer(job)
             self._processes.deliver(job)
         for job in unfinished:

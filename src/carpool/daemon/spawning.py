@@ -18,6 +18,8 @@ from carpool.devices.base import Device
 from carpool.protocol import session as messages
 from carpool.protocol.paths import Home
 
+#: A process without anything of Carpool in it.
+_PLAIN = {"CARPOOL_DISABLE": "1"}
 SHIM = Path(__file__).resolve().parents[1] / "runtime" / "shim.py"
 
 
@@ -37,7 +39,8 @@ def spawn_shim(home: Home, job: Job) -> subprocess.Popen[bytes] | None:
 
 def send_start(session: Session, job: Job, threads: int | None, device: Device) -> None:
     """Tell a shim to start the job.  The environment travels in a memfd: it may be larger than a packet."""
-    spec = messages.StartSpec(job.spec.argv, job.spec.cwd, job.spec.env, threads, device.uuid)
+    env = job.spec.env | _PLAIN | {"CUDA_VISIBLE_DEVICES": device.uuid} if job.guest else job.spec.env
+    spec = messages.StartSpec(job.spec.argv, job.spec.cwd, env, threads, device.uuid)
     fd = os.memfd_create(f"carpool-start-{job.id}", os.MFD_CLOEXEC)
     try:
         with open(fd, "wb", closefd=False) as file:

@@ -60,7 +60,7 @@ class Store:
             *(usage.out_bytes, usage.out_us, usage.in_bytes, usage.in_us, job.id),
         )
         self._journal.owe(_ENDED, [row])
-        if job.outcome is Outcome.SUCCEEDED and (usage.persistent_peak or usage.ephemeral_peak):
+        if job.outcome is Outcome.SUCCEEDED and not job.guest and (usage.persistent_peak or usage.ephemeral_peak):
             self._remember(job)
 
     def estimate(self, owner: int, spec: SubmitRequest) -> Estimate | None:

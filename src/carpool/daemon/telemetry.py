@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 
-from carpool.core.model import DeviceId, Micros
+from carpool.core.model import DeviceId, JobId, Micros
 from carpool.daemon.clock import monotonic_us
 from carpool.daemon.jobs import JobTable
 from carpool.daemon.worker import Worker
@@ -21,6 +21,9 @@ INTERVAL_US: Micros = 1_000_000
 WINDOW_US: Micros = 60_000_000
 STALE_INTERVALS = 5
 Foreign = Callable[[DeviceId, int], None]
+Guests = tuple[int, frozenset[JobId]] | None
+Present = Callable[[DeviceId], Guests]
+NOBODY: Guests = (0, frozenset())
 
 
 class Telemetry:
@@ -36,14 +39,18 @@ class Telemetry:
         roots: Callable[[], Roots],
         on_foreign: Foreign | None = None,
         interval_us: Micros = INTERVAL_US,
+        present: Present = lambda device: NOBODY,
     ) -> None:
         self._devices = devices
         self._roots = roots
         self._on_foreign = on_foreign
+        self._present = present
         self._interval_us = interval_us
         self._windows = {device: Window(WINDOW_US, STALE_INTERVALS * interval_us) for device in devices}
         self._foreign: dict[DeviceId, int] = {}
-        self._asked: dict[DeviceId, int] = {}  # bytes of lanes and banks when it was asked for the sample to come
+        # Bytes of lanes and banks, and jobs that have memory of their own, when it was asked for the sample to come.
+        self._asked: dict[DeviceId, int] = {}
+        self._guests: dict[DeviceId, Guests] = {}
         self._failures: dict[DeviceId, str] = {}
 
     async def run(self) -> None:
@@ -55,6 +62,7 @@ class Telemetry:
                     targets = [target_of(device) for device in devices]
                     if worker.ask(targets, roots):
                         self._asked |= {target.device: target.used_bytes for target in targets}
+                        self._guests |= {target.device: self._present(target.device) for target in targets}
                 await asyncio.sleep(self._interval_us / 1e6)
         finally:
             for worker, _ in workers:
@@ -109,11 +117,30 @@ class Telemetry:
         granted = device.used_bytes()
         if device.kind == "host" or sample.free_bytes is None or granted != self._asked[device.id]:
             return
-        size = max(0, device.capacity - granted - sample.free_bytes)
+        known = self._of_guests(device.id, sample)
+        if known is None:
+            return
+        size = max(0, device.capacity - granted - known - sample.free_bytes)
         if size != self._foreign.get(device.id, 0):
             self._foreign[device.id] = size
             if self._on_foreign is not None:
                 self._on_foreign(device.id, size)
+
+    def _of_guests(self, device: DeviceId, sample: Sample) -> int | None:
+        """Bytes of jobs that allocate for themselves, for which the core keeps the whole device anyway.
+
+        None: that is not known, because the driver does not say, or one has come or left meanwhile.
+        """
+        guests = self._present(device)
+        if guests is None or guests != self._guests.get(device):
+            return None
+        jobs = guests[1]
+        if not jobs:
+            return 0
+        sizes = [process.used_bytes for process in sample.processes or () if process.owner in jobs]
+        if sample.processes is None or None in sizes:
+            return None
+        return sum(size for size in sizes if size is not None)
 
 
 def target_of(device: Device) -> Target:

@@ -61,6 +61,11 @@ class Device(Protocol):
         ...
 
     @property
+    def checkpoint(self) -> bool:
+        """Whether its driver can suspend processes and resume them."""
+        ...
+
+    @property
     def capacity(self) -> int:
         """Bytes that lanes and banks may hold together."""
         ...
@@ -198,6 +203,14 @@ class ExtentDevice(Device, Protocol):
 
     on_bank_cut: Callable[[BankId], None]
     """Called when a free bank has given way to something else."""
+
+    def give_way(self) -> None:
+        """Free banks give all their memory back."""
+        ...
+
+    def has_room(self, size: int) -> bool:
+        """Whether the driver has so much memory at this moment, for whoever asks first.  Blocks."""
+        ...
 
     def copy_out(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId) -> Callable[[], None]:
         """What there is to do, in a thread, to copy bytes (begin, end) of a bank to the same place of the job's store.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from carpool.core.model import Micros
 from carpool.monitor.gpm import METRICS, Gpm
 from carpool.monitor.nvml import Calls, GpuGone, LibraryGone, Unanswered
-from carpool.monitor.quantities import READERS, Quantities
-from carpool.monitor.sample import Level, Sample
+from carpool.monitor.quantities import READERS, Quantities, processes
+from carpool.monitor.sample import Level, Sample, Unmeasurable
 
 UNKNOWN = "this driver does not say"
 REOPEN_US: Micros = 30_000_000  # a GPU that was lost: how long the library is kept before it is initialized again
@@ -32,6 +33,15 @@ class Gpus:
         except GpuGone:
             self._forget(uuid, now)
             raise
+
+    def held(self, uuid: str, pids: Collection[int], now: Micros) -> int | None:
+        """Bytes of a GPU that these processes hold together, contexts included; None if that is not known."""
+        try:
+            found = self._gpu(uuid, now).processes()
+        except Unmeasurable:
+            return None
+        sizes = [found.get(pid) for pid in pids]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
 
     def close(self) -> None:
         for gpu in self._gpus.values():
@@ -97,6 +107,10 @@ class Gpu:
         reason = self._counters(now, found, missing)
         level = Level.BASIC if reason else Level.GPM
         return Sample(taken_us=now, level=level, reason=reason, missing=missing, **found)
+
+    def processes(self) -> dict[int, int | None]:
+        """What each process holds, as far as the driver says.  Raises Unmeasurable."""
+        return {process.pid: process.used_bytes for process in processes(self._calls, self._handle)}
 
     def _counters(self, now: Micros, found: Quantities, missing: dict[str, str]) -> str:
         """GPM's quantities; returns why there are none."""

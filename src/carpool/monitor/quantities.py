@@ -42,6 +42,10 @@ def _utilization(calls: Calls, handle: Any) -> Quantities:
 
 
 def _processes(calls: Calls, handle: Any) -> Quantities:
+    return {"processes": processes(calls, handle)}
+
+
+def processes(calls: Calls, handle: Any) -> tuple[ProcessMemory, ...]:
     """From three lists, which may name a process more than once; instances of a partitioned GPU add up."""
     parts: dict[tuple[int, int], int | None] = {}
     for kind in PROCESS_LISTS:
@@ -52,7 +56,7 @@ def _processes(calls: Calls, handle: Any) -> Quantities:
     sizes: dict[int, list[int | None]] = defaultdict(list)
     for (pid, _), part in sorted(parts.items()):
         sizes[pid].append(part)
-    return {"processes": tuple(ProcessMemory(pid, _total(known)) for pid, known in sizes.items())}
+    return tuple(ProcessMemory(pid, _total(known)) for pid, known in sizes.items())
 
 
 def _list(calls: Calls, handle: Any, kind: str) -> Iterable[Any]:

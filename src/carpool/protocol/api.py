@@ -44,6 +44,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: list[int] = []
     device: str | None = None
     exclusive: bool = False  # share the device with nobody
+    engine: str = "grant"  # "grant" | "checkpoint": by what means it shares its device
     foreground: bool = False  # the caller supervises the job itself (carpool run)
 
 
@@ -100,6 +101,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     alone: str | None = None  # why it has its device to itself, or waits for that
     immovable: str | None = None  # why its memory is never moved out of the device
     fixed_bytes: int = 0  # device memory that it has from the driver itself: Carpool does not manage it
+    engine: str = "grant"  # "grant" | "checkpoint": by what means it shares its device
 
 
 class JobList(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from pathlib import Path
 from aiohttp import web
 
 from carpool.core.events import Submitted
-from carpool.core.model import JobId, Outcome
+from carpool.core.model import Engine, JobId, Outcome
 from carpool.daemon.api.context import CONTEXT, Caller, Context, caller
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.clock import wall_us
@@ -69,6 +69,7 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     _check_directory(spec)
     _check_numbers(spec)
     _check_device(context, spec)
+    _check_engine(context, spec)
     for number in spec.after:
         _check_dependency(context, number)
 
@@ -106,6 +107,23 @@ def _check_device(context: Context, spec: SubmitRequest) -> None:
             "too_large",
             f"the job asks for {format_size(hint)}, but {where} holds {format_size(largest)}",
             "ask for less, or start the daemon with a larger device: carpool up --device host:SIZE",
+        )
+
+
+def _check_engine(context: Context, spec: SubmitRequest) -> None:
+    if spec.engine not in list(Engine):
+        raise ApiError(400, "unknown_engine", f"there is no engine {spec.engine!r}", f"known: {', '.join(Engine)}")
+    if spec.engine != Engine.CHECKPOINT:
+        return
+    if spec.foreground:
+        text = "a job of engine checkpoint cannot run in the foreground"
+        raise ApiError(400, "engine_foreground", text, "carpool submit --engine checkpoint, and carpool logs --follow")
+    devices = context.seating.devices
+    if not any(device.checkpoint for device in devices.values() if spec.device in (None, device.id)):
+        where = f"device {spec.device}" if spec.device else "any device"
+        text = f"engine checkpoint: there is no driver on {where} that can suspend processes"
+        raise ApiError(
+            422, "no_checkpoint", text, "it takes a GPU with NVIDIA's driver 570 or later; see carpool doctor"
         )
 
 

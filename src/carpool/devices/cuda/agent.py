@@ -17,7 +17,7 @@ import socket
 import sys
 
 from carpool.devices.base import DeviceError
-from carpool.devices.cuda import driver, messages
+from carpool.devices.cuda import checkpoint, driver, messages
 from carpool.devices.cuda.memory import Gpu, Mapped
 from carpool.devices.cuda.pinned import PinnedStore
 
@@ -35,13 +35,17 @@ class Agent:
 
     def ready(self) -> messages.Ready:
         gpu = self._gpu
-        return messages.Ready(messages.VERSION, gpu.name, gpu.memory, gpu.granularity, gpu.uuid)
+        able = checkpoint.supported()
+        return messages.Ready(messages.VERSION, gpu.name, gpu.memory, gpu.granularity, gpu.uuid, able)
 
     def handle(self, request: messages.Asking, fds: list[int]) -> tuple[messages.Answer, list[int]]:
         """The answer and its descriptors, which the caller closes.  Raises DeviceError, OSError, ValueError."""
         match request:
             case messages.Create(size):
                 return messages.Created(), [self._gpu.create(size)]
+            case messages.Room(size):
+                os.close(self._gpu.create(size))
+                return messages.Done(), []
             case messages.Check(size):
                 self._gpu.unmap(self._gpu.open(_only(fds), size))
                 return messages.Done(), []

@@ -84,11 +84,23 @@ class Checkpoint:
         (managed memory, or memory that it shares with others), NoSuchProcess and Stuck; after all but the last the
         process runs on.
         """
-        state = self._usable()
-        if state is State.RUNNING:
+        self.lock(timeout_ms)
+        self.take_off()
+
+    def lock(self, timeout_ms: int = LOCK_TIMEOUT_MS) -> None:
+        """The first half of `suspend`: its calls wait from now on, so that what it holds does not change any more."""
+        if self._usable() is State.RUNNING:
             self._lock(timeout_ms)
-        if state is not State.CHECKPOINTED:
+
+    def take_off(self) -> None:
+        """The second half, for a locked process."""
+        if self.state() is not State.CHECKPOINTED:
             self._take_off()
+
+    def unlock(self) -> None:
+        """Let a locked process go on; nothing happens to others."""
+        if self.state() is State.LOCKED:
+            self._call("Unlock", None)
 
     def resume(self, needed: int, guaranteed: int | Callable[[], int]) -> None:
         """Put the process back and let it run; nothing happens if it runs already.

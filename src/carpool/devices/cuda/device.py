@@ -34,13 +34,16 @@ class CudaDevice(BankedDevice):
 
     kind = "cuda"
 
-    def __init__(self, device: DeviceId, capacity: int, link: Link, uuid: str = "") -> None:
+    def __init__(
+        self, device: DeviceId, capacity: int, link: Link, uuid: str = "", *, checkpoint: bool = False
+    ) -> None:
         """Owns the link.  The GPU is not looked at before memory is asked for."""
         window = -(-capacity // GIB) * GIB
         self._extents = Extents(link, capacity)
         banks = Banks(f"carpool-{device}-bank", self._extents)
         super().__init__(device, capacity, window, banks, Stores(device, window))
         self.uuid = uuid
+        self.checkpoint = checkpoint
         self._link = link
         self._lanes: dict[LaneId, list[Extent]] = {}
         self._store_numbers: dict[JobId, int] = {}  # by which the agent knows those that it has pinned
@@ -95,6 +98,21 @@ class CudaDevice(BankedDevice):
     def close_banks(self, owner: int) -> None:
         super().close_banks(owner)
         self._rest()
+
+    def give_way(self) -> None:
+        while (work := self._banks.emptying(self.capacity)) is not None:
+            work()
+        self._rest()
+
+    def has_room(self, size: int) -> bool:
+        try:
+            self._link.ask(messages.Room(self._whole(size)))
+        except DriverError as error:
+            if error.code != OUT_OF_MEMORY:
+                raise
+            return False
+        self._rest()
+        return True
 
     # Stores
 

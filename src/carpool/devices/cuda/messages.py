@@ -12,13 +12,19 @@ from __future__ import annotations
 import msgspec
 
 #: Both ends come from one installation, except while that is being replaced.
-VERSION = 2
+VERSION = 3
 MAX_MESSAGE = 16 * 1024
 MAX_FDS = 2
 
 
 class Create(msgspec.Struct, tag_field="type", tag="create", frozen=True):
     """Make an extent of device memory, all zero.  Answer: `Created` with its descriptor."""
+
+    size: int
+
+
+class Room(msgspec.Struct, tag_field="type", tag="room", frozen=True):
+    """Whether there is so much memory at this moment: it is made, and given back before the answer.  Answer: `Done`."""
 
     size: int
 
@@ -53,7 +59,7 @@ class Rest(msgspec.Struct, tag_field="type", tag="rest", frozen=True):
 
 
 #: Those that are answered.
-Asking = Create | Check | Copy
+Asking = Create | Room | Check | Copy
 Request = Asking | Forget | Rest
 
 
@@ -65,6 +71,7 @@ class Ready(msgspec.Struct, tag_field="type", tag="ready", frozen=True):
     memory: int  # of the whole device
     granularity: int  # extents are multiples of this
     uuid: str  # as NVML and CUDA_VISIBLE_DEVICES name it
+    checkpoint: bool = False  # the driver can suspend processes
 
 
 class Created(msgspec.Struct, tag_field="type", tag="created", frozen=True):

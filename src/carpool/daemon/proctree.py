@@ -1,0 +1,28 @@
+"""Which processes there are below another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def below(root: int) -> list[int]:
+    """All that have not ended, as far as they can be seen, parents first."""
+    children: dict[int, list[int]] = {}
+    for directory in Path("/proc").iterdir():
+        if directory.name.isdigit() and (parent := _parent(directory)):
+            children.setdefault(parent, []).append(int(directory.name))
+    found: list[int] = []
+    front = [root]
+    while front:
+        front = [pid for parent in front for pid in sorted(children.get(parent, ()))]
+        found += front
+    return found
+
+
+def _parent(directory: Path) -> int:
+    """0: it has ended."""
+    try:
+        fields = (directory / "stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in (b"Z", b"X") else int(fields[1])

@@ -1,0 +1,202 @@
+"""Jobs of the checkpoint engine: turns of the whole device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from carpool.core import events
+from carpool.core.commands import Command, EndJob, GrantMemory, GrantTurn, Offload, RequestYield, SignalJob
+from carpool.core.errors import IllegalTransition
+from carpool.core.model import (
+    MIB,
+    Cause,
+    DeviceSpec,
+    Engine,
+    JobPhase,
+    Memory,
+    Oversubscribe,
+    Usage,
+)
+from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
+
+FREE = replace(EVERY_BOUNDARY, max_move_share_ppm=1_000_000)
+
+
+def device(name: str = "cuda0", mib: int = 1000, oversubscribe: Oversubscribe = Oversubscribe.AUTO) -> DeviceSpec:
+    return DeviceSpec(name, mib * MIB, oversubscribe=oversubscribe, checkpoint=True)
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    made = Scenario(FREE)
+    made.send(events.DeviceAdded(device()))
+    return made
+
+
+def arrive(scenario: Scenario, job: int, **spec: object) -> list[Command]:
+    """As the daemon does: it attaches and wants a turn before there is a process."""
+    scenario.submit(job, engine=Engine.CHECKPOINT, **spec)
+    scenario.send(events.Attached(job))
+    return list(scenario.want(job))
+
+
+def suspend(scenario: Scenario, job: int, mib: int) -> list[Command]:
+    """Its turn ends, and ``mib`` were measured."""
+    usage = Usage(persistent_live=mib * MIB)
+    following = list(scenario.send(events.TurnReleased(job, Cause.FORCED, usage)))
+    return following + list(scenario.want(job))
+
+
+def build(scenario: Scenario, job: int, mib: int, owner: int = 0) -> list[Command]:
+    """An ordinary job that keeps ``mib``; those that leave for it have left."""
+    scenario.start(job, owner, estimate=estimate(0, 0))
+    following = list(scenario.ask(job, P, mib))
+    for command in following:
+        if isinstance(command, Offload):
+            following += scenario.send(events.Offloaded(command.job))
+    return following
+
+
+def test_its_turn_has_the_whole_device(scenario: Scenario) -> None:
+    assert arrive(scenario, 1) == [GrantMemory(1, Memory(1000 * MIB)), GrantTurn(1, 1)]
+    suspend_ = suspend(scenario, 1, 300)
+    assert GrantMemory(1, Memory()) in suspend_
+    assert suspend_[-2:] == [GrantMemory(1, Memory(1000 * MIB)), GrantTurn(1, 1)]
+
+
+def test_others_leave_before_it_comes(scenario: Scenario) -> None:
+    build(scenario, 1, 400)
+    scenario.want(1)
+    assert arrive(scenario, 2) == [RequestYield(1)]
+    assert scenario.why(2) == "waiting until those who compute on cuda0 have let go"
+    assert scenario.release(1) == [Offload(1)]
+    assert scenario.want(1) == []
+    assert scenario.why(2) == "needs cuda0 to itself for its turn: others are leaving"
+    assert GrantTurn(1, 2) in scenario.send(events.Offloaded(1))
+    assert scenario.job(1).offloaded
+
+
+def test_when_it_has_been_suspended_they_come_back(scenario: Scenario) -> None:
+    build(scenario, 1, 400)
+    arrive(scenario, 2)
+    assert Offload(1) in scenario.at(3000).last, "it has been idle for longer than moving it takes"
+    scenario.send(events.Offloaded(1))
+    assert scenario.job(2).holder
+    assert scenario.want(1) == [RequestYield(2)]
+    back = suspend(scenario, 2, 100)
+    assert GrantTurn(1, 1) in back and scenario.job(2).granted == Memory()
+    assert scenario.why(2).startswith("suspended; ")
+
+
+def test_a_job_without_any_memory_waits_too(scenario: Scenario) -> None:
+    """In a lane of its own, of another owner."""
+    arrive(scenario, 1)
+    scenario.start(2, 7)
+    assert scenario.want(2) == [RequestYield(1)]
+    assert scenario.why(2) == "waiting for its turn: job 1 has cuda0 to itself meanwhile (engine checkpoint)"
+    assert GrantTurn(2, 2) in suspend(scenario, 1, 100)
+    assert scenario.why(1) == "suspended; waiting until those who compute on cuda0 have let go"
+    assert GrantTurn(1, 1) in scenario.release(2)
+
+
+def test_nobody_begins_while_it_waits_for_the_turns_of_others(scenario: Scenario) -> None:
+    for job, owner in ((1, 7), (2, 8)):
+        scenario.start(job, owner)
+    scenario.want(1)
+    assert arrive(scenario, 3) == [RequestYield(1)]
+    assert scenario.want(2) == []
+    assert scenario.why(2).startswith("waiting for its turn: cuda0 is made free for the turn of a job")
+    assert GrantTurn(3, 3) in scenario.release(1)
+
+
+def test_less_than_was_measured_is_never_reserved_for_a_resume(scenario: Scenario) -> None:
+    arrive(scenario, 1)
+    scenario.send(events.ForeignMemory("cuda0", 500 * MIB))
+    assert not any(isinstance(command, GrantTurn) for command in suspend(scenario, 1, 600))
+    assert scenario.why(1) == "suspended; needs 600 MiB of cuda0, where others leave 500 MiB"
+    following = scenario.send(events.ForeignMemory("cuda0", 300 * MIB))
+    assert following == [GrantMemory(1, Memory(700 * MIB)), GrantTurn(1, 1)]
+
+
+def test_memory_that_cannot_move_stays_beside_it(scenario: Scenario) -> None:
+    build(scenario, 1, 200)
+    scenario.send(events.TraitsSeen(1, immovable="shared"))
+    granted = [command for command in arrive(scenario, 2) if isinstance(command, GrantMemory)]
+    assert granted[-1].memory.persistent == 1000 * MIB - scenario.job(1).reserved.persistent
+
+
+def test_two_of_them_take_turns(scenario: Scenario) -> None:
+    arrive(scenario, 1)
+    assert arrive(scenario, 2) == [RequestYield(1)]
+    assert GrantTurn(1, 2) in suspend(scenario, 1, 900)
+    assert GrantTurn(1, 1) in suspend(scenario, 2, 900)
+
+
+def test_where_memory_is_not_moved_it_waits_until_the_others_have_ended() -> None:
+    scenario = Scenario(FREE)
+    scenario.send(events.DeviceAdded(device(oversubscribe=Oversubscribe.OFF)))
+    build(scenario, 1, 400)
+    scenario.want(1)
+    assert not any(isinstance(command, GrantTurn) for command in arrive(scenario, 2))
+    assert GrantTurn(1, 2) in scenario.exit(1)
+
+
+def test_one_that_has_its_device_to_itself_for_good_is_not_asked(scenario: Scenario) -> None:
+    arrive(scenario, 1)
+    scenario.start(2)
+    scenario.send(events.TraitsSeen(1, alone="it cannot be suspended"))
+    assert scenario.want(2) == []
+    assert scenario.why(2) == "job 1 has cuda0 to itself: it cannot be suspended"
+    assert GrantTurn(1, 2) in scenario.exit(1)
+
+
+def test_it_is_cancelled_while_it_is_suspended(scenario: Scenario) -> None:
+    scenario.start(2, 7)
+    scenario.want(2)
+    arrive(scenario, 1)
+    assert scenario.send(events.CancelRequested(1)) == [SignalJob(1, 15)]
+    assert isinstance(scenario.exit(1, None, 9)[0], EndJob)
+    assert scenario.machine.view().devices["cuda0"].jobs == (2,)
+
+
+def test_it_runs_only_where_a_driver_can_suspend_it() -> None:
+    scenario = Scenario(FREE)
+    scenario.device("host0", 1000)
+    (ended,) = scenario.submit(1, engine=Engine.CHECKPOINT)
+    assert isinstance(ended, EndJob) and ended.reason is not None
+    assert ended.reason.text == "engine checkpoint: no device here can suspend processes"
+    scenario.send(events.DeviceAdded(device()))
+    (ended,) = scenario.submit(2, engine=Engine.CHECKPOINT, device="host0")
+    assert isinstance(ended, EndJob) and ended.reason is not None and "host0 has no driver" in ended.reason.text
+    scenario.submit(3, engine=Engine.CHECKPOINT)
+    assert scenario.job(3).device == "cuda0"
+
+
+def adopted(job: int, *, attached: bool) -> events.Adopted:
+    lane = 1 if attached else None
+    usage = Usage()
+    state = {"attached": attached, "holds_turn": False, "wants_turn": False, "offloaded": False}
+    return events.Adopted(job, JobPhase.RUNNING, "cuda0", lane, Memory(), usage=usage, started_us=0, **state)
+
+
+def test_after_a_restart_it_comes_as_one_that_is_suspended() -> None:
+    scenario = Scenario(FREE)
+    scenario.send(events.RestartBegan())
+    scenario.send(events.DeviceAdded(device()))
+    scenario.submit(1, engine=Engine.CHECKPOINT)
+    with pytest.raises(IllegalTransition, match="found with a seat"):
+        scenario.send(adopted(1, attached=True))
+    scenario.send(adopted(1, attached=False))
+    scenario.send(events.RestartEnded())
+    scenario.send(events.Attached(1))
+    scenario.send(events.Sampled(1, Usage(persistent_live=300 * MIB)))
+    assert scenario.want(1) == [GrantMemory(1, Memory(1000 * MIB)), GrantTurn(1, 1)]
+
+
+def test_who_needs_memory_before_its_first_turn_asks_for_it_too(scenario: Scenario) -> None:
+    arrive(scenario, 1)
+    scenario.start(2)
+    assert scenario.ask(2, P, 100) == [RequestYield(1)]
+    assert any(isinstance(command, GrantMemory) and command.job == 2 for command in suspend(scenario, 1, 100))

@@ -1,0 +1,104 @@
+"""Jobs of the checkpoint engine beside others, on one GPU: nothing of Carpool is in their processes."""
+
+from __future__ import annotations
+
+import socket
+
+from carpool.core.model import MIB
+from tests.cuda.rig import Bare, Daemon, Daemons, Program, Running
+from tests.devices.cuda_stub import Stub
+
+KNOWN = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}
+ENDLESS = "train --iterations 1000000 --seed 9"
+GUEST = "plain --iterations 40 --seed 7 --meet 20"
+OTHER = "train --iterations 60 --seed 1"
+
+
+def suspended(daemon: Daemon, program: str = GUEST) -> tuple[Running, list[socket.socket]]:
+    """A job that waits for the test in the middle of its work, and has been suspended there, as others compute."""
+    job = daemon.submit(program, engine="checkpoint", meet=True)
+    waiting = daemon.meeting.arrive(1)
+    daemon.until(lambda: job.info().offloaded)
+    return job, waiting
+
+
+def beside(daemon: Daemon) -> Running:
+    other = daemon.submit(ENDLESS, **KNOWN)
+    daemon.until_under_way(other)
+    return other
+
+
+def end(daemon: Daemon, job: Running) -> None:
+    daemon.client.cancel(job.id)
+    assert job.wait().outcome == "cancelled"
+
+
+def as_alone(jobs: list[Running], programs: list[str], bare: Bare) -> bool:
+    return [job.result()["digest"] for job in jobs] == [bare.digest(Program.named(program)) for program in programs]
+
+
+def test_it_takes_turns_with_others(daemons: Daemons, bare: Bare) -> None:
+    daemon = daemons()
+    other = beside(daemon)
+    job, waiting = suspended(daemon)
+    second = daemon.submit(OTHER, **KNOWN)
+    daemon.meeting.go(waiting)
+    assert as_alone([job, second], [GUEST, OTHER], bare)
+    info = job.info()
+    assert info.engine == "checkpoint" and info.switches >= 2
+    assert info.moved.out_bytes >= 8 * MIB and info.moved.in_bytes >= 8 * MIB
+    end(daemon, other)
+
+
+def test_two_of_them(daemons: Daemons, bare: Bare) -> None:
+    programs = [f"plain --weights 60 --iterations 10 --seed {seed} --meet 5" for seed in (3, 4)]
+    daemon = daemons()
+    jobs = [daemon.submit(program, engine="checkpoint", meet=True) for program in programs]
+    daemon.meeting.go(daemon.meeting.arrive(2))
+    assert as_alone(jobs, programs, bare)
+    assert all(job.info().switches >= 2 for job in jobs)
+
+
+def test_it_survives_the_daemon_while_it_is_suspended(daemons: Daemons, bare: Bare) -> None:
+    daemon = daemons()
+    other = beside(daemon)
+    job, waiting = suspended(daemon)
+    daemon.kill()
+    daemon.start()
+    daemon.meeting.go(waiting)
+    assert as_alone([job], [GUEST], bare)
+    end(daemon, other)
+
+
+def test_it_survives_the_daemon_in_its_turn(daemons: Daemons, bare: Bare) -> None:
+    daemon = daemons()
+    job = daemon.submit(GUEST, engine="checkpoint", meet=True)
+    waiting = daemon.meeting.arrive(1)
+    daemon.kill()
+    daemon.start()
+    daemon.meeting.go(waiting)
+    assert as_alone([job], [GUEST], bare)
+
+
+def test_it_is_cancelled_while_it_is_suspended(daemons: Daemons, stub: Stub) -> None:
+    daemon = daemons()
+    other = beside(daemon)
+    job, waiting = suspended(daemon)
+    end(daemon, job)
+    end(daemon, other)
+    for connection in waiting:
+        connection.close()
+    assert not (daemon.home / f"suspended-{job.id}").exists()
+    stub.wait_until_free()
+
+
+def test_one_that_the_driver_cannot_suspend_keeps_its_device(daemons: Daemons, bare: Bare) -> None:
+    daemon = daemons()
+    program = f"{GUEST} --managed"
+    job = daemon.submit(program, engine="checkpoint", meet=True)
+    waiting = daemon.meeting.arrive(1)
+    other = daemon.submit(OTHER, **KNOWN)
+    daemon.until(lambda: job.info().alone is not None)
+    daemon.until(lambda: (reason := other.info().reason) is not None and reason.code == "exclusive")
+    daemon.meeting.go(waiting)
+    assert as_alone([job, other], [program, OTHER], bare)

@@ -1,0 +1,139 @@
+"""All processes of a job are suspended, or none.  On the stub driver; the engine runs in a worker of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from carpool.core.model import MIB
+from tests.stub.harness import Worker, WorkerError, stub_environment
+
+HELD = 16 * MIB
+MOST = 60 * MIB
+Start = Callable[..., Worker]
+ENGINE = """
+import pathlib
+from carpool.devices.cuda.checkpoint import Checkpoint
+from carpool.devices.cuda.suspension import Suspension
+begin()
+saved = []
+
+def stopped(pid):
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+def measure(pids):
+    saved.append([Checkpoint(pid).state().name for pid in pids])
+    return held
+
+def suspension(*pids):
+    alive = lambda: [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()]
+    return Suspension(alive, stopped, measure, lambda needed, complete: saved.append([needed, complete]))
+"""
+
+
+@pytest.fixture
+def start(stub_driver: Path, tmp_path: Path) -> Iterator[Start]:
+    with ExitStack() as stack:
+
+        def one(first: str = "begin()") -> Worker:
+            environment = stub_environment(stub_driver, tmp_path / "state", "64MiB", CARPOOL_STUB_CONTEXT="4MiB")
+            return stack.enter_context(Worker(environment, first))
+
+        yield one
+
+
+@pytest.fixture
+def engine(start: Start) -> Worker:
+    return start(ENGINE + "begin()")
+
+
+@pytest.fixture
+def job(start: Start) -> tuple[Worker, Worker, Worker]:
+    """Two processes with 12 MiB and a context each, and one that does not use the driver."""
+    two = start(), start()
+    for number, process in enumerate(two):
+        process.run(f"at = int(ok(driver.cuMemAlloc(12 << 20))); fill(at, {number + 5}, 4)")
+    return (*two, start("0"))
+
+
+def made(engine: Worker, job: tuple[Worker, ...], held: int | None = 2 * HELD) -> None:
+    engine.run(f"held = {held}; work = suspension({', '.join(str(each.process.pid) for each in job)})")
+
+
+def test_all_are_taken_off_and_stopped_and_come_back(engine: Worker, job: tuple[Worker, ...]) -> None:
+    free = engine.free()
+    made(engine, job)
+    assert engine.run(f"work.suspend(0, {MOST})") == 2 * HELD
+    assert engine.free() == free + 2 * HELD
+    assert engine.run("work.suspended()") is True
+    measured_locked = ["LOCKED", "LOCKED"]
+    assert engine.run("saved") == [measured_locked, [2 * HELD, False], [2 * HELD, True]], "written down before the move"
+    for each in job:
+        each.send("0")
+        assert each.silent(), "it does not run"
+    engine.run(f"work.resume({2 * HELD}, {MOST})")
+    assert [each.receive() for each in job] == [0, 0, 0]
+    assert [each.run("word(at)") for each in job[:2]] == [5, 6]
+
+
+def test_where_nobody_can_measure_it_needs_what_it_can_have_had(engine: Worker, job: tuple[Worker, ...]) -> None:
+    made(engine, job, None)
+    assert engine.run(f"work.suspend(0, {MOST})") == MOST
+
+
+def test_a_job_that_has_not_used_the_driver_is_only_stopped(engine: Worker, job: tuple[Worker, ...]) -> None:
+    made(engine, job[2:])
+    assert engine.run(f"work.suspend(0, {MOST})") == 0
+    assert engine.run("[work.suspended(), saved]") == [True, [[0, True]]]
+    engine.run("work.resume(0, 0)")
+    assert job[2].run("7") == 7
+
+
+def test_if_one_cannot_be_moved_all_go_on(engine: Worker, job: tuple[Worker, ...]) -> None:
+    job[1].run("ok(driver.cuMemAllocManaged(4096, 1)) and None")
+    made(engine, job)
+    with pytest.raises(WorkerError, match="Unsupported"):
+        engine.run(f"work.suspend(0, {MOST})")
+    assert engine.run("work.suspended()") is False
+    assert [each.run("word(at)") for each in job[:2]] == [5, 6]
+    assert job[2].run("7") == 7
+
+
+def test_another_daemon_goes_on_where_one_was_killed(engine: Worker, job: tuple[Worker, ...], start: Start) -> None:
+    """The first process is off the device, and what it needs was written down; the second one is not."""
+    first = job[0].process.pid
+    made(engine, job)
+    engine.run(f"Checkpoint({first}).suspend()")
+    engine.kill()
+    second = start(ENGINE + "begin()")
+    made(second, job, HELD)
+    assert second.run(f"work.suspend({HELD}, {MOST})") == 2 * HELD
+    second.run(f"work.resume({2 * HELD}, {MOST})")
+    assert [each.run("word(at)") for each in job[:2]] == [5, 6]
+
+
+def test_without_a_note_what_is_off_the_device_needs_all_it_can_have_had(
+    engine: Worker, job: tuple[Worker, ...]
+) -> None:
+    made(engine, job[:1])
+    engine.run(f"Checkpoint({job[0].process.pid}).suspend()")
+    assert engine.run(f"work.suspend(0, {MOST})") == MOST
+
+
+def test_one_that_somebody_has_stopped_is_suspended_all_the_same(engine: Worker, job: tuple[Worker, ...]) -> None:
+    free = engine.free()
+    made(engine, job[:1], HELD)
+    engine.run(f"import os, signal; os.kill({job[0].process.pid}, signal.SIGSTOP)")
+    engine.run(f"work.suspend(0, {MOST})")
+    assert engine.free() == free + HELD
+
+
+def test_processes_that_have_ended_are_no_obstacle(engine: Worker, job: tuple[Worker, ...]) -> None:
+    made(engine, job, HELD)
+    job[0].kill()
+    assert engine.run(f"work.suspend(0, {MOST})") == HELD
+    engine.run(f"work.resume({HELD}, {MOST})")
+    assert job[1].run("word(at)") == 6
