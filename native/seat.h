@@ -95,9 +95,9 @@ struct cp_seat {
   uint32_t whole;         /* 340 daemon, before SETUP: 1, it has the device to itself: its memory is the driver's (CUDA) */
   uint64_t fixed;         /* 344 job: bytes of device memory that it has from the driver itself (CUDA) */
   uint32_t close_lane;    /* 352 daemon: 1, its memory is closed between its turns (CUDA, debugging) */
-  uint32_t reserved_word; /* 356 */
+  uint32_t reserved_356[1];
   uint32_t leave;         /* 360 CP_LEAVE_*: daemon asks, when another process of the job needs the seat; job answers */
-  uint32_t reserved_end;  /* 364 */
+  uint32_t reserved_364[1];
   uint64_t reserved[18];  /* 368 */
 };
 _Static_assert(sizeof(struct cp_seat) == 512, "seat size is part of the protocol");
