@@ -49,11 +49,13 @@ def torchrun_alone(environment: dict[str, str], tmp_path: Path, workload: type[W
     return results
 
 
+@pytest.mark.timeout(900)
 def test_torchrun(torchrun_alone: dict[int, Any], daemons: Daemons, bare: Bare, workload: type[Workload]) -> None:
-    """Beside another job.  Of two ranks on the host device one has the seat."""
+    """The first time beside another job.  Of two ranks on the host device one has the seat."""
     daemon = daemons()
     beside = daemon.submit(workload("sgd"))
-    jobs = {ranks: daemon.submit(workload("ranks"), before=torchrun(ranks)) for ranks in (1, 2)}
-    assert {ranks: job.result() for ranks, job in jobs.items()} == torchrun_alone
-    assert [job.info().iterations for job in jobs.values()] == [12, 12]
+    for ranks, expected in torchrun_alone.items():
+        job = daemon.submit(workload("ranks"), before=torchrun(ranks))
+        assert job.result() == expected
+        assert job.info().iterations == 12
     assert [beside.result()] == bare([workload("sgd")])
