@@ -36,11 +36,12 @@ class Daemon:
     def __init__(self, live: LiveDaemon) -> None:
         self.home, self.client = live.home, live.client
 
-    def submit(self, program: str, *arguments: str, **env: str) -> int:
+    def submit(self, program: str, *arguments: str, engine: str = "grant", **env: str) -> int:
         from carpool.protocol.api import SubmitRequest
 
         argv = [sys.executable, os.fspath(PROGRAMS / program), *arguments]
-        return self.client.submit(SubmitRequest(argv=argv, cwd=str(self.home), env=dict(os.environ) | env))
+        request = SubmitRequest(argv=argv, cwd=str(self.home), env=dict(os.environ) | env, engine=engine)
+        return self.client.submit(request)
 
     def end(self, job: int) -> JobInfo:
         """As it was when it had ended."""

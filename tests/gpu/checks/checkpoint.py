@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from carpool.devices.cuda.checkpoint import Checkpoint, State, supported
+from tests.gpu.checks.jobs import COPIES, moves, same, wait_for_iterations
+from tests.gpu.daemon import daemon
 from tests.gpu.registry import Figures, Skip, check, require
 from tests.gpu.worker import workers
 
@@ -11,10 +13,15 @@ SIZE = 64 * MIB
 VALUE = 0x5A5A1234
 
 
-@check("checkpoint engine: a process is suspended, its memory is free, and it finds everything when it is resumed")
-def checkpoint_round_trip() -> Figures:
+def needs_checkpoint() -> None:
+    """Raises Skip where the driver cannot suspend processes."""
     if not supported():
         raise Skip("this driver has no checkpoint calls: version 570 or later has")
+
+
+@check("checkpoint engine: a process is suspended, its memory is free, and it finds everything when it is resumed")
+def checkpoint_round_trip() -> Figures:
+    needs_checkpoint()
     with workers(2) as (watcher, job):
         empty, _ = watcher.ask("free")
         address, _ = job.ask("keep", size=SIZE, value=VALUE)
@@ -30,3 +37,18 @@ def checkpoint_round_trip() -> Figures:
         words, _ = job.ask("words", address=address, size=SIZE)
         require(words == [VALUE] * 3, f"its memory has changed: {words}")
         return {"MiB that came back": freed / MIB}
+
+
+@check("a job that the driver suspends between its turns (--engine checkpoint) computes what it computes alone")
+def job_of_the_checkpoint_engine() -> Figures:
+    needs_checkpoint()
+    with daemon("384MiB") as shared:
+        expected = shared.output(shared.submit(COPIES, "1", "5000"))
+        other = shared.submit(COPIES, "1", "1000000000")
+        wait_for_iterations(shared, other)
+        guest = shared.submit(COPIES, "1", "5000", engine="checkpoint")
+        same(expected, [shared.output(guest)])
+        shared.kill_job(other)
+        require(shared.end(other).signal == 9, "the other job did not go on")
+        require(shared.client.job(guest).switches > 1, "it was never suspended")
+        return moves(shared, [guest])
