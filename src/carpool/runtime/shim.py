@@ -209,9 +209,9 @@ class Shim:
 
     def _catch_signals(self) -> dict[int, object]:
         numbers = (*FORWARDED, signal.SIGINT, signal.SIGCHLD)
-        old = {int(number): signal.signal(number, lambda *_: None) for number in numbers}
+        # First the pipe: a signal between the two must not be lost.
         self._old_wakeup = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
-        return old  # type: ignore[return-value]
+        return {int(number): signal.signal(number, lambda *_: None) for number in numbers}
 
     def _release_signals(self, old: dict[int, object]) -> None:
         signal.set_wakeup_fd(self._old_wakeup)
