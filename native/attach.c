@@ -131,7 +131,7 @@ static int refused(const struct cp_packet *p, bool uses) {
 int cp_hello(int fd, bool uses) {
   struct cp_packet p = {.type = CP_HELLO, .pid = (uint32_t)getpid(), .a = CP_PROTOCOL, .b = uses};
   int fds[MOST_FILES];
-  if (!cp.text_count) dl_iterate_phdr(find_libc10, NULL);
+  if (!cp.text_count && !uses) dl_iterate_phdr(find_libc10, NULL); /* none by now: its tensors are not the device's */
   if (!cp.text_count && !cp_driver_known()) return fail("libc10.so is not loaded: import torch first");
   if (send(fd, &p, sizeof p, MSG_NOSIGNAL) != sizeof p) return fail("the job channel is closed");
   int n = receive_answer(fd, &p, fds);
@@ -143,15 +143,7 @@ int cp_hello(int fd, bool uses) {
 
 /* 0 attached, 1 refused: run plainly, 2 another process is attached: this one asks again when it is about to use its
  * device, -1 error (cp_error).  Blocks until the daemon answers. */
-CP_EXPORT int cp_attach(int fd) {
-  if (cp.attached || cp.pending) return fail("this process is attached already");
-  int answer = cp_hello(fd, false);
-  if (answer != CP_LATER) return answer;
-  fcntl(fd, F_SETFD, FD_CLOEXEC);
-  cp.fd = fd;
-  cp_store(&cp.pending, 1);
-  return CP_LATER;
-}
+CP_EXPORT int cp_attach(int fd) { return cp_first_hello(fd); }
 
 CP_EXPORT const char *cp_error(void) { return cp_failure; }
 

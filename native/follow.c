@@ -5,10 +5,13 @@
  * itself from then on; otherwise it stays, and the other one is a plain process. */
 #include "process.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 
-static struct cp_lock claim_lock;
+static struct cp_lock claim_lock; /* before all others.  Whoever says HELLO holds it until it is attached, or is not */
+static struct stat known_channel; /* the file that the job channel is: the program may close it, and open others */
 
 static void warn(const char *why) {
   static const char prefix[] = "carpool: warning: cannot attach to the daemon: ";
@@ -19,11 +22,44 @@ static void warn(const char *why) {
   syscall(SYS_writev, 2, v, 3);
 }
 
+static void note_channel(int fd) {
+  if (fstat(fd, &known_channel)) known_channel = (struct stat){0};
+}
+
+static bool channel_is_there(void) {
+  struct stat now;
+  return !fstat(cp.fd, &now) && now.st_dev == known_channel.st_dev && now.st_ino == known_channel.st_ino;
+}
+
+static int first_hello(int fd) {
+  if (cp.attached || cp.pending) {
+    cp_failure = "this process is attached already";
+    return -1;
+  }
+  note_channel(fd);
+  int answer = cp_hello(fd, false);
+  if (answer != CP_LATER) return answer;
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  cp.fd = fd;
+  cp_store(&cp.pending, 1);
+  return CP_LATER;
+}
+
+int cp_first_hello(int fd) {
+  cp_acquire(&claim_lock);
+  int answer = first_hello(fd);
+  cp_release(&claim_lock);
+  return answer;
+}
+
 bool cp_claim_seat(void) {
   int saved = errno;
   cp_acquire(&claim_lock);
   if (cp_load(&cp.pending)) {
-    if (cp_hello(cp.fd, true) < 0) warn(cp_failure);
+    if (!channel_is_there())
+      warn("the program has closed the job channel");
+    else if (cp_hello(cp.fd, true) < 0)
+      warn(cp_failure);
     cp_store(&cp.pending, 0);
   }
   cp_release(&claim_lock);
@@ -37,11 +73,21 @@ static bool unused(void) {
   return !cp.allocs && cp.gate == CP_CLOSED && !cp_load(&s->turn) && !s->turns && !cp_load(&s->want) && !s->grow_seq;
 }
 
+/* Takes the lock.  False: somebody is attaching because it is about to use the seat.  Who attaches for the first time will
+ * have done so in a moment. */
+static bool nobody_claims(void) {
+  if (cp_try(&claim_lock)) return true;
+  if (cp_load(&cp.pending)) return false;
+  cp_acquire(&claim_lock);
+  return true;
+}
+
 bool cp_leave_seat(void) {
+  bool unclaimed = nobody_claims();
   bool nobody_grows = cp_try(&cp.grow_lock); /* who does has come to use it */
   cp_acquire(&cp.pool_lock);
   cp_acquire(&cp.gate_lock);
-  bool leaves = nobody_grows && unused();
+  bool leaves = unclaimed && nobody_grows && unused();
   if (leaves) {
     cp_store(&cp.attached, 0);
     cp_arenas_end(&cp.arenas);
@@ -53,5 +99,11 @@ bool cp_leave_seat(void) {
   cp_release(&cp.gate_lock);
   cp_release(&cp.pool_lock);
   if (nobody_grows) cp_release(&cp.grow_lock);
+  if (unclaimed) cp_release(&claim_lock);
   return leaves;
+}
+
+void cp_follow_forked(void) {
+  cp_reset_lock(&claim_lock);
+  cp_store(&cp.pending, 0);
 }

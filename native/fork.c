@@ -219,12 +219,19 @@ static pid_t next_fork(void) {
   cp_cuda_fork();
   pid_t pid = next();
   cp_cuda_forked(pid == 0);
-  if (pid == 0) cp.pending = 0; /* the channel is its parent's */
+  if (pid == 0) cp_follow_forked();
+  return pid;
+}
+
+/* Another thread may attach meanwhile: the seat is the parent's. */
+static pid_t fork_unattached(void) {
+  pid_t pid = next_fork();
+  if (pid == 0) cp_store(&cp.attached, 0);
   return pid;
 }
 
 CP_EXPORT pid_t fork(void) {
-  if (!cp_load(&cp.attached)) return next_fork();
+  if (!cp_load(&cp.attached)) return fork_unattached();
   if (cp.child) {
     if (round_) cp_child_trap(); /* the parent may not know of a grandchild */
     return next_fork();

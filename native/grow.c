@@ -71,7 +71,7 @@ void cp_grow_ask(uint32_t class_, size_t total) {
   pending.optional = true;
 }
 
-/* Grow lock held.  Does not wait: the answer is looked for later. */
+/* Grow lock held, all settled.  Does not wait: the answer is looked for later. */
 void cp_promote_ask(size_t total) { cp.promote_seq = ask(0, total, true); }
 
 bool cp_grow(uint32_t class_, size_t total, bool optional) {

@@ -114,7 +114,10 @@ static inline bool from_libc10(const void *caller) {
 
 CP_EXPORT int posix_memalign(void **out, size_t alignment, size_t bytes) {
   while (may_serve() && bytes >= MIN_ARENA && alignment <= CP_GRAIN && from_libc10(__builtin_return_address(0))) {
-    if (CP_UNLIKELY(!cp_active()) && !cp_claim_seat()) continue;
+    if (CP_UNLIKELY(!cp_active())) {
+      cp_claim_seat();
+      continue; /* also whose tensors are the device's is known for certain only now */
+    }
     void *p = cp_arena_alloc(bytes);
     if (p) {
       *out = p;

@@ -110,7 +110,7 @@ bool cp_grow(uint32_t class_, size_t total, bool optional);
  * is due, and until then the job gives nothing back, or it could not tell what is still granted. */
 bool cp_grow_settle(void);
 void cp_grow_ask(uint32_t class_, size_t total); /* optional, does not wait.  Only when all is settled */
-void cp_promote_ask(size_t total);
+void cp_promote_ask(size_t total); /* the same */
 void cp_promote_answer(bool wait);
 /* restore.c.  The first three need the gate lock */
 bool cp_is_out(void); /* is all content in the store, and the bank perhaps another job's? */
@@ -134,8 +134,10 @@ int64_t cp_look_again(uint64_t calls, uint64_t now, uint64_t pause_us);
 enum { CP_PLAIN = 1, CP_LATER = 2 };
 int cp_hello(int fd, bool uses);
 /* follow.c: the seat goes to the process that uses its device */
+int cp_first_hello(int fd); /* as cp_hello, or CP_LATER: this process is pending now */
 bool cp_claim_seat(void); /* a pending process is about to; true: it is attached now.  Holds no other lock of ours */
 bool cp_leave_seat(void); /* helper thread: the daemon has asked; true: the seat is another's now, and the thread is to end */
+void cp_follow_forked(void); /* in the child: the channel is its parent's */
 /* memory.c */
 void *cp_arena_alloc(size_t bytes);
 bool cp_arena_free(void *p);

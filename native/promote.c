@@ -95,6 +95,6 @@ void cp_promote_consider(void) {
   cp_release(&cp.pool_lock);
   if (!ask || !cp_try(&cp.grow_lock)) return;
   cp.promote_after = cp.boundary.iterations + 4;
-  cp_promote_ask(cp_round_up(total, CP_PAGE));
+  if (cp_grow_settle()) cp_promote_ask(cp_round_up(total, CP_PAGE)); /* an answer does not say which request it is for */
   cp_release(&cp.grow_lock);
 }

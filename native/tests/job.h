@@ -10,6 +10,8 @@
 
 #define CHUNKS 24
 static int daemon_fd, bank, store;
+static uint32_t leave_at_once; /* the seat's word when the helper thread starts */
+static bool no_helper;
 static uint64_t *block;
 
 static void on_fault(int sig, siginfo_t *info, void *context) {
@@ -28,6 +30,7 @@ static void attach(void) {
   cp.board = mmap(NULL, CP_BOARD_HEADER + 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   cp.seat = (struct cp_seat *)(cp.board + CP_BOARD_HEADER);
   cp.seat->grace_us = 60000000; /* however long a thread has to wait for a processor */
+  cp.seat->leave = leave_at_once;
   cp.fd = pair[0];
   daemon_fd = pair[1];
   struct timeval patience = {20, 0};
@@ -39,7 +42,7 @@ static void attach(void) {
   CHECK_THAT(!cp_order_init(&cp.order, cp.arenas.host.chunks));
   struct sigaction a = {.sa_flags = SA_SIGINFO | SA_NODEFER};
   a.sa_sigaction = on_fault;
-  CHECK_THAT(!sigaction(SIGSEGV, &a, NULL) && !cp_helper_start());
+  CHECK_THAT(!sigaction(SIGSEGV, &a, NULL) && (no_helper || !cp_helper_start()));
   cp_store(&cp.attached, 1);
 }
 

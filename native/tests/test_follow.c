@@ -18,6 +18,7 @@ static int (*volatile allocate)(void **, size_t, size_t) = posix_memalign; /* th
 static void set_up_again(void) {
   close(cp.fd);
   attach();
+  note_channel(cp.fd);
   cp.text_count = 1;
   cp.text[0].lo = 0;
   cp.text[0].hi = UINTPTR_MAX;
@@ -39,15 +40,26 @@ static int seat_is_taken(int fd, bool uses) {
   return CP_PLAIN;
 }
 
-static uint32_t ask_to_leave(void) {
-  struct cp_seat *s = cp.seat;
-  cp_store(&s->leave, CP_LEAVE_ASKED);
-  cp_ring(s);
+static uint32_t answer_to_leave(void) {
   struct cp_packet p;
   do CHECK_THAT(recv(daemon_fd, &p, sizeof p, 0) == sizeof p);
   while (p.type != CP_LEFT);
-  CHECK_THAT(s->leave == (p.a ? CP_LEAVE_STAYS : CP_LEAVE_LEFT));
-  return s->leave;
+  CHECK_THAT(cp.seat->leave == (p.a ? CP_LEAVE_STAYS : CP_LEAVE_LEFT));
+  return cp.seat->leave;
+}
+
+static uint32_t ask_to_leave(void) {
+  cp_store(&cp.seat->leave, CP_LEAVE_ASKED);
+  cp_ring(cp.seat);
+  return answer_to_leave();
+}
+
+/* It says so first. */
+static void await_pending(void) {
+  for (uint64_t end = cp_now_us() + 20000000; !cp_load(&cp.pending);) {
+    CHECK_THAT(cp_now_us() < end);
+    pause_us(200);
+  }
 }
 
 static void *tensor(void) {
@@ -60,10 +72,7 @@ static void *tensor(void) {
 static void leaves_and_comes_back(void) {
   set_up_again();
   CHECK_THAT(ask_to_leave() == CP_LEAVE_LEFT && !cp_load(&cp.attached));
-  for (uint64_t end = cp_now_us() + 20000000; !cp_load(&cp.pending);) { /* it says so first */
-    CHECK_THAT(cp_now_us() < end);
-    pause_us(200);
-  }
+  await_pending();
   answer_hello = seat_is_taken;
   void *p = tensor();
   CHECK_THAT(!cp_arenas_hold(&cp.arenas, p) && hellos == 1 && !cp_load(&cp.pending));
@@ -79,6 +88,77 @@ static void leaves_and_comes_back(void) {
   CHECK_THAT(ask_to_leave() == CP_LEAVE_STAYS && cp_load(&cp.attached));
 }
 
+static int seat_is_wanted(int fd, bool uses) {
+  (void)fd, (void)uses;
+  hellos++;
+  set_up_again();
+  return 0;
+}
+
+/* The helper answers while the process is still attaching. */
+static int seat_is_claimed(int fd, bool uses) {
+  seat_is_wanted(fd, uses);
+  cp.seat->e_limit = cp.seat->p_limit = cp.p_cap = cp.e_cap = CP_GIB;
+  CHECK_THAT(answer_to_leave() == CP_LEAVE_STAYS);
+  return 0;
+}
+
+static int seat_of_another_device(int fd, bool uses) {
+  (void)fd, (void)uses;
+  hellos++;
+  cp.text_count = 0;
+  cp_store(&cp.attached, 1);
+  return 0;
+}
+
+static void be_nobody(void) {
+  cp_store(&cp.attached, 0);
+  cp.allocs = cp.frees = cp.pending = 0;
+  hellos = 0;
+}
+
+/* The daemon has asked before the helper thread was there. */
+static void asked_while_it_attaches(void) {
+  be_nobody();
+  leave_at_once = CP_LEAVE_ASKED;
+  answer_hello = seat_is_wanted;
+  CHECK_THAT(!cp_first_hello(cp.fd) && answer_to_leave() == CP_LEAVE_LEFT);
+  await_pending();
+  CHECK_THAT(!cp_load(&cp.attached));
+  answer_hello = seat_is_claimed;
+  void *p = NULL;
+  CHECK_THAT(!allocate(&p, 64, 1 << 16) && cp_arenas_hold(&cp.arenas, p) && hellos == 2);
+  free(p);
+  leave_at_once = CP_LEAVE_NO;
+}
+
+static void becomes_pending(void) {
+  be_nobody();
+  set_up_again();
+  CHECK_THAT(ask_to_leave() == CP_LEAVE_LEFT);
+  await_pending();
+}
+
+static void channel_was_closed(void) {
+  becomes_pending();
+  answer_hello = seat_is_free;
+  int other = memfd_create("other", 0);
+  CHECK_THAT(other >= 0 && dup2(other, cp.fd) == cp.fd);
+  void *p = tensor();
+  CHECK_THAT(!cp_arenas_hold(&cp.arenas, p) && !hellos && !cp_load(&cp.pending));
+  free(p);
+  close(other);
+}
+
+/* Its tensors in ordinary memory are none of the device's. */
+static void attaches_elsewhere(void) {
+  becomes_pending();
+  answer_hello = seat_of_another_device;
+  void *p = tensor();
+  CHECK_THAT(!cp_arenas_hold(&cp.arenas, p) && hellos == 1 && !cp.allocs);
+  free(p);
+}
+
 static void *first_use(void *unused) {
   (void)unused;
   void *p = NULL;
@@ -92,8 +172,7 @@ static void race(void) {
   answer_hello = seat_is_taken;
   int left = 0;
   for (int i = 0; i < ROUNDS; i++) {
-    cp_store(&cp.attached, 0);
-    cp.allocs = cp.frees = cp.pending = 0;
+    be_nobody();
     set_up_again();
     cp.seat->e_limit = cp.seat->p_limit = cp.p_cap = cp.e_cap = CP_GIB;
     cp.route_persistent = i & 1;
@@ -110,13 +189,16 @@ static void race(void) {
 
 #ifdef __SANITIZE_ADDRESS__
 int main(void) {
-  (void)leaves_and_comes_back, (void)race;
+  (void)leaves_and_comes_back, (void)asked_while_it_attaches, (void)channel_was_closed, (void)attaches_elsewhere, (void)race;
   puts("skipped: the sanitizer has the allocator to itself");
   return 77;
 }
 #else
 int main(void) {
   leaves_and_comes_back();
+  asked_while_it_attaches();
+  channel_was_closed();
+  attaches_elsewhere();
   race();
   return 0;
 }

@@ -124,6 +124,17 @@ def test_a_process_that_is_gone_does_not_keep_the_device(scenario: Scenario) -> 
     assert scenario.job(1).alone is None
 
 
+def test_its_other_processes_keep_the_device(scenario: Scenario) -> None:
+    for job in (1, 2):
+        scenario.start(job)
+    alone(scenario, 1)
+    scenario.want(2)
+    assert scenario.send(events.Detached(1, alone="several")) == []
+    assert scenario.why(2) == "job 1 has host0 to itself: several"
+    assert scenario.send(events.Attached(1)) == []
+    assert GrantTurn(1, 2) in scenario.exit(1)
+
+
 def test_one_submitted_as_exclusive_keeps_the_device_all_the_same(scenario: Scenario) -> None:
     scenario.start(1, estimate=estimate(1, 1), exclusive=True)
     alone(scenario, 1)

@@ -200,3 +200,30 @@ def test_who_needs_memory_before_its_first_turn_asks_for_it_too(scenario: Scenar
     scenario.start(2)
     assert scenario.ask(2, P, 100) == [RequestYield(1)]
     assert any(isinstance(command, GrantMemory) and command.job == 2 for command in suspend(scenario, 1, 100))
+
+
+def test_whom_it_held_off_goes_on_when_it_ends_while_it_waits(scenario: Scenario) -> None:
+    for job, owner in ((1, 7), (2, 8)):
+        scenario.start(job, owner)
+    scenario.want(1)
+    arrive(scenario, 3)
+    assert scenario.want(2) == []
+    scenario.send(events.CancelRequested(3))
+    assert GrantTurn(2, 2) in scenario.exit(3, None, 9)
+
+
+def test_after_a_restart_nobody_else_begins_beside_one_that_could_not_be_suspended() -> None:
+    scenario = Scenario(FREE)
+    scenario.send(events.RestartBegan())
+    scenario.send(events.DeviceAdded(device()))
+    scenario.submit(1, engine=Engine.CHECKPOINT)
+    scenario.submit(2)
+    scenario.send(adopted(1, attached=False))
+    state = {"attached": True, "holds_turn": False, "wants_turn": True, "offloaded": False}
+    scenario.send(events.Adopted(2, JobPhase.RUNNING, "cuda0", 1, Memory(), usage=Usage(), started_us=0, **state))
+    scenario.send(events.TraitsSeen(1, alone="it computes"))
+    assert not any(isinstance(command, GrantTurn) for command in scenario.send(events.RestartEnded()))
+    scenario.send(events.Attached(1))
+    granted = [command.job for command in scenario.want(1) if isinstance(command, GrantTurn)]
+    assert granted == [1]
+    assert scenario.send(events.TraitsSeen(1)) == [RequestYield(1)], "its turn can be asked back now"

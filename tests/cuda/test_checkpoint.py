@@ -102,3 +102,17 @@ def test_one_that_the_driver_cannot_suspend_keeps_its_device(daemons: Daemons, b
     daemon.until(lambda: (reason := other.info().reason) is not None and reason.code == "exclusive")
     daemon.meeting.go(waiting)
     assert as_alone([job, other], [program, OTHER], bare)
+
+
+def test_it_keeps_its_device_after_a_restart(daemons: Daemons, bare: Bare) -> None:
+    daemon = daemons()
+    program = f"{GUEST} --managed"
+    job = daemon.submit(program, engine="checkpoint", meet=True)
+    waiting = daemon.meeting.arrive(1)
+    other = daemon.submit(OTHER, **KNOWN)
+    daemon.kill()
+    daemon.start()
+    daemon.until(lambda: job.info().alone is not None)
+    daemon.until(lambda: (reason := other.info().reason) is not None and reason.code == "exclusive")
+    daemon.meeting.go(waiting)
+    assert as_alone([job, other], [program, OTHER], bare)

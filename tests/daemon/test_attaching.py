@@ -13,6 +13,7 @@ import pytest
 from rig import Client, Rig
 
 from carpool.core.events import Attached, Detached, TurnWanted
+from carpool.daemon import lines
 from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, Leave, Packet, PacketType
 
 
@@ -166,3 +167,27 @@ async def test_a_successor_that_is_heard_while_the_first_is_seen_off_keeps_the_s
     client.fds += fds
     assert packet.type is PacketType.SETUP
     assert rig.says(client, PacketType.WANT) == [TurnWanted(client.job.id)]
+
+
+@pytest.mark.parametrize("name", ["", "channel:1", "board:host0:1", "more"])
+async def test_what_is_no_channel_of_its_own_is_closed(
+    other: Other, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that is known or none of a channel's, or one channel too many."""
+    if name == "more":
+        name = "channel:2"
+        monkeypatch.setattr(lines, "MOST_CHANNELS", 1)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    other.rig.channels.bring(other.client.job, name, ours.detach())
+    assert theirs.recv(1) == b""
+    theirs.close()
+    other.asks()
+    assert other.answer() is PacketType.REFUSED, "the first one is still heard"
+
+
+@pytest.mark.parametrize("kind", ["file", "stream"])
+async def test_something_else_than_a_channel_is_closed(other: Other, kind: str) -> None:
+    fd = os.memfd_create("file") if kind == "file" else socket.socket().detach()
+    other.rig.channels.bring(other.client.job, "channel:2", fd)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)

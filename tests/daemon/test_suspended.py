@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.proctree import below
+from carpool.daemon.proctree import _parent, below
 from carpool.daemon.suspended import Note, Notes
 
 NESTED = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(0, flush=True); input()'])"
@@ -41,3 +41,12 @@ def test_processes_below_another() -> None:
         assert process.pid in found and len(grandchildren) == 1 and set(grandchildren) < set(found)
         process.stdin.close()
     assert below(process.pid) == []
+
+
+def test_one_whose_state_is_empty_has_ended(tmp_path: Path) -> None:
+    (tmp_path / "stat").write_bytes(b"")
+    assert _parent(tmp_path) == 0
+
+
+def test_the_daemon_is_not_below_a_job_that_has_started_it() -> None:
+    assert os.getpid() not in below(os.getppid())

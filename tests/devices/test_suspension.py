@@ -16,7 +16,7 @@ MOST = 60 * MIB
 Start = Callable[..., Worker]
 ENGINE = """
 import pathlib
-from carpool.devices.cuda.checkpoint import Checkpoint
+from carpool.devices.cuda.checkpoint import Checkpoint, NoSuchProcess
 from carpool.devices.cuda.suspension import Suspension
 begin()
 saved = []
@@ -28,9 +28,20 @@ def measure(pids):
     saved.append([Checkpoint(pid).state().name for pid in pids])
     return held
 
+found = []  # what is said after everything has been stopped
+
+def holds(pids):
+    return bool(found) and found.pop()
+
+def uses(pid):
+    try:
+        return Checkpoint(pid).state() is not None
+    except NoSuchProcess:
+        return False
+
 def suspension(*pids):
     alive = lambda: [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()]
-    return Suspension(alive, stopped, measure, lambda needed, complete: saved.append([needed, complete]))
+    return Suspension(alive, stopped, measure, holds, lambda needed, complete: saved.append([needed, complete]))
 """
 
 
@@ -88,6 +99,9 @@ def test_a_job_that_has_not_used_the_driver_is_only_stopped(engine: Worker, job:
     made(engine, job[2:])
     assert engine.run(f"work.suspend(0, {MOST})") == 0
     assert engine.run("[work.suspended(), saved]") == [True, [[0, True]]]
+    with pytest.raises(WorkerError, match="NotGuaranteed"):
+        engine.run("work.resume(2, 1)")
+    assert engine.run("work.suspended()") is True
     engine.run("work.resume(0, 0)")
     assert job[2].run("7") == 7
 
@@ -137,3 +151,43 @@ def test_processes_that_have_ended_are_no_obstacle(engine: Worker, job: tuple[Wo
     assert engine.run(f"work.suspend(0, {MOST})") == HELD
     engine.run(f"work.resume({HELD}, {MOST})")
     assert job[1].run("word(at)") == 6
+
+
+def test_what_is_known_of_an_earlier_suspend_is_not_added(engine: Worker, job: tuple[Worker, ...]) -> None:
+    made(engine, job)
+    assert engine.run(f"work.suspend({2 * HELD}, {MOST})") == 2 * HELD
+
+
+def test_one_that_begins_to_use_the_device_meanwhile_is_taken_off_too(
+    engine: Worker, job: tuple[Worker, ...], tmp_path: Path
+) -> None:
+    """It makes its context when the others are locked already, and is stopped with it."""
+    reached, late = tmp_path / "locked", job[2]
+    made(engine, job)
+    engine.run(
+        f"""
+def measure(pids):
+    pathlib.Path({str(reached)!r}).touch()
+    while not uses({late.process.pid}):
+        pass
+    return {HELD} * len(pids)
+found = [True]
+work = suspension({", ".join(str(each.process.pid) for each in job)})
+"""
+    )
+    engine.send(f"work.suspend(0, {MOST})")
+    while not reached.exists():
+        assert engine.process.poll() is None
+    late.send("begin() or 3")
+    assert engine.receive() == 3 * HELD
+    assert engine.run("[work.suspended(), saved[-1]]") == [True, [3 * HELD, True]]
+    engine.run(f"work.resume({3 * HELD}, {MOST})")
+    assert late.receive() == 3
+
+
+def test_signals_reach_nobody_else(engine: Worker, job: tuple[Worker, ...]) -> None:
+    """A process has ended, and its number may be another's, before it is signalled."""
+    made(engine, job[2:])
+    engine.run(f"work._processes = iter([[{job[2].process.pid}], []]).__next__; work._continue(work._processes())")
+    engine.run(f"work = suspension(); import signal; work._signal({job[2].process.pid}, signal.SIGKILL)")
+    assert job[2].run("7") == 7

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from tests.gpu.registry import Skip
 
@@ -28,11 +28,12 @@ def mps_server() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="mps-") as directory:
         os.environ.update(dict.fromkeys(VARIABLES, directory))
         try:
-            _control(["-d"])
             try:
+                _control(["-d"])
                 yield
             finally:
-                _control([], "quit\n")
+                with suppress(Skip):  # none has come up, or it has gone
+                    _control([], "quit\n")
         finally:
             for name, value in before.items():
                 os.environ.pop(name)
@@ -41,11 +42,13 @@ def mps_server() -> Iterator[None]:
 
 def _control(arguments: list[str], text: str = "") -> None:
     """Raises Skip if it cannot be started or does not answer."""
-    try:
-        done = subprocess.run(
-            [CONTROL, *arguments], input=text, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Skip(f"the MPS server cannot be used: {error}") from None
-    if done.returncode:
-        raise Skip(f"the MPS server cannot be used: {(done.stderr or done.stdout).strip()}")
+    with tempfile.TemporaryFile("w+") as said:  # of a pipe the server, which goes on, would keep the other end
+        try:
+            done = subprocess.run(
+                [CONTROL, *arguments], input=text, stdout=said, stderr=said, text=True, timeout=PATIENCE_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Skip(f"the MPS server cannot be used: {error}") from None
+        said.seek(0)
+        if done.returncode:
+            raise Skip(f"the MPS server cannot be used: {said.read().strip()}")

@@ -106,7 +106,13 @@ def test_fairness_is_counted_from_arrival_to_arrival(pretend: Callable[..., None
     )
     figures = MEASURES["fairness"].function()
     assert figures is not None
-    assert figures["3 jobs for 15.0 s"] == pytest.approx(0.5)  # the first one does twice as much as each other
+    assert figures == pytest.approx(  # the first one does twice as much as each other
+        {
+            "phase 2, 2 jobs for 15.0 s": 1 / 3,
+            "phase 3, 3 jobs for 15.0 s": 0.5,
+            "phase 4, 2 jobs for 15.0 s": 0,
+        }
+    )
 
 
 def test_without_an_mps_server_it_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -126,3 +132,23 @@ def test_an_mps_server_lives_as_long_as_it_is_used(monkeypatch: pytest.MonkeyPat
         directory = os.environ["CUDA_MPS_PIPE_DIRECTORY"]
     assert log.read_text().split() == [directory, "-d", directory, "quit"]
     assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
+
+
+def test_an_mps_server_may_keep_its_output_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    control, end = tmp_path / mps.CONTROL, tmp_path / "end"
+    os.mkfifo(end)
+    control.write_text(f'#!/bin/sh\nif [ -n "$1" ]; then read line <{end} & else cat >{end}; fi\n')
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with mps.mps_server():
+        pass
+
+
+def test_an_mps_server_that_does_not_start_is_told_to_quit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    control, log = tmp_path / mps.CONTROL, tmp_path / "log"
+    control.write_text(f'#!/bin/sh\n[ -z "$1" ] || {{ echo "no rights" >&2; exit 1; }}\ncat >{log}\n')
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(Skip, match="no rights"), mps.mps_server():
+        raise AssertionError
+    assert log.read_text() == "quit\n"

@@ -190,6 +190,19 @@ def test_a_child_asks_over_a_channel_of_its_own(job: Job, fake_torch: Path, laun
     assert len(done.calls) - len(attached) == (1 if launcher else 0)
 
 
+def test_the_main_process_of_an_earlier_shim_has_no_pid(job: Job, fake_torch: Path) -> None:
+    """Its shim has no door either."""
+    done = job.run(
+        """
+        import os, sys
+        if os.environ.pop("CARPOOL_JOB_PID", None):
+            os.execv(sys.executable, [sys.executable, __file__])
+        import torch
+        """
+    )
+    assert [call[:2] for call in done.calls] == [("attach", job.theirs.fileno())]
+
+
 def test_a_home_with_a_long_name(job: Job, fake_torch: Path) -> None:
     """Addresses of sockets are limited to 107 bytes."""
     home = job.directory / ("long" * 30)

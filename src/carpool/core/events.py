@@ -98,9 +98,13 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class Detached:
-    """The attached process is gone (the job itself may go on): its turn and memory are free."""
+    """The attached process is gone (the job itself may go on): its turn and memory are free.
+
+    ``alone``: why the job must have its device to itself all the same, for its other processes.
+    """
 
     job: JobId
+    alone: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def _check_job(state: State, job: Job) -> None:
         _require(queued != bool(job.unmet), "neither in the queue nor waiting for another job", job)
     lane = state.lane_of(job)
     waits = job.wanted and job.attached and not job.pending and not state.held_off(job)
-    _require(job.attached or (job.alone, job.immovable) == (None, None), "traits of a process that is gone", job)
+    _require(job.attached or job.immovable is None, "traits of a process that is gone", job)
     if lane is not None:
         _require((job.turn_key is not None) == waits, "its place in the lane's queue is wrong", job)
         _require(job.turn_key is None or job.turn_key in lane.queue, "not in the queue of its lane", job)

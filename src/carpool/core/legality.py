@@ -6,6 +6,7 @@ from typing import Any
 
 from carpool.core import adoption, events, turns
 from carpool.core.errors import IllegalTransition
+from carpool.core.guests import suspends
 from carpool.core.invariants import story
 from carpool.core.model import JobPhase
 from carpool.core.state import Job, State
@@ -37,6 +38,8 @@ def _seated(state: State, job: Job, event: Any) -> Job | None:
         if job.attached or job.lane is None:
             raise illegal(job, event, "another process is attached" if job.attached else "it has no lane")
     elif kind in _NEED_SEAT and not job.attached:
+        if kind is events.TraitsSeen and state.restarting and suspends(job):
+            return job  # it could not be suspended, and attaches when the restart has ended
         if job.was_attached:
             return None  # the process is gone; what it said last reaches us only now
         raise illegal(job, event, "no process of the job has attached")

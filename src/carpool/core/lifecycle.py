@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from carpool.core import admission, alone, lanes, memory, requests, suspension, turns, whole
 from carpool.core.commands import EndJob, SignalJob
-from carpool.core.events import ProcessExited, Submitted, TraitsSeen
-from carpool.core.guests import suspends
+from carpool.core.events import Detached, ProcessExited, Submitted, TraitsSeen
+from carpool.core.guests import suspends, touch_lanes
 from carpool.core.model import JobPhase, JobSpec, Outcome, Reason
 from carpool.core.state import KEPT_ENDED, Job, State
 
@@ -105,7 +105,9 @@ def _vacate(state: State, job: Job) -> None:
     memory.release(state, job)
     lanes.leave(state, job)
     device.jobs.discard(job.id)
-    device.guests.discard(job.id)
+    if job.id in device.guests:
+        device.guests.discard(job.id)
+        touch_lanes(state, device)  # whoever was held off for its turn may begin
     alone.seen(state, job, TraitsSeen(job.id))
     alone.give_up(state, device, job)  # also if it was submitted so
     device.warm.discard(job.id)
@@ -187,10 +189,10 @@ def attached(state: State, job: Job) -> None:
         suspension.arrived(state, device, job)
 
 
-def detached(state: State, job: Job) -> None:
-    """The attached process is gone; the job goes on without the device."""
+def detached(state: State, job: Job, event: Detached) -> None:
+    """The attached process is gone; the job goes on without the device, all but its companions."""
     job.attached = False
-    alone.seen(state, job, TraitsSeen(job.id))
+    alone.seen(state, job, TraitsSeen(job.id, event.alone))
     turns.forget(state, job)
     memory.release(state, job)
     device = state.device_of(job)

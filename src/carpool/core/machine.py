@@ -61,7 +61,7 @@ class Machine:
             events.StartFailed: lambda job, event: lifecycle.start_failed(self._state, job, event.text),
             events.ProcessExited: lambda job, event: lifecycle.exited(self._state, job, event),
             events.Attached: lambda job, event: lifecycle.attached(self._state, job),
-            events.Detached: lambda job, event: lifecycle.detached(self._state, job),
+            events.Detached: lambda job, event: lifecycle.detached(self._state, job, event),
             events.TurnWanted: lambda job, event: turns.want(self._state, job, event.urgent),
             events.TurnReleased: self._turn_released,
             events.TurnPassed: self._turn_passed,

@@ -82,6 +82,8 @@ class Daemon:
         effects.watch = self.stopped.watch
         self.checkpointing = Checkpointing(Notes(home.root), self.jobs, self.seating, self.processes, self.core.post)
         effects.checkpointing = self.checkpointing
+        self.channels.companions.present = self.checkpointing.present
+        self.channels.companions.loner = lambda device: self.machine.view().devices[device].alone
         self.core.execute = effects.execute
         self.telemetry = Telemetry(
             self.devices,

@@ -17,6 +17,7 @@ from carpool.daemon.pidwatch import PidWatch
 from carpool.daemon.sampler import tell_traits
 from carpool.daemon.seating import Seating
 from carpool.daemon.seats import usage_of
+from carpool.daemon.traits import SEVERAL, why_alone
 from carpool.daemon.turns import Turns
 from carpool.devices.base import DeviceError, in_extents
 from carpool.protocol.seat import PROTOCOL, Kind, Leave, Packet, PacketType
@@ -97,8 +98,7 @@ class Attaching:
         self._post(Sampled(job.id, job.usage))
         self._seating.unseat(job)
         self.forget(job.id)
-        self._post(Detached(job.id))
-        tell_traits(job, self._post)  # its companions go on
+        self._tell_detached(job)
         self.settled(job)
 
     def _seat(self, job: Job, line: Line, pid: int) -> None:
@@ -138,8 +138,13 @@ class Attaching:
         self._seating.unseat(job)
         seated.board.adopt(seated.seat.slot)
         job.line = INHERITED
-        self._post(Detached(job.id))
+        self._tell_detached(job)
         self.companions.convert(job, line, seated)
+
+    def _tell_detached(self, job: Job) -> None:
+        """Its companions go on."""
+        self._post(Detached(job.id, why_alone(SEVERAL) if job.several else None))
+        tell_traits(job, self._post)
 
     def _hello_again(self, job: Job, line: Line) -> None:
         """The attached process, whose answer an earlier daemon did not get round to."""

@@ -14,6 +14,7 @@ from carpool.core.model import JobId, MemoryClass
 from carpool.daemon.adopting import Adopting
 from carpool.daemon.attaching import Attaching
 from carpool.daemon.banking import Banking
+from carpool.daemon.boards import BoardError
 from carpool.daemon.companions import Companions
 from carpool.daemon.copies import Copies
 from carpool.daemon.granting import Granting
@@ -26,11 +27,22 @@ from carpool.daemon.seating import Seating
 from carpool.daemon.supply import Supply
 from carpool.daemon.turns import Turns
 from carpool.devices.base import in_extents
-from carpool.protocol.seat import PACKET_BYTES, Packet, PacketType
+from carpool.protocol.seat import PACKET_BYTES, SEATS, Packet, PacketType
 from carpool.protocol.session import Register
 
 log = logging.getLogger(__name__)
 CLASSES = (MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL)
+
+
+def _by_name(names: list[str], fds: list[int]) -> dict[str, int]:
+    """What a shim keeps.  Owns the descriptors: those without a name of their own are closed."""
+    kept: dict[str, int] = {}
+    for place, fd in enumerate(fds):
+        if place < len(names) and names[place] not in kept:
+            kept[names[place]] = fd
+        else:
+            os.close(fd)
+    return kept
 
 
 class Channels:
@@ -60,7 +72,7 @@ class Channels:
         self._attaching.forget = self._forget
         self._attaching.granted = lambda job: self.granting.memory(job, answers=False)
         self._lines = Lines()
-        self.companions = Companions(seating, self.turns, post)
+        self.companions = Companions(jobs, seating, self.turns, post)
         self.companions.answer = self.answer
         self._attaching.companions = self.companions
         self.shim_quiet: Callable[[JobId], bool] = lambda job: True
@@ -70,16 +82,22 @@ class Channels:
         """A shim has registered: the channel's end first, then what it kept for an earlier daemon.
 
         False if it has come back with memory in use after the core had been told that the job uses none, or with
-        memory that only a daemon of another version knows.
+        memory that only a daemon of another version knows, or not with what a shim keeps.
         """
         self.close(job.id)
-        self._add(job, INHERITED, fds[0])
-        kept = dict(zip(message.kept, fds[1:], strict=False))
-        for name in [name for name in kept if name.startswith(PREFIX)]:
-            self._add(job, name, kept.pop(name))
+        kept = _by_name(message.kept, fds[1:])
+        try:
+            self._add(job, INHERITED, fds[0])
+            for name in [name for name in kept if name.startswith(PREFIX)]:
+                self._add(job, name, kept.pop(name))
+            for name in [name for name in kept if name.startswith(f"{COMPANION}:")]:
+                self._companion(job, name, kept, message.child_pid)
+        except (BoardError, OSError, ValueError) as error:
+            log.warning("job %d comes back with something else: %s", job.id, error)
+            for fd in kept.values():
+                os.close(fd)
+            return False
         in_time = True
-        for name in [name for name in kept if name.startswith(f"{COMPANION}:")]:
-            self._companion(job, name, kept)
         if job.seated is not None or message.attached_pid is None:
             for fd in kept.values():
                 os.close(fd)
@@ -94,17 +112,29 @@ class Channels:
             self.resume(job)
         return in_time
 
-    def _companion(self, job: Job, name: str, kept: dict[str, int]) -> None:
-        """One that an earlier daemon seated; unless this one knows it, after a shim has only come back."""
-        line = next((line for line in self._lines.all(job.id) if line.pid == int(name.rpartition(":")[2])), None)
+    def _companion(self, job: Job, name: str, kept: dict[str, int], main_pid: int | None) -> None:
+        """One that an earlier daemon seated; unless this one knows it, after a shim has only come back.
+
+        Raises BoardError, OSError, ValueError.
+        """
+        _, device, slot, pid = name.split(":")
+        line = next((line for line in self._lines.all(job.id) if line.pid == int(pid)), None)
+        if line is None and int(pid) == main_pid:
+            line = self._lines.get(job.id, INHERITED)
         if line is None or not self.recovering:
             os.close(kept.pop(name))
+        elif device not in self._seating.devices or not 0 <= int(slot) < SEATS:
+            raise ValueError(f"there is no seat {name}")
         else:
-            self.companions.adopt(job, line, name, self.adopting.board(name.split(":")[1], job.owner, kept, name))
+            self.companions.adopt(job, line, name, self.adopting.board(device, job.owner, kept, name))
 
     def bring(self, job: Job, name: str, fd: int) -> None:
         """Another process of the job has come through its door."""
-        line = self._add(job, name, fd)
+        try:
+            line = self._add(job, name, fd)
+        except (OSError, ValueError) as error:
+            log.warning("job %d brings something else than a channel: %s", job.id, error)
+            return
         if not self.recovering:
             self._listen(line)
 

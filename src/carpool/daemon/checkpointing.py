@@ -15,6 +15,7 @@ import dataclasses
 import logging
 import signal
 from collections.abc import Callable
+from contextlib import closing
 from enum import Enum
 
 from carpool.core.events import Attached, Event, Sampled, StartFailed, TraitsSeen, TurnReleased, TurnWanted
@@ -27,8 +28,8 @@ from carpool.daemon.procstate import is_stopped
 from carpool.daemon.proctree import below
 from carpool.daemon.seating import Seating
 from carpool.daemon.suspended import Note, Notes
-from carpool.devices.base import ExtentDevice, in_extents
-from carpool.devices.cuda.checkpoint import Stuck, Unsupported
+from carpool.devices.base import DeviceError, ExtentDevice, in_extents
+from carpool.devices.cuda.checkpoint import NotGuaranteed, Stuck, Unsupported
 from carpool.devices.cuda.suspension import Suspension
 from carpool.monitor.gpus import Gpus
 
@@ -38,6 +39,8 @@ BUSY_S = 1.0
 RESTART_S = 60.0
 #: However often others ask for it, a turn is longer than what comes before and after it.
 LEAST_TURN_US: Micros = 100_000
+#: A turn whose memory does not come is given back after so long, if others ask for it.
+PATIENCE_US: Micros = 2_000_000
 NO_ROOM = "the driver has not got it free yet"
 NOT_CUT = "others have not let go of it yet"
 
@@ -57,6 +60,7 @@ class Guest:
     since_us: Micros = 0  # of its present turn
     on_us: Micros = 0  # since when it is on its device
     moved_us: Micros = 0  # what its last suspend and resume have taken
+    was_busy: bool = False  # at a restart: it has its device to itself until it has a turn, which can be asked back
 
 
 class Checkpointing:
@@ -86,6 +90,9 @@ class Checkpointing:
         guest.yield_asked, guest.since_us = False, monotonic_us()
         if guest.stage is not Stage.ON:  # one that could not be suspended may be
             self._come(job, guest)
+        elif guest.was_busy:
+            guest.was_busy, job.stays = False, None
+            self._post(TraitsSeen(job.id))
 
     def request_yield(self, job: Job) -> None:
         guest = self._of[job.id]
@@ -142,26 +149,54 @@ class Checkpointing:
             needed, granted = job.usage.persistent_live, job.granted.persistent
             work = self._suspension(job)
 
-            def resume() -> bool:
-                if needed and not device.has_room(needed):
-                    return False
-                work.resume(needed, granted)
-                return True
+            def resume() -> str | None:
+                obstacle = self._unready(job, device, needed)
+                if obstacle is None:
+                    work.resume(needed, granted)
+                return obstacle
 
             begun = monotonic_us()
             aside(f"resume-{job.id}", resume, lambda result: self._came(job, guest, result, begun))
 
+    def _unready(self, job: Job, device: ExtentDevice, needed: int) -> str | None:
+        """Why it cannot be resumed yet.  From now on its note does not say any more that it is suspended."""
+        try:
+            if needed and not device.has_room(needed):
+                return NO_ROOM
+            self._notes.write(job.id, Note(needed))
+        except (DeviceError, OSError) as error:
+            return str(error)
+        return None
+
     def _wait(self, job: Job, guest: Guest, obstacle: str) -> None:
-        job.grant_waits = Reason("device_memory", f"what it has been granted is not there yet: {obstacle}")
+        if guest.yield_asked and monotonic_us() - guest.since_us > PATIENCE_US:
+            self._give_up(job, guest)
+            return
+        waits = Reason("device_memory", f"what it has been granted is not there yet: {obstacle}")
+        if waits != job.grant_waits and obstacle not in (NO_ROOM, NOT_CUT):
+            log.warning("job %d waits: %s", job.id, obstacle)
+        job.grant_waits = waits
         asyncio.get_running_loop().call_later(RETRY_S, self._come, job, guest)
 
-    def _came(self, job: Job, guest: Guest, result: bool | Exception, begun: Micros) -> None:
+    def _give_up(self, job: Job, guest: Guest) -> None:
+        """Its turn has not come to anything, and others want theirs."""
+        if guest.stage is not Stage.NEW:
+            self._enter(guest, Stage.OFF)
+        job.granted, job.grant_waits = Memory(), None
+        self._released(job)
+
+    def _released(self, job: Job) -> None:
+        """Its turn is over, and it wants another one, soon if it is to end."""
+        self._post(TurnReleased(job.id, Cause.FORCED, job.usage))
+        self._post(TurnWanted(job.id, urgent=job.cancelled))
+
+    def _came(self, job: Job, guest: Guest, result: str | Exception | None, begun: Micros) -> None:
         if self._of.get(job.id) is not guest:
             return
-        if isinstance(result, Exception):
+        if isinstance(result, str | NotGuaranteed):
+            self._wait(job, guest, str(result))
+        elif result is not None:
             self._lost(job, f"it could not be resumed: {result}")
-        elif not result:
-            self._wait(job, guest, NO_ROOM)
         else:
             took = monotonic_us() - begun
             guest.moved_us += took
@@ -202,8 +237,7 @@ class Checkpointing:
         moved, took = job.usage.out_bytes + result, job.usage.out_us + guest.moved_us
         usage = dataclasses.replace(job.usage, out_bytes=moved, out_us=took)
         self._is_off(job, guest, usage, result)
-        self._post(TurnReleased(job.id, Cause.FORCED, job.usage))
-        self._post(TurnWanted(job.id))
+        self._released(job)
 
     def _is_off(self, job: Job, guest: Guest, usage: Usage, needed: int) -> None:
         peak = max(usage.persistent_peak, needed)
@@ -248,12 +282,13 @@ class Checkpointing:
             return
         self._post(Attached(job.id))
         self._post(Sampled(job.id, job.usage))
-        if job.stays is not None:
-            self._post(TraitsSeen(job.id, alone=job.stays))
         self._post(TurnWanted(job.id))
 
     async def _suspend_again(self, job: Job) -> None:
-        job.device = job.device or next(iter(self._seating.devices))
+        job.device = self._found_on(job)
+        if job.device is None:
+            self._lost(job, "no device here can suspend it any more")
+            return
         guest = self._of[job.id] = Guest(Stage.LEAVING, since_us=monotonic_us())
         loop = asyncio.get_running_loop()
         deadline = loop.time() + RESTART_S
@@ -270,9 +305,18 @@ class Checkpointing:
                 return
             if isinstance(answer, Unsupported) or loop.time() > deadline:
                 job.stays, job.on_device = f"it cannot be suspended: {answer}", True
+                guest.was_busy = not isinstance(answer, Unsupported)
                 self._enter(guest, Stage.ON)
                 return
             await asyncio.sleep(BUSY_S)
+
+    def _found_on(self, job: Job) -> DeviceId | None:
+        """Where it is; if no earlier daemon has written that down, where it can have been."""
+        devices = self._seating.devices
+        if job.device is not None:
+            return job.device if job.device in devices and in_extents(devices[job.device]) else None
+        able = [name for name, device in devices.items() if device.checkpoint]
+        return job.spec.device if job.spec.device in able else next(iter(able), None)
 
     def _again(self, job: Job) -> Callable[[], int]:
         work, note, most = self._suspension(job), self._notes.read(job.id), self._device(job).capacity
@@ -288,16 +332,18 @@ class Checkpointing:
         shim, uuid = self._processes.shim_pid(job.id), self._device(job).uuid
 
         def measure(pids: list[int]) -> int | None:
-            gpus = Gpus()  # of this thread
-            try:
+            with closing(Gpus()) as gpus:  # of this thread
                 return gpus.held(uuid, pids, monotonic_us())
-            finally:
-                gpus.close()
+
+        def holds(pids: list[int]) -> bool:
+            with closing(Gpus()) as gpus:
+                return any(gpus.held(uuid, [pid], monotonic_us()) for pid in pids)
 
         return Suspension(
             lambda: below(shim) if shim is not None else [],
             lambda pid: is_stopped(pid, job.owner),
             measure,
+            holds,
             lambda needed, complete: self._notes.write(job.id, Note(needed, complete)),
         )
 

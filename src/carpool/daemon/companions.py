@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from carpool.core.events import Event
-from carpool.core.model import JobId
+from carpool.core.model import DeviceId, JobId
 from carpool.daemon.boards import Board
-from carpool.daemon.jobs import Job, Seated
+from carpool.daemon.jobs import Job, JobTable, Seated
 from carpool.daemon.keepsakes import COMPANION
 from carpool.daemon.lines import Line
 from carpool.daemon.pidwatch import PidWatch
@@ -40,13 +40,18 @@ class Companion:
 
 
 class Companions:
-    def __init__(self, seating: Seating, turns: Turns, post: Callable[[Event], None]) -> None:
+    """``present`` and ``loner`` of a device: what `Checkpointing.present` says, and who has it to itself."""
+
+    def __init__(self, jobs: JobTable, seating: Seating, turns: Turns, post: Callable[[Event], None]) -> None:
+        self._jobs = jobs
         self._seating = seating
         self._turns = turns
         self._post = post
         self._of: dict[JobId, list[Companion]] = {}
         self._timers: dict[JobId, asyncio.TimerHandle] = {}
         self.answer: Callable[[Line, Packet, list[int]], None]
+        self.present: Callable[[DeviceId], tuple[int, frozenset[JobId]] | None] = lambda _device: (0, frozenset())
+        self.loner: Callable[[DeviceId], JobId | None] = lambda _device: None
 
     # They come
 
@@ -109,7 +114,7 @@ class Companions:
         tell_traits(job, self._post)
 
     def _look(self, job: Job) -> None:
-        """Those that want to compute may, as soon as no other job does."""
+        """Those that want to compute may, as soon as no other job does, and none has the device to itself."""
         timer = self._timers.pop(job.id, None)
         if timer is not None:
             timer.cancel()
@@ -117,7 +122,7 @@ class Companions:
         if not waiting:
             return
         self._several(job)
-        if self._others_compute(job):
+        if self._others_compute(job) or self._belongs_to_another(job):
             self._timers[job.id] = asyncio.get_running_loop().call_later(LOOK_S, self._look, job)
             return
         for companion in waiting:
@@ -127,7 +132,20 @@ class Companions:
         lanes = [lane for lane, device in self._seating.lane_device.items() if device == job.device]
         for lane in lanes:
             self._turns.sync(lane)
-        return any(self._seating.holder.get(lane, job.id) != job.id for lane in lanes)
+        return any(self._seating.holder.get(lane, job.id) != job.id for lane in lanes) or self._guest_computes(job)
+
+    def _guest_computes(self, job: Job) -> bool:
+        """Or comes, or leaves, or waits for memory, in its turn: jobs of the checkpoint engine have no seats."""
+        assert job.device is not None
+        present = self.present(job.device)
+        guests = (other for other in self._jobs.live.values() if other.guest and other.device == job.device)
+        return present is None or bool(present[1]) or any(guest.grant_waits is not None for guest in guests)
+
+    def _belongs_to_another(self, job: Job) -> bool:
+        """The device.  But a turn that the job still has may need its companions to come to an end."""
+        assert job.device is not None
+        has_turn = job.lane is not None and self._seating.holder.get(job.lane) == job.id
+        return not has_turn and self.loner(job.device) not in (None, job.id)
 
     # They go
 

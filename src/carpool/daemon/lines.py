@@ -6,6 +6,8 @@ The first one is inherited from the shim by the job's main process; the others c
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from carpool.daemon.sessions import peer_credentials
 #: The name of the inherited one; the others have those under which the shim keeps them.
 INHERITED = ""
 PREFIX = "channel:"
+MOST_CHANNELS = 256  # of a job, through its door: as many as its shim keeps
 
 
 @dataclass(eq=False, slots=True)
@@ -32,6 +35,18 @@ class Line:
     over: bool = False  # nobody holds the other end any more
 
 
+def _channel(fd: int) -> socket.socket:
+    try:
+        channel = socket.socket(fileno=fd)
+    except OSError:
+        os.close(fd)
+        raise
+    if (channel.family, channel.type) != (socket.AF_UNIX, socket.SOCK_SEQPACKET):
+        channel.close()
+        raise OSError(errno.EPROTOTYPE, "not a channel")
+    return channel
+
+
 class Lines:
     """All of all jobs."""
 
@@ -39,8 +54,13 @@ class Lines:
         self._of: dict[JobId, dict[str, Line]] = {}
 
     def add(self, job: JobId, name: str, fd: int, emptied: Callable[[], None]) -> Line:
-        """Owns ``fd``."""
-        channel = socket.socket(fileno=fd)
+        """Owns ``fd``.  Raises OSError, ValueError for what no shim brings."""
+        lines = self._of.get(job, {})
+        known = name == INHERITED or name.startswith(PREFIX)
+        if not known or name in lines or len(lines) > MOST_CHANNELS:
+            os.close(fd)
+            raise ValueError(f"{name[:80]!r} beside {len(lines)} channels")
+        channel = _channel(fd)
         pid = None if name == INHERITED else peer_credentials(channel)[0]
         line = Line(job, name, channel, Outbox(channel, emptied), pid)
         self._of.setdefault(job, {})[name] = line

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
 def below(root: int) -> list[int]:
-    """All that have not ended, as far as they can be seen, parents first."""
+    """All that have not ended, as far as they can be seen, parents first; not the caller, and what is below it."""
     children: dict[int, list[int]] = {}
     for directory in Path("/proc").iterdir():
         if directory.name.isdigit() and (parent := _parent(directory)):
@@ -14,7 +15,7 @@ def below(root: int) -> list[int]:
     found: list[int] = []
     front = [root]
     while front:
-        front = [pid for parent in front for pid in sorted(children.get(parent, ()))]
+        front = [pid for parent in front for pid in sorted(children.get(parent, ())) if pid != os.getpid()]
         found += front
     return found
 
@@ -25,4 +26,4 @@ def _parent(directory: Path) -> int:
         fields = (directory / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return 0
-    return 0 if fields[0] in (b"Z", b"X") else int(fields[1])
+    return 0 if not fields or fields[0] in (b"Z", b"X") else int(fields[1])

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from carpool.core.events import Adopted, CancelRequested, Event, MemoryRequested, RestartEnded, Submitted
+from carpool.core.events import Adopted, CancelRequested, Event, MemoryRequested, RestartEnded, Submitted, TraitsSeen
 from carpool.core.model import JobId, JobPhase, Memory, Micros, Outcome, Reason
 from carpool.daemon.channels import CLASSES, Channels
 from carpool.daemon.checkpointing import Checkpointing
@@ -171,6 +171,8 @@ class Restore:
             job.granted = Memory(job.granted.persistent if job.bank is not None else 0, job.granted.ephemeral)
             self._channels.granting.memory(job, answers=False)
         tell_traits(job, self._post)  # before anybody gets a turn
+        if job.stays is not None:
+            self._post(TraitsSeen(job.id, alone=job.stays))
 
     def _answer(self, job: Job) -> None:
         """Wake whoever an earlier daemon answered without waking it, and ask again what it did not answer."""

@@ -29,8 +29,11 @@ class ReasonInfo(msgspec.Struct, frozen=True):
     text: str
 
 
-class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """POST /v1/jobs.  ``argv`` is run as is, never through a shell."""
+class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """POST /v1/jobs.  ``argv`` is run as is, never through a shell.
+
+    Defaults are not sent: an older daemon does not know every field.
+    """
 
     argv: list[str]
     cwd: str

@@ -71,8 +71,11 @@ class Shim:
         poll = select.poll()
         link = self._link.socket
         fds = [self._signals, *([self._child_fd] if self._child_fd else []), *([link.fileno()] if link else [])]
-        fds += [self._door.fileno()] if self._door is not None else []
-        patient = (link or self._orphaned) and self._postponed is None
+        jammed = self._door is not None and self._door.jammed
+        if self._door is not None:
+            fds += [] if jammed else [self._door.fileno()]
+            self._door.jammed = False
+        patient = (link or self._orphaned) and self._postponed is None and not jammed
         for fd in fds:
             poll.register(fd, select.POLLIN)
         ready = {fd for fd, _ in poll.poll(0 if self._taking else None if patient else RECONNECT_MS)}
@@ -95,9 +98,17 @@ class Shim:
     def _check_home(self) -> None:
         """There is no daemon at present.  Without its home there will be none: a job that waits can stop waiting."""
         if not os.path.isdir(self._directory):
-            self._orphaned = True
+            self._orphan()
             if self._child is None:
                 raise Refused(f"{self._directory} is gone")
+
+    def _orphan(self) -> None:
+        """No daemon will answer: who waits for a seat, or comes for one, is to go on without."""
+        self._orphaned = True
+        self._link.hang_up()
+        if self._door is not None:
+            self._door.close()
+            self._door = None
 
     # Messages of the daemon
 
@@ -115,8 +126,7 @@ class Shim:
                 self._taking = Taking(self._link.kept(str(message["bank"])), self._link.kept(str(message["store"])))
         elif kind == "refused":
             assert message is not None
-            self._orphaned = True
-            self._link.close()
+            self._orphan()
             if self._child is None:
                 raise Refused(str(message["text"]))
 

@@ -7,18 +7,21 @@ to the daemon.  Standard library only.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import struct
 
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred: pid, uid, gid
 WAITING = 64
+OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Door:
     """In the job's directory, for its owner.  Raises OSError where sockets cannot be made there."""
 
     def __init__(self, directory: str) -> None:
+        self.jammed = False  # somebody waits who cannot be let in now
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         # Relative to the directory: addresses of sockets are limited to 107 bytes.
         self._place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -39,7 +42,8 @@ class Door:
         """The end of whoever knocked; None: nobody, or another user."""
         try:
             connection, _ = self._socket.accept()
-        except OSError:
+        except OSError as error:
+            self.jammed = error.errno in OUT_OF
             return None
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         if _CREDENTIALS.unpack(credentials)[1] != os.geteuid():

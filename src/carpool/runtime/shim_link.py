@@ -112,6 +112,15 @@ class Link:
             self.socket.close()
             self.socket = None
 
+    def hang_up(self) -> None:
+        """For good: nobody will speak with the job's processes any more."""
+        self.close()
+        if self._channel >= 0:
+            os.close(self._channel)
+            self._channel = -1
+        for name in [name for name in self._kept if name.startswith("channel:")]:
+            self._forget(name)
+
     def _keep(self, message: dict[str, object], fds: list[int]) -> None:
         for name, fd in zip(message["names"], fds):  # type: ignore[call-overload]  # noqa: B905 - Python 3.9
             self._forget(name)

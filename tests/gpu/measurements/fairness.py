@@ -22,9 +22,9 @@ def fairness() -> Figures:
         jobs = spaced(lambda: shared.submit("iterations.py", "resnet50", seconds), JOBS, SPACING_S)
         ends = [json.loads(shared.output(job))["ends"] for job in jobs]
     figures: Figures = {}
-    for begin, end, there in phases(ends):
+    for phase, (begin, end, there) in enumerate(phases(ends), 1):
         if len(there) > 1:
             share = worst_share([iterations_within(ends[number], begin, end) for number in there])
-            figures[f"{len(there)} jobs for {end - begin:.1f} s"] = share
+            figures[f"phase {phase}, {len(there)} jobs for {end - begin:.1f} s"] = share
     require(len(figures) > 1, "they never shared the device")
     return figures

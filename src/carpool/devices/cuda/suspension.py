@@ -2,8 +2,9 @@
 
 Those that use the driver are locked first, then measured, then taken off the device.  Every process is stopped
 (SIGSTOP) after that, so that none begins to use the device, or starts another one that does, while it is not the job's
-turn.  One that is just about to make its first context may be stopped in the middle of it: what it has got of the
-device until then stays there, and is memory that nobody can be promised.
+turn.  The driver is asked nothing about a process that is stopped: it may wait for it.  One that has begun to use the
+device in between goes on, and is taken off like the others.  Where nobody can measure that, and for one that is stopped
+in the middle of its first context, what it has got stays there, and is memory that nobody can be promised.
 
 All of this blocks.  Not yet run on a GPU.
 """
@@ -17,18 +18,19 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from carpool.devices.base import DeviceError
-from carpool.devices.cuda.checkpoint import LOCK_TIMEOUT_MS, Checkpoint, NoSuchProcess, State
+from carpool.devices.cuda.checkpoint import LOCK_TIMEOUT_MS, Checkpoint, NoSuchProcess, NotGuaranteed, State
 
 STOP_S = 10.0
 _LOOK_S = 0.002
+_MORE_ROUNDS = 2
 
 
 class Suspension:
     """The processes of one job.
 
     ``processes``: those there are now; ``stopped``: whether one is; ``measure``: bytes of device memory that some of
-    them hold together, context included, None if nobody knows; ``save``: what a resume will need, and whether all is
-    suspended, written down durably.
+    them hold together, context included, None if nobody knows; ``holds``: whether any of them is known to hold some;
+    ``save``: what a resume will need, and whether all is suspended, written down durably.
     """
 
     def __init__(
@@ -36,11 +38,13 @@ class Suspension:
         processes: Callable[[], list[int]],
         stopped: Callable[[int], bool],
         measure: Callable[[list[int]], int | None],
+        holds: Callable[[list[int]], bool],
         save: Callable[[int, bool], None],
     ) -> None:
         self._processes = processes
         self._stopped = stopped
         self._measure = measure
+        self._holds = holds
         self._save = save
 
     def suspended(self) -> bool:
@@ -57,32 +61,46 @@ class Suspension:
         """
         try:
             return self._suspend(known, most, timeout_ms)
-        except (DeviceError, OSError):
+        except Exception:
             self.resume(most, most)
             raise
 
     def resume(self, needed: int, guaranteed: int) -> None:
-        """Raises Stuck, NotGuaranteed, DeviceError."""
+        """Raises Stuck, NotGuaranteed (then they are still stopped), DeviceError."""
+        if guaranteed < needed:
+            raise NotGuaranteed(f"its processes need {needed} bytes of device memory and {guaranteed} are set aside")
         found = self._processes()
-        for pid in found:
-            _signal(pid, signal.SIGCONT)
+        self._continue(found)
         for user in _users(found):
             with suppress(NoSuchProcess):
                 user.resume(needed, guaranteed)
 
     def _suspend(self, known: int, most: int, timeout_ms: int) -> int:
-        needed, first = known, True
-        for pid in self._processes():
-            _signal(pid, signal.SIGCONT)  # somebody else may have stopped it: the driver asks it to do things
-        while running := [pid for pid in self._processes() if first or not self._stopped(pid)]:
-            users = _users(running)
-            if first and not known and any(user.state() is State.CHECKPOINTED for user in users):
-                needed = most  # nobody has written it down
-            first = False
-            needed = min(most, needed + self._take_off(users, needed, most, timeout_ms))
+        running = self._processes()
+        self._continue(running)  # somebody else may have stopped it: the driver asks it to do things
+        needed = self._stop_all(running, self._off(running, known, most), most, timeout_ms)
+        for _ in range(_MORE_ROUNDS):
+            stopped = self._processes()
+            if not self._holds(stopped):
+                break
+            self._continue(stopped)  # one of them has begun to use the device meanwhile
+            needed = self._stop_all(stopped, needed, most, timeout_ms)
+        self._save(needed, True)
+        return needed
+
+    def _off(self, running: list[int], known: int, most: int) -> int:
+        """Bytes of those that are off the device already."""
+        if any(user.state() is State.CHECKPOINTED for user in _users(running)):
+            return known or most  # 0: nobody has written it down
+        return 0
+
+    def _stop_all(self, running: list[int], needed: int, most: int, timeout_ms: int) -> int:
+        """Until there is nobody left that runs.  Bytes with those that were on the device."""
+        while running:
+            needed = min(most, needed + self._take_off(_users(running), needed, most, timeout_ms))
             for pid in running:
                 self._stop(pid)
-        self._save(needed, True)
+            running = [pid for pid in self._processes() if not self._stopped(pid)]
         return needed
 
     def _take_off(self, users: list[Checkpoint], needed: int, most: int, timeout_ms: int) -> int:
@@ -102,11 +120,25 @@ class Suspension:
     def _stop(self, pid: int) -> None:
         """Raises DeviceError if it goes on."""
         deadline = time.monotonic() + STOP_S
-        _signal(pid, signal.SIGSTOP)
+        self._signal(pid, signal.SIGSTOP)
         while pid in self._processes() and not self._stopped(pid):
             if time.monotonic() > deadline:
                 raise DeviceError(f"process {pid} does not stop")
             time.sleep(_LOOK_S)
+
+    def _continue(self, pids: list[int]) -> None:
+        for pid in pids:
+            self._signal(pid, signal.SIGCONT)
+
+    def _signal(self, pid: int, number: int) -> None:
+        """Only to a process of the job: another one may have got the number of one that has ended."""
+        with suppress(ProcessLookupError):
+            process = os.pidfd_open(pid)
+            try:
+                if pid in self._processes():
+                    signal.pidfd_send_signal(process, number)
+            finally:
+                os.close(process)
 
 
 def _users(found: list[int]) -> list[Checkpoint]:
@@ -118,8 +150,3 @@ def _users(found: list[int]) -> list[Checkpoint]:
             user.state()
             users.append(user)
     return users
-
-
-def _signal(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)

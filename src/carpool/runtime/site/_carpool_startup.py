@@ -75,7 +75,9 @@ def _socket_identity(fd: int) -> tuple[int, int] | None:
 
 
 def _is_main() -> bool:
-    return os.environ.get("CARPOOL_JOB_PID") == str(os.getpid())
+    """Shims of earlier versions do not say which process it is: there the descriptor alone counts."""
+    me = str(os.getpid())
+    return os.environ.get("CARPOOL_JOB_PID", me) == me
 
 
 def _own_channel() -> int:

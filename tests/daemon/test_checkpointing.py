@@ -1,0 +1,144 @@
+"""Turns of suspended jobs: what goes wrong, and what follows.  Without processes, and without a driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from carpool.core.events import Event, TraitsSeen, TurnReleased, TurnWanted
+from carpool.core.model import MIB, Cause, Memory, Usage
+from carpool.daemon import checkpointing
+from carpool.daemon.aside import aside
+from carpool.daemon.checkpointing import Checkpointing, Guest, Stage
+from carpool.daemon.jobs import Job, JobTable
+from carpool.daemon.suspended import Note, Notes
+from carpool.devices.base import DeviceError
+from carpool.devices.cuda.checkpoint import Busy, NotGuaranteed
+from carpool.protocol.api import SubmitRequest
+
+
+class Rig:
+    """One suspended job with 5 MiB; ``room`` and ``moves`` are what the device and the driver do, in order."""
+
+    def __init__(self, home: Path) -> None:
+        self.events: list[Event] = []
+        self.killed: list[int] = []
+        self.room: list[bool | Exception] = []
+        self.moves: list[int | Exception] = []
+        self.notes = Notes(home)
+        jobs, seating = JobTable(), SimpleNamespace(devices={"host0": device("host"), "cuda0": device("cuda", self)})
+        processes: Any = SimpleNamespace(shim_pid=lambda job: 1, signal=lambda job, number: self.killed.append(job.id))
+        parts: Any = (self.notes, jobs, seating, processes, self.events.append)
+        self.parts = Checkpointing(*parts)
+        move = SimpleNamespace(resume=self._move, suspend=self._move)
+        setattr(self.parts, "_suspension", lambda job: move)  # noqa: B010 - mypy
+        spec = SubmitRequest(argv=["true"], cwd="/", env={}, engine="checkpoint")
+        self.job = jobs.live[7] = Job(7, 1000, 1000, spec, None, 0, device="cuda0", pid=1)
+        self.job.usage, self.job.granted = Usage(persistent_live=5 * MIB), Memory(8 * MIB)
+        self.guest = self.parts._of[7] = Guest(Stage.OFF)
+
+    def _move(self, *_: int) -> int:
+        return answer(self.moves)
+
+    async def until(self, fact: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not fact():  # noqa: ASYNC110 - it looks from outside
+                await asyncio.sleep(0.005)
+
+
+def answer(answers: list[Any]) -> Any:
+    """The next one; the last one for ever."""
+    one = answers.pop(0) if len(answers) > 1 else answers[0]
+    if isinstance(one, Exception):
+        raise one
+    return one
+
+
+def device(kind: str, rig: Rig | None = None) -> SimpleNamespace:
+    able = rig is not None
+    return SimpleNamespace(
+        kind=kind,
+        checkpoint=able,
+        uuid="",
+        capacity=8 * MIB,
+        give_way=lambda: None,
+        has_room=lambda size: rig is not None and answer(rig.room),
+    )
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+async def test_an_agent_that_fails_is_no_loss(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    error = DeviceError("the agent has died")
+    rig.room, rig.moves = [error, error, True], [NotGuaranteed("too little"), 0]
+    rig.notes.write(7, Note(5 * MIB, complete=True))
+    rig.parts.turn(rig.job)
+    await rig.until(lambda: rig.guest.stage is Stage.ON)
+    assert not rig.killed and rig.job.grant_waits is None
+    assert caplog.text.count("the agent has died") == 1
+    assert rig.notes.read(7) == Note(5 * MIB), "it is not suspended any more"
+
+
+async def test_what_the_driver_does_not_put_back_is_lost(rig: Rig) -> None:
+    rig.room, rig.moves = [True], [DeviceError("broken")]
+    rig.parts.turn(rig.job)
+    await rig.until(lambda: bool(rig.killed))
+    assert rig.job.fault is not None and "broken" in rig.job.fault.text
+
+
+async def test_a_turn_whose_memory_does_not_come_is_given_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpointing, "PATIENCE_US", 0)
+    rig.room = [False]
+    rig.parts.turn(rig.job)
+    await rig.until(lambda: rig.job.grant_waits is not None)
+    assert not rig.events
+    rig.parts.request_yield(rig.job)
+    await rig.until(lambda: rig.guest.stage is Stage.OFF)
+    assert rig.events == [TurnReleased(7, Cause.FORCED, rig.job.usage), TurnWanted(7)]
+    assert rig.job.grant_waits is None and not rig.killed
+
+
+async def test_one_that_was_cancelled_while_it_was_suspended_comes_back_soon(rig: Rig) -> None:
+    rig.guest.stage, rig.moves, rig.job.cancelled = Stage.ON, [5 * MIB], True
+    rig.parts.request_yield(rig.job)
+    await rig.until(lambda: rig.guest.stage is Stage.OFF)
+    assert rig.events[-1] == TurnWanted(7, urgent=True)
+
+
+async def test_one_that_is_busy_at_a_restart_is_asked_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpointing, "RESTART_S", 0)
+    rig.moves = [Busy("it computes")]
+    await rig.parts.restart()
+    assert rig.job.stays is not None, "nobody else gets a turn before it"
+    rig.parts.turn(rig.job)
+    assert rig.events == [TraitsSeen(7)] and rig.job.stays is None
+    rig.moves = [5 * MIB]
+    rig.parts.request_yield(rig.job)
+    await rig.until(lambda: rig.events[-1] == TurnWanted(7))
+
+
+async def test_a_restart_finds_the_device_of_one_that_was_not_written_down(rig: Rig) -> None:
+    rig.job.device, rig.moves = None, [5 * MIB]
+    await rig.parts.restart()
+    assert rig.job.device == "cuda0" and rig.parts._of[7].stage is Stage.OFF
+
+
+async def test_one_whose_device_is_gone_is_lost(rig: Rig) -> None:
+    rig.job.device = "cuda1"
+    await rig.parts.restart()
+    assert rig.killed == [7] and rig.job.fault is not None and "no device here" in rig.job.fault.text
+    assert rig.job.device is None
+
+
+async def test_whatever_goes_wrong_is_answered(caplog: pytest.LogCaptureFixture) -> None:
+    answered: asyncio.Future[int | Exception] = asyncio.get_running_loop().create_future()
+    aside("sum", lambda: int("x"), answered.set_result)
+    assert isinstance(await answered, ValueError) and "sum: this was not expected" in caplog.text

@@ -1,0 +1,142 @@
+"""Further processes of a job on its CUDA device.  On the stub driver, without a core."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from cuda_rig import cuda_rig
+from rig import Client, Rig
+
+from carpool.core.events import Detached, TraitsSeen
+from carpool.daemon.companions import Companion
+from carpool.daemon.lines import INHERITED
+from carpool.protocol.seat import PROTOCOL, Packet, PacketType
+from carpool.protocol.session import Register
+from tests.devices.cuda_stub import Stub
+
+WHY = "several of its processes use the device"
+
+
+@pytest.fixture
+async def rig(stub: Stub) -> AsyncIterator[Rig]:
+    made = cuda_rig()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def first() -> Iterator[subprocess.Popen[bytes]]:
+    """The process that has the seat."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+class Second:
+    """A companion, which is this process."""
+
+    def __init__(self, rig: Rig, client: Client) -> None:
+        self.rig, self.job = rig, client.job
+        client.seat.set("p_peak", 1)
+        ours, self.channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        rig.channels.bring(client.job, "channel:1", ours.detach())
+        self.says(PacketType.HELLO, PROTOCOL, 1)
+
+    @property
+    def known(self) -> Companion:
+        (companion,) = self.rig.channels.companions._of[self.job.id]
+        return companion
+
+    def says(self, kind: PacketType, *numbers: int) -> None:
+        self.channel.send(Packet(kind, os.getpid(), *numbers).encode())
+        self.rig.hears(self.job)
+
+    def wants(self) -> bool:
+        """Whether it gets its turn."""
+        self.known.seat.set("want", 1)
+        self.says(PacketType.WANT)
+        return bool(self.known.seat.get("turn"))
+
+
+@pytest.fixture
+async def second(rig: Rig, first: subprocess.Popen[bytes]) -> AsyncIterator[Second]:
+    made = Second(rig, rig.attach(pid=first.pid))
+    yield made
+    rig.channels.companions.forget(made.job)
+    made.channel.close()
+
+
+async def test_it_waits_for_the_turn_of_a_job_without_a_seat(second: Second) -> None:
+    """One of the checkpoint engine: on the device, or on its way."""
+    companions = second.rig.channels.companions
+    companions.present = lambda device: (1, frozenset({99})) if device == "cuda0" else (1, frozenset())
+    assert not second.wants()
+    companions.present = lambda _device: None
+    assert not second.wants()
+    companions.present = lambda _device: (2, frozenset())
+    assert second.wants()
+
+
+async def test_it_waits_while_another_job_has_the_device_to_itself(second: Second) -> None:
+    companions = second.rig.channels.companions
+    companions.loner = lambda _device: 99
+    assert not second.wants()
+    companions.loner = lambda _device: second.job.id
+    assert second.wants()
+
+
+async def test_what_the_turn_of_its_job_may_wait_for_does_not_wait(second: Second) -> None:
+    second.rig.channels.companions.loner = lambda _device: 99
+    assert second.job.lane is not None
+    second.rig.seating.holder[second.job.lane] = second.job.id
+    assert second.wants()
+
+
+async def test_its_job_stays_alone_when_the_attached_process_is_gone(second: Second) -> None:
+    assert second.wants()
+    second.rig.events.clear()
+    second.rig.channels.process_ended(second.job.id)
+    told = [event for event in second.rig.events if isinstance(event, Detached | TraitsSeen)]
+    assert told[0] == Detached(second.job.id, WHY)
+    assert all(event.alone == WHY for event in told)
+
+
+async def test_after_a_restart_the_main_process_speaks_over_the_channel_that_it_has_inherited(
+    second: Second, stub: Stub
+) -> None:
+    other, job = cuda_rig(), second.rig.job()
+    other.jobs.live[job.id] = job
+    other.channels.recovering = True
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    message = Register(job.id, 1, child_pid=os.getpid(), kept=[second.known.kept])
+    assert other.channels.open(job, [ours.detach(), os.dup(second.known.board.fd)], message)
+    (found,) = other.channels.companions._of[job.id]
+    assert (found.line, found.pid) == (INHERITED, os.getpid())
+    other.close()
+    theirs.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["companion:cuda0:0", "companion:cuda0:0:x", "companion:cuda7:0:{}", "companion:cuda0:64000:{}"]
+)
+async def test_what_no_shim_keeps_is_refused(rig: Rig, name: str) -> None:
+    await refused(rig, name.format(os.getpid()))
+
+
+async def test_a_board_that_is_none_is_refused(rig: Rig) -> None:
+    await refused(rig, f"companion:cuda0:0:{os.getpid()}")
+
+
+async def refused(rig: Rig, name: str) -> None:
+    job, fd = rig.job(), os.memfd_create("no board")
+    rig.channels.recovering = True
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    assert not rig.channels.open(job, [ours.detach(), fd], Register(job.id, 1, child_pid=os.getpid(), kept=[name]))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+    theirs.close()
