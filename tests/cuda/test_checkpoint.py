@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 
 from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemon, Daemons, Program, Running
@@ -92,27 +93,28 @@ def test_it_is_cancelled_while_it_is_suspended(daemons: Daemons, stub: Stub) -> 
     stub.wait_until_free()
 
 
-def test_one_that_the_driver_cannot_suspend_keeps_its_device(daemons: Daemons, bare: Bare) -> None:
-    daemon = daemons()
+def keeps_its_device(daemon: Daemon, bare: Bare, meanwhile: Callable[[], object] = lambda: None) -> bool:
+    """A job that the driver cannot suspend, and another one that has to wait for its end."""
     program = f"{GUEST} --managed"
     job = daemon.submit(program, engine="checkpoint", meet=True)
     waiting = daemon.meeting.arrive(1)
     other = daemon.submit(OTHER, **KNOWN)
+    meanwhile()
     daemon.until(lambda: job.info().alone is not None)
     daemon.until(lambda: (reason := other.info().reason) is not None and reason.code == "exclusive")
     daemon.meeting.go(waiting)
-    assert as_alone([job, other], [program, OTHER], bare)
+    return as_alone([job, other], [program, OTHER], bare)
+
+
+def test_one_that_the_driver_cannot_suspend_keeps_its_device(daemons: Daemons, bare: Bare) -> None:
+    assert keeps_its_device(daemons(), bare)
 
 
 def test_it_keeps_its_device_after_a_restart(daemons: Daemons, bare: Bare) -> None:
     daemon = daemons()
-    program = f"{GUEST} --managed"
-    job = daemon.submit(program, engine="checkpoint", meet=True)
-    waiting = daemon.meeting.arrive(1)
-    other = daemon.submit(OTHER, **KNOWN)
-    daemon.kill()
-    daemon.start()
-    daemon.until(lambda: job.info().alone is not None)
-    daemon.until(lambda: (reason := other.info().reason) is not None and reason.code == "exclusive")
-    daemon.meeting.go(waiting)
-    assert as_alone([job, other], [program, OTHER], bare)
+
+    def restart() -> None:
+        daemon.kill()
+        daemon.start()
+
+    assert keeps_its_device(daemon, bare, restart)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -44,3 +45,11 @@ def make_daemon(home: Path) -> Iterator[Callable[..., Daemon]]:
 @pytest.fixture
 def daemon(make_daemon: Callable[..., Daemon]) -> Daemon:
     return make_daemon().started()
+
+
+@pytest.fixture
+def first() -> Iterator[subprocess.Popen[bytes]]:
+    """The process of a job that comes first to its seat; it lives until it is killed."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()

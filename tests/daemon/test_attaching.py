@@ -6,8 +6,7 @@ import os
 import select
 import socket
 import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from rig import Client, Rig
@@ -22,14 +21,6 @@ async def rig() -> AsyncIterator[Rig]:
     made = Rig()
     yield made
     made.close()
-
-
-@pytest.fixture
-def first() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that lives until it is killed."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        yield process
-        process.kill()
 
 
 def hello(pid: int, *, uses: bool = False) -> bytes:

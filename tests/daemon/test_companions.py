@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from cuda_rig import cuda_rig
@@ -27,14 +26,6 @@ async def rig(stub: Stub) -> AsyncIterator[Rig]:
     made = cuda_rig()
     yield made
     made.close()
-
-
-@pytest.fixture
-def first() -> Iterator[subprocess.Popen[bytes]]:
-    """The process that has the seat."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        yield process
-        process.kill()
 
 
 class Second:

@@ -7,15 +7,15 @@ from operator import or_
 
 from carpool.protocol.seat import Trait
 
+#: Not a bit of the seat's word: the daemon sees it itself.
+SEVERAL = Trait(1 << 32)
 ALONE = {
     Trait.COLLECTIVE: "its processes communicate by NCCL",
     Trait.UNGATED: "calls of its driver pass beside Carpool",
     Trait.FIXED: "it has much device memory that is not Carpool's",
+    SEVERAL: "several of its processes use the device",
 }
 IMMOVABLE = {Trait.SHARED: "it has given other processes access to its memory"}
-#: Not a bit of the seat's word: the daemon sees it itself.
-SEVERAL = Trait(1 << 32)
-ALONE[SEVERAL] = "several of its processes use the device"
 EXCLUSIVE = "it was submitted so"
 #: The traits that matter to others; the rest is not worth an event.
 TELLING = reduce(or_, (*ALONE, *IMMOVABLE))
