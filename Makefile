@@ -7,6 +7,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+#: Test modules that run at once.  Each has daemons and jobs with PyTorch in them, so more than a few slow each other.
+WORKERS ?= $(shell n=$$(nproc); echo $$(( n < 4 ? n : 4 )))
 LIBRARY := src/carpool/_native/libcarpool.so
 NATIVE_SOURCES := $(wildcard native/*.c native/*.h native/*.def native/exports.map) native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
@@ -48,10 +50,10 @@ native: $(LIBRARY)  ## build libcarpool.so (needs a C compiler only)
 
 # --- checks -----------------------------------------------------------------------------------------------------------
 
-test: setup native-test lint typecheck docs-check pytest  ## everything that CI checks
+test: setup native-test lint typecheck pytest  ## everything that CI checks
 
-pytest: setup
-	$(BIN)/python -m pytest
+pytest: setup  ## all Python tests, those of the docs too; WORKERS=1: one after the other
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 native-test: native  ## the C tests: plain, address sanitizer, undefined-behaviour sanitizer
 	$(PYTHON) native/run_tests.py

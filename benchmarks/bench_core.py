@@ -2,7 +2,8 @@
 
 Turn events: all jobs in one lane of one device; the holder passes its turn to the successor that the core has named,
 then wants it back; a switch at every boundary, as busy as a lane can be.  Submissions: a new job while the device is
-full and all others are queued.  Ends: a job ends, and another of those queued takes its place.
+full and all others are queued.  Ends: a job ends, and another of those queued takes its place.  Placements: the same
+with eight devices.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from carpool.core import events
 from carpool.core.commands import StartJob
 from carpool.core.machine import Machine
-from carpool.core.model import GIB, MIB, Cause, DeviceSpec, Estimate, JobSpec, Memory, Settings, Usage
+from carpool.core.model import GIB, MIB, Cause, DeviceSpec, Estimate, JobSpec, Memory, Oversubscribe, Settings, Usage
+from carpool.core.placement import available_placements
 from carpool.core.policies import available_policies
 
+DEVICES = 8
 TARGETS_US = {10: 50, 100: 100, 1000: 500}
 SPEC = JobSpec(0, iterations=1_000_000, estimate=Estimate(Memory(MIB, 4 * MIB), "history", iteration_us=1000))
 
@@ -67,6 +71,36 @@ def queue_events(policy: str, jobs: int, decisions: int) -> tuple[list[float], l
     return submissions, ends
 
 
+def placement_events(placement: str, jobs: int, decisions: int) -> tuple[list[float], list[float]]:
+    """The same with eight devices, each of which holds one job at a time; queued jobs have twelve sizes."""
+    machine = Machine(Settings(policy="pack", placement=placement))
+    for number in range(DEVICES):
+        device = DeviceSpec(f"host{number}", GIB, oversubscribe=Oversubscribe.OFF)
+        machine.handle(events.DeviceAdded(device), 0)
+    specs = [replace(SPEC, estimate=Estimate(Memory((600 + 30 * size) * MIB, MIB), "history")) for size in range(12)]
+    running, submissions, ends = [], [], []
+    for job in range(1, jobs + DEVICES + 1):
+        commands = machine.handle(events.Submitted(job, specs[job * 7 % 12]), 0)
+        running += [command.job for command in commands if isinstance(command, StartJob)]
+    for number in range(decisions // 2):
+        job = jobs + DEVICES + 1 + number
+        submissions.append(timed(machine, events.Submitted(job, specs[job * 7 % 12]), number))
+        begin = time.perf_counter_ns()
+        commands = machine.handle(events.ProcessExited(running.pop(0), 0), number)
+        ends.append((time.perf_counter_ns() - begin) / 1000)
+        running += [command.job for command in commands if isinstance(command, StartJob)]
+    return submissions, ends
+
+
+def placements(runs: int, decisions: int) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for placement in available_placements():
+        found = [placement_events(placement, 1000, decisions) for _ in range(runs)]
+        figures = {"submit": summary([run[0] for run in found]), "end": summary([run[1] for run in found])}
+        rows.append({"placement": placement, "devices": DEVICES, "jobs": 1000, "target_us": 1000, **figures})
+    return rows
+
+
 def timed(machine: Machine, event: events.Event, now: int) -> float:
     begin = time.perf_counter_ns()
     machine.handle(event, now)
@@ -108,9 +142,9 @@ def main() -> None:
                     "end": summary([run[1] for run in ends]),
                 }
             )
-    print(
-        json.dumps({"python": platform.python_version(), "machine": platform.machine(), "results": results}, indent=1)
-    )
+    about = {"python": platform.python_version(), "machine": platform.machine()}
+    placed = placements(options.runs, options.decisions)
+    print(json.dumps({**about, "results": results, "placements": placed}, indent=1))
 
 
 if __name__ == "__main__":

@@ -29,11 +29,19 @@ class _Ready(msgspec.Struct, frozen=True):
 class Session:
     """``with Session(home, ["host:192MiB"], "fair") as client``: a running daemon and a client of it."""
 
-    def __init__(self, home: Path, devices: list[str], policy: str, settings: dict[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        devices: list[str],
+        policy: str,
+        settings: dict[str, int] | None = None,
+        placement: str | None = None,
+    ) -> None:
         self.home = home
         self._command = [sys.executable, "-m", "carpool.daemon", "--home", str(home), "--policy", policy]
         self._command += [part for device in devices for part in ("--device", device)]
         self._command += [part for name, value in (settings or {}).items() for part in ("--setting", f"{name}={value}")]
+        self._command += ["--placement", placement] if placement else []
         self._process: subprocess.Popen[bytes] | None = None
         self._client = Client(home)
 

@@ -1,4 +1,4 @@
-"""All jobs at once on one device, under one policy."""
+"""All jobs at once on one device or several, under one policy."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from demo.timeline import Timeline, read_timeline
 TIMEOUT_S = 180
 
 
-def run_shared(directory: Path, policy: str, capacity: int, scale: float, say: Callable[[str], None]) -> Round:
-    """A fresh daemon, so that no round learns from the one before.
+def run_shared(
+    directory: Path, policy: str, capacity: int, scale: float, say: Callable[[str], None], devices: int = 1
+) -> Round:
+    """A fresh daemon, so that no round learns from the one before.  ``capacity``: bytes of each device.
 
     Raises JobFailed, DaemonFailed, ClientError, TimeoutError.
     """
-    with Session(directory / "home", [f"host:{capacity}"], policy) as client, _time_limit(policy):
+    with Session(directory / "home", [f"host:{capacity}"] * devices, policy) as client, _time_limit(policy):
         ids = [client.submit(_request(directory, job, scale)) for job in JOBS]
         events = _follow(client, set(ids), lambda ended: say(f"{policy}: {ended} of {len(ids)} jobs ended"))
         infos = [client.job(job) for job in ids]

@@ -85,6 +85,7 @@ static int set_up_cuda(const struct cp_packet *p, const int *fds, int count) {
   cp.lane = p->c;
   cp.bank = p->e;
   cp_extents_attach(p->b);
+  cp_forks_watch();
   for (int i = 1; i < count; i++) close(fds[i]);
   cp_cuda_attach();
   return 0;
@@ -123,6 +124,7 @@ static int refused(const struct cp_packet *p, bool uses) {
   if (p->a != CP_TAKEN || uses) return CP_PLAIN;
   if (p->b == CP_KIND_CUDA) {
     cp.text_count = 0;
+    cp_forks_watch();
     cp_cuda_pending();
   }
   return CP_LATER;
@@ -198,6 +200,11 @@ CP_EXPORT void cp_progress(uint64_t done, uint64_t total) {
   if (!cp_active()) return;
   cp_put(&cp.seat->progress_total, total);
   cp_put(&cp.seat->progress_done, done);
+}
+
+/* The main process is about to end.  ``what``: CP_OUT_OF_*, by the error that nobody has handled. */
+CP_EXPORT void cp_out_of_memory(uint32_t what) {
+  if (cp_active()) cp_put(&cp.seat->out_of_memory, what);
 }
 
 CP_EXPORT void cp_counters(struct cp_counters *c) {

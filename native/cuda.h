@@ -1,17 +1,20 @@
 /* The gate before the CUDA driver, as its parts see it.
  *
  * cuda_calls.c   a wrapper for each call that submits work, and the table of all entry points, from functions.def
+ * cuda_forked.c  forked children that come to use the device
  * cuda_load.c    finds the driver; exchanges pointers that programs get for their wrappers
  * cuda_dlsym.c   dlsym
  * cuda_gate.c    threads in gated calls, waiting for the turn
  * cuda_turn.c    turns begin and end, early release, boundaries
  * cuda_ahead.c   how far a job may run ahead of its device
+ * cuda_visible.c which devices the process sees
  * cuda_streams.c contexts, streams, captures: what has to be drained, and when that is forbidden
  * cuda_drain.c   has everything ended that was submitted?
  * cuda_allocate.c the calls that get and free memory
  * cuda_pointers.c questions about addresses
  * cuda_caller.c  who asks for it
  * cuda_memory.c  the driver's own memory, counted
+ * cuda_share.c   and limited, in further processes of a job
  * nccl.c         processes that must compute at the same time
  * cuda_grant.h   memory by grant: cuda_extents.c, cuda_pools.c, cuda_segments.c, cuda_live.c, cuda_residue.c, cuda_room.c
  *
@@ -56,6 +59,8 @@ extern CP_HIDDEN const uint32_t cp_entry_count;
 /* cuda_load.c */
 extern CP_HIDDEN uint32_t cp_driver_ready;
 void cp_driver_start(void);
+bool cp_disabled(void); /* CARPOOL_DISABLE is set */
+void cp_driver_forked(void); /* in the child: nobody is looking for the driver */
 bool cp_driver_known(void); /* is the driver loaded?  Loads nothing */
 /* For a name and the pointer that the program would get for it: the pointer that it gets. */
 void *cp_driver_swap(const char *name, void *pointer);
@@ -129,6 +134,7 @@ void cp_cuda_pending(void); /* from now on the first use asks for a seat */
 void cp_cuda_claim(void);   /* this is it */
 void cp_cuda_fork(void);   /* before and */
 void cp_cuda_forked(bool child); /* after, in parent and child */
+void cp_cuda_anew(void); /* a child that may use the device: no other threads, nothing known of its use */
 void cp_traits(uint32_t traits);
 uint64_t cp_cuda_calls(bool *in_flight);
 void cp_cuda_check_use(void); /* does the process use the driver beside the gate? */
@@ -138,6 +144,10 @@ void cp_ahead_boundary(void); /* the turn is held, somebody waits for it */
 void cp_ahead_wait(void);
 void cp_ahead_forget(void);            /* the turn has ended */
 void cp_ahead_drop(CUcontext context); /* it is about to go.  Books' lock held */
+
+/* cuda_visible.c */
+void cp_see_own_devices(void); /* before the driver is initialised */
+bool cp_sees_several(void);    /* the job has been given several */
 
 /* cuda_streams.c */
 extern CP_HIDDEN uint32_t cp_driver_used; /* cuInit has come through the gate */

@@ -23,18 +23,20 @@ CP_GATE(cuMemAlloc_v2, CUdeviceptr *address, size_t bytes) {
   cp_driver_start();
   if (CP_UNLIKELY(cp_load(&cp_shut) & CP_ASK)) cp_cuda_claim(); /* before it is decided whose memory this is */
   if (cp_segments_serve()) return cp_segment_alloc(address, bytes, cp_from_allocator(CALLER));
-  return cp_memory_came(cp_real.cuMemAlloc_v2(address, bytes), CP_ADDRESS, address, bytes, CALLER);
+  return CP_SHARE(bytes, cp_memory_came(cp_real.cuMemAlloc_v2(address, bytes), CP_ADDRESS, address, bytes, CALLER));
 }
 
 CP_GATE(cuMemAllocPitch_v2, CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned int element) {
   cp_driver_start();
+  uint64_t least = width * height; /* how much it is beyond that is not known before */
+  if (!cp_share_claim(least)) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult r = cp_real.cuMemAllocPitch_v2(address, pitch, width, height, element);
   return cp_memory_came(r, CP_ADDRESS, address, r == CUDA_SUCCESS ? *pitch * height : 0, CALLER);
 }
 
 CP_GATE(cuMemAllocManaged, CUdeviceptr *address, size_t bytes, unsigned int flags) {
   cp_driver_start();
-  return cp_memory_came(cp_real.cuMemAllocManaged(address, bytes, flags), CP_ADDRESS, address, bytes, CALLER);
+  return CP_SHARE(bytes, cp_memory_came(cp_real.cuMemAllocManaged(address, bytes, flags), CP_ADDRESS, address, bytes, CALLER));
 }
 
 CP_GATE(cuMemFree_v2, CUdeviceptr address) {
@@ -53,7 +55,7 @@ CP_GATE(cuMemFree_v2, CUdeviceptr address) {
     cp_leave(t, leave); \
     return r; \
   }
-#define CAME(expression) cp_memory_came(expression, CP_ADDRESS, address, bytes, CALLER)
+#define CAME(expression) CP_SHARE(bytes, cp_memory_came(expression, CP_ADDRESS, address, bytes, CALLER))
 ORDERED(cuMemAllocAsync, 0, CAME(cp_real.cuMemAllocAsync(address, bytes, stream)), CUdeviceptr *address, size_t bytes,
         CUstream stream)
 ORDERED(cuMemAllocAsync_ptsz, 1, CAME(cp_real.cuMemAllocAsync_ptsz(address, bytes, stream)), CUdeviceptr *address,
@@ -85,16 +87,14 @@ static uint64_t array_bytes(uint64_t width, uint64_t height, uint64_t depth, uns
 
 CP_GATE(cuArrayCreate_v2, CUarray *array, const CUDA_ARRAY_DESCRIPTOR *d) {
   cp_driver_start();
-  CUresult r = cp_real.cuArrayCreate_v2(array, d);
-  uint64_t bytes = r == CUDA_SUCCESS ? array_bytes(d->Width, d->Height, 0, d->Format, d->NumChannels) : 0;
-  return cp_memory_came(r, CP_ARRAY, array, bytes, CALLER);
+  uint64_t bytes = d ? array_bytes(d->Width, d->Height, 0, d->Format, d->NumChannels) : 0;
+  return CP_SHARE(bytes, cp_memory_came(cp_real.cuArrayCreate_v2(array, d), CP_ARRAY, array, bytes, CALLER));
 }
 
 CP_GATE(cuArray3DCreate_v2, CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *d) {
   cp_driver_start();
-  CUresult r = cp_real.cuArray3DCreate_v2(array, d);
-  uint64_t bytes = r == CUDA_SUCCESS ? array_bytes(d->Width, d->Height, d->Depth, d->Format, d->NumChannels) : 0;
-  return cp_memory_came(r, CP_ARRAY, array, bytes, CALLER);
+  uint64_t bytes = d ? array_bytes(d->Width, d->Height, d->Depth, d->Format, d->NumChannels) : 0;
+  return CP_SHARE(bytes, cp_memory_came(cp_real.cuArray3DCreate_v2(array, d), CP_ARRAY, array, bytes, CALLER));
 }
 
 CP_GATE(cuArrayDestroy, CUarray array) {
@@ -104,11 +104,10 @@ CP_GATE(cuArrayDestroy, CUarray array) {
 
 CP_GATE(cuMipmappedArrayCreate, CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels) {
   cp_driver_start();
-  CUresult r = cp_real.cuMipmappedArrayCreate(array, d, levels);
   uint64_t bytes = 0;
-  for (unsigned int i = 0; r == CUDA_SUCCESS && i < levels && i < 32; i++)
+  for (unsigned int i = 0; d && i < levels && i < 32; i++)
     bytes += array_bytes((d->Width >> i) + !(d->Width >> i), d->Height >> i, d->Depth >> i, d->Format, d->NumChannels);
-  return cp_memory_came(r, CP_ARRAY, array, bytes, CALLER);
+  return CP_SHARE(bytes, cp_memory_came(cp_real.cuMipmappedArrayCreate(array, d, levels), CP_ARRAY, array, bytes, CALLER));
 }
 
 CP_GATE(cuMipmappedArrayDestroy, CUmipmappedArray array) {
@@ -121,15 +120,17 @@ CP_GATE(cuMipmappedArrayDestroy, CUmipmappedArray array) {
 CP_GATE(cuMemCreate, CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop,
         unsigned long long flags) {
   cp_driver_start();
-  CUresult r = cp_real.cuMemCreate(handle, bytes, prop, flags);
-  bool device = r == CUDA_SUCCESS && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-  return device ? cp_memory_came(r, CP_HANDLE, handle, bytes, CALLER) : r;
+  bool device = prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  if (!device) return cp_real.cuMemCreate(handle, bytes, prop, flags);
+  return CP_SHARE(bytes, cp_memory_came(cp_real.cuMemCreate(handle, bytes, prop, flags), CP_HANDLE, handle, bytes, CALLER));
 }
 
 CP_GATE(cuMemRelease, CUmemGenericAllocationHandle handle) {
   cp_driver_start();
   cp_memory_released(handle);
-  return cp_real.cuMemRelease(handle);
+  CUresult r = cp_real.cuMemRelease(handle);
+  if (r == CUDA_SUCCESS) cp_share_trim(); /* the daemon may lend it to others at once */
+  return r;
 }
 
 CP_GATE(cuMemMap, CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
@@ -149,11 +150,12 @@ CP_GATE(cuMemUnmap, CUdeviceptr address, size_t bytes) {
 
 /* ---- what the job sees, and what others see ------------------------------------------------------------------------- */
 
-/* The device as the job would see it alone: others' memory is the daemon's business. */
+/* The device as the job would see it alone: others' memory is the daemon's business.  A job with several devices is alone
+ * on each of them, and what it has is not told apart by device here: the driver does that. */
 CP_GATE(cuMemGetInfo_v2, size_t *free_bytes, size_t *total) {
   cp_driver_start();
   CUresult r = cp_real.cuMemGetInfo_v2(free_bytes, total);
-  if (r != CUDA_SUCCESS || !cp_active() || cp.backend != &cp_cuda_backend) return r;
+  if (r != CUDA_SUCCESS || !cp_active() || cp.backend != &cp_cuda_backend || cp_sees_several()) return r;
   if (cp.capacity && cp.capacity < *total) *total = cp.capacity;
   uint64_t used = cp_memory_live() + (cp_segments_serve() ? cp_segments_live() : 0);
   *free_bytes = used < *total ? *total - used : 0;

@@ -221,9 +221,14 @@ void cp_extents_stop(void) {
 
 void cp_extents_fork(void) { cp_acquire(&lock); }
 
+static void forget(struct range *r) {
+  for (uint32_t n = r->mapped_count; n < r->count; n++) cp_close_fd(&r->extent[n].fd);
+  r->count = r->mapped_count;
+  r->end = r->mapped;
+}
+
 /* A child has no seat, and must not keep memory that its parent gives back. */
 void cp_extents_forked(bool child) {
-  for (uint32_t i = 0; i < 2 && child; i++)
-    for (uint32_t n = ranges[i].mapped_count; n < ranges[i].count; n++) cp_close_fd(&ranges[i].extent[n].fd);
+  for (uint32_t i = 0; i < 2 && child; i++) forget(&ranges[i]);
   cp_release(&lock);
 }

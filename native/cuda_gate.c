@@ -166,5 +166,15 @@ void cp_cuda_fork(void) {
 void cp_cuda_forked(bool child) {
   cp_release(&cp_books.lock);
   cp_extents_forked(child);
+  if (child) cp_driver_forked();
   if (child) cp_store(&cp_shut, 0);
+}
+
+void cp_cuda_anew(void) {
+  for (struct cp_thread *t = cp_threads; t; t = t->next) {
+    if (t == cp_thread) continue;
+    t->seq += t->seq & 1;
+    cp_store(&t->taken, 0);
+  }
+  cp_store(&traits, cp_load(&traits) & CP_TRAIT_UNGATED); /* as its parent finds the driver, it will */
 }

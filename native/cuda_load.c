@@ -22,7 +22,7 @@ static struct {
   void *real, *wrapper;
 } table[SLOTS];
 
-static bool disabled(void) {
+bool cp_disabled(void) {
   const char *value = getenv("CARPOOL_DISABLE");
   return value && *value && strcmp(value, "0") != 0;
 }
@@ -112,6 +112,8 @@ void cp_driver_start(void) {
   errno = saved;
 }
 
+void cp_driver_forked(void) { cp_reset_lock(&load_lock); }
+
 /* Without the driver nothing is to be exchanged, and we do not load it for a name that merely begins like one of its. */
 bool cp_driver_known(void) {
   if (cp_load(&cp_driver_ready)) return true;
@@ -133,7 +135,7 @@ static bool hooked(const char *name) {
 }
 
 void *cp_driver_swap(const char *name, void *pointer) {
-  if (!pointer || disabled() || !cp_driver_known()) return pointer;
+  if (!pointer || cp_disabled() || !cp_driver_known()) return pointer;
   uint32_t i = slot_of(pointer);
   if (table[i].real) return table[i].wrapper;
   /* A form of a call that we do not know.  Its parameters are unknown, too, so it passes, and the daemon is told. */

@@ -1,7 +1,7 @@
-/* Device memory that the driver itself provides: counted, neither limited nor moved.
+/* Device memory that the driver itself provides: counted, not moved, and limited only in further processes of a job.
  *
  * In a process with memory by grant that is all but cuMemAlloc's, and called fixed.  A process that has its device to
- * itself has nothing else, and it is counted by class: what PyTorch's caching allocator asks for is of the class that its
+ * itself, or a share of its own (cuda_share.c), has nothing else, and it is counted by class: what PyTorch's caching allocator asks for is of the class that its
  * tensors would have on the host device; everything else is persistent. */
 #include "cuda_grant.h"
 #include "cuda_memory.h"
@@ -97,11 +97,11 @@ static bool is_ephemeral(const void *caller) {
 }
 
 CUresult cp_memory_came(CUresult r, enum cp_piece_kind kind, const void *key, uint64_t bytes, const void *caller) {
-  if (r != CUDA_SUCCESS) return r;
   struct cp_piece new = {.kind = (uint8_t)kind, .bytes = bytes, .ephemeral = is_ephemeral(caller)};
-  memcpy(&new.key, key, sizeof new.key);
+  if (r == CUDA_SUCCESS) memcpy(&new.key, key, sizeof new.key);
   cp_acquire(&cp_books.lock);
-  if (insert(new)) add(new.ephemeral, bytes);
+  if (r == CUDA_SUCCESS && insert(new)) add(new.ephemeral, bytes);
+  cp_share_settle(); /* in one step: it is never counted twice, nor not at all */
   cp_release(&cp_books.lock);
   return r;
 }
@@ -120,6 +120,7 @@ struct cp_piece cp_memory_goes(enum cp_piece_kind kind, uint64_t key) {
 }
 
 CUresult cp_memory_gone(CUresult r, struct cp_piece p) {
+  if (r == CUDA_SUCCESS && p.kind) cp_share_trim();
   if (r == CUDA_SUCCESS || !p.kind) return r;
   cp_acquire(&cp_books.lock); /* it is still there */
   if (insert(p)) add(p.ephemeral, p.bytes);
@@ -167,11 +168,14 @@ void cp_memory_unmapped(uint64_t address, uint64_t bytes) {
     release_handle(p);
   }
   cp_release(&cp_books.lock);
+  cp_share_trim();
 }
+
+uint64_t cp_memory_live_locked(void) { return live[0] + live[1]; }
 
 uint64_t cp_memory_live(void) {
   cp_acquire(&cp_books.lock);
-  uint64_t bytes = live[0] + live[1];
+  uint64_t bytes = cp_memory_live_locked();
   cp_release(&cp_books.lock);
   return bytes;
 }

@@ -23,4 +23,11 @@ void cp_memory_released(uint64_t handle);
 void cp_memory_mapped(uint64_t address, uint64_t bytes, uint64_t handle);
 void cp_memory_unmapped(uint64_t address, uint64_t bytes);
 uint64_t cp_memory_live(void); /* bytes */
+/* cuda_share.c.  Before an allocation of so many bytes, which may ask for a seat first: may the process have them?  Waits for
+ * the answer.  True: cp_memory_came is called in any case, and settles it. */
+bool cp_share_claim(uint64_t bytes);
+void cp_share_settle(void); /* books' lock held */
+#define CP_SHARE(bytes, call) (cp_share_claim(bytes) ? (call) : CUDA_ERROR_OUT_OF_MEMORY)
+void cp_share_trim(void); /* something has been freed.  Holds no lock of ours */
+uint64_t cp_memory_live_locked(void); /* books' lock held */
 #endif

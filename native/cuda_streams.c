@@ -105,12 +105,6 @@ static CUresult made(CUresult r, const CUcontext *context, CUdevice device) {
 
 static CUresult current(CUresult r, CUcontext context) { return made(r, &context, NO_DEVICE); }
 
-/* Scripts choose a device by this variable; a job has been given one. */
-static void see_own_device(void) {
-  const char *device = getenv("CARPOOL_CUDA_DEVICE");
-  if (device && *device) setenv("CUDA_VISIBLE_DEVICES", device, 1);
-}
-
 uint32_t cp_driver_used;
 /* What is registered last is called first: before anything that the driver has registered. */
 static void stop(void) {
@@ -120,10 +114,11 @@ static void stop(void) {
 
 CP_GATE(cuInit, unsigned int flags) {
   cp_driver_start();
-  see_own_device();
+  cp_see_own_devices();
   CUresult r = cp_real.cuInit(flags);
   if (!cp_load(&cp_driver_used)) atexit(stop);
   cp_store(&cp_driver_used, 1);
+  if (r == CUDA_SUCCESS) cp_forked_begins();
   return r;
 }
 

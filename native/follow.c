@@ -12,6 +12,7 @@
 
 static struct cp_lock claim_lock; /* before all others.  Whoever says HELLO holds it until it is attached, or is not */
 static struct stat known_channel; /* the file that the job channel is: the program may close it, and open others */
+static bool from_door;            /* it is this process's own */
 
 static void warn(const char *why) {
   static const char prefix[] = "carpool: warning: cannot attach to the daemon: ";
@@ -31,12 +32,21 @@ static bool channel_is_there(void) {
   return !fstat(cp.fd, &now) && now.st_dev == known_channel.st_dev && now.st_ino == known_channel.st_ino;
 }
 
+/* A forked child has inherited no channel that it may use. */
+static bool have_own_channel(void) {
+  cp.fd = cp_door();
+  from_door = cp.fd >= 0;
+  if (from_door) note_channel(cp.fd);
+  return from_door;
+}
+
 static int first_hello(int fd) {
   if (cp.attached || cp.pending) {
     cp_failure = "this process is attached already";
     return -1;
   }
   note_channel(fd);
+  from_door = false;
   int answer = cp_hello(fd, false);
   if (answer != CP_LATER) return answer;
   fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -52,14 +62,40 @@ int cp_first_hello(int fd) {
   return answer;
 }
 
+/* Other threads may do the same, or the runtime says HELLO at this moment.  Whoever finds the flag cleared finds the rest done. */
+void cp_follow_begin(uint32_t *may, void (*shut)(void)) {
+  cp_acquire(&claim_lock);
+  if (cp_load(may) && !cp_load(&cp.attached) && !cp_load(&cp.pending)) {
+    cp_store(&cp.pending, 1);
+    shut();
+  }
+  cp_store(may, 0);
+  cp_release(&claim_lock);
+}
+
+/* Nobody will ask over it again.  A channel that did not come from the door is the program's to close. */
+static void close_own_channel(void) {
+  if (!from_door) return;
+  from_door = false;
+  cp_follow_leave_channel();
+}
+
+static void ask_for_seat(void) {
+  int answer = -1;
+  if (cp.fd < 0 && !have_own_channel())
+    warn("the job's door does not open");
+  else if (!channel_is_there())
+    warn("the program has closed the job channel");
+  else if ((answer = cp_hello(cp.fd, true)) < 0)
+    warn(cp_failure);
+  if (answer) close_own_channel();
+}
+
 bool cp_claim_seat(void) {
   int saved = errno;
   cp_acquire(&claim_lock);
   if (cp_load(&cp.pending)) {
-    if (!channel_is_there())
-      warn("the program has closed the job channel");
-    else if (cp_hello(cp.fd, true) < 0)
-      warn(cp_failure);
+    ask_for_seat();
     cp_store(&cp.pending, 0);
   }
   cp_release(&claim_lock);
@@ -101,6 +137,11 @@ bool cp_leave_seat(void) {
   if (nobody_grows) cp_release(&cp.grow_lock);
   if (unclaimed) cp_release(&claim_lock);
   return leaves;
+}
+
+void cp_follow_leave_channel(void) {
+  if (cp.fd >= 0 && channel_is_there()) syscall(SYS_close, cp.fd);
+  cp.fd = -1;
 }
 
 void cp_follow_forked(void) {

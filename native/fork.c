@@ -230,7 +230,7 @@ static pid_t fork_unattached(void) {
   return pid;
 }
 
-CP_EXPORT pid_t fork(void) {
+static pid_t fork_process(void) {
   if (!cp_load(&cp.attached)) return fork_unattached();
   if (cp.child) {
     if (round_) cp_child_trap(); /* the parent may not know of a grandchild */
@@ -251,5 +251,11 @@ CP_EXPORT pid_t fork(void) {
   cp_release(&cp.gate_lock);
   cp_release(&cp.pool_lock);
   cp_release(&cp.grow_lock);
+  return pid;
+}
+
+CP_EXPORT pid_t fork(void) {
+  pid_t pid = fork_process();
+  if (pid == 0) cp_forked();
   return pid;
 }

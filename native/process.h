@@ -104,7 +104,7 @@ void cp_skip_packet(void);
 void cp_close_fd(int *fd);
 /* files.c: map the lane and the bank that the seat names, or abort.  Gate lock held, gate closed */
 void cp_take_files(void);
-/* grow.c.  optional: may be denied at once, but is answered at once */
+/* grow.c.  class_ 2: a share (CUDA).  optional: may be denied at once, but is answered at once */
 bool cp_grow(uint32_t class_, size_t total, bool optional);
 /* The next two with the grow lock.  Takes what a request has brought for which nobody has waited (SIGINT).  False: its answer
  * is due, and until then the job gives nothing back, or it could not tell what is still granted. */
@@ -112,6 +112,7 @@ bool cp_grow_settle(void);
 void cp_grow_ask(uint32_t class_, size_t total); /* optional, does not wait.  Only when all is settled */
 void cp_promote_ask(size_t total); /* the same */
 void cp_promote_answer(bool wait);
+void cp_grow_forget(void); /* in a forked child */
 /* restore.c.  The first three need the gate lock */
 bool cp_is_out(void); /* is all content in the store, and the bank perhaps another job's? */
 size_t cp_restore_begin(void); /* arenas closed, turn held.  Returns how many chunks are in the store */
@@ -137,7 +138,12 @@ int cp_hello(int fd, bool uses);
 int cp_first_hello(int fd); /* as cp_hello, or CP_LATER: this process is pending now */
 bool cp_claim_seat(void); /* a pending process is about to; true: it is attached now.  Holds no other lock of ours */
 bool cp_leave_seat(void); /* helper thread: the daemon has asked; true: the seat is another's now, and the thread is to end */
+/* This process is pending from now on, and its gate is shut, unless it is or has more; clears ``may``. */
+void cp_follow_begin(uint32_t *may, void (*shut)(void));
 void cp_follow_forked(void); /* in the child: the channel is its parent's */
+void cp_follow_leave_channel(void); /* the child lets go of it */
+/* door.c: a channel of this process's own, or -1 */
+int cp_door(void);
 /* memory.c */
 void *cp_arena_alloc(size_t bytes);
 bool cp_arena_free(void *p);
@@ -147,6 +153,10 @@ void cp_fork_wait(void);          /* in a trap: sleep until the snapshot of pend
 bool cp_fork_wanted(void);        /* somebody waits for that */
 void cp_fork_settle(void);        /* take the snapshot unless every pending child has gone on to exec or exit */
 void cp_child_trap(void);
+/* cuda_forked.c: forked children that come to use a CUDA device */
+void cp_forks_watch(void); /* forks of this process may */
+void cp_forked(void);      /* in a child, all locks are as they should be */
+void cp_forked_begins(void); /* the driver has been initialised */
 /* signals.c */
 int cp_signals_start(void);
 extern const char *cp_failure;

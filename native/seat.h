@@ -76,7 +76,7 @@ struct cp_seat {
   uint64_t promoted;       /* 216 job: bytes moved from ephemeral to persistent */
   uint64_t passed_seq;     /* 224 job: incremented with every turn it lets go */
   uint32_t offloaded;      /* 232 job: 1 while its memory is in the host store */
-  uint32_t grow_class;   /* 236 job, before GROW: class of the waiting request | 256 if optional (a new daemon reads it) */
+  uint32_t grow_class;   /* 236 job, before GROW: class of the waiting request | 256 if optional | 512 if withdrawn (a new daemon reads it) */
   uint64_t lane;           /* 240 daemon: the lane it belongs to; written before the LANE packet is sent */
   uint64_t grow_total;   /* 248 job, before GROW: bytes of the waiting request */
   /* oversubscription */
@@ -92,14 +92,18 @@ struct cp_seat {
   uint64_t resume_us;     /* 320 job: last restore: from its begin until computing could go on */
   uint64_t demanded;      /* 328 job: touches of pages that were not back yet */
   uint32_t traits;        /* 336 job: CP_TRAIT_* */
-  uint32_t whole;         /* 340 daemon, before SETUP: 1, it has the device to itself: its memory is the driver's (CUDA) */
+  uint32_t whole;         /* 340 daemon, before SETUP or the first use: CP_WHOLE_* (CUDA) */
   uint64_t fixed;         /* 344 job: bytes of device memory that it has from the driver itself (CUDA) */
   uint32_t close_lane;    /* 352 daemon: 1, its memory is closed between its turns (CUDA, debugging) */
   uint32_t reserved_356[1];
   uint32_t leave;         /* 360 CP_LEAVE_*: daemon asks, when another process of the job needs the seat; job answers */
-  uint32_t reserved_364[1];
+  uint32_t out_of_memory; /* 364 job: CP_OUT_OF_*, written by its main process when it ends */
   uint64_t reserved[18];  /* 368 */
 };
+/* NO: memory by grant.  Otherwise its memory is the driver's.  ALL: it has the device to itself.  SHARE: at most p_limit
+ * bytes of it, of both classes together; it asks for more as for persistent memory (a further process of a job). */
+enum { CP_WHOLE_NO = 0, CP_WHOLE_ALL = 1, CP_WHOLE_SHARE = 2 };
+enum { CP_OUT_OF_NOTHING = 0, CP_OUT_OF_DEVICE = 1, CP_OUT_OF_HEAP = 2, CP_OUT_OF_OTHER = 3 };
 _Static_assert(sizeof(struct cp_seat) == 512, "seat size is part of the protocol");
 
 /* A bank is a piece of device memory for persistent arenas: a memfd of CP_WINDOWS windows, window i of the job at offset
@@ -125,10 +129,11 @@ enum { /* job -> daemon */
   CP_URGENT = 3,   /* it waits, and a signal waits for it */
   CP_RELEASED = 4, /* turn over, nobody named.  a: cause, b: passed_seq */
   CP_PASSED = 5,   /* turn over, handed to slot b.  a: cause, c: passed_seq */
-  CP_GROW = 6,     /* a: class (0 persistent, 1 ephemeral), b: total bytes wanted, c: grow_seq, d: 1 = optional */
+  CP_GROW = 6,     /* a: class (0 persistent, 1 ephemeral, 2 share), b: total bytes wanted, c: grow_seq, d: 1 = optional */
   CP_SHRUNK = 7,   /* a: class, b: total bytes still needed (it gave pages back) */
   CP_OFFLOADED = 8, /* a: 0 done, otherwise errno: nothing has changed.  b: bytes in the store */
   CP_CUT_DONE = 9, /* answer to CUT, with the same a, b, c: nothing of that is mapped any more */
+  CP_WITHDRAWN = 11, /* a: class, c: grow_seq: nobody waits for that any more.  Answered in the seat as GROW is, unless it has been */
   CP_LEFT = 10    /* seat.leave has been answered.  a: 0 the seat is free, 1 it is in use */
 };
 /* On a CUDA device a lane or bank is a list of extents, each a descriptor of its own.  SETUP brings the board alone, LANE and

@@ -171,11 +171,15 @@ class LiveDaemon:
         meet: bool = False,
         before: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        again: Running | None = None,
         **request: Any,
     ) -> Running:
-        """``before`` is a command that runs the script's command, ``env`` what its environment has besides."""
+        """``before`` is a command that runs the script's command, ``env`` what its environment has besides.
+
+        ``again``: it writes to the same file as that one, so that its command is the same.
+        """
         self._count += 1
-        out = self.home / f"out{self._count}"
+        out = self.home / f"out{self._count}" if again is None else again.out
         environment = self._environment | dict(env or {})
         environment |= {"MEETING_POINT": str(self.meeting.path)} if meet else {}
         argv = [*before, *script.command(out)]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from carpool.core.policies import available_policies, load_policy
-from carpool.plugins import announced_policies, ensure_policy
+from carpool.core.placement import PLACEMENTS, load_placement
+from carpool.core.policies import POLICIES, available_policies, load_policy
+from carpool.plugins import announced_placements, announced_policies, ensure_placement, ensure_policy
 from carpool.protocol.policy_names import absolute_name, split_name
 
 CODE = """
@@ -29,13 +30,23 @@ class Empty:
 def function():
     return Mine()
 """
+PLACEMENT = """
+from carpool.core.placement import BasePlacement
+
+class Fewest(BasePlacement):
+    name = "fewest"
+
+    def device_key(self, view, job, device):
+        return (len(device.jobs),)
+"""
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
 @pytest.fixture(autouse=True)
 def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is loaded here is unknown to other tests."""
-    monkeypatch.setattr("carpool.core.policies._REGISTERED", {})
+    monkeypatch.setattr(POLICIES, "_registered", {})
+    monkeypatch.setattr(PLACEMENTS, "_registered", {})
 
 
 @pytest.fixture
@@ -188,7 +199,7 @@ def test_a_package_that_announces_too_much(installed: Path, name: str, said: str
         ("{file}:", "has no attribute ''"),
         ("{file}:Gone", "has no attribute 'Gone'"),
         ("{file}:Empty", "is not a policy: it has no backfill, settings"),
-        ("{file}:Fails", "is not a policy: making one fails: not today"),
+        ("{file}:Fails", "is not a policy: making one fails: RuntimeError: not today"),
         ("{file}:function", "is not a class"),
         ("{directory}/folder.py:Mine", "there is no file"),
     ],
@@ -273,3 +284,16 @@ def test_nothing_of_a_file_that_is_not_trusted_is_run(file: Path, tmp_path: Path
     with pytest.raises(ValueError, match="not loaded"):
         ensure_policy(f"{file}:Mine", trusted=True)
     assert not trace.exists()
+
+
+def test_a_placement_policy_comes_from_a_file_too(tmp_path: Path) -> None:
+    (tmp_path / "fewest.py").write_text(PLACEMENT)
+    name = f"{tmp_path}/fewest.py:Fewest"
+    ensure_placement(name)
+    assert load_placement(name).name == "fewest"
+    ensure_placement("magm")
+    assert announced_placements() == ()
+    with pytest.raises(ValueError, match="known: best-fit, exclusive, first-fit, lug, magm, round-robin; or one"):
+        ensure_placement("fewest")
+    with pytest.raises(ValueError, match="cannot load 'Other'"):
+        ensure_placement(f"{tmp_path}/fewest.py:Other")

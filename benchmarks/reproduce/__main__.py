@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.reproduce import carma, inference, philly, sweeps, table1
-from benchmarks.reproduce.results import PAGE, RESULTS, SUFFIX, renewed, write
+from benchmarks.reproduce.results import PAGE, RESULTS, SUFFIX, newest, renewed, write
 from benchmarks.reproduce.runs import Data
 
 TRACE_FILES = {"philly": (philly.FILE,), "carma": tuple(f"{name}.csv" for name in carma.TRACES)}
@@ -25,11 +26,20 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=50, help="made-up traces of Salus's table 1")
     parser.add_argument("--out", type=Path, default=RESULTS / f"{today.isoformat()}{SUFFIX}",
                         help="the JSON file; the Markdown goes beside it")  # fmt: skip
+    parser.add_argument(
+        "--only", choices=(*TRACE_PARTS,), help="run this part again; the rest is that of the newest result"
+    )
     parser.add_argument("--docs", action="store_true", help="put the tables into docs/reproductions.md")
     options = parser.parse_args()
     if options.seeds < 1:
         parser.error("--seeds must be at least 1")
     return options
+
+
+def again(part: str, traces: Path | None) -> Data:
+    """The newest stored result with one part made anew."""
+    stored: Data = json.loads(newest().read_text(encoding="utf-8"))
+    return stored | {part: trace_part(part, traces)}
 
 
 def reproduce(seeds: int, traces: Path | None) -> Data:
@@ -41,6 +51,8 @@ def reproduce(seeds: int, traces: Path | None) -> Data:
 def trace_part(name: str, directory: Path | None) -> Data:
     """Empty where its files are missing."""
     missing = [file for file in TRACE_FILES[name] if directory is None or not (directory / file).exists()]
+    if directory is not None and name == "carma" and not carma.catalogue(directory).exists():
+        missing.append(carma.CATALOGUE)
     if directory is None or missing:
         print(f"{name}: skipped: --traces names no directory with {' and '.join(missing)}", flush=True)
         return {}
@@ -50,7 +62,8 @@ def trace_part(name: str, directory: Path | None) -> Data:
 
 def main() -> int:
     options = parse_arguments()
-    write(reproduce(options.seeds, options.traces), options.out)
+    made = again(options.only, options.traces) if options.only else reproduce(options.seeds, options.traces)
+    write(made, options.out)
     print(f"written: {options.out.with_suffix('.md')}")
     if options.docs:
         PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8"), options.out), encoding="utf-8")

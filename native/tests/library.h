@@ -9,6 +9,7 @@
 #include "../arena.c"
 #include "../boundary.c"
 #include "../channel.c"
+#include "../door.c"
 #include "../files.c"
 #include "../follow.c"
 #include "../grow.c"

@@ -109,6 +109,39 @@ static void other_class(void) {
   CHECK_THAT(at == cp_extents_base(BANK) && segment(8 * CP_MIB) == cp_extents_base(LANE) && nothing_asked());
 }
 
+/* The daemon hears that nobody waits: its refusal lets another class be asked for. */
+static void withdrawn(void) {
+  CUdeviceptr at;
+  begin_granted(0, 0);
+  cp_begin_iterations();
+  cp_pool_scope(1);
+  struct cp_packet lane = leave_request(LANE, 8 * CP_MIB), p = packet(CP_WITHDRAWN);
+  cp_pool_scope(-1);
+  CHECK_THAT(p.a == LANE && p.c == lane.c && seat_of(0)->grow_class == (LANE | 512));
+  pthread_t thread = start(ask_again, &at);
+  answer(&lane, CP_GROW_DENIED);
+  p = request(BANK, 2 * CP_MIB);
+  CHECK_THAT(p.c == lane.c + 1 && seat_of(0)->grow_class == BANK && cp_load(&cp.e_cap) == 0);
+  grant_to(&p, 2 * CP_MIB);
+  pthread_join(thread, NULL);
+  CHECK_THAT(at == cp_extents_base(BANK));
+}
+
+/* The answer to what was withdrawn is none to what is asked for instead. */
+static void withdrawn_and_asked_again(void) {
+  CUdeviceptr at;
+  begin_granted(0, 0);
+  struct cp_packet first = leave_request(BANK, 8 * CP_MIB), p = packet(CP_WITHDRAWN);
+  CHECK_THAT(p.a == BANK && p.c == first.c);
+  pthread_t thread = start(ask_again, &at);
+  p = request(BANK, 2 * CP_MIB);
+  answer(&first, CP_GROW_DENIED);
+  CHECK_THAT(nothing_asked() && cp_load(&cp.p_cap) == 0);
+  grant_to(&p, 2 * CP_MIB);
+  pthread_join(thread, NULL);
+  CHECK_THAT(cp.p_cap == 2 * CP_MIB);
+}
+
 /* ---- resets ------------------------------------------------------------------------------------------------------------ */
 
 static CUdeviceptr begin_with_segments(uint64_t persistent) {
@@ -172,6 +205,7 @@ static void residue_on_the_host(void) { with_residue(PIECE); }
 
 int main(int argc, char **argv) {
   static const struct test_case cases[] = {CASE(granted_after_all), CASE(given_back), CASE(asked_again), CASE(other_class),
+                                          CASE(withdrawn), CASE(withdrawn_and_asked_again),
                                           CASE(reset), CASE(others_stay), CASE(residue_on_the_host)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }

@@ -13,6 +13,7 @@ void *cp_arena_alloc(size_t bytes);
 
 #define ROUNDS 60
 static int hellos;
+static bool stays; /* the helper thread that was asked last */
 static int (*volatile allocate)(void **, size_t, size_t) = posix_memalign; /* the compiler believes to know what it does */
 
 static void set_up_again(void) {
@@ -45,6 +46,11 @@ static uint32_t answer_to_leave(void) {
   do CHECK_THAT(recv(daemon_fd, &p, sizeof p, 0) == sizeof p);
   while (p.type != CP_LEFT);
   CHECK_THAT(cp.seat->leave == (p.a ? CP_LEAVE_STAYS : CP_LEAVE_LEFT));
+  stays = p.a;
+  if (!stays) { /* the answer is sent before it is pending */
+    cp_acquire(&claim_lock);
+    cp_release(&claim_lock);
+  }
   return cp.seat->leave;
 }
 
@@ -117,6 +123,17 @@ static void be_nobody(void) {
   hellos = 0;
 }
 
+/* An earlier helper thread would answer for the next one. */
+static void set_up_as_first(void) {
+  be_nobody();
+  if (stays) {
+    CHECK_THAT(ask_to_leave() == CP_LEAVE_LEFT);
+    await_pending();
+    be_nobody();
+  }
+  set_up_again();
+}
+
 /* The daemon has asked before the helper thread was there. */
 static void asked_while_it_attaches(void) {
   be_nobody();
@@ -133,8 +150,7 @@ static void asked_while_it_attaches(void) {
 }
 
 static void becomes_pending(void) {
-  be_nobody();
-  set_up_again();
+  set_up_as_first();
   CHECK_THAT(ask_to_leave() == CP_LEAVE_LEFT);
   await_pending();
 }
@@ -148,6 +164,21 @@ static void channel_was_closed(void) {
   CHECK_THAT(!cp_arenas_hold(&cp.arenas, p) && !hellos && !cp_load(&cp.pending));
   free(p);
   close(other);
+}
+
+/* Nobody will speak over it again, so the daemon need not listen. */
+static void refused_over_its_own_channel(void) {
+  becomes_pending();
+  int pair[2], inherited = cp.fd;
+  CHECK_THAT(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair));
+  cp.fd = pair[0];
+  note_channel(pair[0]);
+  from_door = true;
+  answer_hello = seat_is_taken;
+  free(tensor());
+  CHECK_THAT(hellos == 1 && cp.fd == -1 && !recv(pair[1], &hellos, sizeof hellos, MSG_DONTWAIT));
+  close(pair[1]);
+  cp.fd = inherited;
 }
 
 /* Its tensors in ordinary memory are none of the device's. */
@@ -172,8 +203,7 @@ static void race(void) {
   answer_hello = seat_is_taken;
   int left = 0;
   for (int i = 0; i < ROUNDS; i++) {
-    be_nobody();
-    set_up_again();
+    set_up_as_first();
     cp.seat->e_limit = cp.seat->p_limit = cp.p_cap = cp.e_cap = CP_GIB;
     cp.route_persistent = i & 1;
     pthread_t thread;
@@ -187,9 +217,44 @@ static void race(void) {
   printf("%d of %d left\n", left, ROUNDS);
 }
 
+/* ---- a fork begins to use its device, in several threads at once ---------------------------------------------------- */
+
+static uint32_t may_begin, is_there, is_shut, shuts;
+static pthread_t another;
+
+static void *begins_too(void *unused) {
+  (void)unused;
+  cp_store(&is_there, 1);
+  cp_follow_begin(&may_begin, NULL);
+  CHECK_THAT(cp_load(&is_shut)); /* what it does next needs a seat */
+  return NULL;
+}
+
+/* The other thread comes between the decision and the gate. */
+static void shut_slowly(void) {
+  shuts++;
+  CHECK_THAT(cp_load(&may_begin)); /* whoever finds it cleared goes on */
+  CHECK_THAT(!pthread_create(&another, NULL, begins_too, NULL));
+  while (!cp_load(&is_there)) pause_us(200);
+  pause_us(20000);
+  cp_store(&is_shut, 1);
+}
+
+static void begins_once(void) {
+  uint32_t attached = cp_load(&cp.attached);
+  cp_store(&cp.attached, 0);
+  cp_store(&cp.pending, 0);
+  cp_store(&may_begin, 1);
+  cp_follow_begin(&may_begin, shut_slowly);
+  CHECK_THAT(!pthread_join(another, NULL));
+  CHECK_THAT(shuts == 1 && cp_load(&cp.pending) && !cp_load(&may_begin));
+  cp_store(&cp.pending, 0);
+  cp_store(&cp.attached, attached);
+}
+
 #ifdef __SANITIZE_ADDRESS__
 int main(void) {
-  (void)leaves_and_comes_back, (void)asked_while_it_attaches, (void)channel_was_closed, (void)attaches_elsewhere, (void)race;
+  (void)begins_once, (void)leaves_and_comes_back, (void)asked_while_it_attaches, (void)channel_was_closed, (void)refused_over_its_own_channel, (void)attaches_elsewhere, (void)race;
   puts("skipped: the sanitizer has the allocator to itself");
   return 77;
 }
@@ -198,8 +263,10 @@ int main(void) {
   leaves_and_comes_back();
   asked_while_it_attaches();
   channel_was_closed();
+  refused_over_its_own_channel();
   attaches_elsewhere();
   race();
+  begins_once();
   return 0;
 }
 #endif

@@ -15,11 +15,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from carpool.core.policies import available_policies, is_registered, register_policy
+from carpool.core.placement import PLACEMENTS
+from carpool.core.policies import POLICIES
+from carpool.core.registry import Registry
 from carpool.protocol.policy_names import split_name
 
 #: Packages announce policies in this group: name = "package.module:Class".
 GROUP = "carpool.policies"
+#: The same for placement policies.
+PLACEMENT_GROUP = "carpool.placements"
 
 
 class NotTrusted(ValueError):
@@ -33,24 +37,40 @@ def ensure_policy(name: str, *, trusted: bool = False) -> None:
     ``trusted``: a file is loaded only if nobody but this process's user and root can write to it.  Raises ValueError
     that says what is wrong and which policies there are.
     """
-    if name in available_policies():
+    _ensure(POLICIES, GROUP, name, trusted)
+
+
+def ensure_placement(name: str, *, trusted: bool = False) -> None:
+    """The same for a placement policy."""
+    _ensure(PLACEMENTS, PLACEMENT_GROUP, name, trusted)
+
+
+def _ensure(registry: Registry[Any], group: str, name: str, trusted: bool) -> None:
+    if name in registry.available():
         return
     origin, attribute = split_name(name)
     if origin:
-        register_policy(name, load_class(origin, attribute, trusted=trusted))
+        registry.register(name, load_class(origin, attribute, trusted=trusted))
         return
-    for entry in entry_points(group=GROUP, name=name):
-        register_policy(name, load_class(*split_name(entry.value)))
+    for entry in entry_points(group=group, name=name):
+        registry.register(name, load_class(*split_name(entry.value)))
         return
-    if is_registered(name):
-        return
-    known = ", ".join((*available_policies(), *announced_policies()))
-    raise ValueError(f"unknown policy {name!r}; known policies: {known}; or one of yours, as path.py:Class")
+    if not registry.is_registered(name):
+        raise registry.unknown(name, _announced(group))
 
 
 def announced_policies() -> tuple[str, ...]:
     """Names of the policies that installed packages announce, sorted."""
-    return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
+    return _announced(GROUP)
+
+
+def announced_placements() -> tuple[str, ...]:
+    """The same for placement policies."""
+    return _announced(PLACEMENT_GROUP)
+
+
+def _announced(group: str) -> tuple[str, ...]:
+    return tuple(sorted({entry.name for entry in entry_points(group=group)}))
 
 
 def load_class(origin: str, attribute: str, *, trusted: bool = False) -> type[Any]:

@@ -11,13 +11,17 @@ import pytest
 
 from benchmarks.reproduce import __main__ as program
 from benchmarks.reproduce import carma, inference, philly, results, sweeps, table1
-from benchmarks.reproduce.carma_csv import persistent_share, read_carma
+from benchmarks.reproduce.carma_csv import assumed_utilization, persistent_share, read_carma, read_estimates
 from benchmarks.reproduce.markdown import fill
 from benchmarks.reproduce.paper import SALUS_FIFO_OVER_SRTF, SALUS_TABLE_1
 from benchmarks.reproduce.spread import crossing, spread
 from carpool.core.model import MIB
 
 CARMA = "submit_s,task,gpus,mem_mib,solo_minutes\n0,vgg,1,6684,1.5\n30,xlnet,2,9192,2\n45.5,unet,1,30000,3\n"
+CATALOGUE = """task,horus_mib,faketensor_mib,gpumemnet_bin_mib
+vgg,21525.8262,3121.3,16000
+xlnet,3661.7,40000,
+"""
 PHILLY = "job_id,submit_s,gpus,duration_s\n0,0,1,600\n1,10,8,60\n2,20,1,300\n3,30,1,30\n"
 
 
@@ -25,6 +29,7 @@ PHILLY = "job_id,submit_s,gpus,duration_s\n0,0,1,600\n1,10,8,60\n2,20,1,300\n3,3
 def traces(tmp_path: Path) -> Path:
     for name in carma.TRACES:
         (tmp_path / f"{name}.csv").write_text(CARMA)
+    (tmp_path / carma.CATALOGUE).write_text(CATALOGUE)
     (tmp_path / philly.FILE).write_text(PHILLY)
     return tmp_path
 
@@ -62,7 +67,10 @@ def test_a_run_is_stored_repeats_exactly_and_fills_the_page(
     assert data["sweeps"]["models"]["superres_128"]["gains"]["0.3"] > 2
     assert data["inference"]["devices_own_memory"] > 1
     assert (data["philly"]["jobs"], data["philly"]["single"]) == (4, 3)
-    assert data["carma"]["traces"]["carma_t2"]["single"] == 2
+    second = data["carma"]["traces"]["carma_t2"]
+    assert (second["jobs"], second["exclusive"]["lost"]) == (3, 0)
+    assert set(second["ways"]["CARMA"]["magm"]) == set(carma.ESTIMATORS)
+    assert second["sensitivity"]["as assumed"]["CARMA"] == second["ways"]["CARMA"]["magm"]["oracle"]
 
 
 @pytest.mark.parametrize("directory", [None, "empty"])
@@ -91,6 +99,33 @@ def test_carma_rows_become_jobs(traces: Path) -> None:
     assert (first.duration_us, first.persistent, first.ephemeral) == (90_000_000, 1671 * MIB, 5013 * MIB)
     assert (second.gpus, third.submit_us, third.id) == (2, 45_500_000, "2-unet")
     assert 0 < persistent_share() < 0.5
+
+
+def test_estimators_speak_of_tasks(traces: Path) -> None:
+    """40000 MiB stands for no estimate, as an empty cell does."""
+    first, second, third = read_carma(traces / "carma_t1.csv", 0.25, read_estimates(carma.catalogue(traces)))
+    assert dict(first.estimates)["gpumemnet"] == 16000 * MIB
+    assert [name for name, _ in first.estimates] == ["faketensor", "gpumemnet", "horus"]
+    assert [name for name, _ in second.estimates] == ["horus"]
+    assert third.estimates == ()
+
+
+def test_the_catalogue_may_lie_beside_the_traces(tmp_path: Path) -> None:
+    (tmp_path / "carma").mkdir()
+    (tmp_path / "carma" / carma.CATALOGUE).write_text(CATALOGUE)
+    assert carma.catalogue(tmp_path / "traces").exists()
+
+
+def test_tasks_are_light_heavy_or_between() -> None:
+    tasks = ("resnet18_cifar100_20e_1", "dlrm", "vgg2", "resnet", "BERT_base", "maskrcnn")
+    assert [assumed_utilization(task) for task in tasks] == [0.3, 0.3, 0.6, 0.6, 0.9, 0.9]
+
+
+def test_only_one_part_is_run_again(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = json.loads(results.newest().read_text())
+    data = reproduce(monkeypatch, tmp_path / "again.json", "--only", "philly", "--traces", traces)
+    assert data["philly"]["jobs"] == 4
+    assert data["table1"] == before["table1"]
 
 
 def test_figures_of_the_paper_agree_with_each_other() -> None:

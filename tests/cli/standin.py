@@ -159,6 +159,8 @@ HOST = TelemetryInfo(
     total_bytes=1 << 30,
     used_bytes=128 << 20,
     busy_ppm=370_000,
+    sm_active_ppm=250_000,
+    sm_occupancy_ppm=120_000,
     missing={"power_mw": "measured of GPUs only", "temperature_c": "measured of GPUs only"},
 )
 

@@ -32,10 +32,15 @@ COMMANDS_THAT_NEED_A_DAEMON = [
         (["submit", "--iterations", "many", "--", "true"], "'many' is not a whole number"),
         (["submit", "--duration", "soon", "--", "true"], "'soon' is not a time: write for example 30s"),
         (["submit", "--after", "x", "--", "true"], "'x' is not a job id"),
+        (["submit", "--estimate", "faketensor", "--mem", "1GiB", "true"], "--mem says already"),
         (["show", "seven"], "'seven' is not a job id: ids are the numbers that `carpool ls` shows"),
-        (["up", "--preset", "saluss"], "unknown preset 'saluss': known are nvshare, salus"),
+        (["up", "--preset", "saluss"], "unknown preset 'saluss': known are carma, nvshare, salus"),
         (["up", "--setting", "quantum_us"], "'quantum_us' is not NAME=VALUE"),
         (["up", "--store", "lots"], "'lots' is not a size"),
+        (["policy", "--set", "risk_active_ppm=0.8"], "it must be a whole number, or have a unit: 5% is 50000"),
+        (["policy", "--set", "risk_active_ppm=180%"], "'180%' is not between 0 and 1"),
+        (["policy", "--set", "quantum_us=1.5"], "it must be a whole number, or have a unit, as 50ms"),
+        (["policy", "--set", "placement=lug"], "placement is a name, not a number: carpool policy --placement lug"),
         (["ctl", "quantum", "10"], "'10' has no unit: write for example 10s or 10ms"),
         (["ctl", "quantum", "soon"], "'soon' is not a time: write for example 30s"),
         (["ctl", "quantum", "-5s"], "-5s is negative: it must be 0 or more"),
@@ -54,6 +59,12 @@ def test_a_wrong_command_line(carpool: Cli, arguments: list[str], said: str) -> 
     assert said in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
+
+
+def test_no_command_at_all_is_a_question(carpool: Cli) -> None:
+    result = carpool()
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("Usage: carpool ")
 
 
 @pytest.mark.parametrize("arguments", COMMANDS_THAT_NEED_A_DAEMON)
@@ -84,7 +95,7 @@ def test_commands_are_checked_when_they_are_submitted(carpool: Cli, tmp_path: Pa
         (["./no-such-file"], 4, "there is no file ./no-such-file"),
         (["./notes.txt"], 5, "chmod +x ./notes.txt, or name its interpreter"),
         (["/tmp"], 2, "/tmp is a directory"),
-        (["missing.py"], 4, "there is no command 'missing.py' in PATH"),
+        (["missing.py"], 4, f"there is no command 'missing.py' in PATH\n  and no script {tmp_path / 'missing.py'}"),
     ):
         result = carpool("submit", "--", *words, cwd=tmp_path)
         assert (result.returncode, said in result.stderr) == (code, True), (words, result)
@@ -100,6 +111,15 @@ def test_missing_directories(carpool: Cli, tmp_path: Path) -> None:
     result = _shell(carpool, shell)
     assert result.returncode == 4
     assert "the current directory does not exist any more" in result.stderr
+
+
+def test_home_directories_that_nobody_knows(carpool: Cli) -> None:
+    for arguments in (["ls", "--home", "~no-such-user/x"], ["submit", "-C", "~no-such-user", "--", "true"]):
+        result = carpool(*arguments)
+        assert (result.returncode, result.stdout) == (1, "")
+        assert "carpool: ~no-such-user" in result.stderr
+        assert "no such home directory is known; write the whole path" in result.stderr
+        assert "Traceback" not in result.stderr
 
 
 def _shell(carpool: Cli, text: str) -> subprocess.CompletedProcess[str]:

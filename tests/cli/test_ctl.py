@@ -81,7 +81,7 @@ def test_quanta(standin: StandIn, carpool: Cli, text: str, value: int | None) ->
 @pytest.mark.parametrize(("text", "value"), [("2GiB", 2 << 30), ("0", 0), ("default", None)])
 def test_the_budget_of_the_store_is_a_setting(standin: StandIn, carpool: Cli, text: str, value: int | None) -> None:
     carpool.ok("ctl", "store", text)
-    assert changes(standin) == [("/v1/policy", {"name": None, "settings": {"host_store": value}})]
+    assert changes(standin) == [("/v1/policy", {"name": None, "settings": {"host_store": value}, "placement": None})]
 
 
 def test_an_unknown_device_changes_nothing(standin: StandIn, carpool: Cli) -> None:

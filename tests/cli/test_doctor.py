@@ -56,6 +56,17 @@ def test_how_much_of_a_gpu_is_measured(stub: Stub, tmp_path: Path, monkeypatch: 
     assert "(basic): this GPU has no GPM counters" in basic and basic.endswith("used through an MPS server")
 
 
+def test_instances_of_a_partitioned_gpu_are_named(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = build_nvml(tmp_path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml.parent), prepend=os.pathsep)
+    with stubbed(nvml, tmp_path / "values") as values:
+        values.gpu("GPU-1", {"mig.mode": 1})
+        for number in (1, 2):
+            values.gpu(f"MIG-{number}", {"mig.parent": "GPU-1", "mig.instance": number})
+        names = [check.name for check in gpu_checks() if check.name.startswith("telemetry")]
+    assert names == ["telemetry of NVML's GPU 0", "telemetry of --device MIG-1", "telemetry of --device MIG-2"]
+
+
 def test_a_gpu_that_cannot_be_shared_is_a_problem(stub: Stub) -> None:
     stub.fail("cuMemExportToShareableHandle=801")
     (failed,) = (check for check in gpu_checks() if not check.ok)

@@ -38,7 +38,11 @@ def marker(index: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("page", "least"), [("guide.md", 9), ("simulator.md", 5), ("write-a-policy.md", 6), ("oversubscription.md", 4)]
+    ("page", "least"),
+    [
+        *[("guide.md", 9), ("simulator.md", 5), ("write-a-policy.md", 6), ("oversubscription.md", 4)],
+        *[("placement.md", 1), ("estimates.md", 3), ("recovery.md", 1)],
+    ],
 )
 def test_a_guide_does_what_it_says(carpool: Cli, home: Path, page: str, least: int) -> None:
     found = blocks(page)

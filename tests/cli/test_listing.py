@@ -15,7 +15,7 @@ from carpool.cli.frame import Snapshot, frame
 from carpool.cli.ls import job_table
 from carpool.cli.show import describe
 from carpool.cli.style import Style
-from carpool.protocol.api import JobInfo, JobList, MovedInfo, ReasonInfo
+from carpool.protocol.api import JobInfo, JobList, LoadInfo, MovedInfo, PlacementInfo, PlacementRow, ReasonInfo
 
 WAITS = ReasonInfo("memory", "waiting for memory: needs 3.1 GiB, largest lane 2 GiB")
 MOVED = MovedInfo(out_bytes=3 << 30, out_us=500_000, in_bytes=2 << 30, in_us=250_000)
@@ -76,6 +76,26 @@ def test_show_tells_the_reason_with_its_code(standin: StandIn, carpool: Cli) -> 
     assert msgspec.json.decode(carpool.ok("show", "2", "--json"), type=JobInfo) == JOBS[1]
 
 
+def test_show_why_prints_every_figure(standin: StandIn, carpool: Cli) -> None:
+    busy = LoadInfo(910_000, 950_000, 600_000, None)
+    little = ReasonInfo("margin", "needs 1 GiB and a margin of 2 GiB beside others")
+    rows = [
+        PlacementRow("cuda1", True, None, None, 8 << 30, 1 << 30, 2 << 30, [], [], None, [-8, 0]),
+        PlacementRow("cuda0", False, WAITS, little, 2 << 30, 1 << 30, 2 << 30, [4, 7], [7], busy, [-2, 2], 1_800_000),
+    ]
+    placement = PlacementInfo(9, "magm", True, 5, rows)
+    standin.reactions["GET /v1/jobs/9/placement"] = Answer(msgspec.json.encode(placement))
+    first, _, chosen, other, *remarks = carpool.ok("show", "9", "--why").splitlines()
+    assert first == "job 9 placed on cuda1 (placement magm, strict)"
+    assert chosen.split() == ["cuda1", "chosen", "8", "GiB", "1", "GiB", "2", "GiB", "-", "-", "-", "-", "-", "-8,0"]
+    assert "no: memory" in other and other.split()[-6:] == ["4,7", "7", "0.91", "0.95/0.60/-", "1.80", "-2,2"]
+    assert remarks == [f"cuda0: {WAITS.text}", f"cuda0: tried last: {little.text}"]
+    assert msgspec.json.decode(carpool.ok("show", "9", "--why", "--json"), type=PlacementInfo) == placement
+    waiting = msgspec.structs.replace(placement, rows=[rows[1]])
+    standin.reactions["GET /v1/jobs/9/placement"] = Answer(msgspec.json.encode(waiting))
+    assert carpool.ok("show", "9", "--why").startswith("job 9 waits; devices as they are now")
+
+
 def test_devices_shows_lanes(standin: StandIn, carpool: Cli) -> None:
     lines = carpool.ok("devices").splitlines()
     assert lines[1].split()[:3] == ["host0", "1", "GiB"]
@@ -125,6 +145,18 @@ def test_offloaded_jobs_are_shown_as_such() -> None:
     half_way = dict(describe(job(5, stored_bytes=4 << 20), 0))
     assert half_way["stored"] == "4 MiB in the host store, which come back when they are used"
     assert {"stored", "moved"}.isdisjoint(dict(describe(job(5), 0)))
+
+
+def test_the_engine_is_shown_with_why_it_was_chosen() -> None:
+    suspended = "checkpoint: suspended by the driver between its turns"
+    assert dict(describe(job(5, engine="checkpoint"), 0))["engine"] == suspended
+    why = "./a.out is statically linked"
+    assert (
+        dict(describe(job(5, engine="checkpoint", engine_why=why), 0))["engine"]
+        == f"{suspended} (chosen because {why})"
+    )
+    assert dict(describe(job(5, engine_why="nobody knows"), 0))["engine"] == "grant: nobody knows"
+    assert "engine" not in dict(describe(job(5), 0))
 
 
 def test_top_once_prints_one_frame_without_escapes(standin: StandIn, carpool: Cli) -> None:

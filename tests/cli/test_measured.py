@@ -14,8 +14,17 @@ from standin import HOST, StandIn, as_json, device, device_list
 
 from carpool.cli.frame import Snapshot, frame
 from carpool.cli.measured import measured_lines, summary
+from carpool.cli.past import step_for
 from carpool.cli.style import Style
-from carpool.protocol.api import DeviceInfo, ProcessInfo, TelemetryInfo
+from carpool.protocol.api import (
+    DeviceInfo,
+    LoadInfo,
+    PointInfo,
+    ProcessInfo,
+    SpanInfo,
+    TelemetryHistory,
+    TelemetryInfo,
+)
 
 GPU: dict[str, Any] = {
     "level": "gpm",
@@ -49,7 +58,7 @@ def test_devices_and_top_show_a_host_device(standin: StandIn, carpool: Cli) -> N
         "GET /v1/jobs": as_json({"jobs": []}),
         "GET /v1/policy": as_json({"name": "fair", "available": [], "settings": {}}),
     }
-    line = "host0 measured 0.4s ago: processors 37 % busy, 128 MiB in use"
+    line = "host0 measured 0.4s ago: computing 25 %, cores 12 %, machine 37 % busy, 128 MiB in use"
     shown = carpool.ok("devices")
     assert f"\n  {line}\n  host0 not measured: power, temperature (measured of GPUs only)\n" in shown
     assert f"\n{line}\n" in carpool.ok("top", "--once")
@@ -139,3 +148,61 @@ def test_a_real_daemon(carpool: Cli, home: Path) -> None:
             shown = carpool.ok("devices")
         assert "0 B in use" in shown
         assert "\nhost0 measured" in carpool.ok("top", "--once")
+
+
+def past(**changes: Any) -> TelemetryHistory:
+    def span(mean: int, most: int) -> SpanInfo:
+        return SpanInfo(0, mean, most, 60)
+
+    busy = PointInfo(
+        1_790_000_000_000_000, {"sm_active_ppm": span(500_000, 750_000), "used_bytes": span(1 << 30, 1 << 30)}
+    )
+    idle = PointInfo(1_790_000_060_000_000, {"used_bytes": span(0, 0)})
+    values = {"device": "host0", "since_us": 0, "until_us": 1, "step_us": 60_000_000, "source": "minutes"}
+    return TelemetryHistory(**values | {"points": [busy, idle]} | changes)
+
+
+def test_what_a_device_did_is_a_table_with_bars(standin: StandIn, carpool: Cli) -> None:
+    standin.reactions["GET /v1/devices/host0/telemetry"] = as_json(msgspec.to_builtins(past()))
+    header, busy, idle, about = carpool.ok("devices", "host0", "--history", "1h").splitlines()
+    assert header.split() == ["TIME", "SMACT", "MEMORY", "MOST"]
+    assert busy.split()[1:] == ["50", "%", "1", "GiB", "75", "%", "██████████", "|"]
+    assert idle.split()[1:] == ["-", "0", "B", "-"]
+    assert about == "host0: means of 60 s each, from minutes; MOST and the bar: SMACT"
+    (request,) = standin.requests
+    assert "step=120000000" in request.query and "since=" in request.query
+    assert json.loads(carpool.ok("devices", "host0", "--history", "1h", "--json"))["points"][0]["quantities"]
+    assert "step" not in standin.requests[-1].query  # scripts get what suits, or what they ask for
+
+
+def test_a_device_that_did_nothing_that_is_known(standin: StandIn, carpool: Cli) -> None:
+    standin.reactions["GET /v1/devices/host0/telemetry"] = as_json(msgspec.to_builtins(past(points=[])))
+    assert "nothing was measured in that time" in carpool.ok("devices", "host0", "--history", "5m")
+
+
+def test_one_device_of_several(standin: StandIn, carpool: Cli) -> None:
+    standin.reactions["GET /v1/devices"] = device_list(device([]), device([], name="host1"))
+    shown = carpool.ok("devices", "host1")
+    assert "host1" in shown and "host0" not in shown
+    result = carpool("devices", "host7")
+    assert result.returncode == 4 and "known: host0, host1" in result.stderr
+    result = carpool("devices", "--history", "1h")
+    assert result.returncode == 2 and "need a device" in result.stderr
+
+
+@pytest.mark.parametrize(("span_s", "step_s"), [(30, 1), (600, 20), (601, 60), (3600, 120), (7 * 86_400, 43_200)])
+def test_a_table_has_thirty_lines_at_most(span_s: int, step_s: int) -> None:
+    assert step_for(span_s * 1_000_000) == step_s * 1_000_000
+
+
+def test_energy_of_a_host_device_is_the_machines() -> None:
+    info = TelemetryInfo(level="host", age_us=0, energy_mj=3_600_000_000)
+    lines = list(measured_lines(device([], telemetry=info)))
+    assert "  host0 energy of the machine's processors since the daemon first looked: 1.00 kWh" in lines
+
+
+def test_a_stand_in_for_smact_is_named() -> None:
+    load = LoadInfo(900_000, 900_000, degraded="utilization stands in for SMACT: no GPM here")
+    assert "  cuda0 load for placement: utilization stands in for SMACT: no GPM here" in list(
+        measured_lines(gpu(load=load))
+    )

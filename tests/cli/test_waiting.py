@@ -86,7 +86,11 @@ def test_policy_shows_and_changes(standin: StandIn, carpool: Cli) -> None:
     ]
     changed = carpool.ok("policy", "srtf", "--set", "quantum_us=20ms", "--set", "max_lanes=default", "--json")
     assert json.loads(changed)["name"] == "srtf"
-    assert standin.requests[-1].body == {"name": "srtf", "settings": {"quantum_us": 20000, "max_lanes": None}}
+    settings = {"quantum_us": 20000, "max_lanes": None}
+    assert standin.requests[-1].body == {"name": "srtf", "settings": settings, "placement": None}
+    several = now | {"placement": "lug", "placements": ["lug", "magm"]}
+    standin.reactions |= {"GET /v1/policy": as_json(several)}
+    assert carpool.ok("policy").splitlines()[1] == "placement lug (others: magm)"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -27,6 +27,7 @@ class Program:
     attaches: bool = True
     alone: str | None = None  # what turns out when it has built: why it must have its device to itself
     immovable: str | None = None  # and why it must never be offloaded
+    out_of_memory: int = 0  # so many attempts end because it runs out of memory
 
 
 @dataclass(eq=False)
@@ -44,6 +45,11 @@ class Process:
     successor: JobId | None = None
     limit: Memory = field(default_factory=Memory)
     asked: tuple[MemoryClass, int] | None = None
+    request: int = 0  # number of its latest request for memory
+    known: int = 0  # number of the latest one that the daemon has heard of
+    answered: int = 0  # number of the latest one answered
+    left: MemoryClass | None = None  # the class of one that it has withdrawn
+    numbers: deque[int] = field(default_factory=deque)  # which requests the packets about memory mean
     offload: bool = False
     offloaded: bool = False
     bankless: bool = False  # the daemon has heard that it was offloaded
@@ -90,9 +96,45 @@ class Process:
             return False
         if total <= limit:
             return False  # its memory comes back with its next turn
-        self.asked = (kind, total)
-        self.send(events.MemoryRequested(self.id, kind, total))
+        if self.answered < self.request and self.left is not kind:
+            return True  # an answer does not say which class it is about
+        self.asked, self.left, self.request = (kind, total), None, self.request + 1
+        self._send_about_memory(events.MemoryRequested(self.id, kind, total))
         return True
+
+    def withdraws(self) -> None:
+        """Ctrl-C: the program goes on, and may ask for something else."""
+        assert self.asked is not None
+        self.left, self.asked = self.asked[0], None
+        self._send_about_memory(events.RequestWithdrawn(self.id, self.left))
+
+    def _send_about_memory(self, event: events.MemoryRequested | events.RequestWithdrawn) -> None:
+        self.numbers.append(self.request)
+        self.send(event)
+
+    def hears(self, event: events.Event) -> bool:
+        """What the daemon knows when it reads a packet; False: the seat says that it means nothing any more."""
+        if isinstance(event, events.MemoryRequested):
+            number = self.numbers.popleft()
+            if number == self.answered:
+                return False
+            self.known = number
+        elif isinstance(event, events.RequestWithdrawn):
+            number = self.numbers.popleft()
+            return number == self.known != self.answered
+        return True
+
+    def is_answered(self) -> bool:
+        """True: that is what it waits for."""
+        self.answered = self.known
+        return self.asked is not None and self.known == self.request
+
+    def outlives_daemon(self) -> bool:
+        """The next one finds the latest request in the seat; True: somebody waits for it."""
+        self.known = self.request
+        if self.asked is None:
+            self.answered = self.request  # denied at once, where it was withdrawn
+        return self.asked is not None
 
     def touches(self) -> bool:
         """Trap without a turn; True while it has to wait."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from carpool.core import events
 from carpool.core.commands import (
     Command,
@@ -16,7 +18,8 @@ from carpool.core.commands import (
     WatchIdle,
     WithdrawYield,
 )
-from carpool.core.model import MIB, JobId, JobPhase, JobSpec, Memory, Oversubscribe, Usage
+from carpool.core.errors import IllegalTransition
+from carpool.core.model import MIB, Cause, JobId, JobPhase, JobSpec, Memory, Oversubscribe, Usage
 from carpool.core.victims import put_aside
 from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate
 
@@ -282,3 +285,23 @@ def test_a_lane_grows_for_it_alone() -> None:
     assert Offload(2) in scenario.ask(1, E, 850)
     scenario.send(events.Offloaded(2))
     assert scenario.job(1).granted.ephemeral >= 850 * MIB
+
+
+def test_a_job_that_has_not_attached_may_need_its_device_too(scenario: Scenario) -> None:
+    """Processes that nobody speaks for; when they are gone the device is shared again."""
+    scenario.submit(1)
+    scenario.send(events.ProcessStarted(1))
+    scenario.start(2)
+    scenario.want(2)
+    assert kinds(alone(scenario, 1)) == {RequestYield}
+    scenario.send(events.TurnReleased(2, Cause.BOUNDARY, Usage()))
+    assert scenario.want(2) == []
+    assert scenario.why(2) == f"job 1 has host0 to itself: {WHY}"
+    assert kinds(list(scenario.send(events.TraitsSeen(1)))) == {GrantTurn}
+
+
+def test_memory_stays_only_where_somebody_has_attached(scenario: Scenario) -> None:
+    scenario.submit(1)
+    scenario.send(events.ProcessStarted(1))
+    with pytest.raises(IllegalTransition, match="no process of the job has attached"):
+        stays(scenario, 1)

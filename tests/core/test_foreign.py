@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from carpool.core import events
 from carpool.core.commands import DenyMemory, GrantMemory, Offload, OpenLane
 from carpool.core.model import MIB, Memory, Oversubscribe, Usage
-from tests.core.scenario import P, Scenario, estimate
+from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
 
 
 def others_hold(scenario: Scenario, mib: int) -> list[object]:
@@ -86,3 +88,22 @@ def test_who_leaves_for_another_leaves_room_for_them_too() -> None:
 def test_nonsense_is_refused(scenario: Scenario, device: str, size: int) -> None:
     with pytest.raises(ValueError, match=r"host7|negative"):
         scenario.send(events.ForeignMemory(device, size))
+
+
+def test_no_device_is_kept_for_a_job_that_does_not_fit_beside_it() -> None:
+    scenario = Scenario(replace(EVERY_BOUNDARY, policy="pack", placement="first-fit"))
+    for job, name in ((1, "a"), (2, "b")):
+        scenario.device(name, 1000)
+        scenario.start(job, device=name)
+        scenario.ask(job, P, 100)
+    scenario.submit(3, estimate=estimate(960, 10))
+    scenario.start(4, device="b")
+    scenario.at(61_000)
+    assert scenario.machine.view().devices["a"].reservation == 3
+    scenario.send(events.ForeignMemory("a", 50 * MIB))
+    kept = {name: device.reservation for name, device in scenario.machine.view().devices.items()}
+    assert kept == {"a": None, "b": 3}
+    assert scenario.submit(5, device="a") != []
+    scenario.exit(2)
+    scenario.exit(4)
+    assert scenario.job(3).device == "b"

@@ -8,6 +8,7 @@ import pytest
 
 from carpool.core.machine import Machine
 from carpool.core.model import MIB, Settings
+from carpool.core.placement import register_placement
 from carpool.core.policies import BasePolicy, load_policy, register_policy
 from carpool.sim.driver import PolicyFailed, simulate
 from carpool.sim.job import TraceJob
@@ -23,7 +24,7 @@ def breaking(method: str, answer: Any) -> type[BasePolicy]:
     """A policy with one method that returns ``answer``, or raises it."""
 
     def wrong(self: BasePolicy, *arguments: Any) -> Any:
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -31,10 +32,12 @@ def breaking(method: str, answer: Any) -> type[BasePolicy]:
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method != "next_change"])
-@pytest.mark.parametrize("answer", [ZeroDivisionError("division by zero"), "soon", -1, 1.5, [1]])
+@pytest.mark.parametrize("answer", [ZeroDivisionError("division by zero"), SystemExit(3), "soon", -1, 1.5, [1]])
 def test_jobs_are_served_by_arrival_and_the_fault_is_told(method: str, answer: Any) -> None:
     register_policy("wrong", breaking(method, answer))
-    with pytest.raises(PolicyFailed, match=rf"the policy wrong is wrong: {method} (failed: Zero|returned)"):
+    with pytest.raises(
+        PolicyFailed, match=rf"the policy wrong is wrong: {method} (failed: Zero|failed: SystemExit: 3|returned)"
+    ):
         simulate(JOBS, Options(settings=Settings(policy="wrong"), device_memory=16 * MIB))
 
 
@@ -48,6 +51,17 @@ def test_the_machine_goes_on_and_says_so() -> None:
     scenario.machine.check()
     assert scenario.machine.view().lanes[1].holder == 2, "it came first"
     assert scenario.machine.policy_fault == "turn_key failed: RuntimeError: no idea"
+
+
+@pytest.mark.parametrize("register", [register_policy, register_placement])
+@pytest.mark.parametrize("error", [SystemExit(3), ZeroDivisionError()])
+def test_a_policy_that_cannot_be_made(register: Any, error: BaseException) -> None:
+    def fail(_: object) -> None:
+        raise error
+
+    for broken in (type("Broken", (), {"__init__": fail}), type("Broken", (), {"settings": property(fail)})):
+        with pytest.raises(ValueError, match=r"making one fails: (SystemExit|ZeroDivisionError)"):
+            register("broken", broken)
 
 
 def test_a_policy_that_is_right_has_no_fault() -> None:

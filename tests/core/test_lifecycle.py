@@ -111,7 +111,7 @@ def test_every_pair_of_phase_and_event_is_legal_late_or_illegal_on_purpose() -> 
         for cause in row:
             assert isinstance(cause, str) or (phase, cause) not in LATE
     reachable = {target for row in TABLE.values() for targets in row.values() for target in targets}
-    assert reachable == set(JobPhase) - {JobPhase.QUEUED}
+    assert reachable == set(JobPhase)
 
 
 def test_the_machine_follows_the_table() -> None:
@@ -189,6 +189,11 @@ def test_an_invariant_that_breaks_is_told_with_its_story(scenario: Scenario) -> 
     with pytest.raises(InvariantError, match="books say"):
         scenario.machine.check()
     state.devices["host0"].lane_bytes -= 1
+    for due, what in (([1], "overdue, but not queued"), ([1, 1], "overdue more than once")):
+        state.due = due
+        with pytest.raises(InvariantError, match=what):
+            scenario.machine.check()
+    state.due = []
 
 
 def test_the_view_does_not_change_any_more(scenario: Scenario) -> None:

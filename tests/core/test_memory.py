@@ -18,7 +18,7 @@ from carpool.core.commands import (
     ResizeLane,
 )
 from carpool.core.errors import IllegalTransition
-from carpool.core.model import MIB, Cause, JobSpec, Memory
+from carpool.core.model import MIB, Cause, JobSpec, Memory, MemoryClass
 from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate
 from tests.core.seats import Program
 from tests.core.world import World
@@ -290,3 +290,71 @@ def test_memory_events_after_the_end_are_ignored_and_strange_answers_are_not(sce
     scenario.exit(1)
     assert scenario.ask(1, P, 10) == []
     assert scenario.send(events.Offloaded(1)) == []
+
+
+def withdraw(scenario: Scenario, job: int, kind: MemoryClass) -> list[object]:
+    return list(scenario.send(events.RequestWithdrawn(job, kind)))
+
+
+def test_a_request_that_is_withdrawn_keeps_nobody_waiting(scenario: Scenario) -> None:
+    """Neither the job's own request of the other class, nor whoever comes behind it."""
+    scenario.start(1, estimate=estimate(800, 10))
+    scenario.ask(1, P, 800)
+    scenario.start(2)
+    assert scenario.ask(2, P, 500) == []
+    assert scenario.why(2)
+    (answer,) = withdraw(scenario, 2, P)
+    assert isinstance(answer, DenyMemory) and (answer.job, answer.memory_class) == (2, P)
+    assert answer.reason.code == "withdrawn"
+    (command, *_) = [c for c in scenario.ask(2, E, 50) if isinstance(c, GrantMemory)]
+    assert command.answers is E and granted(scenario, 2)[1] >= 50
+    assert any(isinstance(c, GrantTurn) for c in scenario.want(2))
+
+
+def test_memory_is_no_longer_kept_for_a_request_that_is_withdrawn(scenario: Scenario) -> None:
+    """Others had begun to leave for it."""
+    for job in (1, 2):
+        scenario.start(job, estimate=estimate(400, 100))
+        scenario.ask(job, P, 400)
+    scenario.at(20_000)  # both sleep
+    assert scenario.ask(1, P, 700) == [Offload(2)]
+    withdraw(scenario, 1, P)
+    scenario.send(events.Offloaded(2))
+    assert granted(scenario, 1)[0] < 700
+    assert any(isinstance(c, GrantTurn) and c.job == 2 for c in scenario.want(2)), "it comes back at once"
+
+
+def test_the_other_class_goes_on_waiting(scenario: Scenario) -> None:
+    scenario.start(1, estimate=estimate(800, 10))
+    scenario.ask(1, P, 800)
+    scenario.start(2)
+    scenario.ask(2, P, 500)
+    scenario.ask(2, E, 400)
+    (answer,) = withdraw(scenario, 2, P)
+    assert isinstance(answer, DenyMemory) and answer.memory_class is P
+    freed = scenario.exit(1)
+    assert [c.answers for c in freed if isinstance(c, GrantMemory) and c.job == 2] == [E]
+
+
+@pytest.mark.parametrize("kind", [P, E])
+def test_a_withdrawal_that_crosses_the_answer_changes_nothing(scenario: Scenario, kind: MemoryClass) -> None:
+    scenario.start(1)
+    scenario.ask(1, P, 100)
+    before = scenario.machine.view()
+    assert withdraw(scenario, 1, kind) == []
+    assert scenario.machine.view() == before
+    scenario.exit(1)
+    assert withdraw(scenario, 1, kind) == []
+
+
+def test_who_withdraws_its_request_lets_another_grow(scenario: Scenario) -> None:
+    scenario.start(3, estimate=estimate(300, 0))
+    scenario.ask(3, P, 300)
+    scenario.start(1)
+    scenario.start(2)
+    scenario.ask(1, P, 100)
+    scenario.ask(1, P, 900)
+    scenario.ask(2, P, 200)
+    assert "job 1 is being measured" in scenario.why(2)
+    withdraw(scenario, 1, P)
+    assert granted(scenario, 2)[0] >= 200

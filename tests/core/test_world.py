@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from types import MappingProxyType
 
 from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from carpool.core import events
-from carpool.core.model import MIB, Engine, Estimate, JobSpec, Memory, Outcome, Oversubscribe, Settings
+from carpool.core.model import MIB, Engine, Estimate, JobSpec, Load, Memory, Outcome, Oversubscribe, Settings
+from carpool.core.paces import FRESH_US
+from carpool.core.placement import available_placements
 from tests.core.seats import Program
 from tests.core.world import World
 
 CAPACITY = 1000 * MIB
+MODEL = " (concurrent)"
 POLICIES = ("fair", "fifo", "pack", "srtf", "tq")
 sizes = st.sampled_from([1, 7, 60, 150, 300, 420])
 programs = st.builds(
@@ -24,6 +28,7 @@ programs = st.builds(
     iterations=st.integers(0, 6),
     code=st.sampled_from([0, 0, 0, 3]),
     attaches=st.sampled_from([True, True, True, True, False]),
+    out_of_memory=st.sampled_from([0, 0, 0, 0, 1, 2]),
 )
 estimates = st.none() | st.builds(
     Estimate,
@@ -34,18 +39,19 @@ estimates = st.none() | st.builds(
 )
 switching = st.sampled_from([(0, 1_000_000), (50_000, 20_000), (3_000, 500_000)])
 pick = st.integers(0, 30)
+kinds = st.sampled_from(["", "x", "x", "y"])
 
 
 class Histories(RuleBasedStateMachine):
     """Each rule is one thing that can happen; which job it happens to is picked among those there are."""
 
     oversubscribe = Oversubscribe.OFF
+    devices = MappingProxyType({"host0": CAPACITY, "host1": CAPACITY // 2})
 
     def __init__(self) -> None:
         super().__init__()
         fast = Settings(quantum_us=0, max_switch_share_ppm=1_000_000, warm_timeout_us=300_000, kill_after_us=50_000)
-        devices = {"host0": CAPACITY, "host1": CAPACITY // 2}
-        self.world = World(replace(fast, reserve_after_us=200_000), devices, self.oversubscribe)
+        self.world = World(replace(fast, reserve_after_us=200_000), dict(self.devices), self.oversubscribe)
         self.programs: list[Program] = []
 
     def _job(self, number: int) -> int:
@@ -59,11 +65,23 @@ class Histories(RuleBasedStateMachine):
         weight=st.sampled_from([50, 100, 300]),
         owner=st.sampled_from([0, 0, 1]),
         exclusive=st.sampled_from([False, False, False, False, True]),
+        retries=st.sampled_from([0, 0, 1, 2]),
+        kind=kinds,
     )
-    def submit(self, program: Program, estimate: Estimate | None, weight: int, owner: int, exclusive: bool) -> None:
+    def submit(
+        self,
+        program: Program,
+        estimate: Estimate | None,
+        weight: int,
+        owner: int,
+        exclusive: bool,
+        retries: int,
+        kind: str,
+    ) -> None:
         assume(len(self.world.specs) < 12)
         iterations = program.iterations or None
         spec = JobSpec(owner, estimate=estimate, weight=weight, iterations=iterations, exclusive=exclusive)
+        spec = replace(spec, retries=retries, kind=kind)
         self.programs.append(replace(program))
         self.world.submit(spec, program)
 
@@ -102,6 +120,21 @@ class Histories(RuleBasedStateMachine):
         guest = self.world.specs[job].engine is Engine.CHECKPOINT
         self.world.has_traits(job, alone, None if guest else immovable)
 
+    @rule(number=pick, there=st.booleans())
+    def beside(self, number: int, there: bool) -> None:
+        """A process of a job that nobody speaks for uses its device, or does not any more."""
+        job = self._job(number)
+        process = self.world.processes[job]
+        assume(process.alive and not process.attached)
+        self.world.handle(events.TraitsSeen(job, "beside" if there else None))
+
+    @rule(number=pick)
+    def interrupt(self, number: int) -> None:
+        """Ctrl-C while it waits for memory; the program goes on."""
+        process = self.world.processes[self._job(number)]
+        assume(process.alive and process.asked is not None)
+        process.withdraws()
+
     @rule(number=pick)
     def cancel(self, number: int) -> None:
         self.world.handle(events.CancelRequested(self._job(number)))
@@ -120,6 +153,18 @@ class Histories(RuleBasedStateMachine):
     @rule(device=st.sampled_from(["host0", "host1"]), size=st.sampled_from([0, 100, 400, 900]))
     def others_hold(self, device: str, size: int) -> None:
         self.world.others_hold(device, size * MIB)
+
+    @rule(kind=kinds, beside=kinds, ms=st.sampled_from([50, 100, 160, 300]), far=st.booleans())
+    def know(self, kind: str, beside: str, ms: int, far: bool) -> None:
+        """What an earlier daemon has measured: this week, or long ago."""
+        assume(kind)
+        when = self.world.now - (2 * FRESH_US if far else 0)
+        self.world.handle(events.PaceKnown(MODEL, kind, beside, ms * 100_000, 100, when))
+
+    @rule(limit=st.sampled_from([0, 1_000_000, 1_500_000]))
+    def bear(self, limit: int) -> None:
+        self.world.settings = replace(self.world.settings, interference_limit_ppm=limit)
+        self.world.handle(events.SettingsChanged(self.world.settings))
 
     @rule()
     def restart(self) -> None:
@@ -213,7 +258,7 @@ class SuspendedHistories(BoundHistories):
         assume(len(self.world.specs) < 12)
         program = Program(size * MIB, (), iterations)
         self.programs.append(replace(program))
-        self.world.submit(JobSpec(owner, device=device, engine=Engine.CHECKPOINT), program)
+        self.world.submit(JobSpec(owner, device=device, engine=Engine.CHECKPOINT, kind="y"), program)
 
 
 TestBoundHistories = BoundHistories.TestCase
@@ -221,3 +266,77 @@ TestBoundHistories.settings = TestHistories.settings
 
 TestSuspendedHistories = SuspendedHistories.TestCase
 TestSuspendedHistories.settings = TestHistories.settings
+
+
+PLACEMENTS = available_placements()
+ppm = st.sampled_from([0, 300_000, 500_000, 950_000])
+
+
+class PlacedHistories(Histories):
+    """Several devices, jobs for some of them at once, all placement policies, loads, windows, bounds."""
+
+    devices = MappingProxyType(
+        {"host0": CAPACITY, "host1": CAPACITY // 2, "host2": CAPACITY // 2, "host3": CAPACITY // 2}
+    )
+
+    @rule(
+        program=programs,
+        estimate=estimates,
+        gang=st.sampled_from([2, 2, 3, 4]),
+        device=st.sampled_from([None, None, ("host1", "host2", "host3", "host0"), ("host3", "host1", "host2")]),
+    )
+    def submit_gang(self, program: Program, estimate: Estimate | None, gang: int, device: tuple[str, ...]) -> None:
+        assume(len(self.world.specs) < 12)
+        self.programs.append(replace(program))
+        self.world.submit(JobSpec(0, gang=gang, device=device, estimate=estimate, kind="x"), program)
+
+    @rule(
+        placement=st.sampled_from(PLACEMENTS),
+        strict=st.sampled_from([0, 1]),
+        window_us=st.sampled_from([0, 20_000, 500_000]),
+        warm_limit=st.sampled_from([1, 2]),
+        max_jobs=st.sampled_from([None, None, 1, 3]),
+        use_estimates=st.sampled_from([0, 1, 1]),
+    )
+    def place_otherwise(
+        self, placement: str, strict: int, window_us: int, warm_limit: int, max_jobs: int | None, use_estimates: int
+    ) -> None:
+        changed = replace(self.world.settings, placement=placement, placement_strict=strict, warm_limit=warm_limit)
+        changed = replace(changed, warm_window_us=window_us, max_jobs=max_jobs, use_estimates=use_estimates)
+        self.world.settings = changed
+        self.world.handle(events.SettingsChanged(changed))
+
+    @rule(device=st.sampled_from(sorted(devices)), active=st.none() | ppm, occupancy=st.none() | ppm)
+    def load(self, device: str, active: int | None, occupancy: int | None) -> None:
+        """None: nobody knows any more."""
+        load = None if active is None else Load(active, active, occupancy, None)
+        self.world.handle(events.DeviceLoad(device, load, "" if load else "no answer"))
+
+    @invariant()
+    def asking_why_changes_nothing(self) -> None:
+        machine = self.world.machine
+        before = machine.view()
+        for number in before.queue:
+            made = machine.placement(number)
+            assert made is not None and not any(row.chosen for row in made.rows)
+        assert machine.view() == before
+
+
+TestPlacedHistories = PlacedHistories.TestCase
+TestPlacedHistories.settings = TestHistories.settings
+
+
+class DriverHistories(PlacedHistories):
+    """The same where memory that is not there is an error: then jobs may fail by others' memory, but all end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world.settings = replace(self.world.settings, refuse_growth=1)
+        self.world.handle(events.SettingsChanged(self.world.settings))
+
+    def teardown(self) -> None:
+        self.world.finish()
+
+
+TestDriverHistories = DriverHistories.TestCase
+TestDriverHistories.settings = TestHistories.settings

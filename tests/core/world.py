@@ -7,6 +7,7 @@ from dataclasses import replace
 from carpool.core import commands, events
 from carpool.core.machine import Machine
 from carpool.core.model import (
+    Attempt,
     Cause,
     DeviceSpec,
     Engine,
@@ -33,13 +34,21 @@ class World:
         self.foreign = dict.fromkeys(devices, 0)
         self.now = 0
         self.specs: dict[JobId, JobSpec] = {}
+        self.programs: dict[JobId, Program] = {}  # as submitted
         self.processes: dict[JobId, Process] = {}
         self.lanes: dict[LaneId, tuple[str, int]] = {}
         self.ended: dict[JobId, commands.EndJob] = {}
         self.home: dict[JobId, str] = {}
+        self.further: dict[JobId, tuple[str, ...]] = {}  # devices that a job has besides
+        self.promised_to: dict[JobId, tuple[Memory, int]] = {}  # what was promised to jobs that have used nothing yet
+        self.story_so_far: list[tuple[events.Event, int, list[commands.Command]]] = []
         self.stopping: set[JobId] = set()
+        self.leaving: set[JobId] = set()  # their processes are gone, but that has not been heard yet
         self.killed: set[JobId] = set()
+        self.past: dict[JobId, tuple[Attempt, ...]] = {}  # attempts that came to nothing
+        self.last_exit: dict[JobId, events.ProcessExited] = {}
         self.machine = Machine(settings)
+        self.began_with = settings
         for name, capacity in devices.items():
             self.handle(events.DeviceAdded(self.device(name, capacity)))
 
@@ -51,12 +60,15 @@ class World:
     def handle(self, event: events.Event) -> None:
         before = self.promised()
         out = self.machine.handle(event, self.now)
+        self.story_so_far.append((event, self.now, out))
         self.machine.check()
         if not isinstance(event, events.Adopted):
             self.check_foreign(before)
         for command in out:
             getattr(self, "_" + type(command).__name__.lower())(command)
         self.check()
+        if self.promised_to:
+            self.check_promises()
 
     def tick(self, when: int) -> None:
         self.now = max(self.now, when)
@@ -79,6 +91,23 @@ class World:
             whole = [p for p in jobs if isinstance(p, Suspended) and p.turn]
             assert not whole or sum(p.turn for p in jobs) == 1, f"{name}: {whole} do not compute alone"
 
+    def check_promises(self) -> None:
+        """What was promised to a job is there for it until it uses its device, or has not come near it for long."""
+        jobs = self.machine._state.jobs  # a view of everything would cost more than all the rest
+        for number, (memory, until) in tuple(self.promised_to.items()):
+            if not self.processes[number].alive or self.now >= until:
+                del self.promised_to[number]
+                continue
+            reserved = jobs[number].reserved
+            assert reserved.persistent >= memory.persistent, f"job {number} has lost what it was promised"
+            assert reserved.ephemeral >= memory.ephemeral, f"job {number} has lost what it was promised"
+
+    def check_repeats(self) -> None:
+        """The same events lead to the same commands."""
+        machine = Machine(self.began_with)
+        for event, now, out in self.story_so_far:
+            assert machine.handle(event, now) == out, f"another decision after {event}"
+
     def promised(self) -> dict[str, int]:
         """Bytes of each device that the core has reserved."""
         view = self.machine.view()
@@ -100,8 +129,43 @@ class World:
     def _startjob(self, command: commands.StartJob) -> None:
         process = self.processes[command.job]
         assert not process.alive and command.job not in self.ended
+        past = self.past.get(command.job, ())
+        if any(attempt.out_of_memory for attempt in past):
+            beside = [each for each in self.home if self._present(each) and command.device in self.on(each)]
+            assert not beside, f"job {command.job} has run out of memory, and is started beside {beside}"
+            assert all(self.devices[command.device] > attempt.outgrown for attempt in past), "the same again"
+        self._check_placement(command)
         process.alive, process.lane, self.home[command.job] = True, command.lane, command.device
+        self.further[command.job] = command.further
         process.send(events.ProcessStarted(command.job))
+
+    def _check_placement(self, command: commands.StartJob) -> None:
+        """All devices or none, to itself where that was asked for, and as its record says."""
+        spec, decision = self.specs[command.job], command.decision
+        devices = (command.device, *command.further)
+        assert len(set(devices)) == spec.gang and decision is not None
+        assert {row.device for row in decision.rows if row.chosen} == set(devices)
+        for row in (row for row in decision.rows if row.chosen):
+            there = [each for each in self.home if self._present(each) and row.device in self.on(each)]
+            assert sorted(there) == sorted(row.jobs) and row.refusal is None
+            lonely = spec.exclusive or spec.gang > 1 or self.settings.placement == "exclusive"
+            assert not there or not lonely, f"job {command.job} is not alone on {row.device}"
+            assert not any(self.specs[number].gang > 1 or self.specs[number].exclusive for number in there)
+            assert not self.settings.placement_strict or row.reluctance is None
+            assert self.settings.max_jobs is None or len(there) < self.settings.max_jobs
+            assert not self.settings.warm_window_us or len(row.warming) < self.settings.warm_limit
+        believed = spec.estimate.memory if spec.estimate is not None else Memory()
+        (need, *_) = (row.need for row in decision.rows if row.chosen)
+        if need and need == believed.total and self.oversubscribe is Oversubscribe.OFF:
+            self.promised_to[command.job] = (believed, self.now + self.settings.warm_timeout_us)
+
+    def _present(self, number: JobId) -> bool:
+        """Whether it is on its devices as far as the core can know."""
+        return self.processes[number].alive or number in self.leaving
+
+    def on(self, number: JobId) -> tuple[str, ...]:
+        """The devices of a job."""
+        return (self.home[number], *self.further.get(number, ()))
 
     def _signaljob(self, command: commands.SignalJob) -> None:
         (self.killed if command.signal == 9 else self.stopping).add(command.job)
@@ -127,14 +191,19 @@ class World:
             assert command.memory.ephemeral <= self.lanes[process.lane][1], "limit raised before the lane was enlarged"
         if process.bankless and command.memory.persistent >= process.used.persistent:
             process.offloaded = process.bankless = False
-        if process.asked is not None and command.answers is process.asked[0]:
+        if command.answers is not None and process.is_answered():
+            assert process.asked is not None and command.answers is process.asked[0], "an answer about another class"
             process.asked = None
 
     def _denymemory(self, command: commands.DenyMemory) -> None:
         process = self.processes[command.job]
-        if process.asked is not None and command.memory_class is process.asked[0]:
+        if process.is_answered():
+            assert process.asked is not None and command.memory_class is process.asked[0], (
+                "an answer about another class"
+            )
             process.asked = None
             process.program.iterations, process.program.code = 0, 1  # out of memory: it ends
+            process.program.out_of_memory = 1
             process.at = len(process.program.steps)
 
     def _grantturn(self, command: commands.GrantTurn) -> None:
@@ -190,6 +259,19 @@ class World:
         assert not self.processes[command.job].offloaded and not self.processes[command.job].offload
         self.processes[command.job].kept = 0
 
+    def _retryjob(self, command: commands.RetryJob) -> None:
+        number, exit_ = command.job, self.last_exit[command.job]
+        assert number not in self.ended and number not in self.stopping, "started again after its end"
+        assert (exit_.code, exit_.signal) == (command.code, command.signal) and exit_.code != 0
+        past = self.past[number] = (*self.past.get(number, ()), command.past)
+        assert command.attempt == len(past) + 1
+        assert command.past.out_of_memory == (exit_.out_of_memory is not None)
+        short = sum(attempt.out_of_memory for attempt in past)
+        assert short <= self.settings.max_recoveries and len(past) - short <= self.specs[number].retries, "too often"
+        self.specs[number] = replace(self.specs[number], estimate=command.estimate)
+        program = replace(self.programs[number], out_of_memory=max(0, self.programs[number].out_of_memory - len(past)))
+        self.processes[number] = type(self.processes[number])(number, program)
+
     def _endjob(self, command: commands.EndJob) -> None:
         assert command.job not in self.ended, "ended twice"
         self.ended[command.job] = command
@@ -212,6 +294,7 @@ class World:
     def submit(self, spec: JobSpec, program: Program) -> JobId:
         number = len(self.specs) + 1
         kind = Suspended if spec.engine is Engine.CHECKPOINT else Process
+        self.programs[number] = replace(program)
         self.specs[number], self.processes[number] = spec, kind(number, program)
         self.handle(events.Submitted(number, spec))
         return number
@@ -225,7 +308,11 @@ class World:
         answer = isinstance(event, events.Offloaded | events.OffloadFailed)
         if answer and (process.offload or process.offloaded is not isinstance(event, events.Offloaded)):
             return True  # packets are hints: the seat says whether this is the answer to what was asked last
+        if not process.hears(event):
+            return True
         process.bankless |= isinstance(event, events.Offloaded)
+        if isinstance(event, events.MemoryRequested | events.TurnWanted):
+            self.promised_to.pop(number, None)
         self.handle(event)
         return True
 
@@ -316,6 +403,7 @@ class World:
     def _exit(self, process: Process, code: int | None, signal: int | None) -> None:
         """What it said before counts first; then everybody hears that it is gone."""
         process.alive = False
+        self.leaving.add(process.id)
         while self.deliver(process.id):
             pass
         process.turn = False
@@ -323,11 +411,19 @@ class World:
             process.attached = False
             process.kept = 0
             self.handle(events.Detached(process.id))
-        self.handle(events.ProcessExited(process.id, code, signal))
+        short = process.program.out_of_memory > 0 and signal is None
+        code = (code or 5) if short else code
+        exit_ = events.ProcessExited(process.id, code, signal, "it said so" if short else None)
+        self.last_exit[process.id] = exit_
+        self.leaving.discard(process.id)
+        self.handle(exit_)
 
     def restart(self) -> None:
         """Another daemon: seats are the truth, unread packets stay, those about finished turns are dropped."""
         self.machine = Machine(self.settings)
+        self.began_with = self.settings
+        self.promised_to.clear()
+        self.story_so_far.clear()
         for process in self.processes.values():
             process.may_be_named_awake = True
             if isinstance(process, Suspended):
@@ -340,13 +436,13 @@ class World:
             self.handle(events.ForeignMemory(name, self.foreign[name]))
         live = [number for number in self.specs if number not in self.ended]
         for number in live:
-            self.handle(events.Submitted(number, self._surviving_spec(number)))
+            self.handle(events.Submitted(number, self._surviving_spec(number), past=self.past.get(number, ())))
         for process in (self.processes[number] for number in live):
             if process.alive:
                 self._adopt(process)
         self.handle(events.RestartEnded())
         for process in (self.processes[number] for number in live):
-            if process.alive and process.asked is not None:
+            if process.alive and process.outlives_daemon() and process.asked is not None:
                 self.handle(events.MemoryRequested(process.id, *process.asked))
 
     def _surviving_spec(self, number: JobId) -> JobSpec:
@@ -375,6 +471,7 @@ class World:
                 usage=process.usage(),
                 started_us=0,
                 offload_asked=process.offload,
+                further=self.further.get(process.id, ()),
             )
         )
         if process.attached and (process.alone or process.immovable):
@@ -389,6 +486,7 @@ class World:
             self.others_hold(device, 0)
         for _ in range(limit):
             if len(self.ended) == len(self.specs):
+                self.check_repeats()
                 return
             moved = False
             for number in self.specs:

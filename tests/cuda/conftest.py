@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from carpool.runtime import native
-from tests.cuda.rig import Bare, Daemons, build_allocator, clean_environment
+from tests.cuda.rig import STUB_UUID, Bare, Daemons, build_allocator, clean_environment
 from tests.devices.cuda_stub import Stub, stub
+from tests.stub.nvml.build import build_nvml
+from tests.stub.nvml.values import StubNvml
 
 __all__ = ["stub"]
 
@@ -17,6 +20,21 @@ __all__ = ["stub"]
 @pytest.fixture(scope="session")
 def allocator(stub_driver: Path) -> Path:
     return build_allocator(stub_driver)
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_nvml(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def nvml(stub: Stub, nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubNvml:
+    """The stub GPU is known to NVML, too, in every process that is started from now on; it says what a test wants."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", os.pathsep.join([os.environ["LD_LIBRARY_PATH"], str(nvml_library.parent)]))
+    monkeypatch.setenv("CARPOOL_STUB_NVML", str(tmp_path / "nvml"))
+    made = StubNvml(nvml_library, tmp_path / "nvml")
+    made.gpu(STUB_UUID, {"gpm.supported": None, "clock_ms": None})
+    return made
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,15 @@ from tests.live import PATIENCE_S, BareRuns, LiveDaemon, Running, Script
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
 NATIVE = HERE.parents[1] / "native"
+NCCL = "libnccl.so.2"
+
+
+def stub_uuid(index: int, kind: str = "GPU") -> str:
+    """Of a device of the stub driver."""
+    return f"{kind}-{uuid.UUID(bytes=b'carpool-stub-gp%d' % index)}"
+
+
+STUB_UUID = stub_uuid(0)
 #: A turn may change hands at every iteration, whatever a switch or a move costs, and all jobs belong to one lane.
 EAGER = {"quantum_us": 0, "max_switch_share_ppm": 1_000_000, "max_move_share_ppm": 1_000_000, "max_lanes": 1}
 
@@ -30,12 +40,20 @@ class Program(Script):
 
 
 def build_allocator(driver: Path) -> Path:
-    """The stand-in for PyTorch's allocator, beside the driver; the gate knows the real one by its file's name."""
+    """The stand-in for PyTorch's allocator, beside the driver; the gate knows the real one by its file's name.
+
+    The one for NCCL lies there, too.
+    """
     library = driver.parent / "libc10_cuda.so"
+    _build([str(HERE / "c10_cuda.c"), str(driver)], library)
+    _build(["-DLIBNCCL", str(NATIVE / "tests" / "fake_caller.c")], library.with_name(NCCL))
+    return library
+
+
+def _build(sources: list[str], library: Path) -> None:
     compiler = shlex.split(os.environ.get("CC") or "cc")
     command = [*compiler, "-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Werror", f"-I{NATIVE}"]
-    subprocess.run([*command, str(HERE / "c10_cuda.c"), str(driver), "-o", str(library)], check=True, timeout=60)
-    return library
+    subprocess.run([*command, *sources, "-o", str(library)], check=True, timeout=60)
 
 
 class Bare(BareRuns):
@@ -117,7 +135,8 @@ def clean_environment(allocator: Path) -> dict[str, str]:
     """What every program gets, in a job or not."""
     other = ("CARPOOL_", "PYTEST_", "CUDA_")
     ours = {k: value for k, value in os.environ.items() if k == "CARPOOL_TEST_RUN" or not k.startswith(other)}
-    return ours | {"STAND_IN_ALLOCATOR": str(allocator), "OMP_NUM_THREADS": "1"}
+    stand_ins = {"STAND_IN_ALLOCATOR": str(allocator), "STAND_IN_NCCL": str(allocator.with_name(NCCL))}
+    return ours | stand_ins | {"OMP_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"weight": -5}, 400, "bad_weight"),
     ({"iterations": -1}, 400, "bad_iterations"),
     ({"duration_us": -1}, 400, "bad_duration_us"),
+    ({"estimate_source": "crystal ball"}, 400, "unknown_estimator"),
     ({"persistent_bytes": -1}, 400, "bad_persistent_bytes"),
     ({"device": "host7"}, 400, "unknown_device"),
     ({"after": [77]}, 400, "unknown_dependency"),
@@ -161,3 +163,17 @@ def test_answers_are_as_described(shared: Daemon) -> None:
         "EventInfo": shared.events()[0],
     }.items():
         assert set(answer) == set(schemas[name]["properties"]), name
+
+
+def test_following_from_a_number_that_is_yet_to_come(daemon: Daemon) -> None:
+    """A daemon that is killed may have shown numbers that it had not written: who goes on from there hears the next."""
+    last = daemon.events()[-1]["seq"]
+    assert daemon.events(1 << 60) == []
+    heard: list[int] = []
+    listener = threading.Thread(
+        target=lambda: heard.append(daemon.until_event(lambda event: event["kind"] == "EndJob", 1 << 60)["seq"])
+    )
+    listener.start()
+    while listener.is_alive():
+        daemon.wait(daemon.python("pass"))
+    assert heard and heard[0] > last

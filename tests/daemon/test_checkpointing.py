@@ -12,11 +12,14 @@ import pytest
 
 from carpool.core.events import Event, TraitsSeen, TurnReleased, TurnWanted
 from carpool.core.model import MIB, Cause, Memory, Usage
-from carpool.daemon import checkpointing
+from carpool.daemon import checkpoint_restart, checkpointing
 from carpool.daemon.aside import aside
-from carpool.daemon.checkpointing import Checkpointing, Guest, Stage
+from carpool.daemon.checkpoint_restart import CheckpointRestart
+from carpool.daemon.checkpointing import Checkpointing
+from carpool.daemon.guests import Guest, Guests, Stage
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.suspended import Note, Notes
+from carpool.daemon.suspensions import Suspensions
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda.checkpoint import Busy, NotGuaranteed
 from carpool.protocol.api import SubmitRequest
@@ -31,16 +34,18 @@ class Rig:
         self.room: list[bool | Exception] = []
         self.moves: list[int | Exception] = []
         self.notes = Notes(home)
-        jobs, seating = JobTable(), SimpleNamespace(devices={"host0": device("host"), "cuda0": device("cuda", self)})
+        jobs = JobTable()
+        seating: Any = SimpleNamespace(devices={"host0": device("host"), "cuda0": device("cuda", self)})
         processes: Any = SimpleNamespace(shim_pid=lambda job: 1, signal=lambda job, number: self.killed.append(job.id))
-        parts: Any = (self.notes, jobs, seating, processes, self.events.append)
-        self.parts = Checkpointing(*parts)
-        move = SimpleNamespace(resume=self._move, suspend=self._move)
-        setattr(self.parts, "_suspension", lambda job: move)  # noqa: B010 - mypy
+        suspensions: Any = Suspensions(self.notes, seating, processes)
+        suspensions.of = lambda job: SimpleNamespace(resume=self._move, suspend=self._move)
+        self.guests = Guests(jobs, processes)
+        self.parts = Checkpointing(self.guests, self.notes, jobs, suspensions, processes, self.events.append)
+        self.restart = CheckpointRestart(self.guests, jobs, suspensions, processes, self.events.append)
         spec = SubmitRequest(argv=["true"], cwd="/", env={}, engine="checkpoint")
         self.job = jobs.live[7] = Job(7, 1000, 1000, spec, None, 0, device="cuda0", pid=1)
         self.job.usage, self.job.granted = Usage(persistent_live=5 * MIB), Memory(8 * MIB)
-        self.guest = self.parts._of[7] = Guest(Stage.OFF)
+        self.guest = self.guests.of[7] = Guest(Stage.OFF)
 
     def _move(self, *_: int) -> int:
         return answer(self.moves)
@@ -114,9 +119,9 @@ async def test_one_that_was_cancelled_while_it_was_suspended_comes_back_soon(rig
 
 
 async def test_one_that_is_busy_at_a_restart_is_asked_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpointing, "RESTART_S", 0)
+    monkeypatch.setattr(checkpoint_restart, "RESTART_S", 0)
     rig.moves = [Busy("it computes")]
-    await rig.parts.restart()
+    await rig.restart.restart()
     assert rig.job.stays is not None, "nobody else gets a turn before it"
     rig.parts.turn(rig.job)
     assert rig.events == [TraitsSeen(7)] and rig.job.stays is None
@@ -127,13 +132,13 @@ async def test_one_that_is_busy_at_a_restart_is_asked_again(rig: Rig, monkeypatc
 
 async def test_a_restart_finds_the_device_of_one_that_was_not_written_down(rig: Rig) -> None:
     rig.job.device, rig.moves = None, [5 * MIB]
-    await rig.parts.restart()
-    assert rig.job.device == "cuda0" and rig.parts._of[7].stage is Stage.OFF
+    await rig.restart.restart()
+    assert rig.job.device == "cuda0" and rig.guests.of[7].stage is Stage.OFF
 
 
 async def test_one_whose_device_is_gone_is_lost(rig: Rig) -> None:
     rig.job.device = "cuda1"
-    await rig.parts.restart()
+    await rig.restart.restart()
     assert rig.killed == [7] and rig.job.fault is not None and "no device here" in rig.job.fault.text
     assert rig.job.device is None
 

@@ -14,7 +14,7 @@ from rig import Client, Rig
 from carpool.core.events import Detached, TraitsSeen
 from carpool.daemon.companions import Companion
 from carpool.daemon.lines import INHERITED
-from carpool.protocol.seat import PROTOCOL, Packet, PacketType
+from carpool.protocol.seat import PROTOCOL, OutOf, Packet, PacketType
 from carpool.protocol.session import Register
 from tests.devices.cuda_stub import Stub
 
@@ -95,6 +95,57 @@ async def test_its_job_stays_alone_when_the_attached_process_is_gone(second: Sec
     told = [event for event in second.rig.events if isinstance(event, Detached | TraitsSeen)]
     assert told[0] == Detached(second.job.id, WHY)
     assert all(event.alone == WHY for event in told)
+
+
+async def test_a_main_process_that_is_a_companion_says_why_it_ends(second: Second) -> None:
+    job = second.job
+    job.pid = os.getpid()
+    second.known.seat.set("out_of_memory", OutOf.DEVICE)
+    second.rig.channels.process_ended(job.id)
+    assert job.seated is None and job.out_of == OutOf.DEVICE
+
+
+async def test_its_word_stays_when_its_end_is_seen_first(second: Second) -> None:
+    job = second.job
+    assert job.seated is not None
+    job.seated.seat.set("out_of_memory", OutOf.HEAP)
+    job.pid = os.getpid()
+    second.known.seat.set("out_of_memory", OutOf.OTHER)
+    second.rig.channels.companions._gone(job, second.known)
+    second.rig.channels.process_ended(job.id)
+    assert job.out_of == OutOf.OTHER
+
+
+async def test_who_is_to_ask_again_is_none_beside_carpool(rig: Rig, first: subprocess.Popen[bytes]) -> None:
+    client = rig.attach(pid=first.pid)
+    client.seat.set("p_peak", 1)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    rig.channels.bring(client.job, "channel:1", ours.detach())
+    companions = rig.channels.companions
+    theirs.send(Packet(PacketType.HELLO, os.getpid(), PROTOCOL, 0).encode())
+    rig.hears(client.job)
+    assert companions.ours(client.job) == {first.pid, os.getpid()}
+    theirs.close()
+    rig.hears(client.job)
+    assert companions.ours(client.job) == {first.pid}
+
+
+async def test_after_a_restart_who_is_to_ask_again_is_none_beside_carpool(stub: Stub) -> None:
+    """Nothing but its channel tells of it."""
+    rig = cuda_rig()
+    job = rig.job()
+    rig.channels.recovering = True
+    ends = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+    fds = [ours.detach() for ours, _ in ends]
+    assert rig.channels.open(job, fds, Register(job.id, 1, child_pid=os.getppid(), kept=["channel:1"]))
+    rig.channels.recovering = False
+    rig.channels.resume(job)
+    assert rig.channels.companions.ours(job) == {os.getpid()}
+    ends[1][1].close()
+    rig.hears(job)
+    assert rig.channels.companions.ours(job) == set()
+    rig.close()
+    ends[0][1].close()
 
 
 async def test_after_a_restart_the_main_process_speaks_over_the_channel_that_it_has_inherited(

@@ -192,6 +192,22 @@ def test_running_jobs_keep_their_devices(daemon: Daemon, make_daemon: Callable[.
     daemon.wait(job)
 
 
+def test_jobs_that_wait_keep_their_devices_too(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon("--device", "host:64MiB", "--device", "host:64MiB").started()
+    first = daemon.python("import signal; print('ready'); signal.pause()")
+    daemon.until_line(first, "ready")
+    waiting = daemon.python("print('done')", device="host1", after=[first])
+    pid = daemon.show(first)["pid"]
+    daemon.kill()
+    os.kill(pid, signal.SIGTERM)
+    pidfd_gone(pid)
+    daemon.arguments = ()  # as the next submission starts it
+    daemon.started()
+    assert [device["id"] for device in daemon.get("/v1/devices")["devices"]] == ["host0", "host1"]
+    daemon.wait(first)
+    assert "job 1" in daemon.wait(waiting)["reason"]["text"], "and not: there is no such device"
+
+
 def test_a_policy_survives_a_crash(daemon: Daemon) -> None:
     daemon.put("/v1/policy", {"name": "fifo", "settings": {"quantum_us": 12345}})
     daemon.kill()

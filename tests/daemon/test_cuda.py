@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ from daemon_harness import PATIENCE_S, Daemon
 
 from carpool.core.model import MIB
 from carpool.daemon.procstate import STOPPED, state_of
+from carpool.protocol.paths import Home
 from tests.devices.cuda_stub import MEMORY, Stub
+from tests.stub.nvml.build import build_nvml
+from tests.stub.nvml.values import stubbed
 
 Make = Callable[..., Daemon]
 CAPACITY = MEMORY - 32 * MIB
@@ -224,6 +228,9 @@ def test_devices_of_both_kinds(stub: Stub, make_daemon: Make) -> None:
         ("cuda:0:lots", "bad_size", "--device cuda:0:lots"),
         ("cuda:0:1", "bad_size", "at least 2 MiB"),
         ("gpu", "unknown_device_kind", "gpu"),
+        ("MIG-", "bad_device", "has more to it"),
+        ("MIG-6361:1", "bad_size", "at least 2 MiB"),
+        ("MIG-1234", "no_such_gpu", "no MIG instance MIG-1234"),
     ],
 )
 def test_gpus_that_cannot_be_had(stub: Stub, make_daemon: Make, given: str, code: str, words: str) -> None:
@@ -234,6 +241,112 @@ def test_gpus_that_cannot_be_had(stub: Stub, make_daemon: Make, given: str, code
 
 def test_a_gpu_is_given_once(stub: Stub, make_daemon: Make) -> None:
     assert make_daemon("--device", "cuda", "--device", "cuda:0").failed()["code"] == "same_device"
+
+
+def instance(ordinal: int) -> str:
+    """The stub driver's name of one."""
+    return f"MIG-{uuid.UUID(bytes=b'carpool-stub-gp' + str(ordinal).encode())}"
+
+
+def test_instances_of_a_partitioned_gpu(stub: Stub, make_daemon: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each agent and each job sees its instance only."""
+    monkeypatch.setenv("CARPOOL_STUB_MIG", "1")
+    stub.devices(MEMORY, MEMORY // 2)
+    first, second = instance(0), instance(1)
+    daemon = make_daemon("--device", second, "--device", f"{first}:64MiB", "--device", "host:64MiB").started()
+    found = {each["id"]: (each["kind"], each["capacity_bytes"]) for each in daemon.get("/v1/devices")["devices"]}
+    assert found == {"mig0": ("cuda", MEMORY // 2 - 16 * MIB), "mig1": ("cuda", 64 * MIB), "host0": ("host", 64 * MIB)}
+    job = daemon.python("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", device="mig0")
+    assert daemon.wait(job)["outcome"] == "succeeded" and daemon.output(job) == f"{second}\n"
+    daemon.stop()
+    error = make_daemon("--device", first, "--device", first).failed()
+    assert (error["code"], error["message"]) == ("same_device", f"{first} is given twice")
+
+
+def test_a_number_on_a_partitioned_gpu_is_its_instance(
+    stub: Stub, make_daemon: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the driver counts; what it says of itself looks like a GPU, and NVML knows better."""
+    monkeypatch.setenv("CARPOOL_STUB_MIG", "1")
+    nvml = build_nvml(tmp_path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml.parent), prepend=os.pathsep)
+    with stubbed(nvml, tmp_path / "values") as values:
+        values.gpu("GPU-1", {"mig.mode": 1})
+        values.gpu(instance(0), {"mig.parent": "GPU-1", "mig.instance": 3})
+        daemon = make_daemon("--device", "cuda:0").started()
+        job = daemon.python("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])")
+        daemon.wait(job)
+        assert daemon.output(job) == f"{instance(0)}\n"
+        while (info := device(daemon)["telemetry"])["level"] == "none":
+            pass
+        assert info["mig"] is True
+        daemon.stop()
+
+
+@pytest.fixture
+def partitioned(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The names of three instances of the only GPU."""
+    monkeypatch.setenv("CARPOOL_STUB_MIG", "1")
+    stub.devices(MEMORY, MEMORY // 2, MEMORY // 2)
+    nvml = build_nvml(tmp_path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml.parent), prepend=os.pathsep)
+    names = [instance(number) for number in range(3)]
+    with stubbed(nvml, tmp_path / "values") as values:
+        values.gpu("GPU-1", {"mig.mode": 1})
+        for number, name in enumerate(names):
+            values.gpu(name, {"mig.parent": "GPU-1", "mig.instance": number})
+        yield names
+
+
+def test_a_partitioned_gpu_without_a_number_is_all_its_instances(partitioned: list[str], make_daemon: Make) -> None:
+    daemon = make_daemon("--device", "cuda:64MiB", "--device", "host:64MiB").started()
+    found = [(each["id"], each["kind"], each["capacity_bytes"]) for each in daemon.get("/v1/devices")["devices"]]
+    assert found == [*((f"mig{number}", "cuda", 64 * MIB) for number in range(3)), ("host0", "host", 64 * MIB)]
+    see = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+    jobs = [daemon.python(see, device=f"mig{number}") for number in range(3)]
+    for job, name in zip(jobs, partitioned, strict=True):
+        assert daemon.wait(job)["outcome"] == "succeeded" and daemon.output(job) == f"{name}\n"
+
+
+def test_instances_that_the_daemon_may_not_use_are_left_out(
+    partitioned: list[str], make_daemon: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(partitioned[:2]))
+    daemon = make_daemon("--device", "cuda").started()
+    assert [each["id"] for each in daemon.get("/v1/devices")["devices"]] == ["mig0", "mig1"]
+    daemon.stop()
+    error = make_daemon("--device", "cuda", "--device", partitioned[1]).failed()
+    assert (error["code"], error["message"]) == ("same_device", f"{partitioned[1]} is given twice")
+
+
+SHOW_PIPE = "import os; print(os.environ.get('CUDA_MPS_PIPE_DIRECTORY'))"
+
+
+def test_jobs_reach_the_mps_server_that_carpool_has_started(stub: Stub, make_daemon: Make) -> None:
+    """Those whose lanes share a GPU through one, and the device's agent, unless they are led elsewhere."""
+    daemon = make_daemon("--device", "cuda", "--device", "host:64MiB", "--sharing", "mps")
+    home = Home(daemon.home)
+    home.mps_on.parent.mkdir(parents=True)
+    home.mps_on.touch()
+    daemon.started()
+    elsewhere = daemon.python(SHOW_PIPE, device="cuda0", env={"CUDA_MPS_PIPE_DIRECTORY": "/elsewhere"})
+    led = daemon.python(SHOW_PIPE, device="cuda0")
+    not_led = daemon.python(SHOW_PIPE, device="host0")
+    shown = {job: daemon.wait(job) and daemon.output(job).strip() for job in (elsewhere, led, not_led)}
+    assert shown == {elsewhere: "/elsewhere", led: str(home.mps_pipe), not_led: "None"}
+    agent = Path(f"/proc/{agent_of(daemon)}/environ").read_bytes().split(b"\0")
+    assert b"CUDA_MPS_PIPE_DIRECTORY=" + os.fsencode(home.mps_pipe) in agent
+    home.mps_on.unlink()
+    after = daemon.python(SHOW_PIPE, device="cuda0")
+    assert daemon.wait(after) and daemon.output(after) == "None\n"
+
+
+def test_a_gpu_that_its_driver_slices_leads_to_no_mps_server(stub: Stub, make_daemon: Make) -> None:
+    daemon = make_daemon("--device", "cuda")
+    Home(daemon.home).mps_on.parent.mkdir(parents=True)
+    Home(daemon.home).mps_on.touch()
+    job = daemon.started().python(SHOW_PIPE)
+    assert daemon.wait(job) and daemon.output(job) == "None\n"
 
 
 def test_without_a_driver(make_daemon: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

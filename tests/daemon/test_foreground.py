@@ -83,6 +83,16 @@ def test_killed_with_its_terminal(daemon: Daemon) -> None:
     assert daemon.wait(job)["outcome"] == "lost"
 
 
+def test_cancelled_before_its_terminal_appears(daemon: Daemon) -> None:
+    job = daemon.python("print('never')", foreground=True)
+    daemon.cancel(job)
+    assert daemon.wait(job)["outcome"] == "cancelled"
+    assert "before its terminal appeared" in daemon.show(job)["reason"]["text"]
+    late = foreground(daemon, job)
+    out, err = late.communicate(timeout=30)
+    assert (late.returncode, out) == (1, "") and "refused" in err
+
+
 def test_interrupted_while_it_waits(daemon: Daemon) -> None:
     first = daemon.python("import signal; signal.pause()")
     job = daemon.python("print('never')", foreground=True, after=[first])

@@ -146,6 +146,12 @@ def test_history_is_the_estimate_of_the_next_run(daemon: Daemon) -> None:
     assert event["data"]["spec"]["estimate"]["memory"] == {"persistent": 8 * MIB, "ephemeral": 4 * MIB}
     hinted = daemon.fake(*steps, persistent_bytes=MIB)
     assert daemon.wait(hinted)["estimate_source"] == "hint"
+    rehearsed = daemon.fake(*steps, persistent_bytes=MIB, estimate_source="faketensor")
+    assert daemon.wait(rehearsed)["estimate_source"] == "faketensor"
+    shown = daemon.show(first)
+    runs = daemon.post("/v1/history", {"argv": shown["command"], "cwd": shown["cwd"]})["runs"]
+    assert runs == [{"persistent": 8 * MIB, "ephemeral": 4 * MIB}] * 4
+    assert daemon.post("/v1/history", {"argv": ["other"], "cwd": shown["cwd"]})["runs"] == []
 
 
 def test_everything_in_the_journal_can_be_rebuilt(daemon: Daemon) -> None:

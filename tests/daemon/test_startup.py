@@ -15,9 +15,19 @@ import pytest
 from daemon_harness import Daemon, Refused, submission
 
 from carpool.daemon.capacity import default_capacity
+from carpool.daemon.schema import open_journal
+from carpool.daemon.store import Run, read_history
 
 MIB = 1 << 20
 Make = Callable[..., Daemon]
+#: What the second version had more.
+TO_SCHEMA_2 = """
+ALTER TABLE jobs ADD COLUMN out_bytes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN out_us INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN in_bytes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN in_us INTEGER NOT NULL DEFAULT 0;
+UPDATE meta SET value = '2' WHERE key = 'schema';
+"""
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user, or mount")
 
 
@@ -36,7 +46,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as 
         (("--device", "host:"), "bad_size", "behind the last colon"),
         (("--device", "cuda:0:1KiB"), "bad_size", "at least 2 MiB"),
         (("--sharing", "mps", "--device", "host:64MiB"), "no_gpu_given", "is for GPUs"),
-        (("--telemetry-interval", "5ms"), "bad_interval", "between 200 ms and 60 s"),
+        (("--telemetry-interval", "5ms"), "bad_interval", "between 100 ms and 60 s"),
         (("--telemetry-interval", "often"), "bad_interval", "is not a time"),
         (("--no-such-option",), "bad_option", "no-such-option"),
     ],
@@ -129,6 +139,38 @@ def test_a_journal_of_the_first_version_goes_on(make_daemon: Make, home: Path) -
     assert (policy["name"], policy["settings"]["grace_us"], policy["settings"]["quantum_us"]) == ("srtf", 30_000, None)
 
 
+def test_a_journal_of_the_second_version_goes_on(make_daemon: Make, home: Path) -> None:
+    """Its jobs had the engine that was given, or the only other one; what failed there stays as it ended."""
+    home.mkdir()
+    with sqlite3.connect(home / "journal.sqlite") as connection:
+        connection.executescript((Path(__file__).parent / "data" / "journal-2.sql").read_text())
+    connection.close()
+    daemon = make_daemon().started()
+    jobs = [daemon.get(f"/v1/jobs/{number}") for number in (1, 2, 3)]
+    assert [(job["outcome"], job["engine"], job["engine_why"]) for job in jobs] == [
+        ("succeeded", "grant", ""),
+        ("succeeded", "checkpoint", ""),
+        ("failed", "grant", ""),
+    ]
+    assert jobs[1]["moved"]["out_bytes"] == 4096
+    assert [(job["attempt"], job["attempts"]) for job in jobs] == [(1, [])] * 3
+    assert daemon.wait(daemon.python("raise SystemExit(1)", retries=1))["attempt"] == 2
+
+
+def test_the_one_run_that_older_versions_knew_of_a_command_still_counts(tmp_path: Path) -> None:
+    text = (Path(__file__).parent / "data" / "journal-1.sql").read_text()
+    for path, further in ((tmp_path / "1.sqlite", ""), (tmp_path / "2.sqlite", TO_SCHEMA_2)):
+        with sqlite3.connect(path) as connection:
+            connection.executescript(text + further)
+            connection.execute("DELETE FROM history")
+            connection.execute("INSERT INTO history VALUES ('key', 8, 4, 10, 7, 99)")
+        connection.close()
+        opened = open_journal(path)
+        (runs,) = read_history(opened).values()
+        opened.close()
+        assert list(runs) == [Run(99, 8, 4, 10, 7)]
+
+
 def test_something_in_the_way_of_the_socket(make_daemon: Make, home: Path) -> None:
     home.mkdir()
     (home / "carpool.sock").write_text("a file")
@@ -142,6 +184,25 @@ def test_a_path_that_is_too_long(make_daemon: Make, tmp_path: Path) -> None:
 def test_a_home_that_cannot_be_made(make_daemon: Make, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert make_daemon(at=tmp_path / "file" / "home").failed()["code"] == "home_unusable"
+
+
+def test_a_home_on_a_full_disk(make_daemon: Make, home: Path) -> None:
+    home.mkdir()
+    (home / "daemon.pid").symlink_to("/dev/full")
+    error = make_daemon().failed()
+    assert (error["code"], "daemon.pid" in error["message"]) == ("home_unusable", True)
+
+
+def test_whoever_waits_hears_of_it_where_the_log_is_full(home: Path) -> None:
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "carpool.daemon", "--home", str(home), "--device", "tpu", "--ready-fd", "1"],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            timeout=60,
+        )
+    assert result.returncode == 1
+    assert json.loads(result.stdout)["error"]["code"] == "unknown_device_kind"
 
 
 @needs_root

@@ -5,12 +5,38 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from carpool.core.model import JobPhase, Outcome, Usage
-from carpool.daemon.jobs import Job
+from carpool.core.model import Attempt, JobPhase, Outcome, Usage
+from carpool.daemon.jobs import Ended, Job
 from carpool.daemon.journal import Journal
 from carpool.daemon.schema import open_journal
-from carpool.daemon.store import Store, read_history, read_jobs
+from carpool.daemon.store import KEPT_RUNS, Store, expected, read_history, read_jobs
 from carpool.protocol.api import SubmitRequest
+
+
+def test_of_each_command_the_last_runs_are_known(tmp_path: Path) -> None:
+    """Also after a restart; the estimate is what most of them got by with, its length the last one's."""
+
+    async def write() -> None:
+        connection = open_journal(tmp_path / "journal.sqlite")
+        journal = Journal(connection, asyncio.get_running_loop())
+        store = Store(journal, read_history(connection))
+        for number in range(1, KEPT_RUNS + 6):
+            job = Job(number, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={}), None, number)
+            job.usage = Usage(persistent_peak=number << 20, ephemeral_peak=100 - number, iterations=number)
+            job.outcome, job.started_us, job.ended_us = Outcome.SUCCEEDED, number, number
+            store.ended(job)
+        await journal.flushed()
+        journal.close()
+
+    asyncio.run(write())
+    connection = open_journal(tmp_path / "journal.sqlite")
+    ((_, runs),) = read_history(connection).items()
+    connection.close()
+    assert [run.persistent >> 20 for run in runs] == list(range(6, KEPT_RUNS + 6))
+    found = expected(runs)
+    assert found is not None
+    assert (found.memory.persistent >> 20, found.memory.ephemeral) == (24, 93)
+    assert (found.source, found.iterations) == ("history", 25)
 
 
 def test_the_figures_of_an_ended_job_survive(tmp_path: Path) -> None:
@@ -31,7 +57,7 @@ def test_the_figures_of_an_ended_job_survive(tmp_path: Path) -> None:
         connection = open_journal(tmp_path / "journal.sqlite")
         journal = Journal(connection, asyncio.get_running_loop())
         store = Store(journal, read_history(connection))
-        await store.submitted(job)
+        await store.submitted([job])
         job.device, job.started_us = "host0", job.submitted_us + 1
         store.started(job)
         job.usage, job.switches, job.outcome, job.exit_code = usage, 7, Outcome.SUCCEEDED, 0
@@ -46,3 +72,25 @@ def test_the_figures_of_an_ended_job_survive(tmp_path: Path) -> None:
     connection.close()
     assert found.phase is JobPhase.ENDED
     assert (found.usage, found.switches, found.outcome) == (usage, 7, Outcome.SUCCEEDED)
+
+
+def test_a_job_that_waits_for_another_attempt_has_none_of_its_devices(tmp_path: Path) -> None:
+    job = Job(1, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={}, gpus=2), None, 1)
+
+    async def write() -> None:
+        connection = open_journal(tmp_path / "journal.sqlite")
+        journal = Journal(connection, asyncio.get_running_loop())
+        store = Store(journal, read_history(connection))
+        await store.submitted([job])
+        job.device, job.further, job.started_us = "host0", ("host1",), 2
+        store.placed(job, None)
+        store.started(job)
+        job.past = (Ended(Attempt("exited with code 1", "host0"), 2, 3, 1, None, 0, 0),)
+        await store.failed(job)
+        journal.close()
+
+    asyncio.run(write())
+    connection = open_journal(tmp_path / "journal.sqlite")
+    (found,) = read_jobs(connection)
+    connection.close()
+    assert (found.device, found.further, found.started_us, found.attempt) == (None, (), None, 2)

@@ -17,6 +17,8 @@ import msgspec
 import pytest
 from daemon_harness import SOURCE, Daemon
 
+from carpool.core.events import DeviceLoad
+from carpool.core.model import Load
 from carpool.daemon.api.telemetry import telemetry_info
 from carpool.daemon.clock import monotonic_us
 from carpool.daemon.jobs import Job, JobTable
@@ -27,7 +29,7 @@ from carpool.monitor.readers import Found, Roots, Target
 from carpool.monitor.sample import CARPOOL, QUANTITIES, Level, Sample
 from carpool.protocol.api import ProcessInfo, SubmitRequest, TelemetryInfo
 from tests.stub.nvml.build import build_nvml
-from tests.stub.nvml.values import GIB, StubNvml, stubbed
+from tests.stub.nvml.values import FULL, GIB, StubNvml, stubbed
 
 PATIENCE_S = 20.0
 INTERVAL_US = 2000
@@ -227,6 +229,94 @@ async def test_a_call_that_hangs_blocks_nothing(
         await telemetry.until_level(Level.BASIC)
 
 
+class Told(list[DeviceLoad]):
+    """What the core has heard."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._news = asyncio.Event()
+
+    def hear(self, load: DeviceLoad) -> None:
+        self.append(load)
+        self._news.set()
+
+    async def until(self, condition: Callable[[DeviceLoad], bool]) -> None:
+        """The latest is so."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not self or not condition(self[-1]):
+                self._news.clear()
+                await self._news.wait()
+
+
+async def test_the_core_hears_of_load_that_fails_and_comes_back(stub: StubNvml) -> None:
+    told = Told()
+    measured = DeviceLoad("cuda0", Load(370_000, 370_000))
+    async with running(on_load=told.hear) as telemetry:
+        await told.until(lambda load: load == measured)
+        info = await telemetry.until(lambda info: info.load is not None)
+        assert info.load is not None and "utilization stands in for SMACT" in info.load.degraded
+        stub.everywhere({"fail.nvmlDeviceGetMemoryInfo_v2": 15})
+        await told.until(lambda load: "fallen off the bus" in load.why)
+        assert told[-1].load is None
+        stub.everywhere({"fail.nvmlDeviceGetMemoryInfo_v2": None})
+        await told.until(lambda load: load == measured)
+
+
+async def test_the_core_hears_of_a_device_that_answers_no_more(stub: StubNvml, tmp_path: Path) -> None:
+    """Though the thread that measures it hangs."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    told = Told()
+    async with running(on_load=told.hear) as telemetry:
+        await telemetry.until_level(Level.BASIC)
+        stub.everywhere({"wait.nvmlDeviceGetPowerUsage": fifo})
+        end = await asyncio.to_thread(os.open, fifo, os.O_WRONLY)
+        await told.until(lambda load: load.load is None)
+        assert told[-1] == DeviceLoad("cuda0", None, "no answer for more than 0.01 s")
+        stub.everywhere({"wait.nvmlDeviceGetPowerUsage": None})
+        os.close(end)
+        await told.until(lambda load: load.load is not None)
+    assert [event.load is None for event in told[-2:]] == [True, False]
+
+
+def test_the_core_hears_of_a_device_that_has_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[DeviceLoad] = []
+    telemetry = Telemetry({"cuda0": cast(Device, StandInGpu())}, dict, on_load=told.append)
+    monkeypatch.setattr("carpool.daemon.telemetry.monotonic_us", lambda: monotonic_us() + 7_000_000)
+    telemetry._notice_silence()
+    assert told == [DeviceLoad("cuda0", None, "no answer for more than 5 s")]
+
+
+@pytest.mark.parametrize(
+    ("fails", "why"),
+    [
+        ({"fail.nvmlDeviceGetHandleByUUID": 6}, "NVML does not find the GPU"),
+        ({"fail.nvmlInitWithFlags": 12}, None),
+        ({"fail.nvmlInitWithFlags": 9}, None),
+    ],
+    ids=["not found", "no library", "no module"],
+)
+async def test_a_device_that_fails_is_told_apart_from_one_without_telemetry(
+    stub: StubNvml, fails: dict[str, object], why: str | None
+) -> None:
+    told = Told()
+    stub.everywhere(fails)
+    async with running(on_load=told.hear) as telemetry:
+        await telemetry.until_level(Level.NONE)
+        assert telemetry.state("cuda0").reason != ""
+    assert [event.why for event in told][:1] == [] if why is None else why in told[0].why
+
+
+async def test_a_driver_that_measures_nothing_closes_nothing(stub: StubNvml) -> None:
+    told = Told()
+    stub.gpu("GPU-1", dict.fromkeys(FULL) | {"fail.nvmlDeviceGetComputeRunningProcesses_v3": 3})
+    stub.gpu("GPU-1", {"fail.nvmlDeviceGetComputeRunningProcesses_v2": 3})
+    async with running(on_load=told.hear) as telemetry:
+        info = await telemetry.until(lambda info: "Not Supported" in info.reason)
+        assert info.level == "none"
+    assert told == []
+
+
 HANGING = """
 import asyncio, os, sys
 from types import SimpleNamespace
@@ -318,10 +408,33 @@ def test_host_devices_of_a_daemon(make_daemon: Callable[..., Daemon]) -> None:
     assert set(listed[0]["telemetry"]) == set(schemas["TelemetryInfo"]["properties"])
 
 
+def test_what_a_host_device_does_reaches_the_core(make_daemon: Callable[..., Daemon]) -> None:
+    """A job that has the turn and computes; and a device beside it where nothing happens."""
+    daemon = make_daemon("--device", "host:64MiB", "--device", "host:64MiB", "--telemetry-interval", "100ms").started()
+    job = daemon.fake("attach", "iterate:1000000000", device="host0")
+
+    def loaded(event: dict[str, Any]) -> bool:
+        load = event["kind"] == "DeviceLoad" and event["data"]["load"]
+        here = bool(load) and event["data"]["device"] == "host0"
+        return here and load["risk_occupancy_ppm"] > 0 and load["risk_active_ppm"] > 0  # its imports come before
+
+    event = daemon.until_event(loaded)
+    load = event["data"]["load"]
+    assert load["active_ppm"] % 10_000 == 0 and load["risk_dram_ppm"] is None
+    first, second = daemon.get("/v1/devices")["devices"]
+    assert {process["job"] for process in first["telemetry"]["processes"]} == {job}
+    assert sum(process["used_bytes"] for process in first["telemetry"]["processes"]) > 1 << 20
+    assert second["telemetry"]["processes"] == []
+    idle = [e["data"]["load"] for e in daemon.events() if e["kind"] == "DeviceLoad" and e["data"]["device"] == "host1"]
+    assert idle == [{"active_ppm": 0, "risk_active_ppm": 0, "risk_occupancy_ppm": 0, "risk_dram_ppm": None}]
+    daemon.cancel(job)
+    daemon.wait(job)
+
+
 def test_a_daemon_measures_as_often_as_it_is_told(make_daemon: Callable[..., Daemon]) -> None:
-    daemon = make_daemon("--device", "host:64MiB", "--telemetry-interval", "200ms").started()
+    daemon = make_daemon("--device", "host:64MiB", "--telemetry-interval", "100ms").started()
     seen: set[int] = set()
     while len(seen) < 3:
         (device,) = daemon.get("/v1/devices")["devices"]
-        assert device["telemetry"]["interval_us"] == 200_000
+        assert device["telemetry"]["interval_us"] == 100_000
         seen.add(device["telemetry"]["mean"]["samples"])

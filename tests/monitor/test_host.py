@@ -8,6 +8,7 @@ import pytest
 
 from carpool.core.model import GIB, MIB
 from carpool.monitor.host import GPUS_ONLY, Host
+from carpool.monitor.powercap import NO_COUNTER, Powercap
 from carpool.monitor.readers import HostReader, Target
 from carpool.monitor.sample import QUANTITIES, Level, Sample, Unmeasurable
 
@@ -47,12 +48,14 @@ def test_what_is_free_is_also_there(tmp_path: Path) -> None:
 
 
 def test_everything_else_is_said_to_be_missing(tmp_path: Path) -> None:
-    host = Host(tmp_path)
     write(tmp_path, busy=1000, idle=3000)
-    sample = look(host)
+    host = Host(tmp_path, Powercap(tmp_path))
+    host.look()
+    sample = host.sample(5, 4 * GIB, GIB, {"sm_active_ppm": 1, "processes": ()})
     assert sample.level is Level.HOST
     assert {name for name in QUANTITIES if getattr(sample, name) is None} == set(sample.missing)
-    assert sample.missing["power_mw"] == GPUS_ONLY
+    assert (sample.missing["temperature_c"], sample.missing["power_mw"]) == (GPUS_ONLY, NO_COUNTER)
+    assert sample.sm_active_ppm == 1 and "bandwidth" in sample.missing["dram_active_ppm"]
 
 
 def test_this_machine() -> None:
@@ -74,3 +77,28 @@ def test_both_files_are_read(tmp_path: Path, name: str) -> None:
     (tmp_path / name).unlink()
     with pytest.raises(FileNotFoundError):
         Host(tmp_path).look()
+
+
+def zone(root: Path, name: str, energy_uj: int, most: int = 10_000_000) -> None:
+    (root / name).mkdir(parents=True, exist_ok=True)
+    (root / name / "energy_uj").write_text(f"{energy_uj}\n")
+    (root / name / "max_energy_range_uj").write_text(f"{most}\n")
+
+
+def test_energy_of_all_packages_since_the_first_look(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", 1_000_000)
+    zone(tmp_path, "intel-rapl:1", 9_000_000)
+    zone(tmp_path, "intel-rapl:0:0", 77)  # cores: part of the package
+    powercap = Powercap(tmp_path)
+    assert powercap.read(0) == ({"energy_mj": 0}, {"power_mw": "needs a second look"})
+    zone(tmp_path, "intel-rapl:0", 3_000_000)
+    zone(tmp_path, "intel-rapl:1", 1_000_000)  # begun anew after 10 J
+    assert powercap.read(500_000) == ({"energy_mj": 4000, "power_mw": 8000}, {})
+
+
+def test_a_counter_of_energy_that_only_root_may_read(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", 1_000_000)
+    (tmp_path / "intel-rapl:0" / "energy_uj").unlink()
+    found, why = Powercap(tmp_path).read(0)
+    assert found == {} and why["power_mw"] == "the counter of energy cannot be read: No such file or directory"
+    assert set(why) == {"power_mw", "energy_mj"}

@@ -29,7 +29,16 @@ class Finished:
     out: str
     err: str
     code: int
-    calls: list[tuple[str, int, int]]
+    recorded: list[tuple[str, int, int]]
+
+    @property
+    def calls(self) -> list[tuple[str, int, int]]:
+        """All but what its main process says when it ends."""
+        return [call for call in self.recorded if call[0] != "out_of_memory"]
+
+    @property
+    def last_words(self) -> list[int]:
+        return [first for name, first, _ in self.recorded if name == "out_of_memory"]
 
     @property
     def names(self) -> list[str]:

@@ -30,6 +30,8 @@ int cp_iteration_end(void) {
   record("iteration_end", 0, 0);
   return getenv("CP_TURN_ENDS") != NULL;
 }
+void cp_watch_forks(void) { record("watch_forks", getpid(), 0); }
+void cp_out_of_memory(unsigned what) { record("out_of_memory", (int)what, 0); }
 void cp_pool_scope(int change) { record("pool_scope", change, 0); }
 void cp_live_blocks(const uint64_t *addresses, const uint64_t *bytes, uint64_t count) {
   record("live_blocks", (long)count, 0);

@@ -179,6 +179,28 @@ def test_workers_of_multiprocessing_do_not_attach(job: Job, fake_torch: Path, me
     assert (done.out, done.err, done.calls) == ("[2, 3]\n", "", [])
 
 
+@pytest.mark.parametrize("preload", [[], ["torch"]])
+def test_what_a_fork_server_starts_takes_part_on_a_gpu(job: Job, fake_torch: Path, preload: list[str]) -> None:
+    """The server itself has no seat, also if it imports torch; then its children ask with their first use."""
+    done = job.run(
+        f"""
+        import multiprocessing, os
+        def work(number):
+            import torch
+            return os.getpid()
+        if __name__ == "__main__":
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload({preload})
+            with context.Pool(1) as pool:
+                print(*pool.map(work, [1]))
+        """,
+        CARPOOL_CUDA_DEVICE="GPU-1",
+    )
+    assert done.code == 0, done.err
+    asked = [(name, b) for name, _, b in done.calls if name in ("attach", "watch_forks")]
+    assert asked == ([("watch_forks", 0)] if preload else [("attach", int(done.out))])
+
+
 @pytest.mark.parametrize("launcher", ["", "torch"])
 @pytest.mark.parametrize("start", ["subprocess.run([sys.executable, '-c', 'import torch'], check=True)", FORK])
 def test_a_child_asks_over_a_channel_of_its_own(job: Job, fake_torch: Path, launcher: str, start: str) -> None:

@@ -62,7 +62,8 @@ def check_turns(result: Result) -> None:
     for index, one in enumerate(result.jobs):
         spans = [span for span in result.recording.spans if span.job == index]
         assert one.started_us == min((span.begin_us for span in spans), default=None), one.job
-        assert one.service_us == sum(span.end_us - span.begin_us for span in spans), one.job
+        held_us = sum(span.end_us - span.begin_us for span in spans)
+        assert one.service_us * one.job.gpus == held_us, one.job
         # Who loses a turn comes back for another one, and a turn has a length.
         assert one.preemptions <= max(len(spans) - 1, 0), one.job
         assert all(span.begin_us < span.end_us for span in spans), one.job
@@ -351,9 +352,16 @@ def test_a_job_of_exactly_the_device_runs(policy: str) -> None:
 
 
 @every_policy
-def test_a_gang_is_refused(policy: str) -> None:
-    """Lanes are shares of one device."""
-    refused, other = run(policy, job("A", takes=1, gpus=2), job("B", takes=1), devices=4)
+def test_a_gang_has_its_devices_to_itself(policy: str) -> None:
+    gang, other, last = run(
+        policy, *(job(name, takes=1, gpus=gpus) for name, gpus in (("A", 2), ("B", 1), ("C", 3))), devices=3
+    )
+    assert ends([gang, other, last]) == [1 * SECOND, 1 * SECOND, 2 * SECOND]
+
+
+@every_policy
+def test_a_gang_larger_than_the_machine_is_refused(policy: str) -> None:
+    refused, other = run(policy, job("A", takes=1, gpus=3), job("B", takes=1), devices=2)
     assert (refused.outcome, refused.started_us, refused.service_us) == (Outcome.REFUSED, None, 0)
     assert refused.reason
     assert ends([other]) == [1 * SECOND]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from carpool.core.model import MIB
 from carpool.sim.job import WHOLE_PPM, TraceJob
 from carpool.sim.traces import FORMATS, TraceError, read_trace, read_trace_with_notes, write_trace
-from carpool.sim.traces.columns import COLUMNS, DEFAULTS
+from carpool.sim.traces.columns import COLUMNS, DEFAULTS, ESTIMATE
 from carpool.sim.traces.numbers import Unfit, decimal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -211,6 +211,7 @@ def test_numbers_are_numbers_or_refused(cell: str) -> None:
 
 
 TIMES = st.integers(0, 10**12)
+ESTIMATORS = st.sampled_from(["horus", "fake tensor", "a_mib", "NAME"])
 
 
 @st.composite
@@ -228,6 +229,9 @@ def trace_jobs(draw: st.DrawFn, name: str) -> TraceJob:
         persistent=draw(st.integers(0, 1 << 45)),
         ephemeral=draw(st.integers(0, 1 << 45)),
         utilization_ppm=draw(st.integers(1, WHOLE_PPM)),
+        occupancy_ppm=draw(st.none() | st.integers(1, WHOLE_PPM)),
+        dram_ppm=draw(st.none() | st.integers(1, WHOLE_PPM)),
+        estimates=tuple(sorted(draw(st.dictionaries(ESTIMATORS, st.integers(0, 1 << 45), max_size=2)).items())),
         model=draw(st.sampled_from(["", "vgg16", 'a, "b"\nc'])),
         weight=draw(st.integers(1, 1000)),
         deadline_us=draw(st.none() | TIMES),
@@ -284,9 +288,10 @@ def test_jobs_are_small(tmp_path: Path) -> None:
 
 
 def test_all_fields_have_a_column_and_a_place_in_the_docs() -> None:
-    assert {column.field for column in COLUMNS} == set(TraceJob.__dataclass_fields__)
+    columns = (*COLUMNS, ESTIMATE)
+    assert {column.field for column in columns} == set(TraceJob.__dataclass_fields__)
     page = (ROOT / "docs" / "traces.md").read_text()
-    for column in COLUMNS:
+    for column in columns:
         default = DEFAULTS.get(column.field)
-        shown = "" if default in (None, "") else column.show(default)
+        shown = "" if default in (None, "", ()) else column.show(default)
         assert f"| `{column.name}` | {column.about} | {shown} |" in page

@@ -201,7 +201,13 @@ def test_a_journal(tmp_path: Path) -> None:
         tmp_path,
         [
             {"submitted_us": 5000, "device_us": 1003, "iterations": 10, "persistent_bytes": 7, "ephemeral_bytes": 8},
-            {"submitted_us": 4000, "device_us": 500, "outcome": "failed", "owner": 2, "spec": '{"argv": []}'},
+            {
+                "submitted_us": 4000,
+                "device_us": 500,
+                "outcome": "failed",
+                "owner": 2,
+                "spec": '{"argv": [], "gpus": 2}',
+            },
             {"submitted_us": 6000, "started_us": None},
             {"submitted_us": 6000, "phase": "running", "ended_us": None},
             {"submitted_us": 6000, "phase": "queued", "ended_us": None, "started_us": None},
@@ -210,7 +216,7 @@ def test_a_journal(tmp_path: Path) -> None:
     )
     jobs, notes = read_journal(tmp_path)
     assert jobs == [
-        TraceJob("2", 0, 500, iterations=1, iteration_us=500, owner=2),
+        TraceJob("2", 0, 500, gpus=2, iterations=1, iteration_us=500, owner=2),
         TraceJob("1", 1000, 1003, iterations=10, iteration_us=100, persistent=7, ephemeral=8, model="train", weight=50,
                  owner=1000),
         TraceJob("6", 3000, 1, iterations=1, iteration_us=1, model="train", weight=50, owner=1000),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import click
@@ -10,8 +12,9 @@ from carpool.cli import words
 from carpool.cli.common import JOB_ID, print_json, with_common_options
 from carpool.cli.exit_codes import exit_code_of
 from carpool.cli.style import stderr_style
-from carpool.protocol.api import ErrorInfo
 from carpool.protocol.client import ApiError, Client
+
+AT_ONCE = 32
 
 
 @click.command("cancel", short_help="End jobs early.")
@@ -23,27 +26,38 @@ def command(home: Path, as_json: bool, jobs: tuple[int, ...]) -> int:
     Returns when the daemon has noted it, on disk; `carpool wait` waits for the end.  All ids are tried; the exit code
     is that of the first problem.  A job that has ended stays as it is.
     """
-    exit_code = 0
-    results: list[dict[str, object]] = []
-    with Client(home) as client:
-        for job in jobs:
-            try:
-                client.cancel(job)
-                results.append({"id": job, "state": words.state(client.job(job)), "error": None})
-            except ApiError as error:
-                exit_code = exit_code or exit_code_of(error)
-                results.append({"id": job, "state": None, "error": error.info})
+    # Side by side: the daemon writes many of them to the disk at once, and while one after the other is cancelled those
+    # behind it would start.
+    with ThreadPoolExecutor(min(len(jobs), AT_ONCE)) as pool:
+        outcomes = list(pool.map(partial(_cancelled, home), jobs))
+    errors = [outcome for outcome in outcomes if isinstance(outcome, ApiError)]
     if as_json:
-        print_json({"jobs": results})
+        print_json({"jobs": [_result(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]})
     else:
-        for result in results:
-            _say(result)
-    return exit_code
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            _say(job, outcome)
+    return exit_code_of(errors[0]) if errors else 0
 
 
-def _say(result: dict[str, object]) -> None:
-    error = result["error"]
-    if isinstance(error, ErrorInfo):
-        click.echo(f"{stderr_style().red('carpool:')} {error.message}", err=True)
+def _cancelled(home: Path, job: int) -> str | ApiError:
+    """The job's state afterwards."""
+    with Client(home) as client:
+        try:
+            client.cancel(job)
+            return words.state(client.job(job))
+        except ApiError as error:
+            return error
+
+
+def _result(job: int, outcome: str | ApiError) -> dict[str, object]:
+    if isinstance(outcome, ApiError):
+        return {"id": job, "state": None, "error": outcome.info}
+    return {"id": job, "state": outcome, "error": None}
+
+
+def _say(job: int, outcome: str | ApiError) -> None:
+    if isinstance(outcome, ApiError):
+        hint = f"\n  {outcome.info.hint}" if outcome.info.hint else ""
+        click.echo(f"{stderr_style().red('carpool:')} {outcome.info.message}{hint}", err=True)
     else:
-        click.echo(f"job {result['id']} {result['state']}")
+        click.echo(f"job {job} {outcome}")

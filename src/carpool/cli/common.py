@@ -12,14 +12,14 @@ import msgspec
 
 from carpool.core.model import Oversubscribe
 from carpool.protocol.client import Client
-from carpool.protocol.paths import default_home
+from carpool.protocol.paths import default_home, expanded
 from carpool.protocol.sizes import parse_size, parse_time_us
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
 def _home(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Path:
-    return Path(value).expanduser().absolute() if value else default_home()
+    return expanded(value).absolute() if value else default_home()
 
 
 def with_common_options(function: F) -> F:
@@ -55,12 +55,21 @@ class Parsed(click.ParamType[Any]):
 
 def positive(text: str) -> int:
     """A whole number from 1 on."""
+    return _whole(text, 1)
+
+
+def not_negative(text: str) -> int:
+    """A whole number from 0 on."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
     try:
         value = int(text)
     except ValueError:
         raise ValueError(f"{text!r} is not a whole number") from None
-    if value < 1:
-        raise ValueError(f"{value} is too small: it must be 1 or more")
+    if value < least:
+        raise ValueError(f"{value} is too small: it must be {least} or more")
     return value
 
 

@@ -8,9 +8,12 @@ from pathlib import Path
 import click
 
 from carpool.cli import words
-from carpool.cli.common import plural, print_json, print_lines, with_common_options
+from carpool.cli.common import TIME_US, plural, print_json, print_lines, with_common_options
 from carpool.cli.ctl import store_line
+from carpool.cli.exit_codes import Exit
 from carpool.cli.measured import measured_lines
+from carpool.cli.past import past_lines, step_for
+from carpool.cli.problem import Problem
 from carpool.cli.style import stdout_style
 from carpool.cli.table import table, terminal_width
 from carpool.protocol.api import DeviceInfo, DeviceList, LaneInfo
@@ -26,22 +29,54 @@ HEADER = ("DEVICE", "SIZE", "GRANTED", "IN USE", "FREE", "STORED", "JOBS", "QUEU
 
 
 @click.command("devices", short_help="List the devices and who shares them.")
+@click.argument("name", required=False)
+@click.option("--history", "history_us", type=TIME_US, help="What NAME did in the last TIME, as 10m, 1h or 7d.")
+@click.option("--step", "step_us", type=TIME_US, help="With --history: the time that a line covers.")
 @with_common_options
-def command(home: Path, as_json: bool) -> int:
+def command(home: Path, as_json: bool, name: str | None, history_us: int | None, step_us: int | None) -> int:
     """List the devices, their memory, their lanes, what was measured of them, and the host store.
 
     GRANTED is promised to jobs and lanes; IN USE is what really exists; FREE is what can still be granted; STORED is
     what of its jobs lies in the host store.  QUANTUM and OVER(subscribe) are what `carpool ctl` sets.  Below the
     table: lanes, what has been moved, how lanes share the device, and what the device does, with the age of that
     measurement.
+
+    With a NAME, that device only.  --history shows what it did: every measurement is kept for ten minutes, minutes
+    for a week, hours for 90 days.
     """
+    if history_us is not None or step_us is not None:
+        return _history(home, as_json, name, history_us, step_us)
     with Client(home) as client:
         listed = client.device_list()
+    if name is not None:
+        listed = DeviceList([_named(listed, name)], listed.store)
     if as_json:
         print_json(listed)
     else:
         print_lines(table(HEADER, [_row(device) for device in listed.devices], stdout_style(), terminal_width()))
         print_lines(_below(listed))
+    return 0
+
+
+def _named(listed: DeviceList, name: str) -> DeviceInfo:
+    for device in listed.devices:
+        if device.id == name:
+            return device
+    known = ", ".join(device.id for device in listed.devices)
+    raise Problem(Exit.NOT_FOUND, "unknown_device", f"there is no device {name!r}", f"known: {known}")
+
+
+def _history(home: Path, as_json: bool, name: str | None, history_us: int | None, step_us: int | None) -> int:
+    if name is None or history_us is None:
+        raise click.UsageError("--history and --step need a device: carpool devices host0 --history 1h")
+    if step_us is None and not as_json:
+        step_us = step_for(history_us)
+    with Client(home) as client:
+        past = client.telemetry(name, since_us=max(0, words.now_us() - history_us), step_us=step_us)
+    if as_json:
+        print_json(past)
+    else:
+        print_lines(past_lines(past, stdout_style()))
     return 0
 
 

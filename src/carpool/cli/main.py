@@ -16,8 +16,8 @@ from carpool.protocol.client import ClientError
 
 #: In the order of the help: starting with what one needs first.  Each is a module here with a `command`.
 COMMANDS = (
-    *("submit", "run", "ls", "show", "logs", "wait", "cancel", "top"),
-    *("policy", "ctl", "devices", "events", "simulate", "up", "down", "doctor", "completion"),
+    *("submit", "run", "estimate", "ls", "show", "logs", "wait", "cancel", "top"),
+    *("policy", "ctl", "devices", "events", "simulate", "up", "down", "mps", "doctor", "completion"),
 )
 
 
@@ -81,6 +81,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         result = cli.main(given, prog_name="carpool", standalone_mode=False)
         return result if isinstance(result, int) else Exit.OK
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return Exit.USAGE
     except click.UsageError as error:
         return _usage(error, as_json)
     except (KeyboardInterrupt, click.Abort):

@@ -19,7 +19,7 @@ NAMES = {
     "power_mw": "power",
     "temperature_c": "temperature",
 }
-NONE, BASIC = "none", "basic"
+NONE, BASIC, HOST = "none", "basic", "host"
 MJ_PER_KWH = 3.6e9  # millijoules
 
 
@@ -34,12 +34,21 @@ def measured_lines(device: DeviceInfo) -> Iterator[str]:
         yield f"  {device.id} is used through an MPS server"
     elif device.sharing == "mps" and info.mps is False and info.processes:
         yield f"  {device.id} is to be shared by an MPS server, but no process there uses one"
-    if info.energy_mj is not None:
-        yield f"  {device.id} energy since the driver was loaded: {info.energy_mj / MJ_PER_KWH:.2f} kWh"
+    if info.energy_mj is not None and info.level == HOST:
+        energy = f"since the daemon first looked: {_energy(info.energy_mj)}"
+        yield f"  {device.id} energy of the machine's processors {energy}"
+    elif info.energy_mj is not None:
+        yield f"  {device.id} energy since the driver was loaded: {_energy(info.energy_mj)}"
+    if info.load is not None and info.load.degraded:
+        yield f"  {device.id} load for placement: {info.load.degraded}"
     if info.foreign_bytes:
         yield f"  {device.id} memory beside Carpool's: {format_size(info.foreign_bytes)}{_foreign(info.processes)}"
     for why, names in _missing(info).items():
         yield f"  {device.id} not measured: {', '.join(names)} ({why})"
+
+
+def _energy(mj: int) -> str:
+    return f"{mj / MJ_PER_KWH:.2f} kWh"
 
 
 def short_lines(device: DeviceInfo) -> Iterator[str]:
@@ -61,12 +70,15 @@ def summary(device: DeviceInfo) -> str:
 
 
 def _parts(info: TelemetryInfo) -> Iterator[str]:
+    host = info.level == HOST
     if info.sm_active_ppm is not None:
-        yield f"SM active {percent(info.sm_active_ppm)}"
-    elif info.busy_ppm is not None:
-        yield f"{'processors' if info.level == 'host' else 'GPU'} {percent(info.busy_ppm)} busy"
+        yield f"{'computing' if host else 'SM active'} {percent(info.sm_active_ppm)}"
+    elif info.busy_ppm is not None and not host:
+        yield f"GPU {percent(info.busy_ppm)} busy"
     if info.sm_occupancy_ppm is not None:
-        yield f"occupancy {percent(info.sm_occupancy_ppm)}"
+        yield f"{'cores' if host else 'occupancy'} {percent(info.sm_occupancy_ppm)}"
+    if host and info.busy_ppm is not None:
+        yield f"machine {percent(info.busy_ppm)} busy"
     if info.dram_active_ppm is not None:
         yield f"DRAM {percent(info.dram_active_ppm)}"
     if info.used_bytes is not None:
@@ -101,7 +113,7 @@ def _foreign(processes: list[ProcessInfo] | None) -> str:
 
 def _missing(info: TelemetryInfo) -> dict[str, list[str]]:
     """Why, and what for that reason.  Of host devices nobody expects a GPU's counters."""
-    expected = ("busy_ppm", "power_mw", "temperature_c") if info.level == "host" else tuple(NAMES)
+    expected = ("busy_ppm", "power_mw", "temperature_c") if info.level == HOST else tuple(NAMES)
     reasons: dict[str, list[str]] = {}
     for quantity in expected:
         if quantity in info.missing:

@@ -36,6 +36,7 @@ class PolicyName(click.ParamType[str]):
 
 @click.command("policy", short_help="Show or change the policy and the settings.")
 @click.argument("name", required=False, type=PolicyName())
+@click.option("--placement", metavar="NAME", help="Which device a job is placed on: as magm, or ./mine.py:Class.")
 @click.option(
     "--set",
     "settings",
@@ -44,16 +45,18 @@ class PolicyName(click.ParamType[str]):
     help="A setting, as quantum_us=50ms; repeatable.",
 )
 @with_common_options
-def command(home: Path, as_json: bool, name: str | None, settings: tuple[tuple[str, int | None], ...]) -> int:
-    """Show or change the policy and the settings of the running daemon.
+def command(
+    home: Path, as_json: bool, name: str | None, placement: str | None, settings: tuple[tuple[str, int | None], ...]
+) -> int:
+    """Show or change the policies and the settings of the running daemon.
 
     NAME is one of Carpool's, or one of yours as ./mine.py:Class.  Changes apply at once and stay in force when the
     daemon is started again.
     """
     with Client(home) as client:
-        if name or settings:
-            wanted = absolute_name(name) if name else None
-            info = client.set_policy(PolicyRequest(name=wanted, settings=dict(settings)))
+        if name or placement or settings:
+            wanted, where = (absolute_name(each) if each else None for each in (name, placement))
+            info = client.set_policy(PolicyRequest(name=wanted, settings=dict(settings), placement=where))
         else:
             info = client.policy()
     if as_json:
@@ -69,7 +72,11 @@ def _lines(info: PolicyInfo) -> list[str]:
     others = ", ".join(name for name in info.available if name != info.name)
     settings = [f"  {name:<{width}}  {_value(name, value)}" for name, value in info.settings.items()]
     fault = [style.red(f"wrong, so jobs are served in order of arrival there: {info.fault}")] if info.fault else []
-    return [f"policy {style.bold(info.name)} (others: {others})", *fault, *settings]
+    places = ", ".join(name for name in info.placements if name != info.placement)
+    # A daemon of an earlier version names none.
+    placement = [f"placement {style.bold(info.placement)} (others: {places})"] if info.placements else []
+    wrong = [style.red(f"wrong, so magm decides there: {info.placement_fault}")] if info.placement_fault else []
+    return [f"policy {style.bold(info.name)} (others: {others})", *fault, *placement, *wrong, *settings]
 
 
 def _value(name: str, value: int | None) -> str:
@@ -79,4 +86,4 @@ def _value(name: str, value: int | None) -> str:
         return f"{value} ({value / 1000:g} ms)" if value < 1_000_000 else f"{value} ({duration(value)})"
     if name.endswith("_ppm"):
         return f"{value} ({value / 10_000:g} %)"
-    return f"{value} ({format_size(value)})" if name.endswith(("_step", "_bytes", "_store")) else str(value)
+    return f"{value} ({format_size(value)})" if name.endswith(("_step", "_bytes", "_store", "margin")) else str(value)

@@ -10,9 +10,23 @@ class Preset:
     about: str
     policy: str
     settings: dict[str, int] = field(default_factory=dict)
+    placement: str = "magm"
 
 
 PRESETS: dict[str, Preset] = {
+    "carma": Preset(
+        about="CARMA: jobs side by side where memory, load and risk allow it; one newcomer per device at a time; "
+        "memory that is not there is an error, as without Carpool",
+        policy="pack",
+        settings={
+            "placement_strict": 1,
+            "refuse_growth": 1,
+            "warm_limit": 1,
+            "warm_window_us": 30_000_000,
+            "warm_timeout_us": 60_000_000,
+            "interference_limit_ppm": 0,  # future work of theirs
+        },
+    ),
     "salus": Preset(
         about="Salus: iteration scheduling; a turn may change hands after every iteration, whatever a switch costs",
         policy="fair",

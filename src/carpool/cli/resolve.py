@@ -44,11 +44,11 @@ def _check_program(first: str, path: Path, env: Mapping[str, str]) -> None:
     if "/" in first:
         _check_file(first, path)
     elif shutil.which(first, path=env.get("PATH", os.defpath)) is None:
-        hint = (
-            f"a program in this directory is called ./{first}"
-            if path.is_file()
-            else "check its spelling, or activate its environment first"
-        )
+        hint = "check its spelling, or activate its environment first"
+        if path.is_file():
+            hint = f"a program in this directory is called ./{first}"
+        elif first.endswith(".py"):
+            hint = f"and no script {path}"
         raise Problem(Exit.NOT_FOUND, "command_not_found", f"there is no command {first!r} in PATH", hint)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from carpool.cli.simulation.wanted import share_ppm
 from carpool.protocol.sizes import parse_size, parse_time_us
 
 #: What people may write for a setting that is not set: the policy decides, or the machine.
 UNSET = ("default", "none")
+BY_NAME = {"policy": "", "placement": "--placement "}
+_UNITS = {"us": ", as 50ms", "ppm": ": 5% is 50000", "step": ", as 4MiB", "store": ", as 4GiB"}
 
 
 def setting(text: str) -> tuple[str, int | None]:
@@ -13,6 +16,8 @@ def setting(text: str) -> tuple[str, int | None]:
 
     >>> setting("grace_us=20ms"), setting("host_store=4MiB"), setting("max_lanes=default")
     (('grace_us', 20000), ('host_store', 4194304), ('max_lanes', None))
+    >>> setting("risk_active_ppm=80%")
+    ('risk_active_ppm', 800000)
     """
     name, equals, value = text.partition("=")
     if not equals or not name or not value:
@@ -25,4 +30,14 @@ def _value(name: str, value: str) -> int | None:
         return None
     if value.removeprefix("-").isdecimal():
         return int(value)
-    return parse_time_us(value) if name.endswith("_us") else parse_size(value)
+    if name in ("policy", "placement"):
+        raise ValueError(f"{name} is a name, not a number: carpool policy {BY_NAME[name]}{value}")
+    if name.endswith("_ppm") and value.endswith("%"):
+        return share_ppm(value)
+    if not value[-1].isalpha():  # 0.8 is neither bytes nor microseconds
+        raise ValueError(f"{name} is {value!r}; it must be a whole number, or have a unit{_UNITS.get(_kind(name), '')}")
+    return parse_time_us(value) if _kind(name) == "us" else parse_size(value)
+
+
+def _kind(name: str) -> str:
+    return name.rpartition("_")[2]

@@ -10,17 +10,23 @@ from carpool.cli import words
 from carpool.cli.common import JOB_ID, print_json, print_lines, with_common_options
 from carpool.cli.style import stdout_style
 from carpool.cli.table import one_line
-from carpool.protocol.api import JobInfo
+from carpool.cli.why import explain_placement
+from carpool.protocol.api import AttemptInfo, JobInfo
 from carpool.protocol.client import Client
 from carpool.protocol.sizes import format_size
 
 
 @click.command("show", short_help="Show everything about a job.")
 @click.argument("job", type=JOB_ID)
+@click.option("--why", is_flag=True, help="Show instead why it is on its device, or on none: with all figures.")
 @with_common_options
-def command(home: Path, as_json: bool, job: int) -> int:
+def command(home: Path, as_json: bool, job: int, why: bool) -> int:
     """Show everything about a job, why it waits included."""
     with Client(home) as client:
+        if why:
+            placement = client.placement(job)
+            print_json(placement) if as_json else print_lines(explain_placement(placement))
+            return 0
         info = client.job(job)
     if as_json:
         print_json(info)
@@ -34,7 +40,7 @@ def command(home: Path, as_json: bool, job: int) -> int:
 
 def describe(job: JobInfo, now: int) -> list[tuple[str, str]]:
     """Pairs of label and text, without what is not known."""
-    facts = [*_identity(job), *_state(job), *_memory(job), *_progress(job), *_times(job, now)]
+    facts = [*_identity(job), *_state(job), *_memory(job), *_progress(job), *_times(job, now), *_attempts(job)]
     return [(label, text) for label, text in facts if text]
 
 
@@ -45,9 +51,17 @@ def _identity(job: JobInfo) -> list[tuple[str, str]]:
         ("directory", job.cwd),
         ("owner", f"uid {job.owner}"),
         ("weight", str(job.weight)),
-        ("engine", "checkpoint: suspended by the driver between its turns" if job.engine == "checkpoint" else ""),
+        ("engine", _engine(job)),
         ("after", ", ".join(map(str, job.after))),
     ]
+
+
+def _engine(job: JobInfo) -> str:
+    """The ordinary one is worth a line only where there is something to say about it."""
+    if job.engine == "checkpoint":
+        why = f" (chosen because {job.engine_why})" if job.engine_why else ""
+        return f"checkpoint: suspended by the driver between its turns{why}"
+    return f"{job.engine}: {job.engine_why}" if job.engine_why else ""
 
 
 def _state(job: JobInfo) -> list[tuple[str, str]]:
@@ -57,6 +71,7 @@ def _state(job: JobInfo) -> list[tuple[str, str]]:
         ("state", words.state(job)),
         ("why" if job.outcome else "waits because", reason),
         ("device", where),
+        ("devices", ", ".join(job.devices)),
         ("turn", "computes now" if job.holds_turn else ""),
         ("alone", "" if job.alone is None else f"needs its device to itself: {job.alone}"),
         ("not moved", "" if job.immovable is None else f"its memory stays on the device: {job.immovable}"),
@@ -112,5 +127,23 @@ def _times(job: JobInfo, now: int) -> list[tuple[str, str]]:
         ("submitted", words.clock(job.submitted_us)),
         ("started", "" if job.started_us is None else f"{words.clock(job.started_us)}, after {words.duration(waited)}"),
         ("ended", "" if job.ended_us is None else words.clock(job.ended_us)),
+        ("retries", str(job.retries) if job.retries else ""),
         ("completion time", words.duration(words.completion_us(job, now)) + ("" if job.outcome else " so far")),
     ]
+
+
+def _attempts(job: JobInfo) -> list[tuple[str, str]]:
+    """One line each; the present one is what all the rest is about."""
+    found = [(f"attempt {each.number}", _attempt(each)) for each in job.attempts]
+    if job.attempts and not job.outcome:
+        found.append((f"attempt {job.attempt}", "waits" if job.started_us is None else "the present one"))
+    return found
+
+
+def _attempt(attempt: AttemptInfo) -> str:
+    where = f"on {attempt.device}, " if attempt.device else ""
+    lasted = attempt.ended_us - attempt.started_us if attempt.ended_us and attempt.started_us else None
+    after = "" if lasted is None else f" after {words.duration(lasted)}"
+    peak = attempt.persistent_bytes + attempt.ephemeral_bytes
+    memory = f", used {format_size(peak)}" if peak else ""
+    return f"{where}{attempt.text}{after}{memory}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from carpool.cli.common import (
     print_lines,
     with_common_options,
 )
+from carpool.cli.presets import PRESETS, preset
 from carpool.cli.settings import setting
-from carpool.cli.simulation.wanted import Wanted, las_limits
+from carpool.cli.simulation.wanted import Wanted, estimator, las_limits, share_ppm
 from carpool.cli.style import stdout_style
 from carpool.cli.table import terminal_width
 from carpool.core.model import GIB
@@ -51,8 +53,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "policies",
     metavar="NAME",
     multiple=True,
-    default=("fair",),
-    help="As fifo, sjf, srtf, srsf, las, fair, pack, tq, or ./mine.py:Class; repeatable.  [default: fair]",
+    help="fifo, sjf, srtf, srsf, las, fair, pack, tq, ./mine.py:Class; repeatable.  [default: the preset's, or fair]",
 )
 @click.option("--lanes", is_flag=True, help="Jobs share devices, with memory; fair, pack and tq always do.")
 @click.option("--backfill/--no-backfill", default=None, help="Jobs that fit pass one that does not.")
@@ -86,6 +87,37 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     help="How lanes slow each other: concurrent, timeslice, or ./mine.py:Class.",
 )
+@click.option(
+    "--interference",
+    "interference_ppm",
+    type=Parsed("share", share_ppm),
+    default=0,
+    help="What each further job that computes at once costs all of them.  [default: 0]",
+)
+@click.option("--preset", type=Parsed("name", preset), help="As `carpool up`: a system's policy and settings; lanes.")
+@click.option("--placement", metavar="NAME", help="Which device a job is placed on; for lanes.  [default: magm]")
+@click.option(
+    "--estimator",
+    type=Parsed("name", estimator),
+    help="What is told of memory: none, oracle, or column:NAME for estimate_NAME_mib.  [default: oracle]",
+)
+@click.option(
+    "--telemetry",
+    "telemetry_us",
+    type=TIME_US,
+    help="How often devices are measured; 0: never.  [default: 1s, where it decides]",
+)
+@click.option(
+    "--memory-warmup", "warmup_us", type=TIME_US, default=0, help="Jobs need all of their memory so late.  [default: 0]"
+)
+@click.option(
+    "--memory-at-first",
+    "warmup_share_ppm",
+    type=Parsed("share", share_ppm),
+    default=500_000,
+    show_default="0.5",
+    help="Until then they need this share of it.",
+)
 @click.option("--resolution", "resolution_us", type=TIME_US, help="Shortest turn modelled; 0: all.  [default: chosen]")
 @click.option("--switch-cost", "switch_cost_us", type=TIME_US, default=0, help="Lost after each preemption.")
 @click.option("--retries", type=click.IntRange(min=0), default=0, help="How often a job that fails is tried again.")
@@ -112,12 +144,15 @@ def command(home: Path, as_json: bool, **options: Any) -> int:
     from carpool.cli.simulation import choices, figures, outputs, run, source, verify
 
     wanted = Wanted(**options)
+    if not wanted.policies:
+        wanted = dataclasses.replace(wanted, policies=(PRESETS[wanted.preset].policy if wanted.preset else "fair",))
     source.check_source(wanted)
     if wanted.verify:
         return verify.verify(source.journal_path(wanted, home), as_json)
     chosen = choices.all_options(wanted)
     outputs.check_outputs(wanted)
     jobs = source.read_jobs(wanted, home)
+    choices.check_estimator(wanted, jobs)
     if wanted.save_trace is not None:
         source.save_jobs(jobs, wanted.save_trace)
     summaries = run.run_all(wanted, jobs, chosen)

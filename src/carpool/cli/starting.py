@@ -22,6 +22,7 @@ from carpool.protocol.paths import Home
 START_TIMEOUT_S = 120.0  # populating the memory of large devices takes seconds per GiB
 RETRY_S = 0.05
 ROUND_S = 2.0
+DYING_S = 5.0
 LOG_TAIL = 5
 #: Of the job that we may run inside of: the daemon outlives it and is no part of it.
 JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID")
@@ -148,11 +149,11 @@ def _understood(line: bytes, process: subprocess.Popen[bytes], home: Home) -> in
 
 
 def _silent(process: subprocess.Popen[bytes], home: Home) -> StartupFailed:
-    code = process.poll()
-    if code is None:
+    try:
+        code = process.wait(DYING_S)  # it closes the pipe a moment before it has ended
+        what = f"the daemon ended while it started (exit code {code})"
+    except subprocess.TimeoutExpired:
         process.terminate()
         what = f"the daemon was not ready after {START_TIMEOUT_S:g} s and was stopped"
-    else:
-        what = f"the daemon ended while it started (exit code {code})"
     tail = home.log.read_text(errors="replace").splitlines()[-LOG_TAIL:]
     return StartupFailed(Exit.NO_DAEMON, "start_failed", what, "\n  ".join([f"the end of {home.log}:", *tail]))

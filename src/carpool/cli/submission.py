@@ -9,12 +9,14 @@ from typing import TypeVar
 
 import click
 
-from carpool.cli.common import POSITIVE, TIME_US, Parsed, job_ids
+from carpool.cli.common import POSITIVE, TIME_US, Parsed, job_ids, not_negative
 from carpool.cli.exit_codes import Exit
+from carpool.cli.grid import parameter
 from carpool.cli.problem import Problem
 from carpool.cli.resolve import resolve_command
 from carpool.core.model import Engine
-from carpool.protocol.api import SubmitRequest
+from carpool.protocol.api import AUTO, SubmitRequest
+from carpool.protocol.paths import expanded
 from carpool.protocol.sizes import parse_size
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -39,22 +41,52 @@ _OPTIONS = (
     ),
     click.option("--priority", "weight", type=POSITIVE, default=100, show_default=True, help="Share under fair."),
     click.option("--after", multiple=True, type=Parsed("id[,id]", job_ids), help="Start when these have succeeded."),
-    click.option("--device", metavar="ID", help="Only on this device, as host0.  [default: any]"),
+    click.option(
+        "--device", "--device-id", "device", metavar="ID[,ID]", help="Only on one of these, as host0.  [default: any]"
+    ),
     click.option("--exclusive", is_flag=True, help="Share the device with nobody; waits until one is empty."),
     click.option(
+        "--gpus", type=POSITIVE, default=1, show_default=True, help="Devices at once; several are shared with nobody."
+    ),
+    click.option(
         "--engine",
-        type=click.Choice([engine.value for engine in Engine]),
-        default=Engine.GRANT.value,
+        type=click.Choice([AUTO, *(engine.value for engine in Engine)]),
+        default=AUTO,
         show_default=True,
         help="How it shares: by memory grants, or (for programs that libcarpool cannot be loaded into) suspended by the"
-        " GPU's driver between turns.",
+        " GPU's driver between turns.  auto: the first, unless the program or an earlier run speaks for the other.",
     ),
     click.option("--directory", "-C", metavar="DIR", help="Run there.  [default: here]"),
 )
 
 
+#: Of jobs that nobody waits for at a terminal.
+_BACKGROUND = (
+    click.option(
+        "--retries",
+        type=Parsed("n", not_negative),
+        default=0,
+        show_default=True,
+        help="Start it again so often after a failure (what ran out of memory comes back anyway).",
+    ),
+    click.option(
+        "--param",
+        "parameters",
+        multiple=True,
+        type=Parsed("name=v[,v]", parameter),
+        help="A job for each value, in place of {NAME} and as CARPOOL_PARAM_NAME; repeatable: all combinations.",
+    ),
+)
+
+
 def with_submission_options(function: F) -> F:
     for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def with_background_options(function: F) -> F:
+    for option in reversed(_BACKGROUND):
         function = option(function)
     return function
 
@@ -69,17 +101,24 @@ def submission(
     after: Sequence[Sequence[int]],
     device: str | None,
     exclusive: bool,
+    gpus: int,
     engine: str,
     directory: str | None,
     foreground: bool = False,
+    retries: int = 0,
+    environ: dict[str, str] | None = None,
 ) -> SubmitRequest:
-    """The request, checked as far as it can be without the daemon.  Raises Problem."""
-    where = _directory(directory)
+    """The request, checked as far as it can be without the daemon.  Raises Problem.
+
+    ``environ``: that of the job; None: that of this process.
+    """
+    env = captured_environment(os.environ) if environ is None else environ
+    where = job_directory(directory)
     persistent, ephemeral = memory or (None, None)
     return SubmitRequest(
-        argv=[_text(word, "the command") for word in resolve_command(words, where, os.environ)],
+        argv=[_text(word, "the command") for word in resolve_command(words, where, env)],
         cwd=_text(str(where), "the directory"),
-        env=captured_environment(os.environ),
+        env=env,
         name=_text(name, "the name"),
         iterations=iterations,
         duration_us=duration_us,
@@ -87,21 +126,32 @@ def submission(
         ephemeral_bytes=ephemeral,
         weight=weight,
         after=sorted({number for group in after for number in group}),
-        device=device,
+        device=None if device is None else ",".join(_names(device)),
         exclusive=exclusive,
+        gpus=gpus,
         engine=engine,
         foreground=foreground,
+        retries=retries,
     )
 
 
-def _directory(directory: str | None) -> Path:
+def _names(devices: str) -> list[str]:
+    """Each once.  Raises Problem."""
+    names = [name.strip() for name in devices.split(",")]
+    if not all(names):
+        raise Problem(Exit.USAGE, "bad_device", f"--device-id {devices}: a name is missing", "as in host0,host1")
+    return list(dict.fromkeys(names))
+
+
+def job_directory(directory: str | None) -> Path:
+    """Where a job is to run.  Raises Problem."""
     try:
         here = Path.cwd()
     except FileNotFoundError:
         raise Problem(
             Exit.NOT_FOUND, "missing_directory", "the current directory does not exist any more", "cd to one that does"
         ) from None
-    where = here / Path(directory).expanduser() if directory else here
+    where = here / expanded(directory) if directory else here
     if not where.is_dir():
         raise Problem(Exit.NOT_FOUND, "missing_directory", f"there is no directory {where}", "check --directory")
     return where.resolve() if directory else where

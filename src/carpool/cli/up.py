@@ -24,7 +24,8 @@ from carpool.protocol.sizes import format_size, telemetry_interval
     "devices",
     multiple=True,
     metavar="KIND",
-    help="host:SIZE, as host:1GiB, or a GPU: cuda, cuda:INDEX or cuda:INDEX:SIZE.  Repeatable.",
+    help="host:SIZE, as host:1GiB, a GPU: cuda (if it is partitioned, all its instances), cuda:INDEX or"
+    " cuda:INDEX:SIZE, or MIG-UUID.  Repeatable.",
 )
 @click.option(
     "--sharing",
@@ -32,6 +33,7 @@ from carpool.protocol.sizes import format_size, telemetry_interval
     help="Jobs side by side on a GPU: by its driver, or by an MPS server that runs.  [default: timeslice]",
 )
 @click.option("--policy", metavar="NAME", help="Who computes next: as fair, or ./mine.py:Class.")
+@click.option("--placement", metavar="NAME", help="Which device a job is placed on: as magm, or ./mine.py:Class.")
 @click.option(
     "--preset",
     "preset_name",
@@ -61,6 +63,7 @@ def command(
     devices: tuple[str, ...],
     sharing: str | None,
     policy: str | None,
+    placement: str | None,
     preset_name: str | None,
     settings: tuple[tuple[str, int | None], ...],
     store: int | None,
@@ -71,9 +74,10 @@ def command(
     """Start the daemon, if none runs.
 
     Without options, the first `carpool submit` does the same.  The default device takes a quarter of the memory, the
-    host store may take half of what the devices leave.  --policy and --setting prevail over what --preset says.
+    host store may take half of what the devices leave.  --policy, --placement and --setting prevail over what --preset
+    says.
     """
-    options = _daemon_options(devices, policy, preset_name, dict(settings), threads)
+    options = _daemon_options(devices, policy, placement, preset_name, dict(settings), threads)
     options += ["--sharing", sharing] if sharing else []
     options += ["--debug-close-lanes"] if debug_close_lanes else []
     options += [] if telemetry_us is None else ["--telemetry-interval", f"{telemetry_us}us"]
@@ -110,15 +114,18 @@ def _start(client: Client, home: Path, options: list[str]) -> bool:
 def _daemon_options(
     devices: tuple[str, ...],
     policy: str | None,
+    placement: str | None,
     preset_name: str | None,
     settings: dict[str, int | None],
     threads: int | None,
 ) -> list[str]:
     chosen = PRESETS[preset_name] if preset_name else None
     policy = policy or (chosen.policy if chosen else None)
+    placement = placement or (chosen.placement if chosen else None)
     merged = {**(chosen.settings if chosen else {}), **settings}
     options = [text for device in devices for text in ("--device", device)]
     options += ["--policy", absolute_name(policy)] if policy else []
+    options += ["--placement", absolute_name(placement)] if placement else []
     for name, value in merged.items():
         options += ["--setting", f"{name}={'none' if value is None else value}"]
     return options + (["--threads", str(threads)] if threads else [])

@@ -66,7 +66,8 @@ def _rate(size: int, us: int) -> str:
 def state(job: JobInfo) -> str:
     """The phase, or how it ended.  A job that runs with its memory in the host store is shown as offloaded."""
     if job.outcome is None:
-        return "offloaded" if job.offloaded and job.phase == "running" else job.phase
+        phase = "offloaded" if job.offloaded and job.phase == "running" else job.phase
+        return phase if job.attempt == 1 else f"{phase}, attempt {job.attempt}"
     if job.outcome != "failed":
         return job.outcome
     return f"failed ({signal_name(job.signal)})" if job.signal is not None else f"failed ({job.exit_code})"

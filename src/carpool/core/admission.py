@@ -1,33 +1,29 @@
-"""The queue: who is placed next, where, and who has waited so long that a device is kept for it."""
+"""The queue: who is placed next, and where."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from functools import partial
 
-from carpool.core import alone
+from carpool.core import alone, gangs, reservations, warming
+from carpool.core.candidates import Choice, allowed, candidates, named, need_of, need_on, on_device, rank
 from carpool.core.commands import StartJob
+from carpool.core.evaluation import evaluate
 from carpool.core.guests import suspends
-from carpool.core.lanes import Place, Refusal, enter, find_place
+from carpool.core.lanes import Place, Refusal, enter
 from carpool.core.memory import reserve
-from carpool.core.model import DeviceId, Engine, JobId, JobPhase, Memory, Reason
+from carpool.core.model import DeviceId, JobId, JobPhase, Reason
 from carpool.core.snapshot import job_view, lazy_view
-from carpool.core.state import NOTHING, Device, Job, State
+from carpool.core.state import NOTHING, Device, Job, Kind, State
 from carpool.core.text import size
 
-#: What decides whether a job fits: owner, device it insists on, is its memory known, is it exclusive, engine, P and E.
-Kind = tuple[int, DeviceId | None, bool, bool, Engine, int, int]
 
-
-def kind_of(job: Job) -> Kind:
-    need = need_of(job)
-    spec = job.spec
-    return (spec.owner, spec.device, job.known, spec.exclusive, spec.engine, need.persistent, need.ephemeral)
-
-
-def need_of(job: Job) -> Memory:
-    """What is reserved for a job when it is placed: for one that is suspended between its turns, nothing yet."""
-    return NOTHING if suspends(job) else job.estimate
+def kind_of(state: State, job: Job) -> Kind:
+    need, spec, settings = need_of(job), job.spec, state.settings
+    work = spec.kind if settings.placement_strict and settings.interference_limit_ppm else ""
+    who = (spec.owner, spec.device, job.known, spec.exclusive, spec.gang, spec.engine, job.outgrown, job.guessed, work)
+    return (who, need.persistent, need.ephemeral)
 
 
 def enqueue(state: State, job: Job) -> None:
@@ -38,10 +34,15 @@ def enqueue(state: State, job: Job) -> None:
     else:  # it was not ready when it came
         state.not_passed = type(state.not_passed)(sorted([*state.not_passed, job], key=lambda one: one.arrival))
     state.newcomers.append(job.id)
-    state.kinds[kind_of(job)] += 1
+    state.kinds[kind_of(state, job)] += 1
+    if job.recovering:
+        reservations.overdue(state, job)
 
 
 def _entry(state: State, job: Job) -> tuple[tuple[int, ...], int, JobId]:
+    """Whoever has run out of memory comes before all others: no policy's key is smaller than the empty one."""
+    if job.recovering:
+        return ((), job.arrival, job.id)
     return (state.policy.admission_key(lazy_view(state), job_view(state, job)), job.arrival, job.id)
 
 
@@ -53,69 +54,77 @@ def dequeue(state: State, job: Job) -> None:
     if index < 0:
         return
     del state.queue[index]
-    kind = kind_of(job)
+    kind = kind_of(state, job)
     state.kinds[kind] -= 1
     if not state.kinds[kind]:
         del state.kinds[kind]
     state.timers.cancel(("reserve", job.id))
-    if job.id in state.due:
-        state.due.remove(job.id)
-    for device in state.devices.values():
-        if device.reservation == job.id:
-            device.reservation = None
-            state.admit_all = True
+    reservations.drop(state, job)
+
+
+def trust(state: State, job: Job) -> None:
+    """Whether what is believed of the job's memory counts.
+
+    A job that was taken on while estimates did not count, and never fits by its own, is not turned away for it now.
+    """
+    job.trusted = bool(state.settings.use_estimates)
+    if job.trusted and impossible(state, job) is not None:
+        job.trusted = False
 
 
 def reorder(state: State) -> None:
-    """Another policy has other keys."""
+    """Another policy has other keys, and other settings may believe other estimates."""
+    for job in state.jobs.values():
+        if job.phase is JobPhase.QUEUED:
+            trust(state, job)
     state.queue = sorted(_entry(state, state.jobs[number]) for _, _, number in state.queue)
+    state.kinds = Counter(kind_of(state, state.jobs[number]) for _, _, number in state.queue)
+    reservations.review(state)
     state.admit_all = True
 
 
-def closed(state: State, device: Device, job: Job) -> Refusal | None:
-    """Why nothing at all, or no job like this one, may be placed on the device now."""
-    name = device.spec.id
-    if device.reservation not in (None, job.id):
-        text = f"{name} is kept for job {device.reservation}, which has waited too long"
-        return partial(Reason, "reserved", text)
-    if device.alone is not None:
-        return partial(alone.has_it, state, device)
-    if job.spec.exclusive and device.jobs:
-        return partial(_not_empty, device)
-    if device.short is not None and not device.oversubscribed:
-        return partial(Reason, "short", f"job {device.short} waits for memory of {name}, and comes first")
-    if not job.known and len(device.warm) >= state.settings.warm_limit:
-        text = f"{len(device.warm)} started jobs of {name} have not been measured yet"
-        return partial(Reason, "warm", text)
-    return None
+def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> Choice | Refusal:
+    """The best of the devices that take the job; or why none does (as the first one says).
+
+    Most jobs of a long queue are turned away everywhere: devices are put in order only where several would do.
+    """
+    if job.spec.gang > 1:
+        return gangs.attempt(state, job, open_devices)
+    least = need_of(job).persistent
+    takers = [
+        (device, answer)
+        for device in allowed(state, job)
+        if device.spec.id in open_devices
+        and (
+            device.oversubscribed or job.guessed or least <= device.free
+        )  # no lane can help: nothing else need be looked at
+        and isinstance(answer := on_device(state, device, job), Place)
+    ]
+    if not takers:
+        return partial(_refusal, state, job)
+    if len(takers) > 1:
+        takers.sort(key=lambda taker: _order(state, job, *taker))
+    device, place = takers[0]
+    return Choice((device,), place)
 
 
-def _not_empty(device: Device) -> Reason:
-    others = ", ".join(f"job {number}" for number in sorted(device.jobs))
-    return Reason("exclusive", f"waiting for {device.spec.id} to itself: {others} there")
+def _order(state: State, job: Job, device: Device, place: Place) -> tuple[object, ...]:
+    """As `rank`, but before the policy decides: where the job has memory at once, and a lane of its own.
+
+    A policy looks at devices.  On the one that it likes best the job may have to wait for others' turns, for good,
+    while it would compute side by side with them on the next one.
+    """
+    reluctant, occupied, *rest = rank(state, job, device)
+    return (reluctant, occupied, place.crowded, place.lane is not None, *rest, device.position)
 
 
-def candidates(state: State, job: Job) -> list[Device]:
-    """Devices the job may use, the one with most free memory first, then the one with fewest jobs."""
-    able = {name: device for name, device in state.devices.items() if device.spec.checkpoint or not suspends(job)}
-    if job.spec.device is not None:
-        device = able.get(job.spec.device)
-        return [device] if device is not None else []
-    ranked = [(-device.free, len(device.jobs), name, device) for name, device in able.items()]
-    return [device for *_, device in sorted(ranked)]  # names differ: devices are never compared
-
-
-def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> tuple[Device, Place] | Refusal:
-    """The first device that takes the job; or why none does (as the first one says)."""
-    refusal: Refusal | None = None
+def _refusal(state: State, job: Job) -> Reason:
+    """What the device says that would be the best one for the job."""
     for device in candidates(state, job):
-        if device.spec.id not in open_devices:
-            continue
-        answer = closed(state, device, job) or find_place(state, device, job, need_of(job))
-        if isinstance(answer, Place):
-            return device, answer
-        refusal = refusal or answer
-    return refusal or partial(Reason, "no_device", "there is no device yet that the job may use")
+        answer = on_device(state, device, job)
+        if not isinstance(answer, Place):
+            return answer()
+    return Reason("no_device", "there is no device yet that the job may use")
 
 
 def admit(state: State) -> None:
@@ -123,8 +132,19 @@ def admit(state: State) -> None:
     if not state.queue:
         state.admit_all, state.newcomers = False, []
         return
+    reservations.gather_first(state)  # before anybody else takes what has become free
+    state.device_views = {}
+    try:
+        _place_all(state)
+    finally:
+        state.device_views = None
+    reservations.reserve_devices(state)
+
+
+def _place_all(state: State) -> None:
+    kept = dict.fromkeys(device.reservation for device in state.devices.values() if device.reservation is not None)
     if state.admit_all or not state.backfill:
-        order = _kept_first(state)
+        order = [*kept, *(number for _, _, number in state.queue if number not in kept)]
     else:
         order = sorted(state.newcomers, key=lambda number: state.jobs[number].arrival)
     state.admit_all, state.newcomers = False, []
@@ -132,52 +152,54 @@ def admit(state: State) -> None:
     hopeful = set(state.kinds)
     for number in order:
         job = state.jobs[number]
-        kind = kind_of(job)
-        if job.phase is not JobPhase.QUEUED or kind not in hopeful:
+        kind = kind_of(state, job)
+        # Whoever has a device kept for it may find room where others of its kind did not, even with one kept for them.
+        mine = number in kept
+        if job.phase is not JobPhase.QUEUED or (kind not in hopeful and not mine):
             continue
-        answer = attempt(state, job, open_devices)
-        if isinstance(answer, tuple):
-            _place(state, job, *answer)
+        answer = attempt(state, job, set(state.devices) if mine else open_devices)
+        if isinstance(answer, Choice):
+            _place(state, job, answer)
         elif state.backfill:
-            hopeful -= {other for other in hopeful if _asks_as_much(other, kind)}
+            hopeful -= {other for other in hopeful if _asks_as_much(state, other, kind)}
         else:
-            open_devices -= {device.spec.id for device in candidates(state, job)}
-        if not hopeful or not open_devices:
+            open_devices -= {device.spec.id for device in allowed(state, job)}
+        if not mine and not (hopeful and open_devices):
             break
-    reserve_devices(state)
 
 
-def _kept_first(state: State) -> list[JobId]:
-    """The queue; but jobs for which a device is kept go before all others."""
-    kept = [device.reservation for device in state.devices.values() if device.reservation is not None]
-    return [*kept, *(number for _, _, number in state.queue)]
-
-
-def _asks_as_much(other: Kind, turned_away: Kind) -> bool:
+def _asks_as_much(state: State, other: Kind, turned_away: Kind) -> bool:
     """Whether jobs of one kind need not be tried after one of another kind has been turned away.
 
     Long queues are mostly alike; so one look at each kind is enough.
     """
-    same = other[:5] == turned_away[:5]
-    return same and other[5] >= turned_away[5] and other[6] >= turned_away[6]
+    (*rest, work), (*others_rest, others_work) = turned_away[0], other[0]
+    # Of whom nothing is known, nobody is turned away for whom it slows.
+    alike = work == others_work or not state.paces.knows(work)
+    return alike and other[1] >= turned_away[1] and other[2] >= turned_away[2] and others_rest == rest
 
 
-def _place(state: State, job: Job, device: Device, place: Place) -> None:
-    need = NOTHING if place.crowded else need_of(job)
+def _place(state: State, job: Job, choice: Choice) -> None:
+    device, place, decision = choice.devices[0], choice.place, evaluate(state, job, choice)
+    need = NOTHING if place.crowded else need_on(device, job)
     dequeue(state, job)
     job.phase, job.device, job.started_us, job.placed = JobPhase.STARTING, device.spec.id, state.now, state.number()
     device.jobs.add(job.id)
+    for each in choice.devices:
+        each.last_placed = job.placed
+    gangs.hold(state, job, choice.devices)
     if suspends(job):
         device.guests.add(job.id)
-    if job.spec.exclusive:
+    if job.lonely:
         alone.claim(state, device, job)
     lane = enter(state, job, device, place, need)
     reserve(state, job, need)
-    state.emit(StartJob(job.id, device.spec.id, lane.id))
-    if not job.known:
-        device.warm.add(job.id)
+    state.emit(StartJob(job.id, device.spec.id, lane.id, job.devices[1:], decision))
+    warming.begin(state, device, job)
     state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
     _passed_over(state, job)
+    if state.device_views is not None:
+        state.device_views.clear()
 
 
 def _passed_over(state: State, placed: Job) -> None:
@@ -190,25 +212,6 @@ def _passed_over(state: State, placed: Job) -> None:
             state.timers.set(("reserve", job.id), state.now + state.settings.reserve_after_us)
 
 
-def overdue(state: State, job: Job) -> None:
-    """The job has been passed over for too long."""
-    state.due.append(job.id)
-    state.due.sort(key=lambda number: state.jobs[number].arrival)
-    reserve_devices(state)
-
-
-def reserve_devices(state: State) -> None:
-    """Keep a device for each overdue job, as far as there are devices; first come first."""
-    for number in tuple(state.due):
-        job = state.jobs[number]
-        for device in candidates(state, job):
-            if device.reservation is None and need_of(job).total <= device.spec.capacity:
-                device.reservation = number
-                state.due.remove(number)
-                state.admit_all = True
-                break
-
-
 def explain_queued(state: State, job: Job) -> Reason:
     """Why a queued job has not been placed."""
     if job.unmet:
@@ -216,7 +219,7 @@ def explain_queued(state: State, job: Job) -> Reason:
     if state.restarting:
         return Reason("restart", "the daemon has just been restarted and looks at what is running")
     answer = attempt(state, job, set(state.devices))
-    if not isinstance(answer, tuple):
+    if not isinstance(answer, Choice):
         return answer()
     first = state.jobs[state.queue[0][2]]
     return Reason("order", f"waiting behind job {first.id}, which {state.policy.name} places first")
@@ -224,20 +227,25 @@ def explain_queued(state: State, job: Job) -> Reason:
 
 def impossible(state: State, job: Job) -> Reason | None:
     """Why the job could never run, as far as its estimate tells."""
-    if job.spec.gang > 1:
-        return Reason("gang", f"needs {job.spec.gang} devices at once, but lanes hold jobs of one device")
     if not state.devices:
         return None
-    devices = candidates(state, job)
-    if not devices and suspends(job) and job.spec.device in (None, *state.devices):
-        where = "no device here" if job.spec.device is None else f"{job.spec.device} has no driver that"
-        return Reason("no_checkpoint", f"engine checkpoint: {where} can suspend processes")
-    if not devices:
+    devices, names = allowed(state, job), named(job.spec)
+    missing = [name for name in names or () if name not in state.devices]
+    if not devices and not missing and job.outgrown:
+        text = f"ran out of memory alone on {size(job.outgrown)}, and there is no larger device here"
+        return Reason("out_of_memory", text)
+    if missing:
         known = ", ".join(sorted(state.devices))
-        return Reason("unknown_device", f"there is no device {job.spec.device!r}; devices: {known}")
+        return Reason("unknown_device", f"there is no device {missing[0]!r}; devices: {known}")
+    if job.spec.gang > 1:
+        return gangs.impossible(state, job)
+    if not devices:
+        where = "no device here" if names is None else f"{', '.join(names)} has no driver that"
+        return Reason("no_checkpoint", f"engine checkpoint: {where} can suspend processes")
     largest = max(devices, key=lambda device: device.spec.capacity)
     need = need_of(job)
     if need.total > largest.spec.capacity:
-        where = f"{largest.spec.id} holds" if job.spec.device else f"the largest device, {largest.spec.id}, holds"
+        one = names is not None and len(names) == 1
+        where = f"{largest.spec.id} holds" if one else f"the largest device, {largest.spec.id}, holds"
         return Reason("too_large", f"needs {size(need.total)}, but {where} {size(largest.spec.capacity)}")
     return None

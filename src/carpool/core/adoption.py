@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from carpool.core import alone
-from carpool.core.admission import dequeue
+from carpool.core import alone, company, gangs, warming
+from carpool.core.admission import dequeue, enqueue
 from carpool.core.amounts import join
 from carpool.core.commands import GrantMemory, MoveJob, NameSuccessor, ResizeLane
 from carpool.core.errors import IllegalTransition
@@ -11,16 +11,18 @@ from carpool.core.events import Adopted
 from carpool.core.figures import FULL_WEIGHT
 from carpool.core.guests import suspends
 from carpool.core.lanes import Place, enter, find_place
-from carpool.core.memory import keep_in_store, reserve
+from carpool.core.lifecycle import to_the_end
+from carpool.core.memory import keep, keep_in_store, reserve
 from carpool.core.model import JobPhase, Memory
-from carpool.core.state import NOTHING, Job, Lane, State
+from carpool.core.state import NOTHING, Device, Job, Lane, State
 from carpool.core.turns import rank
 
 
 def refuse_contradiction(state: State, event: Adopted) -> None:
     """Raises IllegalTransition before anything changes."""
-    if event.device not in state.devices:
-        raise IllegalTransition(f"job {event.job} was found on {event.device!r}, which is no device of this daemon")
+    for name in (event.device, *event.further):
+        if name not in state.devices:
+            raise IllegalTransition(f"job {event.job} was found on {name!r}, which is no device of this daemon")
     if suspends(state.jobs[event.job]) and (event.attached or event.lane is not None):
         raise IllegalTransition(f"job {event.job} is suspended between its turns: it was found with a seat")
     lane = state.lanes.get(event.lane) if event.lane is not None else None
@@ -52,17 +54,26 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     device.jobs.add(job.id)
     if suspends(job):
         device.guests.add(job.id)
-    if job.spec.exclusive:
+    gangs.hold(state, job, _all_devices(state, event))
+    if job.lonely:
         alone.claim(state, device, job)
     if event.lane is not None:
         _rejoin(state, job, event)
-    if not job.known and not job.touched:
-        device.warm.add(job.id)
+    elif not event.attached and not suspends(job):
+        keep(state, job, event.granted.persistent)
+    if not job.touched:
+        warming.begin(state, device, job)
     state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
     if job.cancelled:
         state.timers.set(("kill", job.id), state.now + state.settings.kill_after_us)
     used = device.persistent + device.lane_bytes
     device.excess = max(device.excess, used - device.spec.capacity)
+
+
+def _all_devices(state: State, event: Adopted) -> tuple[Device, ...]:
+    """The one where the job is seated, and the others that it holds, as far as nobody else was found there."""
+    others = (state.devices[name] for name in dict.fromkeys(event.further) if name != event.device)
+    return (state.devices[event.device], *(device for device in others if device.idle))
 
 
 def _rejoin(state: State, job: Job, event: Adopted) -> None:
@@ -98,6 +109,7 @@ def _rejoin(state: State, job: Job, event: Adopted) -> None:
 def finish(state: State) -> None:
     """Everything has been heard of.  Lanes take the size that the books say, and jobs without a lane get one."""
     state.restarting = False
+    _order_retries(state)
     for lane in state.lanes.values():
         state.emit(ResizeLane(lane.id, lane.size))
         if lane.holder is not None:
@@ -107,12 +119,25 @@ def finish(state: State) -> None:
             state.emit(GrantMemory(job.id, job.limit))
         if job.device is not None and job.lane is None and job.phase is not JobPhase.ENDED:
             _find_lane(state, job)
+    company.reset(state)
     state.admit_all = True
     for name, device in state.devices.items():
         alone.holders_first(state, device)
         state.touch_device(name)
     for number in state.lanes:
         state.touch_lane(number)
+
+
+def _order_retries(state: State) -> None:
+    """Who is tried once more, and not for want of memory, waits behind all others, as before the restart."""
+    if state.whole is not None:
+        return
+    for number in [number for _, _, number in state.queue]:
+        job = state.jobs[number]
+        if job.past and not job.recovering:
+            dequeue(state, job)
+            to_the_end(state, job)
+            enqueue(state, job)
 
 
 def _find_lane(state: State, job: Job) -> None:

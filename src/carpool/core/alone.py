@@ -28,7 +28,7 @@ def seen(state: State, job: Job, event: TraitsSeen) -> None:
     job.alone = event.alone
     if event.alone is not None:
         claim(state, device, job)
-    elif not job.spec.exclusive:
+    elif not job.lonely:
         give_up(state, device, job)
 
 
@@ -80,6 +80,7 @@ def _turns_anew(state: State, device: Device) -> None:
 def has_it(state: State, device: Device) -> Reason:
     """For the others: who has the device to itself, and why."""
     assert device.alone is not None
-    why = state.jobs[device.alone].alone
+    job = state.jobs[device.alone]
+    why = f"it was submitted for {job.spec.gang} devices" if job.spec.gang > 1 and job.alone is None else job.alone
     text = f"job {device.alone} has {device.spec.id} to itself"
     return Reason("exclusive", f"{text}: {why}" if why is not None else text)

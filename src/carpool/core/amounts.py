@@ -20,6 +20,14 @@ def join(a: Memory, b: Memory) -> Memory:
     return Memory(max(a.persistent, b.persistent), max(a.ephemeral, b.ephemeral))
 
 
+def clipped(memory: Memory, most: int) -> Memory:
+    """At most ``most`` bytes of it in all, the classes in the same proportion."""
+    if memory.total <= most:
+        return memory
+    persistent = memory.persistent * most // memory.total
+    return Memory(persistent, most - persistent)
+
+
 def cost(state: State, job: Job, wanted: Memory) -> int:
     """Device bytes that more it takes to reserve ``wanted`` for a job: a lane grows only beyond its size."""
     lane = state.lane_of(job)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from carpool.core.model import DeviceId, JobId, LaneId, Memory, MemoryClass, Micros, Outcome, Reason
+from carpool.core.decision import Placement
+from carpool.core.model import Attempt, DeviceId, Estimate, JobId, LaneId, Memory, MemoryClass, Micros, Outcome, Reason
 
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
-    """Start the job's process on a device.  Answer: `ProcessStarted` or `StartFailed`."""
+    """Start the job's process on a device.  Answer: `ProcessStarted` or `StartFailed`.
+
+    ``further``: the other devices of a job for several, which it has to itself, too.  ``decision``: why there.
+    """
 
     job: JobId
     device: DeviceId
     lane: LaneId
+    further: tuple[DeviceId, ...] = ()
+    decision: Placement | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +157,21 @@ class DropStore:
 
 
 @dataclass(frozen=True, slots=True)
+class RetryJob:
+    """The attempt has failed, and the job waits again: record it durably, give back what it held.
+
+    The next `StartJob` is carried out when nothing of the earlier attempt is left.
+    """
+
+    job: JobId
+    attempt: int  # the number of the one to come, from 2 on
+    past: Attempt  # the one that has failed
+    estimate: Estimate | None  # of the attempt to come
+    code: int | None = None
+    signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EndJob:
     """The job is over: record it durably, give back what it held."""
 
@@ -179,5 +200,6 @@ Command = (
     | WithdrawYield
     | Offload
     | DropStore
+    | RetryJob
     | EndJob
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from carpool.core.model import (
+    Attempt,
     Cause,
     DeviceId,
     DeviceSpec,
@@ -12,6 +13,7 @@ from carpool.core.model import (
     JobPhase,
     JobSpec,
     LaneId,
+    Load,
     Memory,
     MemoryClass,
     Micros,
@@ -39,11 +41,37 @@ class DeviceChanged:
 class ForeignMemory:
     """What is in use of a device's capacity, but not by grant, has changed; it is never counted as free.
 
-    Processes that are no jobs hold it, or it is memory of jobs that comes from the driver itself.
+    Processes that are no jobs hold it, or it is memory of jobs that comes from the driver itself; but not of jobs for
+    which all of the device is kept.
     """
 
     device: DeviceId
     size: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLoad:
+    """What a device does according to telemetry has changed.  A device of which this never came has no telemetry.
+
+    None: nobody knows, or nobody knows any more (``why``, for people); without a ``why`` there is nothing to be known,
+    because the device has no telemetry after all.
+    """
+
+    device: DeviceId
+    load: Load | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PaceKnown:
+    """What an earlier daemon measured: an iteration of jobs of one kind beside one of another (empty: alone)."""
+
+    model: str  # of the devices, and how they are shared: see `Device.model`
+    kind: str
+    beside: str
+    total_us: Micros  # device time of ...
+    iterations: int  # ... so many
+    measured_us: Micros  # when, last; it may be before the core's own time began
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +86,7 @@ class Submitted:
     job: JobId
     spec: JobSpec
     waited_us: Micros = 0  # it was submitted so long ago, to an earlier daemon
+    past: tuple[Attempt, ...] = ()  # what came to nothing there; ``spec.estimate`` is that of the attempt to come
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +116,8 @@ class ProcessExited:
     job: JobId
     code: int | None = None
     signal: int | None = None
+    out_of_memory: str | None = None  # it failed for want of device memory: what it said, for people
+    note: str = ""  # what else is known of how it came to that, for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +129,15 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class Detached:
-    """The attached process is gone (the job itself may go on): its turn and memory are free.
+    """The attached process is gone (the job itself may go on): its turn and its own memory are free.
 
-    ``alone``: why the job must have its device to itself all the same, for its other processes.
+    ``alone``: why the job must have its device to itself all the same, for its other processes; ``kept``: bytes of its
+    persistent memory that those have, and keep.
     """
 
     job: JobId
     alone: str | None = None
+    kept: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +178,17 @@ class MemoryRequested:
     memory_class: MemoryClass
     total: int
     optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RequestWithdrawn:
+    """Nobody waits any more for the memory of one class that was requested last (Ctrl-C).
+
+    It may have been answered meanwhile: then nothing happens.
+    """
+
+    job: JobId
+    memory_class: MemoryClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +260,7 @@ class Adopted:
     usage: Usage
     started_us: Micros
     offload_asked: bool = False  # by the earlier daemon, and not done yet: the answer is still to come
+    further: tuple[DeviceId, ...] = ()  # the other devices of a job for several
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +282,8 @@ Event = (
     DeviceAdded
     | DeviceChanged
     | ForeignMemory
+    | DeviceLoad
+    | PaceKnown
     | SettingsChanged
     | Submitted
     | CancelRequested
@@ -249,6 +296,7 @@ Event = (
     | TurnReleased
     | TurnPassed
     | MemoryRequested
+    | RequestWithdrawn
     | MemoryReturned
     | Preempted
     | Offloaded

@@ -11,7 +11,8 @@ FULL_WEIGHT = 100
 def attained(state: State, job: Job) -> Micros:
     """Device time up to now, the present turn included."""
     if job.lane is None:
-        return job.attained_us + max(0, state.now - job.devices_us) if job.devices else job.attained_us
+        computes = job.devices and state.whole is not None
+        return job.attained_us + max(0, state.now - job.devices_us) if computes else job.attained_us
     lane = state.lanes[job.lane]
     if lane.holder != job.id:
         return job.attained_us

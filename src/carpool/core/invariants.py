@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from carpool.core.amounts import ready
 from carpool.core.errors import InvariantError
 from carpool.core.guests import barred, suspends
-from carpool.core.model import JobPhase, Micros
+from carpool.core.model import JobId, JobPhase, Micros
+from carpool.core.paces import MOST_PAIRS
 from carpool.core.state import NOTHING, Claim, Device, Job, Lane, State, WholeDevices, YieldAsked
 from carpool.core.text import seconds
 
@@ -27,8 +28,34 @@ def check(state: State) -> None:
         _check_job(state, job)
     if state.store_kept != sum(job.kept for job in state.jobs.values()):
         raise InvariantError(f"the books of the host store say {state.store_kept}")
+    _check_due(state)
+    _check_company(state)
     if state.whole is not None:
         _check_whole(state, state.whole)
+
+
+def _check_company(state: State) -> None:
+    """Whoever is in company computes; no table grows without end."""
+    if len(list(state.paces.rows())) > MOST_PAIRS:
+        raise InvariantError(f"more than {MOST_PAIRS} pairs are remembered")
+    for device in state.devices.values():
+        inhabited = [n for n in device.lanes if any(_may_compute(state, device, job) for job in state.lanes[n].jobs)]
+        if device.crowd and sorted(inhabited) != [lane.id for lane in device.peers]:
+            raise InvariantError(f"device {device.spec.id}: lanes {inhabited} are inhabited, not {device.peers}")
+    for job in state.jobs.values():
+        _require(job.stretch is None or (job.attached and job.lane is not None), "measured where it is not", job)
+
+
+def _may_compute(state: State, device: Device, job: JobId) -> bool:
+    return state.jobs[job].attached and job not in device.guests
+
+
+def _check_due(state: State) -> None:
+    """Whoever has waited too long waits, and once."""
+    if len(set(state.due)) != len(state.due):
+        raise InvariantError(f"overdue more than once: {state.due}")
+    for number in state.due:
+        _require(state.jobs[number].phase is JobPhase.QUEUED, "overdue, but not queued", state.jobs[number])
 
 
 def _require(truth: bool, what: str, subject: Job | Lane) -> None:
@@ -48,6 +75,7 @@ def _check_device(state: State, device: Device) -> None:
     if persistent + lanes > device.spec.capacity + device.excess:
         raise InvariantError(f"device {name}: {persistent} + {lanes} bytes exceed the capacity {device.spec.capacity}")
     _check_alone(state, device)
+    _check_held(state, device)
     _check_guests(state, device)
     growers = [device.grower] if device.grower is not None else []
     for number in [*growers, *device.warm, *device.claims, *(entry[1] for entry in device.waiting)]:
@@ -60,9 +88,9 @@ def _check_device(state: State, device: Device) -> None:
 def _check_alone(state: State, device: Device) -> None:
     """Who was submitted as exclusive has nobody beside it; with others the rest lets go, and the one need not."""
     name, jobs = device.spec.id, [state.jobs[number] for number in device.loners]
-    if any(job.spec.exclusive for job in jobs) and device.jobs != {device.alone}:
+    if any(job.lonely for job in jobs) and device.jobs != {device.alone}:
         raise InvariantError(f"device {name} belongs to job {device.alone} alone, but there are {sorted(device.jobs)}")
-    if not set(device.loners) <= device.jobs or not all(job.spec.exclusive or job.alone is not None for job in jobs):
+    if not set(device.loners) <= device.jobs or not all(job.lonely or job.alone is not None for job in jobs):
         raise InvariantError(f"device {name} is claimed by jobs {device.loners}, which need not have it to themselves")
     if device.alone is None or device.makes_way or state.restarting:
         return
@@ -70,6 +98,18 @@ def _check_alone(state: State, device: Device) -> None:
         asked = lane.yield_asked is not YieldAsked.NO
         _require(lane.holder in (None, device.alone) or asked, "held, though another has the device to itself", lane)
         _require(lane.holder != device.alone or not asked, "its holder has the device to itself, but must yield", lane)
+
+
+def _check_held(state: State, device: Device) -> None:
+    """Who holds a device for several has nobody beside it there; at most one job waits with a part of its devices."""
+    name = device.spec.id
+    if device.held_by is not None and (device.jobs or name not in state.jobs[device.held_by].devices[1:]):
+        raise InvariantError(f"device {name} is held by job {device.held_by}, but not as one of its devices alone")
+    keeper = state.jobs[device.reservation] if device.reservation is not None else None
+    if keeper is None or keeper.id == state.gathering:
+        return
+    kept = sum(each.reservation == keeper.id for each in state.devices.values())
+    _require(kept == keeper.spec.gang, f"{kept} devices are kept for it, and it is not its turn to wait so", keeper)
 
 
 def _check_guests(state: State, device: Device) -> None:
@@ -125,12 +165,26 @@ def _check_job(state: State, job: Job) -> None:
     if job.phase is JobPhase.QUEUED and state.whole is None:
         queued = any(number == job.id for _, _, number in state.queue)
         _require(queued != bool(job.unmet), "neither in the queue nor waiting for another job", job)
+    if state.whole is None:
+        _check_devices(state, job, placed)
     lane = state.lane_of(job)
     waits = job.wanted and job.attached and not job.pending and not state.held_off(job)
     _require(job.attached or job.immovable is None, "traits of a process that is gone", job)
     if lane is not None:
         _require((job.turn_key is not None) == waits, "its place in the lane's queue is wrong", job)
         _require(job.turn_key is None or job.turn_key in lane.queue, "not in the queue of its lane", job)
+
+
+def _check_devices(state: State, job: Job, placed: bool) -> None:
+    """All that it was submitted for, or none; after a restart those that were found."""
+    several = placed and job.spec.gang > 1
+    _require(several or not job.devices, "devices of a job that needs one, or is on none", job)
+    if not several:
+        return
+    _require(job.adopted or len(job.devices) == job.spec.gang, "some of its devices only", job)
+    _require(not job.devices or job.devices[0] == job.device, "seated on another than its first device", job)
+    held = all(state.devices[name].held_by == job.id for name in job.devices[1:])
+    _require(held, "one of its devices is not held for it", job)
 
 
 def _check_whole(state: State, pool: WholeDevices) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from carpool.core import company
 from carpool.core.amounts import join, needed
 from carpool.core.commands import CloseLane, OpenLane
 from carpool.core.guests import suspends
@@ -167,6 +168,7 @@ def enter(state: State, job: Job, device: Device, place: Place, need: Memory) ->
         lane = state.lanes[place.lane]
     lane.jobs.add(job.id)
     job.lane = lane.id
+    company.changed(state, lane)
     return lane
 
 
@@ -175,6 +177,7 @@ def leave(state: State, job: Job) -> None:
     lane = state.lane_of(job)
     if lane is None:
         return
+    company.goes(state, job)
     lane.jobs.discard(job.id)
     job.lane = None
     if lane.jobs:

@@ -6,13 +6,14 @@ from typing import Any
 
 from carpool.core import adoption, events, turns
 from carpool.core.errors import IllegalTransition
-from carpool.core.guests import suspends
 from carpool.core.invariants import story
-from carpool.core.model import JobPhase
+from carpool.core.model import JobPhase, MemoryClass
 from carpool.core.state import Job, State
-from carpool.core.transitions import LATE, SEATED, TABLE
+from carpool.core.transitions import LATE, LATE_OF_ATTEMPT, SEATED, TABLE
 
 _NEED_SEAT = frozenset(SEATED) - {events.Attached}
+#: Also of a job's other processes, which may be there when the one that was attached has gone.
+_OF_OTHERS = (events.MemoryRequested, events.MemoryReturned, events.RequestWithdrawn)
 
 
 def subject(state: State, event: Any) -> Job | None:
@@ -23,6 +24,8 @@ def subject(state: State, event: Any) -> Job | None:
     if job is None:
         raise IllegalTransition(f"{event}: there is no job {event.job}")
     if (job.phase, type(event)) in LATE:
+        return None
+    if job.past and job.phase is JobPhase.QUEUED and type(event) in LATE_OF_ATTEMPT:
         return None
     if type(event) not in TABLE[job.phase]:
         raise illegal(job, event, f"not possible while the job is {job.phase}")
@@ -38,9 +41,11 @@ def _seated(state: State, job: Job, event: Any) -> Job | None:
         if job.attached or job.lane is None:
             raise illegal(job, event, "another process is attached" if job.attached else "it has no lane")
     elif kind in _NEED_SEAT and not job.attached:
-        if kind is events.TraitsSeen and state.restarting and suspends(job):
-            return job  # it could not be suspended, and attaches when the restart has ended
-        if job.was_attached:
+        if kind is events.TraitsSeen and event.immovable is None:
+            return job  # processes that nobody speaks for may use the device, too
+        if kind in _OF_OTHERS and job.alone is not None and event.memory_class is MemoryClass.PERSISTENT:
+            return job
+        if job.was_attached or job.past:
             return None  # the process is gone; what it said last reaches us only now
         raise illegal(job, event, "no process of the job has attached")
     elif kind is events.TurnPassed and event.to not in state.jobs and event.to not in state.forgotten:

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from carpool.core import admission, alone, lanes, memory, requests, suspension, turns, whole
-from carpool.core.commands import EndJob, SignalJob
+from carpool.core import (
+    admission,
+    alone,
+    company,
+    gangs,
+    lanes,
+    memory,
+    recovery,
+    requests,
+    suspension,
+    turns,
+    warming,
+    whole,
+)
+from carpool.core.commands import EndJob, RetryJob, SignalJob
 from carpool.core.events import Detached, ProcessExited, Submitted, TraitsSeen
 from carpool.core.guests import suspends, touch_lanes
 from carpool.core.model import JobPhase, JobSpec, Outcome, Reason
@@ -18,22 +31,31 @@ def check_spec(spec: JobSpec) -> None:
         raise ValueError(f"weight is {spec.weight}; it must be at least 1")
     if spec.gang < 1:
         raise ValueError(f"gang is {spec.gang}; a job needs at least 1 device")
+    if spec.device is not None and not spec.device:
+        raise ValueError("the job may use no device at all")
     if spec.iterations is not None and spec.iterations < 1:
         raise ValueError(f"iterations is {spec.iterations}; it must be at least 1")
     if spec.duration_us is not None and spec.duration_us < 1:
         raise ValueError(f"duration_us is {spec.duration_us}; it must be at least 1")
+    if spec.retries < 0:
+        raise ValueError(f"retries is {spec.retries}; it must be at least 0")
     if spec.estimate is not None and min(spec.estimate.memory.persistent, spec.estimate.memory.ephemeral) < 0:
         raise ValueError(f"the memory estimate {spec.estimate.memory} is negative")
 
 
 def submit(state: State, event: Submitted) -> Job:
-    job = Job(event.job, event.spec, state.arrivals, state.now - event.waited_us)
+    spec = recovery.spec_after(event.spec, event.past)
+    job = Job(event.job, spec, state.arrivals, state.now - event.waited_us)
+    job.trusted = bool(state.settings.use_estimates)
     state.arrivals += 1
     state.jobs[job.id] = job
+    if event.past:
+        job.past = event.past
     impossible = admission.impossible if state.whole is None else whole.impossible
     reason = impossible(state, job) or _dependencies(state, job)
     if reason is not None:
-        end(state, job, Outcome.REFUSED, reason=reason)
+        outcome = Outcome.FAILED if event.past else Outcome.REFUSED
+        end(state, job, outcome, reason=recovery.story(job.past, reason))
     elif not job.unmet:
         _enqueue(state, job)
     return job
@@ -75,12 +97,8 @@ def end(
         admission.dequeue(state, job)
     state.emit(EndJob(job.id, outcome, code, signal, reason))
     job.set(phase=JobPhase.ENDED, outcome=outcome, reason=reason, attached=False)
-    if state.whole is not None:
-        whole.left(state, job)
-    else:
-        _vacate(state, job)
-        state.timers.cancel(("warm", job.id))
-        state.timers.cancel(("reserve", job.id))
+    _leave(state, job)
+    state.timers.cancel(("reserve", job.id))
     if job.cancelled:
         state.timers.cancel(("kill", job.id))
     _tell_dependents(state, job)
@@ -97,6 +115,15 @@ def _forget(state: State, job: Job) -> None:
         state.forgotten[oldest] = outcome
 
 
+def _leave(state: State, job: Job) -> None:
+    """What it held is free."""
+    if state.whole is not None:
+        whole.left(state, job)
+    else:
+        _vacate(state, job)
+        state.timers.cancel(("warm", job.id))
+
+
 def _vacate(state: State, job: Job) -> None:
     device = state.device_of(job)
     if device is None:
@@ -110,7 +137,8 @@ def _vacate(state: State, job: Job) -> None:
         touch_lanes(state, device)  # whoever was held off for its turn may begin
     alone.seen(state, job, TraitsSeen(job.id))
     alone.give_up(state, device, job)  # also if it was submitted so
-    device.warm.discard(job.id)
+    gangs.let_go(state, job)
+    warming.over(state, device, job)
     memory.freed(state, device)
 
 
@@ -129,7 +157,45 @@ def _tell_dependents(state: State, job: Job) -> None:
 
 def exited(state: State, job: Job, event: ProcessExited) -> None:
     outcome, reason = _judge(job, event)
+    if outcome is Outcome.FAILED and reason is not None:
+        verdict = recovery.judge(state, job, event, reason)
+        if isinstance(verdict, recovery.Again):
+            _try_again(state, job, event, verdict)
+            return
+        reason = verdict
     end(state, job, outcome, code=event.code, signal=event.signal, reason=reason)
+
+
+def _try_again(state: State, job: Job, event: ProcessExited, again: recovery.Again) -> None:
+    """The job waits as on its first day; what it held is free.  Those that depend on it go on waiting."""
+    past = (*job.past, again.past)
+    state.emit(RetryJob(job.id, len(past) + 1, again.past, again.spec.estimate, event.code, event.signal))
+    job.set(phase=JobPhase.QUEUED, attached=False)
+    _leave(state, job)
+    job.begin_again(spec=again.spec, past=past)
+    if not job.recovering:
+        to_the_end(state, job)
+    impossible = _impossible_again(state, job)
+    if impossible is None:
+        _enqueue(state, job)
+    else:
+        end(state, job, Outcome.FAILED, reason=recovery.story(past, impossible))
+
+
+def _impossible_again(state: State, job: Job) -> Reason | None:
+    """Why it could never run once more, whatever has changed since it was taken on."""
+    if state.whole is not None:
+        return whole.impossible(state, job)
+    admission.trust(state, job)
+    return admission.impossible(state, job)
+
+
+def to_the_end(state: State, job: Job) -> None:
+    """It waits behind all that are there; what was submitted later has not been passed over by it."""
+    if job in state.not_passed:
+        state.not_passed.remove(job)
+    job.arrival = state.arrivals
+    state.arrivals += 1
 
 
 def _judge(job: Job, event: ProcessExited) -> tuple[Outcome, Reason | None]:
@@ -137,10 +203,11 @@ def _judge(job: Job, event: ProcessExited) -> tuple[Outcome, Reason | None]:
         return Outcome.CANCELLED, Reason("cancelled", "cancelled")
     if event.code is None and event.signal is None:
         return Outcome.LOST, Reason("lost", "its supervisor vanished; how it ended is unknown")
+    note = f" ({event.note})" if event.note else ""
     if event.signal is not None:
-        return Outcome.FAILED, Reason("signal", f"killed by signal {event.signal}")
+        return Outcome.FAILED, Reason("signal", f"killed by signal {event.signal}{note}")
     if event.code:
-        return Outcome.FAILED, Reason("exit", f"exited with code {event.code}")
+        return Outcome.FAILED, Reason("exit", f"exited with code {event.code}{note}")
     return Outcome.SUCCEEDED, None
 
 
@@ -184,6 +251,7 @@ def attached(state: State, job: Job) -> None:
     """A process of the job sits down.  A later one of the same job counts from zero."""
     job.attached, job.was_attached, job.idle_since_us = True, True, state.now
     job.usage = type(job.usage)()
+    company.comes(state, job)
     device = state.device_of(job)
     if device is not None and suspends(job):
         suspension.arrived(state, device, job)
@@ -191,13 +259,15 @@ def attached(state: State, job: Job) -> None:
 
 def detached(state: State, job: Job, event: Detached) -> None:
     """The attached process is gone; the job goes on without the device, all but its companions."""
+    company.goes(state, job)
     job.attached = False
     alone.seen(state, job, TraitsSeen(job.id, event.alone))
     turns.forget(state, job)
     memory.release(state, job)
     device = state.device_of(job)
     if device is not None:
-        device.warm.discard(job.id)
+        warming.over(state, device, job)
+        memory.keep(state, job, event.kept)
 
 
 def warm_timeout(state: State, job: Job) -> None:
@@ -205,7 +275,14 @@ def warm_timeout(state: State, job: Job) -> None:
     device = state.device_of(job)
     if device is None or job.touched:
         return
-    device.warm.discard(job.id)
+    warming.over(state, device, job)
     if not job.attached:
         memory.release(state, job)
     memory.freed(state, device)
+
+
+def warmed(state: State, job: Job) -> None:
+    """Its window is over."""
+    device = state.device_of(job)
+    if device is not None:
+        warming.over(state, device, job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -11,11 +11,13 @@ from carpool.core import (
     adoption,
     alone,
     claims,
+    company,
     events,
     lifecycle,
     memory,
     moves,
     requests,
+    reservations,
     suspension,
     turns,
     whole,
@@ -23,13 +25,15 @@ from carpool.core import (
 )
 from carpool.core.checks import check_quantum, check_settings
 from carpool.core.commands import Command
+from carpool.core.decision import Placement
 from carpool.core.errors import IllegalTransition
+from carpool.core.evaluation import evaluate
 from carpool.core.events import Event
 from carpool.core.explain import explain
 from carpool.core.figures import account
 from carpool.core.invariants import check
 from carpool.core.legality import illegal, subject
-from carpool.core.model import Cause, DeviceId, JobId, LaneId, Micros, Reason, Settings
+from carpool.core.model import Cause, DeviceId, JobId, JobPhase, LaneId, Micros, Reason, Settings
 from carpool.core.snapshot import full_view
 from carpool.core.state import Device, Job, State
 from carpool.core.view import View
@@ -44,11 +48,13 @@ class Machine:
 
     def __init__(self, settings: Settings) -> None:
         """Raises ValueError for impossible settings."""
-        self._state = State(settings, check_settings(settings))
+        self._state = State(settings, *check_settings(settings))
         self._handlers: dict[type, Callable[[Any], None]] = {
             events.DeviceAdded: self._device_added,
             events.DeviceChanged: self._device_changed,
             events.ForeignMemory: self._foreign_memory,
+            events.DeviceLoad: self._device_load,
+            events.PaceKnown: self._pace_known,
             events.SettingsChanged: self._settings_changed,
             events.Submitted: self._submitted,
             events.RestartBegan: self._restart_began,
@@ -66,6 +72,7 @@ class Machine:
             events.TurnReleased: self._turn_released,
             events.TurnPassed: self._turn_passed,
             events.MemoryRequested: self._memory_requested,
+            events.RequestWithdrawn: lambda job, event: requests.withdrawn(self._state, job, event.memory_class),
             events.MemoryReturned: lambda job, event: memory.returned(
                 self._state, job, event.memory_class, event.total
             ),
@@ -121,10 +128,30 @@ class Machine:
         """
         return explain(self._state, self._state.jobs[job])
 
+    def placement(self, job: JobId) -> Placement | None:
+        """How the devices look to a queued job at this moment; None for others (`StartJob` has told for those).
+
+        Raises KeyError for jobs that are unknown, or ended long ago.
+        """
+        found = self._state.jobs[job]
+        if found.phase is not JobPhase.QUEUED or self._state.whole is not None:
+            return None
+        return evaluate(self._state, found)
+
+    def paces(self) -> Iterator[events.PaceKnown]:
+        """What has been measured of who slows whom, for a later core; what was measured last comes first."""
+        for pair, pace in self._state.paces.rows():
+            yield events.PaceKnown(*pair, pace.total_us, pace.iterations, pace.measured_us)
+
     @property
     def policy_fault(self) -> str | None:
         """What a policy of one's own did wrong first, for people; it was ignored.  None: nothing."""
         return getattr(self._state.policy, "fault", None)
+
+    @property
+    def placement_fault(self) -> str | None:
+        """The same of a placement policy."""
+        return getattr(self._state.placement, "fault", None)
 
     def check(self) -> None:
         """Raises InvariantError if the core contradicts itself."""
@@ -138,7 +165,7 @@ class Machine:
         if event.device.id in self._state.devices:
             raise ValueError(f"there is a device {event.device.id!r} already")
         check_quantum(event.device.quantum_us)
-        self._state.devices[event.device.id] = Device(event.device)
+        self._state.devices[event.device.id] = Device(event.device, position=len(self._state.devices))
         self._state.settle_quanta()
         self._state.admit_all = True
         if self._state.whole is not None:
@@ -165,16 +192,36 @@ class Machine:
         if event.size < 0:
             raise ValueError(f"{event}: the size must not be negative")
         less, device.foreign = event.size < device.foreign, event.size
-        if less and self._state.whole is None:
+        if self._state.whole is not None:
+            return
+        if less:
             memory.freed(self._state, device)
+        else:
+            reservations.review(self._state)
+
+    def _device_load(self, event: events.DeviceLoad) -> None:
+        device = self._device(event.device)
+        device.load, device.unmeasured_why = event.load, event.why
+        device.answered |= event.load is not None
+        device.measured = device.answered or bool(event.why)
+        if self._state.settings.placement_strict:  # otherwise it only says where to go first
+            self._state.admit_all = True
+
+    def _pace_known(self, event: events.PaceKnown) -> None:
+        if not event.kind or event.total_us < 0 or event.iterations < 0:
+            raise ValueError(f"{event}: a kind is needed, and time and iterations of at least 0")
+        pair = (event.model, event.kind, event.beside)
+        self._state.paces.known(pair, event.total_us, event.iterations, min(event.measured_us, self._state.now))
+        self._state.admit_all = True
 
     def _settings_changed(self, event: events.SettingsChanged) -> None:
         state = self._state
-        policy = check_settings(event.settings)
+        policy, placement = check_settings(event.settings)
         if event.settings.allocation is not state.settings.allocation:
             raise ValueError(f"allocation is {state.settings.allocation}; it cannot be changed while jobs are there")
-        state.settings, state.policy = event.settings, policy
+        state.settings, state.policy, state.placement = event.settings, policy, placement
         state.settle_quanta()
+        company.reset(state)
         if state.whole is not None:
             whole.reorder(state)
             return
@@ -205,6 +252,8 @@ class Machine:
         device = self._state.device_of(job)
         if device is not None and (usage.out_bytes or usage.in_bytes):
             moves.observe(device.moved, job.usage, usage)
+        if job.stretch is not None:
+            company.observe(self._state, job, job.stretch, usage)
         account(self._state, job, usage)
         if not job.measured and self._seen_enough(job):
             memory.measured(self._state, job)
@@ -218,6 +267,8 @@ class Machine:
         return job.touched and not job.pending and quiet >= self._state.settings.measured_quiet_us
 
     def _turn_released(self, job: Job, event: events.TurnReleased) -> None:
+        if event.cause is not Cause.BOUNDARY:
+            company.cut_off(self._state, job)
         self._account(job, event.usage)
         lane = self._state.lanes[_lane_of(job)]
         if event.cause is Cause.EARLY:
@@ -226,6 +277,8 @@ class Machine:
         suspension.left(self._state, job)
 
     def _turn_passed(self, job: Job, event: events.TurnPassed) -> None:
+        if event.cause is not Cause.BOUNDARY:
+            company.cut_off(self._state, job)
         self._account(job, event.usage)
         lane = self._state.lanes[_lane_of(job)]
         if event.cause is Cause.EARLY:
@@ -258,10 +311,12 @@ class Machine:
             state.touch_device(subject)
         elif kind == "warm":
             lifecycle.warm_timeout(state, state.jobs[subject])
+        elif kind == "warmed":
+            lifecycle.warmed(state, state.jobs[subject])
         elif kind == "kill":
             lifecycle.kill(state, state.jobs[subject])
         elif kind == "reserve":
-            admission.overdue(state, state.jobs[subject])
+            reservations.overdue(state, state.jobs[subject])
 
     # Consequences
 
@@ -270,15 +325,19 @@ class Machine:
         state = self._state
         if state.restarting or state.whole is not None:
             return
-        while state.dirty_devices or state.dirty_lanes or state.admit_all or state.newcomers:
+        while True:
             if state.dirty_devices:
                 name = min(state.dirty_devices)
                 del state.dirty_devices[name]
                 claims.serve(state, state.devices[name])
             elif state.dirty_lanes:
                 self._refresh_lanes()
-            else:
+            elif state.admit_all or state.newcomers:
                 admission.admit(state)
+            elif state.company_changed:
+                company.refresh(state)  # it may open a device to somebody
+            else:
+                return
 
     def _refresh_lanes(self) -> None:
         state = self._state

@@ -10,6 +10,7 @@ the reason for an out-of-memory error.
 
 from __future__ import annotations
 
+from carpool.core import warming
 from carpool.core.amounts import join, of_class, with_class
 from carpool.core.commands import GrantMemory, ResizeLane
 from carpool.core.model import JobPhase, Memory, MemoryClass
@@ -61,7 +62,7 @@ def release(state: State, job: Job) -> None:
         return
     if job.limit != NOTHING:
         job.limit = NOTHING
-        if job.phase is not JobPhase.ENDED:
+        if job.phase not in (JobPhase.ENDED, JobPhase.QUEUED):
             state.emit(GrantMemory(job.id, NOTHING))
     forget_requests(state, job)
     job.stored, job.offloaded, job.offload_asked = NOTHING, False, False
@@ -72,6 +73,14 @@ def release(state: State, job: Job) -> None:
     trim_lane(state, job)
     stop_growing(state, job)
     freed(state, device)
+
+
+def keep(state: State, job: Job, size: int) -> None:
+    """Other processes of a job without a seat have persistent memory, which was the job's before."""
+    if size:
+        job.limit = Memory(size, 0)
+        reserve(state, job, job.limit)
+        state.emit(GrantMemory(job.id, job.limit))
 
 
 def keep_in_store(state: State, job: Job, kept: int) -> None:
@@ -103,9 +112,7 @@ def grant(state: State, job: Job, limit: Memory, answers: tuple[MemoryClass, ...
     job.limit = limit
     device = state.device_of(job)
     assert device is not None
-    if job.id in device.warm:
-        device.warm.discard(job.id)
-        state.admit_all = True
+    warming.used(state, device, job)
     for kind in answers or (None,):
         state.emit(GrantMemory(job.id, limit, kind))
     if any(kind in job.pending for kind in answers):
@@ -152,6 +159,6 @@ def measured(state: State, job: Job) -> None:
     device = state.device_of(job)
     if device is None:
         return
-    device.warm.discard(job.id)
+    warming.used(state, device, job)
     if drop_estimate(state, job):
         freed(state, device)

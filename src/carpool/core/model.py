@@ -100,7 +100,7 @@ class Estimate:
     """What is believed about a job's memory and length before it has been measured."""
 
     memory: Memory
-    source: str  # "hint" | "history"
+    source: str  # "hint" | "history" | "recovery", or the name of an estimator
     iteration_us: Micros | None = None
     iterations: int | None = None
 
@@ -111,15 +111,28 @@ class JobSpec:
 
     owner: int  # uid
     name: str = ""
+    kind: str = ""  # jobs of one kind do the same work (see `core.interference`); empty: nobody knows
     iterations: int | None = None  # declared by --iterations
     duration_us: Micros | None = None  # declared by --duration: device time expected in total
     weight: int = 100  # share under `fair`; larger is more; --priority
     after: tuple[JobId, ...] = ()  # start only when these have succeeded
-    device: DeviceId | None = None  # only this device
-    gang: int = 1  # devices that it needs, all at once
+    device: DeviceId | tuple[DeviceId, ...] | None = None  # only this device, or one of these
+    gang: int = 1  # devices that it needs, all at once, and shares with nobody
     exclusive: bool = False  # shares its device with nobody
     engine: Engine = Engine.GRANT
     estimate: Estimate | None = None
+    retries: int = 0  # so often it is started again after a failure that is not for want of memory; --retries
+    recover: bool = True  # it may be started again after it has run out of memory
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A start of a job that came to nothing, and after which it has been, or could have been, started again."""
+
+    text: str  # how it ended, for people
+    device: DeviceId | None = None
+    out_of_memory: bool = False
+    outgrown: int = 0  # bytes: capacity of the device that it had to itself, and that was not enough; 0: it had none
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +146,7 @@ class DeviceSpec:
     oversubscribe: Oversubscribe = Oversubscribe.AUTO
     sharing: Sharing = Sharing.CONCURRENT
     checkpoint: bool = False  # jobs of the checkpoint engine may run there
+    model: str = ""  # devices of one model are equally fast
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +173,16 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """What a device has been doing over the telemetry window, in millionths; None: it has no such counter."""
+
+    active_ppm: int  # mean of SMACT
+    risk_active_ppm: int  # `core.risk` of SMACT, and so on
+    risk_occupancy_ppm: int | None = None
+    risk_dram_ppm: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reason:
     """Why a job waits, or why something was refused.  ``code`` is stable, ``text`` is for people."""
 
@@ -171,6 +195,7 @@ class Settings:
     """Settings of the core that an operator may change on the running daemon."""
 
     policy: str = "fair"  # who computes next; changed by name, not as a setting (see policies.md)
+    placement: str = "magm"  # which device a job is placed on; changed by name, not as a setting (see placement.md)
     allocation: Allocation = Allocation.LANES  # fixed by the driver
     backfill: int | None = (
         None  # 1: later jobs that fit go ahead of one that does not; 0: never; None: as the policy says
@@ -184,15 +209,28 @@ class Settings:
     reserve_after_us: Micros = 60_000_000  # a job passed over for this long gets a reservation
     growth_step: int = 4 * MIB  # granularity of memory grants
     max_lanes: int | None = None  # upper bound over what a policy opens per device
-    warm_limit: int = 4  # started jobs per device that have not touched it yet
+    placement_strict: int = 0  # devices that do not meet the conditions of joining others: 0: tried last; 1: closed
+    margin: int | None = None  # free bytes that must be left there; None: 2 GiB or a twentieth, whichever is less
+    max_jobs: int | None = None  # most jobs that a device may have; None: no bound
+    use_estimates: int = 1  # 1: hints and earlier runs count when a job is placed; 0: jobs start as if unknown
+    refuse_growth: int = 0  # 1: a request for memory that does not fit at this moment fails, as a driver's would
+    warm_limit: int = 4  # started jobs per device that are warming up
+    warm_window_us: Micros = 0  # every newcomer warms up until so long after its first use; 0: unknown jobs until then
     warm_timeout_us: Micros = 10_000_000  # a started job that has not touched its device stops counting
     measured_after: int = 3  # iterations after which a newcomer counts as measured
     measured_quiet_us: Micros = 2_000_000  # or once it has computed for so long without asking for more memory
+    risk_active_ppm: int = 800_000  # a device is closed for collocation from this risk(SMACT) on, if besides ...
+    risk_occupancy_ppm: int = 450_000  # ... risk(SMOCC) is at least this
+    risk_dram_ppm: int = 400_000  # ... or risk(DRAMA) this
+    interference_limit_ppm: int = 1_500_000  # jobs known to slow each other by more are kept apart; 0: never
+    max_recoveries: int = 3  # so often a job that has run out of memory is started again
     kill_after_us: Micros = 10_000_000  # cancel: SIGKILL this long after SIGTERM
-    extra: dict[str, int] = field(default_factory=dict)  # settings of third-party policies
+    extra: dict[str, int] = field(default_factory=dict)  # settings that policies have themselves
 
 
 #: Settings that are numbers, which people change by name.
-NUMBER_SETTINGS = tuple(part.name for part in fields(Settings) if part.name not in ("policy", "allocation", "extra"))
+NUMBER_SETTINGS = tuple(
+    part.name for part in fields(Settings) if part.name not in ("policy", "placement", "allocation", "extra")
+)
 #: Those of them that need not be set.
-OPTIONAL_SETTINGS = frozenset({"max_lanes", "backfill", "quantum_us", "host_store"})
+OPTIONAL_SETTINGS = frozenset({"max_lanes", "backfill", "quantum_us", "host_store", "margin", "max_jobs"})

@@ -5,12 +5,13 @@ Memory is granted with a little to spare while there is plenty, so that requests
 
 from __future__ import annotations
 
+from carpool.core import warming
 from carpool.core.amounts import cost, join, of_class, with_class
 from carpool.core.commands import DenyMemory, GrantMemory
-from carpool.core.memory import forget_requests, grant
+from carpool.core.memory import forget_requests, freed, grant, stop_growing
 from carpool.core.model import JobPhase, Memory, MemoryClass, Reason
 from carpool.core.state import Device, Job, Request, State
-from carpool.core.text import size
+from carpool.core.text import free_on, size
 from carpool.core.turns import rank
 
 #: Spare memory granted beyond a request: at most this fraction of the device, and only while a quarter of it is free.
@@ -18,12 +19,14 @@ from carpool.core.turns import rank
 SPARE_FRACTION = 64
 PLENTY_FRACTION = 4
 STOPPING = Reason("stopping", "the job is being stopped")
+WITHDRAWN = Reason("withdrawn", "the job does not wait for it any more")
 
 
 def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: bool) -> None:
     """A request arrives."""
     device = state.device_of(job)
     assert device is not None
+    job.denied = 0
     job.touched = True
     job.grew_at_us = job.attained_us
     held = join(job.stored, job.limit)
@@ -35,11 +38,15 @@ def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: b
         return
     alone = with_class(held, kind, max(total, of_class(held, kind)))
     if alone.total + job.usage.fixed > device.spec.capacity:
-        state.emit(DenyMemory(job.id, kind, _too_large(device, alone, job.usage.fixed)))
+        job.denied = device.spec.capacity
+        _deny(state, job, kind, _too_large(device, alone, job.usage.fixed))
         return
     request = Request(kind, total, state.number(), state.now)
     if job.phase is JobPhase.STOPPING:
         _answer_stopping(state, job, request)
+        return
+    if state.settings.refuse_growth and not (job.offloaded or job.offload_asked):
+        _answer_at_once(state, job, request)
         return
     device.waiting = [entry for entry in device.waiting if entry[1:] != (job.id, kind)]
     device.waiting.append((request.sequence, job.id, kind))
@@ -47,6 +54,31 @@ def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: b
     rank(state, job)
     # Its lane is looked at after that: a holder whose request is granted at once keeps its turn.
     state.touch_device(device.spec.id)
+
+
+def withdrawn(state: State, job: Job, kind: MemoryClass) -> None:
+    """Nobody waits for a request any more: what was being done for it stops.  It may have been answered."""
+    device = state.device_of(job)
+    if device is None or kind not in job.pending:
+        return
+    _deny(state, job, kind, WITHDRAWN)
+    job.pending = {other: request for other, request in job.pending.items() if other is not kind}
+    device.waiting = [entry for entry in device.waiting if entry[1:] != (job.id, kind)]
+    if not state.holds(job) and not job.wanted:
+        job.idle_since_us = state.now
+        if not job.pending:
+            stop_growing(state, job)  # nothing will be measured of it for now
+    rank(state, job)
+    state.touch_lane(job.lane)
+    freed(state, device)
+
+
+def _deny(state: State, job: Job, kind: MemoryClass, reason: Reason) -> None:
+    """It has come near its device: a job that then never computes must not be waited for."""
+    device = state.device_of(job)
+    assert device is not None
+    warming.used(state, device, job)
+    state.emit(DenyMemory(job.id, kind, reason))
 
 
 def _too_large(device: Device, alone: Memory, fixed: int) -> Reason:
@@ -61,7 +93,18 @@ def _too_large(device: Device, alone: Memory, fixed: int) -> Reason:
 def _answer_stopping(state: State, job: Job, request: Request) -> None:
     limit = None if job.offloaded or job.offload_asked else fitting(state, job, request)
     if limit is None:
-        state.emit(DenyMemory(job.id, request.memory_class, STOPPING))
+        _deny(state, job, request.memory_class, STOPPING)
+    else:
+        grant(state, job, limit, (request.memory_class,))
+
+
+def _answer_at_once(state: State, job: Job, request: Request) -> None:
+    """As a driver would."""
+    device, limit = state.device_of(job), fitting(state, job, request)
+    assert device is not None
+    if limit is None:
+        text = f"needs {size(request.total)} of {request.memory_class} memory, {free_on(device)}"
+        _deny(state, job, request.memory_class, Reason("no_memory", text))
     else:
         grant(state, job, limit, (request.memory_class,))
 
@@ -71,7 +114,7 @@ def _answer_optional(state: State, job: Job, kind: MemoryClass, total: int) -> N
     assert device is not None
     wanted = with_class(job.limit, kind, total)
     if job.offloaded or job.offload_asked or device.short is not None or cost(state, job, wanted) > device.free:
-        state.emit(DenyMemory(job.id, kind, Reason("no_memory", f"{device.spec.id} has only {size(device.free)} free")))
+        _deny(state, job, kind, Reason("no_memory", f"{device.spec.id} has only {size(device.free)} free"))
     else:
         grant(state, job, wanted, (kind,))
 
@@ -104,5 +147,5 @@ def _sizes(state: State, device: Device, job: Job, request: Request) -> tuple[in
 def give_up(state: State, job: Job, reason: Reason = STOPPING) -> None:
     """A job that is being stopped waits for no memory: an error lets it go on to its end."""
     for kind in tuple(job.pending):
-        state.emit(DenyMemory(job.id, kind, reason))
+        _deny(state, job, kind, reason)
     forget_requests(state, job)

@@ -81,13 +81,24 @@ def lane_view(lane: Lane) -> LaneView:
 
 
 def device_view(state: State, device: Device) -> DeviceView:
+    """While the queue is looked at, devices change only where a job is placed: their views are kept meanwhile."""
+    kept = state.device_views
+    if kept is None:
+        return _device_view(state, device)
+    name = device.spec.id
+    if name not in kept:
+        kept[name] = _device_view(state, device)
+    return kept[name]
+
+
+def _device_view(state: State, device: Device) -> DeviceView:
     return DeviceView(
         device.spec.id,
         device.spec.capacity,
         device.free,
         device.persistent,
         tuple(sorted(device.lanes)),
-        tuple(sorted(device.jobs)),
+        tuple(sorted(device.jobs)) if device.held_by is None else (device.held_by,),
         device.grower,
         device.reservation,
         device.spec.max_lanes,
@@ -97,6 +108,11 @@ def device_view(state: State, device: Device) -> DeviceView:
         device.foreign,
         device.spec.sharing,
         device.alone,
+        device.position,
+        device.last_placed,
+        tuple(sorted(device.warm)),
+        device.measured,
+        device.load,
     )
 
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from carpool.core.commands import Command
 from carpool.core.model import (
     Allocation,
+    Attempt,
     DeviceId,
     DeviceSpec,
     Engine,
@@ -18,6 +19,7 @@ from carpool.core.model import (
     JobPhase,
     JobSpec,
     LaneId,
+    Load,
     Memory,
     MemoryClass,
     Micros,
@@ -27,19 +29,27 @@ from carpool.core.model import (
     Settings,
     Usage,
 )
+from carpool.core.paces import Paces
+from carpool.core.placement.base import PlacementPolicy
 from carpool.core.policies.base import Key, Policy
 from carpool.core.timers import Timers
-from carpool.core.view import JobView, View
+from carpool.core.view import DeviceView, JobView, View
 
 NOTHING = Memory()
 NO_USAGE = Usage()
 HISTORY = 16
+#: Source of the estimate of a job that has run out of memory.
+RECOVERY = "recovery"
 #: So many ended jobs are kept as they were, for views and stories; of the others only the outcome.
 KEPT_ENDED = 1000
 #: (0 urgent | 1, the policy's key, number of the want, job)
 TurnKey = tuple[int, Key, int, JobId]
 #: The policy's key, 0 runs | 1 waits (queues only), a number that orders equal ones
 Order = tuple[Key, int, int]
+#: What decides whether a job fits: (owner, devices it insists on, is its memory known, is it exclusive, how many
+#: devices it needs, engine, what it has outgrown, is its memory guessed after that, its `JobSpec.kind` where that can
+#: close devices), P and E.
+Kind = tuple[tuple[int, object, bool, bool, int, Engine, int, bool, str], int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,16 @@ class Claim(Enum):
 _ABOUT_CACHE = ("cached", "cached_us", "claim")
 
 
+@dataclass(slots=True)
+class Stretch:
+    """What a job computes in one company, see `core.company`."""
+
+    company: str | None = None  # in its last turn: the kind beside it, "" alone; None: nobody knows
+    since: Usage | None = None  # its counters where the stretch begins
+    told_us: Micros = -1  # when its counters were told last, as far as they are still right
+    cut: bool = False  # its last turn did not end at an iteration boundary
+
+
 class Job:
     """One job.  Setting any attribute drops the cached view of it.
 
@@ -81,6 +101,8 @@ class Job:
     cancelled: bool = False
     killed: bool = False
     unmet: frozenset[JobId] = frozenset()  # dependencies that have not ended
+    past: tuple[Attempt, ...] = ()  # earlier starts that came to nothing
+    denied: int = 0  # capacity of its device, if what it asked for last would not fit there even alone
     # Place
     device: DeviceId | None = None
     lane: LaneId | None = None
@@ -90,10 +112,12 @@ class Job:
     attached: bool = False
     was_attached: bool = False
     adopted: bool = False  # found at a restart: it may answer what an earlier core asked
+    warms: bool = False  # has used its device, and is still warming up
     touched: bool = False  # has asked for memory or for a turn
     alone: str | None = None  # why it must have its device to itself
+    devices: tuple[DeviceId, ...] = ()  # those of a job for several, its own first; whole devices: held now
+    trusted: bool = True  # what is believed about its memory counts
     # Whole devices
-    devices: tuple[DeviceId, ...] = ()  # held now
     devices_us: Micros = 0  # since when it computes there
     leaving: bool = False  # was asked to give them back
     order: Order = ((), 0, 0)  # its place among those that run and those that wait
@@ -132,6 +156,7 @@ class Job:
     virtual_us: Micros = 0
     levelled: bool = False  # has been levelled with the jobs of its lane once
     measured: bool = False
+    stretch: Stretch | None = None  # while it is measured who slows it
     grew_at_us: Micros = 0  # device time it had attained when it last asked for memory
     history: deque[tuple[Micros, object]]
     cached: JobView | None = None
@@ -152,15 +177,41 @@ class Job:
         """Several attributes in one step, where it happens often."""
         self.__dict__.update(changes, cached=None)
 
+    def begin_again(self, **changes: object) -> None:
+        """As it was when it was submitted, all but ``changes``."""
+        first = {name: self.__dict__[name] for name in ("id", "arrival", "submitted_us", "history")}
+        self.__dict__.clear()
+        self.__dict__.update(first, **changes)
+
+    @property
+    def recovering(self) -> bool:
+        """Whether its last attempt ran out of memory: it comes before all others, and has its device to itself."""
+        return bool(self.past) and self.past[-1].out_of_memory
+
+    @property
+    def guessed(self) -> bool:
+        """Whether its estimate was made from an attempt that ran out of memory, with room to spare."""
+        return self.spec.estimate is not None and self.spec.estimate.source == RECOVERY
+
+    @property
+    def outgrown(self) -> int:
+        """Bytes of the largest device that was too small for it alone."""
+        return max((attempt.outgrown for attempt in self.past), default=0)
+
     @property
     def known(self) -> bool:
         """Whether anything is known of its memory: it was measured, here or earlier, or a hint was given."""
-        return self.measured or self.spec.estimate is not None
+        return self.measured or (self.trusted and self.spec.estimate is not None)
+
+    @property
+    def lonely(self) -> bool:
+        """Whether it was submitted as one that shares its devices with nobody."""
+        return self.spec.exclusive or self.spec.gang > 1
 
     @property
     def estimate(self) -> Memory:
         """What to reserve for it at its start."""
-        return self.spec.estimate.memory if self.spec.estimate is not None else NOTHING
+        return self.spec.estimate.memory if self.trusted and self.spec.estimate is not None else NOTHING
 
 
 class YieldAsked(IntEnum):
@@ -209,6 +260,8 @@ class Device:
     """``waiting`` holds the requests for memory in order; ``short`` says why nothing may be admitted."""
 
     spec: DeviceSpec
+    position: int = 0  # 0, 1, 2 ... in the order in which devices were added
+    last_placed: int = 0  # number of the last placement here
     jobs: set[JobId] = field(default_factory=set)
     lanes: set[LaneId] = field(default_factory=set)
     persistent: int = 0  # sum of persistent reservations
@@ -223,15 +276,32 @@ class Device:
     short_since_us: Micros = 0
     loners: list[JobId] = field(default_factory=list)  # jobs that must have it to themselves, the first one has it
     makes_way: bool = False  # the one that has it to itself waits for memory that the others have first to work off
+    held_by: JobId | None = None  # a job for several devices has it to itself, and is seated on another
     guests: set[JobId] = field(default_factory=set)  # its jobs of the checkpoint engine
     guest: JobId | None = None  # that of them which has the whole device for its turn
+    peers: tuple[Lane, ...] = ()  # lanes of which somebody may compute, where ...
+    crowd: int = 0  # ... so many; 0: nobody has looked
     excess: int = 0  # bytes beyond the capacity that were found at a restart
     foreign: int = 0  # bytes that are in use, but not by grant
+    measured: bool = False  # whether there is telemetry of it at all
+    answered: bool = False  # whether its load has ever been known
+    load: Load | None = None  # what it does; None: nobody knows (any more)
+    unmeasured_why: str = ""  # and why
+
+    @property
+    def model(self) -> str:
+        """Jobs that compute beside each other do so alike on all devices for which this is the same."""
+        return f"{self.spec.model} ({self.spec.sharing})"
 
     @property
     def alone(self) -> JobId | None:
         """The job that shares it with nobody."""
-        return self.loners[0] if self.loners else None
+        return self.loners[0] if self.loners else self.held_by
+
+    @property
+    def idle(self) -> bool:
+        """Whether no job is there."""
+        return not self.jobs and self.held_by is None
 
     @property
     def usable(self) -> int:
@@ -277,9 +347,10 @@ class WholeDevices:
 class State:
     """Everything the core knows."""
 
-    def __init__(self, settings: Settings, policy: Policy) -> None:
+    def __init__(self, settings: Settings, policy: Policy, placement: PlacementPolicy) -> None:
         self.settings = settings
         self.policy = policy
+        self.placement = placement
         self.now: Micros = 0
         self.jobs: dict[JobId, Job] = {}  # all that have not ended, and the last ones that have
         self.ended: deque[JobId] = deque()  # those of ``jobs`` that have ended, in order
@@ -291,7 +362,9 @@ class State:
         self.commands: list[Command] = []
         self.lazy: View | None = None  # the view that policies get, while it is valid
         self.queue: list[tuple[Key, int, JobId]] = []  # ready jobs in order of admission
-        self.kinds: Counter[tuple[int, DeviceId | None, bool, bool, Engine, int, int]] = Counter()  # of the queued jobs
+        self.kinds: Counter[Kind] = Counter()  # of the queued jobs
+        self.device_views: dict[DeviceId, DeviceView] | None = None  # while the queue is looked at
+        self.gathering: JobId | None = None  # a job for several devices that some, but not all, are kept for
         self.not_passed: deque[Job] = deque()  # queued jobs by arrival that no later one has overtaken
         self.due: list[JobId] = []  # passed over for too long, without a reservation
         self.dependents: dict[JobId, list[JobId]] = {}
@@ -299,12 +372,14 @@ class State:
         self.restarting = False
         self.next_lane: LaneId = 1
         self.sequence = 0
+        self.paces = Paces()
         self.store_kept = 0  # bytes of the host store that are kept for jobs
         # What this event has touched
         self.admit_all = False
         self.newcomers: list[JobId] = []
         self.dirty_lanes: dict[LaneId, None] = {}
         self.dirty_devices: dict[DeviceId, None] = {}
+        self.company_changed: dict[DeviceId, None] = {}
         #: The time quantum of each device; of None: where there is no device.
         self.quanta: dict[DeviceId | None, Micros] = {}
         self.settle_quanta()

@@ -23,6 +23,7 @@ SEATED = (
     events.TurnReleased,
     events.TurnPassed,
     events.MemoryRequested,
+    events.RequestWithdrawn,
     events.MemoryReturned,
     events.Offloaded,
     events.OffloadFailed,
@@ -45,12 +46,12 @@ TABLE: Table = {
         events.CancelRequested: (STOPPING,),
         events.Preempted: (STARTING,),
         # The shim's and the job's sockets are not ordered: a job may attach, or end, before we hear that it runs.
-        events.ProcessExited: (ENDED,),
+        events.ProcessExited: (ENDED, QUEUED),  # queued: for another attempt
         **dict.fromkeys(SEATED, (STARTING,)),
     },
     RUNNING: {
         events.CancelRequested: (STOPPING,),
-        events.ProcessExited: (ENDED,),
+        events.ProcessExited: (ENDED, QUEUED),
         events.Preempted: (RUNNING,),
         **dict.fromkeys(SEATED, (RUNNING,)),
     },
@@ -74,6 +75,8 @@ LATE: frozenset[tuple[JobPhase, type]] = frozenset(
     }
     | {(ENDED, events.StartFailed), (RUNNING, events.ProcessStarted)}
 )
+#: What may still be heard of an attempt that has failed while the job waits for the next one.
+LATE_OF_ATTEMPT = frozenset(kind for phase, kind in LATE if phase is ENDED) - {events.CancelRequested}
 
 
 def mermaid() -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
+from carpool.core import company, warming
 from carpool.core.amounts import ready
 from carpool.core.commands import GrantTurn, NameSuccessor
 from carpool.core.figures import attained, level, settle_time
@@ -31,9 +32,8 @@ def want(state: State, job: Job, urgent: bool) -> None:
         came_back(state, job)
     device = state.device_of(job)
     assert device is not None
-    if job.id in device.warm and not job.pending:
-        device.warm.discard(job.id)
-        state.admit_all = True
+    if not job.pending:
+        warming.used(state, device, job)
     if job.offloaded and job.immovable is not None:
         state.touch_device(job.device)  # what it needs may be free, also if it is not the first
     rank(state, job)
@@ -118,6 +118,8 @@ def ended(state: State, lane: Lane) -> None:
     state.timers.cancel(("forced", lane.id))
     state.touch_lane(lane.id)
     device = state.devices[lane.device]
+    if device.crowd == 2:  # of more, and alone, nobody cares
+        state.company_changed[lane.device] = None
     turn_over(state, device, job)
     if device.waiting or device.claims:
         state.touch_device(device.spec.id)
@@ -132,7 +134,11 @@ def _begin(state: State, lane: Lane, job: Job) -> None:
     lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
     job.cached = None  # what its view says of the turn belongs to the lane
     device = state.devices[lane.device]
-    device.warm.discard(job.id)
+    if job.stretch is not None:
+        company.begins(state, device, job.stretch)
+    if device.crowd == 2:
+        state.company_changed[lane.device] = None
+    warming.used(state, device, job)
     state.touch_lane(lane.id)
     if device.claims:
         state.touch_device(device.spec.id)  # what it was promised is in use now: it can be asked for it

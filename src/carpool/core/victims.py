@@ -69,8 +69,10 @@ def may_leave(state: State, job: Job) -> bool:
 
 
 def stays(state: State, job: Job) -> bool:
-    """Whether its memory is not moved at all."""
+    """Whether its memory is not moved at all.  (Without a seat it is that of its other processes.)"""
     device = state.device_of(job)
+    if not job.attached and job.limit.persistent:
+        return True
     return job.immovable is not None or (device is not None and device.alone == job.id)
 
 

@@ -15,6 +15,7 @@ from carpool.core.model import (
     JobId,
     JobPhase,
     LaneId,
+    Load,
     Memory,
     Micros,
     Outcome,
@@ -94,6 +95,11 @@ class DeviceView(NamedTuple):
     foreign: int = 0  # bytes that are in use, but not by grant
     sharing: Sharing = Sharing.CONCURRENT
     alone: JobId | None = None  # the job that has it to itself
+    position: int = 0  # 0, 1, 2 ... in the order in which devices were added
+    last_placed: int = 0  # number of the last placement there; larger is later, 0: never
+    warming: tuple[JobId, ...] = ()  # newcomers that are warming up (`Settings.warm_window_us`)
+    measured: bool = False  # whether there is telemetry of it at all
+    load: Load | None = None  # what it does according to that; None: nobody knows (any more)
 
 
 @dataclass(frozen=True, slots=True)

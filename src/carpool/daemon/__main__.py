@@ -11,7 +11,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 
 import msgspec
 
@@ -65,6 +65,15 @@ def prepare_home(home: Home) -> int:
             "home_of_another_user", f"{home.root} belongs to uid {owner}, you are uid {os.geteuid()}", hint
         )
     check_socket(home)
+    try:
+        return _lock(home)
+    except OSError as error:
+        hint = "make room on the disk, or choose another --home"
+        raise StartupError("home_unusable", f"cannot write {home.pid_file}: {error.strerror}", hint) from None
+
+
+def _lock(home: Home) -> int:
+    """Raises OSError, and StartupError if another daemon holds it."""
     fd = os.open(home.pid_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,8 +97,9 @@ SWITCH_INTERVAL_S = 0.0002
 async def _serve(options: Options, connection: sqlite3.Connection) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     settings = _journaled_settings(options, connection)
-    with closing(Gpus()) as gpus:
-        options = dataclasses.replace(options, settings=settings, devices=gpus.resolved(options.devices))
+    with closing(Gpus(options.home)) as gpus:
+        devices = gpus.resolved(options.devices, options.memory)
+        options = dataclasses.replace(options, settings=settings, devices=devices)
         options = dataclasses.replace(options, devices=settle_devices(options, connection))
         daemon = Daemon(options, connection, {option.id: gpus.make(option) for option in options.devices})
     daemon.handle_signals()
@@ -109,7 +119,7 @@ def _journaled_settings(options: Options, connection: sqlite3.Connection) -> Set
         logging.getLogger(__name__).warning("the settings in the journal are of another version; using the defaults")
         return options.settings
     try:
-        return changed_settings(stored, stored.policy, {})
+        return changed_settings(stored, stored.policy, {}, stored.placement)
     except ValueError as error:
         raise StartupError(
             "policy_lost",
@@ -136,10 +146,10 @@ def _ready_fd(arguments: Sequence[str]) -> int | None:
 
 
 def _failed(error: StartupError, ready_fd: int | None) -> int:
-    print(f"carpoold: {error.info.message}", file=sys.stderr)
-    if error.info.hint:
-        print(f"  {error.info.hint}", file=sys.stderr)
-    _tell(ready_fd, ErrorBody(error.info))
+    _tell(ready_fd, ErrorBody(error.info))  # first: standard error is a log, on a disk that may be what is full
+    hint = f"  {error.info.hint}\n" if error.info.hint else ""
+    with suppress(OSError):  # past Python's buffer, which would fail again at the exit, and change its status
+        os.write(2, f"carpoold: {error.info.message}\n{hint}".encode())
     return 1
 
 

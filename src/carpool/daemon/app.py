@@ -17,28 +17,37 @@ from carpool.core.machine import Machine
 from carpool.core.model import MIB, DeviceId, Settings
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.server import serve
+from carpool.daemon.beside import Beside
 from carpool.daemon.channels import Channels
+from carpool.daemon.checkpoint_restart import CheckpointRestart
 from carpool.daemon.checkpointing import Checkpointing
 from carpool.daemon.clock import wall_us
 from carpool.daemon.controls import Controls, read_controls
 from carpool.daemon.effects import Effects
 from carpool.daemon.emptying import Emptying
+from carpool.daemon.engines import Engines
 from carpool.daemon.feed import Feed, last_seq
+from carpool.daemon.guests import Guests
+from carpool.daemon.history import History
 from carpool.daemon.jobs import JobTable
 from carpool.daemon.journal import Journal
 from carpool.daemon.kept_stopped import KeptStopped
 from carpool.daemon.loop import CoreLoop
+from carpool.daemon.mps import MpsPipe
 from carpool.daemon.options import Options
+from carpool.daemon.paces import PaceTable, read_paces
 from carpool.daemon.processes import Processes
 from carpool.daemon.restore import Restore
+from carpool.daemon.retries import Retries
 from carpool.daemon.sampler import Sampler
 from carpool.daemon.seating import Seating
 from carpool.daemon.seats import set_grace
 from carpool.daemon.sessions import SessionServer
 from carpool.daemon.stopped import Stopped
-from carpool.daemon.store import Store, read_history, read_jobs
+from carpool.daemon.store import Store, read_beside, read_history, read_jobs
 from carpool.daemon.suspended import Notes
-from carpool.daemon.telemetry import Telemetry, processes_of
+from carpool.daemon.suspensions import Suspensions
+from carpool.daemon.telemetry import Telemetry, processes_of, uses_of
 from carpool.devices.base import Device
 
 log = logging.getLogger(__name__)
@@ -58,7 +67,7 @@ class Daemon:
         self.settings = options.chosen_settings
         self.journal = Journal(connection, asyncio.get_running_loop())
         self.feed = Feed(self.journal, home.journal, last_seq(connection))
-        self.store = Store(self.journal, read_history(connection))
+        self.store = Store(self.journal, read_history(connection), read_beside(connection))
         self.jobs = JobTable()
         self.machine = Machine(self.core_settings)
         self.core = CoreLoop(self.machine, self.feed)
@@ -72,6 +81,7 @@ class Daemon:
         self.processes = Processes(
             *(home, self.jobs, self.store, self.sessions, self.channels, self.core.post, options.threads, self.devices)
         )
+        self.processes.environment = MpsPipe(home, options.devices).environment
         self.seating.keep, self.seating.drop = self.processes.keep, self.processes.drop
         self.channels.shim_quiet = self.processes.quiet
         offloads, turns = self.channels.offloads, self.channels.turns
@@ -80,17 +90,31 @@ class Daemon:
         self.channels.supply.watch = self.stopped.watch
         effects = Effects(self.jobs, self.processes, self.channels, self.seating, self.store)
         effects.watch = self.stopped.watch
-        self.checkpointing = Checkpointing(Notes(home.root), self.jobs, self.seating, self.processes, self.core.post)
-        effects.checkpointing = self.checkpointing
-        self.channels.companions.present = self.checkpointing.present
+        self.paces = PaceTable(self.journal, read_paces(connection), self.machine.paces)
+        effects.job_ended = self.paces.write
+        effects.retries = self.retries = Retries(self.processes, self.store)
+        guests, notes = Guests(self.jobs, self.processes), Notes(home.root)
+        suspensions = Suspensions(notes, self.seating, self.processes)
+        self.checkpoint_restart = CheckpointRestart(guests, self.jobs, suspensions, self.processes, self.core.post)
+        effects.checkpointing = Checkpointing(guests, notes, self.jobs, suspensions, self.processes, self.core.post)
+        self.channels.companions.present = guests.present
         self.channels.companions.loner = lambda device: self.machine.view().devices[device].alone
         self.core.execute = effects.execute
+        self.channels.on_use(self.store.used)
+        ours = self.channels.companions.ours
+        beside = Beside(self.jobs, self.devices, ours, self.core.post, used=self.store.used)
+        self.history = History(self.journal, home.journal)
         self.telemetry = Telemetry(
             self.devices,
             lambda: processes_of(self.jobs, self.processes.shim_pid),
             self._foreign_memory,
             options.telemetry_us,
-            present=self.checkpointing.present,
+            present=guests.allocating,
+            heard=beside.look,
+            uses=lambda device: uses_of(self.jobs, device),
+            on_load=self.core.post,
+            history=self.history,
+            shares=self.channels.companions.shares,
         )
         self.ready = asyncio.Event()
         self.stopping = asyncio.Event()
@@ -101,29 +125,33 @@ class Daemon:
         restore = Restore(
             *(self.options.home, self.jobs, self.store, self.processes, self.channels, self.seating, self.core.post)
         )
-        restore.guests = self.checkpointing
+        restore.guests = self.checkpoint_restart
         restore.load(list(read_jobs(self.connection)))
         self.sessions.start()
         runner = await serve(self._context(), self.mode)
         started.set_result(None)
         await restore.wait_for_shims()
-        await self.checkpointing.restart()
+        await self.checkpoint_restart.restart()
         self.core.post(RestartBegan())
         self.core.post(SettingsChanged(self.core_settings))
         for device in self.options.devices:
             spec = self.controls.spec(device)
-            able = self.devices[device.id].checkpoint
-            self.core.post(DeviceAdded(dataclasses.replace(spec, checkpoint=able)))
+            found = self.devices[device.id]
+            spec = dataclasses.replace(spec, checkpoint=found.checkpoint, model=found.model)
+            self.core.post(DeviceAdded(spec))
+        for pace in self.paces.known:
+            self.core.post(pace)
         await restore.finish()
         self.stopped.settle()
         self.ready.set()
         always = [Sampler(self.jobs, self.core.post).run(), Emptying(self.devices).run(), self.telemetry.run()]
-        tasks = [asyncio.create_task(work) for work in always]
+        tasks = [asyncio.create_task(work) for work in (*always, self.paces.run())]
         await self.stopping.wait()
         if self.stop_jobs:
             await self._end_jobs()
         for task in tasks:
             task.cancel()
+        self.paces.write()
         await self.stopped.close()
         await self.channels.copies.close()
         await self._close(runner)
@@ -166,6 +194,7 @@ class Daemon:
             jobs=self.jobs,
             seating=self.seating,
             store=self.store,
+            engines=Engines(self.devices, self.store.ran_beside),
             feed=self.feed,
             machine=self.machine,
             post=self.core.post,
@@ -173,6 +202,7 @@ class Daemon:
             apply_settings=self.apply_settings,
             controls=self.controls,
             telemetry=self.telemetry,
+            history=self.history,
             store_room=self.options.store_room,
             default_store=self.options.default_store,
             stop=self.stop,
@@ -193,7 +223,9 @@ class Daemon:
 
     async def _close(self, runner: web.AppRunner) -> None:
         self.core.stop()
+        self.retries.close()
         self.feed.close()
+        self.history.close()
         await runner.cleanup()
         self.sessions.close()
         self.channels.close_all()

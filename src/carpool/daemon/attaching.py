@@ -15,8 +15,9 @@ from carpool.daemon.leaving import ask_to_leave, may_leave, never_used
 from carpool.daemon.lines import INHERITED, Line
 from carpool.daemon.pidwatch import PidWatch
 from carpool.daemon.sampler import tell_traits
-from carpool.daemon.seating import Seating
+from carpool.daemon.seating import Seating, whole_of_further
 from carpool.daemon.seats import usage_of
+from carpool.daemon.sharing import Sharing
 from carpool.daemon.traits import SEVERAL, why_alone
 from carpool.daemon.turns import Turns
 from carpool.devices.base import DeviceError, in_extents
@@ -29,7 +30,7 @@ ANOTHER_ATTACHED, OTHER_VERSION = 1, 2
 class Attaching:
     """``answer`` and ``drain`` are those of a job's channels; ``granted`` gives it what it has been granted before.
 
-    ``settled``: those of the job's processes that wait for its seat are to ask again.
+    ``settled``: those of the job's processes that wait for its seat are to ask again; ``used``: it has been used.
     """
 
     def __init__(self, jobs: JobTable, seating: Seating, turns: Turns, post: Callable[[Event], None]) -> None:
@@ -43,7 +44,9 @@ class Attaching:
         self.granted: Callable[[Job], None]
         self.forget: Callable[[JobId], None]
         self.settled: Callable[[Job], None]
+        self.used: Callable[[Job], None] = lambda job: None
         self.companions: Companions
+        self.sharing: Sharing
 
     def hello(self, job: Job, line: Line, packet: Packet) -> None:
         """A process of the job wants a seat; it waits for the answer.  ``line.waits``: there is none yet."""
@@ -114,7 +117,9 @@ class Attaching:
         self.answer(line, self._seating.setup_packet(job), fds)
         self.granted(job)
         self._post(Attached(job.id))
+        tell_traits(job, self._post)  # of its other processes
         self.watch(job)
+        self.used(job)
 
     def _beside(self, job: Job, line: Line, pid: int) -> None:
         """A further process on a CUDA device: it is a companion, or the one is that has the seat and never used it."""
@@ -133,7 +138,9 @@ class Attaching:
         """Of the attached process: its gate is shut, and what it allocates from now on is the driver's."""
         seated, line = job.seated, job.line
         assert seated is not None
-        seated.seat.set("whole", 1)
+        for word in ("p_limit", "e_limit"):
+            seated.seat.set(word, 0)
+        seated.seat.set("whole", whole_of_further(job))
         self.unwatch(job.id)
         self._seating.unseat(job)
         seated.board.adopt(seated.seat.slot)
@@ -142,9 +149,11 @@ class Attaching:
         self.companions.convert(job, line, seated)
 
     def _tell_detached(self, job: Job) -> None:
-        """Its companions go on."""
-        self._post(Detached(job.id, why_alone(SEVERAL) if job.several else None))
+        """Its other processes go on."""
+        kept = self.sharing.detached(job)
+        self._post(Detached(job.id, why_alone(SEVERAL if job.several else 0, job.beside), kept))
         tell_traits(job, self._post)
+        self.sharing.again(job)
 
     def _hello_again(self, job: Job, line: Line) -> None:
         """The attached process, whose answer an earlier daemon did not get round to."""

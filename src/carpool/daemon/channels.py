@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from carpool.core.events import Event, MemoryRequested, MemoryReturned, TurnWanted
+from carpool.core.events import Event, MemoryRequested, MemoryReturned, RequestWithdrawn, TurnWanted
 from carpool.core.model import JobId, MemoryClass
 from carpool.daemon.adopting import Adopting
 from carpool.daemon.attaching import Attaching
@@ -24,10 +24,12 @@ from carpool.daemon.lines import INHERITED, PREFIX, Line, Lines
 from carpool.daemon.offloads import Offloads
 from carpool.daemon.returning import Returning
 from carpool.daemon.seating import Seating
+from carpool.daemon.seats import is_answered, is_before, needed
+from carpool.daemon.sharing import Sharing
 from carpool.daemon.supply import Supply
 from carpool.daemon.turns import Turns
 from carpool.devices.base import in_extents
-from carpool.protocol.seat import PACKET_BYTES, SEATS, Packet, PacketType
+from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, SEATS, Packet, PacketType
 from carpool.protocol.session import Register
 
 log = logging.getLogger(__name__)
@@ -72,11 +74,16 @@ class Channels:
         self._attaching.forget = self._forget
         self._attaching.granted = lambda job: self.granting.memory(job, answers=False)
         self._lines = Lines()
-        self.companions = Companions(jobs, seating, self.turns, post)
+        self.sharing = Sharing(jobs, seating, self.granting, post)
+        self.companions = Companions(jobs, seating, self.turns, self.sharing, post)
         self.companions.answer = self.answer
-        self._attaching.companions = self.companions
+        self._attaching.companions, self._attaching.sharing = self.companions, self.sharing
         self.shim_quiet: Callable[[JobId], bool] = lambda job: True
         self.recovering = False  # while true nothing is read: the core does not know the jobs yet
+
+    def on_use(self, used: Callable[[Job], None]) -> None:
+        """Who is to hear that a process of a job has got its seat."""
+        self._attaching.used = used
 
     def open(self, job: Job, fds: list[int], message: Register) -> bool:
         """A shim has registered: the channel's end first, then what it kept for an earlier daemon.
@@ -145,7 +152,29 @@ class Channels:
             self._listen(line)
         if lines:
             self._attaching.watch(job)
-            self.companions.resume(job)
+            self.companions.resume(job, [line for line in lines if line.name not in (INHERITED, job.line)])
+
+    def ask(self, job: Job, kind: MemoryClass, total: int, *, optional: bool) -> None:
+        """The attached process waits for memory; ``job.grow_seq`` is the number of its request."""
+        if kind is MemoryClass.PERSISTENT:
+            self.sharing.seat_asks(job, total, optional=optional)
+        else:
+            self._post(MemoryRequested(job.id, kind, total, optional=optional))
+
+    def _withdraw(self, job: Job, kind: MemoryClass) -> None:
+        assert job.seated is not None
+        if self.granting.withdraw(job):
+            self._give_back(job, kind, needed(job.seated.seat, kind))
+        elif kind is MemoryClass.PERSISTENT:
+            self.sharing.seat_withdraws(job)
+        else:
+            self._post(RequestWithdrawn(job.id, kind))
+
+    def _give_back(self, job: Job, kind: MemoryClass, total: int) -> None:
+        if kind is MemoryClass.PERSISTENT:
+            self.sharing.seat_returns(job, total)
+        else:
+            self._post(MemoryReturned(job.id, kind, total))
 
     def close(self, job: JobId) -> None:
         self._attaching.unwatch(job)
@@ -193,7 +222,10 @@ class Channels:
     def process_ended(self, job_id: JobId) -> None:
         """The job's main process is gone, and with it everything it held."""
         job = self._jobs.live.get(job_id)
-        if job is not None and self._lines.all(job_id):
+        if job is None:
+            return
+        self.companions.last_word(job)
+        if self._lines.all(job_id):
             self._attaching.detach(job)
 
     def _emptied(self, job: Job) -> None:
@@ -218,6 +250,7 @@ class Channels:
         """Nobody holds the other end any more.  What becomes of the seat is for the pidfd to say."""
         asyncio.get_running_loop().remove_reader(line.socket)
         line.over = True
+        self.companions.pending(line.job, line.name, None)
         if line.name != INHERITED and (job.seated is None or line.name != job.line):
             self._hang_up(line)
 
@@ -269,12 +302,18 @@ class Channels:
             return
         if packet.type is PacketType.HELLO:
             self._attaching.hello(job, line, packet)
+            self.companions.pending(job.id, line.name, self._pending(job, line, packet))
             if line.waits:
                 asyncio.get_running_loop().remove_reader(line.socket)
         elif job.seated is not None and line.name == job.line:
             self._seated_packet(job, packet)
         else:
             self.companions.packet(job, line, packet)
+
+    def _pending(self, job: Job, line: Line, hello: Packet) -> int | None:
+        """The process whose HELLO has been answered, if it is to ask again: it was not about to use the device."""
+        seated = job.seated is not None and job.line == line.name
+        return None if hello.b or seated or hello.a != PROTOCOL else line.pid or hello.pid
 
     def _seated_packet(self, job: Job, packet: Packet) -> None:
         assert job.seated is not None
@@ -285,11 +324,16 @@ class Channels:
             case PacketType.RELEASED | PacketType.PASSED:
                 pass  # the sync has seen it in the seat
             case PacketType.GROW if packet.a < len(CLASSES):
-                if packet.c != job.seated.seat.get("grow_ack"):  # else it was answered from the seat, after a restart
+                # After a restart it may have been answered from the seat, or a later one has been found there.
+                if not is_answered(job.seated.seat, packet.c) and not is_before(packet.c, job.grow_seq):
                     job.grow_seq = packet.c & 0xFFFFFFFF  # the seat's word
-                    self._post(MemoryRequested(job.id, CLASSES[packet.a], packet.b, optional=bool(packet.d)))
+                    self.ask(job, CLASSES[packet.a], packet.b, optional=bool(packet.d))
+            case PacketType.WITHDRAWN if packet.a < len(CLASSES):
+                # Another number: a later request has been found in the seat, after a restart, or it has been answered.
+                if packet.c == job.grow_seq and not is_answered(job.seated.seat, packet.c):
+                    self._withdraw(job, CLASSES[packet.a])
             case PacketType.SHRUNK if packet.a < len(CLASSES):
-                self._post(MemoryReturned(job.id, CLASSES[packet.a], packet.b))
+                self._give_back(job, CLASSES[packet.a], packet.b)
             case PacketType.LEFT:
                 self._attaching.left(job)
             case PacketType.OFFLOADED if not job.seated.extents:

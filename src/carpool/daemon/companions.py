@@ -1,15 +1,16 @@
 """Further processes of a job on its CUDA device: companions of the one that has the job's seat.
 
 They communicate with it as often as not, and what one of them holds back may be what another waits for.  So a job
-that has some has its device to itself.  A companion has a seat of its own, memory from the driver itself, and a gate
-that opens once, as soon as no other job of the device holds a turn, and stays open.
+that has some has its device to itself.  A companion has a seat of its own, a share of the device's memory, which
+comes from the driver itself (`carpool.daemon.sharing`), and a gate that opens once, as soon as no other job of the
+device holds a turn, and stays open.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from carpool.core.events import Event
@@ -20,13 +21,16 @@ from carpool.daemon.keepsakes import COMPANION
 from carpool.daemon.lines import Line
 from carpool.daemon.pidwatch import PidWatch
 from carpool.daemon.sampler import tell_traits
-from carpool.daemon.seating import Seating
-from carpool.daemon.seats import answer_growth, grant_turn, set_grace
+from carpool.daemon.seating import Seating, whole_of_further
+from carpool.daemon.seats import answer_growth, grant_turn, is_answered, is_before, set_grace
+from carpool.daemon.shares import Shares
+from carpool.daemon.sharing import Sharing
 from carpool.daemon.turns import Turns
 from carpool.protocol.seat import Grow, Packet, PacketType, Seat
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.05
+SHARE = 2  # the class of requests for it
 
 
 @dataclass(eq=False, slots=True)
@@ -40,15 +44,19 @@ class Companion:
 
 
 class Companions:
-    """``present`` and ``loner`` of a device: what `Checkpointing.present` says, and who has it to itself."""
+    """``present`` and ``loner`` of a device: what `Guests.present` says, and who has it to itself."""
 
-    def __init__(self, jobs: JobTable, seating: Seating, turns: Turns, post: Callable[[Event], None]) -> None:
+    def __init__(
+        self, jobs: JobTable, seating: Seating, turns: Turns, sharing: Sharing, post: Callable[[Event], None]
+    ) -> None:
         self._jobs = jobs
         self._seating = seating
         self._turns = turns
+        self._sharing = sharing
         self._post = post
         self._of: dict[JobId, list[Companion]] = {}
         self._timers: dict[JobId, asyncio.TimerHandle] = {}
+        self._pending: dict[JobId, dict[str, int]] = {}  # processes without a seat, by their channels
         self.answer: Callable[[Line, Packet, list[int]], None]
         self.present: Callable[[DeviceId], tuple[int, frozenset[JobId]] | None] = lambda _device: (0, frozenset())
         self.loner: Callable[[DeviceId], JobId | None] = lambda _device: None
@@ -64,7 +72,7 @@ class Companions:
         seat = board.take()
         set_grace(seat, self._seating.grace_us)
         seat.set("lane", job.lane)
-        seat.set("whole", 1)
+        seat.set("whole", whole_of_further(job))
         self._add(job, Companion(line.name, board, seat, pid, f"{COMPANION}:{job.device}:{seat.slot}:{pid}"))
         device = self._seating.devices[job.device]
         numbers = (seat.slot, device.window, job.lane, device.capacity, 0)
@@ -82,13 +90,40 @@ class Companions:
         _, _, slot, pid = name.split(":")
         companion = Companion(line.name, board, board.adopt(int(slot)), int(pid), name)
         self._of.setdefault(job.id, []).append(companion)
-        job.several |= bool(companion.seat.get("turns") or companion.seat.get("want") or companion.seat.get("fixed"))
+        self._sharing.adopt(job, companion)
+        job.several |= any(companion.seat.get(word) for word in ("turns", "want", "fixed", "p_limit"))
 
-    def resume(self, job: Job) -> None:
-        """After a restart: notice their ends, and go on with what they wait for."""
+    def resume(self, job: Job, lines: Sequence[Line]) -> None:
+        """After a restart: notice their ends, and go on with what they wait for.
+
+        Who has come through the door (``lines``) and has no seat was told to ask again, or asks just now: one that is
+        refused for good lets go of its channel.
+        """
+        seated = {companion.line for companion in self._of.get(job.id, ())}
+        for line in lines:
+            if line.pid is not None and line.name not in seated:
+                self.pending(job.id, line.name, line.pid)
         for companion in self._of.get(job.id, ()):
             self._watch(job, companion)
         self._look(job)
+
+    def ask_again(self, job: Job) -> None:
+        """After a restart, when the core knows the job: what an earlier daemon did not answer."""
+        for companion in tuple(self._of.get(job.id, ())):
+            seat = companion.seat
+            seq, kind = seat.get("grow_seq"), seat.get("grow_class")
+            companion.board.wake(seat, "grow_ack")
+            if is_answered(seat, seq):
+                continue
+            if kind == SHARE:
+                self._sharing.asks(job, companion, seat.get("grow_total"), seq)
+            else:
+                answer_growth(companion.board, seat, Grow.DENIED, seq)
+
+    def shares(self, device: DeviceId) -> int:
+        """Bytes that companions there have of their shares, as they say."""
+        seats = (each.seat for job, of in self._of.items() if self._jobs.live[job].device == device for each in of)
+        return sum(min(seat.get("p_limit"), seat.get("p_live") + seat.get("e_live")) for seat in seats)
 
     def _add(self, job: Job, companion: Companion) -> None:
         self._of.setdefault(job.id, []).append(companion)
@@ -100,14 +135,39 @@ class Companions:
         if companion.watch is None:
             companion.watch = PidWatch(companion.pid, lambda: self._gone(job, companion))
 
+    def pending(self, job: JobId, line: str, pid: int | None) -> None:
+        """The process behind a channel asks for a seat with its first use; its gate is shut until then.  None: no."""
+        self._pending.setdefault(job, {}).pop(line, None)
+        if pid is not None:
+            self._pending[job][line] = pid
+        if not self._pending[job]:
+            del self._pending[job]
+
+    def ours(self, job: Job) -> set[int]:
+        """The processes of a job that have seats, or a gate and will ask for one."""
+        pids = {companion.pid for companion in self._of.get(job.id, ())} | set(self._pending.get(job.id, {}).values())
+        return pids if job.seated is None else pids | {job.seated.pid}
+
     # They speak
 
     def packet(self, job: Job, line: Line, packet: Packet) -> None:
-        for companion in self._of.get(job.id, ()):
-            if companion.line == line.name and packet.type is PacketType.GROW:
-                # It began to ask for memory by grant when it had just lost that: it asks the driver next.
-                answer_growth(companion.board, companion.seat, Grow.DENIED, packet.c & 0xFFFFFFFF)
+        for companion in tuple(self._of.get(job.id, ())):
+            if companion.line == line.name:
+                self._about_memory(job, companion, packet)
         self._look(job)
+
+    def _about_memory(self, job: Job, companion: Companion, packet: Packet) -> None:
+        # From its seat, after a restart; or a later one has been found there.
+        known = is_answered(companion.seat, packet.c) or is_before(packet.c, companion.seat.get("grow_seq"))
+        if packet.type is PacketType.GROW and packet.a != SHARE:
+            # It began to ask for memory by grant when it had just lost that: it asks the driver next.
+            answer_growth(companion.board, companion.seat, Grow.DENIED, packet.c & 0xFFFFFFFF)
+        elif packet.type is PacketType.GROW and not known:
+            self._sharing.asks(job, companion, packet.b, packet.c & 0xFFFFFFFF)
+        elif packet.type is PacketType.WITHDRAWN and not known:
+            self._sharing.withdraws(job, companion)
+        elif packet.type is PacketType.SHRUNK and packet.a == SHARE:
+            self._sharing.returns(job, companion, packet.b)
 
     def _several(self, job: Job) -> None:
         job.several = True
@@ -149,17 +209,33 @@ class Companions:
 
     # They go
 
+    def last_word(self, job: Job) -> None:
+        """Its main process has ended, and may be one of them."""
+        for companion in self._of.get(job.id, ()):
+            self._heard(job, companion)
+
+    def _heard(self, job: Job, companion: Companion) -> None:
+        if companion.pid == job.pid:
+            job.out_of = companion.seat.get("out_of_memory")
+
     def forget(self, job: Job) -> None:
         """The job has ended."""
+        self._pending.pop(job.id, None)
+        job.shares = Shares()
         for companion in tuple(self._of.get(job.id, ())):
-            self._gone(job, companion)
+            self._leave(job, companion)
         timer = self._timers.pop(job.id, None)
         if timer is not None:
             timer.cancel()
 
     def _gone(self, job: Job, companion: Companion) -> None:
+        self._sharing.gone(job, companion)
+        self._leave(job, companion)
+
+    def _leave(self, job: Job, companion: Companion) -> None:
         if companion.watch is not None:
             companion.watch.stop()
+        self._heard(job, companion)
         companion.board.free(companion.seat.slot)
         self._seating.drop(job.id, [companion.kept])
         self._of[job.id].remove(companion)

@@ -13,11 +13,12 @@ from carpool.daemon.clock import wall_us
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.keepsakes import LANE
 from carpool.daemon.processes import Processes
+from carpool.daemon.retries import Retries
 from carpool.daemon.seating import Seating
-from carpool.daemon.seats import answer_growth, request_yield, watch_idle, withdraw_yield
+from carpool.daemon.seats import request_yield, watch_idle, withdraw_yield
 from carpool.daemon.store import Store
 from carpool.devices.base import Device, in_extents, single
-from carpool.protocol.seat import Grow, Packet, PacketType, Yield
+from carpool.protocol.seat import Packet, PacketType, Yield
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,8 @@ class Effects:
     ) -> None:
         self.watch: Callable[[Job], None]
         self.checkpointing: Checkpointing
+        self.retries: Retries
+        self.job_ended: Callable[[], None] = lambda: None  # after it has been recorded
         self._jobs = jobs
         self._processes = processes
         self._channels = channels
@@ -56,6 +59,7 @@ class Effects:
             commands.WithdrawYield: self._withdraw_yield,
             commands.Offload: self._offload,
             commands.DropStore: self._drop_store,
+            commands.RetryJob: self._retry_job,
             commands.EndJob: self._end_job,
         }
 
@@ -71,6 +75,8 @@ class Effects:
     def _start_job(self, command: commands.StartJob) -> None:
         job = self._jobs.live[command.job]
         job.phase, job.device, job.lane = JobPhase.STARTING, command.device, command.lane
+        job.further = command.further
+        self._store.placed(job, command.decision)
         if job.guest:
             self.checkpointing.start(job)
         else:
@@ -82,6 +88,17 @@ class Effects:
             self.checkpointing.signal(job, command.signal)
         elif job is not None:
             self._processes.signal(job, command.signal)
+
+    def _retry_job(self, command: commands.RetryJob) -> None:
+        job = self._jobs.live[command.job]
+        if job.guest:
+            self.checkpointing.forget(job)
+        self._seating.unseat(job)
+        self._channels.companions.forget(job)
+        self._channels.close(job.id)
+        again = job.again(command.past, command.estimate, command.code, command.signal)
+        self._jobs.live[job.id] = again
+        self.retries.follow(again)
 
     def _end_job(self, command: commands.EndJob) -> None:
         job = self._jobs.live[command.job]
@@ -95,6 +112,7 @@ class Effects:
         self._processes.forget(job.id, command.reason.text if command.reason else f"the job was {command.outcome}")
         self._store.ended(job)
         self._jobs.end(job)
+        self.job_ended()
 
     # Lanes
 
@@ -141,16 +159,13 @@ class Effects:
     # Memory
 
     def _grant_memory(self, command: commands.GrantMemory) -> None:
-        job = self._jobs.live[command.job]
-        job.granted = command.memory
-        if job.seated is not None:
-            self._channels.granting.memory(job, answers=command.answers is not None)
+        self._channels.sharing.granted(self._jobs.live[command.job], command.memory, command.answers)
 
     def _deny_memory(self, command: commands.DenyMemory) -> None:
-        job = self._seated(command.job)
-        if job is not None and job.seated is not None:
+        job = self._jobs.live.get(command.job)
+        if job is not None:
             log.debug("job %d is refused %s memory: %s", job.id, MemoryClass(command.memory_class), command.reason.text)
-            answer_growth(job.seated.board, job.seated.seat, Grow.DENIED, job.grow_seq)
+            self._channels.sharing.denied(job, command.memory_class)
 
     def _offload(self, command: commands.Offload) -> None:
         job = self._seated(command.job)

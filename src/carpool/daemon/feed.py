@@ -25,7 +25,8 @@ from carpool.protocol.api import EventInfo
 RING_KINDS = frozenset(
     kind.__name__
     for kind in (
-        *(events.TurnWanted, events.TurnReleased, events.TurnPassed, events.Sampled, events.Tick),
+        *(events.TurnWanted, events.TurnReleased, events.TurnPassed, events.Sampled, events.Tick, events.DeviceLoad),
+        events.PaceKnown,  # thousands at every start
         *(commands.GrantTurn, commands.NameSuccessor, commands.RequestYield, commands.WithdrawYield),
     )
 )
@@ -102,7 +103,11 @@ class Feed:
         self._news.set()
 
     async def lines(self, since: int, follow: bool) -> AsyncIterator[bytes]:
-        """Encoded lines after number ``since``; with ``follow`` until the daemon stops."""
+        """Encoded lines after number ``since``; with ``follow`` until the daemon stops.
+
+        A daemon that was killed may have shown more than it had written: those numbers are given to others now.
+        """
+        since = min(since, self._seq)
         while True:
             before = since
             async for entry in self._stored(since):

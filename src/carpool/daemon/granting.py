@@ -17,7 +17,7 @@ from carpool.daemon.banking import Banking
 from carpool.daemon.jobs import Job, Seated
 from carpool.daemon.returning import Returning
 from carpool.daemon.seating import Seating
-from carpool.daemon.seats import answer_growth, grant_turn, lower_limits, request_yield, set_limits
+from carpool.daemon.seats import answer_growth, grant_turn, is_answered, lower_limits, request_yield, set_limits
 from carpool.devices.base import DeviceError
 from carpool.protocol.seat import Grow, Yield
 
@@ -30,7 +30,7 @@ class _Waiting:
     job: Job
     seated: Seated
     turn: bool = False
-    answers: bool = False
+    answers: int | None = None  # the number of the request that it answers
     delayed: bool = False
     told: str = ""  # what the log says about it
     timer: asyncio.TimerHandle | None = None
@@ -50,11 +50,12 @@ class Granting:
     def memory(self, job: Job, *, answers: bool) -> None:
         """Its grant has changed; perhaps that answers its request.  What it loses it loses at once."""
         assert job.seated is not None
-        lower_limits(job.seated.seat, job.granted)
+        lower_limits(job.seated.seat, job.own)
         if job.seated.extents:
             self._returning.lowered(job)
         waiting = self._entry(job)
-        waiting.answers |= answers
+        if answers:
+            waiting.answers = job.grow_seq
         self._look(job, waiting)
 
     def turn(self, job: Job) -> None:
@@ -65,6 +66,18 @@ class Granting:
 
     def waits(self, job: Job) -> bool:
         return job.id in self._waiting
+
+    def withdraw(self, job: Job) -> bool:
+        """Nobody waits for the answer any more.  True: it was granted, and is refused now, because it is not there yet.
+
+        What the job had before still comes.
+        """
+        waiting = self._waiting.get(job.id)
+        if waiting is None or waiting.answers != job.grow_seq or waiting.seated is not job.seated:
+            return False
+        waiting.answers = None
+        answer_growth(waiting.seated.board, waiting.seated.seat, Grow.DENIED, job.grow_seq)
+        return True
 
     def again(self, job: Job) -> None:
         """Something has changed for this job."""
@@ -123,7 +136,7 @@ class Granting:
 
     def _obstacle(self, job: Job, waiting: _Waiting) -> str | None:
         """Why it cannot have it yet."""
-        with_bank = waiting.turn or job.granted.persistent > 0  # not even a job without memory may touch another's bank
+        with_bank = waiting.turn or job.own.persistent > 0  # not even a job without memory may touch another's bank
         if waiting.seated.extents:
             return self._returning.obstacle(job, with_bank=with_bank)
         try:
@@ -135,11 +148,12 @@ class Granting:
 
     def _write(self, job: Job, waiting: _Waiting) -> None:
         seated, job.grant_waits = waiting.seated, None
-        set_limits(seated.seat, job.granted)
+        set_limits(seated.seat, job.own)
         self._returning.settle(job)
-        if waiting.answers:
-            waiting.answers = False
-            answer_growth(seated.board, seated.seat, Grow.GRANTED, job.grow_seq)
+        if waiting.answers is not None:
+            answered, waiting.answers = waiting.answers, None
+            if not is_answered(seated.seat, answered):
+                answer_growth(seated.board, seated.seat, Grow.GRANTED, answered)
         if waiting.turn and job.offloading:
             return  # the answer to that comes first
         if waiting.turn:

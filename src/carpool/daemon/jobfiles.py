@@ -19,6 +19,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
     signal: int | None = None
     seat: str = ""  # its counters at the end: the bytes of its seat, in hexadecimal
     text: str = ""  # why it could not be started
+    host_memory: bool = False  # killed while the kernel ended a process of its control group for want of memory
 
 
 def create_directory(home: Home, job: JobId, owner: int, gid: int) -> JobFiles:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from carpool.core.model import (
+    Attempt,
     DeviceId,
     Engine,
     Estimate,
@@ -22,7 +23,11 @@ from carpool.core.model import (
     Reason,
     Usage,
 )
+from carpool.daemon.attempts import Ended, attempts
 from carpool.daemon.boards import Board
+from carpool.daemon.clock import wall_us
+from carpool.daemon.kinds import command_key
+from carpool.daemon.shares import Shares
 from carpool.daemon.traits import EXCLUSIVE, why_alone, why_immovable
 from carpool.devices.base import BankId
 from carpool.protocol.api import JobInfo, MovedInfo, ReasonInfo, SubmitRequest
@@ -55,6 +60,14 @@ class Pieces:
         return sum(self.sizes)
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How a job came to its engine."""
+
+    automatic: bool = False  # its user has left it to Carpool
+    why: str = ""  # for people, where there is something to say
+
+
 @dataclass(slots=True)
 class Job:
     """One job that has not ended.  ``spec.env`` goes to the job and nowhere else."""
@@ -65,14 +78,23 @@ class Job:
     spec: SubmitRequest
     estimate: Estimate | None
     submitted_us: int
+    choice: Choice = Choice()
+    past: tuple[Ended, ...] = ()  # attempts that came to nothing
     phase: JobPhase = JobPhase.QUEUED
     cancelled: bool = False
     device: DeviceId | None = None
     lane: LaneId | None = None
+    further: tuple[DeviceId, ...] = ()  # the other devices of a job for several
     granted: Memory = field(default_factory=Memory)
+    shares: Shares = field(default_factory=Shares)  # those of its companions in what it has been granted
     usage: Usage = field(default_factory=Usage)
+    out_of: int = 0  # `OutOf` of its seat, since its process has left it
     traits: int = 0  # of its seat, those that the core has been told
     seated: Seated | None = None
+    was_seated: bool = False  # a process of it has had its seat
+    beside: int | None = None  # a process of it that uses its device beside Carpool (see `carpool.daemon.beside`)
+    beside_told: int | None = None  # the one that the core has been told of
+    ran_beside: bool = False  # there was one, and the device's driver could have suspended it
     several: bool = False  # further processes of it use its device (see `carpool.daemon.companions`)
     line: str = ""  # the channel of its attached process (see `carpool.daemon.lines`)
     on_device: bool = False  # of the checkpoint engine, and not suspended
@@ -104,9 +126,34 @@ class Job:
     reason: Reason | None = None
 
     @property
+    def engine(self) -> Engine:
+        """Where nobody has chosen one (in journals of earlier versions) it is the only one that there was."""
+        return Engine.CHECKPOINT if self.spec.engine == Engine.CHECKPOINT else Engine.GRANT
+
+    @property
+    def attempt(self) -> int:
+        """The number of the present, or the next, start."""
+        return len(self.past) + 1
+
+    @property
+    def own(self) -> Memory:
+        """What its attached process may have of what the job has been granted."""
+        return Memory(self.shares.own(self.granted.persistent), self.granted.ephemeral)
+
+    @property
+    def recovering(self) -> bool:
+        """Whether it has run out of memory before, and so has its device to itself."""
+        return any(ended.core.out_of_memory for ended in self.past)
+
+    @property
     def guest(self) -> bool:
         """Whether it is of the checkpoint engine: suspended between its turns, which have the whole device."""
-        return self.spec.engine == Engine.CHECKPOINT
+        return self.engine is Engine.CHECKPOINT
+
+    @property
+    def lonely(self) -> bool:
+        """Whether it was submitted as one that shares its devices with nobody."""
+        return self.spec.exclusive or self.spec.gpus > 1
 
     def mark_cancelled(self) -> None:
         """It is going to be signalled, or ends at once if it has no process yet."""
@@ -120,15 +167,37 @@ class Job:
         return JobSpec(
             owner=self.owner,
             name=spec.name,
+            kind=command_key(self.owner, spec.cwd, spec.argv),
             iterations=spec.iterations,
             duration_us=spec.duration_us,
             weight=spec.weight,
             after=after,
-            device=spec.device,
+            device=named_devices(spec),
+            gang=spec.gpus,
             exclusive=spec.exclusive,
-            engine=Engine(spec.engine),
+            engine=self.engine,
             estimate=self.estimate,
+            retries=spec.retries,
+            recover=not spec.foreground,
         )
+
+    def again(self, attempt: Attempt, estimate: Estimate | None, code: int | None, number: int | None) -> Job:
+        """The same submission before its next start."""
+        usage = self.usage
+        peaks = usage.persistent_peak, usage.ephemeral_peak
+        ended = Ended(attempt, self.started_us, wall_us(), code, number, *peaks)
+        past = (*self.past, ended)
+        return Job(self.id, self.owner, self.gid, self.spec, estimate, self.submitted_us, self.choice, past)
+
+
+def named_devices(spec: SubmitRequest) -> tuple[DeviceId, ...] | None:
+    """The devices that a submission insists on; None: any."""
+    return None if spec.device is None else tuple(spec.device.split(","))
+
+
+def may_use(spec: SubmitRequest, device: DeviceId) -> bool:
+    names = named_devices(spec)
+    return names is None or device in names
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +208,7 @@ class EndedJob:
     owner: int
     outcome: Outcome
     info: msgspec.Raw
+    attempt: int = 1
 
 
 class JobTable:
@@ -163,7 +233,7 @@ class JobTable:
     def end(self, job: Job) -> None:
         assert job.outcome is not None
         info = msgspec.Raw(msgspec.json.encode(job_info(job, None)))
-        self.ended[job.id] = EndedJob(job.id, job.owner, job.outcome, info)
+        self.ended[job.id] = EndedJob(job.id, job.owner, job.outcome, info, job.attempt)
         del self.live[job.id]
         waiting = self._waiting.pop(job.id, None)
         if waiting is not None:
@@ -220,11 +290,25 @@ def job_info(job: Job, waits: Reason | None) -> JobInfo:
         after=spec.after,
         estimate_source=job.estimate.source if job.estimate else None,
         pid=job.pid,
-        alone=None if job.outcome else why_alone(job.traits) or job.stays or (EXCLUSIVE if spec.exclusive else None),
+        alone=None if job.outcome else why_alone(job.traits, job.beside) or job.stays or _submitted_alone(job),
         immovable=None if job.outcome else why_immovable(job.traits),
         fixed_bytes=usage.fixed,
-        engine=spec.engine,
+        engine=job.engine.value,
+        engine_why=job.choice.why,
+        retries=spec.retries,
+        attempt=job.attempt,
+        attempts=attempts(job),
+        devices=[job.device, *job.further] if job.device is not None and spec.gpus > 1 else [],
+        gpus=spec.gpus,
     )
+
+
+def _submitted_alone(job: Job) -> str | None:
+    if job.spec.gpus > 1:
+        return f"it was submitted for {job.spec.gpus} devices"
+    if job.spec.exclusive:
+        return EXCLUSIVE
+    return "it has run out of memory" if job.recovering else None
 
 
 def _suspended(job: Job) -> bool:

@@ -2,26 +2,31 @@
 
 Two kinds of writes.  *Durable* writes (submissions, cancellations) have somebody waiting: the future is resolved
 after the commit, or fails and nothing has happened.  *Owed* writes (ends of jobs, events) have already happened in
-the world: when the disk is full they stay in memory, in order, and are tried again.
+the world: when the disk is full they stay in memory, in order, and are tried again.  What can never be written fails,
+or is dropped, alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import queue
 import sqlite3
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from carpool.daemon.errors import JournalFull
 
+log = logging.getLogger(__name__)
 LARGEST_BATCH = 512
 RETRY_S = 1.0
 MOST_OWED = 100_000  # statements kept while the disk is full; the oldest events go first
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+_OWN_FAULT = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +49,10 @@ class Journal:
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
-    def durable(self, sql: str, row: Sequence[object]) -> asyncio.Future[None]:
+    def durable(self, sql: str, *rows: Sequence[object]) -> asyncio.Future[None]:
         """A future that is done after the commit.  Raises JournalFull from the future if it cannot be recorded."""
         done: asyncio.Future[None] = self._loop.create_future()
-        self._queue.put(Write(sql, (row,), done))
+        self._queue.put(Write(sql, rows, done))
         return done
 
     def owe(self, sql: str, rows: Sequence[Sequence[object]], *, droppable: bool = False) -> None:
@@ -69,13 +74,30 @@ class Journal:
         stopping = False
         while not stopping:
             batch, stopping = self._next_batch(bool(owed))
-            error = self._commit([*owed, *batch])
-            if error is None:
-                owed.clear()
+            writes = [*owed, *batch]
+            error = self._commit(writes)
+            if error is not None and _never(error):
+                owed = self._one_by_one(writes)
             else:
-                owed.extend(write for write in batch if write.done is None)
-                _shorten(owed)
-            self._report(batch, error)
+                owed = deque(write for write in writes if error is not None and write.done is None)
+                self._report(batch, error)
+            _shorten(owed)
+
+    def _one_by_one(self, writes: Sequence[Write]) -> deque[Write]:
+        """One of them can never be written: the others do not wait for it.  Returns what is still owed."""
+        owed: deque[Write] = deque()
+        full: Exception | None = None  # in order: what comes after that waits, too
+        for write in writes:
+            error = full or self._commit([write])
+            if write.done is not None:
+                self._report([write], error)
+            elif error is not None and _never(error):
+                log.error("this cannot be recorded, and is dropped: %s (%s)", ascii(error), write.sql)
+                continue
+            elif error is not None:
+                owed.append(write)
+            full = error if error is not None and not _never(error) else None
+        return owed
 
     def _next_batch(self, retry: bool) -> tuple[list[Write], bool]:
         """Wait for something to write; when owed writes wait, no longer than until the next attempt."""
@@ -97,9 +119,10 @@ class Journal:
             for write in writes:
                 self._connection.executemany(write.sql, write.rows)
             self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except Exception as error:  # noqa: BLE001 - a text that is no UTF-8, say: the thread goes on
             if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
             return _explain(error)
         return None
 
@@ -130,9 +153,15 @@ def _shorten(owed: deque[Write]) -> None:
         owed.remove(victim)
 
 
-def _explain(error: sqlite3.Error) -> Exception:
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _FULL:
-        text = "the disk is full" if error.sqlite_errorcode == sqlite3.SQLITE_FULL else str(error)
+def _never(error: Exception) -> bool:
+    """Whether it is the write's own fault, and trying again is in vain."""
+    return isinstance(error, _OWN_FAULT) or not isinstance(error, sqlite3.Error | JournalFull)
+
+
+def _explain(error: Exception) -> Exception:
+    code = getattr(error, "sqlite_errorcode", 0)
+    if code & 0xFF in _FULL:
+        text = "the disk is full" if code == sqlite3.SQLITE_FULL else str(error)
         return JournalFull("disk_full", f"cannot write the journal: {text}", "make room and try again; nothing is lost")
     return error
 

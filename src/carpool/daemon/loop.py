@@ -27,6 +27,7 @@ class CoreLoop:
         self._feed = feed
         self._inbox = Inbox(self._handle)
         self._fault: str | None = None
+        self._placement_fault: str | None = None
         self._now = 0
         self._timer: Timer | None = None
         self._timer_us: int | None = None
@@ -66,6 +67,10 @@ class CoreLoop:
 
     def _report_fault(self) -> None:
         """Once for each; `carpool policy` shows it too."""
+        placement = self.machine.placement_fault
+        if placement is not None and placement != self._placement_fault:
+            log.error("the placement policy is wrong; where it is, magm decides: %s", placement)
+        self._placement_fault = placement
         fault = self.machine.policy_fault
         if fault is not None and fault != self._fault:
             log.error("the policy is wrong; where it is, jobs are served in order of arrival: %s", fault)

@@ -16,22 +16,31 @@ from carpool.protocol.sizes import format_size, parse_size, telemetry_interval
 
 #: A GPU's memory comes in pieces of this size.
 LEAST = 2 * MIB
+#: How names of instances of partitioned GPUs begin.
+MIG = "MIG-"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceOption:
-    """One ``--device``; ``id`` is the kind with its number, as in host0."""
+    """One ``--device``; ``id`` is the kind with its number, as in host0; mig0 is the first instance that was named."""
 
     id: str
     kind: str
     capacity: int  # 0: what the GPU has, as soon as it has been asked
     index: int = 0  # of the GPU, as the driver counts
     sharing: Sharing = Sharing.CONCURRENT
+    uuid: str = ""  # of the instance of a partitioned GPU
+    bare: bool = False  # no index was given: on a partitioned GPU all its instances are meant
+
+    @property
+    def name(self) -> str:
+        """Which device, without the size."""
+        return self.uuid or (f"{self.kind}:{self.index}" if self.kind == "cuda" else self.kind)
 
     @property
     def text(self) -> str:
         """As it would be given."""
-        return f"{self.kind}:{self.index}:{self.capacity}" if self.kind == "cuda" else f"{self.kind}:{self.capacity}"
+        return f"{self.name}:{self.capacity}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,8 +91,8 @@ def parse_options(argv: Sequence[str]) -> Options:
         home=Home(Path(given.home).expanduser().absolute() if given.home else default_home()),
         devices=_devices(given.device or [], given.sharing, memory),
         devices_given=bool(given.device),
-        settings=_settings(given.policy, given.setting),
-        settings_given=given.policy is not None or bool(given.setting),
+        settings=_settings(given.policy, given.placement, given.setting),
+        settings_given=given.policy is not None or given.placement is not None or bool(given.setting),
         store=None if given.store is None else _store(given.store),
         memory=memory,
         threads=given.threads,
@@ -100,7 +109,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="carpoold", description="The Carpool daemon: shares this machine's devices among jobs.")
     parser.add_argument("--home", metavar="DIR", help="state directory (default: $CARPOOL_HOME or the XDG state dir)")
     parser.add_argument(
-        "--device", metavar="KIND", action="append", help="host:SIZE, or cuda[:INDEX][:SIZE] for a GPU; repeatable"
+        "--device",
+        metavar="KIND",
+        action="append",
+        help="host:SIZE, cuda[:INDEX][:SIZE] for a GPU (all instances of one that is partitioned, without INDEX), or"
+        " MIG-UUID[:SIZE]; repeatable",
     )
     parser.add_argument(
         "--sharing",
@@ -108,6 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         help="what runs jobs side by side on a GPU: its driver, or an MPS server (default: timeslice)",
     )
     parser.add_argument("--policy", metavar="NAME", help="who computes next (default: fair)")
+    parser.add_argument("--placement", metavar="NAME", help="which device a job is placed on (default: magm)")
     parser.add_argument("--setting", metavar="NAME=VALUE", action="append", default=[], help="a setting; repeatable")
     parser.add_argument("--store", metavar="SIZE", help="most host memory for what is moved out of devices")
     parser.add_argument("--threads", metavar="N", type=int, help="OpenMP threads per job (default: as the job says)")
@@ -122,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _settings(policy: str | None, pairs: Sequence[str]) -> Settings:
+def _settings(policy: str | None, placement: str | None, pairs: Sequence[str]) -> Settings:
     values: dict[str, int | None] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -135,7 +149,7 @@ def _settings(policy: str | None, pairs: Sequence[str]) -> Settings:
                 "bad_option", f"--setting {pair} is not NAME=NUMBER", "for example --setting quantum_us=50000"
             )
     try:
-        return changed_settings(Settings(), policy, values)
+        return changed_settings(Settings(), policy, values, placement)
     except ValueError as error:
         raise StartupError("bad_setting", str(error)) from None
 
@@ -162,7 +176,7 @@ def _check_store(options: Options) -> None:
 
 
 def _devices(texts: Sequence[str], sharing: str | None, memory: int) -> tuple[DeviceOption, ...]:
-    if sharing is not None and not any(text.partition(":")[0] == "cuda" for text in texts):
+    if sharing is not None and not any(text.partition(":")[0] == "cuda" or text.startswith(MIG) for text in texts):
         raise StartupError("no_gpu_given", f"--sharing {sharing} is for GPUs", "name one: --device cuda")
     if not texts:
         return (DeviceOption("host0", "host", default_capacity(memory)),)
@@ -174,15 +188,18 @@ def _devices(texts: Sequence[str], sharing: str | None, memory: int) -> tuple[De
         if kind == "host":
             number = sum(device.kind == "host" for device in devices)
             devices.append(DeviceOption(f"host{number}", kind, _capacity(text, rest, memory)))
+        elif kind.startswith(MIG):
+            number = sum(bool(device.uuid) for device in devices)
+            devices.append(_instance(text, kind, rest, number, Sharing(sharing or Sharing.TIMESLICE)))
         elif kind == "cuda":
             devices.append(_gpu(text, rest, Sharing(sharing or Sharing.TIMESLICE)))
         else:
             raise StartupError(
                 "unknown_device_kind",
                 f"--device {text}: unknown kind {kind!r}",
-                "known kinds: host:SIZE, cuda[:INDEX][:SIZE]",
+                "known kinds: host:SIZE, cuda[:INDEX][:SIZE], MIG-UUID[:SIZE]",
             )
-    _check_devices(devices, memory)
+    check_devices(devices, memory)
     return tuple(devices)
 
 
@@ -191,20 +208,36 @@ def _gpu(text: str, rest: str, sharing: Sharing) -> DeviceOption:
     first, _, second = rest.partition(":")
     if first and not first.isdecimal():
         first, second = "", rest
+    index = int(first or 0)
+    return DeviceOption(f"cuda{index}", "cuda", _share(text, second), index, sharing, bare=not first)
+
+
+def _instance(text: str, uuid: str, size: str, number: int, sharing: Sharing) -> DeviceOption:
+    """``MIG-...`` or ``MIG-...:8GiB``: an instance of a partitioned GPU."""
+    if len(uuid) == len(MIG):
+        hint = "`nvidia-smi -L` and `carpool doctor` name the instances"
+        raise StartupError("bad_device", f"--device {text}: an instance's name has more to it", hint)
+    return DeviceOption(f"mig{number}", "cuda", _share(text, size), 0, sharing, uuid)
+
+
+def _share(text: str, size: str) -> int:
+    """How much of a GPU; 0: what it has."""
     try:
-        capacity = parse_size(second) if second else 0
+        capacity = parse_size(size) if size else 0
     except ValueError as error:
         raise StartupError("bad_size", f"--device {text}: {error}", "for example --device cuda:0:8GiB") from None
-    if second and capacity < LEAST:
+    if size and capacity < LEAST:
         hint = "leave the size out for all that there is, or give more, as in --device cuda:0:8GiB"
         raise StartupError("bad_size", f"--device {text}: a GPU shares at least {format_size(LEAST)}", hint)
-    index = int(first or 0)
-    return DeviceOption(f"cuda{index}", "cuda", capacity // LEAST * LEAST, index, sharing)
+    return capacity // LEAST * LEAST
 
 
-def _check_devices(devices: Sequence[DeviceOption], memory: int) -> None:
+def check_devices(devices: Sequence[DeviceOption], memory: int) -> None:
+    """Raises StartupError where one is given twice, or the machine's memory is too little for them."""
     ids = [device.id for device in devices]
     for device in devices:
+        if device.uuid and sum(other.uuid == device.uuid for other in devices) > 1:
+            raise StartupError("same_device", f"{device.uuid} is given twice", "name each instance once")
         if ids.count(device.id) > 1:
             raise StartupError(
                 "same_device", f"{device.id} is given twice", "name each GPU once: --device cuda:0 --device cuda:1"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from carpool.core.events import CancelRequested, Event, ProcessExited, ProcessStarted, StartFailed
@@ -17,9 +18,10 @@ from carpool.daemon.clock import wall_us
 from carpool.daemon.jobfiles import read_exit, shim_lives
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.journal import disk_full
+from carpool.daemon.outofmemory import ran_out
 from carpool.daemon.pidwatch import PidWatch
 from carpool.daemon.procstate import is_stopped
-from carpool.daemon.seats import usage_at_end
+from carpool.daemon.seats import seat_at_end, usage_at_end
 from carpool.daemon.sessions import Session, SessionServer
 from carpool.daemon.spawning import send_start, spawn_shim
 from carpool.daemon.store import Store
@@ -68,8 +70,11 @@ class Processes:
         self._threads = threads
         self._devices = devices
         self._of: dict[JobId, Process] = {}
+        self._held: set[JobId] = set()  # something of their earlier attempt is left
         self.accepting = True  # false while the daemon ends all jobs before it stops
         self.recovered: Callable[[JobId], None] | None = None  # while a restarted daemon waits for its shims
+        # What jobs on these devices have in their environment, unless they say otherwise.
+        self.environment: Callable[[Sequence[DeviceId]], Mapping[str, str]] = lambda devices: {}
         server.on_register = self._registered
         server.on_message = self._message
         server.on_channel = self._channel
@@ -87,6 +92,8 @@ class Processes:
             return  # the next daemon will
         process = self.of(job.id)
         process.start_asked = True
+        if job.id in self._held:
+            return
         if process.session is not None:
             self._send_start(job, process)
         elif job.spec.foreground:
@@ -94,11 +101,30 @@ class Processes:
         else:
             self._spawn(job, process)
 
+    def hold(self, job: JobId) -> None:
+        """Its next attempt is not to begin before `release`."""
+        self.forget(job, "its attempt is over")
+        self._held.add(job)
+
+    def release(self, number: JobId) -> None:
+        """Nothing of the earlier attempt is left."""
+        self._held.discard(number)
+        job = self._jobs.live.get(number)
+        if job is None or not self.of(number).start_asked:
+            return
+        if job.cancelled:
+            self._is_over(self.of(number), StartFailed(number, "it was cancelled between two attempts"))
+        else:
+            self.start(job)
+
     def signal(self, job: Job, number: int) -> None:
         """To all processes of the job; kept for a shim that has not registered yet."""
         process = self.of(job.id)
         if process.session is not None and not process.session.closed:
             process.session.send(messages.Signal(number))
+        elif job.spec.foreground and process.session is None and not process.started and not self.lives(job.id):
+            # Ctrl-C in the first moments of `carpool run`: nobody will come any more, and others wait for its device.
+            self._is_over(process, StartFailed(job.id, "it was cancelled before its terminal appeared"))
         else:
             process.signals.append(number)
 
@@ -153,7 +179,7 @@ class Processes:
 
     def _registered(self, session: Session, message: messages.Register, fds: list[int]) -> None:
         job = self._jobs.live.get(message.job)
-        refusal = self._refusal(session, job, fds)
+        refusal = self._refusal(session, job, fds, message.attempt)
         if job is None or refusal:
             log.warning("refusing the shim of job %d (pid %d): %s", message.job, session.pid, refusal)
             session.send(messages.Refused(refusal or "unknown job"))
@@ -172,9 +198,11 @@ class Processes:
             log.error("job %d came back too late, or from another version of Carpool, with memory in use", job.id)
             session.send(messages.Signal(signal.SIGKILL))
 
-    def _refusal(self, session: Session, job: Job | None, fds: list[int]) -> str:
+    def _refusal(self, session: Session, job: Job | None, fds: list[int], attempt: int) -> str:
         if job is None:
             return "this daemon knows no such job, or it has ended"
+        if attempt != job.attempt:
+            return f"attempt {attempt} of the job is over"
         if session.uid not in (0, os.geteuid(), job.owner):
             return "the job belongs to another user"
         if not fds:
@@ -207,8 +235,8 @@ class Processes:
                 self._is_over(process, StartFailed(job.id, text))
             case messages.Taken(error, size):
                 self._channels.offloads.taken(job, error, size)
-            case messages.Exited(code, number):
-                self._is_over(process, ProcessExited(job.id, code, number))
+            case messages.Exited(code, number, host_memory):
+                self._is_over(process, exited(job.id, code, number, host_memory))
 
     def _channel(self, session: Session, message: messages.Channel, fd: int) -> None:
         job = self._jobs.live.get(session.job or 0)
@@ -238,7 +266,15 @@ class Processes:
             return
         process.over = True
         self._channels.process_ended(event.job)
-        self._post(event)
+        self._post(self._explained(event))
+
+    def _explained(self, event: ProcessExited | StartFailed) -> ProcessExited | StartFailed:
+        """What its runtime or its log says of a failure; its seat has been given back by now."""
+        job = self._jobs.live.get(event.job)
+        if job is None or isinstance(event, StartFailed) or not event.code:
+            return event
+        files = self._home.job(job.id, job.attempt)
+        return dataclasses.replace(event, out_of_memory=ran_out(job.out_of, files, job.owner))
 
     # Spawning
 
@@ -261,7 +297,9 @@ class Processes:
         if process.session is not None:
             assert job.device is not None  # where the core has told it to start
             process.start_sent = True
-            send_start(process.session, job, self._threads, self._devices[job.device])
+            names = (job.device, *job.further)
+            devices = [self._devices[name] for name in names]
+            send_start(process.session, job, self._threads, devices, self.environment(names))
 
     def _foreground_missing(self, job: Job) -> None:
         if job.id in self._jobs.live and self.of(job.id).session is None:
@@ -292,14 +330,16 @@ class Processes:
     def settle(self, job: Job) -> None:
         """No shim lives: find out how the job ended and tell the core."""
         process = self.of(job.id)
-        files = self._home.job(job.id)
+        files = self._home.job(job.id, job.attempt)
         record = read_exit(files, job.owner)
         if record is not None and job.seated is None:
             job.usage = usage_at_end(record.seat) or job.usage
+            seat = seat_at_end(record.seat)
+            job.out_of = job.out_of if seat is None else seat.get("out_of_memory")
         if record is not None and record.text:
             self._is_over(process, StartFailed(job.id, record.text))
         elif record is not None:
-            self._is_over(process, ProcessExited(job.id, record.code, record.signal))
+            self._is_over(process, exited(job.id, record.code, record.signal, record.host_memory))
         elif job.spec.foreground and job.phase is JobPhase.QUEUED:
             job.cancelled = process.over = True
             if self.recovered is None:  # else the end of the restart does it
@@ -315,3 +355,9 @@ class Processes:
     def lives(self, job: JobId) -> bool:
         """Whether a shim of the job holds its lock."""
         return shim_lives(self._home.job(job))
+
+
+def exited(job: JobId, code: int | None, number: int | None, host_memory: bool) -> ProcessExited:
+    """``host_memory``: the kernel has ended a process of its control group meanwhile: the job's, or another one."""
+    note = "the kernel has ended a process of its control group for want of host memory" if host_memory else ""
+    return ProcessExited(job, code, number, note=note)

@@ -11,26 +11,26 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from carpool.core.events import Adopted, CancelRequested, Event, MemoryRequested, RestartEnded, Submitted, TraitsSeen
+from carpool.core.events import Adopted, CancelRequested, Event, RestartEnded, Submitted, TraitsSeen
 from carpool.core.model import JobId, JobPhase, Memory, Micros, Outcome, Reason
 from carpool.daemon.channels import CLASSES, Channels
-from carpool.daemon.checkpointing import Checkpointing
+from carpool.daemon.checkpoint_restart import CheckpointRestart
 from carpool.daemon.clock import monotonic_us, wall_us
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.processes import Processes
 from carpool.daemon.sampler import tell_traits
 from carpool.daemon.seating import Seating
-from carpool.daemon.seats import usage_of
+from carpool.daemon.seats import answer_growth, usage_of
 from carpool.daemon.store import Store
 from carpool.devices.base import single
 from carpool.protocol.paths import Home
-from carpool.protocol.seat import Packet, PacketType
+from carpool.protocol.seat import Grow, Packet, PacketType
 
 log = logging.getLogger(__name__)
 PATIENCE_S = 10.0
 LOOK_S = 0.05
 HANDOVER_S = 0.02
-_OPTIONAL = 256
+_OPTIONAL, _WITHDRAWN = 256, 512
 
 
 class Restore:
@@ -53,15 +53,15 @@ class Restore:
         self._channels = channels
         self._seating = seating
         self._post = post
-        self.guests: Checkpointing
+        self.guests: CheckpointRestart
         self._missing: set[JobId] = set()
         self._alive: set[JobId] = set()
 
     def load(self, rows: list[Job]) -> None:
         """Jobs of the journal, in order of their ids."""
+        self._jobs.next_id = 1 + max([*self._directories(), *(job.id for job in rows)], default=0)
         for job in rows:
             self._jobs.live[job.id] = job
-            self._jobs.next_id = job.id + 1
             if job.phase is JobPhase.ENDED:
                 self._jobs.end(job)
             else:
@@ -70,6 +70,10 @@ class Restore:
         self._alive = set(self._missing)
         self._channels.recovering = True
         self._processes.recovered = self._missing.discard
+
+    def _directories(self) -> list[JobId]:
+        """Jobs of which there are files.  Their journal may be gone: a new job must not be taken for an old one."""
+        return [int(path.name) for path in self._home.jobs.iterdir() if path.name.isdecimal()]
 
     async def wait_for_shims(self) -> None:
         """Until every living shim has registered (they try every 100 ms) or has ended."""
@@ -90,7 +94,8 @@ class Restore:
                 continue
             after = tuple(number for number in job.spec.after if number in self._jobs.live)
             waited_us = max(0, wall_us() - job.submitted_us)
-            self._post(Submitted(job.id, job.core_spec(after), waited_us))
+            past = tuple(ended.core for ended in job.past)
+            self._post(Submitted(job.id, job.core_spec(after), waited_us, past))
         running = [job for job in unfinished if job.id in self._jobs.live and self._was_started(job)]
         for job in running:
             self._adopt(job)
@@ -135,19 +140,22 @@ class Restore:
         return False
 
     def _was_started(self, job: Job) -> bool:
-        return self._processes.of(job.id).started or self._home.job(job.id).started.exists() or job.id in self._missing
+        files = self._home.job(job.id, job.attempt)
+        return self._processes.of(job.id).started or files.started.exists() or job.id in self._missing
 
     def _adopt(self, job: Job) -> None:
         started_us = _monotonic(job.started_us or wall_us())
         seat = job.seated.seat if job.seated is not None else None
         now = monotonic_us()
         if seat is not None and job.seated is not None and job.lane is not None:
-            job.granted = Memory(seat.get("p_limit"), seat.get("e_limit"))
+            job.granted = Memory(seat.get("p_limit") + job.shares.lent, seat.get("e_limit"))
             job.usage = usage_of(job.seated, now)
             if seat.get("turn"):
                 self._seating.holder[job.lane] = job.id
             self._channels.offloads.adopt(job)  # first: what it answers from now on is an answer
             self._channels.banking.adopt(job)
+        elif job.shares.lent:
+            job.granted = Memory(job.shares.lent, 0)  # its companions go on
         job.phase = JobPhase.RUNNING
         job.device = job.device or next(iter(self._seating.devices))
         self._post(
@@ -160,15 +168,17 @@ class Restore:
                 attached=seat is not None,
                 holds_turn=seat is not None and seat.get("turn") == 1,
                 wants_turn=seat is not None and seat.get("want") != 0 and seat.get("turn") == 0,
-                offloaded=job.seated is not None and job.bank is None and not job.seated.whole,
+                offloaded=job.seated is not None and job.bank is None and not (job.seated.whole or job.shares.lent),
                 usage=job.usage,
                 started_us=started_us,
                 offload_asked=job.offloading,
+                further=tuple(name for name in job.further if name in self._seating.devices),
             )
         )
         if job.seated is not None and job.seated.extents:
             # Nobody hands it the turn before it has been sent what it had.
-            job.granted = Memory(job.granted.persistent if job.bank is not None else 0, job.granted.ephemeral)
+            kept = job.granted.persistent if job.bank is not None else job.shares.lent
+            job.granted = Memory(kept, job.granted.ephemeral)
             self._channels.granting.memory(job, answers=False)
         tell_traits(job, self._post)  # before anybody gets a turn
         if job.stays is not None:
@@ -176,6 +186,7 @@ class Restore:
 
     def _answer(self, job: Job) -> None:
         """Wake whoever an earlier daemon answered without waking it, and ask again what it did not answer."""
+        self._channels.companions.ask_again(job)
         if job.seated is None:
             return
         board, seat = job.seated.board, job.seated.seat
@@ -189,7 +200,10 @@ class Restore:
             job.grow_seq = seat.get("grow_seq")
             kind = seat.get("grow_class")
             total, optional = seat.get("grow_total"), bool(kind & _OPTIONAL)
-            self._post(MemoryRequested(job.id, CLASSES[kind & 1], total, optional=optional))
+            if kind & _WITHDRAWN:
+                answer_growth(board, seat, Grow.DENIED, job.grow_seq)
+                return
+            self._channels.ask(job, CLASSES[kind & 1], total, optional=optional)
 
 
 def _monotonic(wall: Micros) -> Micros:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from carpool.core.events import Event, Sampled, TraitsSeen
 from carpool.daemon.clock import monotonic_us
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.seats import usage_of
-from carpool.daemon.traits import SEVERAL, TELLING, why_alone, why_immovable
+from carpool.daemon.traits import LENDS, SEVERAL, TELLING, why_alone, why_immovable
+from carpool.monitor.trees import Trees
 
 log = logging.getLogger(__name__)
 INTERVAL_S = 0.2
@@ -43,13 +43,14 @@ class Sampler:
             self._post(Sampled(job.id, usage))
 
     async def _sample_scratch(self) -> None:
+        trees = Trees()
         while True:
             await asyncio.sleep(SCRATCH_S)
             roots = {job.id: job.pid for job in self._jobs.live.values() if job.pid is not None}
             if not roots:
                 continue
             try:
-                found = await asyncio.to_thread(private_bytes, roots)
+                found = await asyncio.to_thread(private_bytes, trees, roots)
             except OSError as error:
                 log.error("cannot look at the jobs' private memory: %s", error)
                 continue
@@ -60,41 +61,17 @@ class Sampler:
 
 def tell_traits(job: Job, post: Callable[[Event], None]) -> None:
     """What the core must know of the job's use of its device, once per change."""
-    if job.seated is None and not job.several:
-        return
     traits = 0 if job.seated is None else job.seated.seat.get("traits") & TELLING
     traits |= SEVERAL if job.several else 0
-    if traits != job.traits:
-        job.traits = traits
-        post(TraitsSeen(job.id, why_alone(traits), why_immovable(traits)))
+    traits |= LENDS if job.shares.lends and job.seated is not None else 0
+    if (traits, job.beside) != (job.traits, job.beside_told):
+        job.traits, job.beside_told = traits, job.beside
+        post(TraitsSeen(job.id, why_alone(traits, job.beside), why_immovable(traits)))
 
 
-def private_bytes(roots: dict[int, int]) -> dict[int, int]:
+def private_bytes(trees: Trees, roots: Mapping[int, int]) -> dict[int, int]:
     """Anonymous resident memory of each root process and everything below it, by the roots' keys."""
-    parents, sizes = _processes()
-    owner = {pid: key for key, pid in roots.items()}
     totals = dict.fromkeys(roots, 0)
-    for pid, size in sizes.items():
-        at: int | None = pid
-        while at is not None and at not in owner:
-            at = parents.get(at)
-        if at is not None:
-            totals[owner[at]] += size
+    for process in trees.look({pid: key for key, pid in roots.items()}):
+        totals[process.owner] += process.private_bytes
     return totals
-
-
-def _processes() -> tuple[dict[int, int], dict[int, int]]:
-    """Parent and RssAnon in bytes of every process that can be read."""
-    parents: dict[int, int] = {}
-    sizes: dict[int, int] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 - names are enough
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/status", encoding="ascii", errors="replace") as file:
-                fields = dict(line.split(":", 1) for line in file if ":" in line)
-        except OSError:
-            continue
-        parents[int(name)] = int(fields["PPid"])
-        sizes[int(name)] = int(fields.get("RssAnon", "0 kB").split()[0]) * 1024
-    return parents, sizes

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from carpool.daemon.errors import StartupError
 
-SCHEMA = 2
+SCHEMA = 3
 CHECKED_BYTES = 64 << 20  # larger journals are not checked page by page at every start
 
 TABLES = """
@@ -40,8 +40,28 @@ CREATE TABLE IF NOT EXISTS jobs (
   out_bytes INTEGER NOT NULL DEFAULT 0,  -- moved to the host store in all, and the time that took
   out_us INTEGER NOT NULL DEFAULT 0,
   in_bytes INTEGER NOT NULL DEFAULT 0,   -- moved back
-  in_us INTEGER NOT NULL DEFAULT 0
+  in_us INTEGER NOT NULL DEFAULT 0,
+  engine_automatic INTEGER NOT NULL DEFAULT 0,  -- the user has left the engine to the daemon
+  engine_why TEXT NOT NULL DEFAULT ''
 );
+CREATE TABLE IF NOT EXISTS attempts (   -- starts of jobs that are over
+  job INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  last INTEGER NOT NULL,       -- 1: with it the job ended; 0: another one followed, or is to follow
+  device TEXT,
+  started_us INTEGER,
+  ended_us INTEGER NOT NULL,
+  exit_code INTEGER,
+  signal INTEGER,
+  out_of_memory INTEGER NOT NULL,
+  outgrown_bytes INTEGER NOT NULL,  -- bytes of its device that it had to itself, and that were too few
+  reason TEXT NOT NULL,
+  persistent_bytes INTEGER NOT NULL,  -- most that it has used
+  ephemeral_bytes INTEGER NOT NULL,
+  estimate TEXT,               -- that of the next attempt
+  log TEXT NOT NULL,           -- name of its log in the job's directory
+  PRIMARY KEY (job, attempt)
+) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS jobs_unfinished ON jobs (id) WHERE phase != 'ended';
 CREATE TABLE IF NOT EXISTS events (
   seq INTEGER PRIMARY KEY,
@@ -53,14 +73,45 @@ CREATE TABLE IF NOT EXISTS events (
   data TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS events_ring ON events (seq) WHERE ring = 1;
-CREATE TABLE IF NOT EXISTS history (
+CREATE TABLE IF NOT EXISTS placements (
+  job INTEGER PRIMARY KEY,
+  devices TEXT NOT NULL,       -- those that it was given last, its own first, as JSON
+  decision TEXT NOT NULL       -- carpool.core.decision.Placement as JSON
+);
+CREATE TABLE IF NOT EXISTS beside (  -- commands whose last successful run used its device beside Carpool
   command_key TEXT PRIMARY KEY,
+  job INTEGER NOT NULL,
+  updated_us INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS paces (  -- how long an iteration takes, alone and beside others
+  model TEXT NOT NULL,         -- of the devices, and how they are shared
+  kind TEXT NOT NULL,          -- command key
+  beside TEXT NOT NULL,        -- command key; empty: alone
+  total_us INTEGER NOT NULL,   -- device time of ...
+  iterations INTEGER NOT NULL, -- ... so many; that is what the mean is worth
+  measured_us INTEGER NOT NULL,  -- when, last; wall clock
+  PRIMARY KEY (model, kind, beside)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS telemetry (
+  device TEXT NOT NULL,
+  step_us INTEGER NOT NULL,    -- how much time a row covers: a minute or an hour
+  start_us INTEGER NOT NULL,   -- wall clock
+  quantity TEXT NOT NULL,
+  least INTEGER NOT NULL,
+  total INTEGER NOT NULL,      -- sum over the samples
+  most INTEGER NOT NULL,
+  samples INTEGER NOT NULL,
+  PRIMARY KEY (device, step_us, start_us, quantity)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS runs (  -- the last ones of each command that ended well
+  command_key TEXT NOT NULL,
+  ended_us INTEGER NOT NULL,
   persistent_bytes INTEGER NOT NULL,
   ephemeral_bytes INTEGER NOT NULL,
   iterations INTEGER NOT NULL,
-  iteration_us INTEGER,
-  updated_us INTEGER NOT NULL
-) WITHOUT ROWID;
+  iteration_us INTEGER
+);
+CREATE INDEX IF NOT EXISTS runs_by_command ON runs (command_key, ended_us);
 """
 
 
@@ -91,9 +142,12 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise sqlite3.DatabaseError(verdict)
-    if _version(connection, path) == 1:
+    version = _version(connection, path)
+    if version == 1:
         _migrate_from_1(connection)
     connection.executescript(TABLES)
+    if version in (1, 2):
+        _migrate_from_2(connection)
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('schema', ?)", (str(SCHEMA),))
 
 
@@ -107,6 +161,23 @@ def _migrate_from_1(connection: sqlite3.Connection) -> None:
         " WHERE key = 'settings' AND json_extract(value, '$.quantum_us') = 50000"
     )
     connection.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
+    connection.execute("COMMIT")
+
+
+def _migrate_from_2(connection: sqlite3.Connection) -> None:
+    """All of it or nothing; new tables are there already.
+
+    Nobody could leave the engine to the daemon.  The one run that was known of a command becomes the first of several.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("ALTER TABLE jobs ADD COLUMN engine_automatic INTEGER NOT NULL DEFAULT 0")
+    connection.execute("ALTER TABLE jobs ADD COLUMN engine_why TEXT NOT NULL DEFAULT ''")
+    connection.execute(
+        "INSERT INTO runs SELECT command_key, updated_us, persistent_bytes, ephemeral_bytes, iterations, iteration_us"
+        " FROM history"
+    )
+    connection.execute("DROP TABLE history")
+    connection.execute("UPDATE meta SET value = '3' WHERE key = 'schema'")
     connection.execute("COMMIT")
 
 

@@ -11,7 +11,7 @@ from carpool.daemon.jobs import Job, JobTable, Pieces, Seated
 from carpool.daemon.keepsakes import BANK, BOARD, LANE, STORE, extent_names, memory_name
 from carpool.daemon.seats import set_grace, set_limits
 from carpool.devices.base import Device, in_extents, single
-from carpool.protocol.seat import Kind, Packet, PacketType, Seat
+from carpool.protocol.seat import Kind, Packet, PacketType, Seat, Whole
 
 
 class Seating:
@@ -48,14 +48,14 @@ class Seating:
         set_grace(seat, self.grace_us)
         seat.set("lane", job.lane)
         seat.set("bank", job.bank or 0)
-        seat.set("whole", whole)
+        seat.set("whole", Whole.ALL if whole else Whole.NO)
         self.tell_debugging(seat)
         job.seated = self.seated(job, board, seat, pid, monotonic_us())
         job.passed_seq, job.kept_banks = 0, set() if job.bank is None else {job.bank}
         if job.seated.extents:
             job.pieces = {MemoryClass.EPHEMERAL: Pieces(job.lane), MemoryClass.PERSISTENT: Pieces(job.bank or 0)}
         else:
-            set_limits(seat, job.granted)
+            set_limits(seat, job.own)
         fds = self.setup_fds(job)
         # The shim keeps duplicates before the job can use anything, so that no crash of ours loses memory in use.
         kept = [fds[0], job.seated.store_fd, *fds[1:3]]
@@ -71,6 +71,7 @@ class Seating:
         assert job.device is not None
         device = self.devices[job.device]
         extents, whole = in_extents(device), _has_it_whole(device, job)
+        job.was_seated = True
         return Seated(board, seat, pid, device.store_fd(job.id), since_us, extents, whole)
 
     def setup_fds(self, job: Job) -> list[int]:
@@ -96,11 +97,14 @@ class Seating:
         if job.bank is not None and not self.copying(job):  # else it is free as soon as that has ended
             device.free_bank(job.bank)
         device.drop_store(job.id)
+        if job.seated.pid == job.pid:  # the end of another process is not the end of the job
+            job.out_of = job.seated.seat.get("out_of_memory")
         self.drop(job.id, self.names(job))
         job.seated.board.free(job.seated.seat.slot)
         job.seated, job.bank, job.bank_sent, job.kept_banks = None, None, True, set()
         job.pieces, job.cuts, job.grant_waits, job.found, job.restored = {}, set(), None, False, False
         job.offloading = job.turn_due = False
+        job.grow_seq = 0  # the next process counts anew
         job.traits = 0
         if not self._anybody(job.device, job.owner):
             device.close_banks(job.owner)
@@ -143,4 +147,9 @@ class Seating:
 
 def _has_it_whole(device: Device, job: Job) -> bool:
     """Whether the device's driver serves the job's memory, and the daemon makes none."""
-    return in_extents(device) and job.spec.exclusive
+    return in_extents(device) and job.lonely
+
+
+def whole_of_further(job: Job) -> Whole:
+    """Of a process beside the seated one: where nobody else is on the job's devices there is nothing to share out."""
+    return Whole.ALL if job.lonely else Whole.SHARE

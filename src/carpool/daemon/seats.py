@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from carpool.core.model import Cause, Memory, Micros, Usage
+from carpool.core.model import Cause, Memory, MemoryClass, Micros, Usage
 from carpool.daemon.boards import Board
 from carpool.daemon.clock import monotonic_us
 from carpool.daemon.jobs import Seated
@@ -30,20 +30,25 @@ def usage_of(seated: Seated, now: Micros) -> Usage:
     return _usage(seated.seat, now, store.st_size, memfd.pages_of(store), max(0, now - seated.since_us))
 
 
+def turn_us(seat: Seat, now: Micros) -> Micros:
+    """How long the job has had the turn in all, the present one included."""
+    present = max(0, now - min(seat.get("turn_start_us"), _LARGEST)) if seat.get("turn") else 0
+    return min(min(seat.get("held_us"), _LARGEST) + present, _LARGEST)
+
+
 def _usage(seat: Seat, now: Micros, size: int = _LARGEST, kept: int = _LARGEST, lasted: Micros = _LARGEST) -> Usage:
     """``size`` bytes of a store of which ``kept`` exist, and how long the job has its seat: no counter exceeds them."""
 
     def get(name: str, most: int = _LARGEST) -> int:
         return min(seat.get(name), most)
 
-    present = max(0, now - get("turn_start_us")) if get("turn") else 0
     return Usage(
         persistent_live=get("p_live"),
         persistent_peak=get("p_peak"),
         ephemeral_live=get("e_live"),
         ephemeral_peak=get("e_peak"),
         iterations=get("iterations"),
-        device_us=min(get("held_us") + present, _LARGEST),
+        device_us=turn_us(seat, now),
         progress_done=get("progress_done"),
         progress_total=get("progress_total"),
         switch_cost_us=get("switch_us"),
@@ -58,15 +63,19 @@ def _usage(seat: Seat, now: Micros, size: int = _LARGEST, kept: int = _LARGEST, 
     )
 
 
-def usage_at_end(record: str) -> Usage | None:
+def seat_at_end(record: str) -> Seat | None:
     """From ``exit.json``, which belongs to the job's owner: None unless it holds the bytes of a seat."""
     try:
         data = bytes.fromhex(record)
     except ValueError:
         return None
-    if len(data) != SEAT_BYTES:
-        return None
-    return _usage(Seat(memoryview(bytes(HEADER_BYTES) + data), 0), monotonic_us())
+    return Seat(memoryview(bytes(HEADER_BYTES) + data), 0) if len(data) == SEAT_BYTES else None
+
+
+def usage_at_end(record: str) -> Usage | None:
+    """The counters in ``exit.json``, if it holds any."""
+    seat = seat_at_end(record)
+    return None if seat is None else _usage(seat, monotonic_us())
 
 
 def grant_turn(board: Board, seat: Seat) -> None:
@@ -115,6 +124,22 @@ def lower_limits(seat: Seat, memory: Memory) -> None:
     """What is less than before counts at once."""
     seat.set("p_limit", min(seat.get("p_limit"), memory.persistent))
     seat.set("e_limit", min(seat.get("e_limit"), memory.ephemeral))
+
+
+def is_answered(seat: Seat, grow_seq: int) -> bool:
+    """Request ``grow_seq`` for memory, or a later one.  Numbers are 32 bits wide and begin anew."""
+    return (seat.get("grow_ack") - grow_seq) & 0xFFFFFFFF < 1 << 31
+
+
+def is_before(one: int, other: int) -> bool:
+    """Whether a request has a lower number than another."""
+    return 0 < (other - one) & 0xFFFFFFFF < 1 << 31
+
+
+def needed(seat: Seat, kind: MemoryClass) -> int:
+    """Bytes that a job must not lose: what it may use, or has used and gets back before its next turn."""
+    words = ("p_limit", "p_used", "stored") if kind is MemoryClass.PERSISTENT else ("e_limit", "e_peak")
+    return max(min(seat.get(word), _LARGEST) for word in words)
 
 
 def answer_growth(board: Board, seat: Seat, answer: Grow, grow_seq: int) -> None:

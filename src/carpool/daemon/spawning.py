@@ -6,6 +6,7 @@ import os
 import pwd
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -29,7 +30,8 @@ def spawn_shim(home: Home, job: Job) -> subprocess.Popen[bytes] | None:
     if lock is None:
         return None
     try:
-        command = [sys.executable, "-I", "-S", str(SHIM), str(home.root), str(job.id), str(lock), *_who(job)]
+        numbers = map(str, (job.id, job.attempt, lock))
+        command = [sys.executable, "-I", "-S", str(SHIM), str(home.root), *numbers, *_who(job)]
         shim = _popen(command, lock)
         restore_file_limit(shim.pid)
         return shim
@@ -37,10 +39,18 @@ def spawn_shim(home: Home, job: Job) -> subprocess.Popen[bytes] | None:
         os.close(lock)
 
 
-def send_start(session: Session, job: Job, threads: int | None, device: Device) -> None:
-    """Tell a shim to start the job.  The environment travels in a memfd: it may be larger than a packet."""
-    env = job.spec.env | _PLAIN | {"CUDA_VISIBLE_DEVICES": device.uuid} if job.guest else job.spec.env
-    spec = messages.StartSpec(job.spec.argv, job.spec.cwd, env, threads, device.uuid)
+def send_start(
+    session: Session, job: Job, threads: int | None, devices: Sequence[Device], more: Mapping[str, str]
+) -> None:
+    """Tell a shim to start the job on its devices.  The environment travels in a memfd: it may be larger than a packet.
+
+    The job sees the GPUs among them only, its own first.  ``more``: what its environment has unless it was submitted
+    with something else.
+    """
+    gpus = ",".join(device.uuid for device in devices if device.uuid)
+    env = {**more, **job.spec.env} | {"CARPOOL_DEVICES": ",".join(device.id for device in devices)}
+    env = env | _PLAIN | {"CUDA_VISIBLE_DEVICES": gpus} if job.guest else env
+    spec = messages.StartSpec(job.spec.argv, job.spec.cwd, env, threads, gpus)
     fd = os.memfd_create(f"carpool-start-{job.id}", os.MFD_CLOEXEC)
     try:
         with open(fd, "wb", closefd=False) as file:

@@ -7,23 +7,31 @@ from operator import or_
 
 from carpool.protocol.seat import Trait
 
-#: Not a bit of the seat's word: the daemon sees it itself.
+#: No bits of the seat's word: the daemon sees it itself, as it sees processes that use the device beside Carpool.
 SEVERAL = Trait(1 << 32)
+LENDS = Trait(1 << 33)
 ALONE = {
     Trait.COLLECTIVE: "its processes communicate by NCCL",
     Trait.UNGATED: "calls of its driver pass beside Carpool",
     Trait.FIXED: "it has much device memory that is not Carpool's",
     SEVERAL: "several of its processes use the device",
 }
-IMMOVABLE = {Trait.SHARED: "it has given other processes access to its memory"}
+IMMOVABLE = {
+    Trait.SHARED: "it has given other processes access to its memory",
+    LENDS: "further processes of it have memory from the driver",
+}
 EXCLUSIVE = "it was submitted so"
 #: The traits that matter to others; the rest is not worth an event.
 TELLING = reduce(or_, (*ALONE, *IMMOVABLE))
 
 
-def why_alone(traits: int) -> str | None:
-    """Why the job must have its device to itself."""
-    return _reasons(ALONE, traits)
+def why_alone(traits: int, beside: int | None = None) -> str | None:
+    """Why the job must have its device to itself.  ``beside``: a process that no seat speaks for."""
+    known = _reasons(ALONE, traits)
+    if beside is None:
+        return known
+    text = f"process {beside} of it uses the device beside Carpool"
+    return text if known is None else f"{known}, and {text}"
 
 
 def why_immovable(traits: int) -> str | None:

@@ -29,6 +29,11 @@ class Worker:
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
+    @property
+    def busy(self) -> bool:
+        """Whether it has not done yet what it was asked last."""
+        return self._busy
+
     def ask(self, targets: Sequence[Target], roots: Roots) -> bool:
         """Whether it is going to look; False: it is still busy."""
         if self._busy:

@@ -15,6 +15,7 @@ class BankedDevice(ABC):
     """The part of `carpool.devices.base.Device` that is about banks and stores, as far as kinds do not differ."""
 
     uuid = ""
+    model = ""
     checkpoint = False
 
     def __init__(self, device: DeviceId, capacity: int, window: int, banks: Banks, stores: Stores) -> None:

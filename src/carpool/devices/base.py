@@ -61,6 +61,11 @@ class Device(Protocol):
         ...
 
     @property
+    def model(self) -> str:
+        """What its maker calls it; empty for host devices."""
+        ...
+
+    @property
     def checkpoint(self) -> bool:
         """Whether its driver can suspend processes and resume them."""
         ...

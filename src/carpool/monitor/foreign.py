@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from carpool.core.model import JobId
 from carpool.monitor.sample import Sample
@@ -50,6 +51,8 @@ class Ownership:
             return sample
         found = {process.pid: self._owner(process.pid, roots) for process in sample.processes}
         self._known = {pid: known for pid, known in self._known.items() if pid in found}
+        if not sample.processes and self._sees_all:
+            return sample
         owned = tuple(dataclasses.replace(process, owner=found[process.pid]) for process in sample.processes)
         if not self._sees_all and all(process.owner is None for process in owned):
             return dataclasses.replace(sample, processes=None, missing={**sample.missing, "processes": ELSEWHERE})
@@ -75,9 +78,9 @@ class Ownership:
         return roots[at]
 
 
-def with_foreign(sample: Sample, granted: int) -> Sample:
-    """``granted``: bytes of the device's lanes and banks."""
+def with_foreign(sample: Sample, granted: int, **more: Any) -> Sample:
+    """``granted``: bytes of the device's lanes and banks; ``more``: what else is known by now."""
     if sample.used_bytes is None:
-        missing = {**sample.missing, "foreign_bytes": sample.missing.get("used_bytes", "")}
-        return dataclasses.replace(sample, foreign_bytes=None, missing=missing)
-    return dataclasses.replace(sample, foreign_bytes=max(0, sample.used_bytes - granted))
+        missing = {**more.pop("missing", sample.missing), "foreign_bytes": sample.missing.get("used_bytes", "")}
+        return dataclasses.replace(sample, foreign_bytes=None, missing=missing, **more)
+    return dataclasses.replace(sample, foreign_bytes=max(0, sample.used_bytes - granted), **more)

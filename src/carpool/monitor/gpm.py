@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +15,7 @@ from carpool.monitor.sample import Unmeasurable
 #: Metrics of NVML by the quantity that they are here; percentages with a fraction.
 METRICS = {"sm_active_ppm": 2, "sm_occupancy_ppm": 3, "dram_active_ppm": 10}
 SHORTEST_US: Micros = 100_000  # between two samples: the documentation asks for it
+WORTH_WAITING_US: Micros = 20_000  # where devices are measured every 100 ms, rounds are a little late or early
 SECOND_SAMPLE = "needs a second sample"
 UNSUPPORTED = "this GPU has no GPM counters (Hopper and later have)"
 
@@ -23,8 +26,11 @@ class Gpm:
     ``instance`` is that of a MIG device, whose counters are asked of the GPU it is part of.
     """
 
-    def __init__(self, calls: Calls, gpu: Any, instance: int | None) -> None:
+    def __init__(
+        self, calls: Calls, gpu: Any, instance: int | None, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self._calls = calls
+        self._sleep = sleep
         self._gpu = gpu
         self._instance = instance
         if not calls.must("nvmlGpmQueryDeviceSupport", gpu).isSupportedDevice:
@@ -35,7 +41,11 @@ class Gpm:
 
     def read(self, now: Micros) -> tuple[dict[str, int], dict[str, str]]:
         """Quantities since the call before, and why others are missing.  Raises Unanswered."""
-        if self._older_us is not None and now - self._older_us < SHORTEST_US:
+        early = 0 if self._older_us is None else self._older_us + SHORTEST_US - now
+        if 0 < early <= WORTH_WAITING_US:
+            self._sleep(early / 1e6)
+            now += early
+        elif early > 0:
             return {}, dict.fromkeys(METRICS, f"{SECOND_SAMPLE}, {SHORTEST_US // 1000} ms later")
         before, self._older_us = self._older_us, None  # unless all goes well
         self._take(self._newer)

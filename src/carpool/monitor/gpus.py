@@ -7,9 +7,9 @@ from typing import Any
 
 from carpool.core.model import Micros
 from carpool.monitor.gpm import METRICS, Gpm
-from carpool.monitor.nvml import Calls, GpuGone, LibraryGone, Unanswered
+from carpool.monitor.nvml import Calls, GpuGone, LibraryGone, Unanswered, Unsupported
 from carpool.monitor.quantities import READERS, Quantities, processes
-from carpool.monitor.sample import Level, Sample, Unmeasurable
+from carpool.monitor.sample import Level, Sample, Unavailable, Unmeasurable
 
 UNKNOWN = "this driver does not say"
 REOPEN_US: Micros = 30_000_000  # a GPU that was lost: how long the library is kept before it is initialized again
@@ -88,19 +88,21 @@ class Gpu:
             self._gpm.close()
 
     def sample(self, now: Micros) -> Sample:
-        """Raises Unmeasurable if there is nothing at all that NVML says."""
+        """Raises Unmeasurable if there is nothing at all that NVML says; Unavailable if it never will."""
         found: Quantities = {}
         missing: dict[str, str] = {}
+        able = False
         for names, read in READERS.items():
             try:
                 answers = read(self._calls, self._handle)
             except Unanswered as error:
                 missing |= dict.fromkeys(names, str(error))
+                able |= not isinstance(error, Unsupported)
                 continue
             found |= {name: value for name, value in answers.items() if value is not None}
             missing |= {name: UNKNOWN for name in names if answers[name] is None}
         if not found:
-            raise Unanswered(next(iter(missing.values())))
+            raise (Unanswered if able else Unavailable)(next(iter(missing.values())))
         if self._instance is not None:  # of which the driver does not say it
             found["mig"] = True
             missing.pop("mig", None)

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 
 from carpool.monitor.gpus import Gpus
+from carpool.monitor.instances import instances
 from carpool.monitor.nvml import Calls
 from carpool.monitor.sample import Level, Unmeasurable
 
@@ -35,13 +36,15 @@ class Measurable:
 
 def measurable() -> Iterator[Measurable]:
     try:
-        uuids = _uuids()
+        gpus_found = _uuids()
     except Unmeasurable as error:
         yield Measurable("telemetry", False, str(error), f"without it {WITHOUT}")
         return
     with closing(Gpus()) as gpus:
-        for number, uuid in enumerate(uuids):
+        for number, (uuid, parts) in enumerate(gpus_found):
             yield _one(gpus, f"telemetry of NVML's GPU {number}", uuid)
+            for part in parts:
+                yield _one(gpus, f"telemetry of --device {part}", part)
 
 
 def _one(gpus: Gpus, name: str, uuid: str) -> Measurable:
@@ -55,12 +58,12 @@ def _one(gpus: Gpus, name: str, uuid: str) -> Measurable:
     return Measurable(name, True, f"{TEXTS[sample.level]}{why}{instance}{server}")
 
 
-def _uuids() -> list[str]:
-    """Raises Unmeasurable."""
+def _uuids() -> list[tuple[str, list[str]]]:
+    """Of each GPU, and of its instances.  Raises Unmeasurable."""
     calls = Calls()
     try:
         handles = [calls.must("nvmlDeviceGetHandleByIndex", index) for index in range(calls.must("nvmlDeviceGetCount"))]
-        return [str(calls.must("nvmlDeviceGetUUID", handle)) for handle in handles]
+        return [(str(calls.must("nvmlDeviceGetUUID", handle)), instances(calls, handle)) for handle in handles]
     finally:
         calls.close()
 

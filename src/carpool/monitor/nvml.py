@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from carpool.monitor.sample import Unmeasurable
+from carpool.monitor.sample import Unavailable, Unmeasurable
 
 ADVICE = {
     "NVML_ERROR_LIBRARY_NOT_FOUND": "NVIDIA's driver is not installed here: there is no libnvidia-ml.so.1",
@@ -22,6 +22,7 @@ LIBRARY_GONE = (
     "NVML_ERROR_DRIVER_NOT_LOADED",
     "NVML_ERROR_LIB_RM_VERSION_MISMATCH",
 )
+UNSUPPORTED = ("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_FUNCTION_NOT_FOUND")
 GPU_GONE = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED")
 
 
@@ -29,7 +30,11 @@ class Unanswered(Unmeasurable):
     """One call got no answer; others may."""
 
 
-class LibraryGone(Unmeasurable):
+class Unsupported(Unanswered):
+    """This driver never answers that call for this GPU."""
+
+
+class LibraryGone(Unavailable):
     """NVML has to be initialized again."""
 
 
@@ -71,5 +76,6 @@ class Calls:
 
     def _failure(self, error: Any, name: str) -> Unmeasurable:
         code = self._names.get(error.value, "")
-        kind = LibraryGone if code in LIBRARY_GONE else GpuGone if code in GPU_GONE else Unanswered
+        kinds = {LibraryGone: LIBRARY_GONE, GpuGone: GPU_GONE, Unsupported: UNSUPPORTED}
+        kind = next((kind for kind, codes in kinds.items() if code in codes), Unanswered)
         return kind(ADVICE.get(code) or f"{name}: {error}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from carpool.monitor.nvml import Calls, Unanswered
@@ -42,14 +42,27 @@ def _utilization(calls: Calls, handle: Any) -> Quantities:
 
 
 def _processes(calls: Calls, handle: Any) -> Quantities:
-    return {"processes": processes(calls, handle)}
+    """A server of MPS without clients is not seen.  A driver may know no MPS."""
+    lists = _lists(calls, handle)
+    served = lists["MPSCompute"]
+    return {"processes": _merged(lists), "mps": None if served is None else bool(served)}
 
 
 def processes(calls: Calls, handle: Any) -> tuple[ProcessMemory, ...]:
-    """From three lists, which may name a process more than once; instances of a partitioned GPU add up."""
+    """Who is on a GPU.  Raises Unmeasurable."""
+    return _merged(_lists(calls, handle))
+
+
+def _lists(calls: Calls, handle: Any) -> dict[str, Sequence[Any] | None]:
+    """None: the driver has no such list."""
+    return {kind: _list(calls, handle, kind) for kind in PROCESS_LISTS}
+
+
+def _merged(lists: Mapping[str, Sequence[Any] | None]) -> tuple[ProcessMemory, ...]:
+    """A process may be in more than one list; instances of a partitioned GPU add up."""
     parts: dict[tuple[int, int], int | None] = {}
-    for kind in PROCESS_LISTS:
-        for process in _list(calls, handle, kind):
+    for found in lists.values():
+        for process in found or ():
             key = (process.pid, process.gpuInstanceId)
             size = process.usedGpuMemory
             parts[key] = size if parts.get(key) is None else max(parts[key] or 0, size or 0)
@@ -59,14 +72,14 @@ def processes(calls: Calls, handle: Any) -> tuple[ProcessMemory, ...]:
     return tuple(ProcessMemory(pid, _total(known)) for pid, known in sizes.items())
 
 
-def _list(calls: Calls, handle: Any, kind: str) -> Iterable[Any]:
+def _list(calls: Calls, handle: Any, kind: str) -> Sequence[Any] | None:
     name = f"nvmlDeviceGet{kind}RunningProcesses"
     try:
-        found: Iterable[Any] = calls.first((f"{name}_v3", f"{name}_v2"), handle)
+        found: Sequence[Any] = calls.first((f"{name}_v3", f"{name}_v2"), handle)
     except Unanswered:
         if kind == "Compute":
             raise
-        return ()  # a GPU without a display, a driver without MPS
+        return None  # a GPU without a display, a driver without MPS
     return found
 
 
@@ -98,12 +111,6 @@ def _mig(calls: Calls, handle: Any) -> Quantities:
     return {"mig": bool(calls.must("nvmlDeviceGetMigMode", handle)[0])}
 
 
-def _mps(calls: Calls, handle: Any) -> Quantities:
-    """A server without clients is not seen."""
-    name = "nvmlDeviceGetMPSComputeRunningProcesses"
-    return {"mps": bool(calls.first((f"{name}_v3", f"{name}_v2"), handle))}
-
-
 def _one(quantity: str, name: str) -> Callable[[Calls, Any], Quantities]:
     """A quantity that is one number."""
     return lambda calls, handle: {quantity: calls.must(name, handle)}
@@ -112,7 +119,7 @@ def _one(quantity: str, name: str) -> Callable[[Calls, Any], Quantities]:
 #: What is asked, by the quantities that the answer gives.
 READERS: dict[tuple[str, ...], Callable[[Calls, Any], Quantities]] = {
     ("total_bytes", "used_bytes", "free_bytes", "reserved_bytes"): _memory,
-    ("processes",): _processes,
+    ("processes", "mps"): _processes,
     ("busy_ppm", "memory_busy_ppm"): _utilization,
     ("power_mw",): _one("power_mw", "nvmlDeviceGetPowerUsage"),
     ("power_limit_mw",): _one("power_limit_mw", "nvmlDeviceGetEnforcedPowerLimit"),
@@ -121,5 +128,4 @@ READERS: dict[tuple[str, ...], Callable[[Calls, Any], Quantities]] = {
     ("clock_mhz", "clock_limit_mhz"): _clocks,
     ("throttled",): _throttled,
     ("mig",): _mig,
-    ("mps",): _mps,
 }

@@ -16,6 +16,10 @@ class Unmeasurable(Exception):
     """A device could not be measured; the text says why, for people."""
 
 
+class Unavailable(Unmeasurable):
+    """There is no telemetry of devices of this kind on this machine; it is not the device that does not answer."""
+
+
 class Level(StrEnum):
     """How much is measured."""
 
@@ -27,7 +31,10 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """A process on a device.  ``owner`` is a job, `CARPOOL`, or None: it is a foreign one."""
+    """A process on a device.  ``owner`` is a job, `CARPOOL`, or None: it is a foreign one.
+
+    ``used_bytes``: of a GPU's memory; on a host device, private memory, which is beside the device's.
+    """
 
     pid: int
     used_bytes: int | None  # None: the driver does not say
@@ -52,6 +59,7 @@ class Sample:
     sm_active_ppm: int | None = None
     sm_occupancy_ppm: int | None = None
     dram_active_ppm: int | None = None
+    moved_bytes_per_s: int | None = None
     power_mw: int | None = None
     power_limit_mw: int | None = None
     energy_mj: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from carpool.core.model import Micros
@@ -50,12 +51,22 @@ class Window:
             return State(Level.NONE, f"no answer for {age // 1_000_000} s", age)
         return State(latest.level, latest.reason, age, latest)
 
+    @property
+    def samples(self) -> list[Sample]:
+        """Those that were not older than the window when the latest was taken, oldest first."""
+        return list(self._samples)
+
     def recent(self, now: Micros) -> list[Sample]:
         """Those that are not older than the window, oldest first."""
         return [sample for sample in self._samples if sample.taken_us >= now - self._span_us]
 
 
-def mean(samples: list[Sample], quantity: str) -> int | None:
+def values(samples: Sequence[Sample], quantity: str) -> list[int]:
+    """Of those samples that have the quantity, oldest first."""
+    return [value for sample in samples if (value := getattr(sample, quantity)) is not None]
+
+
+def mean(samples: Sequence[Sample], quantity: str) -> int | None:
     """Over those samples that have the quantity, rounded; None if none has."""
-    values = [value for sample in samples if (value := getattr(sample, quantity)) is not None]
-    return None if not values else round(sum(values) / len(values))
+    known = values(samples, quantity)
+    return None if not known else round(sum(known) / len(known))

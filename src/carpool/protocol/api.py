@@ -10,6 +10,8 @@ import msgspec
 
 API_VERSION = 1
 PROTOCOL_HEADER = "Carpool-Protocol"
+#: The engine of a job for which the daemon chooses one.
+AUTO = "auto"
 
 
 class ErrorInfo(msgspec.Struct, frozen=True):
@@ -45,14 +47,47 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     ephemeral_bytes: int | None = None
     weight: int = 100
     after: list[int] = []
-    device: str | None = None
+    device: str | None = None  # only this one, or one of these, separated by commas
     exclusive: bool = False  # share the device with nobody
-    engine: str = "grant"  # "grant" | "checkpoint": by what means it shares its device
+    engine: str = AUTO  # "auto" | "grant" | "checkpoint": by what means it shares its device
+    gpus: int = 1  # devices that it needs at once; several it shares with nobody
     foreground: bool = False  # the caller supervises the job itself (carpool run)
+    estimate_source: str = "hint"  # where the memory figures come from: the user, or an estimator
+    retries: int = 0  # so often it is started again after a failure that is not for want of memory
+
+
+class RunInfo(msgspec.Struct, frozen=True):
+    """What one earlier run of a command needed, bytes at its peak."""
+
+    persistent: int
+    ephemeral: int
+
+
+class HistoryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """POST /v1/history: which runs of this command, in this directory, of the caller's, are known?"""
+
+    argv: list[str]
+    cwd: str
+
+
+class HistoryInfo(msgspec.Struct, frozen=True):
+    runs: list[RunInfo]  # that ended well, the newest last
 
 
 class SubmitResponse(msgspec.Struct, frozen=True):
     id: int
+
+
+class SubmitManyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """POST /v1/submissions: all of the jobs, or, if one is refused, none."""
+
+    jobs: list[SubmitRequest]
+    env: dict[str, str] = {}  # what the environments of all have in common
+    follows: list[list[int]] = []  # for each job the positions of jobs before it in ``jobs`` that it starts after
+
+
+class SubmitManyResponse(msgspec.Struct, frozen=True):
+    ids: list[int]
 
 
 class MovedInfo(msgspec.Struct, frozen=True):
@@ -62,6 +97,21 @@ class MovedInfo(msgspec.Struct, frozen=True):
     out_us: int = 0
     in_bytes: int = 0
     in_us: int = 0
+
+
+class AttemptInfo(msgspec.Struct, frozen=True):
+    """A start of a job that is over."""
+
+    number: int
+    device: str | None
+    started_us: int | None
+    ended_us: int | None
+    exit_code: int | None
+    signal: int | None
+    text: str  # how it ended
+    persistent_bytes: int  # most that it has used
+    ephemeral_bytes: int
+    log: str  # the name of its log in the job's directory
 
 
 class JobInfo(msgspec.Struct, frozen=True):
@@ -105,10 +155,53 @@ class JobInfo(msgspec.Struct, frozen=True):
     immovable: str | None = None  # why its memory is never moved out of the device
     fixed_bytes: int = 0  # device memory that it has from the driver itself: Carpool does not manage it
     engine: str = "grant"  # "grant" | "checkpoint": by what means it shares its device
+    engine_why: str = ""  # why that one was chosen, where it was chosen and there is something to say
+    devices: list[str] = []  # all that it has, its own first, if it was submitted for several
+    gpus: int = 1  # devices that it needs at once
+    retries: int = 0
+    attempt: int = 1  # the number of its present, or next, start
+    attempts: list[AttemptInfo] = []  # those that are over, if there has been more than one
 
 
 class JobList(msgspec.Struct, frozen=True):
     jobs: list[JobInfo]
+
+
+class LoadInfo(msgspec.Struct, frozen=True):
+    """What placement knows of a device's last 30 seconds, in millionths, to whole percents."""
+
+    active_ppm: int  # mean of SMACT
+    risk_active_ppm: int  # CARMA's collocation risk of SMACT, and so on
+    risk_occupancy_ppm: int | None = None
+    risk_dram_ppm: int | None = None
+    degraded: str = ""  # something else stands in for SMACT, and why
+
+
+class PlacementRow(msgspec.Struct, frozen=True):
+    """One device as it was when it was considered for a job."""
+
+    device: str
+    chosen: bool
+    refusal: ReasonInfo | None  # why it could not take the job; null: it could
+    reluctance: ReasonInfo | None  # which condition it did not meet, so that it was tried last
+    free: int
+    need: int  # what would be reserved for the job there
+    margin: int  # what would have to stay free besides, if others are there
+    jobs: list[int]
+    warming: list[int]  # those of them that were warming up
+    load: LoadInfo | None
+    key: list[int]  # the policy's; smaller comes first
+    slowdown_ppm: int | None = None  # the largest that is known between the job and anybody there; null: none is
+
+
+class PlacementInfo(msgspec.Struct, frozen=True):
+    """GET /v1/jobs/{id}/placement: why a job is where it is, or (nothing chosen) why it is not placed at present."""
+
+    job: int
+    policy: str
+    strict: bool  # devices that do not meet the conditions are closed
+    when_us: int  # the core's clock
+    rows: list[PlacementRow]  # in the order in which devices are tried
 
 
 class LaneInfo(msgspec.Struct, frozen=True):
@@ -121,7 +214,10 @@ class LaneInfo(msgspec.Struct, frozen=True):
 
 
 class ProcessInfo(msgspec.Struct, frozen=True):
-    """A process on a GPU.  ``job`` 0: one of the daemon's own; null: a foreign one."""
+    """A process on a device.  ``job`` 0: one of the daemon's own; null: a foreign one.
+
+    ``used_bytes``: of the GPU's memory; on a host device private memory, which is beside the device's.
+    """
 
     pid: int
     used_bytes: int | None
@@ -129,7 +225,7 @@ class ProcessInfo(msgspec.Struct, frozen=True):
 
 
 class MeanInfo(msgspec.Struct, frozen=True):
-    """Averages over the samples of the last minute."""
+    """Averages over the samples of the last 30 seconds."""
 
     samples: int = 0
     busy_ppm: int | None = None
@@ -152,23 +248,54 @@ class TelemetryInfo(msgspec.Struct, frozen=True):
     free_bytes: int | None = None  # memory that can be had now; on a host device, that the machine has, too
     reserved_bytes: int | None = None  # memory that the driver keeps for itself
     foreign_bytes: int | None = None  # memory in use that is in no lane or bank: others', contexts, libraries
-    processes: list[ProcessInfo] | None = None  # those on the device
+    processes: list[ProcessInfo] | None = None  # those on the device; host device: those of its jobs
     busy_ppm: int | None = None  # time in which anything ran on the GPU; host device: processors that were not idle
     memory_busy_ppm: int | None = None  # time in which the GPU's memory was read or written
-    sm_active_ppm: int | None = None  # SMACT: multiprocessors with work, averaged over time
-    sm_occupancy_ppm: int | None = None  # SMOCC: warps on them, of the most that fit
+    sm_active_ppm: int | None = None  # SMACT: multiprocessors with work; host device: time in which a job computed
+    sm_occupancy_ppm: int | None = (
+        None  # SMOCC: warps on them, of those that fit; host device: processors its jobs used
+    )
     dram_active_ppm: int | None = None  # DRAMA: memory bandwidth in use
-    power_mw: int | None = None  # power drawn, milliwatts
+    moved_bytes_per_s: int | None = None  # by Carpool: residue saved, memory offloaded and restored
+    power_mw: int | None = None  # power drawn, milliwatts; host device: by the machine's processors
     power_limit_mw: int | None = None  # the power limit in force
-    energy_mj: int | None = None  # millijoules since the driver was loaded
+    energy_mj: int | None = None  # millijoules since the driver was loaded; host device: since the daemon first looked
     temperature_c: int | None = None  # degrees Celsius
     clock_mhz: int | None = None  # of the multiprocessors
     clock_limit_mhz: int | None = None  # their highest
     throttled: list[str] | None = None  # why the clock is lower than it could be: power, temperature, hardware
     mig: bool | None = None  # the GPU is partitioned, or the device is an instance of one that is
     mps: bool | None = None  # processes there use an MPS server
-    mean: MeanInfo = MeanInfo()  # averages over the last minute
+    load: LoadInfo | None = None  # what placement knows; null: nothing, or nothing any more
+    mean: MeanInfo = MeanInfo()  # averages over the last 30 seconds
     missing: dict[str, str] = {}  # quantity: why it was not measured
+
+
+class SpanInfo(msgspec.Struct, frozen=True):
+    """Values of one quantity in a stretch of time."""
+
+    min: int
+    mean: int
+    max: int
+    samples: int
+
+
+class PointInfo(msgspec.Struct, frozen=True):
+    """What was measured from ``start_us`` on for one step, by quantity; those that were not measured are absent."""
+
+    start_us: int
+    quantities: dict[str, SpanInfo]
+
+
+class TelemetryHistory(msgspec.Struct, frozen=True):
+    """GET /v1/devices/{device}/telemetry.  Steps without a measurement are left out."""
+
+    device: str
+    since_us: int
+    until_us: int
+    step_us: int
+    source: str  # "memory" | "minutes" | "hours": what the points were made of
+    points: list[PointInfo]
 
 
 class DeviceInfo(msgspec.Struct, frozen=True):
@@ -219,6 +346,9 @@ class PolicyInfo(msgspec.Struct, frozen=True):
     available: list[str]
     settings: dict[str, int | None]
     fault: str | None = None  # what a policy of one's own did wrong first; there jobs are served in order of arrival
+    placement: str = "magm"  # the placement policy: which device a job is placed on
+    placements: list[str] = []  # those that there are
+    placement_fault: str | None = None  # what one of one's own did wrong first; there `magm` decides
 
 
 class PolicyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -226,6 +356,7 @@ class PolicyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str | None = None
     settings: dict[str, int | None] = {}
+    placement: str | None = None
 
 
 class VersionInfo(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -14,12 +15,18 @@ from carpool.protocol.api import (
     DeviceList,
     DeviceRequest,
     EventInfo,
+    HistoryInfo,
+    HistoryRequest,
     JobInfo,
     JobList,
+    PlacementInfo,
     PolicyInfo,
     PolicyRequest,
+    SubmitManyRequest,
+    SubmitManyResponse,
     SubmitRequest,
     SubmitResponse,
+    TelemetryHistory,
     VersionInfo,
 )
 from carpool.protocol.paths import Home
@@ -87,6 +94,14 @@ class Client:
         """The new job's id.  When this returns the submission is on disk."""
         return self._send("POST", "/v1/jobs", request, SubmitResponse).id
 
+    def history(self, argv: Sequence[str], cwd: str) -> HistoryInfo:
+        """Earlier runs of the caller's of this command in this directory."""
+        return self._send("POST", "/v1/history", HistoryRequest(list(argv), cwd), HistoryInfo)
+
+    def submit_many(self, request: SubmitManyRequest) -> list[int]:
+        """The new jobs' ids, in order.  All of them are on disk, or the error says why none is."""
+        return self._send("POST", "/v1/submissions", request, SubmitManyResponse).ids
+
     def jobs(self, phases: Sequence[str] = (), limit: int | None = None) -> list[JobInfo]:
         """Jobs in these phases (none given: in all), ordered by id; with ``limit`` the newest only."""
         query = {"phase": ",".join(phases), "limit": limit}
@@ -94,6 +109,9 @@ class Client:
 
     def job(self, job: int) -> JobInfo:
         return self._get(f"/v1/jobs/{job}", JobInfo)
+
+    def placement(self, job: int) -> PlacementInfo:
+        return self._get(f"/v1/jobs/{job}/placement", PlacementInfo)
 
     def wait(self, job: int, timeout_s: float) -> JobInfo:
         """The job when it has ended, or as it is after ``timeout_s``."""
@@ -105,9 +123,10 @@ class Client:
         """Ask for the job's end; it has ended when its phase says so."""
         self._connection.read(self._connection.ask("POST", f"/v1/jobs/{job}/cancel"))
 
-    def logs(self, job: int, *, follow: bool = False, offset: int = 0) -> Iterator[bytes]:
-        """The job's output from byte ``offset`` on; with ``follow`` until the job has ended."""
-        target = _target(f"/v1/jobs/{job}/logs", {"follow": 1 if follow else None, "offset": offset})
+    def logs(self, job: int, *, follow: bool = False, offset: int = 0, attempt: int | None = None) -> Iterator[bytes]:
+        """The output of an attempt (None: the latest) from byte ``offset`` on; with ``follow`` until it has ended."""
+        query = {"follow": 1 if follow else None, "offset": offset, "attempt": attempt}
+        target = _target(f"/v1/jobs/{job}/logs", query)
         with self._own_connection(None if follow else self._timeout_s) as connection:
             yield from connection.chunks(connection.ask("GET", target))
 
@@ -127,6 +146,11 @@ class Client:
     def set_device(self, device: str, request: DeviceRequest) -> DeviceInfo:
         """Change a device's time quantum or oversubscription; the device as it is afterwards."""
         return self._send("PUT", f"/v1/devices/{device}", request, DeviceInfo)
+
+    def telemetry(self, device: str, *, since_us: int | None = None, step_us: int | None = None) -> TelemetryHistory:
+        """What a device did since then (wall clock), in steps."""
+        target = _target(f"/v1/devices/{quote(device, safe='')}/telemetry", {"since": since_us, "step": step_us})
+        return self._get(target, TelemetryHistory)
 
     def events(self, *, since: int = 0, follow: bool = False) -> Iterator[EventInfo]:
         """Events after number ``since``; with ``follow`` for ever."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,23 +42,41 @@ class Home:
     def jobs(self) -> Path:
         return self.root / "jobs"
 
-    def job(self, job: int) -> JobFiles:
-        return JobFiles(self.jobs / str(job))
+    @property
+    def mps_pipe(self) -> Path:
+        """Where programs find the MPS control daemon that `carpool mps on` has started."""
+        return self.root / "mps" / "pipe"
+
+    @property
+    def mps_log(self) -> Path:
+        return self.root / "mps" / "log"
+
+    @property
+    def mps_on(self) -> Path:
+        """There from `carpool mps on` to `carpool mps off`."""
+        return self.root / "mps" / "on"
+
+    def job(self, job: int, attempt: int = 1) -> JobFiles:
+        return JobFiles(self.jobs / str(job), attempt)
 
 
 @dataclass(frozen=True, slots=True)
 class JobFiles:
-    """The files of one job; see docs/internals/contract.md for who writes them and when."""
+    """The files of one job; see docs/internals/contract.md for who writes them and when.
+
+    What belongs to one attempt has its number at the end of its name, from the second one on.
+    """
 
     root: Path
+    attempt: int = 1
 
     @property
     def log(self) -> Path:
-        return self.root / "log"
+        return self._of_attempt("log")
 
     @property
     def exit(self) -> Path:
-        return self.root / "exit.json"
+        return self._of_attempt("exit.json")
 
     @property
     def lock(self) -> Path:
@@ -65,15 +84,26 @@ class JobFiles:
 
     @property
     def started(self) -> Path:
-        return self.root / "started"
+        return self._of_attempt("started")
+
+    def _of_attempt(self, name: str) -> Path:
+        return self.root / (name if self.attempt == 1 else f"{name}.{self.attempt}")
+
+
+def expanded(text: str) -> Path:
+    """``~`` and ``~user`` are replaced.  Raises FileNotFoundError where nobody knows that home directory."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise FileNotFoundError(errno.ENOENT, "no such home directory is known; write the whole path", text) from None
 
 
 def default_home(environ: Mapping[str, str] | None = None) -> Path:
     """``$CARPOOL_HOME``, else ``$XDG_STATE_HOME/carpool``, else ``~/.local/state/carpool``; always absolute."""
     env = os.environ if environ is None else environ
     if env.get("CARPOOL_HOME"):
-        return Path(env["CARPOOL_HOME"]).expanduser().absolute()
+        return expanded(env["CARPOOL_HOME"]).absolute()
     state = env.get("XDG_STATE_HOME", "")
     # The XDG specification tells programs to ignore relative paths.
-    base = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
+    base = Path(state) if Path(state).is_absolute() else expanded("~") / ".local" / "state"
     return base / "carpool"

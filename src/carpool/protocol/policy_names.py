@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from carpool.protocol.paths import expanded
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -18,4 +18,4 @@ def split_name(name: str) -> tuple[str, str]:
 def absolute_name(name: str) -> str:
     """The same policy for a process with another working directory: a path is made absolute, without links."""
     origin, attribute = split_name(name)
-    return f"{Path(origin).expanduser().resolve()}:{attribute}" if origin.endswith(".py") else name
+    return f"{expanded(origin).resolve()}:{attribute}" if origin.endswith(".py") else name

@@ -77,6 +77,7 @@ FIELDS: dict[str, tuple[int, Literal["I", "Q"]]] = {
     "fixed": (344, "Q"),
     "close_lane": (352, "I"),
     "leave": (360, "I"),
+    "out_of_memory": (364, "I"),
 }
 
 
@@ -124,6 +125,23 @@ class Leave(IntEnum):
     STAYS = 3
 
 
+class Whole(IntEnum):
+    """Whose a process's device memory is (CUDA): by grant, or its driver's: all of it, or as much as it was granted."""
+
+    NO = 0
+    ALL = 1
+    SHARE = 2
+
+
+class OutOf(IntEnum):
+    """What the job's main process has died for want of.  `NOTHING`: it has not said anything."""
+
+    NOTHING = 0
+    DEVICE = 1
+    HEAP = 2
+    OTHER = 3  # nothing: it ended in another way
+
+
 class OffloadState(IntEnum):
     NO = 0
     ASKED = 1
@@ -149,6 +167,7 @@ class PacketType(IntEnum):
     OFFLOADED = 8
     CUT_DONE = 9
     LEFT = 10
+    WITHDRAWN = 11
     SETUP = 101
     LANE = 102
     REFUSED = 103

@@ -24,6 +24,7 @@ class Register(msgspec.Struct, tag_field="type", tag="register", frozen=True):
     child_pid: int | None = None
     attached_pid: int | None = None
     kept: list[str] = []
+    attempt: int = 1  # which start of the job it supervises
     more: bool = False  # another one follows
 
 
@@ -44,10 +45,11 @@ class StartFailed(msgspec.Struct, tag_field="type", tag="start_failed", frozen=T
 
 
 class Exited(msgspec.Struct, tag_field="type", tag="exited", frozen=True):
-    """The main process ended and ``exit.json`` says the same.  Exactly one field is set."""
+    """The main process ended and ``exit.json`` says the same.  Exactly one of the first two fields is set."""
 
     code: int | None = None
     signal: int | None = None
+    host_memory: bool = False  # killed while the kernel ended a process of its control group for want of memory
 
 
 class Taken(msgspec.Struct, tag_field="type", tag="taken", frozen=True):

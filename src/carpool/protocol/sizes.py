@@ -31,8 +31,8 @@ TIME_UNITS_US: dict[str, int] = {
     "h": 3_600_000_000,
     "d": 86_400_000_000,
 }
-#: The shortest and the longest pause between two measurements: counters of GPUs need more than 100 ms.
-TELEMETRY_US = (200_000, 60_000_000)
+#: The shortest and the longest pause between two measurements: counters of GPUs need 100 ms.
+TELEMETRY_US = (100_000, 60_000_000)
 LARGEST = (1 << 63) - 1  # what SQLite and the seats can hold
 
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*\Z", re.ASCII)

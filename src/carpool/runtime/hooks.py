@@ -6,11 +6,12 @@ until the first of them: a hook on modules costs a microsecond per module call a
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import native, pool_scopes
+from . import last_words, native, pool_scopes
 from .forward import FirstForward
 from .live_blocks import hand_over
 from .optimizers import Optimizers
@@ -34,8 +35,18 @@ def install(fd: int, after_import: AfterImport) -> bool:
         return False
     if answer not in (native.ATTACHED, native.LATER):
         raise RuntimeError(f"cannot attach to the daemon: {library.error() or 'no reason given'}")
+    if os.environ.get("CARPOOL_JOB_PID") == str(os.getpid()):
+        last_words.listen(library)
     _watch(library, after_import)
     return True
+
+
+def install_for_forks(after_import: AfterImport) -> None:
+    """For a process that only forks others, which may come to use the device: it has no seat itself."""
+    library = native.preloaded()
+    if library is not None:
+        library.watch_forks()
+        _watch(library, after_import)
 
 
 def _watch(library: native.Native, after_import: AfterImport) -> None:

@@ -33,8 +33,8 @@ def job_environment(
     """The environment of job number ``job``, made from the one its user submitted it with; ``env`` stays as it is.
 
     ``job_fd`` is the job's end of its channel, as the job inherits it.  ``threads`` bounds the threads of a parallel
-    region; None leaves the user's settings alone.  ``cuda_device`` is the uuid of the job's GPU if it runs on one: the
-    only one that it sees.  Raises `LaunchError` if libcarpool is missing or cannot be preloaded.
+    region; None leaves the user's settings alone.  ``cuda_device`` has the uuids of the job's GPUs, if it runs on any:
+    it sees no others.  Raises `LaunchError` if libcarpool is missing or cannot be preloaded.
     """
     library, site = str(native.library_path()), str(site_directory())
     result = {name: value for name, value in env.items() if name not in JOB_VARIABLES}

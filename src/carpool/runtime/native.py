@@ -69,7 +69,9 @@ class Native(NamedTuple):
     iteration_end: Callable[[], int]
     live_blocks: Callable[[int | None, int | None, int], None]
     pool_scope: Callable[[int], None]
+    watch_forks: Callable[[], None]
     progress: Callable[[int, int], None]
+    out_of_memory: Callable[[int], None]
     fill_counters: Callable[[object], None]
     last_error: Callable[[], bytes]
 
@@ -109,7 +111,9 @@ def preloaded() -> Native | None:
         iteration_end=_function(quick, "cp_iteration_end", integer),
         live_blocks=_function(quick, "cp_live_blocks", None, ctypes.c_void_p, ctypes.c_void_p, number),
         pool_scope=_function(quick, "cp_pool_scope", None, integer),
+        watch_forks=_function(quick, "cp_watch_forks", None),
         progress=_function(quick, "cp_progress", None, number, number),
+        out_of_memory=_function(quick, "cp_out_of_memory", None, ctypes.c_uint32),
         fill_counters=_function(quick, "cp_counters", None, ctypes.POINTER(Counters)),
         last_error=_function(quick, "cp_error", ctypes.c_char_p),
     )

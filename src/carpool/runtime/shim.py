@@ -3,7 +3,7 @@
 It holds duplicates of everything whose loss would hurt (the job channel, the board, the job's memory), starts the
 job when the daemon says so, passes signals on, and writes down how the job ended.  See docs/internals/contract.md.
 
-Run by the daemon as ``python -I -S shim.py HOME JOB LOCK_FD [UID GID GROUPS]``; called by ``carpool run`` as
+Run by the daemon as ``python -I -S shim.py HOME JOB ATTEMPT LOCK_FD [UID GID GROUPS]``; called by ``carpool run`` as
 `supervise`.  Standard library only, and few imports, because it is in the way of every start.
 """
 
@@ -23,6 +23,7 @@ if __name__ == "__main__":  # run by path in isolated mode: make the package imp
     sys.path[:0] = [os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))]
 
 from carpool.runtime.shim_door import Door
+from carpool.runtime.shim_group import kills_in_group
 from carpool.runtime.shim_link import Link
 from carpool.runtime.shim_process import become_subreaper, children_now, kill_all, reap, signal_all, spawn
 from carpool.runtime.shim_take import Taking
@@ -36,15 +37,17 @@ class Refused(Exception):
 
 
 class Shim:
-    def __init__(self, home: str, job: int, *, foreground: bool) -> None:
+    def __init__(self, home: str, job: int, *, foreground: bool, attempt: int = 1) -> None:
         self._home = home
         self._job = job
         self._directory = os.path.join(home, "jobs", str(job))
+        self._suffix = "" if attempt == 1 else f".{attempt}"
         self._foreground = foreground
         self._spare = children_now()
-        self._link = Link(os.path.join(home, "session.sock"), job)
+        self._link = Link(os.path.join(home, "session.sock"), job, attempt)
         self._child: int | None = None
         self._child_fd: int | None = None
+        self._kills: int | None = None  # of its control group before the job started
         self._door: Door | None = None
         self._end: dict[str, object] | None = None
         self._signals, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -136,7 +139,7 @@ class Shim:
         self._postponed = None
         try:
             # From here on "lock free and no exit.json" means lost; before, it means safe to start again.
-            self._write("started", b"")
+            self._write("started" + self._suffix, b"")
             # Knows what makes a process a Carpool job; imported late, as not every shim gets here.
             from carpool.runtime.launch import LaunchError, job_environment
 
@@ -145,7 +148,8 @@ class Shim:
             about["cuda_device"] = message.get("cuda_device", "")
             env = job_environment(message["env"], **about)  # type: ignore[arg-type]
             self._door = self._door or Door(self._directory)
-            log = None if self._foreground else os.path.join(self._directory, "log")
+            log = None if self._foreground else os.path.join(self._directory, "log" + self._suffix)
+            self._kills = kills_in_group()
             self._child = spawn(message["argv"], str(message["cwd"]), env, link.job_fd, log)  # type: ignore[arg-type]
         except (OSError, LaunchError) as error:
             if _disk_full(error):
@@ -175,6 +179,9 @@ class Shim:
         kill_all(self._leader(), self._spare)
         if os.WIFSIGNALED(status):
             end: dict[str, object] = {"code": None, "signal": os.WTERMSIG(status)}
+            kills = kills_in_group() if end["signal"] == signal.SIGKILL else None
+            if kills is not None and self._kills is not None and kills > self._kills:
+                end["host_memory"] = True
         else:
             end = {"code": os.WEXITSTATUS(status), "signal": None}
         self._finish(end, {"type": "exited", **end})
@@ -183,7 +190,7 @@ class Shim:
         """Write down how the job ended and tell the daemon.  On a full disk one of the two must do, however long."""
         while True:
             try:
-                self._write("exit.json", json.dumps({**end, "seat": self._link.seat().hex()}).encode())
+                self._write("exit.json" + self._suffix, json.dumps({**end, "seat": self._link.seat().hex()}).encode())
                 self._link.send(message)
                 break
             except OSError as error:
@@ -287,12 +294,12 @@ def _become(uid: int, gid: int, groups: list[int]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    home, job, lock = arguments[0], int(arguments[1]), int(arguments[2])
+    home, job, attempt, lock = arguments[0], *map(int, arguments[1:4])
     os.set_inheritable(lock, False)
-    if len(arguments) > 3:
-        _become(int(arguments[3]), int(arguments[4]), [int(group) for group in arguments[5].split(",")])
+    if len(arguments) > 4:
+        _become(int(arguments[4]), int(arguments[5]), [int(group) for group in arguments[6].split(",")])
     try:
-        Shim(home, job, foreground=False).run()
+        Shim(home, job, foreground=False, attempt=attempt).run()
     except Refused:
         return 1
     return 0

@@ -15,8 +15,9 @@ HEADER_BYTES, SEAT_BYTES = 4096, 512  # as in carpool.protocol.seat
 class Link:
     """Kept descriptors outlive connections; the first one is the daemon's end of the job channel."""
 
-    def __init__(self, path: str, job: int) -> None:
+    def __init__(self, path: str, job: int, attempt: int = 1) -> None:
         self._path = path
+        self._attempt = attempt
         self._job = job
         self.socket: socket.socket | None = None
         ours, jobs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -45,6 +46,7 @@ class Link:
         message = {
             "type": "register",
             "job": self._job,
+            "attempt": self._attempt,
             "shim_pid": os.getpid(),
             "child_pid": self.child_pid,
             "attached_pid": self._attached_pid,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from carpool.core.policies import Policy, load_policy
-from carpool.plugins import ensure_policy, load_class
+from carpool.plugins import ensure_placement, ensure_policy, load_class
 from carpool.protocol.policy_names import split_name
 from carpool.sim.interference import Checked, Concurrent, Interference, Timeslice
 
@@ -15,15 +15,27 @@ __all__ = ["Policy", "load_choices", "load_interference"]
 _MODELS: dict[str, type[Interference]] = {kind.name: kind for kind in (Concurrent, Timeslice)}
 
 
-def load_choices(policies: Sequence[str]) -> dict[str, Policy]:
-    """The policies by name; those of one's own are loaded here.  Raises ValueError for an unknown or a broken one."""
+def load_choices(policies: Sequence[str], placement: str | None = None) -> dict[str, Policy]:
+    """The policies by name; those of one's own are loaded here, and the placement policy, which the core then knows.
+
+    Raises ValueError for an unknown or a broken one.
+    """
     for name in policies:
         ensure_policy(name)
+    if placement is not None:
+        ensure_placement(placement)
     return {name: load_policy(name) for name in policies}
 
 
-def load_interference(name: str) -> Interference:
-    """``concurrent``, ``timeslice``, or a class of one's own as ``path.py:Class``.  Raises ValueError."""
+def load_interference(name: str, loss_ppm: int = 0) -> Interference:
+    """``concurrent``, ``timeslice``, or a class of one's own as ``path.py:Class``.  Raises ValueError.
+
+    ``loss_ppm``: see `Concurrent`; the others have none.
+    """
+    if loss_ppm and name != Concurrent.name:
+        raise ValueError(f"{name} has no loss by interference; only {Concurrent.name} has")
+    if name == Concurrent.name:
+        return Concurrent(loss_ppm)
     if name in _MODELS:
         return _MODELS[name]()
     origin, attribute = split_name(name)

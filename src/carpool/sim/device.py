@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from carpool.core.model import JobId, LaneId, Memory, Micros
 from carpool.sim.interference import Interference
 from carpool.sim.job import WHOLE_PPM
 from carpool.sim.ledger import Ledger
 from carpool.sim.result import Series
 from carpool.sim.seated import SeatedJob
+from carpool.sim.telemetry import Level, Telemetry
 
 
 class ModelledDevice:
     """Speeds change only when somebody begins or stops to compute."""
 
-    def __init__(self, interference: Interference, ledger: Ledger, number: int) -> None:
+    def __init__(self, interference: Interference, ledger: Ledger, telemetry: Telemetry | None = None) -> None:
         self._interference = interference
+        self._telemetry = telemetry
         self._ledger = ledger
         self._computing: dict[JobId, SeatedJob] = {}
         self._lanes: dict[LaneId, int] = {}
         self._persistent: dict[JobId, int] = {}
         self._bytes = 0
         self._busy_ppm = 0
+        self._working = False  # whether anybody has computed since then
         self._since_us: Micros = 0
         self._memory: Series | None = None
         self._busy: Series | None = None
@@ -50,14 +55,29 @@ class ModelledDevice:
             if job.motion.set_speed(now, speed):
                 changed.append(job)
         self._note_busy(now, min(used, WHOLE_PPM))
+        if self._telemetry is not None:
+            self._telemetry.change(self._level(speeds))
         return changed
+
+    def _level(self, speeds: Sequence[int]) -> Level:
+        """What the counters say while these compute."""
+        pairs = tuple(zip((job.counters_ppm for job in self._computing.values()), speeds, strict=True))
+        active, occupancy, dram = (
+            min(WHOLE_PPM, sum(shares[which] * speed // WHOLE_PPM for shares, speed in pairs)) for which in range(3)
+        )
+        return active, occupancy, dram
 
     def _note_busy(self, now: Micros, busy_ppm: int) -> None:
         self._ledger.busy_ppm_us += self._busy_ppm * (now - self._since_us)
-        self._since_us = now
+        if self._working:
+            self._ledger.occupied_us += now - self._since_us
+        self._since_us, self._working = now, bool(self._computing)
         if busy_ppm != self._busy_ppm:
             self._busy_ppm = busy_ppm
             _append(self._busy, now, busy_ppm / WHOLE_PPM)
+
+    def computing(self) -> tuple[SeatedJob, ...]:
+        return tuple(self._computing.values())
 
     # Memory
 

@@ -11,7 +11,7 @@ from carpool.core.events import Event, Tick
 from carpool.core.inbox import Inbox
 from carpool.core.machine import Machine
 from carpool.core.model import Micros
-from carpool.plugins import ensure_policy
+from carpool.plugins import ensure_placement, ensure_policy
 from carpool.sim.job import WHOLE_PPM, TraceJob
 from carpool.sim.options import Options, check_options, core_settings
 from carpool.sim.result import Result
@@ -43,6 +43,7 @@ def simulate(
     no sense, and for jobs that cannot be simulated with them.
     """
     ensure_policy(options.settings.policy)
+    ensure_placement(options.settings.placement)
     check_options(options)
     collecting = gc.isenabled()
     gc.disable()  # jobs live to the end: looking for cycles among millions of them takes half of the time
@@ -103,6 +104,9 @@ class Simulation:
                 progress(told)
         if machine.policy_fault is not None:
             raise PolicyFailed(f"the policy {self._options.settings.policy} is wrong: {machine.policy_fault}")
+        if machine.placement_fault is not None:
+            placement = self._options.settings.placement
+            raise PolicyFailed(f"the placement policy {placement} is wrong: {machine.placement_fault}")
 
     def _why_stuck(self) -> str:
         """Of the first job that would wait for ever."""
@@ -115,4 +119,5 @@ class Simulation:
     def result(self, wall_s: float) -> Result:
         ledger = self._scene.ledger
         busy_us = ledger.busy_ppm_us // WHOLE_PPM
-        return Result(self._options, ledger.results, busy_us, self._events, wall_s, ledger.finished_recording())
+        recording, occupied_us = ledger.finished_recording(), ledger.occupied_us
+        return Result(self._options, ledger.results, busy_us, self._events, wall_s, recording, occupied_us)

@@ -20,14 +20,20 @@ class Interference(Protocol):
 class Concurrent:
     """Lanes compute at the same time (MPS; the host device): nobody is slowed until the device is full.
 
-    speed = min(1, 1 / sum of utilizations): kernels share what there is in proportion to what they would use alone.
+    speed = min(1, 1 / sum of utilizations) / (1 + loss * (jobs - 1)): kernels share what there is in proportion to what
+    they would use alone; beside that, each further job costs everybody ``loss_ppm`` (caches, memory bandwidth).
     """
 
     name = "concurrent"
 
+    def __init__(self, loss_ppm: int = 0) -> None:
+        self._loss_ppm = loss_ppm
+
     def speeds(self, jobs: Sequence[TraceJob]) -> Sequence[int]:
         total = sum(job.demand_ppm for job in jobs)
-        return [min(WHOLE_PPM, WHOLE_PPM * WHOLE_PPM // max(total, 1))] * len(jobs)
+        speed = min(WHOLE_PPM, WHOLE_PPM * WHOLE_PPM // max(total, 1))
+        slowed = speed * WHOLE_PPM // (WHOLE_PPM + self._loss_ppm * max(0, len(jobs) - 1))
+        return [max(1, slowed)] * len(jobs)
 
 
 class Timeslice:

@@ -10,6 +10,9 @@ from carpool.core.model import Micros
 WHOLE_PPM = 1_000_000
 #: Lanes change hands between iterations, so jobs of which only the length is known get some.
 ASSUMED_ITERATION_US = 100_000
+#: Traces seldom say how well multiprocessors are occupied, or how busy the memory is: half as much as they are active.
+OCCUPANCY_OF_ACTIVE = 2
+DRAM_OF_ACTIVE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +33,16 @@ class TraceJob:
     host_us: Micros = 0  # host time of one iteration
     persistent: int = 0
     ephemeral: int = 0
-    utilization_ppm: int = WHOLE_PPM  # share of the device that its kernels use while it computes alone
+    utilization_ppm: int = WHOLE_PPM  # share of the device that its kernels use while it computes alone (SMACT)
+    occupancy_ppm: int | None = None  # SMOCC then; None: `OCCUPANCY_OF_ACTIVE` of the utilization
+    dram_ppm: int | None = None  # DRAMA then; None: `DRAM_OF_ACTIVE` of the utilization
     model: str = ""
     weight: int = 100  # share under `fair`
     deadline_us: Micros | None = None  # after its submission
     owner: int = 0  # jobs of different owners never share a lane
     fails_at_ppm: int | None = None  # its first attempt dies when this share of its work is done
     checkpoint_us: Micros | None = None  # a later attempt goes on from the last whole multiple of this; None: anew
+    estimates: tuple[tuple[str, int], ...] = ()  # what estimators of its memory say: (name, bytes), sorted by name
 
     @property
     def startup_us(self) -> Micros:
@@ -55,5 +61,18 @@ class TraceJob:
     @property
     def demand_ppm(self) -> int:
         """Share of the device that it uses on average: while it is on the host it uses nothing."""
+        return self._on_average(self.utilization_ppm)
+
+    @property
+    def counters_ppm(self) -> tuple[int, int, int]:
+        """What it adds to SMACT, SMOCC and DRAMA of its device on average, alone."""
+        occupancy, dram = self.occupancy_ppm, self.dram_ppm
+        return (
+            self.demand_ppm,
+            self._on_average(self.utilization_ppm // OCCUPANCY_OF_ACTIVE if occupancy is None else occupancy),
+            self._on_average(self.utilization_ppm // DRAM_OF_ACTIVE if dram is None else dram),
+        )
+
+    def _on_average(self, share_ppm: int) -> int:
         device, host = self.cycle_us
-        return self.utilization_ppm * device // (device + host) if host else self.utilization_ppm
+        return share_ppm * device // (device + host) if host else share_ppm

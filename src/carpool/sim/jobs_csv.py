@@ -12,7 +12,8 @@ from carpool.sim.result import JobResult, Result
 
 COLUMNS = (
     *("job_id", "submit_s", "gpus", "start_s", "end_s", "jct_s", "queueing_s", "waiting_s", "service_s"),
-    *("preemptions", "attempts", "offloads", "moved_mib", "moving_s", "outcome", "reason"),
+    *("preemptions", "attempts", "offloads", "moved_mib", "moving_s"),
+    *("out_of_memory", "lost_s", "outcome", "reason"),
 )
 
 
@@ -43,6 +44,8 @@ def _cells(result: JobResult) -> Iterator[object]:
     yield result.offloads
     yield f"{result.moved_bytes / MIB:.3f}"
     yield _seconds(result.moving_us)
+    yield result.out_of_memory
+    yield _seconds(result.lost_us)
     yield result.outcome.value
     yield result.reason
 

@@ -20,23 +20,20 @@ from carpool.sim.job import TraceJob
 from carpool.sim.ledger import Ledger
 from carpool.sim.options import Options
 from carpool.sim.seated import SeatedJob
-from carpool.sim.specs import Attempt
-from carpool.sim.store import Rates
+from carpool.sim.specs import Attempt, resumed
 from carpool.sim.turns import LaneTurns
 
-OUT_OF_MEMORY = 12  # exit code of a job that was refused memory
+OUT_OF_MEMORY = 1  # exit code of a job that was refused memory: Python's, after an exception
 
 
 class LaneJobs(LaneTurns):
     """Carries out the core's commands on modelled jobs."""
 
     def __init__(self, driver: Driver, ledger: Ledger, options: Options, devices: dict[DeviceId, int]) -> None:
-        super().__init__(driver, ledger, options, len(devices))
-        self._resolution_us = options.resolution_us
-        self._grace_us = options.settings.grace_us
-        self._rates = Rates(options.offload_bytes_per_us, options.restore_bytes_per_us)
+        super().__init__(driver, ledger, options, tuple(devices))
+        self._options = options
         self._measured_after = options.settings.measured_after
-        self._blind = not options.declare_memory
+        self._unsure = not options.declare_memory or bool(options.estimator)  # what is told of memory may be wrong
         self._numbers = devices
         self._lanes: dict[int, ModelledDevice] = {}
         self.retry: Callable[[JobId], bool] = lambda number: False
@@ -55,6 +52,7 @@ class LaneJobs(LaneTurns):
             commands.WithdrawYield: self._withdraw_yield,
             commands.Offload: self._offload,
             commands.DropStore: lambda command: None,  # pages that only wait for the next time: a model has none
+            commands.RetryJob: self._again,
             commands.EndJob: self._end,
         }
 
@@ -65,7 +63,7 @@ class LaneJobs(LaneTurns):
     def submitted(self, number: JobId, job: TraceJob, attempt: Attempt) -> None:
         """A job comes, for the first time or again."""
         result = self._ledger.result(number)
-        self._jobs[number] = SeatedJob(number, result, attempt, self._resolution_us, self._grace_us, self._rates)
+        self._jobs[number] = SeatedJob(number, result, attempt, self._options)
 
     def execute(self, command: Command) -> None:
         self._table[type(command)](command)
@@ -75,6 +73,7 @@ class LaneJobs(LaneTurns):
     def _start(self, command: commands.StartJob) -> None:
         job = self._jobs[command.job]
         job.device, job.lane = self._numbers[command.device], command.lane
+        job.further = tuple(self._numbers[name] for name in command.further)
         self._driver.post(ProcessStarted(job.number))
         motion = job.motion
         ready = min(max(motion.startup_us, motion.position_us()), motion.end_us)
@@ -88,23 +87,42 @@ class LaneJobs(LaneTurns):
         if position_us >= motion.end_us:
             self._exit(job, job.attempt.code)
             return
-        if self._blind:
+        if self._unsure or (self._kinds and job.job.model):  # its first iterations count for nothing
             job.sample_at = motion.position_us() + self._measured_after * motion.cycle_us // motion.lump
+        self._tell(job)
         self._driver.post(Attached(job.number))
         self._go_on(job)
 
     def _end(self, command: commands.EndJob) -> None:
         job = self._jobs.pop(command.job)
+        self._clear(job)
+        died = command.outcome is Outcome.FAILED and not job.ran_out and command.code == job.attempt.code
+        if died and self.retry(job.number):
+            return
+        self._ledger.ended(command, self._driver.now)
+
+    def _again(self, command: commands.RetryJob) -> None:
+        """The core starts it again: what it had done since its last checkpoint is lost, and it will be placed anew."""
+        job = self._jobs[command.job]
+        self._clear(job)
+        job.plan += 1
+        job.result.attempts += 1
+        job.result.recoveries += 1
+        attempt = resumed(job.job, job.attempt, job.motion.position_us())
+        self._jobs[command.job] = SeatedJob(command.job, job.result, attempt, self._options)
+
+    def _clear(self, job: SeatedJob) -> None:
+        """An attempt is over: its turn and its memory are free, and its figures are in the books."""
         if job.holds:
             self._leave_turn(job)
         self._device(job).holds_memory(job, Memory(), self._driver.now)
         result = job.result
         result.service_us += job.held_us
+        if job.ran_out:
+            result.out_of_memory += 1
+            result.lost_us += job.held_us
         if job.store.out_bytes:
             result.moved(job.store)
-        if command.outcome is Outcome.FAILED and command.code == job.attempt.code and self.retry(job.number):
-            return
-        self._ledger.ended(command, self._driver.now)
 
     # Memory
 
@@ -133,8 +151,8 @@ class LaneJobs(LaneTurns):
         """The script sees an out-of-memory error, and ends."""
         job = self._jobs[command.job]
         if job.asked is command.memory_class:
-            job.asked = None
-            self._exit(job, OUT_OF_MEMORY)
+            job.asked, job.ran_out = None, True
+            self._exit(job, OUT_OF_MEMORY, command.reason.text)
 
     # The host store
 
@@ -152,7 +170,7 @@ class LaneJobs(LaneTurns):
     def _left(self, job: SeatedJob) -> None:
         """All of its memory is in the store, unless the job has ended or got a turn meanwhile."""
         now = self._driver.now
-        if job.leaves_us != now or job.number not in self._jobs:
+        if job.leaves_us != now or self._jobs.get(job.number) is not job:
             return
         job.leaves_us = None
         job.store.left(job.used)

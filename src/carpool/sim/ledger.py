@@ -19,6 +19,7 @@ class Ledger:
         self.place: dict[JobId, int] = {}
         self.recording = Recording() if options.record else None
         self.busy_ppm_us = 0  # device time, weighted by the share of the device that was used
+        self.occupied_us = 0  # time of all devices in which at least one job was at work there
         self.left = len(jobs)
         self._devices = options.devices
 

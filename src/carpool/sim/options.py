@@ -9,7 +9,7 @@ from carpool.core.checks import check_settings
 from carpool.core.model import GIB, Allocation, Micros, Oversubscribe, Settings
 from carpool.core.policies import load_policy
 from carpool.sim.interference import Concurrent, Interference
-from carpool.sim.job import TraceJob
+from carpool.sim.job import WHOLE_PPM, TraceJob
 
 #: 6 GB/s.
 COPY_BYTES_PER_US = 6000
@@ -32,6 +32,10 @@ class Options:
     oversubscribe: Oversubscribe = Oversubscribe.AUTO  # of every device; lanes only
     offload_bytes_per_us: int = COPY_BYTES_PER_US  # how fast memory is moved to the host store, and ...
     restore_bytes_per_us: int = COPY_BYTES_PER_US  # ... back; 0: in no time
+    telemetry_us: Micros = 0  # how often devices are measured, for `DeviceLoad`; 0: never; lanes only
+    estimator: str = ""  # of `TraceJob.estimates`: what the core is told of memory; "": what the job really needs
+    warmup_us: Micros = 0  # a job needs all of its memory only when it has worked for so long; lanes only
+    warmup_share_ppm: int = WHOLE_PPM  # until then it needs this share of it
 
 
 def check_options(options: Options) -> None:
@@ -44,11 +48,26 @@ def check_options(options: Options) -> None:
         ("retries", 0),
         ("offload_bytes_per_us", 0),
         ("restore_bytes_per_us", 0),
+        ("telemetry_us", 0),
+        ("warmup_us", 0),
     ):
         number = getattr(options, name)
         if number < least:
             raise ValueError(f"{name} is {number}; it must be at least {least}")
+    if not 0 < options.warmup_share_ppm <= WHOLE_PPM:
+        raise ValueError(f"warmup_share_ppm is {options.warmup_share_ppm}; it must be 1 to {WHOLE_PPM}")
     check_settings(options.settings)
+
+
+#: How often a live daemon measures its devices, unless it is told otherwise.
+TELEMETRY_US = 1_000_000
+
+
+def suggested_telemetry_us(settings: Settings, devices: int) -> Micros:
+    """As live, where it decides something: between several devices, or over a strict policy's only one."""
+    if settings.allocation is Allocation.DEVICES:
+        return 0
+    return TELEMETRY_US if devices > 1 or settings.placement_strict else 0
 
 
 #: Hand-overs per job that `suggested_resolution_us` leaves, for a job of mean length.

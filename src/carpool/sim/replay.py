@@ -19,7 +19,7 @@ import msgspec
 from carpool.core import commands, events
 from carpool.core.machine import Machine
 from carpool.core.model import Micros, Settings
-from carpool.plugins import ensure_policy
+from carpool.plugins import ensure_placement, ensure_policy
 from carpool.sim.traces.journal import open_journal
 
 EVENTS: dict[str, Any] = {kind.__name__: kind for kind in get_args(events.Event)}
@@ -136,6 +136,7 @@ def _handle(machine: Machine, row: Row) -> tuple[str, ...]:
     event = msgspec.json.decode(row.data, type=EVENTS[row.kind])
     if isinstance(event, events.SettingsChanged):
         ensure_policy(event.settings.policy)
+        ensure_placement(event.settings.placement)
     try:
         made = machine.handle(event, row.now_us)
     except Exception:  # noqa: BLE001 - as the daemon's loop does; unless its core refused it too, this shows

@@ -27,6 +27,9 @@ class JobResult:
     offloads: int = 0  # times its memory was moved to the host store
     moved_bytes: int = 0  # to the host store and back
     moving_us: Micros = 0  # time that this took; the way back is part of its service
+    out_of_memory: int = 0  # attempts that ended because memory was denied
+    recoveries: int = 0  # those of them after which the core has started it again
+    lost_us: Micros = 0  # part of its service that came to nothing, because the attempt ran out of memory
 
     def moved(self, store: Store) -> None:
         """What an attempt has moved."""
@@ -87,3 +90,4 @@ class Result:
     events: int  # events that the core has handled
     wall_s: float  # real time that the simulation took
     recording: Recording | None = None
+    occupied_us: int = 0  # device-microseconds in which at least one job was at work, summed over the devices

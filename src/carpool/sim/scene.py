@@ -49,6 +49,7 @@ class Scene:
         sharing = Sharing.TIMESLICE if sliced else Sharing.CONCURRENT
         for name in self._devices:
             self.post(DeviceAdded(DeviceSpec(name, memory, oversubscribe=mode, sharing=sharing)))
+        self._jobs.begin()
 
     def next(self) -> Micros | None:
         """When something happens of itself: a job comes to something, or a job arrives."""
@@ -89,7 +90,7 @@ class Scene:
         """Submit a job that has failed again, at once; False if it has had all its attempts."""
         place = self.ledger.place[number]
         result = self.ledger.results[place]
-        if result.attempts > self._options.retries:
+        if result.attempts - result.recoveries > self._options.retries:
             return False
         result.attempts += 1
         self._numbers += 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import Enum
 
 from carpool.core.model import Cause, JobId, LaneId, Memory, MemoryClass, Micros, Usage
-from carpool.sim.job import TraceJob
+from carpool.sim.job import WHOLE_PPM, TraceJob
 from carpool.sim.motion import Motion
+from carpool.sim.options import Options
 from carpool.sim.result import JobResult
 from carpool.sim.specs import Attempt
 from carpool.sim.store import Rates, Store
@@ -26,22 +27,33 @@ class SeatedJob:
     """The state; `carpool.sim.lanes` moves it."""
 
     __slots__ = (
-        *("allocated", "asked", "attempt", "began_us", "demand_ppm", "device", "doing", "grace_us", "held_us"),
-        *("holds", "job", "lane", "leaves_us", "limit", "motion", "number", "plan", "result", "sample_at"),
-        *("start_us", "store", "successor", "turns", "watched_at", "yield_asked"),
+        *(
+            "asked",
+            "attempt",
+            "began_us",
+            "content",
+            "counters_ppm",
+            "demand_ppm",
+            "device",
+            "doing",
+            "further",
+            "grace_us",
+        ),
+        *("grows_at", "held_us", "holds", "job", "lane", "leaves_us", "limit", "motion", "number", "plan", "ran_out"),
+        *("result", "sample_at", "start_us", "store", "successor", "turns", "wanted", "watched_at", "yield_asked"),
     )
 
-    def __init__(
-        self, number: JobId, result: JobResult, attempt: Attempt, resolution_us: Micros, grace_us: Micros, rates: Rates
-    ) -> None:
+    def __init__(self, number: JobId, result: JobResult, attempt: Attempt, options: Options) -> None:
         self.number = number
         self.job: TraceJob = result.job
         self.result = result
         self.attempt = attempt
-        self.demand_ppm = self.job.demand_ppm
-        self.motion = Motion(self.job, attempt, resolution_us)
+        self.counters_ppm = self.job.counters_ppm
+        self.demand_ppm = self.counters_ppm[0]
+        self.motion = Motion(self.job, attempt, options.resolution_us)
         self.doing = Doing.HOST
         self.device = 0
+        self.further: tuple[int, ...] = ()  # the other devices of a job for several, which it has to itself
         self.lane: LaneId = 0
         self.holds = False
         self.began_us: Micros = 0  # of the present turn
@@ -49,13 +61,15 @@ class SeatedJob:
         self.held_us: Micros = 0  # time of the turns before it
         self.turns = 0
         self.yield_asked: Cause | None = None
-        self.grace_us = grace_us  # it loses its turn when it is off the device for longer, and ...
+        self.grace_us = options.settings.grace_us  # it loses its turn when it is off the device for longer, and ...
         self.watched_at: Micros | None = None  # ... somebody looks: since it was at this position
         self.successor: JobId | None = None
         self.limit = Memory()
         self.asked: MemoryClass | None = None
-        self.allocated = False  # its persistent memory has been granted once, and has content
-        self.store = Store(rates)
+        self.ran_out = False  # it was denied memory, and ends
+        self.grows_at, self.wanted = _at_first(self.job, self.motion, options)  # where it needs more; what it needs now
+        self.content = 0  # bytes of persistent memory that it has been granted, and that have content
+        self.store = Store(Rates(options.offload_bytes_per_us, options.restore_bytes_per_us))
         self.leaves_us: Micros | None = None  # when all of its memory will be in the store
         self.sample_at: Micros | None = None  # position at which it is measured
         self.plan = 0  # number of the plan that is still meant
@@ -63,18 +77,23 @@ class SeatedJob:
     @property
     def used(self) -> int:
         """Persistent bytes that have content."""
-        return self.job.persistent if self.allocated else 0
+        return self.content
 
     def need(self) -> tuple[MemoryClass, int] | None:
         """Memory that it lacks for what it does next: persistent before its first turn, ephemeral in it.
 
         What is in the host store it does not lack: it comes back with the turn.
         """
-        if not self.allocated and self.limit.persistent < self.job.persistent:
-            return MemoryClass.PERSISTENT, self.job.persistent
-        if self.holds and self.limit.ephemeral < self.job.ephemeral:
-            return MemoryClass.EPHEMERAL, self.job.ephemeral
+        wanted = self.wanted
+        if self.content < wanted.persistent and self.limit.persistent < wanted.persistent:
+            return MemoryClass.PERSISTENT, wanted.persistent
+        if self.holds and self.limit.ephemeral < wanted.ephemeral:
+            return MemoryClass.EPHEMERAL, wanted.ephemeral
         return None
+
+    def needs_all(self) -> None:
+        """Its warm-up is over."""
+        self.grows_at, self.wanted = None, Memory(self.job.persistent, self.job.ephemeral)
 
     def usage(self, now: Micros, switch_us: Micros) -> Usage:
         """Its counters, as its seat would show them."""
@@ -94,3 +113,12 @@ class SeatedJob:
             in_bytes=store.in_bytes,
             in_us=store.in_us,
         )
+
+
+def _at_first(job: TraceJob, motion: Motion, options: Options) -> tuple[Micros | None, Memory]:
+    """The position at which a job needs all of its memory (None: from the beginning), and what it needs until then."""
+    grows_at = max(motion.position_us(), motion.startup_us) + options.warmup_us
+    share = options.warmup_share_ppm
+    if not options.warmup_us or share == WHOLE_PPM or grows_at >= motion.end_us:
+        return None, Memory(job.persistent, job.ephemeral)
+    return grows_at, Memory(job.persistent * share // WHOLE_PPM, job.ephemeral * share // WHOLE_PPM)

@@ -29,11 +29,21 @@ def attempt_of(job: TraceJob, first: bool) -> Attempt:
     return Attempt(saved, job.duration_us - saved, 0)
 
 
+def resumed(job: TraceJob, attempt: Attempt, position_us: Micros) -> Attempt:
+    """What is left of an attempt that ended at ``position_us`` of the work: all since the last checkpoint is lost."""
+    every = job.checkpoint_us
+    begin = max(attempt.begin_us, position_us // every * every) if every else attempt.begin_us
+    end = attempt.begin_us + attempt.work_us
+    begin = min(begin, end - 1)
+    return Attempt(begin, end - begin, attempt.code)
+
+
 def spec_of(job: TraceJob, attempt: Attempt, options: Options) -> JobSpec:
     """Nobody knows beforehand that a job will die: the core is told what it would take to its end."""
     return JobSpec(
         owner=job.owner,
         name=job.model,
+        kind=job.model,
         duration_us=job.duration_us - attempt.begin_us if options.declare_duration else None,
         weight=job.weight,
         gang=job.gpus,
@@ -44,6 +54,17 @@ def spec_of(job: TraceJob, attempt: Attempt, options: Options) -> JobSpec:
 def _estimate(job: TraceJob, options: Options) -> Estimate | None:
     if not options.declare_memory or options.settings.allocation is Allocation.DEVICES:
         return None
+    if options.estimator:
+        return _estimated(job, dict(job.estimates).get(options.estimator))
     if not (job.persistent or job.ephemeral or options.declare_duration):
         return None
     return Estimate(Memory(job.persistent, job.ephemeral), "hint")
+
+
+def _estimated(job: TraceJob, total: int | None) -> Estimate | None:
+    """Estimators speak of the peak: it is split as what the job really needs.  None: this one says nothing of it."""
+    if total is None:
+        return None
+    real = job.persistent + job.ephemeral
+    persistent = total * job.persistent // real if real else total
+    return Estimate(Memory(persistent, total - persistent), "hint")

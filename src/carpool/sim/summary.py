@@ -44,6 +44,10 @@ class Summary:
     moved_gib: float  # to the host store and back
     moving_s: float  # time that this took, summed over all jobs
     moving: float  # the same as a share of devices × makespan
+    out_of_memory: int  # attempts that ended because memory was denied
+    recovered: int  # jobs that have run out of memory, and succeeded later
+    lost_s: float  # service that came to nothing by that, summed over all jobs
+    occupied_s: float  # time of devices in which at least one job was at work, summed over the devices
     deadlines_missed: int | None  # jobs that did not succeed in time; None: no job has a deadline
     events: int  # handled by the core
     jobs_per_second_simulated: float  # real time, the only figure that differs from one run to the next
@@ -80,6 +84,10 @@ def summarize(result: Result) -> Summary:
         moved_gib=sum([job.moved_bytes for job in ran]) / GIB,
         moving_s=moving_us / SECOND_US,
         moving=_share(result, moving_us, makespan),
+        out_of_memory=sum([job.out_of_memory for job in ran]),
+        recovered=sum([job.out_of_memory > 0 for job in succeeded]),
+        lost_s=sum([job.lost_us for job in ran]) / SECOND_US,
+        occupied_s=result.occupied_us / SECOND_US,
         deadlines_missed=_missed(result.jobs),
         events=result.events,
         jobs_per_second_simulated=len(result.jobs) / max(result.wall_s, LEAST_WALL_S),

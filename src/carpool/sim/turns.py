@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from carpool.core import commands
@@ -15,24 +15,36 @@ from carpool.core.events import (
     TurnReleased,
     TurnWanted,
 )
-from carpool.core.model import Cause, JobId, Micros
+from carpool.core.model import Cause, DeviceId, JobId, Micros
 from carpool.sim.ahead import boundary_at, early_at, idles
 from carpool.sim.clock import Driver
 from carpool.sim.device import ModelledDevice
 from carpool.sim.ledger import Ledger
 from carpool.sim.options import Options
 from carpool.sim.seated import Doing, SeatedJob
+from carpool.sim.telemetry import Telemetry
 
 
 class LaneTurns:
     """The jobs that have been submitted, and what each of them comes to next."""
 
-    def __init__(self, driver: Driver, ledger: Ledger, options: Options, devices: int) -> None:
+    def __init__(self, driver: Driver, ledger: Ledger, options: Options, devices: Sequence[DeviceId]) -> None:
         self._driver = driver
         self._ledger = ledger
         self._switch_us = options.switch_cost_us
-        self._devices = [ModelledDevice(options.interference, ledger, number) for number in range(devices)]
+        every_us = options.telemetry_us
+        self._kinds = options.settings.interference_limit_ppm > 0  # it matters who slows whom
+        self._telemetry = [Telemetry(driver, name, every_us) for name in devices] if every_us else []
+        self._devices = [
+            ModelledDevice(options.interference, ledger, self._telemetry[number] if every_us else None)
+            for number in range(len(devices))
+        ]
         self._jobs: dict[JobId, SeatedJob] = {}
+
+    def begin(self) -> None:
+        """The devices are there: what is measured of them is told."""
+        for telemetry in self._telemetry:
+            telemetry.begin()
 
     def _device(self, job: SeatedJob) -> ModelledDevice:
         return self._devices[job.device]
@@ -47,15 +59,29 @@ class LaneTurns:
             self._watch_waiting(job)
             self._driver.post(MemoryRequested(job.number, *need))
             return
-        job.allocated = True
+        job.content = job.wanted.persistent
         if not job.holds:
             job.doing = Doing.TURN
+            if len(self._device(job).computing()) < 2:  # of more than two lanes nobody learns anything
+                self._tell(job)
             self._driver.post(TurnWanted(job.number))
         else:
             self._compute(job)
 
-    def _exit(self, job: SeatedJob, code: int) -> None:
-        self._driver.post(ProcessExited(job.number, code))
+    def _tell(self, about: SeatedJob) -> None:
+        """Before ``about`` comes or goes: the counters of those who may have other company then, as daemons read them.
+
+        A live daemon reads them several times a second; what counts is that they are read when company changes.
+        """
+        if not self._kinds:
+            return
+        for job in self._device(about).computing():
+            if job.job.model and (job.lane != about.lane or job is about):
+                self._driver.post(Sampled(job.number, job.usage(self._driver.now, self._switch_us)))
+
+    def _exit(self, job: SeatedJob, code: int, out_of_memory: str | None = None) -> None:
+        self._tell(job)
+        self._driver.post(ProcessExited(job.number, code, out_of_memory=out_of_memory))
 
     # Turns
 
@@ -104,7 +130,10 @@ class LaneTurns:
     def _compute(self, job: SeatedJob) -> None:
         job.doing = Doing.COMPUTING
         job.motion.begin(self._driver.now)
-        self._speeds_changed(job, self._device(job).enter(job, self._driver.now))
+        changed: list[SeatedJob] = []
+        for number in (job.device, *job.further):
+            changed += self._devices[number].enter(job, self._driver.now)
+        self._speeds_changed(job, changed)
 
     def _speeds_changed(self, job: SeatedJob | None, others: list[SeatedJob]) -> None:
         for other in others:
@@ -118,11 +147,11 @@ class LaneTurns:
         now = self._driver.now
         job.plan += 1
         if job.doing is Doing.COMPUTING:
-            job.motion.stop(now)
-            self._speeds_changed(None, self._device(job).leave(job, now))
+            self._rest(job)
         elif job.doing is Doing.SWITCHING:
             self._bring_back(job)
-        self._ledger.span(job.number, job.device, job.lane, job.began_us, now)
+        for number in (job.device, *job.further):
+            self._ledger.span(job.number, number, job.lane, job.began_us, now)
         job.held_us += now - job.began_us
         job.holds, job.watched_at = False, None
 
@@ -224,18 +253,34 @@ class LaneTurns:
         motion.advance(now)
         ends = motion.when(motion.end_us)
         places: list[tuple[Micros, int, Callable[..., None], tuple[Any, ...]]] = [(ends, 0, self._done, ())]
+        if job.grows_at is not None:
+            places.append((motion.when(job.grows_at), 1, self._grows, ()))
         if job.sample_at is not None:
-            places.append((motion.when(job.sample_at), 1, self._sampled, ()))
+            places.append((motion.when(job.sample_at), 2, self._sampled, ()))
         early = early_at(job)
         if early is not None:
-            places.append((motion.when(early), 2, self._give_way, (Cause.EARLY,)))
+            places.append((motion.when(early), 3, self._give_way, (Cause.EARLY,)))
         if job.yield_asked is not None:
-            places.append((motion.when(boundary_at(job)), 3, self._give_way, (Cause.BOUNDARY,)))
+            places.append((motion.when(boundary_at(job)), 4, self._give_way, (Cause.BOUNDARY,)))
         when, _, call, arguments = min(places, key=lambda place: place[:2])
         self._plan(job, when, call, *arguments)
 
     def _done(self, job: SeatedJob) -> None:
         self._exit(job, job.attempt.code)
+
+    def _grows(self, job: SeatedJob) -> None:
+        """Its warm-up is over: from here on it needs all of its memory, and computes when it has got it."""
+        job.needs_all()
+        self._rest(job)
+        self._go_on(job)
+
+    def _rest(self, job: SeatedJob) -> None:
+        """It does not compute any more."""
+        job.motion.stop(self._driver.now)
+        changed: list[SeatedJob] = []
+        for number in (job.device, *job.further):
+            changed += self._devices[number].leave(job, self._driver.now)
+        self._speeds_changed(None, changed)
 
     def _sampled(self, job: SeatedJob) -> None:
         job.sample_at = None

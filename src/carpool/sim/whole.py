@@ -61,6 +61,9 @@ class WholeDeviceJobs:
             commands.EndJob: self._end,
         }
 
+    def begin(self) -> None:
+        """Whole devices are not measured: nobody joins anybody there."""
+
     @property
     def unfinished(self) -> Collection[JobId]:
         return self._runs.keys()
@@ -105,7 +108,9 @@ class WholeDeviceJobs:
         run.held_us += now - run.began_us
         for name in run.devices:
             self._ledger.span(run.number, self._devices[name], 0, run.began_us, now)
-        self._ledger.busy_ppm_us += WHOLE_PPM * (now - run.began_us) * len(run.devices)
+        time_us = (now - run.began_us) * len(run.devices)
+        self._ledger.busy_ppm_us += WHOLE_PPM * time_us
+        self._ledger.occupied_us += time_us
         run.devices, run.began_us = (), None
 
     def _end(self, command: commands.EndJob) -> None:

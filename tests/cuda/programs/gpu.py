@@ -20,21 +20,26 @@ class CudaError(Exception):
 
 
 class Gpu:
-    """Device 0, its primary context, and the kernels of the stub driver."""
+    """A device (0, if no launcher says otherwise), its primary context, and the kernels of the stub driver."""
 
-    def __init__(self) -> None:
+    def __init__(self, index: int | None = None) -> None:
+        self.index = int(os.environ.get("TRAIN_DEVICE", "0")) if index is None else index
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._allocator = ctypes.CDLL(os.environ["STAND_IN_ALLOCATOR"])
         self.call("cuInit", 0)
-        context, module = ctypes.c_void_p(), ctypes.c_void_p()
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
-        self.call("cuCtxSetCurrent", context)
+        self._context, module = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), self.index)
+        self.enter()
         self.call("cuModuleLoadData", ctypes.byref(module), b"stub")
         self.stream = ctypes.c_void_p()  # for launches: the default one
         self._functions = {}
         for name in _KERNELS:
             self._functions[name] = ctypes.c_void_p()
             self.call("cuModuleGetFunction", ctypes.byref(self._functions[name]), module, name.encode())
+
+    def enter(self) -> None:
+        """What this thread does from now on, it does on this device."""
+        self.call("cuCtxSetCurrent", self._context)
 
     def call(self, name: str, *arguments: object) -> None:
         self._checked(name, self._driver[name](*arguments))
@@ -105,6 +110,12 @@ class Gpu:
             self.call("cuMemcpyDtoH_v2", content, ctypes.c_uint64(address), ctypes.c_size_t(size))
             total.update(content)
         return total.hexdigest()
+
+    def free_bytes(self) -> int:
+        """As the program is told."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value
 
     def devices(self) -> list[str]:
         """The uuids of all that this process sees, as CUDA_VISIBLE_DEVICES names them."""

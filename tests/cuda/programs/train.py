@@ -98,7 +98,9 @@ def main() -> None:
             print("under way", flush=True)
     digest = gpu.digest([(model, weights), (work, live), (library, LIBRARY)])
     ours = native.preloaded()
-    given.result.write_text(json.dumps({"digest": [digest, *losses], "counters": ours.counters() if ours else {}}))
+    sees = gpu.devices()
+    found = {"digest": [digest, *losses], "device": sees[gpu.index], "sees": sees}
+    given.result.write_text(json.dumps(found | {"counters": ours.counters() if ours else {}}))
 
 
 main()

@@ -82,7 +82,18 @@ static CUresult checkpoint(void) {
   return CUDA_SUCCESS;
 }
 
+/* Restores that fail on demand, in the process that is restored: a rule for "stub_restore". */
+static CUresult demanded(void) {
+  ENTER_EARLY(stub_restore);
+  return CUDA_SUCCESS;
+}
+
 static CUresult restore(void) {
+  CUresult refused = demanded();
+  if (refused) {
+    state = CU_PROCESS_STATE_FAILED;
+    return refused;
+  }
   for (struct stub_physical *physical = stub_physicals(); physical; physical = physical->next) {
     CUresult result = stub_physical_refill(physical);
     if (!result) continue;

@@ -83,7 +83,7 @@ static CUuuid uuid_of(int ordinal) {
 
 void stub_uuid_text(int ordinal, char text[STUB_UUID_TEXT]) {
   CUuuid uuid = uuid_of(ordinal);
-  char *at = text + sprintf(text, "GPU");
+  char *at = text + sprintf(text, "%s", getenv("CARPOOL_STUB_MIG") ? "MIG" : "GPU");
   for (unsigned i = 0; i < sizeof uuid.bytes; i++) {
     bool dash = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
     at += sprintf(at, "%s%02x", dash ? "-" : "", (unsigned char)uuid.bytes[i]);

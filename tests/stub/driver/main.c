@@ -9,7 +9,9 @@
  *   CARPOOL_STUB_CONTEXT  device memory that every context costs (default 0)
  *   CARPOOL_STUB_FAIL     calls that fail: "cuMemCreate=2@3,cuMemFree=1" is function=result, @n: only the n-th call.
  *                         A name without its suffix (cuMemAlloc for cuMemAlloc_v2) stands for every form of the call.
+ *                         In a process that is checkpointed "stub_restore=2" makes its restore fail, for good.
  *   CARPOOL_STUB_HIDE     names that cuGetProcAddress does not find, as with an older driver: "cuMemcpyBatchAsync,..."
+ *   CARPOOL_STUB_MIG      set: devices are instances of partitioned GPUs ("MIG-6361..."); a process sees one of them
  *   CUDA_VISIBLE_DEVICES  numbers of devices, or uuids ("GPU-6361..." or the beginning of one), as for the real driver
  *
  * Programs that link or dlopen it may ask `stub_calls("cuMemAlloc")` how often something was called; ctypes finds it too.
@@ -178,7 +180,7 @@ static int named_device(const char *text, const char **end, int count) {
   *end = text + strcspn(text, ",");
   size_t length = (size_t)(*end - text);
   int found = -1;
-  if (strncmp(text, "GPU-", 4)) {
+  if (strncmp(text, "GPU-", 4) && strncmp(text, "MIG-", 4)) {
     char *rest;
     long i = strtol(text, &rest, 10);
     return rest == *end && length && i >= 0 && i < count ? (int)i : -1;
@@ -212,6 +214,7 @@ static void read_devices(void) {
     stub.device[stub.devices++].bytes = all[i];
     visible += *visible == ',';
   }
+  if (getenv("CARPOOL_STUB_MIG") && stub.devices > 1) stub.devices = 1; /* a process sees one instance */
 }
 
 static void after_fork(void) { stub.child = stub.initialized; }

@@ -67,20 +67,48 @@ API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *devic
     return NVML_ERROR_NOT_FOUND;
 }
 
+/* The device with that number among the GPUs (parent NULL) or among the instances of one; false beyond the last. */
+static bool numbered(const char *parent, unsigned int index, char uuid[STUB_TEXT])
+{
+    char of[STUB_TEXT];
+    for (unsigned int i = 0; stub_section(i, uuid); i++) {
+        bool instance = stub_text(uuid, "mig.parent", of);
+        if (instance == (parent != NULL) && (parent == NULL || strcmp(of, parent) == 0) && index-- == 0)
+            return true;
+    }
+    return false;
+}
+
 API nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 {
     char uuid[STUB_TEXT];
     ENTER(NULL, "nvmlDeviceGetCount_v2");
-    for (*count = 0; stub_section(*count, uuid); ++*count)
+    for (*count = 0; numbered(NULL, *count, uuid); ++*count)
         ;
     return NVML_SUCCESS;
+}
+
+enum { MOST_INSTANCES = 7 };
+
+API nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count)
+{
+    ENTER(device, "nvmlDeviceGetMaxMigDeviceCount");
+    *count = MOST_INSTANCES;
+    return NVML_SUCCESS;
+}
+
+API nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *instance)
+{
+    char uuid[STUB_TEXT];
+    ENTER(device, "nvmlDeviceGetMigDeviceHandleByIndex");
+    return numbered(device->uuid, index, uuid) ? handle_of(uuid, instance) : NVML_ERROR_NOT_FOUND;
 }
 
 API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
 {
     char uuid[STUB_TEXT];
     ENTER(NULL, "nvmlDeviceGetHandleByIndex_v2");
-    return stub_section(index, uuid) ? handle_of(uuid, device) : NVML_ERROR_INVALID_ARGUMENT;
+    return numbered(NULL, index, uuid) ? handle_of(uuid, device) : NVML_ERROR_INVALID_ARGUMENT;
 }
 
 API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from carpool.cli.simulation.wanted import Wanted
+from carpool.cli.presets import PRESETS
+from carpool.cli.simulation.wanted import ESTIMATE_COLUMN, Wanted
 from carpool.core.model import NUMBER_SETTINGS, OPTIONAL_SETTINGS, Allocation, Oversubscribe, Settings
 
 if TYPE_CHECKING:
     from carpool.sim.choices import Policy
+    from carpool.sim.job import TraceJob
     from carpool.sim.options import Options
 
 #: These are about turns and memory: without lanes they would have nothing to decide.
@@ -27,40 +29,58 @@ def all_options(wanted: Wanted) -> list[Options]:
     if len(set(wanted.policies)) != len(wanted.policies):
         raise click.UsageError("--policy names a policy twice; name each once.")
     try:
-        chosen = load_choices(wanted.policies)
+        chosen = load_choices(wanted.policies, wanted.placement)
         _check_names(wanted, chosen)
         return [_options(wanted, name, policy) for name, policy in chosen.items()]
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
 
+def check_estimator(wanted: Wanted, jobs: Sequence[TraceJob]) -> None:
+    """Raises UsageError if no job has the column that --estimator names: it would say nothing of any."""
+    name = (wanted.estimator or "").partition(ESTIMATE_COLUMN)[2]
+    if name and not any(name in dict(job.estimates) for job in jobs):
+        raise click.UsageError(f"--estimator {wanted.estimator}: no job has an estimate_{name}_mib.")
+
+
 def _options(wanted: Wanted, name: str, policy: Policy) -> Options:
     from carpool.sim.choices import load_interference
-    from carpool.sim.options import Options, check_options
+    from carpool.sim.job import WHOLE_PPM
+    from carpool.sim.options import Options, check_options, suggested_telemetry_us
 
     options = Options(
         devices=wanted.devices,
         settings=_settings(wanted, name, policy),
         device_memory=wanted.device_memory,
         oversubscribe=Oversubscribe(wanted.oversubscribe or Oversubscribe.AUTO),
-        interference=load_interference(wanted.sharing),
+        interference=load_interference(wanted.sharing, wanted.interference_ppm),
         switch_cost_us=wanted.switch_cost_us,
         retries=wanted.retries,
         declare_duration="duration" not in wanted.undeclared,
-        declare_memory="memory" not in wanted.undeclared,
+        declare_memory="memory" not in wanted.undeclared and wanted.estimator != "none",
+        estimator=(wanted.estimator or "").partition(ESTIMATE_COLUMN)[2],
+        warmup_us=wanted.warmup_us,
+        warmup_share_ppm=wanted.warmup_share_ppm if wanted.warmup_us else WHOLE_PPM,
         record=wanted.report is not None,
     )
     if wanted.copy_rate is not None:
         rate = wanted.copy_rate // MICROS
         options = dataclasses.replace(options, offload_bytes_per_us=rate, restore_bytes_per_us=rate)
+    every_us = wanted.telemetry_us
+    if every_us is None:
+        every_us = suggested_telemetry_us(options.settings, options.devices)
+    options = dataclasses.replace(options, telemetry_us=every_us)
     check_options(options)
     return options
 
 
 def _settings(wanted: Wanted, name: str, policy: Policy) -> Settings:
     """A setting that only some policies know is for those."""
-    lanes = wanted.lanes or name in ALWAYS_LANES
-    changes: dict[str, Any] = {setting: value for setting, value in wanted.settings if setting in NUMBER_SETTINGS}
+    lanes = _in_lanes(wanted, name)
+    changes: dict[str, Any] = _preset(wanted)
+    changes |= {setting: value for setting, value in wanted.settings if setting in NUMBER_SETTINGS}
+    if wanted.placement is not None:
+        changes["placement"] = wanted.placement
     if wanted.backfill is not None:
         changes["backfill"] = int(wanted.backfill)
     if wanted.quantum_us is not None:
@@ -70,6 +90,19 @@ def _settings(wanted: Wanted, name: str, policy: Policy) -> Settings:
     extra = {setting: value for setting, value in _extra(wanted).items() if setting in policy.settings}
     allocation = Allocation.LANES if lanes else Allocation.DEVICES
     return dataclasses.replace(Settings(), policy=name, allocation=allocation, extra=extra, **changes)
+
+
+def _in_lanes(wanted: Wanted, name: str) -> bool:
+    """What a preset or a placement says is about jobs that share devices."""
+    return wanted.lanes or name in ALWAYS_LANES or wanted.preset is not None or wanted.placement is not None
+
+
+def _preset(wanted: Wanted) -> dict[str, Any]:
+    """What it sets beside the policy."""
+    if wanted.preset is None:
+        return {}
+    chosen = PRESETS[wanted.preset]
+    return {"placement": chosen.placement, **chosen.settings}
 
 
 def _extra(wanted: Wanted) -> dict[str, int]:
@@ -88,6 +121,8 @@ def _check_names(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
     own = {name for policy in chosen.values() for name in policy.settings}
     if not own.issuperset(_las(wanted)):
         raise ValueError("--las-limits and --las-unit are for las; add --policy las")
+    if wanted.estimator is not None and "memory" in wanted.undeclared:
+        raise ValueError("--estimator and --undeclared memory both say what is told of memory; give one of them")
     _check_backfill(wanted, chosen)
     _check_moves(wanted, chosen)
     for option, name, given in (
@@ -108,7 +143,7 @@ def _check_moves(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
     """Whole devices are never short of memory."""
     given = {"--oversubscribe": wanted.oversubscribe, "--store": wanted.store, "--copy-rate": wanted.copy_rate}
     named = [option for option, value in given.items() if value is not None]
-    if named and not wanted.lanes and not set(chosen).intersection(ALWAYS_LANES):
+    if named and not any(_in_lanes(wanted, name) for name in chosen):
         raise ValueError(f"{', '.join(named)}: memory is moved in lanes only; add --lanes")
     if wanted.copy_rate is not None and 0 < wanted.copy_rate < MICROS:
         raise ValueError(f"--copy-rate is {wanted.copy_rate} bytes per second; it must be 0 or at least 1MB")
@@ -116,8 +151,8 @@ def _check_moves(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
 
 def _check_backfill(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
     """Policies that preempt on whole devices skip what does not fit anyway: the option would be ignored silently."""
-    ignored = all(policy.preemptive and name not in ALWAYS_LANES for name, policy in chosen.items())
-    if wanted.backfill is not None and not wanted.lanes and ignored:
+    ignored = all(policy.preemptive and not _in_lanes(wanted, name) for name, policy in chosen.items())
+    if wanted.backfill is not None and ignored:
         raise ValueError(
             f"--backfill has no meaning for {', '.join(chosen)}: a policy that preempts takes all that fit"
         )

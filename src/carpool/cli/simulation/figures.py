@@ -53,6 +53,11 @@ def _remarks(summary: Summary, mixed: bool) -> Iterator[str]:
             f"{name}: {plural(summary.offloads, 'offload')}, {format_size(round(summary.moved_gib * GIB))} moved,"
             f" {summary.moving:.1%} of the time"
         )
+    if summary.out_of_memory:
+        yield (
+            f"{name}: memory was denied {plural(summary.out_of_memory, 'time')}; {plural(summary.recovered, 'job')}"
+            f" recovered, {_time(summary.lost_s)} of work lost"
+        )
     if summary.failed:
         yield f"{name}: {plural(summary.failed, 'job')} failed"
     if summary.refused:

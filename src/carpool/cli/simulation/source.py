@@ -13,6 +13,7 @@ from carpool.cli.problem import Problem
 from carpool.cli.progress import Progress
 from carpool.cli.simulation.outputs import writing
 from carpool.cli.simulation.wanted import Wanted
+from carpool.protocol.paths import expanded
 
 if TYPE_CHECKING:
     from carpool.sim.job import TraceJob
@@ -33,7 +34,7 @@ def check_source(wanted: Wanted) -> None:
 
 def journal_path(wanted: Wanted, home: Path) -> Path:
     """The journal that is named, or the directory that has one."""
-    return Path(wanted.journal).expanduser() if wanted.journal else home
+    return expanded(wanted.journal) if wanted.journal else home
 
 
 def read_jobs(wanted: Wanted, home: Path) -> list[TraceJob]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 from carpool.protocol.sizes import parse_time_us
 
 MOST_LIMITS = 9
+#: Of an estimator's name: the column estimate_NAME_mib of the trace.
+ESTIMATE_COLUMN = "column:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +38,44 @@ class Wanted:
     store: int | None
     copy_rate: int | None  # bytes per second
     sharing: str
+    interference_ppm: int
+    telemetry_us: int | None
+    warmup_us: int
+    warmup_share_ppm: int
+    estimator: str | None  # "none", "oracle", "column:NAME"
+    preset: str | None
+    placement: str | None
     resolution_us: int | None
     switch_cost_us: int
     retries: int
     undeclared: tuple[str, ...]  # "duration", "memory"
     jobs_csv: Path | None
     report: Path | None
+
+
+def share_ppm(text: str) -> int:
+    """Millionths, from a share or a percentage.  Raises ValueError, for people.
+
+    >>> share_ppm("0.05"), share_ppm("5%")
+    (50000, 50000)
+    """
+    number, percent = (text[:-1], 100) if text.endswith("%") else (text, 1)
+    try:
+        share = Fraction(number) / percent
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"{text!r} is not a share, as 0.05 or 5%") from None
+    if not 0 <= share <= 1:
+        raise ValueError(f"{text!r} is not between 0 and 1")
+    return round(share * 1_000_000)
+
+
+def estimator(text: str) -> str:
+    """Raises ValueError, for people."""
+    if text not in ("none", "oracle") and not text.removeprefix(ESTIMATE_COLUMN):
+        raise ValueError(f"{text!r} names no column")
+    if text not in ("none", "oracle") and not text.startswith(ESTIMATE_COLUMN):
+        raise ValueError(f"{text!r} is no estimator; use none, oracle or {ESTIMATE_COLUMN}NAME")
+    return text
 
 
 def las_limits(text: str) -> tuple[int, ...]:

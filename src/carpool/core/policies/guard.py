@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from carpool.core.model import Micros, Settings
 from carpool.core.policies.base import BasePolicy, Key, Policy
+from carpool.core.registry import P
 from carpool.core.view import DeviceView, JobView, View
 
 T = TypeVar("T")
 
 
-class Guarded:
-    """Asks ``policy``, checks what it says, and says what `BasePolicy` would where that is an error or nonsense.
+class Watched(Generic[P]):
+    """Asks somebody's policy, of whichever kind, and looks at its answers.
 
     ``fault`` is the first thing that went wrong, for people.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: P) -> None:
         self._policy = policy
-        self._fallback = BasePolicy()
         self.fault: str | None = None
-        self.name = policy.name
-        self.backfill = bool(policy.backfill)
-        self.settings = tuple(policy.settings)
-        self.preemptive = bool(policy.preemptive)
-        self.requeue = bool(policy.requeue)
-        self.quantum_us = policy.quantum_us if _is_quantum(policy.quantum_us) else self._fallback.quantum_us
+        self.name: str = policy.name
+        self.settings: tuple[str, ...] = tuple(policy.settings)
 
     def check(self, settings: Settings) -> None:
         """What the policy says of its settings.  Raises ValueError."""
@@ -37,36 +33,13 @@ class Guarded:
                 own(settings)
         except ValueError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ValueError(f"{self.name}: check failed: {type(error).__name__}: {error}") from error
-
-    def lanes(self, view: View, device: DeviceView) -> int | None:
-        own = self._fallback.lanes(view, device)
-        return self._checked(lambda: self._policy.lanes(view, device), _is_count, "lanes", own)
-
-    def admission_key(self, view: View, job: JobView) -> Key:
-        own = self._fallback.admission_key(view, job)
-        return self._checked(lambda: self._policy.admission_key(view, job), _is_key, "admission_key", own)
-
-    def turn_key(self, view: View, job: JobView) -> Key:
-        own = self._fallback.admission_key(view, job)
-        return self._checked(lambda: self._policy.turn_key(view, job), _is_key, "turn_key", own)
-
-    def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
-        own = self._fallback.switch_after(view, holder, candidate)
-        return self._checked(lambda: self._policy.switch_after(view, holder, candidate), _is_time, "switch_after", own)
-
-    def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
-        own = self._fallback.victim_key(view, victim, ahead)
-        return self._checked(lambda: self._policy.victim_key(view, victim, ahead), _is_key, "victim_key", own)
-
-    def next_change(self, view: View, job: JobView) -> Micros | None:
-        return self._checked(lambda: self._policy.next_change(view, job), _is_time, "next_change", None)
 
     def _checked(self, ask: Callable[[], T], fits: Callable[[object], bool], what: str, otherwise: T) -> T:
         try:
             answer = ask()
-        except Exception as error:  # noqa: BLE001 - whatever a stranger's code does, the core goes on
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a stranger's code does, the core goes on
             self._note(f"{what} failed: {type(error).__name__}: {error}")
             return otherwise
         if fits(answer):
@@ -79,7 +52,42 @@ class Guarded:
             self.fault = fault
 
 
-def _is_key(answer: object) -> bool:
+class Guarded(Watched[Policy]):
+    """Asks ``policy``, checks what it says, and says what `BasePolicy` would where that is an error or nonsense."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__(policy)
+        self._fallback = BasePolicy()
+        self.backfill = bool(policy.backfill)
+        self.preemptive = bool(policy.preemptive)
+        self.requeue = bool(policy.requeue)
+        self.quantum_us = policy.quantum_us if _is_quantum(policy.quantum_us) else self._fallback.quantum_us
+
+    def lanes(self, view: View, device: DeviceView) -> int | None:
+        own = self._fallback.lanes(view, device)
+        return self._checked(lambda: self._policy.lanes(view, device), _is_count, "lanes", own)
+
+    def admission_key(self, view: View, job: JobView) -> Key:
+        own = self._fallback.admission_key(view, job)
+        return self._checked(lambda: self._policy.admission_key(view, job), is_key, "admission_key", own)
+
+    def turn_key(self, view: View, job: JobView) -> Key:
+        own = self._fallback.admission_key(view, job)
+        return self._checked(lambda: self._policy.turn_key(view, job), is_key, "turn_key", own)
+
+    def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
+        own = self._fallback.switch_after(view, holder, candidate)
+        return self._checked(lambda: self._policy.switch_after(view, holder, candidate), _is_time, "switch_after", own)
+
+    def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
+        own = self._fallback.victim_key(view, victim, ahead)
+        return self._checked(lambda: self._policy.victim_key(view, victim, ahead), is_key, "victim_key", own)
+
+    def next_change(self, view: View, job: JobView) -> Micros | None:
+        return self._checked(lambda: self._policy.next_change(view, job), _is_time, "next_change", None)
+
+
+def is_key(answer: object) -> bool:
     return isinstance(answer, tuple) and all(isinstance(part, int) for part in answer)
 
 
@@ -96,7 +104,7 @@ def _is_count(answer: object) -> bool:
 
 
 _WANTED: dict[Callable[[object], bool], str] = {
-    _is_key: "a tuple of whole numbers",
+    is_key: "a tuple of whole numbers",
     _is_time: "a whole number of microseconds from 0 on, or None",
     _is_count: "a whole number from 1 on, or None",
 }

@@ -7,12 +7,13 @@ import os
 from aiohttp import web
 
 import carpool
+from carpool.core.placement import available_placements
 from carpool.core.policies import available_policies
 from carpool.daemon.api.context import CONTEXT, require_operator
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.errors import ApiError
 from carpool.daemon.settings import changed_settings, check_store, settings_table
-from carpool.plugins import announced_policies
+from carpool.plugins import announced_placements, announced_policies
 from carpool.protocol.api import (
     API_VERSION,
     PolicyInfo,
@@ -33,8 +34,9 @@ async def version(request: web.Request) -> web.Response:
 async def get_policy(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     settings, available = context.settings, [*available_policies(), *announced_policies()]
-    fault = context.machine.policy_fault
-    return json_response(PolicyInfo(settings.policy, available, settings_table(settings), fault))
+    placement = (settings.placement, [*available_placements(), *announced_placements()])
+    fault, other = context.machine.policy_fault, context.machine.placement_fault
+    return json_response(PolicyInfo(settings.policy, available, settings_table(settings), fault, *placement, other))
 
 
 async def put_policy(request: web.Request) -> web.Response:
@@ -43,7 +45,7 @@ async def put_policy(request: web.Request) -> web.Response:
     require_operator(context, request, "change the policy")
     wanted = await read_body(request, PolicyRequest)
     try:
-        settings = changed_settings(context.settings, wanted.name, wanted.settings)
+        settings = changed_settings(context.settings, wanted.name, wanted.settings, wanted.placement)
         check_store(wanted.settings.get("host_store"), context.store_room)
     except ValueError as error:
         raise ApiError(400, "bad_policy", str(error)) from None

@@ -12,8 +12,10 @@ from carpool.core.events import Event
 from carpool.core.machine import Machine
 from carpool.core.model import Settings
 from carpool.daemon.controls import Controls
+from carpool.daemon.engines import Engines
 from carpool.daemon.errors import ApiError
 from carpool.daemon.feed import Feed
+from carpool.daemon.history import History
 from carpool.daemon.jobs import EndedJob, Job, JobTable
 from carpool.daemon.seating import Seating
 from carpool.daemon.sessions import peer_credentials
@@ -30,6 +32,7 @@ class Context:
     jobs: JobTable
     seating: Seating
     store: Store
+    engines: Engines
     feed: Feed
     machine: Machine
     post: Callable[[Event], None]
@@ -37,6 +40,7 @@ class Context:
     apply_settings: Callable[[Settings], Awaitable[None]]
     controls: Controls
     telemetry: Telemetry
+    history: History
     store_room: int  # bytes of memory that the devices leave
     default_store: int  # budget of the host store while nobody has set one
     stop: Callable[[bool], None]

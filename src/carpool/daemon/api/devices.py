@@ -12,7 +12,7 @@ from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.telemetry import telemetry_info
 from carpool.daemon.controls import Control
 from carpool.daemon.errors import ApiError
-from carpool.daemon.jobs import moved_info
+from carpool.daemon.jobs import may_use, moved_info
 from carpool.daemon.settings import LARGEST
 from carpool.devices.base import Device
 from carpool.protocol.api import DeviceInfo, DeviceList, DeviceRequest, LaneInfo, StoreInfo
@@ -29,7 +29,7 @@ async def put_device(request: web.Request) -> web.Response:
     """Durable, and in force at once."""
     context = request.app[CONTEXT]
     require_operator(context, request, "change a device")
-    device = _find_device(context, request.match_info["device"])
+    device = find_device(context, request.match_info["device"])
     wanted = await read_body(request, DeviceRequest)
     changes = _checked(wanted)
     if changes:
@@ -37,7 +37,7 @@ async def put_device(request: web.Request) -> web.Response:
     return json_response(_device_info(context, device, context.machine.view().devices[device.id]))
 
 
-def _find_device(context: Context, name: str) -> Device:
+def find_device(context: Context, name: str) -> Device:
     known = context.seating.devices
     if name not in known:
         raise ApiError(404, "unknown_device", f"there is no device {name!r}", f"known: {', '.join(known)}")
@@ -66,7 +66,8 @@ def _oversubscribe(text: str) -> Oversubscribe:
 
 
 def _device_info(context: Context, device: Device, view: DeviceView) -> DeviceInfo:
-    jobs = [job for _, job in sorted(context.jobs.live.items()) if job.device == device.id]
+    present = [job for _, job in sorted(context.jobs.live.items()) if device.id in (job.device, *job.further)]
+    jobs = [job for job in present if job.device == device.id]  # the others are seated elsewhere
     lanes = [lane for lane, where in sorted(context.seating.lane_device.items()) if where == device.id]
     granted = sum(device.lane_size(lane) for lane in lanes) + sum(job.granted.persistent for job in jobs)
     return DeviceInfo(
@@ -77,7 +78,7 @@ def _device_info(context: Context, device: Device, view: DeviceView) -> DeviceIn
         used_bytes=device.used_bytes(),
         free_bytes=max(0, device.capacity - view.foreign - granted),
         lanes=[_lane_info(context, device, lane) for lane in lanes],
-        jobs=[job.id for job in jobs],
+        jobs=[job.id for job in present],
         queue=_queue(context, device),
         quantum_us=view.quantum_us,
         quantum_from=_quantum_from(context, context.controls.of(device.id)),
@@ -94,7 +95,7 @@ def _queue(context: Context, device: Device) -> list[int]:
     return [
         number
         for number, job in sorted(context.jobs.live.items())
-        if job.phase is JobPhase.QUEUED and job.spec.device in (None, device.id)
+        if job.phase is JobPhase.QUEUED and may_use(job.spec, device.id)
     ]
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import msgspec
 from aiohttp import web
 
 from carpool.core.events import CancelRequested
@@ -10,6 +13,7 @@ from carpool.daemon.api.context import CONTEXT, Context, find_job, require_owner
 from carpool.daemon.api.middleware import json_response, number_parameter
 from carpool.daemon.errors import ApiError
 from carpool.daemon.jobs import EndedJob, Job, job_info
+from carpool.daemon.store import read_placement
 
 LONGEST_WAIT_S = 3600.0
 
@@ -46,6 +50,20 @@ def _phases(request: web.Request) -> set[JobPhase]:
 async def show_job(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     return json_response(describe(context, find_job(context, request)))
+
+
+async def show_placement(request: web.Request) -> web.Response:
+    """The devices as they look to a job that waits, or as they were when it was placed; 404 where nothing is known."""
+    context = request.app[CONTEXT]
+    job = find_job(context, request)
+    if isinstance(job, Job) and job.phase is JobPhase.QUEUED and (now := context.machine.placement(job.id)) is not None:
+        return json_response(now)
+    await context.store.flushed()
+    made = await asyncio.to_thread(read_placement, context.home.journal, job.id)
+    if made is None:
+        text = f"job {job.id} has not been placed, or by an earlier version of Carpool"
+        raise ApiError(404, "no_placement", text, f"carpool show {job.id} says how it is")
+    return json_response(msgspec.Raw(made))
 
 
 async def wait_job(request: web.Request) -> web.Response:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from carpool.daemon.api import admin, devices, jobs, streams, submit
+from carpool.daemon.api import admin, devices, jobs, past, streams, submit
 from carpool.daemon.api.middleware import Handler
 from carpool.protocol import api
 
@@ -29,15 +29,27 @@ LOG, LINES = "application/octet-stream", "application/x-ndjson"
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/version", admin.version, "Who answers here", api.VersionInfo),
     Route("POST", "/v1/jobs", submit.submit, "Submit a job", api.SubmitResponse, api.SubmitRequest, 201),
+    Route(
+        *("POST", "/v1/submissions", submit.submit_many, "Submit several jobs, all or none"),
+        *(api.SubmitManyResponse, api.SubmitManyRequest, 201),
+    ),
     Route("GET", "/v1/jobs", jobs.list_jobs, "List jobs", api.JobList, query=("phase", "limit")),
+    Route("POST", "/v1/history", submit.history, "Earlier runs of a command", api.HistoryInfo, api.HistoryRequest),
     Route("GET", "/v1/jobs/{id}", jobs.show_job, "Show one job", api.JobInfo),
-    Route("GET", "/v1/jobs/{id}/logs", streams.logs, "Its output", None, query=("follow", "offset"), media=LOG),
+    Route("GET", "/v1/jobs/{id}/placement", jobs.show_placement, "Why it is on its device", api.PlacementInfo),
+    Route(
+        "GET", "/v1/jobs/{id}/logs", streams.logs, "Its output", None, query=("follow", "offset", "attempt"), media=LOG
+    ),
     Route("GET", "/v1/jobs/{id}/wait", jobs.wait_job, "Wait for its end", api.JobInfo, query=("timeout_s",)),
     Route("POST", "/v1/jobs/{id}/cancel", jobs.cancel_job, "Cancel it", api.JobInfo),
     Route("GET", "/v1/policy", admin.get_policy, "The policy and all settings", api.PolicyInfo),
     Route("PUT", "/v1/policy", admin.put_policy, "Change them", api.PolicyInfo, api.PolicyRequest),
     Route("GET", "/v1/devices", devices.devices, "Devices, lanes, turns", api.DeviceList),
     Route("PUT", "/v1/devices/{device}", devices.put_device, "Change one", api.DeviceInfo, api.DeviceRequest),
+    Route(
+        *("GET", "/v1/devices/{device}/telemetry", past.telemetry, "What it did", api.TelemetryHistory),
+        query=("since", "step"),
+    ),
     Route("GET", "/v1/events", streams.events, "Events and commands", None, query=("since", "follow"), media=LINES),
     Route("POST", "/v1/shutdown", admin.shutdown, "Stop the daemon", None, api.ShutdownRequest, 202),
 )

@@ -6,6 +6,7 @@ import os
 
 from aiohttp import web
 
+from carpool.core.model import JobId
 from carpool.daemon.api.context import CONTEXT, Context, find_job, require_owner
 from carpool.daemon.api.middleware import flag_parameter, number_parameter
 from carpool.daemon.errors import ApiError
@@ -23,25 +24,38 @@ async def logs(request: web.Request) -> web.StreamResponse:
     require_owner(context, request, job, "read its log")
     offset = int(number_parameter(request, "offset", 0, 2**62) or 0)
     follow = flag_parameter(request, "follow")
+    attempt = _attempt(request, job)
     if isinstance(job, Job) and job.spec.foreground:
         raise ApiError(404, "no_log", f"job {job.id} writes to its own terminal")
     response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
     await response.prepare(request)
-    await _send_log(context, job, response, offset, follow)
+    await _send_log(context, job, attempt, response, offset, follow)
     await response.write_eof()
     return response
 
 
+def _attempt(request: web.Request, job: Job | EndedJob) -> int:
+    """The one that is asked for, else the latest that has begun."""
+    latest = job.attempt
+    asked = number_parameter(request, "attempt", None, 2**31)
+    if asked is None:
+        waits = isinstance(job, Job) and job.past and job.started_us is None
+        return latest - 1 if waits else latest
+    if not 1 <= asked <= latest:
+        raise ApiError(404, "unknown_attempt", f"job {job.id} has no attempt {int(asked)}", f"the latest is {latest}")
+    return int(asked)
+
+
 async def _send_log(
-    context: Context, job: Job | EndedJob, response: web.StreamResponse, offset: int, follow: bool
+    context: Context, job: Job | EndedJob, attempt: int, response: web.StreamResponse, offset: int, follow: bool
 ) -> None:
     fd: int | None = None
     try:
         while True:
             # Asked before reading: what a job wrote before it ended is then certain to be read.
-            over = job.id in context.jobs.ended or context.stopping.is_set()
+            over = _over(context, job.id, attempt) or context.stopping.is_set()
             if fd is None:
-                fd = _open_log(context, job)
+                fd = _open_log(context, job, attempt)
             while fd is not None and (chunk := os.pread(fd, CHUNK, offset)):
                 offset += len(chunk)
                 await response.write(chunk)
@@ -53,10 +67,15 @@ async def _send_log(
             os.close(fd)
 
 
-def _open_log(context: Context, job: Job | EndedJob) -> int | None:
+def _over(context: Context, number: JobId, attempt: int) -> bool:
+    job = context.jobs.live.get(number)
+    return job is None or job.attempt > attempt
+
+
+def _open_log(context: Context, job: Job | EndedJob, attempt: int) -> int | None:
     """None while the job has not written anything."""
     try:
-        return open_owned(context.home.job(job.id).log, job.owner)
+        return open_owned(context.home.job(job.id, attempt).log, job.owner)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -3,44 +3,134 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 from aiohttp import web
 
+from carpool.core.amounts import clipped
 from carpool.core.events import Submitted
-from carpool.core.model import Engine, JobId, Outcome
+from carpool.core.model import Engine, Estimate, JobId, Outcome
 from carpool.daemon.api.context import CONTEXT, Caller, Context, caller
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.clock import wall_us
 from carpool.daemon.errors import ApiError, JournalFull
 from carpool.daemon.jobfiles import create_directory
-from carpool.daemon.jobs import Job
+from carpool.daemon.jobs import Job, may_use, named_devices
 from carpool.daemon.journal import disk_full
-from carpool.protocol.api import SubmitRequest, SubmitResponse
+from carpool.devices.base import Device
+from carpool.protocol.api import (
+    AUTO,
+    HistoryInfo,
+    HistoryRequest,
+    SubmitManyRequest,
+    SubmitManyResponse,
+    SubmitRequest,
+    SubmitResponse,
+)
+from carpool.protocol.estimates import AT_SUBMISSION
 from carpool.protocol.sizes import LARGEST, format_size
+
+MOST_JOBS = 1000
 
 
 async def submit(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     spec = await read_body(request, SubmitRequest)
-    if context.stopping.is_set():
-        raise ApiError(503, "stopping", "the daemon is stopping", "start it again: carpool up")
     who = caller(request)
     check(context, spec, who)
-    job = Job(context.jobs.new_id(), who.uid, who.gid, spec, context.store.estimate(who.uid, spec), wall_us())
+    spec, choice = await context.engines.choose(spec, who.uid, who.gid)
+    _check_present(context, [spec])
+    estimate = _estimate(context, spec, who)
+    job = Job(context.jobs.new_id(), who.uid, who.gid, spec, estimate, wall_us(), choice)
     # Accepted is accepted: a client that hangs up now must not leave a job that is in the journal but not in the core.
-    return await asyncio.shield(_accept(context, job))
-
-
-async def _accept(context: Context, job: Job) -> web.Response:
-    if job.spec.foreground:
-        # The caller's shim needs it at once.  For others it can wait: the fsync of a submission costs five times as
-        # much when a new directory has to reach the disk with it.
-        _create_directory(context, job)
-    await context.store.submitted(job)
-    context.jobs.live[job.id] = job
-    context.post(Submitted(job.id, job.core_spec(pending_dependencies(context, job))))
+    await asyncio.shield(_accept(context, [job]))
     return json_response(SubmitResponse(job.id), 201)
+
+
+async def history(request: web.Request) -> web.Response:
+    """What earlier runs of a command of the caller's needed."""
+    asked = await read_body(request, HistoryRequest)
+    runs = request.app[CONTEXT].store.runs(caller(request).uid, asked.cwd, asked.argv)
+    return json_response(HistoryInfo(runs))
+
+
+async def submit_many(request: web.Request) -> web.Response:
+    """POST /v1/submissions: one transaction for all of them."""
+    context = request.app[CONTEXT]
+    many = await read_body(request, SubmitManyRequest)
+    who = caller(request)
+    specs = [msgspec.structs.replace(spec, env=many.env | spec.env) for spec in many.jobs]
+    _check_many(context, specs, many.follows, who)
+    chosen = [await context.engines.choose(spec, who.uid, who.gid) for spec in specs]
+    _check_present(context, specs)
+    jobs: list[Job] = []
+    for place, (spec, choice) in enumerate(chosen):
+        before = [jobs[other].id for other in (many.follows[place] if many.follows else ())]
+        whole = msgspec.structs.replace(spec, after=[*spec.after, *before])
+        estimate = _estimate(context, whole, who)
+        jobs.append(Job(context.jobs.new_id(), who.uid, who.gid, whole, estimate, wall_us(), choice))
+    await asyncio.shield(_accept(context, jobs))
+    return json_response(SubmitManyResponse([job.id for job in jobs]), 201)
+
+
+def _estimate(context: Context, spec: SubmitRequest, who: Caller) -> Estimate | None:
+    """What earlier runs had may be more than a device shares, which is no reason to refuse the command.
+
+    A job that has several devices, or one to itself, gets its memory from their drivers.
+    """
+    found = context.store.estimate(who.uid, spec)
+    if found is None or found.source != "history":
+        return found
+    return dataclasses.replace(found, memory=clipped(found.memory, _capacity(context, spec)))
+
+
+def _capacity(context: Context, spec: SubmitRequest) -> int:
+    """Bytes of the smallest of the largest devices that it may use."""
+    names = named_devices(spec)
+    devices = [device for device in context.seating.devices.values() if names is None or device.id in names]
+    return sorted((device.capacity for device in devices), reverse=True)[spec.gpus - 1]
+
+
+def _check_present(context: Context, specs: list[SubmitRequest]) -> None:
+    """What can change while programs are looked at; nothing has been promised before.  Raises ApiError."""
+    if context.stopping.is_set():
+        raise ApiError(503, "stopping", "the daemon is stopping", "start it again: carpool up")
+    for number in {number for spec in specs for number in spec.after}:
+        _check_dependency(context, number)
+
+
+def _check_many(context: Context, specs: list[SubmitRequest], follows: list[list[int]], who: Caller) -> None:
+    """Raises ApiError for the first that could never run, and says which it is."""
+    if not 1 <= len(specs) <= MOST_JOBS:
+        raise ApiError(400, "bad_count", f"a submission has 1 to {MOST_JOBS} jobs, not {len(specs)}")
+    if follows and len(follows) != len(specs):
+        raise ApiError(400, "bad_follows", f"follows has {len(follows)} entries for {len(specs)} jobs")
+    for place, befores in enumerate(follows):
+        if not all(0 <= before < place for before in befores):
+            raise ApiError(400, "bad_follows", f"job {place + 1} can only follow jobs before it in the request")
+    for place, spec in enumerate(specs, 1):
+        if spec.foreground:
+            raise ApiError(400, "foreground", "jobs in the foreground are submitted one by one")
+        try:
+            check(context, spec, who)
+        except ApiError as error:
+            text = f"job {place} of {len(specs)}{f' ({spec.name})' if spec.name else ''}: {error.info.message}"
+            raise ApiError(error.status, error.info.code, text, error.info.hint) from None
+
+
+async def _accept(context: Context, jobs: list[Job]) -> None:
+    for job in jobs:
+        if job.spec.foreground:
+            # The caller's shim needs it at once.  For others it can wait: the fsync of a submission costs five times as
+            # much when a new directory has to reach the disk with it.
+            _create_directory(context, job)
+    await context.store.submitted(jobs)
+    for job in jobs:
+        context.jobs.live[job.id] = job
+        context.post(Submitted(job.id, job.core_spec(pending_dependencies(context, job))))
 
 
 def _create_directory(context: Context, job: Job) -> None:
@@ -54,12 +144,17 @@ def _create_directory(context: Context, job: Job) -> None:
 
 
 def pending_dependencies(context: Context, job: Job) -> tuple[JobId, ...]:
-    """Those that have not ended; `check` has refused those that ended badly."""
-    return tuple(number for number in job.spec.after if number in context.jobs.live)
+    """All but those that have succeeded: what has ended badly since `check` looked, the core refuses the job for."""
+    return tuple(number for number in job.spec.after if not _succeeded(context, number))
+
+
+def _succeeded(context: Context, number: JobId) -> bool:
+    ended = context.jobs.ended.get(number)
+    return ended is not None and ended.outcome is Outcome.SUCCEEDED
 
 
 def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
-    """Raises ApiError for anything that could never run."""
+    """Raises ApiError for anything that could never run, whatever other jobs do."""
     if not spec.argv or not spec.argv[0]:
         raise ApiError(400, "empty_command", "there is no command to run", "carpool submit -- python train.py")
     if any("\0" in text for text in (*spec.argv, spec.cwd, *spec.env, *spec.env.values())):
@@ -70,8 +165,11 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     _check_numbers(spec)
     _check_device(context, spec)
     _check_engine(context, spec)
-    for number in spec.after:
-        _check_dependency(context, number)
+    if spec.estimate_source not in ("hint", *AT_SUBMISSION):
+        known = ", ".join(("hint", *AT_SUBMISSION))
+        raise ApiError(400, "unknown_estimator", f"no estimator is called {spec.estimate_source!r}", f"known: {known}")
+    if spec.foreground and spec.retries:
+        raise ApiError(400, "retries_foreground", "a job in the foreground is not started again", "carpool submit")
 
 
 def _check_directory(spec: SubmitRequest) -> None:
@@ -84,10 +182,12 @@ def _check_directory(spec: SubmitRequest) -> None:
 def _check_numbers(spec: SubmitRequest) -> None:
     for name, smallest in (
         ("weight", 1),
+        ("gpus", 1),
         ("iterations", 1),
         ("duration_us", 1),
         ("persistent_bytes", 0),
         ("ephemeral_bytes", 0),
+        ("retries", 0),
     ):
         value = getattr(spec, name)
         if value is not None and not smallest <= value <= LARGEST:
@@ -95,31 +195,44 @@ def _check_numbers(spec: SubmitRequest) -> None:
 
 
 def _check_device(context: Context, spec: SubmitRequest) -> None:
-    devices = context.seating.devices
-    if spec.device is not None and spec.device not in devices:
-        raise ApiError(400, "unknown_device", f"there is no device {spec.device!r}", f"known: {', '.join(devices)}")
+    devices, names = context.seating.devices, named_devices(spec)
+    for name in names or ():
+        if name not in devices:
+            raise ApiError(400, "unknown_device", f"there is no device {name!r}", f"known: {', '.join(devices)}")
+    able = [device for device in devices.values() if may_use(spec, device.id)]
+    if spec.gpus > len(able):
+        which = "there are" if names is None else "it may use"
+        text = f"the job needs {spec.gpus} devices at once, but {which} {len(able)}"
+        raise ApiError(422, "too_many_devices", text, f"known: {', '.join(devices)}")
     hint = (spec.persistent_bytes or 0) + (spec.ephemeral_bytes or 0)
-    largest = max(d.capacity for d in devices.values() if spec.device in (None, d.id))
-    if hint > largest:
-        where = f"device {spec.device}" if spec.device else "the largest device"
-        raise ApiError(
-            422,
-            "too_large",
-            f"the job asks for {format_size(hint)}, but {where} holds {format_size(largest)}",
-            "ask for less, or start the daemon with a larger device: carpool up --device host:SIZE",
-        )
+    large = sum(hint <= device.capacity for device in able)
+    if large < spec.gpus:
+        text = _too_large(spec, format_size(hint), able, large)
+        hint_text = "ask for less, or start the daemon with a larger device: carpool up --device host:SIZE"
+        raise ApiError(422, "too_large", text, hint_text)
+
+
+def _too_large(spec: SubmitRequest, size: str, able: Sequence[Device], large: int) -> str:
+    if spec.gpus > 1:
+        which = f"only {large}" if large else "none"
+        return f"the job asks for {size} on each of {spec.gpus} devices, but {which} of {len(able)} can hold so much"
+    where = "the largest device" if len(able) > 1 or spec.device is None else f"device {spec.device}"
+    return f"the job asks for {size}, but {where} holds {format_size(max(device.capacity for device in able))}"
 
 
 def _check_engine(context: Context, spec: SubmitRequest) -> None:
-    if spec.engine not in list(Engine):
-        raise ApiError(400, "unknown_engine", f"there is no engine {spec.engine!r}", f"known: {', '.join(Engine)}")
+    known = (AUTO, *Engine)
+    if spec.engine not in known:
+        raise ApiError(400, "unknown_engine", f"there is no engine {spec.engine!r}", f"known: {', '.join(known)}")
     if spec.engine != Engine.CHECKPOINT:
         return
     if spec.foreground:
         text = "a job of engine checkpoint cannot run in the foreground"
         raise ApiError(400, "engine_foreground", text, "carpool submit --engine checkpoint, and carpool logs --follow")
-    devices = context.seating.devices
-    if not any(device.checkpoint for device in devices.values() if spec.device in (None, device.id)):
+    if spec.gpus > 1:
+        text = f"engine checkpoint: its jobs run on one device, and this one needs {spec.gpus}"
+        raise ApiError(400, "engine_devices", text, "leave --gpus or --engine out")
+    if not any(device.checkpoint for device in context.seating.devices.values() if may_use(spec, device.id)):
         where = f"device {spec.device}" if spec.device else "any device"
         text = f"engine checkpoint: there is no driver on {where} that can suspend processes"
         raise ApiError(

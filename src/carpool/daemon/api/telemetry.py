@@ -7,10 +7,11 @@ from typing import Any
 
 from carpool.core.model import DeviceId
 from carpool.daemon.clock import wall_us
+from carpool.daemon.loads import Known
 from carpool.daemon.telemetry import Telemetry
 from carpool.monitor.sample import Sample
 from carpool.monitor.window import mean
-from carpool.protocol.api import MeanInfo, ProcessInfo, TelemetryInfo
+from carpool.protocol.api import LoadInfo, MeanInfo, ProcessInfo, TelemetryInfo
 
 MEANS = [name for name in MeanInfo.__struct_fields__ if name != "samples"]
 #: Quantities that have the same name and form in both.
@@ -26,9 +27,16 @@ def telemetry_info(telemetry: Telemetry, device: DeviceId) -> TelemetryInfo:
         taken_us=None if state.age_us is None else wall_us() - state.age_us,
         age_us=state.age_us,
         interval_us=telemetry.interval_us,
+        load=_load(telemetry.load(device)),
         mean=MeanInfo(len(samples), **means),
         **_quantities(state.sample),
     )
+
+
+def _load(known: Known | None) -> LoadInfo | None:
+    if known is None or known.load is None:
+        return None
+    return LoadInfo(**dataclasses.asdict(known.load), degraded=known.why)
 
 
 def _quantities(sample: Sample | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from carpool.devices.base import DeviceError
 from carpool.devices.cuda import checkpoint, driver, messages
 from carpool.devices.cuda.memory import Gpu, Mapped
 from carpool.devices.cuda.pinned import PinnedStore
+from carpool.monitor.instances import beside, full_name
 
 #: CUDA errors after which nothing works any more in the context where they happened.
 _SPOILED = (214, 700, 702, 709, 710, *range(714, 720))
@@ -34,9 +35,9 @@ class Agent:
         self._stores: dict[int, PinnedStore] = {}
 
     def ready(self) -> messages.Ready:
-        gpu = self._gpu
+        gpu, name = self._gpu, full_name(self._gpu.uuid)
         able = checkpoint.supported()
-        return messages.Ready(messages.VERSION, gpu.name, gpu.memory, gpu.granularity, gpu.uuid, able)
+        return messages.Ready(messages.VERSION, gpu.name, gpu.memory, gpu.granularity, name, able, beside(name))
 
     def handle(self, request: messages.Asking, fds: list[int]) -> tuple[messages.Answer, list[int]]:
         """The answer and its descriptors, which the caller closes.  Raises DeviceError, OSError, ValueError."""

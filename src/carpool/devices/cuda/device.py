@@ -35,7 +35,14 @@ class CudaDevice(BankedDevice):
     kind = "cuda"
 
     def __init__(
-        self, device: DeviceId, capacity: int, link: Link, uuid: str = "", *, checkpoint: bool = False
+        self,
+        device: DeviceId,
+        capacity: int,
+        link: Link,
+        uuid: str = "",
+        *,
+        checkpoint: bool = False,
+        model: str = "",
     ) -> None:
         """Owns the link.  The GPU is not looked at before memory is asked for."""
         window = -(-capacity // GIB) * GIB
@@ -44,6 +51,7 @@ class CudaDevice(BankedDevice):
         super().__init__(device, capacity, window, banks, Stores(device, window))
         self.uuid = uuid
         self.checkpoint = checkpoint
+        self.model = model
         self._link = link
         self._lanes: dict[LaneId, list[Extent]] = {}
         self._store_numbers: dict[JobId, int] = {}  # by which the agent knows those that it has pinned

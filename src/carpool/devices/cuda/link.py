@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -38,8 +38,22 @@ class AgentDied(DeviceError):
 class Link:
     """One agent at a time; the first one is started at once and found ready at the first request."""
 
-    def __init__(self, ordinal: int, *, linger_s: float = LINGER_S, answer_s: float = ANSWER_S) -> None:
+    def __init__(
+        self,
+        ordinal: int,
+        *,
+        linger_s: float = LINGER_S,
+        answer_s: float = ANSWER_S,
+        visible: str = "",
+        environment: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """``visible``: the only device that the agent is to see, and thus its number 0.
+
+        ``environment``: what an agent that is started has besides.
+        """
         self._ordinal = ordinal
+        self._visible = visible
+        self._environment = environment
         self._linger_s = linger_s
         self._answer_s = answer_s
         self._lock = threading.Lock()
@@ -144,11 +158,14 @@ class Link:
         ours, agents = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with agents:
             numbers = [str(agents.fileno()), str(self._ordinal), str(self._linger_s)]
+            visible = {"CUDA_VISIBLE_DEVICES": self._visible} if self._visible else {}
+            environment = {**os.environ, **self._environment(), **visible}
             try:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", AGENT, *numbers],
                     stdin=subprocess.DEVNULL,
                     pass_fds=[agents.fileno()],
+                    env=environment,
                     start_new_session=True,
                 )
             except OSError as error:

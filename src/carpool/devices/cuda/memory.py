@@ -37,7 +37,7 @@ class Gpu:
         self._stream: Any = None
         self._prop = self._properties()
         self.name = call("cuDeviceGetName", 256, self._device).split(b"\0")[0].decode(errors="replace")
-        self.uuid = f"GPU-{uuid.UUID(bytes=bytes(call('cuDeviceGetUuid', self._device).bytes))}"
+        self.uuid = str(uuid.UUID(bytes=bytes(call("cuDeviceGetUuid", self._device).bytes)))  # without what it is of
         self.memory = int(call("cuDeviceTotalMem", self._device))
         least = bindings().CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
         self.granularity = int(call("cuMemGetAllocationGranularity", self._prop, least))

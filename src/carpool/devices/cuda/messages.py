@@ -12,7 +12,7 @@ from __future__ import annotations
 import msgspec
 
 #: Both ends come from one installation, except while that is being replaced.
-VERSION = 3
+VERSION = 4
 MAX_MESSAGE = 16 * 1024
 MAX_FDS = 2
 
@@ -72,6 +72,7 @@ class Ready(msgspec.Struct, tag_field="type", tag="ready", frozen=True):
     granularity: int  # extents are multiples of this
     uuid: str  # as NVML and CUDA_VISIBLE_DEVICES name it
     checkpoint: bool = False  # the driver can suspend processes
+    instances: list[str] = []  # of the partitioned GPU that it is an instance of, by the same kind of name
 
 
 class Created(msgspec.Struct, tag_field="type", tag="created", frozen=True):

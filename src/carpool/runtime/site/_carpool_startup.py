@@ -23,18 +23,28 @@ def start(package: str) -> None:
     if not _may_attach():
         return
     channel = Channel.from_environment()
-    after_import("torch", lambda: _attach(package, channel), before=lambda: _prepare(package))
+    server = os.getpid() if _helper().startswith(FORK_SERVER) else None  # what it forks attaches, not the server
+    after_import("torch", lambda: _attach(package, channel, server), before=lambda: _prepare(package))
 
 
 def _may_attach() -> bool:
     """False outside of jobs, and for multiprocessing's workers and servers."""
     if os.environ.get("CARPOOL_DISABLE", "") not in ("", "0") or not {"CARPOOL_JOB", "CARPOOL_HOME"} <= {*os.environ}:
         return False
+    # On a GPU such a worker may be a rank or an engine; one that only loads data never asks for a seat.
+    workers = (SPAWNED, FORK_SERVER) if os.environ.get("CARPOOL_CUDA_DEVICE") else ()
+    return not (helper := _helper()) or helper.startswith(workers)
+
+
+#: How the commands begin that make a process one of multiprocessing's.
+SPAWNED, FORK_SERVER = b"from multiprocessing.spawn", b"from multiprocessing.forkserver"
+
+
+def _helper() -> bytes:
+    """What this process does for multiprocessing; nothing in all others."""
     with open("/proc/self/cmdline", "rb") as file:  # sys.argv is not there yet, sys.orig_argv only since 3.10
         arguments = file.read().split(b"\0")
-    # On a GPU a spawned worker may be a rank or an engine; one that only loads data never asks for a seat.
-    spawned = b"from multiprocessing.spawn" if os.environ.get("CARPOOL_CUDA_DEVICE") else b"\0"
-    return not any(a.startswith(b"from multiprocessing.") and not a.startswith(spawned) for a in arguments)
+    return next((a for a in arguments if a.startswith(b"from multiprocessing.")), b"")
 
 
 class Channel:
@@ -105,9 +115,12 @@ def _prepare(package: str) -> None:
             print(f"carpool: warning: {error}", file=sys.stderr)
 
 
-def _attach(package: str, channel: Channel | None) -> None:
+def _attach(package: str, channel: Channel | None, server: int | None) -> None:
     try:
         if _runtime(package, "native").preloaded() is None:
+            return
+        if server == os.getpid():
+            _runtime(package, "hooks").install_for_forks(after_import)
             return
         inherited = channel if _is_main() else None  # not in a fork
         if inherited is not None and not inherited.is_open():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,11 @@ class Column:
     rule: str  # follows "it must be"
     about: str
     required: bool = False
+
+    @property
+    def estimator(self) -> str | None:
+        """Of a column that `column_named` has made of `ESTIMATE`: the name in it."""
+        return self.name[len(_BEFORE) : -len(_AFTER)] if self.field == ESTIMATE.field else None
 
 
 def _above_zero(cell: str, digits: int) -> int:
@@ -82,6 +87,9 @@ COLUMNS = (
     Column("ephemeral_mib", "ephemeral", mebibytes, print_mebibytes, _MIB, "memory needed within an iteration only"),
     Column("utilization", "utilization_ppm", _share, _print_us, _SHARE,
            "share of the device that the job uses while it computes alone"),
+    Column("occupancy", "occupancy_ppm", _share, _print_us, _SHARE,
+           "how well it occupies multiprocessors then (SMOCC)"),
+    Column("dram", "dram_ppm", _share, _print_us, _SHARE, "how busy it keeps the device's memory then (DRAMA)"),
     Column("model", "model", sys.intern, str, "a name", "what the job trains or serves; for reports"),
     Column("weight", "weight", _positive, str, _COUNT, "share of the device under `fair`"),
     Column("deadline_s", "deadline_us", _seconds, _print_us, _ANY_TIME, "wanted completion, counted from submission"),
@@ -92,3 +100,21 @@ COLUMNS = (
 )  # fmt: skip
 
 BY_NAME = {column.name: column for column in COLUMNS}
+
+#: Any number of columns, each with a name of its own where this one has NAME.
+ESTIMATE = Column("estimate_NAME_mib", "estimates", mebibytes, print_mebibytes, _MIB,
+                  "what an estimator called NAME says of its peak memory; empty: nothing")  # fmt: skip
+_BEFORE, _AFTER = ESTIMATE.name.split("NAME")
+
+
+def column_named(name: str) -> Column | None:
+    """None: there is no such column."""
+    if name in BY_NAME:
+        return BY_NAME[name]
+    if name.startswith(_BEFORE) and name.endswith(_AFTER) and len(name) > len(_BEFORE) + len(_AFTER):
+        return replace(ESTIMATE, name=name)
+    return None
+
+
+def estimate_column(estimator: str) -> Column:
+    return replace(ESTIMATE, name=f"{_BEFORE}{estimator}{_AFTER}")

@@ -20,7 +20,7 @@ from carpool.sim.job import ASSUMED_ITERATION_US, TraceJob
 from carpool.sim.traces.errors import TraceError
 
 FILE = "journal.sqlite"  # in the daemon's home directory
-SCHEMA = 2  # the newest that is understood
+SCHEMA = 3  # the newest that is understood
 
 _JOBS = """SELECT id, owner, spec, phase, submitted_us, started_us, ended_us, device_us, iterations, persistent_bytes,
   ephemeral_bytes FROM jobs ORDER BY submitted_us, id"""
@@ -124,6 +124,7 @@ def _job(row: sqlite3.Row, first: Micros, startup_us: Micros) -> TraceJob:
         iteration_us=device_us // count,
         persistent=row["persistent_bytes"],
         ephemeral=row["ephemeral_bytes"],
+        gpus=spec.get("gpus", 1),
         model=spec.get("name") or "",
         weight=spec.get("weight", 100),
         owner=row["owner"],

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from carpool.sim.job import TraceJob
 from carpool.sim.plain_lines import PlainLines
-from carpool.sim.traces.columns import BY_NAME, COLUMNS, DEFAULTS, Column
+from carpool.sim.traces.columns import BY_NAME, COLUMNS, DEFAULTS, ESTIMATE, Column, column_named, estimate_column
 from carpool.sim.traces.errors import TraceError, quoted
 from carpool.sim.traces.files import rows, without_collection
 from carpool.sim.traces.numbers import Unfit
@@ -44,6 +44,7 @@ class _Parser:
         names = [name.strip() for name in header]
         self._columns = _columns(path, line, names)
         self._timed = _ITERATIONS.isdisjoint(names)  # nothing to derive where the duration is there
+        self._estimated = any(column.estimator for column in self._columns)
         self._ids: set[str] = set()
 
     def job(self, line: int, row: list[str]) -> TraceJob:
@@ -55,9 +56,11 @@ class _Parser:
         for column, cell in zip(self._columns, row, strict=True):
             if cell:
                 try:
-                    fields[column.field] = column.parse(cell)
+                    value = column.parse(cell)
                 except Unfit as why:
                     raise self._unfit(line, column, cell, str(why)) from None
+                estimator = column.estimator if self._estimated else None
+                fields[column.field] = _with(fields, estimator, value) if estimator else value
         if not (self._timed and "duration_us" in fields):
             self._complete(line, fields)
         if "id" not in fields or "submit_us" not in fields:
@@ -88,8 +91,8 @@ class _Parser:
 def _columns(path: Path, line: int, header: list[str]) -> list[Column]:
     place = f"line {line}"
     for position, name in enumerate(header):
-        if name not in BY_NAME:
-            known = ", ".join(BY_NAME)
+        if column_named(name) is None:
+            known = ", ".join((*BY_NAME, ESTIMATE.name))
             raise TraceError.at(path, place, f"the column {quoted(name)} is unknown; remove it, or use one of {known}")
         if name in header[:position]:
             raise TraceError.at(path, place, f"the column {name} is there twice; remove one of them")
@@ -102,7 +105,11 @@ def _columns(path: Path, line: int, header: list[str]) -> list[Column]:
         raise TraceError.at(
             path, place, "the column duration_s is missing; add it, or both iterations and iteration_ms"
         )
-    return [BY_NAME[name] for name in header]
+    return [column for column in map(column_named, header) if column is not None]
+
+
+def _with(fields: dict[str, Any], estimator: str, size: int) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((*fields.get(ESTIMATE.field, ()), (estimator, size))))
 
 
 def write_trace(jobs: Sequence[TraceJob], path: Path) -> None:
@@ -111,6 +118,7 @@ def write_trace(jobs: Sequence[TraceJob], path: Path) -> None:
     `read_trace` gives back equal jobs.  Raises ValueError for a job that no trace can hold.
     """
     used = [column for column in COLUMNS if _used(column, jobs)]
+    used += map(estimate_column, sorted({name for job in jobs for name, _ in job.estimates}))
     with _create(path) as file:
         writer = csv.writer(PlainLines(file))
         writer.writerow([column.name for column in used])
@@ -128,6 +136,8 @@ def _cells(job: TraceJob, used: list[Column]) -> Iterator[str]:
         raise ValueError(f"job {quoted(job.id)} cannot be written: its iterations do not fit into its duration")
     for column in used:
         value = getattr(job, column.field)
+        if column.estimator:
+            value = dict(value).get(column.estimator)
         yield "" if value is None else column.show(value)
 
 

@@ -1,0 +1,79 @@
+"""Grids of parameters: one job for each combination of values.
+
+In the command, the name and the environment ``{lr}`` is replaced by the value of the parameter ``lr``; other braces are
+left alone, because commands are full of them (JSON, awk).  Besides, each job has ``CARPOOL_PARAM_LR``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+PREFIX = "CARPOOL_PARAM_"
+MOST_JOBS = 1000
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+Values = Mapping[str, str]
+Grid = Mapping[str, Sequence[str]]
+
+
+def parameter(text: str) -> tuple[str, tuple[str, ...]]:
+    """One ``name=value,value``.  Raises ValueError, for people.
+
+    >>> parameter("lr=1e-3,1e-4")
+    ('lr', ('1e-3', '1e-4'))
+    """
+    name, equals, values = text.partition("=")
+    if not equals:
+        raise ValueError(f"{text!r} is not NAME=VALUE,VALUE..., as in lr=1e-3,1e-4")
+    return check_name(name), check_values(name, values.split(","))
+
+
+def check_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name for a parameter: letters, digits and _ only, and no digit first")
+    return name
+
+
+def check_values(name: str, values: Sequence[str]) -> tuple[str, ...]:
+    if not values or "" in values:
+        raise ValueError(f"the parameter {name} has an empty value")
+    twice = next((value for number, value in enumerate(values) if value in values[:number]), None)
+    if twice is not None:
+        raise ValueError(f"the parameter {name} has the value {twice} twice")
+    return tuple(values)
+
+
+def check_size(grids: Sequence[Grid]) -> None:
+    """Raises ValueError if they make too many jobs together."""
+    count = sum(math.prod(len(values) for values in grid.values()) for grid in grids)
+    if count > MOST_JOBS:
+        raise ValueError(f"that makes {count} jobs; one submission has at most {MOST_JOBS}")
+
+
+def combinations(grid: Grid) -> Iterator[dict[str, str]]:
+    """In the order in which they are written: the last parameter changes fastest."""
+    for values in itertools.product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
+
+
+def filled(text: str, values: Values) -> str:
+    """``text`` with the value in place of each ``{name}``; a value is not looked into again."""
+    if not values:
+        return text
+    names = "|".join(map(re.escape, values))
+    return re.sub(rf"\{{({names})\}}", lambda match: values[match[1]], text)
+
+
+def named(name: str, values: Values) -> str:
+    """What the job is called: with its values, unless the name has places for them."""
+    replaced = filled(name, values)
+    if replaced != name or not values:
+        return replaced
+    return " ".join([*([name] if name else []), *(f"{key}={value}" for key, value in values.items())])
+
+
+def variables(values: Values) -> dict[str, str]:
+    return {PREFIX + name.upper(): value for name, value in values.items()}

@@ -1,0 +1,114 @@
+"""How long an iteration takes: jobs of one kind alone, and beside jobs of each other kind.  A bounded table.
+
+A figure decides where jobs go for days, so no single observation may make one.  The mean is over a minute of device
+time or more; it counts only after some seconds; an observation far from it (a checkpoint being written, a process that
+was stopped) is pulled towards it; and what has not been measured for a week counts no more, so that two kinds that are
+kept apart meet again some day, and are measured again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from carpool.core.model import Micros
+
+ALONE = ""  # beside nobody
+MOST_PAIRS = 2000  # those that were measured last
+KEPT_ITERATIONS = 64  # the mean is worth so many iterations, or ...
+KEPT_US = 60_000_000  # ... as many as take so long, whichever is more; what was before counts less and less
+ENOUGH_ITERATIONS = 8  # a figure counts from so many on that ...
+ENOUGH_US = 5_000_000  # ... have taken so long together
+FAR = 2  # an observation counts as so many times the mean at most, and as that part of it at least
+FRESH_US = 7 * 24 * 3600 * 1_000_000  # a figure counts for so long after it has been measured last
+WHOLE_PPM = 1_000_000
+
+#: Model of the device and how it is shared, kind of the job, kind beside it
+Pair = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class Pace:
+    """A running mean, kept as a sum: means that are rounded at every step would drift."""
+
+    total_us: Micros = 0
+    iterations: int = 0
+    measured_us: Micros = 0  # when, last
+
+    def counts(self, now: Micros) -> bool:
+        return self.enough and now - self.measured_us <= FRESH_US
+
+    @property
+    def enough(self) -> bool:
+        return self.iterations >= ENOUGH_ITERATIONS and self.total_us >= ENOUGH_US
+
+    def add(self, total_us: Micros, iterations: int) -> None:
+        """So many more iterations were finished in so long.  Another one may have begun before, or goes on."""
+        if self.enough:
+            least = self.total_us * max(0, iterations - 1) // self.iterations // FAR
+            total_us = min(max(total_us, least), self.total_us * (iterations + 1) // self.iterations * FAR)
+        self._weigh(self.total_us + total_us, self.iterations + iterations)
+
+    def _weigh(self, total_us: Micros, iterations: int) -> None:
+        """The same mean, worth no more than it may."""
+        most = max(KEPT_ITERATIONS, iterations * KEPT_US // total_us) if total_us else KEPT_ITERATIONS
+        if iterations > most:
+            total_us, iterations = total_us * most // iterations, most
+        self.total_us, self.iterations = total_us, iterations
+
+
+class Paces:
+    """`Pair` -> `Pace`, in the order in which they were measured last."""
+
+    def __init__(self) -> None:
+        self._pairs: OrderedDict[Pair, Pace] = OrderedDict()
+        self._kinds: Counter[str] = Counter()  # pairs in which each kind is
+
+    def __bool__(self) -> bool:
+        return bool(self._pairs)
+
+    def add(self, pair: Pair, total_us: Micros, iterations: int, now: Micros) -> None:
+        """On such devices jobs of one kind have done so many iterations in so long beside one of the other."""
+        if pair not in self._pairs:
+            self._pairs[pair] = Pace()
+            self._kinds.update(pair[1:])
+        pace = self._pairs[pair]
+        pace.add(total_us, iterations)
+        pace.measured_us = now
+        self._pairs.move_to_end(pair)
+        if len(self._pairs) > MOST_PAIRS:
+            self._forget(next(iter(self._pairs)))
+
+    def _forget(self, pair: Pair) -> None:
+        del self._pairs[pair]
+        self._kinds -= Counter(pair[1:])
+
+    def known(self, pair: Pair, total_us: Micros, iterations: int, measured_us: Micros) -> None:
+        """What an earlier table had.  It takes the place of what is here."""
+        if pair in self._pairs:
+            self._forget(pair)
+        self.add(pair, total_us, iterations, measured_us)
+
+    def knows(self, kind: str) -> bool:
+        """Whether anything was measured of the kind, or beside it."""
+        return kind in self._kinds
+
+    def slowdown_ppm(self, pair: Pair, now: Micros) -> int | None:
+        """An iteration's time beside the other kind over its time alone; None: one of them is not known."""
+        there = self._pairs.get(pair)
+        if there is None or not there.counts(now):
+            return None
+        alone = self._pairs.get((pair[0], pair[1], ALONE))
+        if alone is None or not alone.counts(now):
+            return None
+        return there.total_us * alone.iterations * WHOLE_PPM // (there.iterations * alone.total_us)
+
+    def rows(self) -> Iterator[tuple[Pair, Pace]]:
+        """The one measured last comes first."""
+        return reversed(self._pairs.items())
+
+
+def exceeds(slowdown_ppm: int | None, limit_ppm: int) -> bool:
+    """``limit_ppm`` 0: nothing does."""
+    return bool(limit_ppm) and slowdown_ppm is not None and slowdown_ppm > limit_ppm

@@ -1,0 +1,88 @@
+"""``python -m carpool.estimate``: a request as JSON on standard input, an answer per estimator as a line of JSON.
+
+`carpool estimate` runs this in the job's own interpreter, where nothing but PyTorch has to be installed, and ends it
+when the time is over; `carpool.protocol.estimates` has the messages.  The answers go to the descriptor that the
+argument names, because standard output belongs to the script that is being rehearsed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from typing import Any, TextIO
+
+import carpool.estimate as estimates
+from carpool.estimate.base import CannotEstimate, Estimator, Run, Subject
+from carpool.estimate.faketensor import FakeTensor as Rehearsed
+
+
+def main() -> int:
+    request = json.load(sys.stdin)
+    with os.fdopen(int(sys.argv[1]) if len(sys.argv) > 1 else os.dup(1), "w") as answers:
+        keep_to_itself()
+        answer_all(subject_of(request), request["estimators"], float(request["limit_s"]), answers)
+        answers.flush()
+        os._exit(0)  # threads and handlers of the script's have nothing to do any more
+
+
+def keep_to_itself() -> None:
+    """The script reads nothing and prints nothing here."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1):
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+def subject_of(request: dict[str, Any]) -> Subject:
+    given = dict(request["subject"])
+    given["command"] = tuple(given["command"])
+    given["input_shapes"] = tuple(map(tuple, given["input_shapes"]))
+    given["history"] = tuple(Run(**run) for run in given["history"])
+    return Subject(**given)
+
+
+def answer_all(subject: Subject, names: list[str], limit_s: float, answers: TextIO) -> None:
+    """What needs no rehearsal comes first; then the rehearsal, because the others start from what it has seen."""
+    if "history" in names:
+        tell(answers, "history", subject)
+    rest = [name for name in names if name != "history"]
+    if not rest:
+        return
+    rehearsal = Rehearsed(limit_s)
+    wanting = {"faketensor", "learned"} if subject.model else {"faketensor", "learned", "horus"}
+    if wanting & set(rest):  # `auto` sees to it itself, if it comes to that
+        outcome = attempt(rehearsal, subject)
+        if "faketensor" in rest:
+            write(answers, "faketensor", outcome)
+    known = dataclasses.replace(subject, features=rehearsal.features)
+    for name in rest:
+        if name != "faketensor":
+            tell(answers, name, known)
+
+
+def tell(answers: TextIO, name: str, subject: Subject) -> None:
+    try:
+        estimator = estimates.make(name)
+    except ModuleNotFoundError as error:
+        text = f"the estimator {name} is not installed here: {error}"
+        write(answers, name, {"error": {"code": "not_installed", "message": text}})
+        return
+    write(answers, name, attempt(estimator, subject))
+
+
+def attempt(estimator: Estimator, subject: Subject) -> dict[str, Any]:
+    try:
+        return {"prediction": dataclasses.asdict(estimator.estimate(subject))}
+    except CannotEstimate as error:
+        return {"error": {"code": "cannot_estimate", "message": error.text, "hint": error.hint}}
+
+
+def write(answers: TextIO, name: str, answer: dict[str, Any]) -> None:
+    answers.write(json.dumps({"estimator": name, **answer}) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

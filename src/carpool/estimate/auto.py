@@ -1,0 +1,92 @@
+"""The best that can be known: earlier runs, or a rehearsal and what was learned from others' runs, or a sum."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import carpool.estimate as estimates
+from carpool.estimate.base import CannotEstimate, Estimator, Prediction, Subject
+from carpool.estimate.learned import text_of
+from carpool.estimate.trees import DamagedWeights, number
+
+CALIBRATION = "horus.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What Horus's sum is multiplied with for a GPU."""
+
+    low: float
+    middle: float
+    high: float
+
+
+class Auto:
+    """Its ``how`` begins with what the answer comes from."""
+
+    name = "auto"
+
+    def __init__(self, make: Callable[[str], Estimator] | None = None) -> None:
+        self._make = make or estimates.make
+
+    def estimate(self, subject: Subject) -> Prediction:
+        if subject.history:
+            return _as_auto(self._make("history").estimate(subject))
+        reasons: list[str] = []
+        for attempt in (self._rehearsed, self._summed):
+            try:
+                return attempt(subject)
+            except CannotEstimate as error:
+                reasons.append(error.text)
+                hint = error.hint
+        raise CannotEstimate("; ".join(reasons), hint)
+
+    def _rehearsed(self, subject: Subject) -> Prediction:
+        """On the host the rehearsal is exact; what was learned is of GPUs."""
+        if subject.device != "cuda":
+            return _as_auto(self._make("faketensor").estimate(subject))
+        if subject.features is None or not subject.features.peak_backward_bytes:
+            rehearsal = self._make("faketensor")
+            rehearsal.estimate(subject)
+            subject = replace(subject, features=getattr(rehearsal, "features", None))
+        return _as_auto(self._make("learned").estimate(subject))
+
+    def _summed(self, subject: Subject) -> Prediction:
+        plain = self._make("horus").estimate(subject)
+        return _as_auto(plain if subject.device != "cuda" else _corrected(plain))
+
+
+def _as_auto(prediction: Prediction) -> Prediction:
+    return replace(prediction, source="auto", how=f"{prediction.source}: {prediction.how}")
+
+
+def _corrected(plain: Prediction) -> Prediction:
+    correction = shipped()
+    low, middle, high = (round(plain.total * factor) for factor in (correction.low, correction.middle, correction.high))
+    persistent = min(plain.persistent, middle)
+    how = f"{plain.how}; corrected by what it was off by on an A100"
+    return replace(plain, persistent=persistent, ephemeral=middle - persistent, low=low, high=high, how=how)
+
+
+@cache
+def shipped() -> Correction:
+    """Raises CannotEstimate."""
+    try:
+        return parse(text_of(CALIBRATION))
+    except DamagedWeights as error:
+        raise CannotEstimate(f"what Horus is off by cannot be read: {error}", "install carpool again") from None
+
+
+def parse(text: str) -> Correction:
+    """Raises DamagedWeights."""
+    try:
+        content = json.loads(text)
+        found = Correction(*(number(content[end]) for end in ("low", "middle", "high")))
+    except (ValueError, KeyError, TypeError, DamagedWeights) as error:
+        raise DamagedWeights(f"{CALIBRATION} is damaged: {type(error).__name__}: {error}") from None
+    if not 0 < found.low <= found.middle <= found.high:
+        raise DamagedWeights(f"{CALIBRATION} is damaged: its factors do not increase")
+    return found

@@ -1,0 +1,108 @@
+"""The analytic estimate of Horus: what a model's layers say about its memory, before anything has run.
+
+Yeung, Borowiec, Yang, Friday, Harper, Garraghan: "Horus: Interference-Aware and Prediction-Based Scheduling in Deep
+Learning Systems", IEEE TPDS 33(1), 2022; CARMA estimates with the same sum: weights, their gradients, the optimizer's
+state, and what the layers put out for a whole batch.  The layers are walked on PyTorch's meta device, which has shapes
+and no bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from carpool.estimate.base import CannotEstimate, Features, Prediction, Subject
+
+if TYPE_CHECKING:
+    import torch
+
+CONTEXT_BYTES = 512 << 20  # a CUDA context with its libraries, about
+#: How much state an optimizer keeps, in copies of the weights.
+_COPIES = {
+    "sgd": 0,
+    "adagrad": 1,
+    "rmsprop": 1,
+    "adam": 2,
+    "adamw": 2,
+    "nadam": 2,
+    "radam": 2,
+    "adamax": 2,
+}
+_RANGE = (500_000, 1_500_000)  # of the total, ppm: what layers need inside, and what they share, is not in the sum
+
+
+class Horus:
+    name = "horus"
+
+    def estimate(self, subject: Subject) -> Prediction:
+        features = walk(subject) if subject.model or subject.features is None else subject.features
+        persistent = features.parameter_bytes + features.buffer_bytes + features.optimizer_bytes
+        persistent += CONTEXT_BYTES if subject.device == "cuda" else 0
+        ephemeral = features.gradient_bytes + features.activation_bytes + features.input_bytes
+        low, high = ((persistent + ephemeral) * ppm // 1_000_000 for ppm in _RANGE)
+        how = "a sum over the layers: weights, gradients, optimizer state, activations of a batch"
+        return Prediction(persistent, ephemeral, low, high, self.name, how)
+
+
+def walk(subject: Subject) -> Features:
+    """One forward pass on the meta device.  Raises CannotEstimate."""
+    if not subject.model:
+        raise CannotEstimate(
+            "the model is not known: the script got nowhere over fake tensors", "give --model, --batch-size and --input"
+        )
+    try:
+        import torch
+    except ImportError as error:
+        raise CannotEstimate(f"PyTorch cannot be imported: {error}", "activate the job's environment") from None
+    from carpool.estimate import factory
+
+    batch = factory.checked(subject)
+    with torch.device("meta"):
+        model = factory.build(subject)
+        inputs = factory.example(model, batch, subject.input_shapes)
+        outputs = _Outputs(model)
+        try:
+            model(*inputs)
+        except Exception as error:  # noqa: BLE001 - the user's, whatever it is
+            text = f"the model does not run on the meta device: {type(error).__name__}: {error}"
+            raise CannotEstimate(text, factory.BY_HAND) from None
+    weights = sum(map(_bytes, model.parameters()))
+    return Features(
+        batch_size=batch,
+        parameter_bytes=weights,
+        buffer_bytes=sum(map(_bytes, model.buffers())),
+        gradient_bytes=sum(_bytes(p) for p in model.parameters() if p.requires_grad),
+        optimizer_bytes=weights * _copies(subject.optimizer),
+        activation_bytes=outputs.bytes,
+        input_bytes=sum(map(_bytes, inputs)),
+        layers=dict(Counter(type(m).__name__ for m in model.modules() if not list(m.children()))),
+        family=type(model).__name__,
+    )
+
+
+def _copies(optimizer: str) -> int:
+    name, _, settings = (optimizer or "adam").lower().partition(",")
+    if name not in _COPIES:
+        raise CannotEstimate(
+            f"how much state {name} keeps is not in the formula", f"it knows {', '.join(sorted(_COPIES))}"
+        )
+    return _COPIES[name] + ("momentum=" in settings and name in ("sgd", "rmsprop"))
+
+
+class _Outputs:
+    """Bytes that the layers put out; a layer that runs several times counts as often."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.bytes = 0
+        for module in model.modules():
+            if not list(module.children()):
+                module.register_forward_hook(self._count)
+
+    def _count(self, _module: Any, _inputs: Any, output: Any) -> None:
+        from torch.utils._pytree import tree_leaves
+
+        self.bytes += sum(_bytes(leaf) for leaf in tree_leaves(output) if hasattr(leaf, "element_size"))
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return int(tensor.numel() * tensor.element_size())

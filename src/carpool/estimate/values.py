@@ -1,0 +1,85 @@
+"""Real values beside fake tensors, where they are few: counters, indices, the order of a data set.
+
+Fake tensors have shapes and no numbers, but set-up code reads some: ``window[start : start + 96]``, a sampler's
+permutation, an optimizer's step.  So small integers, and floats that are single numbers, are computed for real as long
+as all that they depend on is known.  What depends on the model's tensors is not known; where a script reads it (a loss
+that it prints) it gets a made-up 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
+
+_MOST_INTEGERS = 4 << 20
+_MOST_FLOATS = 1
+_NAME = "_carpool_value"
+
+
+class Values:
+    def scalar(self, tensor: torch.Tensor) -> Any:
+        """What ``tensor.item()`` gives; 1 (False for a truth value) where the number is not known."""
+        value = known(tensor)
+        if value is not None:
+            with _disable_current_modes():
+                return value.item()
+        if tensor.dtype is torch.bool:
+            return False
+        return 1.0 if tensor.dtype.is_floating_point or tensor.dtype.is_complex else 1
+
+    def follow(self, func: Any, args: Any, kwargs: Any, made: list[torch.Tensor]) -> None:
+        """Do the same with the real values, if all are known and the results are few."""
+        if not made or not all(few(tensor) for tensor in made):
+            return
+        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if any(known(tensor) is None for tensor in inputs):
+            forget(made)
+            return
+        real_args, real_kwargs = tree_map(_real, (args, kwargs))
+        try:
+            with _disable_current_modes():
+                results = func(*real_args, **real_kwargs)
+        except RuntimeError:  # what a real tensor of this kind cannot do here
+            forget(made)
+            return
+        for tensor, value in zip(made, [v for v in tree_leaves(results) if isinstance(v, torch.Tensor)], strict=False):
+            if isinstance(tensor, FakeTensor):
+                setattr(tensor, _NAME, value)
+
+
+def few(tensor: torch.Tensor) -> bool:
+    if tensor.device.type != "cpu":
+        return False
+    return bool(tensor.numel() <= (_MOST_FLOATS if tensor.dtype.is_floating_point else _MOST_INTEGERS))
+
+
+def known(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Its numbers, as a real tensor; None if they are not known."""
+    if not isinstance(tensor, FakeTensor):
+        return tensor
+    value: torch.Tensor | None = getattr(tensor, _NAME, None)
+    return value if value is not None else tensor.constant
+
+
+def forget(tensors: list[torch.Tensor]) -> None:
+    """Their numbers depend on something that is not known."""
+    for tensor in tensors:
+        if isinstance(tensor, FakeTensor) and hasattr(tensor, _NAME):
+            delattr(tensor, _NAME)
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """A real tensor of that shape: its numbers, or ones."""
+    with _disable_current_modes():
+        value = known(tensor)
+        return torch.ones(tuple(tensor.shape), dtype=tensor.dtype) if value is None else value.detach().clone()
+
+
+def _real(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return known(leaf)
+    return leaf

@@ -1,0 +1,1 @@
+"""What training has learned, as files that `benchmarks/estimators` writes."""

@@ -1,0 +1,103 @@
+"""The processes of jobs: how long each has computed, and how much memory it has for itself.  One pass over ``/proc``.
+
+A process belongs to the nearest root above it.  Who is above whom is asked once for each process number: a process that
+was no job's does not become one as long as the roots are the same, so a machine full of other programs costs a listing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from carpool.core.model import JobId, Micros
+
+PROC = Path("/proc")
+TICK_US: Micros = 1_000_000 // os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+#: After so many looks everything is asked anew: a number may have been given to another process between two of them.
+FORGET_AFTER = 60
+# Fields of /proc/PID/stat behind the name: parent, times of its own, times of children that it has waited for, start.
+PARENT, USER, SYSTEM, CHILD_USER, CHILD_SYSTEM, START = 1, 11, 12, 13, 14, 19
+
+
+@dataclass(frozen=True, slots=True)
+class JobProcess:
+    """``own_us``: processor time of its threads; ``all_us``: with that of its children that are over."""
+
+    pid: int
+    owner: JobId
+    own_us: Micros
+    all_us: Micros
+    private_bytes: int  # resident memory that is no file's and not shared: none of it is by grant
+
+
+class Trees:
+    """Remembers who belongs to nobody."""
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._proc = str(proc)
+        self._roots: dict[int, JobId] = {}
+        self._owners: dict[int, tuple[int, JobId | None]] = {}  # by process: start time, and whose
+        self._looks = 0
+
+    def look(self, roots: Mapping[int, JobId]) -> list[JobProcess]:
+        """Everything at and below ``roots``, by process number.  Raises OSError if there is no ``/proc``."""
+        self._begin(roots)
+        present = {int(name) for name in os.listdir(self._proc) if name.isdigit()}  # noqa: PTH208 - names are enough
+        for gone in self._owners.keys() - present:
+            del self._owners[gone]
+        new = present - self._owners.keys()
+        stats: dict[int, list[bytes]] = {}
+        for pid in new | {pid for pid, (_, owner) in self._owners.items() if owner is not None}:
+            fields = self._stat(pid)
+            if fields is not None:
+                stats[pid] = fields
+        for pid, fields in stats.items():
+            if self._owners.get(pid, (None, None))[0] != int(fields[START]):
+                self._owners[pid] = (int(fields[START]), self._owner(pid, stats))
+        found = (self._process(pid, fields) for pid, fields in sorted(stats.items()))
+        return [process for process in found if process is not None]
+
+    def _begin(self, roots: Mapping[int, JobId]) -> None:
+        """Other roots, other trees."""
+        self._looks += 1
+        if dict(roots) != self._roots or self._looks >= FORGET_AFTER:
+            self._roots, self._owners, self._looks = dict(roots), {}, 0
+
+    def _owner(self, pid: int, stats: Mapping[int, list[bytes]]) -> JobId | None:
+        """Of the nearest root above it; a parent that is gone or not a job's ends the search."""
+        seen: set[int] = set()
+        while pid not in self._roots:
+            if pid in seen or pid not in stats:
+                return self._owners.get(pid, (0, None))[1]
+            seen.add(pid)
+            pid = int(stats[pid][PARENT])
+        return self._roots[pid]
+
+    def _process(self, pid: int, fields: list[bytes]) -> JobProcess | None:
+        owner = self._owners[pid][1]
+        if owner is None:
+            return None
+        private = self._private(pid)
+        own = (int(fields[USER]) + int(fields[SYSTEM])) * TICK_US
+        waited = (int(fields[CHILD_USER]) + int(fields[CHILD_SYSTEM])) * TICK_US
+        return JobProcess(pid, owner, own, own + waited, private)
+
+    def _stat(self, pid: int) -> list[bytes] | None:
+        """None: it is gone, or nobody may look."""
+        try:
+            with open(f"{self._proc}/{pid}/stat", "rb", buffering=0) as file:
+                return file.read(4096).rpartition(b")")[2].split()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            return None
+
+    def _private(self, pid: int) -> int:
+        """Resident pages less those of files and shared memory, which device memory is."""
+        try:
+            with open(f"{self._proc}/{pid}/statm", "rb", buffering=0) as file:
+                fields = file.read(256).split()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            return 0
+        return max(0, int(fields[1]) - int(fields[2])) * PAGE if len(fields) > 2 else 0

@@ -1,0 +1,86 @@
+"""Job files and grids with mistakes, for the real daemon: refused as a whole, told by line, and the queue goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Cli
+from real import DEVICE, stopped_afterwards
+
+GOOD = '[[job]]\ncommand = "true"\n'
+#: Contents of a file, and what is said about it after its name.
+FILES: dict[str, tuple[bytes | str, str]] = {
+    "not-toml": (f'{GOOD}[[job]]\ncommand = "true\n', ":4"),
+    "unknown": (f"{GOOD}comand = 1\n", ":3: unknown key 'comand'; did you mean 'command'?"),
+    "types": (f'{GOOD}retries = "twice"\n', ":3: retries: it must be a whole number from 0 on"),
+    "twice": (f"{GOOD}retries = 1\nretries = 2\n", ":4"),
+    "table-twice": ('command = "true"\n[param]\na = 1\n[param]\nb = 1\n', ":4"),
+    "latin": (f"{GOOD}name = 'caf".encode() + b"\xe9'\n", ":3: it is not UTF-8"),
+    "empty": ("", ":1: the job has no command"),
+    "no-jobs": ("job = []\n", ":1: there is no job"),
+    "no-program": (f'{GOOD}[[job]]\ncommand = "no-such-program"\n', ":4: there is no command 'no-such-program'"),
+    "no-directory": (f'{GOOD}directory = "nowhere"\n', ":3: there is no directory"),
+    "grid": ('command = "true"\nparam.lr = [0.1, 0.1]\n', ":2: param: the parameter lr has the value 0.1 twice"),
+    "too-large": (f"{GOOD}iterations = {1 << 70}\n", ":3: iterations: "),
+    "device": (f'{GOOD}[[job]]\nname = "b"\ncommand = "true"\ndevice = "gpu9"\n', "(b): there is no device 'gpu9'"),
+}
+SEVERAL = """
+priority = "high"
+[[job]]
+command = "true"
+comand = "true"
+memory = 5
+
+[[job]]
+name = 7
+"""
+SEVERAL_TOLD = (
+    ":2: priority: it must be a whole number from 1 on",
+    ":5: unknown key 'comand'; did you mean 'command'?",
+    ":6: memory: it must be text",
+    ":8: the job has no command",
+    ":9: name: it must be text",
+)
+GRIDS = {"lr=1,,2": "has an empty value", "lr": "is not NAME=VALUE", "lr=1,1": "twice", "1r=1": "is no name"}
+
+
+@pytest.fixture
+def server(carpool: Cli, home: Path) -> Iterator[Path]:
+    with stopped_afterwards(carpool, home):
+        carpool.ok("up", "--device", DEVICE)
+        yield home
+
+
+def test_nothing_of_what_has_a_mistake_is_submitted(server: Path, carpool: Cli, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    first = carpool.ok("submit", "--", "sh", "-c", f"read line < {gate}").strip()
+    queued = carpool.ok("submit", "--after", first, "true").strip()
+    for name, (content, said) in FILES.items():
+        path = tmp_path / f"{name}.toml"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        result = carpool("submit", path.name, cwd=tmp_path)
+        assert (result.returncode in (2, 4, 5), result.stdout) == (True, ""), (name, result)
+        assert (f"{path.name}{said}" if said[0] == ":" else said) in result.stderr, (name, result.stderr)
+    (tmp_path / "folder.toml").mkdir()
+    assert "folder.toml cannot be read: Is a directory" in carpool("submit", "folder.toml", cwd=tmp_path).stderr
+    for parameter, said in GRIDS.items():
+        result = carpool("submit", "--param", parameter, "true")
+        assert (result.returncode, said in result.stderr) == (2, True), (parameter, result.stderr)
+    gate.write_text("go\n")
+    last = carpool.ok("submit", "true").strip()
+    assert carpool("wait", first, queued, last).returncode == 0
+    assert [job["id"] for job in json.loads(carpool.ok("ls", "--all", "--json"))["jobs"]] == [1, 2, 3]
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(carpool: Cli, tmp_path: Path) -> None:
+    (tmp_path / "several.toml").write_text(SEVERAL)
+    result = carpool("submit", "several.toml", cwd=tmp_path)
+    *lines, hint = result.stderr.removeprefix("carpool: ").splitlines()
+    told = [f"several.toml{line}" for line in SEVERAL_TOLD]
+    assert len(lines) == len(told) and all(map(str.startswith, lines, told)), result.stderr
+    assert (result.returncode, hint) == (2, "  nothing has been submitted")

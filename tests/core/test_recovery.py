@@ -1,0 +1,340 @@
+"""Attempts: what is started again after a failure, where, how often, and what is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from carpool.core import events
+from carpool.core.commands import Command, EndJob, RetryJob, StartJob
+from carpool.core.machine import Machine
+from carpool.core.model import (
+    MIB,
+    Allocation,
+    Attempt,
+    DeviceSpec,
+    Engine,
+    Estimate,
+    JobPhase,
+    JobSpec,
+    Memory,
+    Outcome,
+    Settings,
+    Usage,
+)
+from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
+
+SAID = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+def short(scenario: Scenario, job: int) -> list[Command]:
+    """The job's process ends for want of memory."""
+    return scenario.send(events.ProcessExited(job, 1, out_of_memory=SAID))
+
+
+def only(commands: list[Command], kind: type) -> Any:
+    (found,) = [command for command in commands if isinstance(command, kind)]
+    return found
+
+
+def test_a_job_that_ran_out_of_memory_comes_back_alone_with_more_before_all_others(scenario: Scenario) -> None:
+    scenario.start(1, estimate=estimate(100, 40))
+    scenario.start(2)
+    scenario.submit(3, exclusive=True)
+    again = only(short(scenario, 1), RetryJob)
+    assert (again.attempt, again.past.out_of_memory, again.code) == (2, True, 1)
+    assert again.estimate == Estimate(Memory(150 * MIB, 60 * MIB), "recovery")
+    assert scenario.job(1).phase is JobPhase.QUEUED and "to itself" in scenario.why(1)
+    scenario.submit(4)
+    assert scenario.job(4).phase is JobPhase.QUEUED and "kept for job 1" in scenario.why(4)
+    commands = scenario.exit(2)
+    assert only(commands, StartJob).job == 1
+    assert scenario.machine.view().devices["host0"].alone == 1
+    assert only(scenario.exit(1), EndJob).outcome is Outcome.SUCCEEDED
+    assert scenario.machine.view().devices["host0"].alone == 3
+
+
+def test_alone_on_the_largest_device_it_is_not_tried_again(scenario: Scenario) -> None:
+    scenario.start(1, exclusive=True)
+    end = only(short(scenario, 1), EndJob)
+    assert (end.outcome, end.reason.code) == (Outcome.FAILED, "out_of_memory")
+    assert "it had host0 to itself (1000 MiB), and may use no larger device" in end.reason.text
+
+
+@pytest.mark.parametrize("how", [{"exclusive": True}, {"engine": Engine.CHECKPOINT}], ids=["exclusive", "suspended"])
+def test_what_foreign_processes_left_was_not_all_of_the_device(how: dict[str, Any]) -> None:
+    """It comes back where they leave more than that, and not before."""
+    scenario = Scenario(EVERY_BOUNDARY)
+    scenario.send(events.DeviceAdded(DeviceSpec("host0", 1000 * MIB, checkpoint=True)))
+    scenario.start(1, **how)
+    scenario.send(events.ForeignMemory("host0", 300 * MIB))
+    again = only(short(scenario, 1), RetryJob)
+    assert again.past.outgrown == 700 * MIB
+    why = "ran out of memory with 700 MiB to itself, and foreign processes leave 700 MiB of host0"
+    assert scenario.job(1).phase is JobPhase.QUEUED and scenario.why(1) == why
+    assert scenario.send(events.ForeignMemory("host0", 400 * MIB)) == []
+    assert only(scenario.send(events.ForeignMemory("host0", 0)), StartJob).device == "host0"
+    scenario.send(events.ProcessStarted(1))
+    assert "it had host0 to itself (1000 MiB)" in only(short(scenario, 1), EndJob).reason.text
+
+
+def test_a_gang_is_as_well_off_as_its_fullest_device() -> None:
+    scenario = Scenario(EVERY_BOUNDARY)
+    for name in ("host0", "host1"):
+        scenario.device(name, 1000)
+    scenario.start(1, gang=2)
+    scenario.send(events.ForeignMemory("host1", 300 * MIB))
+    assert only(short(scenario, 1), RetryJob).past.outgrown == 700 * MIB
+    assert "foreign processes leave 700 MiB of host1" in scenario.why(1)
+    assert only(scenario.send(events.ForeignMemory("host1", 0)), StartJob).further == ("host1",)
+
+
+def test_what_would_not_fit_even_alone_is_not_tried_again(scenario: Scenario) -> None:
+    scenario.start(1)
+    scenario.ask(1, P, 2000)
+    end = only(short(scenario, 1), EndJob)
+    assert "asked for more than all of host0" in end.reason.text
+    scenario.start(2)
+    scenario.ask(2, P, 2000)  # refused, and the script makes do with less
+    scenario.ask(2, P, 10)
+    assert only(short(scenario, 2), RetryJob).past.outgrown == 0
+
+
+def test_three_times_on_ever_larger_devices_and_then_the_whole_story() -> None:
+    scenario = Scenario(EVERY_BOUNDARY)
+    scenario.device("host0", 100)
+    scenario.start(1, estimate=estimate(10, 0))
+    seen = []
+    for number in range(3):
+        seen.append(only(short(scenario, 1), StartJob).device)
+        scenario.send(events.ProcessStarted(1))
+        scenario.device(f"host{number + 1}", 100 * (number + 2))
+    assert seen == ["host0", "host1", "host2"], "alone, and then on a larger one each time"
+    end = only(short(scenario, 1), EndJob)
+    assert end.outcome is Outcome.FAILED and "3 times already (max_recoveries)" in end.reason.text
+    assert all(f"attempt {number}" in end.reason.text for number in (1, 2, 3, 4))
+
+
+def test_a_job_that_may_use_only_one_device_gets_no_larger_one() -> None:
+    scenario = Scenario(EVERY_BOUNDARY)
+    scenario.device("host0", 100)
+    scenario.device("host1", 200)
+    scenario.start(1, exclusive=True, device="host0")
+    assert isinstance(short(scenario, 1)[0], EndJob)
+
+
+def test_other_failures_are_final_unless_retries_are_wanted(scenario: Scenario) -> None:
+    scenario.start(1)
+    assert isinstance(scenario.exit(1, 1)[0], EndJob)
+    scenario.start(2, retries=2)
+    scenario.submit(3, after=(2,))
+    for code, signal in ((1, None), (None, 11)):
+        assert only(scenario.exit(2, code, signal), RetryJob).attempt in (2, 3)
+        scenario.send(events.ProcessStarted(2))
+        assert scenario.job(3).phase is JobPhase.QUEUED
+    commands = scenario.exit(2, 7)
+    ends = [command for command in commands if isinstance(command, EndJob)]
+    assert [(end.job, end.outcome) for end in ends] == [(2, Outcome.FAILED), (3, Outcome.REFUSED)]
+    assert ends[0].reason is not None
+    text = (
+        "attempt 3: exited with code 7; attempt 1 on host0: exited with code 1; attempt 2 on host0: killed by signal 11"
+    )
+    assert ends[0].reason.text == text
+
+
+def test_a_retry_goes_to_the_end_of_the_queue_and_keeps_its_memory(scenario: Scenario) -> None:
+    scenario.start(1, retries=1, exclusive=True, estimate=estimate(10, 5))
+    scenario.submit(2, exclusive=True)
+    scenario.submit(3, exclusive=True)
+    commands = scenario.exit(1, 1)
+    assert only(commands, RetryJob).estimate == estimate(10, 5)
+    assert only(commands, StartJob).job == 2
+    assert scenario.machine.view().queue == (3, 1)
+    assert scenario.job(1).submitted_us == 0
+
+
+@pytest.mark.parametrize("exit_", [events.ProcessExited(1, 0), events.ProcessExited(1)], ids=["succeeded", "lost"])
+def test_success_and_what_may_have_been_one_is_final(scenario: Scenario, exit_: events.ProcessExited) -> None:
+    scenario.start(1, retries=5)
+    assert isinstance(scenario.send(exit_)[0], EndJob)
+
+
+def test_a_cancelled_job_is_never_started_again(scenario: Scenario) -> None:
+    scenario.start(1, retries=5)
+    scenario.send(events.CancelRequested(1))
+    assert only(short(scenario, 1), EndJob).outcome is Outcome.CANCELLED
+    scenario.start(2, retries=5, exclusive=True)
+    scenario.submit(3, exclusive=True)
+    scenario.exit(2, 1)
+    assert only(scenario.send(events.CancelRequested(2)), EndJob).outcome is Outcome.CANCELLED
+
+
+def test_what_is_heard_late_of_the_attempt_before_means_nothing(scenario: Scenario) -> None:
+    scenario.start(1, retries=1, exclusive=True)
+    scenario.submit(2, exclusive=True)
+    scenario.exit(1, 1)
+    for late in (events.Detached(1), events.ProcessExited(1, 1), events.ProcessStarted(1), events.TurnWanted(1)):
+        assert scenario.send(late) == []
+
+
+def test_a_restart_knows_the_attempts() -> None:
+    scenario = Scenario(EVERY_BOUNDARY)
+    scenario.send(events.RestartBegan())
+    scenario.device("host0", 1000)
+    failed, full = Attempt("exited with code 1", "host0"), Attempt("ran out of memory", "host0", True)
+    for job, past in ((1, (failed,)), (2, ()), (3, (full,)), (4, (Attempt("full", "host0", True, 1000 * MIB),))):
+        scenario.send(events.Submitted(job, JobSpec(0, retries=1), past=past))
+    assert scenario.job(4).outcome is Outcome.FAILED, "there is no larger device"
+    scenario.send(events.RestartEnded())
+    assert scenario.machine.view().devices["host0"].alone == 3
+    assert scenario.machine.view().queue == (2, 1)
+    end = only(short(scenario, 3), EndJob)
+    assert end.reason.text.endswith("; attempt 1 on host0: ran out of memory")
+
+
+def test_whole_devices_retry_but_do_not_recover() -> None:
+    machine = Machine(Settings(policy="fifo", allocation=Allocation.DEVICES))
+    for event in (events.DeviceAdded(DeviceSpec("gpu0", 0)), events.Submitted(1, JobSpec(0, retries=1))):
+        machine.handle(event, 0)
+    machine.handle(events.Submitted(2, JobSpec(0)), 0)
+    machine.handle(events.Tick(), 0)
+    assert only(machine.handle(events.ProcessExited(1, 1), 1), RetryJob).attempt == 2
+    machine.check()
+    machine.handle(events.Tick(), 1)
+    machine.check()
+    assert machine.view().jobs[2].devices == ("gpu0",), "the retry waits behind it"
+    end = only(machine.handle(events.ProcessExited(2, 1, out_of_memory=SAID), 2), EndJob)
+    assert "it had its devices to itself" in end.reason.text
+    machine.handle(events.Tick(), 2)
+    assert machine.view().jobs[1].devices == ("gpu0",)
+    assert only(machine.handle(events.ProcessExited(1, 1), 3), EndJob).outcome is Outcome.FAILED
+    machine.check()
+
+
+def test_what_else_is_known_of_an_end_is_part_of_the_reason(scenario: Scenario) -> None:
+    scenario.start(1)
+    end = only(scenario.send(events.ProcessExited(1, signal=9, note="the kernel did it")), EndJob)
+    assert end.reason.text == "killed by signal 9 (the kernel did it)"
+
+
+def reservations(scenario: Scenario) -> dict[str, int | None]:
+    return {name: device.reservation for name, device in scenario.machine.view().devices.items()}
+
+
+def two_devices(mib: int = 1000, **changes: Any) -> Scenario:
+    made = Scenario(replace(EVERY_BOUNDARY, policy="pack", placement="first-fit", **changes))
+    made.device("a", mib)
+    made.device("b", mib)
+    return made
+
+
+def test_it_is_overdue_once_however_long_it_then_waits() -> None:
+    """It has a device kept for it at once, and is passed over besides."""
+    scenario = two_devices()
+    for job, device in ((1, None), (2, "b"), (3, "a")):
+        scenario.start(job, device=device)
+    short(scenario, 1)
+    assert reservations(scenario) == {"a": 1, "b": None}
+    scenario.submit(4, device="b")
+    scenario.at(61_000)
+    assert reservations(scenario) == {"a": 1, "b": None}, "not both"
+    scenario.start(5, device="b")
+    scenario.exit(3)
+    assert scenario.job(1).device == "a" and reservations(scenario) == {"a": None, "b": None}
+
+
+def test_who_waits_for_a_device_kept_for_another_is_overdue_once() -> None:
+    scenario = two_devices()
+    for job in (1, 2, 3):
+        scenario.start(job, device="a")
+    scenario.start(5, device="b")
+    short(scenario, 1)
+    short(scenario, 2)
+    scenario.start(6, device="b")
+    scenario.at(61_000)
+    scenario.send(events.CancelRequested(2))
+    scenario.exit(3)
+    scenario.send(events.ProcessStarted(1))
+    scenario.exit(1)
+    assert reservations(scenario) == {"a": None, "b": None}
+
+
+def test_a_gang_is_not_tried_again_where_too_few_devices_are_larger() -> None:
+    scenario = two_devices()
+    scenario.device("c", 2000)
+    scenario.start(1, gang=2)
+    end = only(short(scenario, 1), EndJob)
+    assert end.reason.text.endswith("it had a to itself (1000 MiB), and may use 1 larger, of the 2 that it needs")
+    assert set(reservations(scenario).values()) == {None}
+
+
+def test_a_gang_may_have_run_out_on_its_smallest_device() -> None:
+    scenario = Scenario()
+    scenario.device("a", 2000)
+    scenario.device("b", 1000)
+    scenario.start(1, gang=2)
+    assert only(short(scenario, 1), EndJob).reason.text.endswith(
+        "(1000 MiB), and may use 1 larger, of the 2 that it needs"
+    )
+
+
+def test_a_gang_gets_no_more_than_its_smallest_device_has() -> None:
+    scenario = two_devices()
+    scenario.device("c", 1500)
+    scenario.device("d", 2000)
+    scenario.start(1, gang=2, estimate=estimate(950, 40))
+    scenario.send(events.Sampled(1, Usage(persistent_peak=1010 * MIB)))
+    commands = short(scenario, 1)
+    assert only(commands, RetryJob).estimate.memory.total == 1500 * MIB
+    assert (only(commands, StartJob).device, only(commands, StartJob).further) == ("c", ("d",))
+
+
+def test_the_room_to_spare_may_be_missing_but_not_what_was_needed() -> None:
+    for foreign, device in ((20, "a"), (400, None)):
+        scenario = two_devices()
+        scenario.start(1, device="a", estimate=estimate(700, 40))
+        scenario.start(2, device="a")
+        scenario.send(events.ForeignMemory("a", foreign * MIB))
+        short(scenario, 1)
+        assert reservations(scenario) == {"a": None if device is None else 1, "b": None}
+        scenario.exit(2)
+        assert scenario.job(1).device == device
+        assert scenario.job(1).reserved.total == (980 * MIB if device else 0)
+
+
+def test_each_attempt_believes_estimates_as_the_settings_say() -> None:
+    scenario = Scenario(replace(EVERY_BOUNDARY, use_estimates=0))
+    scenario.device("a", 1000)
+    scenario.start(1, retries=1, estimate=estimate(900, 10))
+    scenario.exit(1, 1)
+    assert scenario.job(1).reserved.total == 0
+    scenario.send(events.CancelRequested(1))
+    scenario.send(events.ProcessExited(1))
+    scenario.start(2, retries=1, estimate=estimate(1500, 10))
+    scenario.send(events.SettingsChanged(EVERY_BOUNDARY))
+    assert only(scenario.exit(2, 1), StartJob).job == 2, "it was taken on without"
+
+
+def test_a_request_that_is_answered_at_once_is_the_last_one_too(scenario: Scenario) -> None:
+    scenario.start(1)
+    scenario.ask(1, P, 100)
+    scenario.ask(1, P, 1500)
+    scenario.ask(1, P, 90)
+    assert only(short(scenario, 1), RetryJob).past.outgrown == 0
+
+
+def test_the_turns_of_a_suspended_job_have_the_whole_device() -> None:
+    scenario = Scenario()
+    scenario.send(events.DeviceAdded(DeviceSpec("a", 1000 * MIB, checkpoint=True)))
+    scenario.start(1, engine=Engine.CHECKPOINT)
+    assert "it had a to itself (1000 MiB)" in only(short(scenario, 1), EndJob).reason.text
+
+
+def test_what_is_heard_late_while_the_next_attempt_starts_means_nothing(scenario: Scenario) -> None:
+    scenario.start(1, retries=1)
+    scenario.exit(1, 1)
+    assert scenario.job(1).phase is JobPhase.STARTING
+    for late in (events.TurnWanted(1), events.Detached(1), events.Sampled(1, Usage())):
+        assert scenario.send(late) == []

@@ -1,0 +1,46 @@
+"""Processes of a job that multiprocessing forks, on the stub driver: they take part as spawned ones do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cuda.rig import Bare, Daemons
+from tests.cuda.test_companions import PROGRAM, WHY, digest, restarted_while_they_compute, told
+from tests.devices.cuda_stub import Stub
+
+METHODS = ["fork", "forkserver", "forkserver --preload", "spawn"]
+
+
+def workers(method: str, count: int = 1) -> str:
+    return PROGRAM.replace("train", f"workers {method} --workers {count}")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_worker_is_gated_as_the_job_itself(daemons: Daemons, bare: Bare, method: str) -> None:
+    """It is the only process that uses the device: it has the job's seat."""
+    daemon = daemons()
+    job = daemon.submit(workers(method))
+    result = job.result()
+    assert result["digest"] == [digest(bare, PROGRAM)]
+    assert result["counters"][0]["turns"] >= 1
+    assert WHY not in told(daemon, job)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_have_the_device_to_themselves(daemons: Daemons, bare: Bare, stub: Stub, method: str) -> None:
+    daemon = daemons()
+    ordinary = daemon.submit("train --seed 8 --iterations 200")
+    daemon.until_under_way(ordinary)
+    job = daemon.submit(f"{workers(method, 2)} --meet 3", meet=True)
+    daemon.meeting.go(daemon.meeting.arrive(2))  # neither has ended before the other has begun
+    result = job.result()
+    assert result["digest"] == [digest(bare, PROGRAM)] * 2
+    assert all(counters["turns"] >= 1 for counters in result["counters"])
+    assert WHY in told(daemon, job)
+    assert ordinary.result()["digest"] == digest(bare, "train --seed 8 --iterations 200")
+    stub.wait_until_free()
+
+
+def test_forked_workers_survive_the_daemon(daemons: Daemons, bare: Bare) -> None:
+    result = restarted_while_they_compute(daemons, bare, workers("fork", 2))
+    assert result["digest"] == [digest(bare, PROGRAM)] * 2

@@ -1,0 +1,141 @@
+"""Jobs on GPUs that are refused memory: which of them come back, where, and what is left alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from carpool.core.model import MIB
+from carpool.protocol.api import JobInfo
+from tests.cuda.rig import STUB_UUID, Bare, Daemon, Daemons, Program, Running
+from tests.devices.cuda_stub import MEMORY, Stub
+from tests.stub.harness import Worker
+from tests.stub.nvml.values import StubNvml
+
+TRAIN = "train --iterations 20 --seed 7"
+UNPRELOADED = ["env", "-u", "LD_PRELOAD"]
+#: As CARMA does: what is not free is refused at once.
+REFUSING = ["--setting=refuse_growth=1"]
+
+
+def digest(bare: Bare, program: str) -> object:
+    return bare.digest(Program.named(program))
+
+
+def recovered(job: Running, bare: Bare, program: str, devices: list[str]) -> JobInfo:
+    """It has run out of memory on all of these devices but the last, and there computed what it computes alone."""
+    assert job.result()["digest"] == digest(bare, program)
+    info = job.info()
+    assert [attempt.device for attempt in info.attempts] == devices
+    assert all(attempt.text.startswith("ran out of memory: ") for attempt in info.attempts[:-1]), info.attempts
+    return info
+
+
+@pytest.fixture
+def two(stub: Stub, daemons: Daemons) -> Daemon:
+    """A small device and a large one; the small one comes first."""
+    stub.devices(MEMORY, MEMORY)
+    return daemons("cuda:0:48MiB", "cuda:1", options=["--placement=first-fit"])
+
+
+def test_a_gated_job_comes_back_on_a_larger_device(two: Daemon, bare: Bare) -> None:
+    """What it asked for would not fit on the first one even alone."""
+    info = recovered(two.submit("spill 80"), bare, "spill 80", ["cuda0", "cuda1"])
+    assert info.attempts[0].text.startswith("ran out of memory: torch.OutOfMemoryError: CUDA out of memory. Tried to")
+    assert info.estimate_source == "recovery"
+
+
+def test_what_no_device_holds_is_not_tried_again(daemons: Daemons) -> None:
+    info = daemons("cuda:0:48MiB").submit("spill 80").wait()
+    assert (info.outcome, info.attempt) == ("failed", 1)
+    assert info.reason is not None and info.reason.code == "out_of_memory"
+    assert (
+        "not started again: it asked for more than all of cuda0 (48 MiB), and may use no larger device"
+        in info.reason.text
+    )
+
+
+def test_who_handles_it_or_only_speaks_of_it_is_left_alone(two: Daemon) -> None:
+    handled, words = two.submit("spill 80 --handled"), two.submit("spill 80 --words")
+    assert handled.result()["pieces"] >= 8
+    assert handled.info().attempt == 1
+    info = words.wait()
+    assert (info.outcome, info.exit_code, info.attempt) == ("failed", 1, 1)
+
+
+def test_an_exclusive_job_that_its_driver_refuses_comes_back_on_a_larger_device(
+    stub: Stub, daemons: Daemons, bare: Bare
+) -> None:
+    stub.devices(64 * MIB, MEMORY)
+    daemon = daemons("cuda:0:32MiB", "cuda:1", options=["--placement=first-fit"])
+    recovered(daemon.submit("spill 80", exclusive=True), bare, "spill 80", ["cuda0", "cuda1"])
+
+
+@pytest.mark.parametrize(
+    ("engine", "devices"), [("grant", ["cuda0", "cuda0", "cuda1"]), ("checkpoint", ["cuda0", "cuda1"])]
+)
+def test_a_program_that_carpool_is_not_in_is_known_by_its_log(
+    stub: Stub, daemons: Daemons, bare: Bare, engine: str, devices: list[str]
+) -> None:
+    """In turns of the checkpoint engine it has had all of its device the first time already."""
+    stub.devices(64 * MIB, MEMORY)
+    daemon = daemons("cuda:0:32MiB", "cuda:1", options=["--placement=first-fit"])
+    program = "spill 80 --plain"
+    before = UNPRELOADED if engine == "grant" else []
+    info = recovered(daemon.submit(program, before=before, engine=engine), bare, program, devices)
+    assert info.attempts[0].text == "ran out of memory: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+
+
+def test_where_growth_is_refused_the_one_that_grew_comes_back_when_the_other_has_ended(
+    daemons: Daemons, bare: Bare
+) -> None:
+    """As CARMA places and recovers.  The neighbour is unharmed."""
+    daemon = daemons("cuda:0:64MiB", options=REFUSING)
+    neighbour = daemon.submit(
+        f"{TRAIN} --weights 24 --meet 5", meet=True, persistent_bytes=26 * MIB, ephemeral_bytes=4 * MIB
+    )
+    there = daemon.meeting.arrive(1)
+    grows = daemon.submit("spill 48")
+    daemon.until(lambda: grows.info().attempt == 2)
+    text = f"waiting for cuda0 to itself: job {neighbour.id} there"
+    daemon.until(lambda: (reason := grows.info().reason) is not None and reason.text == text)
+    daemon.meeting.go(there)
+    assert neighbour.result()["digest"] == digest(bare, f"{TRAIN} --weights 24 --meet 5")
+    recovered(grows, bare, "spill 48", ["cuda0"] * 2)
+
+
+def taken(daemon: Daemon) -> int:
+    """What the core has heard of memory of foreign processes last."""
+    told = [event.data["size"] for event in daemon.client.events() if event.kind == "ForeignMemory"]
+    return int(str(told[-1])) if told else 0
+
+
+def spills_beside(daemon: Daemon, nvml: StubNvml, foreign: Worker) -> tuple[Running, list[socket.socket]]:
+    """A job that has its device to itself, and a foreign process that takes most of the rest while it computes."""
+    job = daemon.submit("spill 160 --meet 80", meet=True, exclusive=True)
+    waiting = daemon.meeting.arrive(1)
+    foreign.run(f"at = mapped(created({120 * MIB}), {120 * MIB})")
+    told = {
+        "memory.used": 200 * MIB,
+        "process.compute": f"{job.info().pid}:{80 * MIB},{foreign.process.pid}:{120 * MIB}",
+    }
+    nvml.gpu(STUB_UUID, told)
+    daemon.until(lambda: taken(daemon) == 128 * MIB)
+    return job, waiting
+
+
+def test_a_foreign_process_that_grows_is_waited_for(stub: Stub, daemons: Daemons, bare: Bare, nvml: StubNvml) -> None:
+    """The job had all of its device to itself, but all of it was not there: so it may well fit later."""
+    nvml.gpu(STUB_UUID, {"memory.total": MEMORY, "memory.used": 0, "memory.reserved": 0})
+    daemon = daemons(options=["--telemetry-interval=0.2s"])
+    with Worker(dict(os.environ)) as foreign:
+        job, waiting = spills_beside(daemon, nvml, foreign)
+        daemon.meeting.go(waiting)
+        daemon.until(lambda: job.info().attempt == 2)
+        nvml.gpu(STUB_UUID, {"memory.used": 120 * MIB, "process.compute": f"{foreign.process.pid}:{120 * MIB}"})
+        daemon.until(lambda: (reason := job.info().reason) is not None and "foreign processes leave" in reason.text)
+    nvml.gpu(STUB_UUID, {"memory.used": 0, "process.compute": ""})
+    daemon.meeting.begin(1)
+    recovered(job, bare, "spill 160 --meet 80", ["cuda0"] * 2)

@@ -1,0 +1,116 @@
+"""Processes of jobs that nothing of Carpool is in: who counts as one, and from when to when."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any, cast
+
+import pytest
+
+from carpool.core.events import Event, TraitsSeen
+from carpool.daemon.beside import Beside, computes
+from carpool.daemon.jobs import Job, JobTable
+from carpool.daemon.sampler import tell_traits
+from carpool.devices.base import Device
+from carpool.monitor.sample import Level, ProcessMemory, Sample
+from carpool.protocol.api import SubmitRequest
+
+SEATED = 500
+
+
+class Rig:
+    """Job 7 on cuda0 with one process that has a seat."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.over: set[int] = set()
+        jobs = JobTable()
+        self.job = jobs.live[7] = Job(7, 1000, 1000, SubmitRequest(["true"], "/", {}), None, 0, device="cuda0")
+        able: Any = type("Able", (), {"checkpoint": True})
+        devices = {"cuda0": cast("Device", able), "cuda1": cast("Device", able)}
+        self.parts = Beside(
+            jobs, devices, lambda job: {SEATED}, self.events.append, lambda pid, owner: pid not in self.over
+        )
+
+    def sample(self, *pids: int, device: str = "cuda0", owner: int | None = 7) -> None:
+        self.look(tuple(ProcessMemory(pid, 1, owner) for pid in pids), device)
+
+    def look(self, processes: tuple[ProcessMemory, ...] | None, device: str = "cuda0") -> None:
+        self.parts.look(device, Sample(0, Level.BASIC, processes=processes))
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def seen(pid: int | None) -> TraitsSeen:
+    return TraitsSeen(7, None if pid is None else f"process {pid} of it uses the device beside Carpool")
+
+
+def test_after_two_samples_and_until_it_is_gone(rig: Rig) -> None:
+    rig.sample(SEATED, 600)
+    assert not rig.events, "it may just be attaching"
+    rig.sample(SEATED, 600)
+    rig.sample(SEATED, 600, 601)
+    rig.sample(SEATED, 600, 601)
+    assert rig.events == [seen(600)] and rig.job.ran_beside
+    rig.sample(SEATED, 601)
+    rig.sample(SEATED)
+    assert rig.events == [seen(600), seen(601), seen(None)]
+    assert rig.job.ran_beside, "that it was so is remembered"
+
+
+def test_one_that_got_a_seat_meanwhile_is_none(rig: Rig) -> None:
+    rig.sample(600)
+    rig.sample(SEATED)
+    rig.sample(600)
+    assert not rig.events
+
+
+def test_samples_that_do_not_say_it_change_nothing(rig: Rig) -> None:
+    rig.sample(600)
+    rig.look(None)
+    rig.sample(600)
+    rig.look(None)
+    assert rig.events == [seen(600)]
+
+
+def test_on_a_host_device_the_list_names_all_processes_of_jobs(rig: Rig) -> None:
+    """Their shims and children, too: none of them can use the device without Carpool."""
+    for _ in range(3):
+        rig.parts.look("cuda0", Sample(0, Level.HOST, processes=(ProcessMemory(12, None, 7),)))
+    assert not rig.events
+
+
+def test_who_is_no_such_process(rig: Rig) -> None:
+    rig.over.add(601)
+    for _ in range(3):
+        rig.sample(600, device="cuda1")
+        rig.sample(600, owner=None)
+        rig.sample(600, owner=8)
+        rig.sample(601)
+    rig.job.spec = SubmitRequest(["true"], "/", {}, engine="checkpoint")
+    for _ in range(3):
+        rig.sample(600)
+    assert not rig.events and not rig.job.ran_beside
+
+
+def test_it_stands_beside_other_reasons(rig: Rig) -> None:
+    rig.job.several = True
+    rig.sample(600)
+    rig.sample(600)
+    text = "several of its processes use the device, and process 600 of it uses the device beside Carpool"
+    assert rig.events[-1] == TraitsSeen(7, text)
+    tell_traits(rig.job, rig.events.append)
+    assert len(rig.events) == 2, "once per change"
+
+
+def test_a_process_that_has_ended_computes_nothing() -> None:
+    assert computes(os.getpid(), os.getuid()) and not computes(os.getpid(), os.getuid() + 1)
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert not computes(process.pid, os.getuid())
+    assert not computes(process.pid, os.getuid())

@@ -1,0 +1,154 @@
+"""What devices did: in memory, in the journal, over restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from daemon_harness import Daemon, Refused
+
+from carpool.daemon.history import DAY, HOUR, MINUTE, RECENT_US, History
+from carpool.daemon.journal import Journal
+from carpool.daemon.schema import open_journal
+from carpool.monitor.rollup import Span
+from carpool.monitor.sample import Level, Sample
+
+SECOND = 1_000_000
+START = 1_790_000_000 * SECOND // HOUR * HOUR
+
+
+def sample(used: int) -> Sample:
+    return Sample(0, Level.HOST, used_bytes=used)
+
+
+def with_history(path: Path, work: Callable[[History], Awaitable[None]]) -> None:
+    """A daemon's worth of it: opened, used, closed."""
+
+    async def run() -> None:
+        journal = Journal(open_journal(path), asyncio.get_running_loop())
+        history = History(journal, path)
+        await work(history)
+        history.close()
+        await journal.flushed()
+        journal.close()
+
+    asyncio.run(run())
+
+
+def add(*samples: tuple[int, int]) -> Callable[[History], Awaitable[None]]:
+    async def work(history: History) -> None:
+        for when, used in samples:
+            history.add("host0", START + when, sample(used))
+
+    return work
+
+
+def stored(path: Path, step: int, device: str = "host0") -> dict[int, Span]:
+    async def nothing() -> list[tuple[int, dict[str, Span]]]:
+        journal = Journal(open_journal(path), asyncio.get_running_loop())
+        found = History(journal, path).stored(device, step, 0, 1 << 60)
+        journal.close()
+        return found
+
+    return {when - START: spans["used_bytes"] for when, spans in asyncio.run(nothing())}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.sqlite"
+
+
+def test_minutes_and_hours(path: Path) -> None:
+    with_history(path, add((0, 5), (30 * SECOND, 1), (MINUTE, 7), (HOUR, 9)))
+    assert stored(path, MINUTE) == {0: Span(1, 6, 5, 2), MINUTE: Span(7, 7, 7, 1), HOUR: Span(9, 9, 9, 1)}
+    assert stored(path, HOUR) == {0: Span(1, 13, 7, 3), HOUR: Span(9, 9, 9, 1)}
+    assert stored(path, HOUR, "host1") == {}
+
+
+def test_a_restart_within_a_minute_adds_to_it(path: Path) -> None:
+    with_history(path, add((0, 5), (SECOND, 6)))
+    with_history(path, add((2 * SECOND, 1)))
+    assert stored(path, MINUTE) == stored(path, HOUR) == {0: Span(1, 12, 6, 3)}
+
+
+def test_a_clock_that_is_set_back_adds_to_it_too(path: Path) -> None:
+    with_history(path, add((MINUTE, 5), (0, 6), (MINUTE, 7)))
+    assert stored(path, MINUTE) == {0: Span(6, 6, 6, 1), MINUTE: Span(5, 12, 7, 2)}
+
+
+def test_what_is_old_goes(path: Path) -> None:
+    with_history(path, add((0, 5), (8 * DAY, 6), (8 * DAY + MINUTE, 7)))
+    assert list(stored(path, MINUTE)) == [8 * DAY, 8 * DAY + MINUTE]
+    assert list(stored(path, HOUR)) == [0, 8 * DAY]
+    with_history(path, add((91 * DAY, 5), (91 * DAY + MINUTE, 6)))
+    assert list(stored(path, HOUR)) == [8 * DAY, 91 * DAY]
+
+
+def test_rows_that_make_no_sense_are_left_out(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with_history(path, add((0, 5), (MINUTE, 6), (2 * MINUTE, 7), (3 * MINUTE, 8), (4 * MINUTE, 9)))
+    with sqlite3.connect(path) as connection:
+        for change, number in (("samples = 0", 0), ("total = 'much'", 1), ("most = 3", 2), ("least = x'00'", 3)):
+            row = (START + number * MINUTE, MINUTE)
+            connection.execute(f"UPDATE telemetry SET {change} WHERE start_us = ? AND step_us = ?", row)
+    connection.close()
+    assert stored(path, MINUTE) == {4 * MINUTE: Span(9, 9, 9, 1)}
+    assert "4 rows of telemetry that make no sense" in caplog.text
+
+
+def test_memory_holds_the_last_minutes(path: Path) -> None:
+    async def work(history: History) -> None:
+        for second in range(0, 2 * RECENT_US // SECOND, 10):
+            history.add("host0", START + second * SECOND, sample(second))
+        recent = history.recent("host0")
+        assert recent[-1][0] - recent[0][0] == RECENT_US
+        assert len(recent) == RECENT_US // SECOND // 10 + 1
+        opened = history.opened("host0")
+        assert opened is not None and opened[1]["used_bytes"].samples == 6
+        assert history.recent("host1") == [] and history.opened("host1") is None
+
+    with_history(path, work)
+
+
+def test_a_journal_of_the_second_version_gets_the_table(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript((Path(__file__).parent / "data" / "journal-2.sql").read_text())
+    with_history(path, add((0, 5)))
+    assert stored(path, MINUTE) == {0: Span(5, 5, 5, 1)}
+
+
+def test_a_daemon_answers_and_remembers(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon("--device", "host:64MiB", "--telemetry-interval", "100ms").started()
+
+    def past(query: str) -> dict[str, object]:
+        return daemon.get(f"/v1/devices/host0/telemetry?{query}")
+
+    while len((found := past("step=100000"))["points"]) < 2:  # type: ignore[arg-type]
+        pass
+    assert (found["device"], found["step_us"], found["source"]) == ("host0", 100_000, "memory")
+    minutes = past("")
+    assert (minutes["step_us"], minutes["source"]) == (MINUTE, "minutes")
+    points = minutes["points"]
+    assert isinstance(points, list)
+    spans = [point["quantities"]["used_bytes"] for point in points]  # the minute that has begun is among them
+    assert all(span["min"] == span["mean"] == span["max"] == 0 for span in spans)
+    count = sum(span["samples"] for span in spans)
+    daemon.terminate()
+    daemon.started()
+    again = past("")["points"]
+    assert isinstance(again, list)
+    assert sum(point["quantities"]["used_bytes"]["samples"] for point in again) >= count > 0
+    assert past(f"since=0&step={HOUR * 24 * 7}")["source"] == "hours"
+    for query, code in (
+        ("step=61000000", "bad_step"),
+        ("since=0&step=60000000", "too_many_points"),
+        ("step=0", "bad_step"),
+    ):
+        with pytest.raises(Refused) as refused:
+            past(query)
+        assert (refused.value.status, refused.value.code) == (400, code)
+    with pytest.raises(Refused, match="no device 'host9'"):
+        daemon.get("/v1/devices/host9/telemetry")

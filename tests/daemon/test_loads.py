@@ -1,0 +1,122 @@
+"""What the core is told of the load: whole percents, on change only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from carpool.core.events import DeviceLoad
+from carpool.core.model import Load
+from carpool.core.risk import risk_ppm
+from carpool.daemon.feed import RING_KINDS
+from carpool.daemon.loads import Known, Loads, load_of
+from carpool.monitor.sample import Level, Sample
+
+SECOND = 1_000_000
+
+
+def sample(second: float, level: Level = Level.GPM, **values: Any) -> Sample:
+    return Sample(round(second * SECOND), level, **values)
+
+
+def gpu(second: float, active: int, occupancy: int | None = None, dram: int | None = None) -> Sample:
+    return sample(second, sm_active_ppm=active, sm_occupancy_ppm=occupancy, dram_active_ppm=dram)
+
+
+class Told(list[DeviceLoad]):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads = Loads(self.append)
+
+
+def test_the_risk_of_each_counter_in_whole_percents() -> None:
+    actives = [812_345, 123_456, 999_999, 500_000]
+    samples = [gpu(number, active, 400_000, 4_999) for number, active in enumerate(actives)]
+    known = load_of(samples)
+    assert known is not None and known.load is not None and known.why == ""
+    assert known.load == Load(610_000, (risk_ppm(actives) + 5_000) // 10_000 * 10_000, 400_000, 0)
+
+
+def test_a_counter_that_is_missing_is_none() -> None:
+    known = load_of([gpu(0, 500_000), gpu(1, 500_000, 300_000)])
+    assert known == Known(Load(500_000, 500_000, 300_000, None))
+
+
+def test_utilization_stands_in_and_says_so() -> None:
+    known = load_of([sample(0, Level.BASIC, reason="no GPM here", busy_ppm=370_000)])
+    assert known == Known(Load(370_000, 370_000), "utilization stands in for SMACT: no GPM here")
+
+
+@pytest.mark.parametrize(
+    "first", [sample(0, Level.HOST), sample(0, Level.HOST, busy_ppm=900_000), sample(0, Level.BASIC)]
+)
+def test_one_look_says_nothing_yet(first: Sample) -> None:
+    """And how busy the machine is does not stand in for what a host device's jobs do."""
+    assert load_of([first]) is None
+
+
+def test_told_on_change_only() -> None:
+    told = Told()
+    for second, active in ((0, 500_000), (1, 503_000), (2, 496_000), (3, 560_000)):
+        told.loads.measured("cuda0", [gpu(second, active)])
+    assert told == [DeviceLoad("cuda0", Load(500_000, 500_000)), DeviceLoad("cuda0", Load(560_000, 560_000))]
+
+
+def test_at_most_once_a_second_however_often_devices_are_measured() -> None:
+    told = Told()
+    for tenth in range(20):
+        told.loads.measured("cuda0", [gpu(tenth / 10, tenth * 20_000)])
+    assert [event.load and event.load.active_ppm for event in told] == [0, 200_000]
+
+
+def test_lost_and_found_again() -> None:
+    told = Told()
+    told.loads.measured("cuda0", [gpu(0, 500_000)])
+    told.loads.lost("cuda0", "the GPU is lost")
+    told.loads.lost("cuda0", "the GPU is lost")
+    told.loads.measured("cuda0", [gpu(0.1, 500_000)])
+    assert told[1:] == [DeviceLoad("cuda0", None, "the GPU is lost"), DeviceLoad("cuda0", Load(500_000, 500_000))]
+    assert told.loads.known("cuda0") == Known(Load(500_000, 500_000)) and told.loads.known("cuda1") is None
+
+
+def test_another_reason_is_told() -> None:
+    told = Told()
+    told.loads.measured("cuda0", [gpu(0, 500_000)])
+    told.loads.lost("cuda0", "a")
+    told.loads.lost("cuda0", "b")
+    assert [event.why for event in told[1:]] == ["a", "b"]
+
+
+def test_the_journal_keeps_the_newest_only() -> None:
+    assert "DeviceLoad" in RING_KINDS
+
+
+def test_a_device_that_answers_but_has_no_load_is_not_lost() -> None:
+    """Else nobody would join anybody there again: nothing could say that it is measured now."""
+    told = Told()
+    told.loads.lost("cuda0", "no answer for more than 5 s")
+    told.loads.measured("cuda0", [sample(0, Level.BASIC)])
+    assert told == [DeviceLoad("cuda0", None, "no answer for more than 5 s"), DeviceLoad("cuda0", None)]
+    assert told.loads.known("cuda0") is None
+
+
+def test_of_a_device_without_telemetry_nothing_is_said() -> None:
+    told = Told()
+    told.loads.unavailable("cuda0", "there is no libnvidia-ml.so.1")
+    assert told == [] and told.loads.known("cuda0") is None
+
+
+def test_what_hung_before_it_turned_out_to_be_missing_is_taken_back() -> None:
+    told = Told()
+    told.loads.lost("cuda0", "no answer for more than 5 s")
+    told.loads.unavailable("cuda0", "there is no libnvidia-ml.so.1")
+    told.loads.unavailable("cuda0", "there is no libnvidia-ml.so.1")
+    assert told[1:] == [DeviceLoad("cuda0", None)]
+
+
+def test_telemetry_that_goes_away_is_a_loss() -> None:
+    told = Told()
+    told.loads.measured("cuda0", [gpu(0, 500_000)])
+    told.loads.unavailable("cuda0", "the kernel module is not loaded")
+    assert told[1:] == [DeviceLoad("cuda0", None, "the kernel module is not loaded")]

@@ -1,0 +1,178 @@
+"""Who slows whom, with real daemons and processes: measured, kept over a crash, and decisive for the next placement.
+
+How fast processes really are beside each other on a machine of two cores is a matter of chance, so these jobs claim the
+device time of their iterations in their seats, as libcarpool tells it.  All the rest is as it always is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+from daemon_harness import Daemon, Refused
+
+from carpool.cli.why import explain_placement
+from carpool.core.events import PaceKnown
+from carpool.core.paces import FRESH_US
+from carpool.daemon.clock import monotonic_us, wall_us
+from carpool.daemon.journal import Journal
+from carpool.daemon.paces import PaceTable, read_paces
+from carpool.daemon.schema import open_journal
+from carpool.protocol.api import PlacementInfo
+
+SIDE_BY_SIDE = ("--device", "host:64MiB", "--device", "host:64MiB", "--policy", "pack", "--placement", "first-fit")
+ALONE_US, SLOWED_US = 100_000, 180_000
+ENOUGH_SAMPLES = 4  # the first may be of before, the second says where the rest begins
+
+
+class Kind:
+    """Jobs of one command line, whose iterations take as long as the test says."""
+
+    def __init__(self, daemon: Daemon, directory: Path, name: str) -> None:
+        self.daemon, self.path = daemon, directory / name
+        self.takes(ALONE_US)
+
+    def takes(self, each_us: int) -> None:
+        """0: the jobs end.  Replaced at once: nobody reads half of it."""
+        draft = self.path.with_suffix(".draft")
+        draft.write_text(str(each_us))
+        draft.replace(self.path)
+
+    def begins(self, device: str | None = None) -> int:
+        self.takes(ALONE_US)
+        job = self.daemon.fake("attach", f"claim:{self.path}", device=device, persistent_bytes=1 << 20)
+        self.daemon.until("GrantTurn", job)
+        return job
+
+    def ends(self, job: int) -> None:
+        self.takes(0)
+        assert self.daemon.wait(job)["outcome"] == "succeeded"
+
+
+def sampled(daemon: Daemon, job: int) -> None:
+    """Wait until the job's counters have been read some times from now on."""
+    since = daemon.events()[-1]["seq"]
+    seen = 0
+
+    def enough(event: dict[str, object]) -> bool:
+        nonlocal seen
+        seen += event["kind"] == "Sampled" and event["job"] == job
+        return seen >= ENOUGH_SAMPLES
+
+    daemon.until_event(enough, since)
+
+
+def told(daemon: Daemon) -> list[dict[str, object]]:
+    """What the core of the present life has been told."""
+    return [event["data"] for event in daemon.events() if event["kind"] == "PaceKnown"]
+
+
+@pytest.fixture
+def measured(make_daemon: Callable[..., Daemon], tmp_path: Path) -> tuple[Daemon, list[Kind]]:
+    """x takes 1.8 times as long beside y, but not beside z; y and z do not mind.  The daemon has been killed since."""
+    daemon = make_daemon(*SIDE_BY_SIDE).started()
+    x, y, z = kinds = [Kind(daemon, tmp_path, name) for name in "xyz"]
+    for other, together_us in ((y, SLOWED_US), (z, ALONE_US)):
+        job = x.begins("host0")
+        sampled(daemon, job)  # alone
+        beside = other.begins("host0")
+        x.takes(together_us)
+        sampled(daemon, job)
+        sampled(daemon, beside)
+        x.ends(job)
+        sampled(daemon, beside)  # alone
+        other.ends(beside)
+    # What is told to be on the disk is there after all that was to be written before.
+    daemon.python("pass")
+    daemon.kill()
+    return daemon.started(), kinds
+
+
+def test_who_is_slowed_is_placed_apart_the_next_time_and_who_is_not_beside(measured: tuple[Daemon, list[Kind]]) -> None:
+    """first-fit would take host0, where y is."""
+    daemon, (x, y, z) = measured
+    one, other = y.begins("host0"), z.begins("host1")
+    job = x.begins()
+    assert daemon.show(job)["device"] == "host1"
+    made = daemon.get(f"/v1/jobs/{job}/placement")
+    rows = {row["device"]: row for row in made["rows"]}
+    assert rows["host0"]["slowdown_ppm"] == pytest.approx(1_800_000, rel=0.05)
+    assert rows["host1"]["slowdown_ppm"] == pytest.approx(1_000_000, rel=0.05)
+    assert rows["host0"]["reluctance"]["code"] == "interference"
+    _, header, near, far, *remarks = explain_placement(msgspec.convert(made, PlacementInfo))
+    assert remarks == [f"host0: tried last: job {one} slows it to 1.8 times its time"]
+    assert "SLOWDOWN" in header and near.split()[0] == "host1" and "1.80" in far.split()
+    x.ends(job)
+    turned_off(daemon)
+    job = x.begins()
+    assert daemon.show(job)["device"] == "host0"
+    assert all(row["slowdown_ppm"] is None for row in daemon.get(f"/v1/jobs/{job}/placement")["rows"])
+    for kind, number in ((x, job), (y, one), (z, other)):
+        kind.ends(number)
+    tells_what_was_measured(daemon)
+
+
+def turned_off(daemon: Daemon) -> None:
+    """0 does it, and nothing else."""
+    for wrong, why in ((None, "needs a number; 1500000 is its default"), (999_999, "at least 1000000")):
+        with pytest.raises(Refused) as caught:
+            daemon.put("/v1/policy", {"settings": {"interference_limit_ppm": wrong}})
+        assert why in caught.value.message
+    daemon.put("/v1/policy", {"settings": {"interference_limit_ppm": 0}})
+
+
+def tells_what_was_measured(daemon: Daemon) -> None:
+    paces = told(daemon)
+    kinds = {pace["kind"] for pace in paces}
+    assert len(kinds) == 3 and {pace["beside"] for pace in paces} == {"", *kinds}
+    submitted = [event["data"]["spec"]["kind"] for event in daemon.events() if event["kind"] == "Submitted"]
+    assert kinds <= set(submitted)
+    assert all(pace["model"] == " (concurrent)" and pace["iterations"] >= 64 for pace in paces)
+
+
+def write(path: Path, tables: list[list[PaceKnown]], most: int) -> None:
+    """One table after the other, as the core has them, by one `PaceTable`."""
+
+    async def work() -> None:
+        connection = open_journal(path)
+        journal, table = Journal(connection, asyncio.get_running_loop()), []
+        paces = PaceTable(journal, read_paces(connection), lambda: reversed(table), most=most)
+        for table[:] in tables:
+            paces.write()
+        await journal.flushed()
+        journal.close()
+
+    asyncio.run(work())
+
+
+def pace(kind: str, measured_us: int, total_us: int = 9) -> PaceKnown:
+    return PaceKnown("m", kind, "", total_us, 8, measured_us)
+
+
+def stored(path: Path) -> list[tuple[str, int]]:
+    connection = open_journal(path)
+    with closing(connection):
+        return [(each.kind, each.total_us) for each in read_paces(connection)]
+
+
+def test_the_pairs_measured_last_are_kept(tmp_path: Path) -> None:
+    path, now = tmp_path / "journal.sqlite", monotonic_us()
+    write(path, [[pace("x", now - 9), pace("y", now - 8), pace("z", now - 7)]], most=2)
+    assert stored(path) == [("y", 9), ("z", 9)]
+    again = [[pace("z", now - 7), pace("y", now - 6, 10)], [pace(str(n), now - 5 + n) for n in range(5)]]
+    write(path, again, most=2)
+    assert stored(path) == [("3", 9), ("4", 9)]
+
+
+def test_how_old_a_figure_is_survives_a_reboot(tmp_path: Path) -> None:
+    """The core's clock begins anew then; the journal has the time of day."""
+    path = tmp_path / "journal.sqlite"
+    write(path, [[pace("x", monotonic_us() - FRESH_US)]], most=2)
+    with closing(sqlite3.connect(path)) as connection:
+        (measured_us,) = connection.execute("SELECT measured_us FROM paces").fetchone()
+    assert measured_us == pytest.approx(wall_us() - FRESH_US, abs=600_000_000)

@@ -1,0 +1,129 @@
+"""Real daemons with several devices: gangs, where they are after a restart, and what the API says about placement."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from daemon_harness import Daemon, Refused
+
+THREE = ("--device", "host:64MiB", "--device", "host:32MiB", "--device", "host:16MiB")
+SHOW = "import os; print(os.environ['CARPOOL_DEVICES'])"
+
+
+@pytest.fixture
+def three(make_daemon: Callable[..., Daemon]) -> Daemon:
+    return make_daemon(*THREE).started()
+
+
+def devices(daemon: Daemon) -> dict[str, int | None]:
+    return {device["id"]: device["alone"] for device in daemon.get("/v1/devices")["devices"]}
+
+
+def test_a_job_for_several_devices_is_told_of_all_of_them(three: Daemon) -> None:
+    job = three.python(SHOW, gpus=2)
+    info = three.wait(job)
+    assert info["outcome"] == "succeeded" and info["devices"] == ["host0", "host1"]
+    assert three.output(job).strip() == "host0,host1"
+    single = three.python(SHOW, device="host2,host1")
+    assert three.wait(single)["device"] == "host1"
+    assert three.output(single).strip() == "host1"
+
+
+def test_it_holds_them_over_a_restart_and_gives_them_back(three: Daemon) -> None:
+    job = three.fake("attach", "turn", "say:ready", "pause", gpus=3)
+    three.until_line(job, "ready")
+    waiting = three.python("pass", device="host2")
+    assert set(devices(three).values()) == {job}
+    three.kill()
+    three.started()
+    assert set(devices(three).values()) == {job}
+    assert three.show(job)["devices"] == ["host0", "host1", "host2"]
+    assert three.show(waiting)["reason"]["text"] == f"job {job} has host2 to itself: it was submitted for 3 devices"
+    three.cancel(job)
+    assert three.wait(waiting)["outcome"] == "succeeded"
+
+
+def test_what_a_placement_was_decided_on_is_kept(three: Daemon) -> None:
+    job = three.python("pass")
+    three.wait(job)
+    made = three.get(f"/v1/jobs/{job}/placement")
+    assert [(row["device"], row["chosen"]) for row in made["rows"]] == [
+        ("host0", True),
+        ("host1", False),
+        ("host2", False),
+    ]
+    assert made["policy"] == "magm" and made["rows"][0]["free"] == 64 << 20
+    three.kill()
+    three.started()
+    assert three.get(f"/v1/jobs/{job}/placement") == made
+
+
+def test_for_a_job_that_waits_it_is_the_present(three: Daemon) -> None:
+    holder = three.fake("attach", "turn", "say:ready", "pause", exclusive=True, device="host0")
+    three.until_line(holder, "ready")
+    waiting = three.python("pass", persistent_bytes=60 << 20)
+    rows = three.get(f"/v1/jobs/{waiting}/placement")["rows"]
+    assert {row["device"]: row["refusal"]["code"] for row in rows} == {
+        "host0": "exclusive",
+        "host1": "memory",
+        "host2": "memory",
+    }
+    three.cancel(holder)
+    three.wait(waiting)
+
+
+def test_an_unplaced_job_has_no_record(three: Daemon) -> None:
+    first = three.fake("attach", "pause")
+    later = three.python("pass", after=[first])
+    three.cancel(later)
+    three.wait(later)
+    with pytest.raises(Refused) as caught:
+        three.get(f"/v1/jobs/{later}/placement")
+    assert (caught.value.status, caught.value.code) == (404, "no_placement")
+    three.cancel(first)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"gpus": 0}, "bad_gpus"),
+        ({"gpus": 4}, "too_many_devices"),
+        ({"gpus": 2, "device": "host0"}, "too_many_devices"),
+        ({"gpus": 3, "persistent_bytes": 20 << 20}, "too_large"),
+        ({"device": "host0,gpu7"}, "unknown_device"),
+        ({"device": "host0,"}, "unknown_device"),
+        ({"gpus": 2, "engine": "checkpoint"}, "engine_devices"),
+    ],
+)
+def test_what_can_never_run_is_refused(three: Daemon, fields: dict[str, object], code: str) -> None:
+    with pytest.raises(Refused) as caught:
+        three.python("pass", **fields)
+    assert caught.value.code == code
+
+
+def test_the_placement_policy_is_changed_and_stays(three: Daemon) -> None:
+    assert three.get("/v1/policy")["placement"] == "magm"
+    answer = three.put("/v1/policy", {"placement": "first-fit", "settings": {"max_jobs": 3}})
+    assert answer["placement"] == "first-fit" and "lug" in answer["placements"]
+    with pytest.raises(Refused) as caught:
+        three.put("/v1/policy", {"placement": "nonsense"})
+    assert "unknown placement policy 'nonsense'" in caught.value.message
+    three.kill()
+    three.started()
+    info = three.get("/v1/policy")
+    assert (info["placement"], info["settings"]["max_jobs"], info["name"]) == ("first-fit", 3, "fair")
+
+
+def test_a_journal_of_the_last_schema_is_taken_over(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon(*THREE)
+    daemon.home.mkdir()
+    with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection:
+        connection.executescript((Path(__file__).parent / "data" / "journal-2.sql").read_text())
+    daemon.started()
+    assert daemon.wait(daemon.python("pass", gpus=2))["outcome"] == "succeeded"
+    with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection:
+        assert connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone() == ("3",)

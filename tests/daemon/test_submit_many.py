@@ -1,0 +1,70 @@
+"""POST /v1/submissions: all of it or nothing."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from daemon_harness import Daemon, Refused, submission
+
+from carpool.core.model import JobPhase, Outcome
+from carpool.daemon.api.context import Context
+from carpool.daemon.api.submit import pending_dependencies
+from carpool.daemon.jobs import Job, JobTable
+from carpool.protocol.api import SubmitRequest
+
+
+def jobs(*commands: str, **fields: Any) -> list[dict[str, Any]]:
+    return [submission("sh", "-c", command, **fields) | {"env": {}} for command in commands]
+
+
+def test_all_are_accepted_in_order_and_survive_a_kill(daemon: Daemon) -> None:
+    request = {"jobs": jobs("echo $WHO", "exit 3"), "env": {"PATH": os.environ["PATH"], "WHO": "me"}}
+    request["jobs"][1]["retries"] = 1
+    first, second = daemon.post("/v1/submissions", request)["ids"]
+    daemon.kill()
+    daemon.started()
+    assert daemon.wait(first)["outcome"] == "succeeded"
+    assert daemon.output(first) == "me\n"
+    assert (daemon.wait(second)["exit_code"], daemon.wait(second)["attempt"]) == (3, 2)
+
+
+def test_one_that_is_wrong_refuses_all_and_the_queue_goes_on(daemon: Daemon) -> None:
+    before = daemon.python("pass")
+    many = [*jobs("true", "true"), *jobs("true", name="bad", device="gpu9")]
+    with pytest.raises(Refused, match=r"job 3 of 3 \(bad\): there is no device 'gpu9'"):
+        daemon.post("/v1/submissions", {"jobs": many})
+    with pytest.raises(Refused, match="1 to 1000 jobs, not 0"):
+        daemon.post("/v1/submissions", {"jobs": []})
+    with pytest.raises(Refused, match="1 to 1000 jobs, not 1001"):
+        daemon.post("/v1/submissions", {"jobs": jobs(*["true"] * 1001)})
+    assert daemon.wait(before)["outcome"] == "succeeded"
+    after = daemon.python("pass")
+    assert [job["id"] for job in daemon.get("/v1/jobs")["jobs"]] == [before, after]
+
+
+def test_jobs_of_one_request_follow_each_other(daemon: Daemon) -> None:
+    env = {"PATH": os.environ["PATH"]}
+    first, second = daemon.post("/v1/submissions", {"jobs": jobs("true", "true"), "env": env, "follows": [[], [0]]})[
+        "ids"
+    ]
+    assert daemon.show(second)["after"] == [first]
+    assert daemon.wait(second)["started_us"] >= daemon.wait(first)["ended_us"]
+    for follows in ([[0], []], [[], [1]], [[]], [[], [-1]]):
+        with pytest.raises(Refused, match="follow"):
+            daemon.post("/v1/submissions", {"jobs": jobs("true", "true"), "follows": follows})
+
+
+def test_who_follows_one_that_has_failed_meanwhile_leaves_that_to_the_core() -> None:
+    """The core refuses a job at once, before those that follow it are told to it."""
+    table = JobTable()
+    for number, outcome in ((1, Outcome.REFUSED), (2, Outcome.SUCCEEDED), (3, None)):
+        job = table.live[number] = Job(number, 0, 0, SubmitRequest(argv=["x"], cwd="/", env={}), None, 0)
+        if outcome is not None:
+            job.outcome, job.phase = outcome, JobPhase.ENDED
+            table.end(job)
+    follower = Job(4, 0, 0, SubmitRequest(argv=["x"], cwd="/", env={}, after=[1, 2, 3]), None, 0)
+    context = cast(Context, SimpleNamespace(jobs=table))
+    assert pending_dependencies(context, follower) == (1, 3)

@@ -1,0 +1,89 @@
+"""Warm-up in a real daemon: who waits for whom, from dispatch to the first use of the device and a window after it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemon_harness import Daemon
+
+MIB = 1 << 20
+WINDOW_US = 300_000
+#: Uses its device when it is let go on, gives its turn back, and stays.
+USES = ("attach", "say:here", "listen:{}", "turn", "iterate:5", "release", "say:used", "pause")
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    path = tmp_path / "gate"
+    os.mkfifo(path)
+    return path
+
+
+def two_devices(make_daemon: Callable[..., Daemon], **settings: int) -> Daemon:
+    options = [word for name, value in settings.items() for word in ("--setting", f"{name}={value}")]
+    options += ["--device", "host:64MiB", "--device", "host:64MiB", "--policy", "pack"]
+    return make_daemon(*options, "--setting", "warm_limit=1").started()
+
+
+def here(daemon: Daemon, gate: Path, **fields: Any) -> int:
+    job = daemon.fake(*(step.format(gate) for step in USES), **fields)
+    daemon.until_line(job, "here")
+    return job
+
+
+def moment(daemon: Daemon, kind: str, job: int) -> int:
+    return int(daemon.until(kind, job)["now_us"])
+
+
+def test_each_device_takes_one_newcomer_until_a_window_after_its_first_use(
+    make_daemon: Callable[..., Daemon], gate: Path
+) -> None:
+    """However much is known of them: all have a hint, and room for all there would be."""
+    daemon = two_devices(make_daemon, warm_window_us=WINDOW_US, warm_timeout_us=60_000_000)
+    hint = {"persistent_bytes": 4 * MIB}
+    first = here(daemon, gate, **hint)
+    second = daemon.python("import signal; print('here'); signal.pause()", **hint)
+    daemon.until_line(second, "here")
+    third = daemon.python("pass", **hint)
+    assert {daemon.show(first)["device"], daemon.show(second)["device"]} == {"host0", "host1"}
+    assert daemon.show(third)["reason"] == {
+        "code": "warm",
+        "text": f"host0 takes nobody else while job {first} warms up there",
+    }
+    rows = daemon.get(f"/v1/jobs/{third}/placement")["rows"]
+    assert [(row["warming"], row["refusal"]["code"]) for row in rows] == [([first], "warm"), ([second], "warm")]
+    gate.write_bytes(b"go")
+    daemon.until_line(first, "used")
+    assert daemon.wait(third)["device"] == "host0"
+    used = moment(daemon, "GrantTurn", first)
+    assert moment(daemon, "StartJob", third) >= used + WINDOW_US, "not before its window was over"
+    assert daemon.show(second)["phase"] == "running", "the other device warms up by itself"
+
+
+def test_what_was_promised_is_kept_until_it_has_been_measured(make_daemon: Callable[..., Daemon], gate: Path) -> None:
+    daemon = two_devices(make_daemon)
+    daemon.put("/v1/devices/host0", {"oversubscribe": "off"})
+    hint = {"persistent_bytes": 40 * MIB, "device": "host0"}
+    first = here(daemon, gate, **hint)
+    second = daemon.python("pass", **hint)
+    assert daemon.show(second)["reason"]["code"] == "memory"
+    (row,) = daemon.get(f"/v1/jobs/{second}/placement")["rows"]
+    assert (row["free"], row["jobs"]) == (24 * MIB, [first]) and daemon.show(first)["persistent_bytes"] == 0
+    gate.write_bytes(b"go")
+    assert daemon.wait(second)["outcome"] == "succeeded"
+    assert daemon.show(first)["phase"] == "running", "nothing but its measurement made room"
+
+
+def test_who_never_comes_near_its_device_blocks_nobody_for_long(make_daemon: Callable[..., Daemon]) -> None:
+    limit_us = 300_000
+    daemon = two_devices(make_daemon, warm_window_us=60_000_000, warm_timeout_us=limit_us)
+    idle = daemon.python("import signal; print('here'); signal.pause()", device="host0")
+    daemon.until_line(idle, "here")
+    later = daemon.python("pass", device="host0")
+    assert daemon.wait(later)["outcome"] == "succeeded"
+    assert moment(daemon, "StartJob", later) >= moment(daemon, "StartJob", idle) + limit_us
+    assert daemon.show(idle)["phase"] == "running"

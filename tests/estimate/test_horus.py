@@ -1,0 +1,63 @@
+"""The formula, against bytes counted by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from carpool.estimate.base import CannotEstimate, Subject
+from carpool.estimate.horus import CONTEXT_BYTES, Horus, walk
+
+NETS = """
+from torch import nn
+def mlp(): return nn.Sequential(nn.Linear(100, 200), nn.ReLU(), nn.Linear(200, 10))
+def tokens(): return nn.Sequential(nn.Embedding(50, 8), nn.Linear(8, 50))
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "nets.py").write_text(NETS)
+    return tmp_path
+
+
+def subject(directory: Path, optimizer: str = "adam", **changes: object) -> Subject:
+    facts: dict[str, object] = {"model": "nets.py:mlp", "batch_size": 32, "input_shapes": ((100,),)}
+    return Subject(directory=str(directory), optimizer=optimizer, **facts | changes)  # type: ignore[arg-type]
+
+
+def test_a_multilayer_perceptron_by_hand(directory: Path) -> None:
+    weights = 4 * (100 * 200 + 200 + 200 * 10 + 10)
+    outputs = 4 * 32 * (200 + 200 + 10)
+    for optimizer, copies in (("sgd", 0), ("sgd,momentum=0.9", 1), ("adam", 2)):
+        found = Horus().estimate(subject(directory, optimizer))
+        assert found.persistent == weights * (1 + copies)
+        assert found.ephemeral == weights + outputs + 4 * 32 * 100
+
+
+def test_a_gpu_takes_a_context(directory: Path) -> None:
+    host, cuda = (Horus().estimate(subject(directory, device=device)) for device in ("host", "cuda"))
+    assert cuda.persistent - host.persistent == CONTEXT_BYTES
+
+
+def test_models_that_begin_with_an_embedding_get_tokens(directory: Path) -> None:
+    found = walk(subject(directory, model="nets.py:tokens", input_shapes=((16,),)))
+    assert found.input_bytes == 8 * 32 * 16
+    assert found.layers == {"Embedding": 1, "Linear": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"model": "nets.py"}, "a module and a function"),
+        ({"model": "nets.py:cnn"}, "no function cnn"),
+        ({"model": "other.py:cnn"}, "FileNotFoundError"),
+        ({"batch_size": None}, "input is not known"),
+        ({"input_shapes": ((99,),)}, "does not run on the meta device"),
+        ({"optimizer": "lbfgs"}, "lbfgs"),
+    ],
+)
+def test_what_is_wrong_is_said(directory: Path, changes: dict[str, object], text: str) -> None:
+    with pytest.raises(CannotEstimate, match=text):
+        Horus().estimate(subject(directory, **changes))  # type: ignore[arg-type]
