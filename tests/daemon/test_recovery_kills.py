@@ -64,6 +64,7 @@ def test_three_times_on_larger_devices_whenever_the_daemon_is_killed(
     for number in (1, 2, 3, 4):
         log = daemon.get(f"/v1/jobs/{job}/logs?attempt={number}").decode()
         assert log == f"start {number}\n{MESSAGE}\n"
+    daemon.terminate()  # the end of a job is told first, and written soon after
     assert recorded(daemon, job) == [
         (1, 0, 15 * MIB),
         (2, 0, 15 * MIB * 3 // 2),
