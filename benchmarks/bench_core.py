@@ -32,7 +32,7 @@ SPEC = JobSpec(0, iterations=1_000_000, estimate=Estimate(Memory(MIB, 4 * MIB), 
 
 def machine_with(policy: str, capacity: int) -> Machine:
     machine = Machine(Settings(policy=policy, quantum_us=0, max_switch_share_ppm=1_000_000, max_lanes=1))
-    machine.handle(events.DeviceAdded(DeviceSpec("host0", capacity)), 0)
+    machine.handle(events.DeviceAdded(DeviceSpec("host0", capacity, oversubscribe=Oversubscribe.OFF)), 0)
     return machine
 
 
