@@ -82,10 +82,21 @@ static bool shut_gate(bool *closed) {
 static void reopen(void) {
   cp_acquire(&cp.gate_lock);
   quiet = false;
-  cp_store(&cp.gate, CP_OPEN);
-  cp_shut_bit(CP_SHUT, false);
+  if (!cp_load(&cp.seat->paused)) { /* else the gate stays shut, for the sake of a service */
+    cp_store(&cp.gate, CP_OPEN);
+    cp_shut_bit(CP_SHUT, false);
+  }
   not_ending();
   cp_release(&cp.gate_lock);
+}
+
+/* For a pause.  What has been submitted goes on: how much that can be is bounded (cuda_ahead.c). */
+static bool shut(void) {
+  if (cp_capturing()) return false;
+  cp_store(&cp.gate, CP_HELD);
+  cp_shut_bit(CP_SHUT, true);
+  cp_cuda_barrier();
+  return true;
 }
 
 static bool none_in_flight(void) {
@@ -212,7 +223,9 @@ static bool boundary(void) {
   cp_cuda_check_use();
   if (CP_LIKELY(!cp_relaxed(&s->yield) && !cp_relaxed(&s->watch) && !cp_relaxed(&s->successor))) return false;
   if (cp_capturing() || !cp_load(&s->turn)) return false;
-  if (cp_load(&s->yield) == CP_YIELD_NO) {
+  uint32_t yield = cp_load(&s->yield);
+  if (yield == CP_YIELD_PAUSE) return false;
+  if (yield == CP_YIELD_NO) {
     cp_ahead_boundary();
     return false;
   }
@@ -233,6 +246,7 @@ static void take(void) { cp_extents_take(false); }
 
 const struct cp_backend cp_cuda_backend = {.open = open_gate,
                                            .close = close_gate,
+                                           .shut = shut,
                                            .quiesce = quiesce,
                                            .watch = watch,
                                            .boundary = boundary,

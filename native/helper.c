@@ -136,6 +136,9 @@ static void *helper(void *unused) {
     } else if (cp_load(&cp.ending)) { /* at a boundary */
       cp_turn_end(CP_BY_BOUNDARY);
       continue;
+    } else if (yield == CP_YIELD_PAUSE) {
+      cp.yield_seen_us = 0;
+      sleep_us = cp_pause() ? -1 : CP_RETRY_US;
     } else {
       bool watched = yield == CP_YIELD_BOUNDARY || cp_load(&s->watch);
       if (!watched) cp.yield_seen_us = 0;

@@ -18,6 +18,7 @@ enum { CP_BY_BOUNDARY = 1, CP_BY_EARLY = 2, CP_BY_FORCE = 3, CP_BY_EXIT = 4 };
 struct cp_backend {
   void (*open)(const void *address); /* gate lock and turn held: content comes back, use goes on */
   bool (*close)(uint32_t cause);     /* pool and gate lock held; false: nothing has changed, the turn stays */
+  bool (*shut)(void); /* gate lock and turn held, gate HELD or open: HELD from now on; false: try again */
   /* The rest may be NULL.  Called without locks, but `take` perhaps under the grow lock.  All but `boundary` and `take` by
    * the helper thread alone. */
   bool (*quiesce)(void);   /* before close: no more use, and what is under way has ended; false: the turn stays */
@@ -125,6 +126,10 @@ void cp_offload_drop(void);
 void cp_promote_consider(void);
 bool cp_promote_due(void); /* is a look worth waking the helper thread? */
 bool cp_sticky(size_t bytes); /* pool lock held: do blocks of this size keep outliving boundaries? */
+/* pause.c */
+bool cp_pause_waited(void);
+bool cp_pause(void);
+void cp_pause_over(void);
 /* helper.c.  The latter two for a holder that is being watched: how long to wait, in microseconds */
 #define CP_RETRY_US 10000 /* the turn could not be ended */
 int cp_helper_start(void);

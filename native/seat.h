@@ -28,7 +28,8 @@ enum {
   CP_TRAIT_FIXED = 16 /* it has much device memory that is not Carpool's: that is not limited and cannot be moved */
 };
 
-enum { CP_YIELD_NO = 0, CP_YIELD_BOUNDARY = 1, CP_YIELD_NOW = 2 };
+/* PAUSE: close at once, save nothing and keep the turn; NO lets it go on, NOW makes it save and let go. */
+enum { CP_YIELD_NO = 0, CP_YIELD_BOUNDARY = 1, CP_YIELD_NOW = 2, CP_YIELD_PAUSE = 3 };
 enum { CP_WANT_NO = 0, CP_WANT_TURN = 1, CP_WANT_URGENT = 2 };
 enum { CP_GROW_NONE = 0, CP_GROW_GRANTED = 1, CP_GROW_DENIED = 2 };
 enum { CP_LEAVE_NO = 0, CP_LEAVE_ASKED = 1, CP_LEAVE_LEFT = 2, CP_LEAVE_STAYS = 3 };
@@ -38,7 +39,7 @@ struct cp_seat {
   /* turn */
   uint32_t turn;      /*   0 futex. granter (daemon or predecessor): 1; the job itself: 0 when it has let go */
   uint32_t bell;      /*   4 futex. incremented by whoever wants the helper thread's attention */
-  uint32_t yield;     /*   8 daemon: CP_YIELD_*; the job resets it to 0 when it lets go */
+  uint32_t yield;     /*   8 futex (PAUSE). daemon: CP_YIELD_*; the job resets it to 0 when it lets go */
   uint32_t successor; /*  12 daemon: slot + 1 of the job that computes next, 0: nobody waits */
   uint32_t want;      /*  16 job: CP_WANT_* */
   uint32_t passed_to; /*  20 job: slot + 1 it handed its last turn to, 0: it handed it to nobody */
@@ -95,10 +96,12 @@ struct cp_seat {
   uint32_t whole;         /* 340 daemon, before SETUP or the first use: CP_WHOLE_* (CUDA) */
   uint64_t fixed;         /* 344 job: bytes of device memory that it has from the driver itself (CUDA) */
   uint32_t close_lane;    /* 352 daemon: 1, its memory is closed between its turns (CUDA, debugging) */
-  uint32_t reserved_356[1];
+  uint32_t paused;     /* 356 job: pause_seq as it was when it closed because of CP_YIELD_PAUSE; 0: open, or without a turn */
   uint32_t leave;         /* 360 CP_LEAVE_*: daemon asks, when another process of the job needs the seat; job answers */
   uint32_t out_of_memory; /* 364 job: CP_OUT_OF_*, written by its main process when it ends */
-  uint64_t reserved[18];  /* 368 */
+  uint32_t pause_seq;     /* 368 daemon: number of the latest CP_YIELD_PAUSE, before it; not 0 */
+  uint32_t reserved_372;
+  uint64_t reserved[17];  /* 376 */
 };
 /* NO: memory by grant.  Otherwise its memory is the driver's.  ALL: it has the device to itself.  SHARE: at most p_limit
  * bytes of it, of both classes together; it asks for more as for persistent memory (a further process of a job). */
@@ -133,6 +136,7 @@ enum { /* job -> daemon */
   CP_SHRUNK = 7,   /* a: class, b: total bytes still needed (it gave pages back) */
   CP_OFFLOADED = 8, /* a: 0 done, otherwise errno: nothing has changed.  b: bytes in the store */
   CP_CUT_DONE = 9, /* answer to CUT, with the same a, b, c: nothing of that is mapped any more */
+  CP_PAUSED = 12,   /* it holds its turn, and is closed because of CP_YIELD_PAUSE.  a: pause_seq */
   CP_WITHDRAWN = 11, /* a: class, c: grow_seq: nobody waits for that any more.  Answered in the seat as GROW is, unless it has been */
   CP_LEFT = 10    /* seat.leave has been answered.  a: 0 the seat is free, 1 it is in use */
 };

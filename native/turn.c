@@ -9,7 +9,8 @@
 
 static void open_arenas(const void *address);
 static bool close_arenas(uint32_t cause);
-static const struct cp_backend host = {.open = open_arenas, .close = close_arenas};
+static bool shut_arenas(void);
+static const struct cp_backend host = {.open = open_arenas, .close = close_arenas, .shut = shut_arenas};
 
 struct cp_process cp = {.fd = -1, .backend = &host};
 uint64_t cp_syscalls;
@@ -108,6 +109,7 @@ void cp_turn_await(const void *address) {
     return;
   }
   if (cp_load(&s->turn)) {
+    if (cp_pause_waited()) return;
     cp.backend->open(address);
     cp_release(&cp.gate_lock);
     return;
@@ -191,6 +193,11 @@ static bool close_arenas(uint32_t cause) {
   return true;
 }
 
+static bool shut_arenas(void) {
+  cp_store(&cp.gate, CP_HELD);
+  return !cp.arenas.open || !cp_arenas_close(&cp.arenas);
+}
+
 static struct cp_seat *seat_at(uint32_t slot) { return (struct cp_seat *)(cp.board + CP_BOARD_HEADER) + slot; }
 
 /* Both locks held. */
@@ -242,6 +249,7 @@ void cp_turn_end(uint32_t cause) {
   uint32_t slot = 0;
   uint64_t seq = 0;
   if (ended) {
+    cp_pause_over();
     cp_boundary_yielded(&cp.boundary);
     cp.yield_seen_us = cp.probe_us = 0;
     next = pass_on(cause, &slot);

@@ -69,8 +69,11 @@ static inline void give_to(uint32_t slot) {
 static inline void give(void) { give_to(0); }
 
 static inline void ask(uint32_t yield) {
-  cp_store(&seat_of(0)->yield, yield);
-  cp_ring(seat_of(0));
+  struct cp_seat *s = seat_of(0);
+  if (yield == CP_YIELD_PAUSE) cp_store(&s->pause_seq, s->pause_seq + 1);
+  cp_store(&s->yield, yield);
+  cp_futex_wake(&s->yield);
+  cp_ring(s);
 }
 
 static inline void watch_it(void) {

@@ -83,7 +83,7 @@ static void spoil_bank(size_t chunks) {
 }
 
 /* The turn ends, everything moves out, and another job uses the bank. */
-static void leave(void) {
+static inline void leave(void) {
   cp_turn_end(CP_BY_BOUNDARY);
   ask_out();
   answered(CHUNKS);
@@ -96,7 +96,7 @@ static void use(size_t chunk) {
   for (size_t i = 0; i < CP_CHUNK / 8; i += 8) CHECK_THAT(p[i] == chunk * 1000003 + i);
 }
 
-static void all_back(void) {
+static inline void all_back(void) {
   for (uint64_t end = cp_now_us() + 20000000; cp_load(&cp.seat->stored);) {
     CHECK_THAT(cp_now_us() < end);
     pause_us(200);

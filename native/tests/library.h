@@ -17,6 +17,7 @@
 #include "../host.c"
 #include "../offload.c"
 #include "../order.c"
+#include "../pause.c"
 #include "../persistent.c"
 #include "../pool.c"
 #include "../promote.c"
@@ -32,6 +33,14 @@ bool cp_fork_pending(void) { return false; }
 bool cp_fork_wanted(void) { return false; }
 void cp_fork_wait(void) {}
 void cp_fork_settle(void) {}
+
+/* What the daemon asks of the holder. */
+static inline void ask_yield(uint32_t yield) {
+  if (yield == CP_YIELD_PAUSE) cp_store(&cp.seat->pause_seq, cp.seat->pause_seq + 1);
+  cp_store(&cp.seat->yield, yield);
+  cp_futex_wake(&cp.seat->yield);
+  cp_ring(cp.seat);
+}
 
 static bool parking __attribute__((unused)) = true;
 

@@ -228,10 +228,44 @@ static void run_ahead(void) {
   cp_store(&go[ITERATIONS - 1], 1);
 }
 
+/* What has been submitted goes on meanwhile; the next call waits. */
+static void paused_and_on_again(void) {
+  begin();
+  give();
+  uint32_t held = 0, flag = 0;
+  hold_on(NULL, &held);
+  ask(CP_YIELD_PAUSE);
+  CHECK_THAT(packet(CP_PAUSED).a == 1 && seat_of(0)->paused == 1 && seat_of(0)->turn == 1);
+  pthread_t thread = start(launch_one, &flag);
+  cp_store(&held, 1);
+  syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 20000000}, NULL); /* long enough to see it go wrong, if it does */
+  CHECK_THAT(!cp_load(&flag));
+  ask(CP_YIELD_NO);
+  pthread_join(thread, NULL);
+  CHECK_THAT(soon(&flag) && seat_of(0)->paused == 0 && seat_of(0)->passed_seq == 0);
+}
+
+static void paused_and_made_to_let_go(void) {
+  begin();
+  give();
+  uint32_t flag = 0;
+  spin_on(NULL, 1000);
+  ask(CP_YIELD_PAUSE);
+  CHECK_THAT(packet(CP_PAUSED).a == 1);
+  pthread_t thread = start(launch_one, &flag);
+  ask(CP_YIELD_NOW);
+  released(CP_BY_FORCE);
+  CHECK_THAT(seat_of(0)->paused == 0 && !cp_load(&flag));
+  give();
+  pthread_join(thread, NULL);
+  CHECK_THAT(soon(&flag));
+}
+
 int main(int argc, char **argv) {
   static const struct test_case cases[] = {CASE(waits_for_the_turn), CASE(boundary_drains), CASE(alone),
                                           CASE(forced_drains_all_streams), CASE(own_streams_are_drained),
                                           CASE(calls_in_flight_count), CASE(synchronous_copies_count),
-                                          CASE(early_release), CASE(busy_is_not_idle), CASE(run_ahead)};
+                                          CASE(early_release), CASE(busy_is_not_idle), CASE(run_ahead),
+                                          CASE(paused_and_on_again), CASE(paused_and_made_to_let_go)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }

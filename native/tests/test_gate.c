@@ -1,5 +1,5 @@
 /* Turns in one process: three threads compute on arena memory while an arbiter takes the turn away at random moments,
- * overwrites the whole lane, and gives it back.  At every second switch the job is offloaded as well, its bank is
+ * overwrites the whole lane, and gives it back, or pauses them and sees to it that nothing changes meanwhile.  At every second switch the job is offloaded as well, its bank is
  * overwritten, and turns end in the middle of restores.  Every value must come out as if nobody had been there. */
 #include "check.h"
 #include <pthread.h>
@@ -19,7 +19,7 @@
 static int arbiter_fd, lane, device, finished;
 static char *alias;
 static uint64_t *cells[WORKERS], *kept[WORKERS];
-static unsigned long offloads, changes;
+static unsigned long offloads, changes, pauses;
 static unsigned long revoked;
 static uint64_t rounds[WORKERS];
 
@@ -93,6 +93,16 @@ static void others_use_bank(void) {
   send_bank(bank[++changes % 2]);
 }
 
+/* Paused: nobody computes.  Then they go on, or have to let go. */
+static void look_at_lane(void) {
+  static char before[2 * CP_MIB];
+  memcpy(before, alias, sizeof before);
+  sched_yield();
+  CHECK_THAT(cp_load(&cp.seat->turn) == 1 && !memcmp(before, alias, sizeof before));
+  pauses++;
+  ask_yield(next_random() % 2 ? CP_YIELD_NO : CP_YIELD_NOW);
+}
+
 static void *arbiter(void *unused) {
   (void)unused;
   struct cp_packet p;
@@ -102,13 +112,15 @@ static void *arbiter(void *unused) {
     ssize_t n = recv(arbiter_fd, &p, sizeof p, 0);
     if (n == 0) return NULL;
     if (n < 0) { /* nothing happened for a while: take the turn, one way or the other */
-      cp_store(&cp.seat->yield, next_random() % 4 ? CP_YIELD_NOW : CP_YIELD_BOUNDARY);
-      cp_ring(cp.seat);
+      static const uint32_t ways[4] = {CP_YIELD_NOW, CP_YIELD_PAUSE, CP_YIELD_PAUSE, CP_YIELD_BOUNDARY};
+      ask_yield(ways[next_random() % 4]);
       continue;
     }
     CHECK_THAT(n == sizeof p);
-    CHECK_THAT(p.type == CP_RELEASED || p.type == CP_WANT || (p.type == CP_OFFLOADED && p.a == 0));
+    CHECK_THAT(p.type == CP_RELEASED || p.type == CP_WANT || p.type == CP_PAUSED || (p.type == CP_OFFLOADED && p.a == 0));
     look_at_seat();
+    bool asked = cp_load(&cp.seat->yield) == CP_YIELD_PAUSE; /* and nothing else since */
+    if (p.type == CP_PAUSED && asked && p.a == cp_load(&cp.seat->pause_seq)) look_at_lane();
     if (p.type == CP_OFFLOADED) others_use_bank();
     if (p.type == CP_WANT && next_random() % 2 && !cp_load(&cp.seat->turn))
       offload();
@@ -163,12 +175,12 @@ int main(void) {
     for (size_t i = 0; i < CELLS; i += 997) CHECK_THAT(cells[w][i] == expected(w, i));
   for (size_t w = 0; w < WORKERS; w++)
     for (size_t i = 0; i < PAGES; i += 97) CHECK_THAT(kept[w][i * 512] == expected(w, i));
-  CHECK_THAT(offloads > 5 && changes > 0 && cp.seat->in_bytes > BANK && cp.seat->out_bytes > BANK);
+  CHECK_THAT(offloads > 5 && changes > 0 && pauses > 5 && cp.seat->in_bytes > BANK && cp.seat->out_bytes > BANK);
   CHECK_THAT(finished == WORKERS && cp.seat->forced + cp.seat->early > 0 && cp.seat->turns > 1);
   shutdown(cp.fd, SHUT_RDWR);
   pthread_join(judge, NULL);
-  printf("%lu revocations, %lu early, %lu forced, %lu turns, %lu offloads, %lu banks, %lu touches of what was not back\n",
+  printf("%lu revocations, %lu early, %lu forced, %lu turns, %lu offloads, %lu banks, %lu pauses, %lu touches of what was not back\n",
          revoked, (unsigned long)cp.seat->early, (unsigned long)cp.seat->forced, (unsigned long)cp.seat->turns, offloads,
-         changes + 1, (unsigned long)cp.seat->demanded);
+         changes + 1, pauses, (unsigned long)cp.seat->demanded);
   return 0;
 }

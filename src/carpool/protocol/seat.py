@@ -76,8 +76,10 @@ FIELDS: dict[str, tuple[int, Literal["I", "Q"]]] = {
     "whole": (340, "I"),
     "fixed": (344, "Q"),
     "close_lane": (352, "I"),
+    "paused": (356, "I"),
     "leave": (360, "I"),
     "out_of_memory": (364, "I"),
+    "pause_seq": (368, "I"),
 }
 
 
@@ -104,6 +106,7 @@ class Yield(IntEnum):
     NO = 0
     BOUNDARY = 1
     NOW = 2
+    PAUSE = 3
 
 
 class Want(IntEnum):
@@ -168,6 +171,7 @@ class PacketType(IntEnum):
     CUT_DONE = 9
     LEFT = 10
     WITHDRAWN = 11
+    PAUSED = 12
     SETUP = 101
     LANE = 102
     REFUSED = 103
