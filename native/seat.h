@@ -100,7 +100,7 @@ struct cp_seat {
   uint32_t leave;         /* 360 CP_LEAVE_*: daemon asks, when another process of the job needs the seat; job answers */
   uint32_t out_of_memory; /* 364 job: CP_OUT_OF_*, written by its main process when it ends */
   uint32_t pause_seq;     /* 368 daemon: number of the latest CP_YIELD_PAUSE, before it; not 0 */
-  uint32_t reserved_372;
+  uint32_t reserved_372[1];
   uint64_t reserved[17];  /* 376 */
 };
 /* NO: memory by grant.  Otherwise its memory is the driver's.  ALL: it has the device to itself.  SHARE: at most p_limit
