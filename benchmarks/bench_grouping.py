@@ -1,0 +1,136 @@
+"""How long the best pipeline groups of a model are searched for, by ours and by PipeSwitch's Algorithm 1, and what they
+are worth: the finish beside one transfer per layer and one for all.
+
+The models' layers are real, their times are not measured here.  `V100` is fitted to the authors' own re-run of
+PipeSwitch on a V100 (figures 5 and 7): what a ready model takes; what one group without a pipeline takes more, which is
+9.7 to 10.5 GB per second; and what a transfer per layer adds to that, 41 to 57 µs each.  `FAST` is an assumption: a
+device that computes eight times as fast, so that moving the weights of two of the models takes longer than computing.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.figures import Figure, measured_once, median_figure
+from benchmarks.networks import Work, bert_base, inception_v3, resnet152
+from carpool.core.grouping import NS_PER_S, Grouping, Layer, Link, finish, optimal, pipeswitch, start
+
+TARGET_MS = 50.0
+NS_PER_MS = 1_000_000
+#: What each layer takes on a V100 however small it is; the rest of a model's time goes by multiplications.
+LAUNCH_NS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    name: str
+    works: Sequence[Work]
+    ready_ns: int  # batch 8, weights on a V100: figure 5, the authors' re-run of 2021
+    reported_ms: float  # Algorithm 1: table 5
+
+    def layers(self, faster: int) -> list[Layer]:
+        operations = sum(work.operations for work in self.works)
+        shared = self.ready_ns - LAUNCH_NS * len(self.works)
+        return [Layer(work.size, (LAUNCH_NS + shared * work.operations // operations) // faster) for work in self.works]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    name: str
+    link: Link
+    faster: int  # than a V100
+
+
+NETWORKS = (
+    Network("ResNet-152", resnet152(), 37_064_000, 1330.0),
+    Network("Inception-v3", inception_v3(), 40_535_800, 180.0),
+    Network("BERT-base", bert_base(), 39_332_700, 340.0),
+)
+V100 = Device("V100", Link(50_000, 10 * NS_PER_S), 1)
+FAST = Device("fast", Link(5_000, 50 * NS_PER_S), 8)
+#: Equal layers that move for twice as long as they compute.
+EQUAL, EQUAL_LINK, EQUAL_COUNTS = Layer(1_000_000, 50_000), Link(20_000, 10 * NS_PER_S), (12, 16, 20)
+
+
+def run(quick: bool) -> list[Figure]:
+    runs = 3 if quick else 15
+    figures = []
+    for network in NETWORKS:
+        figures += [*_published(network, runs), *_worth(V100, network)]
+    for network in NETWORKS:
+        figures += [_search(FAST, network, runs), *_worth(FAST, network)]
+    return [*figures, *(_growth(count, runs) for count in EQUAL_COUNTS)]
+
+
+def _published(network: Network, runs: int) -> list[Figure]:
+    """Both searches in turns; they have to agree."""
+    layers = network.layers(V100.faster)
+    pairs = [(_timed(optimal, layers, V100.link), _timed(pipeswitch, layers, V100.link)) for _ in range(runs)]
+    (_, ours), (_, theirs) = pairs[0]
+    if finish(layers, V100.link, ours) != finish(layers, V100.link, theirs):
+        raise RuntimeError(f"{network.name}: {ours} and {theirs} do not finish together")
+    return [
+        _search_figure(V100, network, [ms for (ms, _), _ in pairs], ours),
+        median_figure(
+            "grouping",
+            f"Algorithm 1, {network.name}, {len(layers)} layers, {V100.name}",
+            "ms",
+            [ms for _, (ms, _) in pairs],
+            detail={"groups": len(theirs), "reported_ms": network.reported_ms},
+        ),
+    ]
+
+
+def _search(device: Device, network: Network, runs: int) -> Figure:
+    layers = network.layers(device.faster)
+    found = [_timed(optimal, layers, device.link) for _ in range(runs)]
+    return _search_figure(device, network, [ms for ms, _ in found], found[0][1])
+
+
+def _search_figure(device: Device, network: Network, times_ms: list[float], found: Grouping) -> Figure:
+    name = f"search, {network.name}, {len(network.works)} layers, {device.name}"
+    return median_figure("grouping", name, "ms", times_ms, target=TARGET_MS, detail={"groups": len(found)})
+
+
+def _worth(device: Device, network: Network) -> list[Figure]:
+    """The finish of the best groups beside that of the two simple ways; computed, not measured."""
+    layers, link = network.layers(device.faster), device.link
+    best, count = optimal(layers, link), len(layers)
+    simple = {"one per layer": tuple(range(1, count + 1)), "one for all": (count,)}
+    return [
+        measured_once(
+            "grouping",
+            f"finish / {way}, {network.name}, {device.name}",
+            "ratio",
+            finish(layers, link, best) / finish(layers, link, other),
+            target=1.0,
+            finish_ms=finish(layers, link, best) / NS_PER_MS,
+            other_finish_ms=finish(layers, link, other) / NS_PER_MS,
+            start_ms=start(layers, link, best) / NS_PER_MS,
+            other_start_ms=start(layers, link, other) / NS_PER_MS,
+            compute_ms=sum(layer.compute_ns for layer in layers) / NS_PER_MS,
+        )
+        for way, other in simple.items()
+    ]
+
+
+def _growth(count: int, runs: int) -> Figure:
+    layers = [EQUAL] * count
+    pairs = [(_timed(pipeswitch, layers, EQUAL_LINK), _timed(optimal, layers, EQUAL_LINK)) for _ in range(runs)]
+    ours = [ms for _, (ms, _) in pairs]
+    name = f"Algorithm 1, {count} equal layers, moved for twice as long as they compute"
+    return median_figure(
+        "grouping", name, "ms", [ms for (ms, _), _ in pairs], detail={"ours_ms": statistics.median(ours)}
+    )
+
+
+def _timed(
+    search: Callable[[Sequence[Layer], Link], Grouping], layers: Sequence[Layer], link: Link
+) -> tuple[float, Grouping]:
+    """Milliseconds, and what was found."""
+    begin = time.perf_counter_ns()
+    found = search(layers, link)
+    return (time.perf_counter_ns() - begin) / NS_PER_MS, found

@@ -1,0 +1,198 @@
+"""Pipeline groups: which consecutive layers of a model travel to the device together.
+
+A transfer costs something by itself, so one per layer is slow; a layer waits for all of its group, so one for the whole
+model is slow, too.  The model of time is that of PipeSwitch (OSDI 2020, § 4.2): transfers follow one another without a
+gap, and a group computes when its transfer and the computing of the group before it are done.
+
+A *grouping* is a tuple with the number of layers up to the end of each group: ``(1, 3)`` is the first layer alone, then
+two together.  Times are integer nanoseconds: a layer may compute for less than the microsecond that the rest of the
+core counts in.  Nothing drifts, because the bytes so far are divided by the rate, not each layer's.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+NS_PER_S = 1_000_000_000
+
+Grouping = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What is first used at one point of the model, and how long it computes.
+
+    Raises ValueError for a negative figure.
+    """
+
+    size: int  # bytes; 0 for an activation
+    compute_ns: int
+
+    def __post_init__(self) -> None:
+        if self.size < 0 or self.compute_ns < 0:
+            raise ValueError(f"a layer cannot have {self.size} bytes and compute for {self.compute_ns} ns")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The way to the device.  Raises ValueError for a negative cost, and for a rate that is not positive."""
+
+    transfer_ns: int  # what each transfer costs beside its bytes
+    rate: int  # bytes per second
+
+    def __post_init__(self) -> None:
+        if self.transfer_ns < 0 or self.rate <= 0:
+            raise ValueError(f"a link cannot cost {self.transfer_ns} ns per transfer at {self.rate} bytes per second")
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Sums over the first layers, one entry more than there are layers."""
+
+    moved: tuple[int, ...]  # ns until they are on the device, without the transfers' own cost
+    computed: tuple[int, ...]  # ns that they compute
+    transfer_ns: int
+
+    @classmethod
+    def of(cls, layers: Sequence[Layer], link: Link) -> _Times:
+        if not layers:
+            raise ValueError("a model without layers has no groups")
+        sizes = accumulate((layer.size for layer in layers), initial=0)
+        moved = tuple(-(-size * NS_PER_S // link.rate) for size in sizes)
+        return cls(moved, tuple(accumulate((layer.compute_ns for layer in layers), initial=0)), link.transfer_ns)
+
+    @property
+    def layers(self) -> int:
+        return len(self.moved) - 1
+
+    def there(self, count: int, end: int) -> int:
+        """When the transfer number ``count`` (from 1) has ended, if its group ends there."""
+        return count * self.transfer_ns + self.moved[end]
+
+    def furthest(self, count: int, until: int) -> int:
+        """The last end that transfer number ``count`` can reach by then."""
+        return max(0, bisect_right(self.moved, until - count * self.transfer_ns) - 1)
+
+
+def start(layers: Sequence[Layer], link: Link, grouping: Grouping) -> int:
+    """When the first layer can compute: the first transfer's end, in ns.  Raises ValueError as `finish` does."""
+    times = _checked(layers, link, grouping)
+    return times.there(1, grouping[0])
+
+
+def finish(layers: Sequence[Layer], link: Link, grouping: Grouping) -> int:
+    """When the last layer has computed, in ns from the begin of the first transfer.
+
+    Raises ValueError for no layers, and for a grouping whose ends do not rise up to the last layer's.
+    """
+    times = _checked(layers, link, grouping)
+    now = 0
+    for count, (begin, end) in enumerate(pairwise((0, *grouping)), 1):
+        now = max(now, times.there(count, end)) + times.computed[end] - times.computed[begin]
+    return now
+
+
+def _checked(layers: Sequence[Layer], link: Link, grouping: Grouping) -> _Times:
+    times = _Times.of(layers, link)
+    if grouping[-1:] != (times.layers,) or any(begin >= end for begin, end in pairwise((0, *grouping))):
+        raise ValueError(f"groups that end after layers {grouping} do not make up a model of {times.layers} layers")
+    return times
+
+
+def optimal(layers: Sequence[Layer], link: Link) -> Grouping:
+    """The grouping with the least `finish`; of those one with the least `start`; of those one with the fewest groups.
+
+    With ``t(k)`` the end of transfer k and ``c(k)`` the computing of all layers before group k, the finish is all the
+    computing and D, the largest of ``t(k) - c(k)``: after the last group that waited for its transfer computing has no
+    gap.  So the question is whether some groups have ``t(k) <= D + c(k)`` for every k, and for which least D.
+
+    For one D it is answered by extending each group as far as that allows.  Let e(k) be the ends of these groups, and
+    f(k) those of any groups that keep to D.  Then e(k) >= f(k), by induction: if the group before ends no earlier, c(k)
+    is no less, so transfer k has as much time or more, and reaches f(k) at least.  Hence these groups reach the last
+    layer if any do, and are no more than any.  The least D, and then the least start for that D, are found by halving,
+    because what is possible stays possible with more of either.
+
+    O(log(time) × groups × log(layers)).  Raises ValueError for no layers.
+    """
+    times = _Times.of(layers, link)
+    least, most = times.there(1, 1), times.there(1, times.layers)
+    idle = _least(least, most, lambda ns: _groups(times, ns, ns) is not None)
+    first = _least(least, idle, lambda ns: _groups(times, idle, ns) is not None)
+    found = _groups(times, idle, first)
+    assert found is not None  # the one group idles for `most`
+    return found
+
+
+def _groups(times: _Times, idle: int, first: int) -> Grouping | None:
+    """The furthest ends while the device idles for at most so long and starts by then; None: they do not reach all."""
+    ends: list[int] = []
+    begin, until = 0, first
+    while begin < times.layers:
+        end = times.furthest(len(ends) + 1, until)
+        if end <= begin:
+            return None
+        ends.append(end)
+        begin, until = end, idle + times.computed[end]
+    return tuple(ends)
+
+
+def _least(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The smallest number from which on it holds; it does for ``high``."""
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
+
+
+@dataclass(frozen=True, slots=True)
+class _Partial:
+    """Groups for the first layers, and what is known of them."""
+
+    ends: Grouping
+    now: int  # when their computing ends
+    bound: int  # no grouping that begins with them finishes earlier
+
+    @property
+    def layers(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+
+def pipeswitch(layers: Sequence[Layer], link: Link) -> Grouping:
+    """A grouping with the least `finish`, by Algorithm 1 of PipeSwitch (OSDI 2020, § 4.2); to compare with `optimal`.
+
+    Every end of the next group is tried, depth first, with the paper's two prunings.  What follows is no faster than
+    one transfer for all of it, and no faster than computing without a gap; beginnings that are no better even then are
+    given up.  And a group takes in at least the layers whose transfer is hidden by the computing so far: taking in
+    fewer makes nothing compute earlier, and may cost transfers.  Neither loses the optimum.  But nothing is remembered
+    of other ways to come to the same layer, so the time is exponential at worst: where moving takes longer than
+    computing.  Raises ValueError for no layers.
+    """
+    times = _Times.of(layers, link)
+    best, waiting = _extended(times, _Partial((), 0, 0), times.layers), [_Partial((), 0, 0)]
+    while waiting:
+        partial = waiting.pop()
+        if partial.layers == times.layers:
+            best = min(best, partial, key=lambda it: it.bound)
+        elif partial.bound < best.bound:
+            waiting += _longer(times, partial, best.bound)
+    return best.ends
+
+
+def _longer(times: _Times, partial: _Partial, limit: int) -> list[_Partial]:
+    """With one group more, the shortest one last, where they might finish before ``limit``."""
+    shortest = max(partial.layers + 1, times.furthest(len(partial.ends) + 1, partial.now))
+    made = (_extended(times, partial, end) for end in range(times.layers, shortest - 1, -1))
+    return [longer for longer in made if longer.bound < limit]
+
+
+def _extended(times: _Times, partial: _Partial, end: int) -> _Partial:
+    """With one group more, up to ``end``."""
+    count = len(partial.ends) + 1
+    now = max(partial.now, times.there(count, end)) + times.computed[end] - times.computed[partial.layers]
+    bound = now + times.computed[-1] - times.computed[end]
+    if end < times.layers:
+        bound = max(bound, times.there(count + 1, times.layers))
+    return _Partial((*partial.ends, end), now, bound)
