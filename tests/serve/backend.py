@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carpool.serve import errors
-from carpool.serve.batching import Batch, Batcher, Order, Queue, Refusal, Waiting
+from carpool.serve.batching import Batch, Batcher, Queue, Refusal, Waiting
 from carpool.serve.client import DTYPES
 from carpool.serve.oip.datatypes import DATATYPES, unpack_strings
 from carpool.serve.oip.messages import InferRequest, Model, Tensor, TensorSpec
@@ -47,11 +47,10 @@ FAILURES = {kind.kind: kind for kind in errors.ServeError.__subclasses__() if ki
 
 
 class NumpyBackend:
-    def __init__(self, order: Order = Order.FCFS, **limits: int) -> None:
-        self.batcher = Batcher(order)
+    def __init__(self, *, most_waiting: int = 64, max_delay_us: int = 0, compute_us: int = 0) -> None:
+        self.batcher = Batcher()
         for name, model in MODELS.items():
-            given = {"most_waiting": 64, **limits, "max_batch": max(1, model.max_batch)}
-            self.batcher.add_model(name, Queue(**given))
+            self.batcher.add_model(name, Queue(most_waiting, max(1, model.max_batch), max_delay_us, compute_us))
         self.batches: list[Batch] = []
         self._held = False
         self._requests: dict[int, tuple[InferRequest, asyncio.Future[Sequence[Tensor]]]] = {}

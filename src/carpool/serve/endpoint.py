@@ -118,9 +118,9 @@ class Endpoint:
         ]
         for model in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
             routes += [
-                ("GET", model, self._model_metadata),
+                ("POST", f"{model}/infer", self._infer),  # tried first, as it is asked most
                 ("GET", f"{model}/ready", self._model_ready),
-                ("POST", f"{model}/infer", self._infer),
+                ("GET", model, self._model_metadata),
             ]
         for method, path, handler in routes:
             app.router.add_route(method, path, handler)
