@@ -6,6 +6,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -129,27 +130,25 @@ def test_a_token(serving: Start) -> None:
 
 
 def test_nobody_answers() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-    with Client(f"http://127.0.0.1:{port}") as client, pytest.raises(NotReachable, match="cannot be asked"):
-        client.models()
-
-
-def test_the_answer_does_not_come() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with Client(url, timeout_s=0.05) as client, pytest.raises(NotReachable, match="did not answer in time"):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        with Client(url_of(nobody)) as client, pytest.raises(NotReachable, match="cannot be asked"):
             client.models()
 
 
-def test_a_connection_that_the_server_has_closed_is_opened_anew(serving: Start) -> None:
-    first = serving()
-    port = int(first.address.rpartition(":")[2])
-    with Client(first.url) as client:
-        assert client.models()
-        first.run(first.endpoint.stop())
-        serving(port=port)
-        assert client.models()
+def test_the_answer_does_not_come() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        Client(url_of(silent), timeout_s=0.05) as client,
+        pytest.raises(NotReachable, match="did not answer in time"),
+    ):
+        client.models()
+
+
+def test_a_connection_that_the_server_has_closed_is_opened_anew() -> None:
+    with answering(b"[]", 2) as url, Client(url) as client:
+        assert client.models() == []
+        assert client.models() == []
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://a", "http://"])
@@ -161,23 +160,27 @@ def test_what_is_no_url(url: str) -> None:
 @pytest.mark.parametrize(("call", "arguments"), [("infer", ("affine", np.ones(1))), ("models", ())])
 @pytest.mark.parametrize("body", [b"<html>", b'{"x": 1}', b"[[]]"])
 def test_somebody_else_answers(body: bytes, call: str, arguments: Any) -> None:
-    """A server of something else, which says 200 to everything."""
-    with socket.create_server(("127.0.0.1", 0)) as other:
+    with answering(body, 1) as url, Client(url) as client, pytest.raises(NotReachable, match="in an unknown form"):
+        getattr(client, call)(*arguments)
+
+
+def url_of(listener: socket.socket) -> str:
+    return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@contextmanager
+def answering(body: bytes, times: int) -> Iterator[str]:
+    """A server of something else: says 200 and this body to each connection, and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
-            connection, _ = other.accept()
-            with connection:
-                connection.recv(65536)
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            for _ in range(times):
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
         thread = threading.Thread(target=answer)
         thread.start()
-        try:
-            url, unknown = (
-                f"http://127.0.0.1:{other.getsockname()[1]}",
-                pytest.raises(NotReachable, match="unknown form"),
-            )
-            with Client(url) as client, unknown:
-                getattr(client, call)(*arguments)
-        finally:
-            thread.join()
+        yield url_of(listener)
+        thread.join(PATIENCE_S)

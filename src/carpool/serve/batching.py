@@ -79,8 +79,8 @@ class Queue:
     max_batch: int = 1  # rows; a request that has more is a batch of its own
     max_delay_us: int = 0
     compute_us: int = 0
-    groups: dict[Hashable, list[_Entry]] = field(default_factory=dict)  # in order; none of them is empty
-    deadlines: list[tuple[int, int]] = field(default_factory=list)  # with the ids; sorted
+    groups: dict[Hashable, list[_Entry]] = field(default_factory=dict, init=False)  # in order; none of them is empty
+    deadlines: list[tuple[int, int]] = field(default_factory=list, init=False)  # with the ids; sorted
 
     def __len__(self) -> int:
         return sum(map(len, self.groups.values()))

@@ -31,6 +31,9 @@ from carpool.serve.oip.requests import decode_request
 from carpool.serve.oip.responses import encode_response
 
 log = logging.getLogger(__name__)
+#: For aiohttp, which would tell of malformed HTTP, with its bytes: anybody could fill the log, a token may be in them.
+_no_log = logging.getLogger(f"{__name__}.http")
+_no_log.disabled = True
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 LONGEST_ERROR = 2000  # letters: names in a request may be as long as its body
@@ -80,6 +83,7 @@ class Endpoint:
         self._runner = web.AppRunner(
             self._app(),
             access_log=None,
+            logger=_no_log,
             handle_signals=False,
             auto_decompress=False,  # what is wrong there is said in the protocol's form
             handler_cancellation=True,

@@ -95,6 +95,7 @@ BAD: dict[str, tuple[object, str]] = {
     "too deep": (with_x(data=[[[1, 2]]]), r"input 'x': the data is not as datatype and shape say"),
     "text for numbers": (with_x(data=["1", "2"]), r"input 'x': .* got `str`"),
     "booleans for numbers": (with_x(data=[True, False]), r"input 'x': .* got `bool`"),
+    "half a surrogate pair": (GOOD | {"id": "\ud800"}, r"the JSON is not as the protocol says"),
     "null": (with_x(data=[1, None]), r"input 'x': .* got `null`"),
     "beyond float": (with_x(data=[1e39, 0]), r"input 'x': holds a value that FP32 cannot"),
     "beyond int": ({"inputs": [X, N | {"data": [128]}]}, r"input 'n': holds a value that INT8 cannot"),
@@ -103,7 +104,7 @@ BAD: dict[str, tuple[object, str]] = {
     "data twice": (with_x(parameters={"binary_data_size": 8}), r"input 'x': has data in the JSON and a binary"),
     "binary without bytes": (with_x(data=None, parameters={"binary_data_size": 8}), r"input 'x': .* 0 bytes .* left"),
     "negative size": (with_x(data=None, parameters={"binary_data_size": -1}), r"input 'x': binary_data_size is -1"),
-    "size is true": (with_x(data=None, parameters={"binary_data_size": True}), r"input 'x': binary_data_size is True"),
+    "size is true": (with_x(data=None, parameters={"binary_data_size": True}), r"size is True; it must be of type int"),
     "shared memory": (with_x(data=None, parameters={"shared_memory_region": "r"}), r"input 'x': the parameter shared_"),
     "sequence": (GOOD | {"parameters": {"sequence_id": 5}}, r"the parameter sequence_id is not supported"),
     "classification": (GOOD | {"outputs": [{"name": "y", "parameters": {"classification": 3}}]}, r"output 'y'"),
@@ -145,7 +146,10 @@ def test_a_length_beyond_the_body() -> None:
         decoded(GOOD, header_bytes=9999)
 
 
-@pytest.mark.parametrize("body", [b"", b"\xff", b"[" * 100_000, b'{"inputs":' + b"[" * 100_000, b'{"id": NaN}'])
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", DEEP, b'{"x":' + DEEP, b'{"inputs":[{"data":' + DEEP, b'{"id": NaN}'])
 def test_what_is_no_json(body: bytes) -> None:
     with pytest.raises(WrongInput, match="the JSON is "):
         decode_request(MODEL, body)

@@ -59,3 +59,11 @@ def test_what_json_cannot_hold_has_to_be_asked_for_as_binary_data(tensor: Tensor
         encode_response(request("y", binary=False), [tensor])
     message = encode_response(request("y", binary=True), [tensor])
     assert decode_response(message.body, message.header_bytes) == [tensor]
+
+
+def test_what_is_no_response() -> None:
+    output = {"name": "y", "shape": [1] * 33, "datatype": "INT8", "data": [1]}
+    with pytest.raises(WrongInput, match="output 'y': has 33 dimensions; at most 32 are possible"):
+        decode_response(json.dumps({"model_name": "m", "outputs": [output]}).encode())
+    with pytest.raises(WrongInput, match="there is no datatype 'INT9'"):
+        decode_response(json.dumps({"model_name": "m", "outputs": [output | {"datatype": "INT9"}]}).encode())

@@ -38,7 +38,7 @@ DATATYPES = {
 def pack(datatype: Datatype, values: Sequence[Any]) -> bytes:
     """Elements as JSON holds them -> bytes.  Raises NotRepresentable."""
     if datatype.item is str:
-        return pack_strings([_utf8(value) for value in values])
+        return pack_strings([value.encode() for value in values])
     try:
         return struct.pack(f"<{len(values)}{datatype.code}", *values)
     except (struct.error, OverflowError) as error:
@@ -75,10 +75,3 @@ def unpack_strings(data: bytes | memoryview) -> list[bytes]:
         elements.append(bytes(data[place : place + length]))
         place += length
     return elements
-
-
-def _utf8(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise NotRepresentable("holds half a surrogate pair, which is no text") from None
