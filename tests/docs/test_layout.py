@@ -22,7 +22,10 @@ def loaded(python: str, statement: str) -> set[str]:
     return set(result.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["carpool", "carpool.cli.main", "carpool.daemon.__main__", "carpool.core.machine"])
+@pytest.mark.parametrize(
+    "module",
+    ["carpool", "carpool.cli.main", "carpool.daemon.__main__", "carpool.core.machine", "carpool.serve.endpoint"],
+)
 def test_no_framework_outside_jobs(python: str, module: str) -> None:
     assert loaded(python, f"import {module}").isdisjoint(FRAMEWORKS)
 

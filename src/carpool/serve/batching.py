@@ -1,0 +1,220 @@
+"""Which requests wait, and which of them are computed together next.  Pure: times are integers of microseconds.
+
+Requests of one model whose inputs agree in all but the first dimension form a *group*; a batch comes from one group:
+
+- A group is *due* when it fills a batch, when a request of it has waited for the model's `max_delay_us`, or when one
+  has to start now to be answered by its deadline.
+- Of all due groups, of all models, that of the first request in the order is taken, from its first request on, until
+  the next one would not fit any more.  Nothing overtakes within a group, not even to fill a gap.
+- A request that cannot be answered by its deadline any more, because the model's computation takes longer than is left,
+  is *late*: it is never taken, and is refused at once if it is late when it comes.
+
+Orders: `fcfs` by arrival; `edf` by deadline; `priority` by priority (1 first, 0 last), then by arrival.  None starves a
+request within its priority: what has come later goes before it for a bounded time only.  For that `edf` takes a request
+without a deadline as if it had one `PATIENCE_US` after its arrival.  A lower priority starves while higher ones fill
+the device.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+
+PATIENCE_US = 1_000_000
+LAST = 2**63  # below every priority that a request can name
+
+
+class Order(StrEnum):
+    FCFS = "fcfs"
+    EDF = "edf"
+    PRIORITY = "priority"
+
+
+class Refusal(Enum):
+    QUEUE_FULL = "queue full"
+    DEADLINE_MISSED = "deadline missed"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request as the queue sees it.  ``id`` is unique and grows; ``form``: what has to be equal within a batch."""
+
+    id: int
+    model: str
+    rows: int
+    form: Hashable = ()
+    deadline_us: int | None = None
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Requests of one model and form, in order; at least one."""
+
+    model: str
+    requests: tuple[Waiting, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(request.rows for request in self.requests)
+
+
+@dataclass(order=True, frozen=True, slots=True)
+class _Entry:
+    place: tuple[int, int, int]  # in the order; the last is the id
+    arrived_us: int = field(compare=False)
+    request: Waiting = field(compare=False)
+
+
+@dataclass(slots=True)
+class Queue:
+    """What waits for a model, and its limits.
+
+    ``compute_us`` is what a batch takes.  Whoever measures it writes it here.
+    """
+
+    most_waiting: int  # requests
+    max_batch: int = 1  # rows; a request that has more is a batch of its own
+    max_delay_us: int = 0
+    compute_us: int = 0
+    groups: dict[Hashable, list[_Entry]] = field(default_factory=dict, init=False)  # in order; none of them is empty
+    deadlines: list[tuple[int, int]] = field(default_factory=list, init=False)  # with the ids; sorted
+
+    def __len__(self) -> int:
+        return sum(map(len, self.groups.values()))
+
+    def put(self, entry: _Entry) -> None:
+        request = entry.request
+        insort(self.groups.setdefault(request.form, []), entry)
+        if request.deadline_us is not None:
+            insort(self.deadlines, (request.deadline_us, request.id))
+
+    def remove(self, entry: _Entry) -> None:
+        request = entry.request
+        group = self.groups[request.form]
+        del group[bisect_left(group, entry)]
+        if not group:
+            del self.groups[request.form]
+        if request.deadline_us is not None:
+            del self.deadlines[bisect_left(self.deadlines, (request.deadline_us, request.id))]
+
+    def is_late(self, deadline_us: int | None, now_us: int) -> bool:
+        return deadline_us is not None and now_us + self.compute_us > deadline_us
+
+    def head(self, group: list[_Entry]) -> tuple[list[_Entry], bool]:
+        """The batch that begins a group, and whether it is full."""
+        rows = 0
+        for place, entry in enumerate(group):
+            if rows and rows + entry.request.rows > self.max_batch:
+                return group[:place], True
+            rows += entry.request.rows
+        return group[:], rows >= self.max_batch
+
+    def due_us(self, group: list[_Entry]) -> int:
+        """When the head of a group is to be taken."""
+        entries, full = self.head(group)
+        if full:
+            return max(entry.arrived_us for entry in entries)
+        return min(map(self._start_us, entries))
+
+    def _start_us(self, entry: _Entry) -> int:
+        waited, deadline = entry.arrived_us + self.max_delay_us, entry.request.deadline_us
+        return waited if deadline is None else min(waited, deadline - self.compute_us)
+
+
+class Batcher:
+    """Everything that waits.  The times that are handed in never decrease.
+
+    Whoever drives it calls `expire`, and then `take` while it can compute, whenever something has changed or one of the
+    times `next_due` and `next_late` has come.
+    """
+
+    def __init__(self, order: Order = Order.FCFS) -> None:
+        self.order = order
+        self._queues: dict[str, Queue] = {}
+        self._entries: dict[int, _Entry] = {}
+
+    def add_model(self, name: str, queue: Queue) -> None:
+        self._queues[name] = queue
+
+    def remove_model(self, name: str) -> tuple[Waiting, ...]:
+        """What still waited for it.  Raises KeyError."""
+        waiting = tuple(entry.request for entry in self._entries.values() if entry.request.model == name)
+        for request in waiting:
+            del self._entries[request.id]
+        del self._queues[name]
+        return waiting
+
+    def waiting(self) -> dict[str, int]:
+        """How many requests wait for each model."""
+        return {name: len(queue) for name, queue in self._queues.items()}
+
+    def add(self, request: Waiting, now_us: int) -> Refusal | None:
+        """None: it waits from now on.  Raises KeyError for an unknown model, ValueError for an id that waits."""
+        queue = self._queues[request.model]
+        if request.id in self._entries:
+            raise ValueError(f"request {request.id} waits already")
+        if queue.is_late(request.deadline_us, now_us):
+            return Refusal.DEADLINE_MISSED
+        if len(queue) >= queue.most_waiting:
+            return Refusal.QUEUE_FULL
+        entry = _Entry(self._place(request, now_us), now_us, request)
+        queue.put(entry)
+        self._entries[request.id] = entry
+        return None
+
+    def withdraw(self, number: int) -> bool:
+        """Forget a request.  False: it does not wait (any more)."""
+        entry = self._entries.pop(number, None)
+        if entry is None:
+            return False
+        self._queues[entry.request.model].remove(entry)
+        return True
+
+    def expire(self, now_us: int) -> list[Waiting]:
+        """Takes out what is late by now, in order of deadlines for each model."""
+        late = []
+        for queue in self._queues.values():
+            while queue.deadlines and queue.is_late(queue.deadlines[0][0], now_us):
+                entry = self._entries.pop(queue.deadlines[0][1])
+                queue.remove(entry)
+                late.append(entry.request)
+        return late
+
+    def take(self, now_us: int) -> Batch | None:
+        """The batch that is to be computed now; `expire` has been called for this time."""
+        due = [
+            (group[0], queue)
+            for queue in self._queues.values()
+            for group in queue.groups.values()
+            if queue.due_us(group) <= now_us
+        ]
+        if not due:
+            return None
+        first, queue = min(due, key=lambda each: each[0])
+        entries, _ = queue.head(queue.groups[first.request.form])
+        for entry in entries:
+            self.withdraw(entry.request.id)
+        return Batch(first.request.model, tuple(entry.request for entry in entries))
+
+    def next_due(self) -> int | None:
+        """From when on `take` has a batch; None: nothing waits.  It may be in the past."""
+        groups = ((queue, group) for queue in self._queues.values() for group in queue.groups.values())
+        return min((queue.due_us(group) for queue, group in groups), default=None)
+
+    def next_late(self) -> int | None:
+        """From when on `expire` has a request; None: nothing that waits has a deadline."""
+        firsts = (queue.deadlines[0][0] - queue.compute_us for queue in self._queues.values() if queue.deadlines)
+        return min((latest + 1 for latest in firsts), default=None)
+
+    def _place(self, request: Waiting, now_us: int) -> tuple[int, int, int]:
+        match self.order:
+            case Order.FCFS:
+                return 0, now_us, request.id
+            case Order.EDF:
+                deadline = request.deadline_us
+                return 0, now_us + PATIENCE_US if deadline is None else deadline, request.id
+            case Order.PRIORITY:
+                return request.priority or LAST, now_us, request.id

@@ -1,0 +1,80 @@
+"""Why a request gets no result: each reason has an HTTP status, and a kind that is stable and counted."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class StartError(Exception):
+    """The endpoint cannot start.  The text says what to do."""
+
+
+class ServeError(Exception):
+    """Base.  The text is for the client: what is wrong, and where."""
+
+    status: ClassVar[int]
+    kind: ClassVar[str]
+
+
+class WrongInput(ServeError):
+    """The request is malformed, or is not what the model takes."""
+
+    status, kind = 400, "wrong_input"
+
+
+class WrongEncoding(ServeError):
+    """The body is compressed in a way that nobody here knows."""
+
+    status, kind = 415, "wrong_encoding"
+
+
+class BodyTooLarge(ServeError):
+    status, kind = 413, "body_too_large"
+
+
+class NotAuthorized(ServeError):
+    """No token, or a wrong one."""
+
+    status, kind = 401, "not_authorized"
+
+
+class UnknownModel(ServeError):
+    status, kind = 404, "unknown_model"
+
+
+class QueueFull(ServeError):
+    """As many requests wait as may.  ``retry_after_s``: when it is worth another try."""
+
+    status, kind = 429, "queue_full"
+
+    def __init__(self, text: str, retry_after_s: int = 1) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
+
+
+class ModelFailed(ServeError):
+    """The model's own code raised an error."""
+
+    status, kind = 500, "model_failed"
+
+
+class WorkerLost(ServeError):
+    """The process that computed died, and so did the one that tried again."""
+
+    status, kind = 503, "worker_lost"
+
+
+class ShuttingDown(ServeError):
+    status, kind = 503, "shutting_down"
+
+
+class DeadlineMissed(ServeError):
+    """The answer would come, or came, after its deadline."""
+
+    status, kind = 504, "deadline_missed"
+
+
+class ModelTooLarge(ServeError):
+    """The model does not fit onto any device, however long one waits."""
+
+    status, kind = 507, "model_too_large"

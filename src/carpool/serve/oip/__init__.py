@@ -1,0 +1,4 @@
+"""The Open Inference Protocol, version 2, as bytes: JSON and the binary tensor extension.  Pure: no I/O, no framework.
+
+Source: the "Predict Protocol, version 2" and its extension for binary tensor data, as KServe and Triton publish them.
+"""

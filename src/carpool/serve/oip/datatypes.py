@@ -1,0 +1,77 @@
+"""The datatypes of tensors, and their elements as bytes: row-major, little-endian."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_LENGTH = struct.Struct("<I")  # before each element of BYTES
+
+
+class NotRepresentable(Exception):
+    """Values that a datatype, or JSON, cannot hold.  The text continues a sentence about the tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Datatype:
+    name: str
+    item_bytes: int | None  # None: each element has a length of its own
+    code: str  # of the module `struct`; empty: there is none
+    item: type | None  # an element in JSON; None: JSON cannot hold it
+
+
+DATATYPES = {
+    kind.name: kind
+    for kind in (
+        Datatype("BOOL", 1, "?", bool),
+        *(Datatype(f"UINT{8 * size}", size, code, int) for size, code in ((1, "B"), (2, "H"), (4, "I"), (8, "Q"))),
+        *(Datatype(f"INT{8 * size}", size, code, int) for size, code in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))),
+        *(Datatype(f"FP{8 * size}", size, code, float) for size, code in ((2, "e"), (4, "f"), (8, "d"))),
+        Datatype("BF16", 2, "", None),
+        Datatype("BYTES", None, "", str),
+    )
+}
+
+
+def pack(datatype: Datatype, values: Sequence[Any]) -> bytes:
+    """Elements as JSON holds them -> bytes.  Raises NotRepresentable."""
+    if datatype.item is str:
+        return pack_strings([value.encode() for value in values])
+    try:
+        return struct.pack(f"<{len(values)}{datatype.code}", *values)
+    except (struct.error, OverflowError) as error:
+        raise NotRepresentable(f"holds a value that {datatype.name} cannot: {error}") from None
+
+
+def unpack(datatype: Datatype, data: bytes | memoryview) -> Sequence[Any]:
+    """Bytes -> elements as JSON holds them.  Raises NotRepresentable.  NaN and infinity are the caller's concern."""
+    if datatype.item is None:
+        raise NotRepresentable(f"is {datatype.name}, which JSON cannot hold")
+    if datatype.item_bytes is None:
+        try:
+            return [element.decode() for element in unpack_strings(data)]
+        except UnicodeDecodeError:
+            raise NotRepresentable("holds bytes that are not UTF-8, which JSON cannot hold") from None
+    return struct.unpack(f"<{len(data) // datatype.item_bytes}{datatype.code}", data)
+
+
+def pack_strings(elements: Sequence[bytes]) -> bytes:
+    """Each element with its length before it: a number of four bytes."""
+    return b"".join(part for element in elements for part in (_LENGTH.pack(len(element)), element))
+
+
+def unpack_strings(data: bytes | memoryview) -> list[bytes]:
+    """Raises NotRepresentable if a length leads beyond the end."""
+    elements, place = [], 0
+    while place < len(data):
+        if place + _LENGTH.size > len(data):
+            raise NotRepresentable("ends within the length of an element")
+        (length,) = _LENGTH.unpack_from(data, place)
+        place += _LENGTH.size
+        if place + length > len(data):
+            raise NotRepresentable(f"ends within an element of {length} bytes")
+        elements.append(bytes(data[place : place + length]))
+        place += length
+    return elements

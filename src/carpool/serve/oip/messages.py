@@ -1,0 +1,151 @@
+"""What requests and responses say, and the JSON that says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from carpool.serve.errors import WrongInput
+
+T = TypeVar("T")
+
+#: Bytes of the body that are JSON; what follows is binary data.
+LENGTH_HEADER = "Inference-Header-Content-Length"
+VERSION = "1"  # a model has one version here
+LARGEST = 2**63 - 1
+Parameters = dict[str, bool | int | float | str]
+Size = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """``data`` is row-major and little-endian; each element of BYTES has its length before it, in four bytes."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: bytes | memoryview
+
+
+class TensorSpec(msgspec.Struct, frozen=True):
+    """An input or output as the model declares it; -1 in the shape: any size."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """``max_batch``: so many rows of the first dimension, which all inputs share; 0: it is no batch dimension."""
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    max_batch: int = 0
+    platform: str = "pytorch"
+
+    def __post_init__(self) -> None:
+        if self.max_batch and not all(spec.shape and spec.shape[0] == -1 for spec in self.inputs):
+            raise ValueError(f"model {self.name!r} takes batches, so the shapes of its inputs have to begin with -1")
+
+
+@dataclass(frozen=True, slots=True)
+class WantedOutput:
+    name: str
+    binary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """Checked: all inputs of the model, in its order, with shapes and bytes that agree."""
+
+    model: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[WantedOutput, ...]
+    id: str = ""
+    timeout_us: int | None = None  # the answer is wanted within so long; None: as the model says
+    priority: int = 0  # 1 is the highest; 0: none was given
+    rows: int = 1  # of the batch dimension
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A body; ``header_bytes`` of it are JSON, or all if None."""
+
+    body: bytes
+    header_bytes: int | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        if self.header_bytes is None:
+            return {"Content-Type": "application/json"}
+        return {"Content-Type": "application/octet-stream", LENGTH_HEADER: str(self.header_bytes)}
+
+
+class WireTensor(msgspec.Struct, omit_defaults=True):
+    name: str
+    shape: list[Size]
+    datatype: str
+    parameters: Parameters = {}
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class WireOutput(msgspec.Struct, omit_defaults=True):
+    name: str
+    parameters: Parameters = {}
+
+
+class WireRequest(msgspec.Struct, omit_defaults=True):
+    inputs: list[WireTensor]
+    id: str = ""
+    parameters: Parameters = {}
+    outputs: list[WireOutput] = []
+
+
+class WireResponse(msgspec.Struct, omit_defaults=True):
+    model_name: str
+    outputs: list[WireTensor]
+    model_version: str = ""
+    id: str = ""
+
+
+class WireModel(msgspec.Struct):
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+class IndexEntry(msgspec.Struct):
+    """A model in the answer to Triton's `/v2/repository/index`."""
+
+    name: str
+    version: str = VERSION
+    state: str = "READY"
+    reason: str = ""
+
+
+def decode_json(body: bytes | memoryview, kind: type[T]) -> T:
+    """Raises WrongInput, which names the field."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WrongInput(f"the JSON is not as the protocol says: {error}") from None
+    except RecursionError:
+        raise WrongInput("the JSON is nested too deeply") from None
+
+
+def describe(model: Model) -> WireModel:
+    return WireModel(model.name, [VERSION], model.platform, model.inputs, model.outputs)
+
+
+def parameter(parameters: Parameters, name: str, kind: type[Any], where: str) -> Any:
+    """A parameter of this type; None: not given.  Raises WrongInput.  True is not taken for 1."""
+    value = parameters.get(name)
+    if value is not None and type(value) is not kind:
+        raise WrongInput(f"{where}: {name} is {value!r}; it must be of type {kind.__name__}")
+    return value

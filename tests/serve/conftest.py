@@ -1,0 +1,92 @@
+"""A real endpoint on a real socket, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import pytest
+
+from carpool.serve.endpoint import Endpoint, Options
+from tests.serve.backend import PATIENCE_S, NumpyBackend
+
+T = TypeVar("T")
+
+
+class Server:
+    """An endpoint and its back end.  ``url`` is where it listens."""
+
+    def __init__(self, backend: NumpyBackend, options: Options) -> None:
+        self.backend = backend
+        self.options = options
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="endpoint")
+        self._thread.start()
+        self.url = self.run(self._start())
+
+    @property
+    def address(self) -> str:
+        return self.url.removeprefix("http://")
+
+    async def _start(self) -> str:
+        self.endpoint = Endpoint(self.backend, self.options)
+        return await self.endpoint.start()
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """In the endpoint's loop; do not wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.begin(work).result(PATIENCE_S)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The back end computes nothing meanwhile."""
+        self.run(self.backend.hold(True))
+        try:
+            yield
+        finally:
+            self.run(self.backend.hold(False))
+
+    def close(self) -> None:
+        self.run(self.endpoint.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+Start = Callable[..., Server]
+
+
+@contextmanager
+def _serving() -> Iterator[Start]:
+    servers: list[Server] = []
+
+    def start(*, token: str | None = None, **limits: int) -> Server:
+        options = Options(port=0, token=token, largest_body=1 << 20, drain_s=PATIENCE_S)
+        servers.append(Server(NumpyBackend(**limits), options))
+        return servers[-1]
+
+    try:
+        yield start
+    finally:
+        for server in servers:
+            server.close()
+
+
+@pytest.fixture
+def serving() -> Iterator[Start]:
+    """Starts servers with limits of their own."""
+    with _serving() as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """One for all tests of a module."""
+    with _serving() as start:
+        yield start()

@@ -1,0 +1,186 @@
+"""The client of three lines, against a real endpoint."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from carpool.serve.client import NAMES, Client, NotReachable, Refused
+from tests.serve.backend import MODELS, PATIENCE_S
+from tests.serve.conftest import Server, Start
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with Client(server.url) as client:
+        yield client
+
+
+def test_an_array(client: Client) -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    y = client.infer("affine", x)
+    assert y.dtype == np.float32 and (y == 2 * x + 1).all()
+    y += 1  # it is the caller's
+
+
+def test_a_tensor_of_pytorch(client: Client) -> None:
+    x = torch.arange(6, dtype=torch.float32, requires_grad=True).reshape(3, 2).T  # neither contiguous nor a leaf
+    assert (client.infer("echo-FP32", x) == x.detach().numpy()).all()
+    with pytest.raises(ValueError, match=r"input 'x': .* give x.view\(torch.uint16\)"):
+        client.infer("echo-BF16", torch.ones(1, 1, dtype=torch.bfloat16))
+
+
+def test_pytorch_is_not_needed(python: str, server: Server) -> None:
+    code = (
+        "import sys, numpy; from carpool.serve.client import Client; "
+        f"y = Client({server.url!r}).infer('affine', numpy.ones((1, 3), 'f4')); "
+        "print(y.tolist(), sorted({'torch', 'aiohttp'} & set(sys.modules)))"
+    )
+    result = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    assert result.stdout == "[[3.0, 3.0, 3.0]] []\n"
+
+
+def test_several_inputs_and_outputs(client: Client) -> None:
+    a, b = np.ones((1, 2)), np.full((1, 2), 3.0)
+    results = client.infer("pair", {"a": a, "b": b})
+    assert {name: value.tolist() for name, value in results.items()} == {"sum": [[4, 4]], "difference": [[-2, -2]]}
+    assert client.infer("pair", {"b": b, "a": a}, outputs=["difference"]).tolist() == [[-2, -2]]
+    with pytest.raises(ValueError, match="several inputs: give a dict with a, b"):
+        client.infer("pair", a)
+
+
+@pytest.mark.parametrize("dtype", NAMES)
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3)])
+def test_every_datatype(client: Client, dtype: str, shape: tuple[int, int]) -> None:
+    x = np.array([[0, 1, 1], [1, 1, 0]]).astype(dtype)[: shape[0]]
+    y = client.infer(f"echo-{NAMES[dtype]}", x)
+    assert y.dtype == x.dtype and y.shape == shape and (y == x).all()
+
+
+def test_byte_order_is_not_the_servers_concern(client: Client) -> None:
+    assert client.infer("echo-INT32", np.array([[258]], ">i4")).tolist() == [[258]]
+
+
+def test_bfloat16_as_bits(client: Client) -> None:
+    x = torch.tensor([[1.5, -2.0]], dtype=torch.bfloat16)
+    bits = client.infer("echo-BF16", x.view(torch.uint16))
+    assert torch.equal(torch.from_numpy(bits).view(torch.bfloat16), x)
+
+
+@pytest.mark.parametrize("values", [[["ä", b"\xff"]], np.array([["ab", "c"]]), np.array([[b"ab", "c"]], dtype=object)])
+def test_text(client: Client, values: Any) -> None:
+    result = client.infer("echo-BYTES", np.array(values, dtype=object))
+    wanted = [each if isinstance(each, bytes) else each.encode() for each in np.ravel(np.array(values, dtype=object))]
+    assert result.ravel().tolist() == wanted
+
+
+def test_what_no_datatype_holds(client: Client) -> None:
+    with pytest.raises(ValueError, match="no datatype for arrays of complex128"):
+        client.infer("echo-FP64", np.ones((1, 1), complex))
+
+
+def test_the_servers_reasons(client: Client) -> None:
+    with pytest.raises(Refused, match="there is no model 'q'") as caught:
+        client.infer("q", np.ones(1))
+    assert caught.value.status == 404
+    with pytest.raises(Refused, match="input 'x': is 'FP64', but the model takes FP32") as caught:
+        client.infer("affine", np.ones((1, 3)))
+    assert caught.value.status == 400
+
+
+def test_names_are_quoted(client: Client) -> None:
+    with pytest.raises(Refused, match=r"there is no model 'a/b \?'"):
+        client.metadata("a/b ?")
+
+
+def test_a_deadline(server: Server, client: Client) -> None:
+    x = np.ones((1, 3), np.float32)
+    assert client.infer("affine", x, deadline_s=PATIENCE_S, priority=1, request_id="7").shape == (1, 3)
+    with server.held(), pytest.raises(Refused, match="the deadline has passed") as caught:
+        client.infer("affine", x, deadline_s=0.001)
+    assert caught.value.status == 504
+
+
+def test_a_full_queue(serving: Start) -> None:
+    server = serving(most_waiting=0)
+    with Client(server.url) as client, pytest.raises(Refused) as caught:
+        client.infer("affine", np.ones((1, 3), np.float32))
+    assert (caught.value.status, caught.value.retry_after_s) == (429, 3)
+
+
+def test_models_and_metadata(client: Client) -> None:
+    assert set(client.models()) == set(MODELS)
+    assert client.metadata("affine").inputs == MODELS["affine"].inputs
+
+
+def test_a_token(serving: Start) -> None:
+    server = serving(token="s" * 16)
+    with Client(server.url, token="s" * 16) as client:
+        assert client.infer("affine", np.ones((1, 3), np.float32)).shape == (1, 3)
+    with Client(server.url) as client, pytest.raises(Refused, match="Authorization"):
+        client.models()
+
+
+def test_nobody_answers() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        with Client(url_of(nobody)) as client, pytest.raises(NotReachable, match="cannot be asked"):
+            client.models()
+
+
+def test_the_answer_does_not_come() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        Client(url_of(silent), timeout_s=0.05) as client,
+        pytest.raises(NotReachable, match="did not answer in time"),
+    ):
+        client.models()
+
+
+def test_a_connection_that_the_server_has_closed_is_opened_anew() -> None:
+    with answering(b"[]", 2) as url, Client(url) as client:
+        assert client.models() == []
+        assert client.models() == []
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://a", "http://"])
+def test_what_is_no_url(url: str) -> None:
+    with pytest.raises(ValueError, match="is not a URL such as"):
+        Client(url)
+
+
+@pytest.mark.parametrize(("call", "arguments"), [("infer", ("affine", np.ones(1))), ("models", ())])
+@pytest.mark.parametrize("body", [b"<html>", b'{"x": 1}', b"[[]]"])
+def test_somebody_else_answers(body: bytes, call: str, arguments: Any) -> None:
+    with answering(body, 1) as url, Client(url) as client, pytest.raises(NotReachable, match="in an unknown form"):
+        getattr(client, call)(*arguments)
+
+
+def url_of(listener: socket.socket) -> str:
+    return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@contextmanager
+def answering(body: bytes, times: int) -> Iterator[str]:
+    """A server of something else: says 200 and this body to each connection, and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            for _ in range(times):
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield url_of(listener)
+        thread.join(PATIENCE_S)
