@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -51,7 +52,7 @@ class NumpyBackend:
         self.batcher = Batcher()
         for name, model in MODELS.items():
             self.batcher.add_model(name, Queue(most_waiting, max(1, model.max_batch), max_delay_us, compute_us))
-        self.batches: list[Batch] = []
+        self.batches: deque[Batch] = deque(maxlen=1000)  # the latest
         self._held = False
         self._requests: dict[int, tuple[InferRequest, asyncio.Future[Sequence[Tensor]]]] = {}
         self._numbers = count(1)

@@ -66,8 +66,8 @@ Start = Callable[..., Server]
 def _serving() -> Iterator[Start]:
     servers: list[Server] = []
 
-    def start(*, token: str | None = None, **limits: int) -> Server:
-        options = Options(port=0, token=token, largest_body=1 << 20, drain_s=PATIENCE_S)
+    def start(*, token: str | None = None, drain_s: float = PATIENCE_S, **limits: int) -> Server:
+        options = Options(port=0, token=token, largest_body=1 << 20, drain_s=drain_s)
         servers.append(Server(NumpyBackend(**limits), options))
         return servers[-1]
 

@@ -310,6 +310,18 @@ def test_stopping_answers_what_is_there_and_refuses_what_comes(serving: Start) -
         stopped.result(PATIENCE_S)
 
 
+def test_stopping_does_not_wait_for_ever(serving: Start, caplog: pytest.LogCaptureFixture) -> None:
+    server = serving(drain_s=0.01)
+    with ThreadPoolExecutor(1) as pool, server.held():
+        waiting = pool.submit(infer, server)
+        server.backend.wait_until_waiting(1)
+        server.run(server.endpoint.stop())
+        with pytest.raises((http.client.HTTPException, ConnectionError)):
+            waiting.result()
+    server.backend.wait_until_waiting(0)
+    assert "not answered within 0.01 s: 1 requests" in caplog.text
+
+
 def test_the_request_of_a_client_that_has_gone_is_not_computed(serving: Start) -> None:
     server = serving()
     body = json.dumps(X).encode()
@@ -320,7 +332,7 @@ def test_the_request_of_a_client_that_has_gone_is_not_computed(serving: Start) -
             connection.sendall(head + body)
             server.backend.wait_until_waiting(1)
         server.backend.wait_until_waiting(0)
-    assert server.backend.batches == []
+    assert not server.backend.batches
     assert metrics(server)['carpool_request_errors_total{model="affine",kind="client_gone"}'] == 1
 
 

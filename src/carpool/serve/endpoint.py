@@ -108,7 +108,7 @@ class Endpoint:
         try:
             await asyncio.wait_for(self._idle.wait(), self._options.drain_s)
         except TimeoutError:
-            log.warning("%d requests were not answered within %g s", self._in_flight, self._options.drain_s)
+            log.warning("not answered within %g s: %d requests", self._options.drain_s, self._in_flight)
         await self._runner.cleanup()
 
     def _app(self) -> web.Application:
