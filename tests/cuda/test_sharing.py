@@ -23,7 +23,7 @@ def test_a_job_alone(daemons: Daemons, bare: Bare, stub: Stub) -> None:
 
 @pytest.mark.parametrize(("count", "how"), [(3, ""), (2, " --optimizer")], ids=["announced", "steps"])
 def test_jobs_that_take_turns_at_every_iteration(daemons: Daemons, bare: Bare, count: int, how: str) -> None:
-    programs = [f"train --iterations 100 --seed {10 * number}{how}" for number in range(count)]
+    programs = [f"train --iterations 400 --seed {10 * number}{how}" for number in range(count)]
     jobs = run_together(daemons(), bare, programs, **KNOWN)
     assert len({job.info.lane for job in jobs}) == 1
     assert all(job.counters["turns"] >= 5 for job in jobs), [job.counters for job in jobs]
@@ -31,13 +31,13 @@ def test_jobs_that_take_turns_at_every_iteration(daemons: Daemons, bare: Bare, c
 
 
 def test_memory_that_is_closed_between_turns(daemons: Daemons, bare: Bare) -> None:
-    programs = [f"train --iterations 60 --seed {seed}" for seed in (1, 2)]
+    programs = [f"train --iterations 400 --seed {seed}" for seed in (1, 2)]
     jobs = run_together(daemons(options=["--debug-close-lanes"]), bare, programs, **KNOWN)
     assert all(job.counters["turns"] >= 5 for job in jobs), [job.counters for job in jobs]
 
 
 def test_only_live_blocks_are_saved_at_boundaries(daemons: Daemons, bare: Bare) -> None:
-    programs = [f"train --iterations 100 --live 64 --seed {seed}" for seed in (1, 2)]
+    programs = [f"train --iterations 400 --live 64 --seed {seed}" for seed in (1, 2)]
     jobs = run_together(daemons(), bare, programs, **KNOWN)
     for counters in (job.counters for job in jobs):
         elsewhere = counters["early"] + counters["forced"]  # there nobody knows what is alive
