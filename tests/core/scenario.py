@@ -10,6 +10,7 @@ from carpool.core.machine import Machine
 from carpool.core.model import (
     MIB,
     Cause,
+    Demand,
     DeviceSpec,
     Estimate,
     JobSpec,
@@ -60,8 +61,8 @@ class Scenario:
         self.send(events.Attached(job))
         return commands
 
-    def want(self, job: int, urgent: bool = False) -> list[Command]:
-        return self.send(events.TurnWanted(job, urgent))
+    def want(self, job: int, urgent: bool = False, demand: Demand | None = None) -> list[Command]:
+        return self.send(events.TurnWanted(job, urgent, demand))
 
     def usage(self, job: int, device_ms: int = 0, iterations: int = 0, **more: int) -> Usage:
         """Add to a job's counters."""

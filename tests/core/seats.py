@@ -54,6 +54,8 @@ class Process:
     offloaded: bool = False
     bankless: bool = False  # the daemon has heard that it was offloaded
     watched: bool = False
+    pause: int = 0  # 1: asked to pause at its boundary, 2: at once
+    paused: bool = False
     kept: int = 0  # bytes of the host store
     unwilling: int = 0  # so many offloads fail
     turns: int = 0  # passed_seq
@@ -145,9 +147,16 @@ class Process:
             self.send(events.TurnWanted(self.id))
         return True
 
+    def pauses(self) -> None:
+        """Close, save nothing."""
+        self.turn, self.yield_, self.watched, self.turns = False, 0, False, self.turns + 1
+        self.pause, self.paused = 0, True
+        self.send(events.TurnPaused(self.id, self.usage()), self.turns)
+
     def let_go(self, cause: Cause, processes: dict[JobId, Process]) -> None:
         """Give the turn to the successor in the seat, or back."""
         self.turn, self.yield_, self.watched, self.turns = False, 0, False, self.turns + 1
+        self.pause, self.paused = 0, False
         number, self.successor = self.successor, None
         if number is None:
             self.send(events.TurnReleased(self.id, cause, self.usage()), self.turns)

@@ -8,13 +8,27 @@ from types import MappingProxyType
 
 from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from carpool.core import events
-from carpool.core.model import MIB, Engine, Estimate, JobSpec, Load, Memory, Outcome, Oversubscribe, Settings
+from carpool.core.model import (
+    MIB,
+    Demand,
+    Engine,
+    Estimate,
+    JobSpec,
+    Load,
+    Memory,
+    Outcome,
+    Oversubscribe,
+    Service,
+    Serving,
+    Settings,
+)
 from carpool.core.paces import FRESH_US
 from carpool.core.placement import available_placements
 from tests.core.seats import Program
+from tests.core.serving import ServiceProcess
 from tests.core.world import World
 
 CAPACITY = 1000 * MIB
@@ -267,6 +281,65 @@ TestBoundHistories.settings = TestHistories.settings
 TestSuspendedHistories = SuspendedHistories.TestCase
 TestSuspendedHistories.settings = TestHistories.settings
 
+
+#: MiB of weights by key.
+SIZES = {"a": 60, "b": 300, "c": 470}
+
+
+class ServedHistories(SuspendedHistories):
+    """The same with services among them, some of whose models are larger than the smaller device."""
+
+    @initialize(
+        keys=st.lists(st.sampled_from(sorted(SIZES)), min_size=2, max_size=2),
+        by=st.sampled_from([None, 0, 50, 5000]),
+        persistent=st.sampled_from([60, 300, 700]),
+    )
+    def begin(self, keys: list[str], by: int | None, persistent: int) -> None:
+        """There is somebody to preempt, and somebody who does it."""
+        for size in (persistent, 7):
+            program = Program(size * MIB, (60 * MIB, 60 * MIB), 12)
+            self.programs.append(replace(program))
+            self.world.submit(JobSpec(0, device="host0"), program)
+        for owner in (0, 1):
+            self.submit_service(7, 6, owner, "host0", [(key, by) for key in keys], 100)
+
+    @rule(
+        ephemeral=st.sampled_from([0, 7, 60]),
+        batches=st.integers(1, 6),
+        owner=st.sampled_from([0, 0, 1]),
+        device=st.sampled_from(["host0", "host0", "host1"]),
+        keys=st.lists(st.tuples(st.sampled_from(sorted(SIZES)), st.none() | st.integers(0, 400)), max_size=3),
+        priority=st.sampled_from([50, 100]),
+    )
+    def submit_service(
+        self, ephemeral: int, batches: int, owner: int, device: str, keys: list[tuple[str, int | None]], priority: int
+    ) -> None:
+        assume(len(self.world.specs) < 12)
+        program = Program(0, (ephemeral * MIB,), batches)
+        wanted = tuple(
+            Demand(key, SIZES[key] * MIB, SIZES[key] * 1000, 1000, None if by is None else self.world.now + by * 1000)
+            for key, by in keys
+        )
+        self.programs.append(replace(program, persistent=max((each.size for each in wanted), default=0)))
+        self.world.submit(JobSpec(owner, device=device, service=Service(priority)), program, wanted)
+
+    @rule(serving=st.sampled_from(list(Serving)), patience=st.sampled_from([0, 3_000, 20_000]))
+    def serve_otherwise(self, serving: Serving, patience: int) -> None:
+        self.world.settings = replace(self.world.settings, serving=serving, service_patience_us=patience)
+        self.world.handle(events.SettingsChanged(self.world.settings))
+
+    @rule(number=pick)
+    def signal(self, number: int) -> None:
+        """Ctrl-C while it waits for its turn."""
+        job = self._job(number)
+        process = self.world.processes[job]
+        assume(process.attached and process.want and not process.turn and not process.channel)
+        demand = process.demand if isinstance(process, ServiceProcess) else None
+        self.world.handle(events.TurnWanted(job, urgent=True, demand=demand))
+
+
+TestServedHistories = ServedHistories.TestCase
+TestServedHistories.settings = TestHistories.settings
 
 PLACEMENTS = available_placements()
 ppm = st.sampled_from([0, 300_000, 500_000, 950_000])

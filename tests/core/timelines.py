@@ -195,6 +195,16 @@ def three(**changes: dict[str, int | bool]) -> list[Toy]:
     return [Toy(name, **{**shape, **changes.get(name, {})}) for name, shape in shapes.items()]  # type: ignore[arg-type]
 
 
+def served() -> str:
+    """Two jobs in lanes of their own, and a service: one request in a hurry, one that is not, and two at a time."""
+    from tests.core.timeline_services import ServedTimeline, Server
+
+    toys = three(A={"iterations": 12}, B={"arrives": 0, "iterations": 12, "ephemeral": 100})[:2]
+    requests = ((34, 42), (63, None), (95, None), (97, None))
+    server = Server("S", arrives=0, iterations=len(requests), device=6, requests=requests)
+    return ServedTimeline(settings("pack"), [*toys, server]).run().text()
+
+
 def examples() -> dict[str, str]:
     """Every timeline of the document by its name."""
     third = "tests.core.smallest:Smallest"
@@ -209,6 +219,7 @@ def examples() -> dict[str, str]:
         "fair": Timeline(settings("fair"), three()).run().text(),
         "fair-weight": Timeline(settings("fair"), three(B={"weight": 200})).run().text(),
         "tq": Timeline(settings("tq"), three()).run().text(),
+        "service": served(),
         "smallest": Timeline(settings(third), three(A={"persistent": 300})).run().text(),
     }
 

@@ -9,6 +9,7 @@ from carpool.core.machine import Machine
 from carpool.core.model import (
     Attempt,
     Cause,
+    Demand,
     DeviceSpec,
     Engine,
     JobId,
@@ -20,6 +21,7 @@ from carpool.core.model import (
     Settings,
 )
 from tests.core.seats import E, P, Process, Program
+from tests.core.serving import ServiceProcess
 from tests.core.suspended import Suspended
 
 
@@ -35,8 +37,10 @@ class World:
         self.now = 0
         self.specs: dict[JobId, JobSpec] = {}
         self.programs: dict[JobId, Program] = {}  # as submitted
+        self.demands: dict[JobId, tuple[Demand, ...]] = {}
         self.processes: dict[JobId, Process] = {}
         self.lanes: dict[LaneId, tuple[str, int]] = {}
+        self.weights: dict[tuple[str, int, str], int] = {}  # bytes by device, owner and key
         self.ended: dict[JobId, commands.EndJob] = {}
         self.home: dict[JobId, str] = {}
         self.further: dict[JobId, tuple[str, ...]] = {}  # devices that a job has besides
@@ -87,8 +91,9 @@ class World:
         for name, capacity in self.devices.items():
             lanes = sum(size for device, size in self.lanes.values() if device == name)
             jobs = [p for p in self.processes.values() if p.alive and self.home.get(p.id) == name]
-            assert lanes + sum(p.limit.persistent for p in jobs) <= capacity, f"{name} is overcommitted"
-            whole = [p for p in jobs if isinstance(p, Suspended) and p.turn]
+            weights = sum(size for (device, _, _), size in self.weights.items() if device == name)
+            assert lanes + weights + sum(p.limit.persistent for p in jobs) <= capacity, f"{name} is overcommitted"
+            whole = [p for p in jobs if isinstance(p, Suspended | ServiceProcess) and p.turn]
             assert not whole or sum(p.turn for p in jobs) == 1, f"{name}: {whole} do not compute alone"
 
     def check_promises(self) -> None:
@@ -212,7 +217,12 @@ class World:
         assert process.lane == command.lane and not process.offloaded
         assert process.limit.persistent >= process.used.persistent, "it computes without its memory"
         assert process.limit.ephemeral >= process.used.ephemeral, "it computes beyond its lane"
+        assert not isinstance(process, ServiceProcess) or process.may_compute(), "it computes without its weights"
+        if process.paused:  # its seat says that it does not wait any more
+            still = (packet for packet in process.channel if not isinstance(packet[1], events.TurnWanted))
+            process.channel = type(process.channel)(still)
         process.turn, process.want, process.yield_, process.watched, process.successor = True, False, 0, False, None
+        process.pause, process.paused = 0, False
         if isinstance(process, Suspended):
             process.resume()
 
@@ -222,8 +232,36 @@ class World:
     def _requestyield(self, command: commands.RequestYield) -> None:
         process = self.processes[command.job]
         assert self.alone(process.id) != process.id or process.asked is not None, "asked, though it is alone"
+        if process.turn or (process.paused and command.forced):
+            process.yield_, process.pause = 2 if command.forced else 1, 0
+
+    def _pauseturn(self, command: commands.PauseTurn) -> None:
+        process = self.processes[command.job]
+        assert not isinstance(process, Suspended | ServiceProcess)
         if process.turn:
-            process.yield_ = 2 if command.forced else 1
+            process.yield_, process.watched, process.pause = 0, False, 2 if command.forced else 1
+
+    def _placeweights(self, command: commands.PlaceWeights) -> None:
+        process = self.processes[command.job]
+        assert isinstance(process, ServiceProcess) and process.want and self.home[process.id] == command.device
+        name = (command.device, command.owner, command.key)
+        assert self.weights.setdefault(name, command.size) == command.size
+        process.placed = command.key
+
+    def _dropweights(self, command: commands.DropWeights) -> None:
+        del self.weights[command.device, command.owner, command.key]
+        for process in self.processes.values():
+            if isinstance(process, ServiceProcess) and process.placed == command.key and process.alive:
+                there = (self.home[process.id], self.specs[process.id].owner) == (command.device, command.owner)
+                held_off = self.alone(process.id) not in (None, process.id) and not process.turn
+                assert held_off or not there, f"job {process.id} uses these weights"
+                process.placed = None if there else process.placed
+
+    def _denyturn(self, command: commands.DenyTurn) -> None:
+        process = self.processes[command.job]
+        assert isinstance(process, ServiceProcess) and command.reason.text
+        process.want = False
+        process.program.iterations, process.program.code, process.at = 0, 1, len(process.program.steps)
 
     def _watchidle(self, command: commands.WatchIdle) -> None:
         assert command.grace_us > 0
@@ -232,7 +270,7 @@ class World:
         process.watched = process.turn
 
     def _withdrawyield(self, command: commands.WithdrawYield) -> None:
-        self.processes[command.job].yield_ = 0
+        self.processes[command.job].yield_ = self.processes[command.job].pause = 0
         self.processes[command.job].watched = False
 
     def _offload(self, command: commands.Offload) -> None:
@@ -270,7 +308,7 @@ class World:
         assert short <= self.settings.max_recoveries and len(past) - short <= self.specs[number].retries, "too often"
         self.specs[number] = replace(self.specs[number], estimate=command.estimate)
         program = replace(self.programs[number], out_of_memory=max(0, self.programs[number].out_of_memory - len(past)))
-        self.processes[number] = type(self.processes[number])(number, program)
+        self.processes[number] = self._process(number, program)
 
     def _endjob(self, command: commands.EndJob) -> None:
         assert command.job not in self.ended, "ended twice"
@@ -291,13 +329,20 @@ class World:
         process.alone, process.immovable = process.alone or alone, process.immovable or immovable
         self.handle(events.TraitsSeen(number, process.alone, process.immovable))
 
-    def submit(self, spec: JobSpec, program: Program) -> JobId:
+    def submit(self, spec: JobSpec, program: Program, demands: tuple[Demand, ...] = ()) -> JobId:
+        """``demands``: what the batches of a service need."""
         number = len(self.specs) + 1
-        kind = Suspended if spec.engine is Engine.CHECKPOINT else Process
-        self.programs[number] = replace(program)
-        self.specs[number], self.processes[number] = spec, kind(number, program)
+        self.programs[number], self.demands[number] = replace(program), demands
+        self.specs[number] = spec
+        self.processes[number] = self._process(number, program)
         self.handle(events.Submitted(number, spec))
         return number
+
+    def _process(self, number: JobId, program: Program) -> Process:
+        spec = self.specs[number]
+        if spec.service is not None:
+            return ServiceProcess(number, program, demands=self.demands[number])
+        return (Suspended if spec.engine is Engine.CHECKPOINT else Process)(number, program)
 
     def deliver(self, number: JobId) -> bool:
         """The next packet of one job reaches the core."""
@@ -310,6 +355,10 @@ class World:
             return True  # packets are hints: the seat says whether this is the answer to what was asked last
         if not process.hears(event):
             return True
+        if isinstance(process, ServiceProcess) and isinstance(event, events.TurnWanted):
+            if not process.want or process.turn:
+                return True
+            event = replace(event, demand=process.demand)  # what its seat says now
         process.bankless |= isinstance(event, events.Offloaded)
         if isinstance(event, events.MemoryRequested | events.TurnWanted):
             self.promised_to.pop(number, None)
@@ -326,11 +375,17 @@ class World:
             return True
         if not process.attached:
             return self._begin(process)
+        if process.pause == 2 or (process.pause == 1 and self._off_device(process)):
+            process.pauses()
+            return True
+        if process.paused and process.yield_:
+            process.let_go(Cause.FORCED, self.processes)
+            return True
         asked = process.yield_ == 1 or process.watched
         if process.turn and (process.yield_ == 2 or (asked and self._off_device(process))):
             process.let_go(Cause.FORCED if process.yield_ == 2 else Cause.EARLY, self.processes)
             return True
-        if process.offload and not process.turn:
+        if process.offload and not (process.turn or process.paused):
             process.offload = False
             if process.unwilling:
                 process.unwilling -= 1
@@ -393,8 +448,10 @@ class World:
     def _boundary(self, process: Process) -> None:
         if process.at == len(process.program.steps):
             process.done += 1
-            if process.yield_:
+            if process.yield_ or isinstance(process, ServiceProcess):
                 process.let_go(Cause.BOUNDARY, self.processes)
+            elif process.pause:
+                process.pauses()
 
     def kill(self, number: JobId, signal: int) -> None:
         if self.processes[number].alive:
@@ -428,12 +485,16 @@ class World:
             process.may_be_named_awake = True
             if isinstance(process, Suspended):
                 process.orphaned()
+            if isinstance(process, ServiceProcess) and not process.turn:
+                process.placed = None  # it is promised anew what it waits for
         used = {process.lane for process in self.processes.values() if process.attached}
         self.lanes = {lane: what for lane, what in self.lanes.items() if lane in used}
         self.handle(events.RestartBegan())
         for name, capacity in self.devices.items():
             self.handle(events.DeviceAdded(self.device(name, capacity)))
             self.handle(events.ForeignMemory(name, self.foreign[name]))
+        for (device, owner, key), size in self.weights.items():
+            self.handle(events.WeightsFound(device, owner, key, size, size // 1000))
         live = [number for number in self.specs if number not in self.ended]
         for number in live:
             self.handle(events.Submitted(number, self._surviving_spec(number), past=self.past.get(number, ())))
@@ -465,13 +526,15 @@ class World:
                 lane=process.lane if process.attached else None,
                 granted=process.limit,
                 attached=process.attached,
-                holds_turn=process.turn,
+                holds_turn=process.turn or process.paused,
                 wants_turn=process.want and not process.turn,
                 offloaded=process.offloaded,
                 usage=process.usage(),
                 started_us=0,
                 offload_asked=process.offload,
                 further=self.further.get(process.id, ()),
+                paused=process.paused,
+                demand=process.demand if isinstance(process, ServiceProcess) else None,
             )
         )
         if process.attached and (process.alone or process.immovable):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from carpool.cli.simulation.wanted import share_ppm
+from carpool.core.model import Serving
 from carpool.protocol.sizes import parse_size, parse_time_us
 
 #: What people may write for a setting that is not set: the policy decides, or the machine.
@@ -16,8 +17,8 @@ def setting(text: str) -> tuple[str, int | None]:
 
     >>> setting("grace_us=20ms"), setting("host_store=4MiB"), setting("max_lanes=default")
     (('grace_us', 20000), ('host_store', 4194304), ('max_lanes', None))
-    >>> setting("risk_active_ppm=80%")
-    ('risk_active_ppm', 800000)
+    >>> setting("risk_active_ppm=80%"), setting("serving=fcfs")
+    (('risk_active_ppm', 800000), ('serving', 1))
     """
     name, equals, value = text.partition("=")
     if not equals or not name or not value:
@@ -32,11 +33,20 @@ def _value(name: str, value: str) -> int | None:
         return int(value)
     if name in ("policy", "placement"):
         raise ValueError(f"{name} is a name, not a number: carpool policy {BY_NAME[name]}{value}")
+    if name == "serving":
+        return _serving(value)
     if name.endswith("_ppm") and value.endswith("%"):
         return share_ppm(value)
     if not value[-1].isalpha():  # 0.8 is neither bytes nor microseconds
         raise ValueError(f"{name} is {value!r}; it must be a whole number, or have a unit{_UNITS.get(_kind(name), '')}")
     return parse_time_us(value) if _kind(name) == "us" else parse_size(value)
+
+
+def _serving(value: str) -> int:
+    words = [each.name.lower() for each in Serving]
+    if value not in words:
+        raise ValueError(f"serving is {value!r}; it must be one of {', '.join(words)}")
+    return Serving[value.upper()].value
 
 
 def _kind(name: str) -> str:

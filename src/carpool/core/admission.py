@@ -10,7 +10,7 @@ from carpool.core import alone, gangs, reservations, warming
 from carpool.core.candidates import Choice, allowed, candidates, named, need_of, need_on, on_device, rank
 from carpool.core.commands import StartJob
 from carpool.core.evaluation import evaluate
-from carpool.core.guests import suspends
+from carpool.core.guests import excludes, serves
 from carpool.core.lanes import Place, Refusal, enter
 from carpool.core.memory import reserve
 from carpool.core.model import DeviceId, JobId, JobPhase, Reason
@@ -22,8 +22,8 @@ from carpool.core.text import size
 def kind_of(state: State, job: Job) -> Kind:
     need, spec, settings = need_of(job), job.spec, state.settings
     work = spec.kind if settings.placement_strict and settings.interference_limit_ppm else ""
-    who = (spec.owner, spec.device, job.known, spec.exclusive, spec.gang, spec.engine, job.outgrown, job.guessed, work)
-    return (who, need.persistent, need.ephemeral)
+    traits = (job.known, spec.exclusive, spec.gang, spec.engine, job.outgrown, job.guessed, serves(job))
+    return ((spec.owner, spec.device, *traits, work), need.persistent, need.ephemeral)
 
 
 def enqueue(state: State, job: Job) -> None:
@@ -188,7 +188,7 @@ def _place(state: State, job: Job, choice: Choice) -> None:
     for each in choice.devices:
         each.last_placed = job.placed
     gangs.hold(state, job, choice.devices)
-    if suspends(job):
+    if excludes(job):
         device.guests.add(job.id)
     if job.lonely:
         alone.claim(state, device, job)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from carpool.core import alone, company, gangs, warming
+from carpool.core import alone, company, gangs, warming, weights
 from carpool.core.admission import dequeue, enqueue
 from carpool.core.amounts import join
 from carpool.core.commands import GrantMemory, MoveJob, NameSuccessor, ResizeLane
 from carpool.core.errors import IllegalTransition
-from carpool.core.events import Adopted
+from carpool.core.events import Adopted, WeightsFound
 from carpool.core.figures import FULL_WEIGHT
-from carpool.core.guests import suspends
+from carpool.core.guests import excludes, serves, suspends
 from carpool.core.lanes import Place, enter, find_place
 from carpool.core.lifecycle import to_the_end
 from carpool.core.memory import keep, keep_in_store, reserve
-from carpool.core.model import JobPhase, Memory
-from carpool.core.state import NOTHING, Device, Job, Lane, State
+from carpool.core.model import Demand, JobPhase, Memory
+from carpool.core.state import NOTHING, Device, Job, Lane, Pause, State
 from carpool.core.turns import rank
 
 
@@ -28,8 +28,9 @@ def refuse_contradiction(state: State, event: Adopted) -> None:
     lane = state.lanes.get(event.lane) if event.lane is not None else None
     if lane is None:
         return
-    if lane.device != event.device or lane.owner != state.jobs[event.job].spec.owner:
-        raise IllegalTransition(f"job {event.job} was found in lane {lane.id} of another device or owner")
+    spec = state.jobs[event.job].spec
+    if (lane.device, lane.owner, lane.serves) != (event.device, spec.owner, spec.service is not None):
+        raise IllegalTransition(f"job {event.job} was found in lane {lane.id} of another device, owner or sort of work")
     if event.holds_turn and lane.holder is not None:
         raise IllegalTransition(f"jobs {lane.holder} and {event.job} both hold the turn of lane {lane.id}")
 
@@ -52,7 +53,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     job.touched = event.holds_turn or event.wants_turn or event.granted.total > 0
     job.idle_since_us = state.now
     device.jobs.add(job.id)
-    if suspends(job):
+    if excludes(job):
         device.guests.add(job.id)
     gangs.hold(state, job, _all_devices(state, event))
     if job.lonely:
@@ -66,7 +67,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
     if job.cancelled:
         state.timers.set(("kill", job.id), state.now + state.settings.kill_after_us)
-    used = device.persistent + device.lane_bytes
+    used = device.persistent + device.lane_bytes + device.weight_bytes
     device.excess = max(device.excess, used - device.spec.capacity)
 
 
@@ -81,7 +82,7 @@ def _rejoin(state: State, job: Job, event: Adopted) -> None:
     device = state.devices[event.device]
     lane = state.lanes.get(event.lane)
     if lane is None:
-        lane = state.lanes[event.lane] = Lane(event.lane, event.device, job.spec.owner)
+        lane = state.lanes[event.lane] = Lane(event.lane, event.device, job.spec.owner, serves=serves(job))
         device.lanes.add(lane.id)
         state.next_lane = max(state.next_lane, lane.id + 1)
     lane.jobs.add(job.id)
@@ -100,10 +101,32 @@ def _rejoin(state: State, job: Job, event: Adopted) -> None:
     lane.virtual_us = max(lane.virtual_us, job.virtual_us)
     if event.holds_turn:
         lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
-    if event.wants_turn:
+        if event.paused:
+            lane.pause, lane.pause_us, job.wants_again = Pause.PAUSED, state.now, event.wants_turn
+    if event.wants_turn and not event.paused:
         job.wanted, job.wanted_us, job.want_number = True, state.now, state.number()
+    if serves(job):
+        _serve_on(state, device, job, event)
     rank(state, job)
     state.touch_lane(lane.id)
+
+
+def _serve_on(state: State, device: Device, job: Job, event: Adopted) -> None:
+    """It computes with its weights, or waits, and will be promised them anew."""
+    if event.demand is not None and (event.holds_turn or event.wants_turn):
+        weights.want(state, device, job, event.demand)
+    if event.holds_turn:
+        device.guest, job.unplaced = job.id, False
+        weights.in_use(device, job)
+
+
+def weights_found(state: State, event: WeightsFound) -> None:
+    """They count from now on; if nobody is left who could use them they go when the restart is over."""
+    if not state.restarting:
+        raise IllegalTransition(f"{event}: weights are found after a restart only")
+    if event.device not in state.devices:
+        raise IllegalTransition(f"{event}: this daemon has no such device")
+    weights.on_device(state, state.devices[event.device], event.owner, Demand(event.key, event.size, event.reload_us))
 
 
 def finish(state: State) -> None:
@@ -123,6 +146,9 @@ def finish(state: State) -> None:
     state.admit_all = True
     for name, device in state.devices.items():
         alone.holders_first(state, device)
+        for owner in {each.owner: None for each in device.weights.values()}:
+            weights.owner_left(state, device, owner)
+        weights.give_way(state, device)
         state.touch_device(name)
     for number in state.lanes:
         state.touch_lane(number)

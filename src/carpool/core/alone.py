@@ -10,7 +10,9 @@ have gone on (it cannot be moved), it computes nothing anyway: then they get tur
 
 from __future__ import annotations
 
+from carpool.core import weights
 from carpool.core.events import TraitsSeen
+from carpool.core.guests import serves
 from carpool.core.memory import freed
 from carpool.core.model import JobId, Reason
 from carpool.core.state import Device, Job, State
@@ -69,7 +71,10 @@ def _settle(state: State, device: Device, loners: list[JobId]) -> None:
 def _turns_anew(state: State, device: Device) -> None:
     """Everybody's place in the queues, and what was asked of those who compute, follows from who is alone."""
     for number in sorted(device.jobs):
-        rank(state, state.jobs[number])
+        job = state.jobs[number]
+        if serves(job) and state.held_off(job) and not state.holds(job):
+            weights.take_back(state, device, job)
+        rank(state, job)
     for number in sorted(device.lanes):
         lane = state.lanes[number]
         if lane.holder == device.alone:

@@ -37,7 +37,7 @@ def cost(state: State, job: Job, wanted: Memory) -> int:
 
 def ready(job: Job) -> bool:
     """Whether the job could compute at once if it had the turn."""
-    return not job.offloaded and not job.offload_asked
+    return not job.offloaded and not job.offload_asked and not job.unplaced
 
 
 def needed(job: Job) -> Memory:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from carpool.core.model import Micros, Settings
+from carpool.core.model import Micros, Serving, Settings
 from carpool.core.paces import WHOLE_PPM
 from carpool.core.placement import PlacementPolicy, load_placement
 from carpool.core.policies import Policy, load_policy
@@ -30,6 +30,8 @@ def check_settings(settings: Settings) -> tuple[Policy, PlacementPolicy]:
     policy, placement = load_policy(settings.policy), load_placement(settings.placement)
     if settings.backfill not in (None, 0, 1):
         raise ValueError(f"backfill is {settings.backfill}; it must be 0 or 1, or not set")
+    if settings.serving not in tuple(Serving):
+        raise ValueError(f"serving is {settings.serving}; it must be 0 (edf), 1 (fcfs) or 2 (priority)")
     for name in _TRUTHS:
         if getattr(settings, name) not in (0, 1):
             raise ValueError(f"{name} is {getattr(settings, name)}; it must be 0 or 1")

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carpool.core import suspension
+from carpool.core import preemption, suspension, weights
 from carpool.core.alone import make_way
 from carpool.core.amounts import cost, needed, of_class
 from carpool.core.deadlock import unstick
 from carpool.core.figures import attained
-from carpool.core.guests import carried, suspends, touch_lanes
+from carpool.core.guests import carried, serves, suspends, touch_lanes
 from carpool.core.memory import drop_estimate, freed, grant, stop_growing
 from carpool.core.model import JobId, Memory, Micros
 from carpool.core.moves import restore_us, there_and_back_us, worth_us
 from carpool.core.requests import fitting, may_grow
-from carpool.core.room import make_plan
+from carpool.core.room import awaits_weights, make_plan
 from carpool.core.state import NOTHING, Claim, Device, Job, Lane, State
 from carpool.core.turns import rank
 from carpool.core.victims import next_change, offload, put_aside, storable
@@ -36,6 +36,7 @@ class Room:
 
     coming: int  # bytes that are leaving the device
     taken: bool = False  # an earlier claim waits for them, and for all that is free
+    awaited: bool = False  # a service waits until weights are not used any more: no others are promised to anybody
 
 
 def serve(state: State, device: Device) -> None:
@@ -53,11 +54,12 @@ def serve(state: State, device: Device) -> None:
     for job in _stranded(state, device):
         if (limit := _limit(state, job, room)) is not None:
             _grant(state, job, limit)
+    if device.guests:
+        preemption.advance(state, device)
+        touch_lanes(state, device)
     for number in earlier - device.claims:
         if number in state.jobs:
             state.jobs[number].claim = Claim.NONE
-    if device.guests:
-        touch_lanes(state, device)
     if device.alone not in device.claims:
         make_way(state, device, False)
     if device.short is not None and before is None:
@@ -72,7 +74,7 @@ def _claimants(state: State, device: Device) -> list[Job]:
     """Whoever waits for memory, in order: requests, and the first of each lane if its memory is not there.
 
     Who has the device to itself comes before all; of those whom it holds off only holders, which need to go on until
-    they can let go.
+    they can let go.  Then come services, the one that computes first.
     """
     ages: dict[JobId, int] = {}
     for sequence, number, _ in device.waiting:
@@ -81,11 +83,13 @@ def _claimants(state: State, device: Device) -> list[Job]:
             ages[number] = min(sequence, ages.get(number, sequence))
     for number in [*_first_of_lanes(state, device), *device.loners[:1]]:
         job = state.jobs[number]
-        if job.offloaded and job.turn_key is not None:
+        if (job.offloaded or job.unplaced) and job.turn_key is not None:
             ages[number] = job.want_number
 
-    def key(number: JobId) -> tuple[bool, bool, int]:
-        return (number != device.alone, number != device.grower, ages[number])
+    def key(number: JobId) -> tuple[bool, bool, bool, bool, int]:
+        service = serves(state.jobs[number])
+        waits = service and number != device.guest
+        return (number != device.alone, not service, waits, number != device.grower, ages[number])
 
     return [state.jobs[number] for number in sorted(ages, key=key)]
 
@@ -143,13 +147,14 @@ def _serve_guest(state: State, device: Device, job: Job, room: Room) -> None:
 def _claim(state: State, device: Device, job: Job, room: Room) -> None:
     """It has to wait until others have left."""
     device.claims.add(job.id)
-    missing = cost(state, job, needed(job)) - (0 if room.taken else device.headroom)
+    missing = cost(state, job, needed(job)) + weights.cost(device, job) - (0 if room.taken else device.headroom)
     if missing <= room.coming:
         _wait_for(job, room, missing)
     elif device.oversubscribed:
         _make_room(state, device, job, room, missing)
     else:
         _fall_short(device, job, Claim.BLOCKED)
+    room.awaited |= job.claim is Claim.BLOCKED and serves(job) and awaits_weights(state, device, job, missing)
 
 
 def _leaves(state: State, job: Job) -> bool:
@@ -185,17 +190,26 @@ def _limit(state: State, job: Job, room: Room) -> Memory | None:
 def _fits(state: State, job: Job, room: Room) -> Memory | None:
     device = state.device_of(job)
     assert device is not None
-    if job.offloaded or len(job.pending) > 1 or room.taken:
+    if job.unplaced and room.awaited:
+        return None
+    if job.offloaded or job.unplaced or len(job.pending) > 1 or room.taken:
         wanted = needed(job)
-        return wanted if cost(state, job, wanted) <= (0 if room.taken else device.free) else None
+        more = cost(state, job, wanted) + weights.cost(device, job)
+        return wanted if more <= (0 if room.taken else device.free) else None
     return fitting(state, job, next(iter(job.pending.values())))
 
 
 def _grant(state: State, job: Job, limit: Memory) -> None:
-    if job.offloaded or job.claim is not Claim.NONE:
+    device = state.device_of(job)
+    assert device is not None
+    grows = job.offloaded or bool(job.pending)
+    if grows and (job.offloaded or job.claim is not Claim.NONE):
         _promise(state, job)
     job.offloaded, job.stored, job.claim = False, NOTHING, Claim.NONE
-    grant(state, job, limit, tuple(job.pending))
+    if job.unplaced:
+        weights.place(state, device, job)
+    if grows:
+        grant(state, job, limit, tuple(job.pending))
 
 
 def _promise(state: State, job: Job) -> None:

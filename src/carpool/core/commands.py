@@ -101,10 +101,54 @@ class DenyMemory:
 
 @dataclass(frozen=True, slots=True)
 class GrantTurn:
-    """Give the free turn of a lane to a job that waits for it."""
+    """Give the free turn of a lane to a job that waits for it, or let its paused holder go on."""
 
     lane: LaneId
     job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class DenyTurn:
+    """What a service wants its turn for can never be; it waits no more."""
+
+    job: JobId
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceWeights:
+    """Weights are on the device from now on, or still, for a service that waits for its turn.
+
+    It may copy them at once.  They stay until its turn is over, or it is gone; or until another job gets the device to
+    itself before that turn has begun: then they may be dropped, and are placed anew later.
+    """
+
+    device: DeviceId
+    owner: int
+    key: str
+    size: int
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class DropWeights:
+    """Nobody uses the weights, and their memory is needed: it goes back to the device."""
+
+    device: DeviceId
+    owner: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseTurn:
+    """A service needs the device: close at the next boundary, or (``forced``) at once, and save nothing.
+
+    It takes the place of any earlier `RequestYield` or `WatchIdle`.  Answer: `TurnPaused`, unless the turn ends first.
+    `GrantTurn` lets it go on; `RequestYield` (forced) makes it save what it has in its lane, and give its turn back.
+    """
+
+    job: JobId
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +162,10 @@ class NameSuccessor:
 
 @dataclass(frozen=True, slots=True)
 class RequestYield:
-    """Ask the holder to give way at its next boundary, or (``forced``) at once, at any instruction."""
+    """Ask the holder to give way at its next boundary, or (``forced``) at once, at any instruction.
+
+    It takes the place of an earlier `PauseTurn` that has not been answered.
+    """
 
     job: JobId
     forced: bool = False
@@ -134,7 +181,7 @@ class WatchIdle:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawYield:
-    """Nobody waits any more: the holder may keep its turn, also when it is off the device."""
+    """Nobody waits any more: the holder need not pause, and may keep its turn, also when it is off the device."""
 
     job: JobId
 
@@ -194,6 +241,10 @@ Command = (
     | GrantMemory
     | DenyMemory
     | GrantTurn
+    | DenyTurn
+    | PlaceWeights
+    | DropWeights
+    | PauseTurn
     | NameSuccessor
     | RequestYield
     | WatchIdle

@@ -17,7 +17,7 @@ much as often as too little.  Nothing is measured while `Settings.interference_l
 
 from __future__ import annotations
 
-from carpool.core.guests import suspends
+from carpool.core.guests import excludes
 from carpool.core.model import Micros, Usage
 from carpool.core.paces import ALONE, Pair, exceeds
 from carpool.core.state import Device, Job, Lane, State, Stretch
@@ -85,7 +85,7 @@ def _apart(state: State, pair: Pair) -> set[str]:
 def comes(state: State, job: Job) -> None:
     """A process of the job may compute from now on."""
     ends(state, job)
-    if state.settings.interference_limit_ppm and job.spec.kind and job.spec.gang == 1 and not suspends(job):
+    if state.settings.interference_limit_ppm and job.spec.kind and job.spec.gang == 1 and not excludes(job):
         job.stretch = Stretch()
     changed(state, state.lane_of(job))
 
@@ -166,7 +166,7 @@ def _company(state: State, peers: tuple[Lane, ...], lane: Lane) -> str | None:
 
 
 def _inhabited(state: State, device: Device) -> tuple[Lane, ...]:
-    """The lanes of which somebody may compute.  Who is suspended between turns of the whole device is not there."""
+    """The lanes of which somebody may compute while others do.  Whose turns have the whole device is not there."""
     lanes = [state.lanes[number] for number in sorted(device.lanes)]
     here = state.jobs
     return tuple(each for each in lanes if any(here[n].attached and n not in device.guests for n in each.jobs))

@@ -12,7 +12,7 @@ from carpool.core.commands import RequestYield
 from carpool.core.memory import freed, stop_growing
 from carpool.core.model import JobId, Micros, Reason
 from carpool.core.requests import give_up
-from carpool.core.state import NOTHING, Device, Job, State, YieldAsked
+from carpool.core.state import NOTHING, Device, Job, Pause, State, YieldAsked
 from carpool.core.victims import offload, put_aside, stays, storable
 
 
@@ -46,10 +46,14 @@ def _idle(state: State, job: Job) -> bool:
     return job.attached and not job.pending and not job.wanted and not state.holds(job)
 
 
+def _lacks_memory(job: Job) -> bool:
+    return bool(job.pending) or (job.wanted and (job.offloaded or job.unplaced))
+
+
 def _still_since(state: State, job: Job, device: Device) -> Micros:
     """When the job counts, or is to be looked at again, as one that does not move."""
     patience = state.settings.warm_timeout_us
-    if job.pending or (job.offloaded and job.wanted) or (state.held_off(job) and not state.holds(job)):
+    if _lacks_memory(job) or (state.held_off(job) and not state.holds(job)):
         return 0
     if _idle(state, job):
         return job.idle_since_us + patience
@@ -71,6 +75,7 @@ def _probe(state: State, device: Device, holders: list[Job]) -> None:
             and lane is not None
             and _computes(state, job)
             and lane.yield_asked is YieldAsked.NO
+            and lane.pause is Pause.NO
         ):
             lane.yield_asked, lane.for_memory = YieldAsked.BOUNDARY, True
             state.emit(RequestYield(job.id))
@@ -109,7 +114,7 @@ def _give_in(state: State, device: Device, holders: list[Job], short: JobId) -> 
         return
     asking = [job for job in holders if job.pending]
     last = max(asking, key=lambda job: job.placed, default=holders[-1])
-    waiting = all(job.pending or (job.offloaded and job.wanted) for job in holders)
+    waiting = all(_lacks_memory(job) for job in holders)
     if asking and len(holders) > 1 and waiting and needed(last).total <= device.usable:
         text = f"all jobs that have memory of {device.spec.id} wait for more, and none of it can be moved"
         give_up(state, last, Reason("stuck", text))

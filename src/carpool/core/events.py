@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from carpool.core.model import (
     Attempt,
     Cause,
+    Demand,
     DeviceId,
     DeviceSpec,
     JobId,
@@ -72,6 +73,17 @@ class PaceKnown:
     total_us: Micros  # device time of ...
     iterations: int  # ... so many
     measured_us: Micros  # when, last; it may be before the core's own time began
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsFound:
+    """After a restart: weights of services that are on a device.  Comes before `Adopted`."""
+
+    device: DeviceId
+    owner: int
+    key: str
+    size: int  # bytes
+    reload_us: Micros
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +158,15 @@ class TurnWanted:
 
     job: JobId
     urgent: bool = False  # a signal waits to be handled: one turn as soon as possible
+    demand: Demand | None = None  # of a service; without one its turn needs no weights
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPaused:
+    """Answer to the command `PauseTurn`: the holder is closed, nothing was saved, and the lane stays its own."""
+
+    job: JobId
+    usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +282,8 @@ class Adopted:
     started_us: Micros
     offload_asked: bool = False  # by the earlier daemon, and not done yet: the answer is still to come
     further: tuple[DeviceId, ...] = ()  # the other devices of a job for several
+    paused: bool = False  # it holds its turn (``holds_turn``), but is closed
+    demand: Demand | None = None  # of a service that holds a turn or wants one
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +307,7 @@ Event = (
     | ForeignMemory
     | DeviceLoad
     | PaceKnown
+    | WeightsFound
     | SettingsChanged
     | Submitted
     | CancelRequested
@@ -293,6 +317,7 @@ Event = (
     | Attached
     | Detached
     | TurnWanted
+    | TurnPaused
     | TurnReleased
     | TurnPassed
     | MemoryRequested

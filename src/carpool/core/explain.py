@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from carpool.core import alone, whole
+from carpool.core import alone, weights, whole
 from carpool.core.admission import explain_queued
-from carpool.core.amounts import needed
-from carpool.core.guests import barred, suspends
+from carpool.core.amounts import needed, ready
+from carpool.core.guests import barred, serves, suspends
 from carpool.core.model import JobPhase, Reason
 from carpool.core.requests import may_grow
-from carpool.core.state import Claim, Device, Job, State
+from carpool.core.state import Claim, Device, Job, Pause, State
 from carpool.core.text import free_on, size
 
 
@@ -29,6 +29,10 @@ def explain(state: State, job: Job) -> Reason | None:
         return _explain_store(state, device, job)
     if suspends(job) and job.offloaded:
         return _explain_suspended(device, job)
+    if job.wanted and serves(job):
+        return _explain_service(device, job)
+    if (paused := _explain_paused(state, device, job)) is not None:
+        return paused
     if job.wanted and barred(state, job):
         return Reason("turn", f"waiting for its turn: {_guest(state, device)}")
     lane = state.lane_of(job)
@@ -54,9 +58,29 @@ def _explain_suspended(device: Device, job: Job) -> Reason:
     return Reason("turn", f"{text}waiting for its turn on {device.spec.id}, which it needs to itself meanwhile")
 
 
-def _guest(state: State, device: Device) -> str:
+def _explain_service(device: Device, job: Job) -> Reason:
+    if not ready(job):
+        need = weights.cost(device, job) + (needed(job).total if job.offloaded else 0)
+        return Reason("memory", f"waiting for memory: needs {size(need)} with its weights, {free_on(device)}")
     if device.guest is not None:
-        return f"job {device.guest} has {device.spec.id} to itself meanwhile (engine checkpoint)"
+        return Reason("turn", f"waiting for its turn: job {device.guest} has {device.spec.id} to itself meanwhile")
+    return Reason("turn", f"waiting until those who compute on {device.spec.id} have paused")
+
+
+def _explain_paused(state: State, device: Device, job: Job) -> Reason | None:
+    lane = state.lane_of(job)
+    if lane is None or lane.holder != job.id or lane.pause is not Pause.PAUSED:
+        return None
+    return Reason("paused", f"paused, until no service wants {device.spec.id}")
+
+
+def _guest(state: State, device: Device) -> str:
+    """Who has the device, or is to have it."""
+    if device.guest is not None:
+        what = "service" if serves(state.jobs[device.guest]) else "engine checkpoint"
+        return f"job {device.guest} has {device.spec.id} to itself meanwhile ({what})"
+    if any(serves(job) and job.claim is Claim.TURNS for job in map(state.jobs.__getitem__, device.guests)):
+        return f"{device.spec.id} is made free for the turn of a service"
     return f"{device.spec.id} is made free for the turn of a job that needs it to itself (engine checkpoint)"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from carpool.core.guests import suspends
 from carpool.core.model import Micros, Usage
-from carpool.core.state import Job, Lane, State
+from carpool.core.state import Job, Lane, Pause, State
 
 FULL_WEIGHT = 100
 
@@ -16,7 +17,8 @@ def attained(state: State, job: Job) -> Micros:
     lane = state.lanes[job.lane]
     if lane.holder != job.id:
         return job.attained_us
-    return max(job.attained_us, lane.turn_base_us + state.now - lane.turn_us)
+    until = lane.pause_us if lane.pause is Pause.PAUSED else state.now
+    return max(job.attained_us, lane.turn_base_us + until - lane.turn_us)
 
 
 def virtual(job: Job, attained_us: Micros) -> Micros:
@@ -92,7 +94,8 @@ def _least(state: State, job: Job) -> Micros | None:
     lane = state.lane_of(job)
     assert lane is not None
     device = state.devices[lane.device]
-    lanes = [state.lanes[number] for number in sorted(device.lanes)] if device.guests else [lane]
+    whole = bool(device.guests) and any(suspends(state.jobs[number]) for number in device.guests)
+    lanes = [state.lanes[number] for number in sorted(device.lanes)] if whole else [lane]
     found = [least for each in lanes if (least := _least_of(state, each, job)) is not None]
     return min(found, default=None)
 

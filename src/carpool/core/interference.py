@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from carpool.core.guests import suspends
+from carpool.core.guests import excludes
 from carpool.core.lanes import Refusal, may_open
 from carpool.core.model import JobId, Reason
 from carpool.core.paces import WHOLE_PPM, exceeds
@@ -20,13 +20,14 @@ GOOD_PPM = 1_100_000  # pairs that slow each other by no more are sought
 
 def _figures(state: State, device: Device, job: Job) -> Iterator[tuple[JobId, int | None, int | None]]:
     """Who is there: by how much the job slows it, and it the job.  Jobs that never compute beside it are left out."""
-    own = sum(state.lanes[number].owner == job.spec.owner for number in device.lanes)
-    if not (len(device.lanes) > 1 or may_open(state, device, own)):
+    mine = [lane for number in device.lanes if (lane := state.lanes[number]).owner == job.spec.owner]
+    own = sum(not lane.serves for lane in mine)
+    if not (len(device.lanes) > 1 or may_open(state, device, own, len(mine))):
         return
     model, kind = device.model, job.spec.kind
     for number in sorted(device.jobs - {job.id}):
         other = state.jobs[number]
-        if other.spec.kind and not suspends(other):
+        if other.spec.kind and not excludes(other):
             slows = state.paces.slowdown_ppm((model, other.spec.kind, kind), state.now)
             yield number, slows, state.paces.slowdown_ppm((model, kind, other.spec.kind), state.now)
 
@@ -34,7 +35,7 @@ def _figures(state: State, device: Device, job: Job) -> Iterator[tuple[JobId, in
 def _followed(state: State, job: Job) -> bool:
     """Whether anything can be known of the job's neighbours."""
     limit, spec = state.settings.interference_limit_ppm, job.spec
-    return bool(limit and state.paces and spec.kind) and spec.gang == 1 and not suspends(job)
+    return bool(limit and state.paces and spec.kind) and spec.gang == 1 and not excludes(job)
 
 
 def worst_ppm(state: State, device: Device, job: Job) -> int | None:

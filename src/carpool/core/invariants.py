@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 from carpool.core.amounts import ready
 from carpool.core.errors import InvariantError
-from carpool.core.guests import barred, suspends
+from carpool.core.guests import barred, excludes, serves, suspends
 from carpool.core.model import JobId, JobPhase, Micros
 from carpool.core.paces import MOST_PAIRS
-from carpool.core.state import NOTHING, Claim, Device, Job, Lane, State, WholeDevices, YieldAsked
+from carpool.core.state import NOTHING, Claim, Device, Job, Lane, Pause, State, WholeDevices, YieldAsked
 from carpool.core.text import seconds
+from carpool.core.weights import own
 
 
 def story(history: Iterable[tuple[Micros, object]]) -> str:
@@ -72,11 +73,14 @@ def _check_device(state: State, device: Device) -> None:
     if (persistent, lanes) != (device.persistent, device.lane_bytes):
         books = f"books say {device.persistent} + {device.lane_bytes}"
         raise InvariantError(f"device {name}: persistent {persistent} + lanes {lanes}, but the {books}")
-    if persistent + lanes > device.spec.capacity + device.excess:
-        raise InvariantError(f"device {name}: {persistent} + {lanes} bytes exceed the capacity {device.spec.capacity}")
+    weights = _check_weights(state, device)
+    if persistent + lanes + weights > device.spec.capacity + device.excess:
+        sums = f"{persistent} + {lanes} + {weights} bytes"
+        raise InvariantError(f"device {name}: {sums} exceed the capacity {device.spec.capacity}")
     _check_alone(state, device)
     _check_held(state, device)
     _check_guests(state, device)
+    _check_services(state, device)
     growers = [device.grower] if device.grower is not None else []
     for number in [*growers, *device.warm, *device.claims, *(entry[1] for entry in device.waiting)]:
         if number not in device.jobs:
@@ -113,13 +117,15 @@ def _check_held(state: State, device: Device) -> None:
 
 
 def _check_guests(state: State, device: Device) -> None:
-    """Who has the whole device for its turn computes there alone; the other ones like it have nothing there."""
-    guests = {number for number in device.jobs if suspends(state.jobs[number])}
+    """Who has the whole device for its turn computes there alone; those who are suspended have nothing there."""
+    guests = {number for number in device.jobs if excludes(state.jobs[number])}
     if device.guests != guests or device.guest not in (None, *guests):
         raise InvariantError(f"device {device.spec.id}: guests {device.guests} and {device.guest}, not {guests}")
     for job in (state.jobs[number] for number in guests):
         holds = state.holds(job)
         _require(holds == (device.guest == job.id), "its turn and that of the whole device do not agree", job)
+        if not suspends(job):
+            continue
         _require(holds or job.reserved == NOTHING, "suspended, but on its device", job)
         _require(job.offloaded == (job.attached and not holds), "neither suspended nor on its device", job)
         _require(not holds or job.reserved.persistent >= job.usage.persistent_live, "less than was measured", job)
@@ -127,11 +133,53 @@ def _check_guests(state: State, device: Device) -> None:
         _require(not holds or not any(others), f"it has the whole device, but {others} compute", job)
 
 
+def _check_weights(state: State, device: Device) -> int:
+    """Bytes of those that are on the device.  Each of those in use or promised is there, and is what its user wants."""
+    there = [weights for weights in device.weights.values() if weights.resident]
+    bytes_, kept = sum(each.size for each in there), sum(each.size for each in there if each.users)
+    if (bytes_, kept) != (device.weight_bytes, device.weights_kept):
+        books = f"{device.weight_bytes}, of which {device.weights_kept}"
+        raise InvariantError(f"device {device.spec.id}: {bytes_} bytes of weights, {kept} kept; the books say {books}")
+    for weights in device.weights.values():
+        for job in (state.jobs[number] for number in weights.users):
+            meant = job.demand is not None and (job.spec.owner, job.demand.weights) == (weights.owner, weights.key)
+            _require(weights.resident and meant, f"promised {weights.key!r}, which it does not want, or lacks", job)
+            _require(job.wanted or state.holds(job), "keeps weights, but wants no turn", job)
+    return bytes_
+
+
+def _check_services(state: State, device: Device) -> None:
+    """Beside a service nobody computes; who has paused for one goes on when there is none any more."""
+    if state.restarting:
+        return
+    guest = None if device.guest is None else state.jobs[device.guest]
+    presses = any(state.jobs[number].claim is Claim.TURNS for number in device.guests)
+    for job in (state.jobs[number] for number in device.guests if serves(state.jobs[number])):
+        needs = job.unplaced or (job.demand is not None and not weights_kept(device, job))
+        _require(not (state.holds(job) and needs), "computes without its weights", job)
+    for lane in (state.lanes[number] for number in device.lanes):
+        if lane.pause is Pause.NO:
+            computes = lane.holder not in (None, device.guest)
+            _require(guest is None or not computes, f"held beside job {device.guest}, which has the device", lane)
+            continue
+        _require(lane.holder is not None and not lane.serves, "nobody there could pause", lane)
+        asked = lane.yield_asked is not YieldAsked.NO
+        _require(presses or asked or (guest is not None and serves(guest)), "paused for nobody", lane)
+        _require(guest is None or lane.pause is Pause.PAUSED, f"not paused, though {device.guest} has the device", lane)
+
+
+def weights_kept(device: Device, job: Job) -> bool:
+    """Whether what the job computes with is there for it."""
+    weights = own(device, job)
+    return weights is not None and job.id in weights.users
+
+
 def _check_lane(state: State, lane: Lane) -> None:
     jobs = [state.jobs[number] for number in lane.jobs]
     _require(bool(jobs), "empty, but not closed", lane)
     _require(all(job.lane == lane.id and job.device == lane.device for job in jobs), "a job is somewhere else", lane)
     _require(all(job.spec.owner == lane.owner for job in jobs), "jobs of several owners", lane)
+    _require(all(serves(job) == lane.serves for job in jobs), "services and other jobs", lane)
     _require(lane.size == max(job.reserved.ephemeral for job in jobs), "not as large as its largest job", lane)
     queued = [key[-1] for key in lane.queue]
     _require(queued == [key[-1] for key in sorted(lane.queue)], "queue out of order", lane)

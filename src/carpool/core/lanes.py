@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from carpool.core import company
+from carpool.core import company, weights
 from carpool.core.amounts import join, needed
 from carpool.core.commands import CloseLane, OpenLane
-from carpool.core.guests import suspends
+from carpool.core.guests import serves, suspends
 from carpool.core.memory import freed
 from carpool.core.model import LaneId, Memory, Oversubscribe, Reason, Sharing
 from carpool.core.snapshot import device_view, lazy_view
@@ -28,15 +28,15 @@ class Place:
     crowded: bool = False  # there is no memory for it yet
 
 
-def may_open(state: State, device: Device, own: int) -> bool:
-    """Whether an owner of ``own`` lanes may have another.
+def may_open(state: State, device: Device, own: int, mine: int) -> bool:
+    """Whether an owner of ``mine`` lanes, ``own`` of which are for jobs of the same sort, may have another.
 
     Policy and settings bound the lanes of each owner, because owners never share one: a user's idle job must not keep
     another user waiting.  The device's own bound counts all.
     """
     if device.spec.oversubscribe is Oversubscribe.ON and own:
         return False
-    if device.spec.sharing is Sharing.MPS and len(device.lanes) > own:
+    if device.spec.sharing is Sharing.MPS and len(device.lanes) > mine:
         return False
     bounds = (state.policy.lanes(lazy_view(state), device_view(state, device)), state.settings.max_lanes)
     if any(bound is not None and own >= bound for bound in bounds):
@@ -56,13 +56,11 @@ def find_place(state: State, device: Device, job: Job, need: Memory) -> Place | 
     A job of unknown size comes with P = E = 0 and gets the largest lane of its owner, where growth is least likely.
     Where jobs need more than the device has, device and host store must be able to hold what all of them keep.
     """
-    own = sorted(
-        (lane for lane in map(state.lanes.__getitem__, device.lanes) if lane.owner == job.spec.owner),
-        key=lambda lane: (lane.size, lane.id),
-    )
-    another = may_open(state, device, len(own))
+    mine = [lane for lane in map(state.lanes.__getitem__, device.lanes) if lane.owner == job.spec.owner]
+    own = sorted((lane for lane in mine if lane.serves == serves(job)), key=lambda lane: (lane.size, lane.id))
+    another = may_open(state, device, len(own), len(mine))
     if not own and not another:
-        return partial(_other_owner, device)
+        return partial(_no_lane if mine else _other_owner, device)
     place = _free_place(device, job, need, own, another)
     if not device.oversubscribed:
         return place or partial(_no_room, device, need, own[-1].size if own else None)
@@ -147,6 +145,11 @@ def _other_owner(device: Device) -> Reason:
     return Reason("other_owner", text)
 
 
+def _no_lane(device: Device) -> Reason:
+    text = f"{device.spec.id} has {len(device.lanes)}, and services share none with other jobs"
+    return Reason("no_lane", f"waiting for a lane: {text}")
+
+
 def _no_room(device: Device, need: Memory, largest: int | None) -> Reason:
     lane = f", largest lane {size(largest)}" if largest is not None else ""
     return Reason(
@@ -158,11 +161,12 @@ def _no_room(device: Device, need: Memory, largest: int | None) -> Reason:
 def enter(state: State, job: Job, device: Device, place: Place, need: Memory) -> Lane:
     """Put the job into its lane; a new lane is opened in the size that the job needs."""
     if place.lane is None:
-        lane = Lane(state.next_lane, device.spec.id, job.spec.owner, need.ephemeral)
+        lane = Lane(state.next_lane, device.spec.id, job.spec.owner, need.ephemeral, serves(job))
         state.next_lane += 1
         state.lanes[lane.id] = lane
         device.lanes.add(lane.id)
         device.lane_bytes += lane.size
+        weights.give_way(state, device)
         state.emit(OpenLane(lane.id, device.spec.id, lane.owner, lane.size))
     else:
         lane = state.lanes[place.lane]

@@ -50,8 +50,10 @@ def _seated(state: State, job: Job, event: Any) -> Job | None:
         raise illegal(job, event, "no process of the job has attached")
     elif kind is events.TurnPassed and event.to not in state.jobs and event.to not in state.forgotten:
         raise illegal(job, event, f"there is no job {event.to}")
-    elif kind in (events.TurnReleased, events.TurnPassed):
+    elif kind in (events.TurnReleased, events.TurnPassed, events.TurnPaused):
         return _had_turn(state, job, event)
+    elif kind is events.TurnWanted and event.demand is not None and job.spec.service is None:
+        raise illegal(job, event, "it is no service")
     elif kind is events.Preempted and not job.leaving:
         raise illegal(job, event, "nobody asked for its devices")
     elif kind in (events.Offloaded, events.OffloadFailed) and not (job.offload_asked or job.adopted):

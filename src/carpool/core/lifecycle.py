@@ -9,17 +9,19 @@ from carpool.core import (
     gangs,
     lanes,
     memory,
+    preemption,
     recovery,
     requests,
     suspension,
     turns,
     warming,
+    weights,
     whole,
 )
 from carpool.core.commands import EndJob, RetryJob, SignalJob
 from carpool.core.events import Detached, ProcessExited, Submitted, TraitsSeen
 from carpool.core.guests import suspends, touch_lanes
-from carpool.core.model import JobPhase, JobSpec, Outcome, Reason
+from carpool.core.model import Engine, JobPhase, JobSpec, Outcome, Reason
 from carpool.core.state import KEPT_ENDED, Job, State
 
 SIGKILL, SIGTERM = 9, 15
@@ -37,6 +39,8 @@ def check_spec(spec: JobSpec) -> None:
         raise ValueError(f"iterations is {spec.iterations}; it must be at least 1")
     if spec.duration_us is not None and spec.duration_us < 1:
         raise ValueError(f"duration_us is {spec.duration_us}; it must be at least 1")
+    if spec.service is not None and (spec.gang > 1 or spec.exclusive or spec.engine is not Engine.GRANT):
+        raise ValueError("a service shares its device by grant: it cannot be exclusive, nor have several devices")
     if spec.retries < 0:
         raise ValueError(f"retries is {spec.retries}; it must be at least 0")
     if spec.estimate is not None and min(spec.estimate.memory.persistent, spec.estimate.memory.ephemeral) < 0:
@@ -135,6 +139,8 @@ def _vacate(state: State, job: Job) -> None:
     if job.id in device.guests:
         device.guests.discard(job.id)
         touch_lanes(state, device)  # whoever was held off for its turn may begin
+        preemption.advance(state, device)  # or go on
+        weights.owner_left(state, device, job.spec.owner)
     alone.seen(state, job, TraitsSeen(job.id))
     alone.give_up(state, device, job)  # also if it was submitted so
     gangs.let_go(state, job)

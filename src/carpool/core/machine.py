@@ -16,10 +16,12 @@ from carpool.core import (
     lifecycle,
     memory,
     moves,
+    preemption,
     requests,
     reservations,
     suspension,
     turns,
+    weights,
     whole,
     yielding,
 )
@@ -55,6 +57,7 @@ class Machine:
             events.ForeignMemory: self._foreign_memory,
             events.DeviceLoad: self._device_load,
             events.PaceKnown: self._pace_known,
+            events.WeightsFound: lambda event: adoption.weights_found(self._state, event),
             events.SettingsChanged: self._settings_changed,
             events.Submitted: self._submitted,
             events.RestartBegan: self._restart_began,
@@ -68,7 +71,8 @@ class Machine:
             events.ProcessExited: lambda job, event: lifecycle.exited(self._state, job, event),
             events.Attached: lambda job, event: lifecycle.attached(self._state, job),
             events.Detached: lambda job, event: lifecycle.detached(self._state, job, event),
-            events.TurnWanted: lambda job, event: turns.want(self._state, job, event.urgent),
+            events.TurnWanted: lambda job, event: turns.want(self._state, job, event.urgent, event.demand),
+            events.TurnPaused: self._turn_paused,
             events.TurnReleased: self._turn_released,
             events.TurnPassed: self._turn_passed,
             events.MemoryRequested: self._memory_requested,
@@ -197,6 +201,7 @@ class Machine:
         if less:
             memory.freed(self._state, device)
         else:
+            weights.give_way(self._state, device)
             reservations.review(self._state)
 
     def _device_load(self, event: events.DeviceLoad) -> None:
@@ -285,6 +290,10 @@ class Machine:
             turns.note_pause(self._state, lane, job)
         turns.passed(self._state, lane, self._state.jobs.get(event.to))
 
+    def _turn_paused(self, job: Job, event: events.TurnPaused) -> None:
+        self._account(job, event.usage)
+        preemption.paused(self._state, self._state.lanes[_lane_of(job)])
+
     def _memory_requested(self, job: Job, event: events.MemoryRequested) -> None:
         requests.requested(self._state, job, event.memory_class, event.total, event.optional)
 
@@ -309,6 +318,8 @@ class Machine:
             yielding.yield_ignored(state, state.lanes[subject])
         elif kind in ("stuck", "claims"):
             state.touch_device(subject)
+        elif kind == "pause":
+            state.touch_device(state.lanes[subject].device)
         elif kind == "warm":
             lifecycle.warm_timeout(state, state.jobs[subject])
         elif kind == "warmed":

@@ -10,7 +10,7 @@ the reason for an out-of-memory error.
 
 from __future__ import annotations
 
-from carpool.core import warming
+from carpool.core import warming, weights
 from carpool.core.amounts import join, of_class, with_class
 from carpool.core.commands import GrantMemory, ResizeLane
 from carpool.core.model import JobPhase, Memory, MemoryClass
@@ -28,11 +28,14 @@ def reserve(state: State, job: Job, memory: Memory) -> None:
     assert device is not None
     device.persistent += memory.persistent - job.reserved.persistent
     job.reserved = memory
-    if lane is not None and memory.ephemeral > lane.size:
+    grows = lane is not None and memory.ephemeral > lane.size
+    if lane is not None and grows:
         device.lane_bytes += memory.ephemeral - lane.size
         lane.size = memory.ephemeral
-        if not state.restarting:
-            state.emit(ResizeLane(lane.id, lane.size))
+    if device.weight_bytes:
+        weights.give_way(state, device)
+    if lane is not None and grows and not state.restarting:
+        state.emit(ResizeLane(lane.id, lane.size))
 
 
 def trim_lane(state: State, job: Job) -> None:

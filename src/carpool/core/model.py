@@ -6,7 +6,7 @@ Units: sizes are bytes, times are integer microseconds (``*_us``) on one monoton
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 JobId = int
 LaneId = int
@@ -74,6 +74,14 @@ class Sharing(StrEnum):
     MPS = "mps"  # they really do, in a server that they share: jobs of one user only, and one's fault ends all
 
 
+class Serving(IntEnum):
+    """Which of several services computes first, as the setting ``serving`` says it.  Ties go to whoever came first."""
+
+    EDF = 0  # earliest deadline first; without a deadline last
+    FCFS = 1  # first come, first served
+    PRIORITY = 2  # `Service.priority`, larger first
+
+
 class Cause(StrEnum):
     """Why a turn ended."""
 
@@ -106,6 +114,28 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
+class Service:
+    """Makes a job a worker of inference services: it comes before all that are none, and has a lane without them."""
+
+    priority: int = 100  # larger is more; matters where the setting ``serving`` says so
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a service's turn is wanted for: one batch of requests.  Raises ValueError for values that make no sense."""
+
+    weights: str  # key of the weights; those of one key and owner never change
+    size: int  # their bytes
+    reload_us: Micros  # what it takes to copy them to the device
+    compute_us: Micros = 0  # how long the batch is expected to compute
+    deadline_us: Micros | None = None  # when it has to be done, on the core's axis of time; None: no matter when
+
+    def __post_init__(self) -> None:
+        if min(self.size, self.reload_us, self.compute_us) < 0:
+            raise ValueError(f"{self}: size and times must be at least 0")
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """What the core knows of a submission.  Commands, directories and environments stay outside."""
 
@@ -123,6 +153,7 @@ class JobSpec:
     estimate: Estimate | None = None
     retries: int = 0  # so often it is started again after a failure that is not for want of memory; --retries
     recover: bool = True  # it may be started again after it has run out of memory
+    service: Service | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +255,8 @@ class Settings:
     risk_dram_ppm: int = 400_000  # ... or risk(DRAMA) this
     interference_limit_ppm: int = 1_500_000  # jobs known to slow each other by more are kept apart; 0: never
     max_recoveries: int = 3  # so often a job that has run out of memory is started again
+    serving: int = Serving.EDF  # who is first among services: 0 (edf): by deadline; 1 (fcfs): by arrival; 2 (priority)
+    service_patience_us: Micros = 20_000  # a service without a deadline waits so long for iteration boundaries
     kill_after_us: Micros = 10_000_000  # cancel: SIGKILL this long after SIGTERM
     extra: dict[str, int] = field(default_factory=dict)  # settings that policies have themselves
 

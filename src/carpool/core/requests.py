@@ -37,9 +37,10 @@ def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: b
         _answer_optional(state, job, kind, total)
         return
     alone = with_class(held, kind, max(total, of_class(held, kind)))
-    if alone.total + job.usage.fixed > device.spec.capacity:
+    beside = job.usage.fixed + (0 if job.demand is None else job.demand.size)
+    if alone.total + beside > device.spec.capacity:
         job.denied = device.spec.capacity
-        _deny(state, job, kind, _too_large(device, alone, job.usage.fixed))
+        _deny(state, job, kind, _too_large(device, alone, beside))
         return
     request = Request(kind, total, state.number(), state.now)
     if job.phase is JobPhase.STOPPING:
@@ -81,8 +82,8 @@ def _deny(state: State, job: Job, kind: MemoryClass, reason: Reason) -> None:
     state.emit(DenyMemory(job.id, kind, reason))
 
 
-def _too_large(device: Device, alone: Memory, fixed: int) -> Reason:
-    beside = f", beside {size(fixed)} that it has from the driver itself" if fixed else ""
+def _too_large(device: Device, alone: Memory, more: int) -> Reason:
+    beside = f", beside {size(more)} that it has from the driver itself, or as weights" if more else ""
     return Reason(
         "too_large",
         f"the job would need {size(alone.total)} ({size(alone.persistent)} persistent and {size(alone.ephemeral)}"

@@ -40,6 +40,12 @@ def make_plan(state: State, device: Device, claimant: Job, missing: int) -> Plan
     return Plan(missing <= 0, leaving, absent, pressed)
 
 
+def awaits_weights(state: State, device: Device, service: Job, missing: int) -> bool:
+    """Whether there will be ``missing`` bytes for a service when the weights that others use are not used any more."""
+    missing -= device.weights_kept
+    return missing <= 0 or (device.oversubscribed and make_plan(state, device, service, missing).enough)
+
+
 def _shrunk(state: State, device: Device, claimant: Job) -> tuple[list[Job], dict[int, int]]:
     """Jobs that could do without their share of their lanes at present, and how large the lanes would be then."""
     jobs = [state.jobs[number] for number in sorted(device.jobs)]
@@ -65,7 +71,7 @@ def _stays(state: State, job: Job, claimant: Job) -> bool:
 def _held(state: State, device: Device, claimant: Job) -> list[Lane]:
     """Lanes in which others compute, the longest turn first."""
     lanes = [state.lanes[number] for number in device.lanes]
-    held = [lane for lane in lanes if lane.holder not in (None, claimant.id, device.alone)]
+    held = [lane for lane in lanes if lane.holder not in (None, claimant.id, device.alone) and not lane.serves]
     return sorted(held, key=lambda lane: (lane.turn_us, lane.id))
 
 

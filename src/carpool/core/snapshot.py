@@ -9,7 +9,7 @@ from carpool.core.figures import attained, iterations_total, remaining, virtual
 from carpool.core.guests import carried
 from carpool.core.model import JobId, LaneId, Memory, MemoryClass, Micros
 from carpool.core.moves import restore_us
-from carpool.core.state import Device, Job, Lane, State, YieldAsked
+from carpool.core.state import Device, Job, Lane, Pause, State, YieldAsked
 from carpool.core.view import DeviceView, JobView, LaneView, LazyMap, View
 
 FOR_GOOD = -1
@@ -77,6 +77,7 @@ def lane_view(lane: Lane) -> LaneView:
         lane.successor,
         tuple(key[-1] for key in lane.queue),
         lane.yield_asked is not YieldAsked.NO,
+        lane.pause is Pause.PAUSED,
     )
 
 
@@ -113,6 +114,7 @@ def _device_view(state: State, device: Device) -> DeviceView:
         tuple(sorted(device.warm)),
         device.measured,
         device.load,
+        device.weight_bytes,
     )
 
 

@@ -12,6 +12,7 @@ from carpool.core.commands import Command
 from carpool.core.model import (
     Allocation,
     Attempt,
+    Demand,
     DeviceId,
     DeviceSpec,
     Engine,
@@ -47,9 +48,9 @@ TurnKey = tuple[int, Key, int, JobId]
 #: The policy's key, 0 runs | 1 waits (queues only), a number that orders equal ones
 Order = tuple[Key, int, int]
 #: What decides whether a job fits: (owner, devices it insists on, is its memory known, is it exclusive, how many
-#: devices it needs, engine, what it has outgrown, is its memory guessed after that, its `JobSpec.kind` where that can
-#: close devices), P and E.
-Kind = tuple[tuple[int, object, bool, bool, int, Engine, int, bool, str], int, int]
+#: devices it needs, engine, what it has outgrown, is its memory guessed after that, is it a service, its `JobSpec.kind`
+#: where that can close devices), P and E.
+Kind = tuple[tuple[int, object, bool, bool, int, Engine, int, bool, bool, str], int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,9 @@ class Job:
     wanted_us: Micros = 0
     want_number: int = 0
     turn_key: TurnKey | None = None  # its place in the lane's queue
+    demand: Demand | None = None  # of a service: what it wants its turn for, or has it for
+    next_demand: Demand | None = None  # and what for the turn after that
+    unplaced: bool = False  # it has not been promised its weights yet
     idle_since_us: Micros = 0
     gave_way: bool = False  # its last turn ended so that others could have its memory
     released_us: Micros | None = None  # when it lost its turn because it was off the device
@@ -220,6 +224,15 @@ class YieldAsked(IntEnum):
     FORCED = 2
 
 
+class Pause(IntEnum):
+    """What a holder has been asked for the sake of a service, and has done."""
+
+    NO = 0
+    BOUNDARY = 1  # to pause at its next boundary
+    FORCED = 2  # at once
+    PAUSED = 3
+
+
 @dataclass(eq=False)
 class Lane:
     """``queue`` holds the jobs that could take the turn at once, best first."""
@@ -228,6 +241,7 @@ class Lane:
     device: DeviceId
     owner: int
     size: int = 0
+    serves: bool = False  # its jobs are services
     jobs: set[JobId] = field(default_factory=set)
     holder: JobId | None = None
     successor: JobId | None = None
@@ -241,6 +255,10 @@ class Lane:
     due: tuple[JobId, Micros] | None = None  # when the turn is to be asked back, and for whom
     turn_us: Micros = 0  # start of the present turn
     turn_base_us: Micros = 0  # the holder's attained time at that moment
+    pause: Pause = Pause.NO
+    pause_us: Micros = 0  # since when the holder is asked to pause, or has paused
+    latest_us: Micros = 0  # when it is forced to
+    spared_us: Micros = 0  # it is not asked before: it had a signal to handle
     virtual_us: Micros = 0  # how far it has come; a newcomer that finds nobody present starts here
     history: deque[tuple[Micros, object]] = field(default_factory=lambda: deque(maxlen=HISTORY))
 
@@ -253,6 +271,22 @@ class Moved:
     out_us: Micros = 0
     in_bytes: int = 0
     in_us: Micros = 0
+
+
+@dataclass(eq=False)
+class Weights:
+    """Weights of services on a device, or known from an earlier want."""
+
+    owner: int
+    key: str
+    size: int
+    reload_us: Micros
+    number: int  # orders equal ones
+    resident: bool = False
+    there_us: Micros = 0  # when they have been copied, as far as is known
+    rate: int = 0  # how often they are wanted: see `core.weights`
+    rated_us: Micros = 0
+    users: set[JobId] = field(default_factory=set)  # services that compute with them, or are to
 
 
 @dataclass(eq=False)
@@ -277,8 +311,11 @@ class Device:
     loners: list[JobId] = field(default_factory=list)  # jobs that must have it to themselves, the first one has it
     makes_way: bool = False  # the one that has it to itself waits for memory that the others have first to work off
     held_by: JobId | None = None  # a job for several devices has it to itself, and is seated on another
-    guests: set[JobId] = field(default_factory=set)  # its jobs of the checkpoint engine
+    guests: set[JobId] = field(default_factory=set)  # its jobs whose turns exclude all others: see `core.guests`
     guest: JobId | None = None  # that of them which has the whole device for its turn
+    weights: dict[tuple[int, str], Weights] = field(default_factory=dict)  # of services, by owner and key
+    weight_bytes: int = 0  # of those that are there
+    weights_kept: int = 0  # of those of them that somebody uses, or is to
     peers: tuple[Lane, ...] = ()  # lanes of which somebody may compute, where ...
     crowd: int = 0  # ... so many; 0: nobody has looked
     excess: int = 0  # bytes beyond the capacity that were found at a restart
@@ -310,8 +347,11 @@ class Device:
 
     @property
     def headroom(self) -> int:
-        """Bytes that nobody has; negative: others have taken memory that was promised to jobs."""
-        return self.usable - self.persistent - self.lane_bytes
+        """Bytes that nobody has; negative: others have taken memory that was promised to jobs.
+
+        Weights that nobody uses lie in free memory: whoever takes it makes them leave (`core.weights`).
+        """
+        return self.usable - self.persistent - self.lane_bytes - self.weights_kept
 
     @property
     def free(self) -> int:

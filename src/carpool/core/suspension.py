@@ -10,7 +10,7 @@ Nothing else is new: it waits in the queue of its lane like any job, and claims 
 from __future__ import annotations
 
 from carpool.core.commands import GrantMemory
-from carpool.core.guests import suspends, touch_lanes
+from carpool.core.guests import serves, suspends, touch_lanes
 from carpool.core.memory import freed, reserve
 from carpool.core.model import Memory
 from carpool.core.snapshot import job_view, lazy_view
@@ -32,7 +32,7 @@ def share(state: State, device: Device, job: Job) -> Memory:
 def size_up(state: State, device: Device) -> None:
     """What can be had changes with what others hold."""
     for job in (state.jobs[number] for number in sorted(device.guests)):
-        if job.offloaded:
+        if job.offloaded and suspends(job):
             job.stored = share(state, device, job)
 
 
@@ -44,7 +44,7 @@ def outranked(state: State, device: Device, job: Job) -> bool:
     own = state.policy.turn_key(view, job_view(state, job))
     lanes = (state.lanes[number] for number in device.lanes if number != job.lane)
     heads = (state.jobs[lane.queue[0][-1]] for lane in lanes if lane.queue)
-    return any(state.policy.turn_key(view, job_view(state, head)) < own for head in heads)
+    return any(serves(head) or state.policy.turn_key(view, job_view(state, head)) < own for head in heads)
 
 
 def in_the_way(state: State, device: Device, job: Job) -> list[Lane]:

@@ -22,6 +22,7 @@ SEATED = (
     events.TurnWanted,
     events.TurnReleased,
     events.TurnPassed,
+    events.TurnPaused,
     events.MemoryRequested,
     events.RequestWithdrawn,
     events.MemoryReturned,

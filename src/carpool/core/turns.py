@@ -10,21 +10,27 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from carpool.core import company, warming
+from carpool.core import company, services, warming, weights
 from carpool.core.amounts import ready
 from carpool.core.commands import GrantTurn, NameSuccessor
 from carpool.core.figures import attained, level, settle_time
 from carpool.core.guests import barred, order_changed, turn_over
+from carpool.core.model import Demand
 from carpool.core.snapshot import job_view, lazy_view
-from carpool.core.state import Claim, Job, Lane, State, TurnKey, YieldAsked
+from carpool.core.state import Claim, Job, Lane, Pause, State, TurnKey, YieldAsked
 from carpool.core.yielding import came_back, press
 
 
-def want(state: State, job: Job, urgent: bool) -> None:
-    """The job is stopped until it has a turn."""
+def want(state: State, job: Job, urgent: bool, demand: Demand | None = None) -> None:
+    """The job is stopped until it has a turn; if it has paused, until it goes on."""
     job.set(touched=True, urgent=job.urgent or urgent)
     if state.holds(job):
-        job.wants_again = True
+        job.wants_again, job.next_demand = True, demand
+        if urgent:
+            state.touch_device(job.device)
+        return
+    if job.spec.service is not None and not services.accept(state, job, demand):
+        _wants_none(state, job)
         return
     if not job.wanted:
         level(state, job)
@@ -36,6 +42,12 @@ def want(state: State, job: Job, urgent: bool) -> None:
         warming.used(state, device, job)
     if job.offloaded and job.immovable is not None:
         state.touch_device(job.device)  # what it needs may be free, also if it is not the first
+    rank(state, job)
+
+
+def _wants_none(state: State, job: Job) -> None:
+    """It waits for no turn, and has none."""
+    job.set(wanted=False, urgent=False, wants_again=False)
     rank(state, job)
 
 
@@ -62,7 +74,10 @@ def rank(state: State, job: Job) -> None:
 
 
 def _key(state: State, job: Job) -> TurnKey:
-    key = state.policy.turn_key(lazy_view(state), job_view(state, job))
+    if job.spec.service is not None:
+        key = services.key(state, job)
+    else:
+        key = state.policy.turn_key(lazy_view(state), job_view(state, job))
     return (0 if job.urgent else 1, key, job.want_number, job.id)
 
 
@@ -111,6 +126,9 @@ def ended(state: State, lane: Lane) -> None:
     job.gave_way = awaited or lane.yield_asked is not YieldAsked.NO
     lane.yield_asked, lane.for_memory, lane.due = YieldAsked.NO, False, None
     lane.claimant, lane.watch_us = None, None
+    if lane.pause is not Pause.NO:
+        lane.pause = Pause.NO
+        state.timers.cancel(("pause", lane.id))
     job.restoring_us = 0
     job.idle_since_us = state.now
     settle_time(job, total)
@@ -121,14 +139,18 @@ def ended(state: State, lane: Lane) -> None:
     if device.crowd == 2:  # of more, and alone, nobody cares
         state.company_changed[lane.device] = None
     turn_over(state, device, job)
+    if job.demand is not None:
+        weights.let_go(state, device, job)
     if device.waiting or device.claims:
         state.touch_device(device.spec.id)
     if job.wants_again:
         job.wants_again = False
-        want(state, job, job.urgent)
+        want(state, job, job.urgent, job.next_demand)
 
 
 def _begin(state: State, lane: Lane, job: Job) -> None:
+    if job.urgent and state.devices[lane.device].guests:
+        spare(state, lane)
     job.set(wanted=False, urgent=False, wants_again=False, promised_us=None)
     rank(state, job)
     lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
@@ -142,6 +164,12 @@ def _begin(state: State, lane: Lane, job: Job) -> None:
     state.touch_lane(lane.id)
     if device.claims:
         state.touch_device(device.spec.id)  # what it was promised is in use now: it can be asked for it
+
+
+def spare(state: State, lane: Lane) -> None:
+    """Its holder has a signal to handle: that takes a while, which services grant it."""
+    lane.spared_us = state.now + state.settings.service_patience_us
+    state.touch_device(lane.device)
 
 
 def refresh(state: State, lane: Lane) -> None:
@@ -173,7 +201,7 @@ def _chosen(state: State, lane: Lane) -> Job | None:
     guest = state.devices[lane.device].guest
     if guest in lane.jobs:
         return state.jobs[guest]
-    if not lane.queue:
+    if not lane.queue or lane.serves:
         return None
     best = state.jobs[lane.queue[0][-1]]
     if ready(best):
@@ -190,12 +218,13 @@ def _chosen(state: State, lane: Lane) -> Job | None:
 def forget(state: State, job: Job) -> None:
     """The job computes no more: its turn is free, and it waits for none."""
     lane = state.lane_of(job)
-    job.set(wanted=False, urgent=False, wants_again=False)
-    rank(state, job)
+    _wants_none(state, job)
     if lane is None:
         return
     if lane.holder == job.id:
         ended(state, lane)
+    elif job.demand is not None:
+        weights.let_go(state, state.devices[lane.device], job)
     state.touch_lane(lane.id)
 
 

@@ -3,16 +3,17 @@
 The policy orders the victims (`Policy.victim_key`); here is who may be one at all: a job without a turn, whose memory
 is there and may be moved at all, which has not just been promised that it stays, which has had enough of its turn since
 its memory came back (or does not want any, or gets none because another has the device to itself), and which does not
-come before the claimant.
+come before the claimant.  For a service everybody leaves who is none and may be moved.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 
+from carpool.core import services
 from carpool.core.amounts import join
 from carpool.core.commands import DropStore, GrantMemory, Offload
-from carpool.core.guests import suspends
+from carpool.core.guests import serves, suspends
 from carpool.core.memory import keep_in_store, reserve, trim_lane
 from carpool.core.model import Memory, Micros
 from carpool.core.moves import there_and_back_us
@@ -45,21 +46,22 @@ def choose(state: State, device: Device, claimant: Job, missing: int) -> list[Jo
 def candidates(state: State, device: Device, claimant: Job) -> list[Job]:
     """Who may leave for the claimant, the best victim first."""
     jobs = (state.jobs[number] for number in sorted(device.jobs))
-    view = lazy_view(state)
+    view, at_once = lazy_view(state), serves(claimant)
 
     def key(job: Job) -> tuple[tuple[int, ...], int]:
         return (state.policy.victim_key(view, job_view(state, job), ahead_of(state, job)), -job.placed)
 
-    return sorted((job for job in jobs if may_leave(state, job) and not comes_first(state, job, claimant)), key=key)
+    able = (job for job in jobs if may_leave(state, job, at_once) and not comes_first(state, job, claimant))
+    return sorted(able, key=key)
 
 
-def may_leave(state: State, job: Job) -> bool:
-    """Whether its memory can be taken now."""
+def may_leave(state: State, job: Job, at_once: bool) -> bool:
+    """Whether its memory can be taken now; ``at_once``: for a service, which comes before what others were promised."""
     if not job.attached or job.reserved.persistent == 0 or job.offload_asked or state.holds(job):
         return False
     if suspends(job) or stays(state, job) or state.now < job.unmovable_us:
         return False
-    if state.held_off(job):
+    if state.held_off(job) or (at_once and not serves(job)):
         return True
     if promised(state, job):
         return False
@@ -97,6 +99,8 @@ def comes_first(state: State, job: Job, claimant: Job) -> bool:
         return True
     if job.turn_key is None or state.holds(claimant):
         return False
+    if serves(job) or serves(claimant):
+        return services.comes_first(job, claimant)
     lane = state.lane_of(claimant)
     if claimant.turn_key is not None and lane is not None and lane.id == job.lane:
         return job.turn_key < claimant.turn_key

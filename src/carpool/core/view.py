@@ -77,6 +77,7 @@ class LaneView(NamedTuple):
     successor: JobId | None
     waiting: tuple[JobId, ...]  # in the order in which they will get the turn
     yield_asked: bool
+    paused: bool = False  # its holder is closed, for the sake of a service
 
 
 class DeviceView(NamedTuple):
@@ -100,6 +101,7 @@ class DeviceView(NamedTuple):
     warming: tuple[JobId, ...] = ()  # newcomers that are warming up (`Settings.warm_window_us`)
     measured: bool = False  # whether there is telemetry of it at all
     load: Load | None = None  # what it does according to that; None: nobody knows (any more)
+    weights: int = 0  # bytes of services' weights; those that nobody uses are counted as free, too
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from carpool.core import services
 from carpool.core.commands import RequestYield, WatchIdle, WithdrawYield
-from carpool.core.guests import waiting_elsewhere
+from carpool.core.guests import serves, waiting_elsewhere
 from carpool.core.model import JobId, Micros
 from carpool.core.moves import move_price, worth_us
 from carpool.core.snapshot import job_view, lazy_view
-from carpool.core.state import Claim, Job, Lane, State, YieldAsked
+from carpool.core.state import Claim, Job, Lane, Pause, State, YieldAsked
 
 #: A job with a signal to handle waits no longer than this for a boundary: Ctrl-C has to feel like Ctrl-C.
 URGENT_US = 500_000
@@ -43,6 +44,9 @@ def press(state: State, lane: Lane, holder: Job) -> None:
 
     Nobody does: take back what was asked for their sake.
     """
+    if lane.pause is not Pause.NO:
+        _press_paused(state, lane, holder)
+        return
     others = rivals(state, lane)
     if not others:
         _withdraw(state, lane, holder)
@@ -56,8 +60,8 @@ def press(state: State, lane: Lane, holder: Job) -> None:
         if lane.for_memory and lane.yield_asked is YieldAsked.BOUNDARY:
             lane.for_memory = False
             _force_later(state, lane, best)
-        elif best.urgent and lane.forced_due > state.now + URGENT_US:
-            _force_later(state, lane, best)
+        elif best.urgent or state.devices[lane.device].guests:
+            _hurry(state, lane, others)
         return
     wishes = [(due, rival) for rival in others if (due := _due(state, lane, holder, rival)) is not None]
     due, rival = min(wishes, key=lambda wish: wish[0], default=(None, best))
@@ -74,8 +78,25 @@ def press(state: State, lane: Lane, holder: Job) -> None:
     _watch(state, lane, holder, others, due)
 
 
+def _hurry(state: State, lane: Lane, others: list[Job]) -> None:
+    """The holder has been asked, and somebody cannot wait as long as was thought for its boundary."""
+    best = next((other for other in others if serves(other)), others[-1])
+    if (best.urgent or serves(best)) and lane.forced_due > state.now + _patience_us(state, best):
+        _force_later(state, lane, best)
+
+
+def _press_paused(state: State, lane: Lane, holder: Job) -> None:
+    """It comes to no boundary.  It is asked for its turn only if a service needs its memory, or others hold it off."""
+    claimant = None if lane.claimant is None else state.jobs[lane.claimant]
+    needed = claimant is not None and serves(claimant)
+    if lane.pause is Pause.PAUSED and (needed or state.held_off(holder)):
+        _ask(state, lane, holder.id, claimant or holder, forced=True)
+
+
 def _watch(state: State, lane: Lane, holder: Job, others: list[Job], due: Micros | None) -> None:
-    """Until it is asked the holder loses its turn only while it does not use the device."""
+    """Until it is asked the holder loses its turn only while it does not use the device; a service keeps it."""
+    if lane.serves:
+        return
     grace = min(grace_us(state, holder, rival) for rival in others)
     if due is not None and due <= state.now + grace:
         return
@@ -112,6 +133,10 @@ def _due(state: State, lane: Lane, holder: Job, best: Job) -> Micros | None:
     """When the holder should give way to ``best``; None: it need not."""
     if best.urgent or state.held_off(holder):
         return state.now
+    if lane.serves:
+        return lane.turn_us + state.settings.forced_after_us
+    if best.spec.service is not None:
+        return state.now
     after = state.policy.switch_after(lazy_view(state), job_view(state, holder), job_view(state, best))
     if after is None:
         return None
@@ -131,9 +156,16 @@ def shortest_turn(state: State, holder: Job, best: Job) -> Micros:
 
 
 def _force_later(state: State, lane: Lane, best: Job) -> None:
-    patience = state.settings.forced_after_us
-    lane.forced_due = state.now + (min(patience, URGENT_US) if best.urgent else patience)
+    lane.forced_due = state.now + _patience_us(state, best)
     state.timers.set(("forced", lane.id), lane.forced_due)
+
+
+def _patience_us(state: State, best: Job) -> Micros:
+    """How long a boundary is waited for."""
+    patience = state.settings.forced_after_us
+    if best.urgent:
+        return min(patience, URGENT_US)
+    return max(0, min(patience, services.latest_us(state, best) - state.now)) if serves(best) else patience
 
 
 def _ask(state: State, lane: Lane, holder: JobId, best: Job, forced: bool) -> None:

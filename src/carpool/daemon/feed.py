@@ -27,6 +27,7 @@ RING_KINDS = frozenset(
     for kind in (
         *(events.TurnWanted, events.TurnReleased, events.TurnPassed, events.Sampled, events.Tick, events.DeviceLoad),
         events.PaceKnown,  # thousands at every start
+        *(events.TurnPaused, commands.PauseTurn, commands.PlaceWeights, commands.DropWeights),
         *(commands.GrantTurn, commands.NameSuccessor, commands.RequestYield, commands.WithdrawYield),
     )
 )
