@@ -23,8 +23,15 @@ def check_directory(cwd: str, hint: str) -> None:
     """Raises ApiError 400 unless processes can run there; ``hint``: what to do if there is none."""
     if not Path(cwd).is_absolute():
         raise ApiError(400, "bad_directory", f"the directory {cwd!r} is not absolute")
-    if not Path(cwd).is_dir():
+    if not _is_directory(Path(cwd)):
         raise ApiError(400, "missing_directory", f"there is no directory {cwd}", hint)
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # the name is too long, or the daemon may not look there
+        return False
 
 
 def check_numbers(spec: msgspec.Struct, smallest: Mapping[str, int]) -> None:
