@@ -109,7 +109,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer.body)
 
-    do_GET = do_POST = do_PUT = _serve  # noqa: N815 - names that http.server looks for
+    do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815 - names that http.server looks for
 
 
 def job(number: int = 1, **changes: Any) -> JobInfo:

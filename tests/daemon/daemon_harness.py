@@ -207,3 +207,29 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+SECOND_USER = """
+import json, os, sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from daemon_harness import Daemon, Refused
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+daemon = Daemon(Path({home!r}))
+def attempt(call):
+    try:
+        return call()
+    except Refused as refused:
+        return refused.code
+    except OSError as error:
+        return type(error).__name__
+print(json.dumps({expression}))
+"""
+
+
+def as_nobody(daemon: Daemon, expression: str) -> object:
+    """Evaluate an expression in a process of another user.  ``attempt(f)`` gives the code of a refusal."""
+    code = SECOND_USER.format(tests=str(Path(__file__).parent), home=str(daemon.home), expression=expression)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

@@ -126,4 +126,4 @@ def test_a_journal_of_the_last_schema_is_taken_over(make_daemon: Callable[..., D
     daemon.started()
     assert daemon.wait(daemon.python("pass", gpus=2))["outcome"] == "succeeded"
     with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection:
-        assert connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone() == ("3",)
+        assert connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone() == ("4",)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon, Refused, submission
+from daemon_harness import SECOND_USER, Daemon, Refused, as_nobody, submission
 
 from carpool.daemon.capacity import default_capacity
 from carpool.daemon.schema import open_journal
@@ -157,6 +157,44 @@ def test_a_journal_of_the_second_version_goes_on(make_daemon: Make, home: Path) 
     assert daemon.wait(daemon.python("raise SystemExit(1)", retries=1))["attempt"] == 2
 
 
+def test_a_journal_of_the_third_version_goes_on(make_daemon: Make, home: Path) -> None:
+    """Everything is as it was, and models can be registered."""
+    home.mkdir()
+    with sqlite3.connect(home / "journal.sqlite") as connection:
+        connection.executescript((Path(__file__).parent / "data" / "journal-3.sql").read_text())
+    connection.close()
+    daemon = make_daemon().started()
+    job = daemon.get("/v1/jobs/1")
+    assert (job["outcome"], job["iterations"], job["attempt"]) == ("succeeded", 100, 2)
+    assert "job 1, an earlier run" in daemon.get("/v1/jobs/2")["engine_why"]
+    assert daemon.get("/v1/policy")["name"] == "srtf"
+    assert daemon.get("/v1/devices")["devices"][0]["quantum_us"] == 7_000
+    daemon.put("/v1/models/resnet", {"factory": "shop:resnet", "python": "/bin/python", "cwd": "/", "env": {}})
+    daemon.kill()
+    assert [model["name"] for model in daemon.started().get("/v1/models")["models"]] == ["resnet"]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_journal_that_was_taken_over_is_like_a_new_one(tmp_path: Path, version: int) -> None:
+    """The same tables with the same columns; and opening it again changes nothing."""
+    path = tmp_path / "old.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.executescript((Path(__file__).parent / "data" / f"journal-{version}.sql").read_text())
+    connection.close()
+    new = columns(tmp_path / "new.sqlite")
+    assert columns(path) == columns(path) == new
+
+
+def columns(path: Path) -> dict[str, set[str]]:
+    """Of each table, after it has been opened; the schema with them."""
+    connection = open_journal(path)
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    found = {table: {row[1] for row in connection.execute(f"PRAGMA table_info({table})")} for table in tables}
+    schema = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+    connection.close()
+    return found | {"schema": set(schema)}
+
+
 def test_the_one_run_that_older_versions_knew_of_a_command_still_counts(tmp_path: Path) -> None:
     text = (Path(__file__).parent / "data" / "journal-1.sql").read_text()
     for path, further in ((tmp_path / "1.sqlite", ""), (tmp_path / "2.sqlite", TO_SCHEMA_2)):
@@ -255,32 +293,6 @@ def test_a_full_disk_refuses_submissions_and_loses_nothing(small_disk: Path, mak
     outcomes = {job["id"]: job["outcome"] for job in daemon.get("/v1/jobs")["jobs"]}
     assert outcomes == dict.fromkeys((waiting, *accepted, later), "succeeded")
     daemon.stop()
-
-
-SECOND_USER = """
-import json, os, sys
-sys.path.insert(0, {tests!r})
-from pathlib import Path
-from daemon_harness import Daemon, Refused
-os.setgroups([]); os.setgid(65534); os.setuid(65534)
-daemon = Daemon(Path({home!r}))
-def attempt(call):
-    try:
-        return call()
-    except Refused as refused:
-        return refused.code
-    except OSError as error:
-        return type(error).__name__
-print(json.dumps({expression}))
-"""
-
-
-def as_nobody(daemon: Daemon, expression: str) -> object:
-    """Evaluate an expression in a process of another user.  ``attempt(f)`` gives the code of a refusal."""
-    code = SECOND_USER.format(tests=str(Path(__file__).parent), home=str(daemon.home), expression=expression)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @needs_root

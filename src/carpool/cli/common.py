@@ -34,6 +34,11 @@ def with_common_options(function: F) -> F:
     )(function)
 
 
+def pass_on_common_options(context: click.Context, group: click.Group, home: Path, as_json: bool) -> None:
+    """What was given before a command of a group counts there."""
+    context.default_map = {name: {"home": str(home), "as_json": as_json} for name in group.commands}
+
+
 class Parsed(click.ParamType[Any]):
     """A parameter that a function of text understands; its ValueError is the message."""
 
@@ -51,6 +56,13 @@ class Parsed(click.ParamType[Any]):
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         return self.name.upper()
+
+
+def time_with_unit(text: str) -> int:
+    """Microseconds.  A bare number could be seconds or milliseconds, so a unit is needed.  Raises ValueError."""
+    if text.strip().replace(".", "", 1).isdecimal():
+        raise ValueError(f"{text!r} has no unit: write for example {text.strip()}s or {text.strip()}ms")
+    return parse_time_us(text)
 
 
 def positive(text: str) -> int:

@@ -8,12 +8,20 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.common import OVERSUBSCRIBE, Parsed, print_json, print_lines, with_common_options
+from carpool.cli.common import (
+    OVERSUBSCRIBE,
+    Parsed,
+    pass_on_common_options,
+    print_json,
+    print_lines,
+    time_with_unit,
+    with_common_options,
+)
 from carpool.cli.exit_codes import Exit
 from carpool.cli.problem import Problem
 from carpool.protocol.api import DeviceInfo, DeviceRequest, PolicyRequest, StoreInfo
 from carpool.protocol.client import Client
-from carpool.protocol.sizes import format_size, format_time_us, parse_size, parse_time_us
+from carpool.protocol.sizes import format_size, format_time_us, parse_size
 
 DEFAULT = "default"
 
@@ -37,8 +45,8 @@ def command(context: click.Context, home: Path, as_json: bool) -> int:
     Changes apply at once and stay in force when the daemon is started again.  Without a value the present one is shown,
     without a command all of them.
     """
-    if context.invoked_subcommand is not None:  # what was given here counts there
-        context.default_map = {name: {"home": str(home), "as_json": as_json} for name in command.commands}
+    if context.invoked_subcommand is not None:
+        pass_on_common_options(context, command, home, as_json)
         return 0
     with Client(home) as client:
         listed = client.device_list()
@@ -53,12 +61,8 @@ def command(context: click.Context, home: Path, as_json: bool) -> int:
 
 
 def quantum(text: str) -> int | str:
-    """Microseconds, or "default".  A unit is needed: a bare number could be seconds or milliseconds."""
-    if text == DEFAULT:
-        return DEFAULT
-    if text.strip().replace(".", "", 1).isdecimal():
-        raise ValueError(f"{text!r} has no unit: write for example {text.strip()}s or {text.strip()}ms")
-    return parse_time_us(text)
+    """Microseconds, or "default"."""
+    return DEFAULT if text == DEFAULT else time_with_unit(text)
 
 
 def budget(text: str) -> int | str:

@@ -12,7 +12,7 @@ class Exit(IntEnum):
     FAILED = 1  # something else went wrong, or a check of `doctor` found a problem
     USAGE = 2
     NO_DAEMON = 3  # not reachable, or it could not start
-    NOT_FOUND = 4  # no such job, device, command or directory
+    NOT_FOUND = 4  # no such job, model, device, command, file or directory
     REFUSED = 5  # not permitted, or not possible
     TIMEOUT = 6
     VERSION = 7  # the daemon is of another version
@@ -25,7 +25,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.FAILED: "something went wrong that has no code of its own; `doctor`: a check found a problem",
     Exit.USAGE: "the command line is wrong",
     Exit.NO_DAEMON: "no daemon can be reached, or it could not start",
-    Exit.NOT_FOUND: "there is no such job, device, command or directory",
+    Exit.NOT_FOUND: "there is no such job, model, device, command, file or directory",
     Exit.REFUSED: "refused: not yours, or it cannot be done",
     Exit.TIMEOUT: "`wait --timeout` ran out",
     Exit.VERSION: "the daemon is of another version",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.common import print_json, with_common_options
+from carpool.cli.common import pass_on_common_options, print_json, with_common_options
 from carpool.cli.mps_control import COST, MpsControl, Status
 
 
@@ -19,8 +19,8 @@ def command(context: click.Context, home: Path, as_json: bool) -> int:
     With it, kernels of several jobs of one user run on a GPU at the same time.  The price is isolation: a fault of one
     job ends all of them, and while one user's jobs are there, another user's wait.
     """
-    if context.invoked_subcommand is not None:  # what was given here counts there
-        context.default_map = {name: {"home": str(home), "as_json": as_json} for name in command.commands}
+    if context.invoked_subcommand is not None:
+        pass_on_common_options(context, command, home, as_json)
         return 0
     return _show(home, as_json)
 

@@ -116,10 +116,10 @@ def submission(
     where = job_directory(directory)
     persistent, ephemeral = memory or (None, None)
     return SubmitRequest(
-        argv=[_text(word, "the command") for word in resolve_command(words, where, env)],
-        cwd=_text(str(where), "the directory"),
+        argv=[checked_text(word, "the command") for word in resolve_command(words, where, env)],
+        cwd=checked_text(str(where), "the directory"),
         env=env,
-        name=_text(name, "the name"),
+        name=checked_text(name, "the name"),
         iterations=iterations,
         duration_us=duration_us,
         persistent_bytes=persistent,
@@ -174,7 +174,8 @@ def _is_text(value: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in value)
 
 
-def _text(value: str, what: str) -> str:
+def checked_text(value: str, what: str) -> str:
+    """The value, which JSON can carry.  Raises Problem."""
     if not _is_text(value):
         shown = value.encode(errors="backslashreplace").decode()
         raise Problem(Exit.USAGE, "not_text", f"{what} is not UTF-8: {shown}", "rename it, or go by a link")

@@ -33,6 +33,7 @@ from carpool.daemon.jobs import JobTable
 from carpool.daemon.journal import Journal
 from carpool.daemon.kept_stopped import KeptStopped
 from carpool.daemon.loop import CoreLoop
+from carpool.daemon.models import Models, read_models
 from carpool.daemon.mps import MpsPipe
 from carpool.daemon.options import Options
 from carpool.daemon.paces import PaceTable, read_paces
@@ -68,6 +69,7 @@ class Daemon:
         self.journal = Journal(connection, asyncio.get_running_loop())
         self.feed = Feed(self.journal, home.journal, last_seq(connection))
         self.store = Store(self.journal, read_history(connection), read_beside(connection))
+        self.models = Models(self.journal, read_models(connection))
         self.jobs = JobTable()
         self.machine = Machine(self.core_settings)
         self.core = CoreLoop(self.machine, self.feed)
@@ -194,6 +196,7 @@ class Daemon:
             jobs=self.jobs,
             seating=self.seating,
             store=self.store,
+            models=self.models,
             engines=Engines(self.devices, self.store.ran_beside),
             feed=self.feed,
             machine=self.machine,

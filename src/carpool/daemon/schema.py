@@ -8,7 +8,7 @@ from pathlib import Path
 
 from carpool.daemon.errors import StartupError
 
-SCHEMA = 3
+SCHEMA = 4
 CHECKED_BYTES = 64 << 20  # larger journals are not checked page by page at every start
 
 TABLES = """
@@ -112,6 +112,14 @@ CREATE TABLE IF NOT EXISTS runs (  -- the last ones of each command that ended w
   iteration_us INTEGER
 );
 CREATE INDEX IF NOT EXISTS runs_by_command ON runs (command_key, ended_us);
+CREATE TABLE IF NOT EXISTS models (  -- registered for inference
+  owner INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  spec TEXT NOT NULL,          -- ModelRequest as JSON, without env
+  env TEXT NOT NULL,           -- the environment as JSON; never leaves the daemon except to the owner
+  added_us INTEGER NOT NULL,
+  PRIMARY KEY (owner, name)
+) WITHOUT ROWID;
 """
 
 
@@ -148,7 +156,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.executescript(TABLES)
     if version in (1, 2):
         _migrate_from_2(connection)
-    connection.execute("INSERT OR IGNORE INTO meta VALUES ('schema', ?)", (str(SCHEMA),))
+    # From 3 to 4 a table was added, no more.
+    connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", (str(SCHEMA),))
 
 
 def _migrate_from_1(connection: sqlite3.Connection) -> None:

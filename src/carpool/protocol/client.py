@@ -29,6 +29,7 @@ from carpool.protocol.api import (
     TelemetryHistory,
     VersionInfo,
 )
+from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest
 from carpool.protocol.paths import Home
 from carpool.protocol.problems import (
     ApiError,
@@ -151,6 +152,27 @@ class Client:
         """What a device did since then (wall clock), in steps."""
         target = _target(f"/v1/devices/{quote(device, safe='')}/telemetry", {"since": since_us, "step": step_us})
         return self._get(target, TelemetryHistory)
+
+    def add_model(self, name: str, request: ModelRequest, *, replace: bool = False) -> ModelInfo:
+        """Register a model.  When this returns it is on disk."""
+        return self._send("PUT", _target(f"/v1/models/{name}", {"replace": 1 if replace else None}), request, ModelInfo)
+
+    def models(self) -> list[ModelInfo]:
+        """The caller's, by name; root's are everybody's."""
+        return self._get("/v1/models", ModelList).models
+
+    def model(self, name: str, *, owner: int | None = None) -> ModelInfo:
+        """``owner``: whose, for root; None: the caller's own."""
+        return self._get(_target(f"/v1/models/{name}", {"owner": owner}), ModelInfo)
+
+    def model_environment(self, name: str, *, owner: int | None = None) -> dict[str, str]:
+        """What a worker of the model is started with, secrets included."""
+        return self._get(_target(f"/v1/models/{name}/environment", {"owner": owner}), ModelEnvironment).env
+
+    def remove_model(self, name: str, *, owner: int | None = None) -> ModelInfo:
+        """What was removed.  When this returns that is on disk."""
+        answer = self._connection.ask("DELETE", _target(f"/v1/models/{name}", {"owner": owner}))
+        return self._decode(self._connection.read(answer), ModelInfo)
 
     def events(self, *, since: int = 0, follow: bool = False) -> Iterator[EventInfo]:
         """Events after number ``since``; with ``follow`` for ever."""

@@ -17,6 +17,7 @@ from carpool.daemon.errors import ApiError
 from carpool.daemon.feed import Feed
 from carpool.daemon.history import History
 from carpool.daemon.jobs import EndedJob, Job, JobTable
+from carpool.daemon.models import Models
 from carpool.daemon.seating import Seating
 from carpool.daemon.sessions import peer_credentials
 from carpool.daemon.store import Store
@@ -32,6 +33,7 @@ class Context:
     jobs: JobTable
     seating: Seating
     store: Store
+    models: Models
     engines: Engines
     feed: Feed
     machine: Machine

@@ -14,7 +14,14 @@ from carpool.daemon.api.middleware import json_response
 from carpool.daemon.api.routes import ROUTES, Route
 from carpool.protocol.api import PROTOCOL_HEADER, ErrorBody, EventInfo
 
-_TYPES = {"phase": "string", "follow": "boolean", "device": "string", "timeout_s": "number"}  # others: integer
+_TYPES = {  # others: integer
+    "phase": "string",
+    "follow": "boolean",
+    "device": "string",
+    "timeout_s": "number",
+    "name": "string",
+    "replace": "boolean",
+}
 
 
 @functools.cache

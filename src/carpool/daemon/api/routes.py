@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from carpool.daemon.api import admin, devices, jobs, past, streams, submit
+from carpool.daemon.api import admin, devices, jobs, models, past, streams, submit
 from carpool.daemon.api.middleware import Handler
 from carpool.protocol import api
+from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,17 @@ ROUTES: tuple[Route, ...] = (
         *("GET", "/v1/devices/{device}/telemetry", past.telemetry, "What it did", api.TelemetryHistory),
         query=("since", "step"),
     ),
+    Route(
+        *("PUT", "/v1/models/{name}", models.put_model, "Register a model", ModelInfo, ModelRequest),
+        query=("replace",),
+    ),
+    Route("GET", "/v1/models", models.list_models, "List models", ModelList),
+    Route("GET", "/v1/models/{name}", models.show_model, "Show one model", ModelInfo, query=("owner",)),
+    Route(
+        *("GET", "/v1/models/{name}/environment", models.show_environment, "Of its workers", ModelEnvironment),
+        query=("owner",),
+    ),
+    Route("DELETE", "/v1/models/{name}", models.remove_model, "Remove a model", ModelInfo, query=("owner",)),
     Route("GET", "/v1/events", streams.events, "Events and commands", None, query=("since", "follow"), media=LINES),
     Route("POST", "/v1/shutdown", admin.shutdown, "Stop the daemon", None, api.ShutdownRequest, 202),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 from aiohttp import web
@@ -13,6 +12,7 @@ from aiohttp import web
 from carpool.core.amounts import clipped
 from carpool.core.events import Submitted
 from carpool.core.model import Engine, Estimate, JobId, Outcome
+from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
 from carpool.daemon.api.context import CONTEXT, Caller, Context, caller
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.clock import wall_us
@@ -31,9 +31,18 @@ from carpool.protocol.api import (
     SubmitResponse,
 )
 from carpool.protocol.estimates import AT_SUBMISSION
-from carpool.protocol.sizes import LARGEST, format_size
+from carpool.protocol.sizes import format_size
 
 MOST_JOBS = 1000
+_SMALLEST = {
+    "weight": 1,
+    "gpus": 1,
+    "iterations": 1,
+    "duration_us": 1,
+    "persistent_bytes": 0,
+    "ephemeral_bytes": 0,
+    "retries": 0,
+}
 
 
 async def submit(request: web.Request) -> web.Response:
@@ -157,12 +166,9 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     """Raises ApiError for anything that could never run, whatever other jobs do."""
     if not spec.argv or not spec.argv[0]:
         raise ApiError(400, "empty_command", "there is no command to run", "carpool submit -- python train.py")
-    if any("\0" in text for text in (*spec.argv, spec.cwd, *spec.env, *spec.env.values())):
-        raise ApiError(400, "bad_text", "the command, directory or environment contains a NUL character")
-    if any(not name or "=" in name for name in spec.env):
-        raise ApiError(400, "bad_environment", "a name in the environment is empty or contains '='")
-    _check_directory(spec)
-    _check_numbers(spec)
+    check_texts("the command, directory", (*spec.argv, spec.cwd), spec.env)
+    check_directory(spec.cwd, "submit from one that exists")
+    check_numbers(spec, _SMALLEST)
     _check_device(context, spec)
     _check_engine(context, spec)
     if spec.estimate_source not in ("hint", *AT_SUBMISSION):
@@ -170,28 +176,6 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
         raise ApiError(400, "unknown_estimator", f"no estimator is called {spec.estimate_source!r}", f"known: {known}")
     if spec.foreground and spec.retries:
         raise ApiError(400, "retries_foreground", "a job in the foreground is not started again", "carpool submit")
-
-
-def _check_directory(spec: SubmitRequest) -> None:
-    if not Path(spec.cwd).is_absolute():
-        raise ApiError(400, "bad_directory", f"the directory {spec.cwd!r} is not absolute")
-    if not Path(spec.cwd).is_dir():
-        raise ApiError(400, "missing_directory", f"there is no directory {spec.cwd}", "submit from one that exists")
-
-
-def _check_numbers(spec: SubmitRequest) -> None:
-    for name, smallest in (
-        ("weight", 1),
-        ("gpus", 1),
-        ("iterations", 1),
-        ("duration_us", 1),
-        ("persistent_bytes", 0),
-        ("ephemeral_bytes", 0),
-        ("retries", 0),
-    ):
-        value = getattr(spec, name)
-        if value is not None and not smallest <= value <= LARGEST:
-            raise ApiError(400, f"bad_{name}", f"{name} is {value}; it must be at least {smallest} (and below 2^63)")
 
 
 def _check_device(context: Context, spec: SubmitRequest) -> None:

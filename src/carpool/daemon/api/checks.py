@@ -1,0 +1,42 @@
+"""What can be wrong with how a process is to be started, and with numbers: for jobs and for workers of models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from carpool.daemon.errors import ApiError
+from carpool.protocol.sizes import LARGEST
+
+
+def check_texts(what: str, texts: Iterable[str], env: Mapping[str, str]) -> None:
+    """Raises ApiError 400 for what no process can be given.  ``what``: the texts, for people."""
+    if any("\0" in text for text in (*texts, *env, *env.values())):
+        raise ApiError(400, "bad_text", f"{what} or the environment contains a NUL character")
+    if any(not name or "=" in name for name in env):
+        raise ApiError(400, "bad_environment", "a name in the environment is empty or contains '='")
+
+
+def check_directory(cwd: str, hint: str) -> None:
+    """Raises ApiError 400 unless processes can run there; ``hint``: what to do if there is none."""
+    if not Path(cwd).is_absolute():
+        raise ApiError(400, "bad_directory", f"the directory {cwd!r} is not absolute")
+    if not _is_directory(Path(cwd)):
+        raise ApiError(400, "missing_directory", f"there is no directory {cwd}", hint)
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # the name is too long, or the daemon may not look there
+        return False
+
+
+def check_numbers(spec: msgspec.Struct, smallest: Mapping[str, int]) -> None:
+    """Raises ApiError 400 for a field below its smallest value, or too large; null is none."""
+    for name, least in smallest.items():
+        value = getattr(spec, name)
+        if value is not None and not least <= value <= LARGEST:
+            raise ApiError(400, f"bad_{name}", f"{name} is {value}; it must be at least {least} (and below 2^63)")

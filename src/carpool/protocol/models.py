@@ -1,0 +1,90 @@
+"""Messages about registered models, and what a model's name, factory and file of weights look like.
+
+A registered model is what a worker of it needs: where its code and its weights are, in which environment, and its
+limits.  Nobody loads any of it before a worker does.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+LONGEST_NAME = 100
+SUFFIXES = (".safetensors", ".safetensors.index.json")
+DEFAULT_BATCH = 8
+DEFAULT_PRIORITY = 100
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+
+
+class ModelRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """PUT /v1/models/{name}."""
+
+    factory: str  # module:function
+    python: str  # the interpreter of its workers, absolute
+    cwd: str  # where they run, and import the factory from
+    env: dict[str, str]
+    weights: str | None = None  # absolute; null: as the factory leaves them
+    deadline_us: int | None = None  # from the arrival of a request that names none; null: no matter when
+    max_batch: int = DEFAULT_BATCH  # rows
+    max_delay_us: int = 0  # how long a request may wait for others of its batch
+    priority: int = DEFAULT_PRIORITY  # larger is more
+
+
+class ModelInfo(msgspec.Struct, frozen=True):
+    """One row of GET /v1/models and the answer of GET /v1/models/{name}.  The environment has an address of its own."""
+
+    name: str
+    owner: int
+    factory: str
+    weights: str | None
+    deadline_us: int | None
+    max_batch: int
+    max_delay_us: int
+    priority: int
+    python: str
+    cwd: str
+    variables: int  # how many the environment has
+    added_us: int
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    models: list[ModelInfo]
+
+
+class ModelEnvironment(msgspec.Struct, frozen=True):
+    """GET /v1/models/{name}/environment: what a worker needs, secrets included."""
+
+    env: dict[str, str]
+
+
+def check_name(text: str) -> str:
+    """The name of a model: it is a part of addresses.  Raises ValueError, for people.
+
+    >>> check_name("bert-base.v2")
+    'bert-base.v2'
+    """
+    if not _NAME.fullmatch(text):
+        raise ValueError(f"{text!r} is no name for a model: letters, digits and . _ - after a letter or digit")
+    if len(text) > LONGEST_NAME:
+        raise ValueError(f"the name has {len(text)} characters; it may have {LONGEST_NAME}")
+    return text
+
+
+def check_factory(text: str) -> str:
+    """``module:function``, perhaps in packages.  Raises ValueError, for people.
+
+    >>> check_factory("shop.models:resnet")
+    'shop.models:resnet'
+    """
+    module, _, function = text.partition(":")
+    if not (function.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+        raise ValueError(f"{text!r} is no factory: write module:function, as in shop.models:resnet")
+    return text
+
+
+def check_weights(text: str) -> str:
+    """The name of a file of weights.  Raises ValueError, for people."""
+    if not text.endswith(SUFFIXES):
+        raise ValueError(f"{text!r} is no file of weights: its name must end in {' or '.join(SUFFIXES)}")
+    return text
