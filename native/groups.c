@@ -1,64 +1,41 @@
-#include "groups.h"
+#include "groups_state.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#define MOST_OPEN 256
 #define TAKE_OVER_US 10000 /* so often it is looked whether the process that copies still lives */
 
-enum { IDLE = 0, BUSY = 1, ENDED = 2 };
-
-struct cp_groups {
-  char *to;         /* the weights' memory: written here, */
-  char *at;         /* and computed with here */
-  const char *from; /* the image */
-  struct cp_groups_header *header;
-  uint64_t *bounds;
-  uint8_t *open; /* this process may read the group; written after the access has changed */
-  size_t bytes;
-  uint32_t count;
-  char path[32]; /* for descriptions of our own, whose locks others' do not share */
-  int device;
-  pthread_t thread;
-  uint32_t busy, stop;
-  uint32_t loads;
-  uint64_t touches, waited_us;
-};
-
-static struct cp_groups *opened[MOST_OPEN]; /* read in the trap */
-static struct cp_lock opened_lock;
+enum { IDLE = 0, BUSY = 1, ENDED = 2 /* all is there, or it was stopped; the thread is to be joined */ };
 
 int cp_signals_start(void);
 
 /* ---- the header ------------------------------------------------------------------------------------------------------ */
-
-static bool is_there(const struct cp_groups *g, uint32_t k) { return cp_load(&g->header->state[k]) == CP_GROUP_THERE; }
 
 static void wake(struct cp_groups *g) {
   cp_add(&g->header->sequence, 1);
   if (cp_load(&g->header->sleepers)) cp_futex_wake(&g->header->sequence);
 }
 
-static void sleep_on(struct cp_groups *g, uint32_t sequence, int64_t timeout_us) {
+void cp_groups_sleep(struct cp_groups *g, uint32_t sequence, int64_t timeout_us) {
   cp_add(&g->header->sleepers, 1);
   cp_futex_wait(&g->header->sequence, sequence, timeout_us);
   cp_add(&g->header->sleepers, -1);
 }
 
-/* The right to write: returns the descriptor that holds it, -1 if somebody else does, -2 if it cannot be had. */
+/* The right to write: returns the descriptor that holds it, or -1 and errno, EBUSY if somebody else does. */
 static int lock(const struct cp_groups *g) {
   struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
   int fd = (int)syscall(SYS_openat, AT_FDCWD, g->path, O_RDWR | O_CLOEXEC);
-  if (fd < 0) return -2;
+  if (fd < 0) return -1;
   if (!syscall(SYS_fcntl, fd, F_OFD_SETLK, &whole)) return fd;
   int error = errno;
   syscall(SYS_close, fd);
-  return error == EAGAIN || error == EACCES ? -1 : -2;
+  errno = error == EAGAIN || error == EACCES ? EBUSY : error;
+  return -1;
 }
 
 static void unlock(int fd) { syscall(SYS_close, fd); }
@@ -73,7 +50,7 @@ static int claim(struct cp_groups *g, const uint8_t *key) {
   struct cp_groups_header *h = g->header;
   if (is_ours(g, key)) return 0;
   int fd = lock(g);
-  if (fd < 0) return fd == -1 ? EBUSY : errno;
+  if (fd < 0) return errno;
   if (!is_ours(g, key)) {
     cp_store(&h->magic, 0);
     for (uint32_t k = 0; k < g->count; k++) cp_store(&h->state[k], CP_GROUP_EMPTY);
@@ -95,69 +72,72 @@ static void protect(struct cp_groups *g, uint32_t k, int access) {
   abort();
 }
 
-static void admit(struct cp_groups *g, uint32_t k) {
-  if (cp_load(&g->open[k]) || g->bounds[k] == g->bounds[k + 1]) return;
-  protect(g, k, PROT_READ);
-  cp_store(&g->open[k], 1);
+static void set_open(struct cp_groups *g, uint32_t k, bool open) {
+  if (g->bounds[k] != g->bounds[k + 1]) protect(g, k, open ? PROT_READ : PROT_NONE);
+  cp_store(&g->open[k], open);
 }
 
-static void shut(struct cp_groups *g, uint32_t k) {
-  if (!cp_load(&g->open[k])) return;
-  cp_store(&g->open[k], 0);
-  protect(g, k, PROT_NONE);
+void cp_groups_admit(struct cp_groups *g, uint32_t k) {
+  if (cp_load(&g->open[k])) return;
+  cp_acquire(&g->access);
+  if (!cp_load(&g->open[k])) set_open(g, k, true);
+  cp_release(&g->access);
+}
+
+CP_EXPORT void cp_groups_shut(struct cp_groups *g) {
+  for (uint32_t k = 0; k < g->count; k++) {
+    cp_acquire(&g->access);
+    if (cp_load(&g->open[k]) && !cp_groups_has(g, k)) set_open(g, k, false);
+    cp_release(&g->access);
+  }
 }
 
 /* ---- bringing -------------------------------------------------------------------------------------------------------- */
 
-/* A group can be read here before anybody hears that it is there: so hardly a touch is trapped. */
+/* Access costs a third of the copy where pages are small, so who computes gets it for himself when he has caught up (he
+ * would only wait), and the rest is given when all has been copied. */
 static void bring(struct cp_groups *g, uint32_t k) {
-  bool copy = !is_there(g, k);
-  if (copy) memcpy(g->to + g->bounds[k], g->from + g->bounds[k], g->bounds[k + 1] - g->bounds[k]);
-  admit(g, k);
-  if (!copy) return;
+  if (cp_groups_has(g, k)) return;
+  memcpy(g->to + g->bounds[k], g->from + g->bounds[k], g->bounds[k + 1] - g->bounds[k]);
   cp_store(&g->header->state[k], CP_GROUP_THERE);
   wake(g);
 }
 
-/* Another process copies: follow it.  Returns whether all is there. */
-static bool follow(struct cp_groups *g, uint32_t sequence) {
-  bool all = true;
-  for (uint32_t k = 0; k < g->count; k++) {
-    if (is_there(g, k))
-      admit(g, k);
-    else
-      all = false;
+/* Returns when all is there, or the load has been stopped. */
+static void bring_all(struct cp_groups *g) {
+  while (!cp_load(&g->stop) && cp_groups_there(g) < g->count) {
+    uint32_t sequence = cp_load(&g->header->sequence);
+    int fd = lock(g);
+    if (fd < 0) { /* another process copies; does it still live? */
+      cp_groups_sleep(g, sequence, TAKE_OVER_US);
+      continue;
+    }
+    for (uint32_t k = 0; k < g->count && !cp_load(&g->stop); k++) bring(g, k);
+    unlock(fd);
   }
-  if (!all) sleep_on(g, sequence, TAKE_OVER_US);
-  return all;
 }
 
 static void *transfer(void *groups) {
   struct cp_groups *g = groups;
-  while (!cp_load(&g->stop)) {
-    uint32_t sequence = cp_load(&g->header->sequence);
-    int fd = lock(g);
-    if (fd >= 0) {
-      for (uint32_t k = 0; k < g->count && !cp_load(&g->stop); k++) bring(g, k);
-      unlock(fd);
-      break;
-    }
-    if (follow(g, sequence)) break;
-  }
+  bring_all(g);
   cp_store(&g->busy, ENDED);
-  wake(g); /* also for those whom a process that died had not woken */
+  wake(g); /* also those whom a process that died had not woken */
+  for (uint32_t k = 0; k < g->count && !cp_load(&g->stop); k++)
+    if (cp_groups_has(g, k)) cp_groups_admit(g, k);
   return NULL;
 }
 
 static void join(struct cp_groups *g) {
   if (cp_load(&g->busy) == IDLE) return;
+  cp_store(&g->stop, 1);
+  wake(g);
   pthread_join(g->thread, NULL);
   cp_store(&g->busy, IDLE);
 }
 
 static bool is_ready(const struct cp_groups *g) {
   for (uint32_t k = 0; k < g->count; k++)
-    if (!is_there(g, k) || (!cp_load(&g->open[k]) && g->bounds[k] != g->bounds[k + 1])) return false;
+    if (!cp_groups_has(g, k) || !cp_load(&g->open[k])) return false;
   return true;
 }
 
@@ -165,12 +145,11 @@ CP_EXPORT int cp_groups_load(struct cp_groups *g) {
   if (cp_load(&g->busy) == BUSY || is_ready(g)) return 0;
   join(g);
   g->loads++;
-  for (uint32_t k = 0; k < g->count; k++)
-    if (!is_there(g, k)) shut(g, k);
   cp_store(&g->stop, 0);
   cp_store(&g->busy, BUSY);
   int error = pthread_create(&g->thread, NULL, transfer, g);
   if (error) cp_store(&g->busy, IDLE);
+  cp_groups_shut(g); /* the thread is under way meanwhile */
   return error;
 }
 
@@ -178,31 +157,30 @@ CP_EXPORT int cp_groups_wait(struct cp_groups *g, uint32_t n) {
   for (uint32_t k = 0; k < n && k < g->count; k++) {
     for (;;) {
       uint32_t sequence = cp_load(&g->header->sequence);
-      if (is_there(g, k)) break;
+      if (cp_groups_has(g, k)) break;
       if (cp_load(&g->busy) != BUSY) return ECANCELED;
-      sleep_on(g, sequence, -1);
+      cp_groups_sleep(g, sequence, -1);
     }
   }
   return 0;
 }
 
-CP_EXPORT void cp_groups_stop(struct cp_groups *g) {
-  cp_store(&g->stop, 1);
-  wake(g);
-  join(g);
-}
+CP_EXPORT void cp_groups_stop(struct cp_groups *g) { join(g); }
 
 CP_EXPORT int cp_groups_drop(struct cp_groups *g) {
+  if (cp_load(&g->busy) == BUSY) return EBUSY;
+  join(g);
   int fd = lock(g);
-  if (fd < 0) return fd == -1 ? EBUSY : errno;
+  if (fd < 0) return errno;
   for (uint32_t k = 0; k < g->count; k++) cp_store(&g->header->state[k], CP_GROUP_EMPTY);
   unlock(fd);
+  cp_groups_shut(g);
   return 0;
 }
 
 CP_EXPORT uint32_t cp_groups_there(const struct cp_groups *g) {
   uint32_t n = 0;
-  for (uint32_t k = 0; k < g->count; k++) n += is_there(g, k);
+  for (uint32_t k = 0; k < g->count; k++) n += cp_groups_has(g, k);
   return n;
 }
 
@@ -211,52 +189,6 @@ CP_EXPORT const void *cp_groups_address(const struct cp_groups *g) { return g->a
 CP_EXPORT void cp_groups_waits(const struct cp_groups *g, uint64_t *touches, uint64_t *waited_us) {
   *touches = cp_load(&g->touches);
   *waited_us = cp_load(&g->waited_us);
-}
-
-/* ---- the trap -------------------------------------------------------------------------------------------------------- */
-
-static struct cp_groups *owner_of(const char *address) {
-  for (int i = 0; i < MOST_OPEN; i++) {
-    struct cp_groups *g = cp_load(&opened[i]);
-    if (g && address >= g->at + g->bounds[0] && address < g->at + g->bytes) return g;
-  }
-  return NULL;
-}
-
-static uint32_t group_at(const struct cp_groups *g, uint64_t offset) {
-  uint32_t low = 0, high = g->count;
-  while (high - low > 1) {
-    uint32_t middle = low + (high - low) / 2;
-    *(g->bounds[middle] <= offset ? &low : &high) = middle;
-  }
-  return low;
-}
-
-/* Another thread may have opened the group since the touch.  If the same touch fails again, it was a write. */
-static bool try_again(const struct cp_groups *g, const void *address) {
-  static __thread const void *last __attribute__((tls_model("initial-exec")));
-  static __thread uint32_t load __attribute__((tls_model("initial-exec")));
-  bool again = last != address || load != g->loads;
-  last = address;
-  load = g->loads;
-  return again;
-}
-
-bool cp_groups_trap(const void *address) {
-  struct cp_groups *g = owner_of(address);
-  if (!g) return false;
-  uint32_t k = group_at(g, (uint64_t)((const char *)address - g->at));
-  if (cp_load(&g->open[k])) return try_again(g, address);
-  uint64_t begin = cp_now_us();
-  cp_add(&g->touches, 1);
-  for (;;) {
-    uint32_t sequence = cp_load(&g->header->sequence);
-    if (is_there(g, k)) break;
-    sleep_on(g, sequence, -1);
-  }
-  admit(g, k);
-  cp_add(&g->waited_us, cp_now_us() - begin);
-  return true;
 }
 
 /* ---- open and close -------------------------------------------------------------------------------------------------- */
@@ -301,18 +233,6 @@ static int map_all(struct cp_groups *g, int device, int image) {
   return mprotect(g->at, g->bytes, PROT_NONE) ? errno : 0;
 }
 
-static int enlist(struct cp_groups *g) {
-  int error = EMFILE;
-  cp_acquire(&opened_lock);
-  for (int i = 0; i < MOST_OPEN && error; i++) {
-    if (opened[i]) continue;
-    cp_store(&opened[i], g);
-    error = 0;
-  }
-  cp_release(&opened_lock);
-  return error;
-}
-
 static struct cp_groups *make(const uint64_t *bounds, uint32_t count) {
   struct cp_groups *g = calloc(1, sizeof *g);
   if (!g) return NULL;
@@ -340,7 +260,7 @@ CP_EXPORT struct cp_groups *cp_groups_open(int device, int image, const uint64_t
   int error = map_all(g, device, image);
   if (!error) error = claim(g, key);
   if (!error && cp_signals_start()) error = errno;
-  if (!error) error = enlist(g);
+  if (!error) error = cp_groups_enlist(g);
   if (!error) return g;
   release(g);
   errno = error;
@@ -349,9 +269,6 @@ CP_EXPORT struct cp_groups *cp_groups_open(int device, int image, const uint64_t
 
 CP_EXPORT void cp_groups_close(struct cp_groups *g) {
   cp_groups_stop(g);
-  cp_acquire(&opened_lock);
-  for (int i = 0; i < MOST_OPEN; i++)
-    if (opened[i] == g) cp_store(&opened[i], NULL);
-  cp_release(&opened_lock);
+  cp_groups_delist(g);
   release(g);
 }

@@ -12,6 +12,7 @@ static void *watched_copy(void *to, const void *from, unsigned long bytes);
 #define memcpy watched_copy
 #include "../groups.c"
 #undef memcpy
+#include "../groups_trap.c"
 
 #define GROUPS 7u
 #define HEADER CP_PAGE

@@ -39,6 +39,7 @@ def _library() -> ctypes.CDLL:
         ("wait", integer, (pointer, number)),
         ("stop", None, (pointer,)),
         ("drop", integer, (pointer,)),
+        ("shut", None, (pointer,)),
         ("there", number, (pointer,)),
         ("waits", None, (pointer, *[ctypes.POINTER(ctypes.c_uint64)] * 2)),
     ):
@@ -63,6 +64,7 @@ class Groups:
     def __init__(self, device: int, image: int, bounds: Sequence[int], key: bytes) -> None:
         if len(key) != KEY_BYTES:
             raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(key)}")
+        self.bounds = tuple(bounds)
         self.count = len(bounds) - 1
         self._handle: int | None = _library().cp_groups_open(
             device, image, (ctypes.c_uint64 * len(bounds))(*bounds), self.count, key
@@ -86,8 +88,12 @@ class Groups:
         _library().cp_groups_stop(self._handle)
 
     def drop(self) -> None:
-        """Nothing is there any more.  Raises BlockingIOError or OSError while somebody brings groups."""
+        """Nothing is there any more; never while anybody computes.  Raises OSError (EBUSY) while groups are brought."""
         _check(_library().cp_groups_drop(self._handle))
+
+    def shut(self) -> None:
+        """Another process has dropped the weights: done now, it costs the next `load` nothing."""
+        _library().cp_groups_shut(self._handle)
 
     @property
     def there(self) -> int:
