@@ -146,6 +146,19 @@ def test_too_small_a_device(prepared: Prepared) -> None:
     os.close(small)
 
 
+def test_a_model_whose_answers_differ_is_refused() -> None:
+    before = descriptors()
+    with pytest.raises(Unusable, match="differ from run to run"):
+        prepare(source("copying"), (zoo.INPUTS["brain"]().float(),))
+    assert descriptors() == before
+
+
+def test_random_answers_are_no_difference() -> None:
+    made = prepare(source("dropping"), (zoo.INPUTS["brain"]().float(),))
+    os.close(made.image)
+    assert made.entry.plainly is None
+
+
 def test_a_refusal_leaves_no_image() -> None:
     def refuse(size: int) -> None:
         raise MemoryError(size)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 from torch.nn.utils.parametrizations import weight_norm
 
 WIDTH = 160  # so that a weight is more than a page
+ANSWERS = itertools.count(1)
 
 
 class Residual(nn.Module):
@@ -132,6 +135,21 @@ class Refusing(Needy):
             raise RuntimeError("these weights cannot be right")
 
 
+class Copying(nn.Module):
+    """What it computes with is a copy of its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+        nn.init.normal_(self.layer.weight)
+        self.kept: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kept is None:
+            self.kept = self.layer.weight * next(ANSWERS)
+        return x @ self.kept
+
+
 class Shared(nn.Module):
     """Parameters that are parts of one piece of memory, one of them transposed."""
 
@@ -180,6 +198,27 @@ def shared() -> nn.Module:
     return Shared()
 
 
+def traced() -> nn.Module:
+    """No Python runs in it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.trace(brain().float().eval(), _vectors())
+
+
+def dropping() -> nn.Module:
+    """Random numbers in every answer."""
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), Dropping())
+
+
+class Dropping(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(x, 0.5, training=True)
+
+
+def copying() -> nn.Module:
+    return Copying()
+
+
 def not_a_module() -> Any:
     return 3
 
@@ -212,4 +251,5 @@ INPUTS: dict[str, Callable[[], Tensor]] = {
     "refusing": _vectors,
     "shared": _vectors,
     "brain": lambda: _vectors().bfloat16(),
+    "traced": _vectors,
 }

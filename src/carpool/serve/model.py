@@ -133,28 +133,46 @@ def _bytes_of(storage: Storage) -> memoryview:
 
 
 def _verified(entry: Entry, image: int, module: nn.Module, inputs: Inputs) -> Entry:
-    """Does a worker compute what the plain module computes?  If not without initial weights, it builds with them."""
-    with torch.inference_mode():
-        expected = module(*inputs)
+    """Does a worker compute what the plain module computes?  If not without initial weights, it builds with them.
+
+    Raises Unusable if that does not help.
+    """
+    expected = _run(entry, module, inputs)
     try:
-        same = same_bits(_answer(entry, image, inputs), expected)
+        if same_bits(_answer(entry, image, inputs), expected):
+            return entry
+        why = "built without weights it computes something else"
     except Exception as error:  # noqa: BLE001 - whatever a factory does with parameters that have no values
-        return msgspec.structs.replace(entry, plainly=f"it cannot be built without weights: {error}")
-    return entry if same else msgspec.structs.replace(entry, plainly="built without weights it computes something else")
+        why = f"it cannot be built without weights: {error}"
+    entry = msgspec.structs.replace(entry, plainly=why)
+    if same_bits(_answer(entry, image, inputs), expected):
+        return entry
+    raise Unusable(
+        f"the model of {entry.source.factory} does not compute the same with its weights in another place:"
+        " either it keeps copies of them, or its answers differ from run to run"
+    )
 
 
 def _answer(entry: Entry, image: int, inputs: Inputs) -> Any:
+    """Of a worker to which the weights are still coming."""
     device = memfd.create("carpool-verify", entry.device_bytes, sealed=True)
     try:
         model = Model(entry, image, device)
     finally:
         os.close(device)
     try:
-        answer = model(*inputs)
-        model.groups.wait()  # nothing is left to come
+        answer = _run(entry, model, inputs)
+        model.groups.wait()
         return tree_map_only(Tensor, Tensor.clone, answer)  # it may lie in the weights
     finally:
         model.close()
+
+
+def _run(entry: Entry, model: Callable[..., Any], inputs: Inputs) -> Any:
+    """With the same random numbers each time."""
+    with torch.random.fork_rng(devices=[]), torch.inference_mode():
+        torch.manual_seed(entry.source.seed)
+        return model(*inputs)
 
 
 class Model:
