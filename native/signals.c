@@ -1,4 +1,5 @@
 /* The trap's signal stays ours, whatever the script does; SIGINT and SIGTERM make a waiting job urgent. */
+#include "groups.h"
 #include "process.h"
 
 #include <dlfcn.h>
@@ -13,7 +14,7 @@ static int (*next_sigprocmask)(int, const sigset_t *, sigset_t *);
 /* What the program believes to be installed. */
 static struct sigaction users[3];
 static const int ours[3] = {SIGSEGV, SIGINT, SIGTERM};
-static uint32_t started; /* from the first attachment on, also while the seat is another process's */
+static uint32_t started; /* from the first attachment or the first weights on, also while the seat is another process's */
 
 static int index_of(int sig) {
   for (int i = 0; i < 3; i++)
@@ -46,14 +47,20 @@ static bool in_window(const void *p) {
   return cp_arenas_hold(&cp.arenas, p) && cp_arenas_window(&cp.arenas, p)->kind != CP_UNUSED;
 }
 
-static void on_fault(int sig, siginfo_t *info, void *context) {
-  int saved = errno;
-  if (!cp_load(&cp.attached) || info->si_code <= 0 || !in_window(info->si_addr))
-    not_ours(sig, info, context);
-  else if (cp.child)
+/* A touch of memory that is not there just now.  False: a real fault. */
+static bool trap(const void *address) {
+  if (cp_groups_trap(address)) return true;
+  if (!cp_load(&cp.attached) || !in_window(address)) return false;
+  if (cp.child)
     cp_child_trap();
   else
-    cp_trap(info->si_addr);
+    cp_trap(address);
+  return true;
+}
+
+static void on_fault(int sig, siginfo_t *info, void *context) {
+  int saved = errno;
+  if (info->si_code <= 0 || !trap(info->si_addr)) not_ours(sig, info, context);
   errno = saved;
 }
 

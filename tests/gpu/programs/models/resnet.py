@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -32,10 +34,10 @@ class Bottleneck(nn.Module):
         return nn.functional.relu(self.body(x) + self.shortcut(x), inplace=True)
 
 
-def network() -> nn.Sequential:
+def network(stages: Sequence[tuple[int, int]] = STAGES) -> nn.Sequential:
     layers: list[nn.Module] = [convolution(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
     wide = 64
-    for stage, (blocks, inner) in enumerate(STAGES):
+    for stage, (blocks, inner) in enumerate(stages):
         for block in range(blocks):
             layers.append(Bottleneck(wide, inner, 2 if stage and not block else 1))
             wide = GROWTH * inner

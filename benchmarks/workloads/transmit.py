@@ -1,0 +1,164 @@
+"""Requests for a model whose weights are not on the device yet, in every way of bringing them; beside a ready one.
+
+``python -m benchmarks.workloads.transmit MODEL ROUNDS``: the last line is JSON, seconds per round and way.  One thread
+computes.  The ways are gone through in another order in each round, so that a slow moment does not always hit the same.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import mmap
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from carpool.devices import memfd
+from carpool.serve import structure
+from carpool.serve.layout import Grouping
+from carpool.serve.model import Model, Source, by_bytes, prepare
+from carpool.serve.profile import Layer
+
+_bert = importlib.import_module("tests.gpu.programs.models.bert")
+_resnet = importlib.import_module("tests.gpu.programs.models.resnet")
+
+
+def resnet152() -> nn.Module:
+    """He et al. 2015, table 1."""
+    network: nn.Module = _resnet.network(((3, 64), (8, 128), (36, 256), (3, 512)))
+    return network
+
+
+def bert_base() -> nn.Module:
+    """The words that it predicts, not a class."""
+    network: nn.Module = _bert.Bert()
+    return network
+
+
+def images(batch: int, side: int) -> Tensor:
+    return torch.rand(batch, 3, side, side)
+
+
+def words(batch: int, length: int) -> Tensor:
+    return torch.randint(_bert.WORDS, (batch, length))
+
+
+#: Factory and input of each.  Small: copying takes about as long as computing.
+MODELS: dict[str, tuple[str, Callable[[], Tensor]]] = {
+    "resnet152": ("resnet152", lambda: images(8, 224)),
+    "bert-base": ("bert_base", lambda: words(8, 128)),
+    "resnet152-small": ("resnet152", lambda: images(1, 64)),
+    "bert-base-small": ("bert_base", lambda: words(1, 16)),
+}
+
+
+def per_layer(layers: Sequence[Layer]) -> Grouping:
+    return tuple(range(1, len(layers) + 1))
+
+
+def one_group(layers: Sequence[Layer]) -> Grouping:
+    return (len(layers),)
+
+
+def opened(factory: str, x: Tensor, kept: Path, grouping: Callable[[Sequence[Layer]], Grouping]) -> Model:
+    """On a device of its own, whose pages are there."""
+    source = Source(f"benchmarks.workloads.transmit:{factory}")
+    entry, image = prepare(source, (x,), kept=kept, grouping=grouping)
+    model = Model(entry, image, memfd.create("device", entry.device_bytes, sealed=True))
+    ready(model, x)
+    return model
+
+
+def ready(model: Model, x: Tensor) -> float:
+    model.groups.load()
+    model.groups.wait()
+    return timed(lambda: model(x))
+
+
+def cold(model: Model, x: Tensor) -> float:
+    _empty(model)
+    return timed(lambda: model(x))
+
+
+def waiting(model: Model, x: Tensor) -> float:
+    def request() -> None:
+        model.groups.load()
+        model.groups.wait()
+        model(x)
+
+    _empty(model)
+    return timed(request)
+
+
+def first_group(model: Model, _x: Tensor) -> float:
+    def start() -> None:
+        model.groups.load()
+        model.groups.wait(1)
+
+    _empty(model)
+    return timed(start)
+
+
+def _empty(model: Model) -> None:
+    model.groups.load()
+    model.groups.wait()
+    model.groups.stop()
+    model.groups.drop()
+
+
+def _file(size: int) -> Tensor:
+    """Memory of the kind that images and devices are."""
+    fd = memfd.create("copy", size, sealed=True)
+    return torch.frombuffer(mmap.mmap(fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE), dtype=torch.uint8)
+
+
+def timed(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def measure(name: str, rounds: int) -> dict[str, list[float]]:
+    factory, make = MODELS[name]
+    x = make()
+    with tempfile.TemporaryDirectory() as directory:
+        kept = Path(directory) / "profile.json"
+        default, layered, whole = (opened(factory, x, kept, each) for each in (by_bytes, per_layer, one_group))
+    plain = structure.build(globals()[factory], 0, weights=True)
+    size = default.groups.bounds[1] - default.groups.bounds[0]
+    source, target = _file(size), _file(size)
+
+    def bare() -> object:
+        with torch.inference_mode():
+            return plain(x)
+
+    ways: dict[str, Callable[[], float]] = {
+        "plain": lambda: timed(bare),
+        "ready": lambda: ready(default, x),
+        "default": lambda: cold(default, x),
+        "per layer": lambda: cold(layered, x),
+        "one group": lambda: cold(whole, x),
+        "no pipeline": lambda: waiting(default, x),
+        "first group": lambda: first_group(default, x),
+        "first group, plain copy": lambda: timed(lambda: target.copy_(source)),
+    }
+    taken = defaultdict(list)
+    names = list(ways)
+    for call in ways.values():
+        call()  # warm
+    for turn in range(rounds):
+        begin = turn % len(names)
+        for way in (*names[begin:], *names[:begin]):
+            taken[way].append(ways[way]())
+    return dict(taken)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(json.dumps(measure(sys.argv[1], int(sys.argv[2]))))

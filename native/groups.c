@@ -1,0 +1,274 @@
+#include "groups_state.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#define TAKE_OVER_US 10000 /* so often it is looked whether the process that copies still lives */
+
+enum { IDLE = 0, BUSY = 1, ENDED = 2 /* all is there, or it was stopped; the thread is to be joined */ };
+
+int cp_signals_start(void);
+
+/* ---- the header ------------------------------------------------------------------------------------------------------ */
+
+static void wake(struct cp_groups *g) {
+  cp_add(&g->header->sequence, 1);
+  if (cp_load(&g->header->sleepers)) cp_futex_wake(&g->header->sequence);
+}
+
+void cp_groups_sleep(struct cp_groups *g, uint32_t sequence, int64_t timeout_us) {
+  cp_add(&g->header->sleepers, 1);
+  cp_futex_wait(&g->header->sequence, sequence, timeout_us);
+  cp_add(&g->header->sleepers, -1);
+}
+
+/* The right to write: returns the descriptor that holds it, or -1 and errno, EBUSY if somebody else does. */
+static int lock(const struct cp_groups *g) {
+  struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+  int fd = (int)syscall(SYS_openat, AT_FDCWD, g->path, O_RDWR | O_CLOEXEC);
+  if (fd < 0) return -1;
+  if (!syscall(SYS_fcntl, fd, F_OFD_SETLK, &whole)) return fd;
+  int error = errno;
+  syscall(SYS_close, fd);
+  errno = error == EAGAIN || error == EACCES ? EBUSY : error;
+  return -1;
+}
+
+static void unlock(int fd) { syscall(SYS_close, fd); }
+
+static bool is_ours(const struct cp_groups *g, const uint8_t *key) {
+  const struct cp_groups_header *h = g->header;
+  return cp_load(&h->magic) == CP_GROUPS_MAGIC && h->count == g->count && !memcmp(h->key, key, CP_GROUPS_KEY);
+}
+
+/* Make the header that of these weights.  Killed in between, it is nobody's. */
+static int claim(struct cp_groups *g, const uint8_t *key) {
+  struct cp_groups_header *h = g->header;
+  if (is_ours(g, key)) return 0;
+  int fd = lock(g);
+  if (fd < 0) return errno;
+  if (!is_ours(g, key)) {
+    cp_store(&h->magic, 0);
+    for (uint32_t k = 0; k < g->count; k++) cp_store(&h->state[k], CP_GROUP_EMPTY);
+    cp_store(&h->count, g->count);
+    cp_store(&h->sleepers, 0);
+    memcpy(h->key, key, CP_GROUPS_KEY);
+    cp_store(&h->magic, CP_GROUPS_MAGIC);
+  }
+  unlock(fd);
+  return 0;
+}
+
+/* ---- access ---------------------------------------------------------------------------------------------------------- */
+
+static void protect(struct cp_groups *g, uint32_t k, int access) {
+  if (!mprotect(g->at + g->bounds[k], g->bounds[k + 1] - g->bounds[k], access)) return;
+  static const char message[] = "carpool: too many mappings for the groups of a model (sysctl vm.max_map_count)\n";
+  syscall(SYS_write, STDERR_FILENO, message, sizeof message - 1);
+  abort();
+}
+
+static void set_open(struct cp_groups *g, uint32_t k, bool open) {
+  if (g->bounds[k] != g->bounds[k + 1]) protect(g, k, open ? PROT_READ : PROT_NONE);
+  cp_store(&g->open[k], open);
+}
+
+void cp_groups_admit(struct cp_groups *g, uint32_t k) {
+  if (cp_load(&g->open[k])) return;
+  cp_acquire(&g->access);
+  if (!cp_load(&g->open[k])) set_open(g, k, true);
+  cp_release(&g->access);
+}
+
+CP_EXPORT void cp_groups_shut(struct cp_groups *g) {
+  for (uint32_t k = 0; k < g->count; k++) {
+    cp_acquire(&g->access);
+    if (cp_load(&g->open[k]) && !cp_groups_has(g, k)) set_open(g, k, false);
+    cp_release(&g->access);
+  }
+}
+
+/* ---- bringing -------------------------------------------------------------------------------------------------------- */
+
+/* Access costs a third of the copy where pages are small, so who computes gets it for himself when he has caught up (he
+ * would only wait), and the rest is given when all has been copied. */
+static void bring(struct cp_groups *g, uint32_t k) {
+  if (cp_groups_has(g, k)) return;
+  memcpy(g->to + g->bounds[k], g->from + g->bounds[k], g->bounds[k + 1] - g->bounds[k]);
+  cp_store(&g->header->state[k], CP_GROUP_THERE);
+  wake(g);
+}
+
+/* Returns when all is there, or the load has been stopped. */
+static void bring_all(struct cp_groups *g) {
+  while (!cp_load(&g->stop) && cp_groups_there(g) < g->count) {
+    uint32_t sequence = cp_load(&g->header->sequence);
+    int fd = lock(g);
+    if (fd < 0) { /* another process copies; does it still live? */
+      cp_groups_sleep(g, sequence, TAKE_OVER_US);
+      continue;
+    }
+    for (uint32_t k = 0; k < g->count && !cp_load(&g->stop); k++) bring(g, k);
+    unlock(fd);
+  }
+}
+
+static void *transfer(void *groups) {
+  struct cp_groups *g = groups;
+  bring_all(g);
+  cp_store(&g->busy, ENDED);
+  wake(g); /* also those whom a process that died had not woken */
+  for (uint32_t k = 0; k < g->count && !cp_load(&g->stop); k++)
+    if (cp_groups_has(g, k)) cp_groups_admit(g, k);
+  return NULL;
+}
+
+static void join(struct cp_groups *g) {
+  if (cp_load(&g->busy) == IDLE) return;
+  cp_store(&g->stop, 1);
+  wake(g);
+  pthread_join(g->thread, NULL);
+  cp_store(&g->busy, IDLE);
+}
+
+static bool is_ready(const struct cp_groups *g) {
+  for (uint32_t k = 0; k < g->count; k++)
+    if (!cp_groups_has(g, k) || !cp_load(&g->open[k])) return false;
+  return true;
+}
+
+CP_EXPORT int cp_groups_load(struct cp_groups *g) {
+  if (cp_load(&g->busy) == BUSY || is_ready(g)) return 0;
+  join(g);
+  g->loads++;
+  cp_store(&g->stop, 0);
+  cp_store(&g->busy, BUSY);
+  int error = pthread_create(&g->thread, NULL, transfer, g);
+  if (error) cp_store(&g->busy, IDLE);
+  cp_groups_shut(g); /* the thread is under way meanwhile */
+  return error;
+}
+
+CP_EXPORT int cp_groups_wait(struct cp_groups *g, uint32_t n) {
+  for (uint32_t k = 0; k < n && k < g->count; k++) {
+    for (;;) {
+      uint32_t sequence = cp_load(&g->header->sequence);
+      if (cp_groups_has(g, k)) break;
+      if (cp_load(&g->busy) != BUSY) return ECANCELED;
+      cp_groups_sleep(g, sequence, -1);
+    }
+  }
+  return 0;
+}
+
+CP_EXPORT void cp_groups_stop(struct cp_groups *g) { join(g); }
+
+CP_EXPORT int cp_groups_drop(struct cp_groups *g) {
+  if (cp_load(&g->busy) == BUSY) return EBUSY;
+  join(g);
+  int fd = lock(g);
+  if (fd < 0) return errno;
+  for (uint32_t k = 0; k < g->count; k++) cp_store(&g->header->state[k], CP_GROUP_EMPTY);
+  unlock(fd);
+  cp_groups_shut(g);
+  return 0;
+}
+
+CP_EXPORT uint32_t cp_groups_there(const struct cp_groups *g) {
+  uint32_t n = 0;
+  for (uint32_t k = 0; k < g->count; k++) n += cp_groups_has(g, k);
+  return n;
+}
+
+CP_EXPORT const void *cp_groups_address(const struct cp_groups *g) { return g->at; }
+
+CP_EXPORT void cp_groups_waits(const struct cp_groups *g, uint64_t *touches, uint64_t *waited_us) {
+  *touches = cp_load(&g->touches);
+  *waited_us = cp_load(&g->waited_us);
+}
+
+/* ---- open and close -------------------------------------------------------------------------------------------------- */
+
+static bool well_formed(const uint64_t *bounds, uint32_t count) {
+  if (!count || count > CP_GROUPS_MOST) return false;
+  if (bounds[0] < sizeof(struct cp_groups_header) + (uint64_t)count * sizeof(uint32_t)) return false;
+  for (uint32_t k = 0; k <= count; k++)
+    if (bounds[k] % CP_PAGE || (k && bounds[k] < bounds[k - 1])) return false;
+  return true;
+}
+
+static bool has_bytes(int fd, uint64_t bytes) {
+  struct stat status;
+  return !fstat(fd, &status) && (uint64_t)status.st_size >= bytes;
+}
+
+/* NULL instead of MAP_FAILED.  Pages and their tables are made now, so that no touch costs that later. */
+static void *map(int fd, size_t bytes, int access, int kind) {
+  void *p = mmap(NULL, bytes, access, kind | MAP_POPULATE, fd, 0);
+  return p == MAP_FAILED ? NULL : p;
+}
+
+static void release(struct cp_groups *g) {
+  if (g->to) munmap(g->to, g->bytes);
+  if (g->at) munmap(g->at, g->bytes);
+  if (g->from) munmap((void *)(uintptr_t)g->from, g->bytes);
+  if (g->device >= 0) close(g->device);
+  free(g->bounds);
+  free(g->open);
+  free(g);
+}
+
+/* A sealed image cannot be mapped shared everywhere; a private mapping has the same pages. */
+static int map_all(struct cp_groups *g, int device, int image) {
+  if ((g->device = fcntl(device, F_DUPFD_CLOEXEC, 0)) < 0) return errno;
+  snprintf(g->path, sizeof g->path, "/proc/self/fd/%d", g->device);
+  if (!(g->to = map(device, g->bytes, PROT_READ | PROT_WRITE, MAP_SHARED))) return errno;
+  if (!(g->from = map(image, g->bytes, PROT_READ, MAP_PRIVATE))) return errno;
+  if (!(g->at = map(device, g->bytes, PROT_READ, MAP_SHARED))) return errno;
+  g->header = (struct cp_groups_header *)g->to;
+  return mprotect(g->at, g->bytes, PROT_NONE) ? errno : 0;
+}
+
+static struct cp_groups *make(const uint64_t *bounds, uint32_t count) {
+  struct cp_groups *g = calloc(1, sizeof *g);
+  if (!g) return NULL;
+  g->device = -1;
+  g->count = count;
+  g->bytes = bounds[count];
+  g->bounds = malloc((count + (size_t)1) * sizeof *bounds);
+  g->open = calloc(count, 1);
+  if (g->bounds && g->open) {
+    memcpy(g->bounds, bounds, (count + (size_t)1) * sizeof *bounds);
+    return g;
+  }
+  release(g);
+  return NULL;
+}
+
+CP_EXPORT struct cp_groups *cp_groups_open(int device, int image, const uint64_t *bounds, uint32_t count,
+                                           const uint8_t *key) {
+  if (!well_formed(bounds, count) || !has_bytes(device, bounds[count]) || !has_bytes(image, bounds[count])) {
+    errno = EINVAL;
+    return NULL;
+  }
+  struct cp_groups *g = make(bounds, count);
+  if (!g) return NULL;
+  int error = map_all(g, device, image);
+  if (!error) error = claim(g, key);
+  if (!error && cp_signals_start()) error = errno;
+  if (!error) error = cp_groups_enlist(g);
+  if (!error) return g;
+  release(g);
+  errno = error;
+  return NULL;
+}
+
+CP_EXPORT void cp_groups_close(struct cp_groups *g) {
+  cp_groups_stop(g);
+  cp_groups_delist(g);
+  release(g);
+}

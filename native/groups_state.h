@@ -1,0 +1,37 @@
+/* One process's view of the groups of a model; for groups.c and groups_trap.c. */
+#ifndef CARPOOL_GROUPS_STATE_H
+#define CARPOOL_GROUPS_STATE_H
+#include "groups.h"
+
+#include <pthread.h>
+
+struct cp_groups {
+  char *to;         /* the weights' memory: written here, */
+  char *at;         /* and computed with here */
+  const char *from; /* the image */
+  struct cp_groups_header *header;
+  uint64_t *bounds;
+  uint8_t *open; /* this process may read the group */
+  struct cp_lock access; /* of the mapping; taken in the trap, and no holder touches weights */
+  size_t bytes;
+  uint32_t count;
+  char path[32]; /* for descriptions of our own, whose locks others' do not share */
+  int device;
+  pthread_t thread;
+  uint32_t busy, stop;
+  uint32_t loads;
+  uint64_t touches, waited_us;
+};
+
+static inline bool cp_groups_has(const struct cp_groups *g, uint32_t k) {
+  return cp_load(&g->header->state[k]) == CP_GROUP_THERE;
+}
+
+/* groups.c.  Let this process read the group, which is there */
+void cp_groups_admit(struct cp_groups *g, uint32_t k);
+/* Until the sequence is another, or the time is over (negative: never). */
+void cp_groups_sleep(struct cp_groups *g, uint32_t sequence, int64_t timeout_us);
+/* groups_trap.c: from now on, or no longer, touches of these groups wait.  0, or EMFILE. */
+int cp_groups_enlist(struct cp_groups *g);
+void cp_groups_delist(const struct cp_groups *g);
+#endif

@@ -1,0 +1,70 @@
+/* A touch of weights that are not there waits for their group. */
+#include "groups_state.h"
+
+#define MOST_OPEN 256
+
+static struct cp_groups *opened[MOST_OPEN]; /* read in the trap */
+static struct cp_lock opened_lock;
+
+int cp_groups_enlist(struct cp_groups *g) {
+  int error = EMFILE;
+  cp_acquire(&opened_lock);
+  for (int i = 0; i < MOST_OPEN && error; i++) {
+    if (opened[i]) continue;
+    cp_store(&opened[i], g);
+    error = 0;
+  }
+  cp_release(&opened_lock);
+  return error;
+}
+
+void cp_groups_delist(const struct cp_groups *g) {
+  cp_acquire(&opened_lock);
+  for (int i = 0; i < MOST_OPEN; i++)
+    if (opened[i] == g) cp_store(&opened[i], NULL);
+  cp_release(&opened_lock);
+}
+
+static struct cp_groups *owner_of(const char *address) {
+  for (int i = 0; i < MOST_OPEN; i++) {
+    struct cp_groups *g = cp_load(&opened[i]);
+    if (g && address >= g->at + g->bounds[0] && address < g->at + g->bytes) return g;
+  }
+  return NULL;
+}
+
+static uint32_t group_at(const struct cp_groups *g, uint64_t offset) {
+  uint32_t low = 0, high = g->count;
+  while (high - low > 1) {
+    uint32_t middle = low + (high - low) / 2;
+    *(g->bounds[middle] <= offset ? &low : &high) = middle;
+  }
+  return low;
+}
+
+/* Another thread may have opened the group since the touch.  If the same touch fails again, it was a write. */
+static bool try_again(const struct cp_groups *g, const void *address) {
+  static __thread const void *last __attribute__((tls_model("initial-exec")));
+  static __thread uint32_t load __attribute__((tls_model("initial-exec")));
+  bool again = last != address || load != g->loads;
+  last = address;
+  load = g->loads;
+  return again;
+}
+
+bool cp_groups_trap(const void *address) {
+  struct cp_groups *g = owner_of(address);
+  if (!g) return false;
+  uint32_t k = group_at(g, (uint64_t)((const char *)address - g->at));
+  if (cp_load(&g->open[k])) return try_again(g, address);
+  uint64_t begin = cp_now_us();
+  cp_add(&g->touches, 1);
+  for (;;) {
+    uint32_t sequence = cp_load(&g->header->sequence);
+    if (cp_groups_has(g, k)) break;
+    cp_groups_sleep(g, sequence, -1);
+  }
+  cp_groups_admit(g, k);
+  cp_add(&g->waited_us, cp_now_us() - begin);
+  return true;
+}

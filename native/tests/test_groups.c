@@ -1,0 +1,275 @@
+/* Weights that come group by group: every touch sees them, whoever copies, stops, dies or takes over meanwhile. */
+#include "check.h"
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+/* The copies that a process makes: it may die in the middle of one, or pause before it. */
+static int copies, dies_in = -1, pauses_in = -1;
+static int pause_pipe[2], paused_pipe[2];
+static void *watched_copy(void *to, const void *from, unsigned long bytes);
+#define memcpy watched_copy
+#include "../groups.c"
+#undef memcpy
+#include "../groups_trap.c"
+
+#define GROUPS 7u
+#define HEADER CP_PAGE
+
+uint64_t cp_syscalls;
+static uint64_t bounds[GROUPS + 1];
+static uint8_t key[CP_GROUPS_KEY] = {1, 2, 3}, other_key[CP_GROUPS_KEY] = {9};
+static int image;
+
+static void *watched_copy(void *to, const void *from, unsigned long bytes) {
+  if (bytes < CP_PAGE) return __builtin_memcpy(to, from, bytes); /* not a group */
+  char byte;
+  if (copies == pauses_in) {
+    CHECK_THAT(write(paused_pipe[1], "p", 1) == 1);
+    CHECK_THAT(read(pause_pipe[0], &byte, 1) == 1);
+  }
+  if (copies++ == dies_in) {
+    __builtin_memcpy(to, from, bytes / 2);
+    raise(SIGKILL);
+  }
+  return __builtin_memcpy(to, from, bytes);
+}
+
+static bool expect_fault;
+
+static void on_fault(int sig, siginfo_t *info, void *context) {
+  (void)sig, (void)context;
+  if (cp_groups_trap(info->si_addr)) return;
+  _exit(expect_fault ? 42 : 1);
+}
+
+int cp_signals_start(void) {
+  struct sigaction a = {.sa_flags = SA_SIGINFO | SA_NODEFER};
+  a.sa_sigaction = on_fault;
+  return sigaction(SIGSEGV, &a, NULL);
+}
+
+static uint64_t value(uint64_t offset) { return offset * 6364136223846793005ull + 1; }
+
+static int file_of(uint64_t bytes) {
+  int fd = memfd_create("test", MFD_CLOEXEC);
+  CHECK_THAT(fd >= 0 && !ftruncate(fd, (off_t)bytes));
+  return fd;
+}
+
+/* Groups of different sizes; one is empty. */
+static void make_image(void) {
+  bounds[0] = HEADER;
+  for (uint32_t k = 0; k < GROUPS; k++) bounds[k + 1] = bounds[k] + (k == 3 ? 0 : (k * 5 + 1) * CP_PAGE);
+  image = file_of(bounds[GROUPS]);
+  for (uint64_t at = HEADER; at < bounds[GROUPS]; at += 8) {
+    uint64_t v = value(at);
+    CHECK_THAT(pwrite(image, &v, 8, (off_t)at) == 8);
+  }
+}
+
+static struct cp_groups *opened_on(int device) {
+  struct cp_groups *g = cp_groups_open(device, image, bounds, GROUPS, key);
+  CHECK_THAT(g);
+  return g;
+}
+
+static void check_all(const struct cp_groups *g) {
+  const char *at = cp_groups_address(g);
+  for (uint64_t k = HEADER; k < bounds[GROUPS]; k += 8) CHECK_THAT(*(volatile const uint64_t *)(at + k) == value(k));
+}
+
+/* In a process of its own; returns its status. */
+static int in_child(void (*body)(int device), int device) {
+  int status;
+  fflush(NULL);
+  pid_t pid = fork();
+  CHECK_THAT(pid >= 0);
+  if (pid == 0) {
+    body(device);
+    _exit(0);
+  }
+  CHECK_THAT(waitpid(pid, &status, 0) == pid);
+  return status;
+}
+
+static void load_and_check(int device) {
+  struct cp_groups *g = opened_on(device);
+  CHECK_THAT(cp_groups_load(g) == 0);
+  check_all(g);
+  CHECK_THAT(cp_groups_wait(g, GROUPS) == 0 && cp_groups_there(g) == GROUPS);
+  cp_groups_close(g);
+}
+
+static void touches_wait_for_their_group(void) {
+  int device = file_of(bounds[GROUPS]);
+  load_and_check(device);
+  close(device);
+}
+
+static void what_is_there_is_not_copied_again(void) {
+  int device = file_of(bounds[GROUPS]);
+  load_and_check(device);
+  copies = 0;
+  load_and_check(device);
+  CHECK_THAT(copies == 0);
+  close(device);
+}
+
+static void a_touch_that_waits_goes_on_with_the_copy(void) {
+  int device = file_of(bounds[GROUPS]);
+  struct cp_groups *g = opened_on(device);
+  copies = 0, pauses_in = 2;
+  CHECK_THAT(pipe(pause_pipe) == 0 && pipe(paused_pipe) == 0);
+  CHECK_THAT(cp_groups_load(g) == 0);
+  char byte;
+  CHECK_THAT(read(paused_pipe[0], &byte, 1) == 1);
+  CHECK_THAT(cp_groups_there(g) == 2 && cp_groups_wait(g, 2) == 0);
+  CHECK_THAT(cp_groups_drop(g) == EBUSY);
+  CHECK_THAT(write(pause_pipe[1], "g", 1) == 1);
+  check_all(g);
+  pauses_in = -1;
+  cp_groups_close(g);
+  close(device);
+}
+
+static void *release_when_stopped(void *groups) {
+  struct cp_groups *g = groups;
+  while (!cp_load(&g->stop)) usleep(100);
+  CHECK_THAT(write(pause_pipe[1], "g", 1) == 1);
+  return NULL;
+}
+
+static void a_stopped_load_goes_on_where_it_was(void) {
+  int device = file_of(bounds[GROUPS]);
+  struct cp_groups *g = opened_on(device);
+  pthread_t helper;
+  char byte;
+  copies = 0, pauses_in = 2;
+  CHECK_THAT(pipe(pause_pipe) == 0 && pipe(paused_pipe) == 0);
+  CHECK_THAT(cp_groups_load(g) == 0 && read(paused_pipe[0], &byte, 1) == 1);
+  CHECK_THAT(!pthread_create(&helper, NULL, release_when_stopped, g));
+  cp_groups_stop(g);
+  pthread_join(helper, NULL);
+  pauses_in = -1;
+  CHECK_THAT(cp_groups_there(g) == 3 && copies == 3);
+  CHECK_THAT(cp_groups_wait(g, GROUPS) == ECANCELED);
+  CHECK_THAT(cp_groups_load(g) == 0);
+  check_all(g);
+  CHECK_THAT(cp_groups_wait(g, GROUPS) == 0 && copies == GROUPS - 1); /* one is empty */
+  cp_groups_close(g);
+  close(device);
+}
+
+static void dropped_weights_come_again(void) {
+  int device = file_of(bounds[GROUPS]);
+  struct cp_groups *g = opened_on(device);
+  for (int round = 0; round < 3; round++) {
+    CHECK_THAT(cp_groups_load(g) == 0);
+    check_all(g);
+    cp_groups_stop(g);
+    CHECK_THAT(cp_groups_load(g) == 0 && cp_groups_wait(g, GROUPS) == 0); /* the touches were faster than the thread */
+    cp_groups_stop(g);
+    CHECK_THAT(cp_groups_drop(g) == 0 && cp_groups_there(g) == 0);
+    memset(g->to + HEADER, 0xee, bounds[GROUPS] - HEADER);
+  }
+  cp_groups_close(g);
+  close(device);
+}
+
+/* Killed in the middle of each copy: what looks as if it were there is, and the next process brings the rest. */
+static void a_killed_process_leaves_nothing_half_done(void) {
+  for (int k = 0; k < (int)GROUPS - 1; k++) {
+    int device = file_of(bounds[GROUPS]);
+    copies = 0, dies_in = k;
+    CHECK_THAT(WTERMSIG(in_child(load_and_check, device)) == SIGKILL);
+    dies_in = -1;
+    struct cp_groups *g = opened_on(device);
+    uint32_t there = cp_groups_there(g);
+    CHECK_THAT(there == (uint32_t)k + (k >= 3)); /* the empty one comes at once */
+    CHECK_THAT(cp_groups_load(g) == 0);
+    check_all(g);
+    CHECK_THAT(cp_groups_wait(g, GROUPS) == 0 && copies == (int)GROUPS - 1 - k);
+    cp_groups_close(g);
+    close(device);
+  }
+}
+
+/* The first pauses in a copy while the second waits for it; then it goes on, or dies. */
+static void the_second_process_waits_or_takes_over(bool dies) {
+  int device = file_of(bounds[GROUPS]);
+  char byte;
+  int status;
+  CHECK_THAT(pipe(pause_pipe) == 0 && pipe(paused_pipe) == 0);
+  copies = 0, pauses_in = 2, dies_in = dies ? 2 : -1;
+  pid_t first = fork();
+  if (first == 0) {
+    load_and_check(device);
+    _exit(0);
+  }
+  CHECK_THAT(read(paused_pipe[0], &byte, 1) == 1);
+  pauses_in = dies_in = -1;
+  struct cp_groups *g = opened_on(device);
+  CHECK_THAT(cp_groups_load(g) == 0 && cp_groups_there(g) == 2);
+  CHECK_THAT(write(pause_pipe[1], "g", 1) == 1);
+  check_all(g);
+  CHECK_THAT(cp_groups_wait(g, GROUPS) == 0);
+  CHECK_THAT(waitpid(first, &status, 0) == first);
+  CHECK_THAT(dies ? WTERMSIG(status) == SIGKILL : status == 0);
+  CHECK_THAT(dies ? copies == (int)GROUPS - 3 : copies == 0);
+  cp_groups_close(g);
+  close(device);
+}
+
+static void write_into(int device) {
+  struct cp_groups *g = opened_on(device);
+  expect_fault = true;
+  CHECK_THAT(cp_groups_load(g) == 0);
+  *(volatile char *)((uintptr_t)cp_groups_address(g) + HEADER) = 1;
+}
+
+static void nobody_writes_into_weights(void) {
+  int device = file_of(bounds[GROUPS]);
+  int status = in_child(write_into, device);
+  CHECK_THAT(WIFEXITED(status) && WEXITSTATUS(status) == 42);
+  close(device);
+}
+
+static void other_weights_are_forgotten(void) {
+  int device = file_of(bounds[GROUPS]);
+  load_and_check(device);
+  struct cp_groups *g = cp_groups_open(device, image, bounds, GROUPS, other_key);
+  CHECK_THAT(g && cp_groups_there(g) == 0);
+  cp_groups_close(g);
+  close(device);
+}
+
+static void bad_bounds_are_refused(void) {
+  int device = file_of(bounds[GROUPS]);
+  uint64_t odd[2] = {HEADER, HEADER + 1}, none[2] = {0, HEADER}, back[3] = {HEADER, 3 * HEADER, 2 * HEADER};
+  uint64_t large[2] = {HEADER, bounds[GROUPS] + CP_PAGE};
+  CHECK_THAT(!cp_groups_open(device, image, odd, 1, key) && errno == EINVAL);
+  CHECK_THAT(!cp_groups_open(device, image, none, 1, key) && errno == EINVAL);
+  CHECK_THAT(!cp_groups_open(device, image, back, 2, key) && errno == EINVAL);
+  CHECK_THAT(!cp_groups_open(device, image, large, 1, key) && errno == EINVAL);
+  CHECK_THAT(!cp_groups_open(device, image, bounds, 0, key) && errno == EINVAL);
+  CHECK_THAT(!cp_groups_open(-1, image, bounds, GROUPS, key) && errno == EINVAL);
+  close(device);
+}
+
+int main(void) {
+  make_image();
+  touches_wait_for_their_group();
+  what_is_there_is_not_copied_again();
+  a_touch_that_waits_goes_on_with_the_copy();
+  a_stopped_load_goes_on_where_it_was();
+  dropped_weights_come_again();
+  a_killed_process_leaves_nothing_half_done();
+  the_second_process_waits_or_takes_over(false);
+  the_second_process_waits_or_takes_over(true);
+  nobody_writes_into_weights();
+  other_weights_are_forgotten();
+  bad_bounds_are_refused();
+  return 0;
+}

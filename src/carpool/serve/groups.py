@@ -1,0 +1,113 @@
+"""Weights that come to the device group by group (``native/groups.h``), called through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from carpool.runtime.native import library_path
+
+KEY_BYTES = 32
+
+
+class Stopped(Exception):
+    """The load was stopped before all of the groups were there; the next load goes on with the rest."""
+
+
+class Waits(NamedTuple):
+    """Touches of this process that had to wait for their group."""
+
+    touches: int
+    waited_us: int
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """The preloaded libcarpool where there is one: there must not be two traps in a process."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "cp_groups_open"):
+        library = ctypes.CDLL(str(library_path()), use_errno=True)
+    pointer, integer, number = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32
+    for name, result, arguments in (
+        ("open", pointer, (integer, integer, ctypes.POINTER(ctypes.c_uint64), number, ctypes.c_char_p)),
+        ("close", None, (pointer,)),
+        ("address", pointer, (pointer,)),
+        ("load", integer, (pointer,)),
+        ("wait", integer, (pointer, number)),
+        ("stop", None, (pointer,)),
+        ("drop", integer, (pointer,)),
+        ("shut", None, (pointer,)),
+        ("there", number, (pointer,)),
+        ("waits", None, (pointer, *[ctypes.POINTER(ctypes.c_uint64)] * 2)),
+    ):
+        function = getattr(library, f"cp_groups_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _check(error: int) -> None:
+    if error:
+        raise OSError(error, os.strerror(error))
+
+
+class Groups:
+    """The weights of one model in device memory, mapped into this process.
+
+    ``device``: descriptor of the weights' memory; ``image``: of the copy in the host.  Group k lies in both from
+    ``bounds[k]`` to ``bounds[k + 1]``, whole pages.  ``key`` (32 bytes) tells these weights from others that may
+    have been there before.  Both descriptors stay the caller's.  Raises OSError.
+    """
+
+    def __init__(self, device: int, image: int, bounds: Sequence[int], key: bytes) -> None:
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(key)}")
+        self.bounds = tuple(bounds)
+        self.count = len(bounds) - 1
+        self._handle: int | None = _library().cp_groups_open(
+            device, image, (ctypes.c_uint64 * len(bounds))(*bounds), self.count, key
+        )
+        if not self._handle:
+            number = ctypes.get_errno()
+            raise OSError(number, f"the weights cannot be mapped: {os.strerror(number)}")
+        self.address: int = _library().cp_groups_address(self._handle)
+
+    def load(self) -> None:
+        """Begin to bring what is not there; call it before every use, never during one.  Raises OSError."""
+        _check(_library().cp_groups_load(self._handle))
+
+    def wait(self, count: int | None = None) -> None:
+        """Until the first ``count`` groups are there; None: all.  Raises Stopped."""
+        if _library().cp_groups_wait(self._handle, self.count if count is None else count):
+            raise Stopped("nobody in this process is bringing these weights")
+
+    def stop(self) -> None:
+        """Returns when no group is being copied any more; touches of missing ones wait for the next `load`."""
+        _library().cp_groups_stop(self._handle)
+
+    def drop(self) -> None:
+        """Nothing is there any more; never while anybody computes.  Raises OSError (EBUSY) while groups are brought."""
+        _check(_library().cp_groups_drop(self._handle))
+
+    def shut(self) -> None:
+        """Another process has dropped the weights: done now, it costs the next `load` nothing."""
+        _library().cp_groups_shut(self._handle)
+
+    @property
+    def there(self) -> int:
+        """How many groups are there."""
+        return int(_library().cp_groups_there(self._handle))
+
+    @property
+    def waits(self) -> Waits:
+        touches, waited = ctypes.c_uint64(), ctypes.c_uint64()
+        _library().cp_groups_waits(self._handle, ctypes.byref(touches), ctypes.byref(waited))
+        return Waits(touches.value, waited.value)
+
+    def close(self) -> None:
+        """Tensors that lie in these weights must be gone, or never be touched again."""
+        if self._handle:
+            _library().cp_groups_close(self._handle)
+            self._handle = None

@@ -1,0 +1,176 @@
+"""A model's structure without its weights: the module as its factory makes it, with tensors that lie in given memory.
+
+The factory runs as it is, on the CPU, so what it computes for itself (positions, tables of rotations, masks) comes out
+right, registered or not; on the meta device, the usual way, that is lost.  Only the parameters are spared: their memory
+is never touched, and nobody writes initial values into them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import mmap
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.overrides import TorchFunctionMode
+
+#: Below that nothing is gained by sparing it.
+_LARGE = 64 << 10
+#: What writes first values, beside the functions of `torch.nn.init`.
+_FIRST_VALUES = {"add_", "clamp_", "copy_", "erfinv_", "fill_", "mul_", "normal_", "uniform_", "zero_"}
+
+
+class Unusable(ValueError):
+    """The model cannot be served as it is; the text says why, and what to do."""
+
+
+class Storage(NamedTuple):
+    """Tensors that share memory; a tied weight is one tensor with several names."""
+
+    tensors: tuple[Tensor, ...]
+    names: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return int(self.tensors[0].untyped_storage().nbytes())
+
+    @property
+    def address(self) -> int:
+        return int(self.tensors[0].untyped_storage().data_ptr())
+
+
+def resolve(factory: str) -> Callable[[], nn.Module]:
+    """What ``module:function`` names.  Raises Unusable."""
+    module, _, name = factory.partition(":")
+    if not (module and name):
+        raise Unusable(f"{factory!r} is no factory: write module:function")
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError as error:
+        raise Unusable(f"the factory {factory} cannot be imported: {error}") from error
+    if not callable(found):
+        raise Unusable(f"the module {module} has no function {name!r}")
+    return found  # type: ignore[no-any-return]
+
+
+def build(factory: Callable[[], nn.Module], seed: int, *, weights: bool) -> nn.Module:
+    """The module, ready to compute without gradients.  Without ``weights`` its parameters have no values.
+
+    The same seed gives the same module in every process.  Raises Unusable; what the factory raises passes through.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if weights:
+            module = factory()
+        else:
+            with _Sparing():
+                module = factory()
+    if not isinstance(module, nn.Module):
+        raise Unusable(f"the factory must return a torch.nn.Module, not a {type(module).__name__}")
+    for name, tensor in _named(module):
+        if nn.parameter.is_lazy(tensor):
+            raise Unusable(f"{name} has no shape yet: the factory must run a lazy module once")
+    return module.eval().requires_grad_(False)
+
+
+class _Sparing(TorchFunctionMode):  # type: ignore[misc]
+    """Parameters get memory that stays untouched, and no values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parameters: dict[int, Tensor] = {}  # by address; kept, so that no address is used again
+
+    def __enter__(self) -> Any:
+        self._hook = register_module_parameter_registration_hook(self._registered)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._hook.remove()
+
+    def _registered(self, module: nn.Module, name: str, parameter: Tensor | None) -> None:
+        with torch._C.DisableTorchFunction():
+            if parameter is not None and not nn.parameter.is_lazy(parameter):
+                self._parameters[parameter.data_ptr()] = parameter
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.empty:
+            return _untouched(args, kwargs)
+        if getattr(func, "__module__", "") == "torch.nn.init" or getattr(func, "__name__", "") in _FIRST_VALUES:
+            target = args[0] if args else kwargs.get("tensor")
+            if isinstance(target, Tensor) and target.data_ptr() in self._parameters:
+                return target
+        return func(*args, **kwargs)
+
+
+def _untouched(args: Any, kwargs: Any) -> Tensor:
+    """As `torch.empty`, but outside of the job's arenas, where it would count as device memory of the job."""
+    if torch.device(kwargs.get("device") or "cpu").type == "cpu" and "out" not in kwargs:
+        like = torch.empty(*args, **{**kwargs, "device": "meta"})
+        if like.layout is torch.strided and like.untyped_storage().nbytes() >= _LARGE:
+            pages = mmap.mmap(-1, like.untyped_storage().nbytes(), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            return _placed(torch.frombuffer(pages, dtype=torch.uint8), like).requires_grad_(like.requires_grad)
+    return torch.empty(*args, **kwargs)
+
+
+def _placed(memory: Tensor, like: Tensor) -> Tensor:
+    """A tensor of the same shape in ``memory``, the bytes of a storage."""
+    return torch.empty(0, dtype=like.dtype).set_(
+        memory.untyped_storage(), like.storage_offset(), like.size(), like.stride()
+    )
+
+
+def storages(module: nn.Module) -> list[Storage]:
+    """What the module's parameters and buffers lie in, in the order of their names; empty tensors are left out.
+
+    Raises Unusable for tensors that are not plain memory of the CPU.
+    """
+    found: dict[int, dict[int, Tensor]] = {}
+    names: dict[int, list[str]] = {}
+    for name, tensor in _named(module):
+        _check(name, tensor)
+        if address := tensor.untyped_storage().data_ptr():
+            found.setdefault(address, {})[id(tensor)] = tensor
+            names.setdefault(address, []).append(name)
+    return [Storage(tuple(tensors.values()), tuple(names[address])) for address, tensors in found.items()]
+
+
+def _named(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    return chain(module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))
+
+
+def _check(name: str, tensor: Tensor) -> None:
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_quantized:
+        raise Unusable(
+            f"{name} is no plain tensor on the CPU ({tensor.device}, {tensor.layout}): build the model there"
+        )
+    if type(tensor.data) is not Tensor:
+        raise Unusable(f"{name} is a {type(tensor.data).__name__}, a tensor with its own rules, which cannot be moved")
+
+
+def memory_of(storage: Storage) -> Tensor:
+    """Its bytes: a tensor of uint8 in the same memory."""
+    return torch.empty(0, dtype=torch.uint8).set_(storage.tensors[0].untyped_storage())
+
+
+def bind(storage: Storage, memory: Tensor) -> None:
+    """Let the storage's tensors lie in ``memory`` (uint8, as many bytes) from now on.  They stay the same objects."""
+    for tensor in storage.tensors:
+        tensor.data = _placed(memory, tensor)
+
+
+def signature(parts: Sequence[Storage]) -> str:
+    """The same for modules whose storages have the same names, sizes and shapes."""
+    lines = [
+        f"{part.size} {part.names} "
+        + " ".join(f"{t.dtype} {tuple(t.shape)} {t.stride()} {t.storage_offset()}" for t in part.tensors)
+        for part in parts
+    ]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

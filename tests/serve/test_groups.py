@@ -1,0 +1,115 @@
+"""The transfer as Python sees it; what it does with dying processes is in ``native/tests/test_groups.c``."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from carpool.devices import memfd
+from carpool.serve import link
+from carpool.serve.groups import Groups, Stopped
+from carpool.serve.store import write_image
+
+PAGE = memfd.PAGE
+BOUNDS = (PAGE, 2 * PAGE, 5 * PAGE, 5 * PAGE, 8 * PAGE)
+CONTENT = bytes(range(256)) * (7 * PAGE // 256)
+KEY = b"k" * 32
+
+
+@pytest.fixture
+def image() -> Iterator[int]:
+    fd = write_image("groups", BOUNDS[-1], [(PAGE, memoryview(CONTENT))])
+    yield fd
+    os.close(fd)
+
+
+@pytest.fixture
+def device() -> Iterator[int]:
+    fd = memfd.create("device", BOUNDS[-1], sealed=True)
+    yield fd
+    os.close(fd)
+
+
+def content(groups: Groups) -> bytes:
+    return ctypes.string_at(groups.address + PAGE, len(CONTENT))
+
+
+def test_a_read_waits_for_what_is_not_there(image: int, device: int) -> None:
+    groups = Groups(device, image, BOUNDS, KEY)
+    assert groups.there == 0
+    groups.load()
+    assert content(groups) == CONTENT
+    groups.wait()
+    assert groups.there == groups.count == 4
+    groups.close()
+
+
+def test_nobody_waits_for_what_nobody_brings(image: int, device: int) -> None:
+    groups = Groups(device, image, BOUNDS, KEY)
+    with pytest.raises(Stopped):
+        groups.wait(1)
+    groups.wait(0)
+    groups.close()
+
+
+def test_other_workers_hear_of_a_drop(image: int, device: int) -> None:
+    one, other = (Groups(device, image, BOUNDS, KEY) for _ in range(2))
+    for groups in (one, other):
+        groups.load()
+        assert content(groups) == CONTENT
+        groups.wait()
+        groups.stop()
+    one.drop()
+    other.shut()
+    assert other.there == 0
+    os.pwrite(device, bytes(len(CONTENT)), PAGE)  # whoever has the memory next
+    other.load()
+    assert content(other) == CONTENT
+    one.close()
+    other.close()
+
+
+def test_weights_of_another_key_are_not_taken_for_these(image: int, device: int) -> None:
+    for key in (KEY, b"o" * 32, KEY):
+        groups = Groups(device, image, BOUNDS, key)
+        assert groups.there == 0
+        groups.load()
+        assert content(groups) == CONTENT
+        groups.close()
+
+
+@pytest.mark.parametrize("key", [b"", b"k" * 31, b"k" * 33])
+def test_a_key_of_another_length(image: int, device: int, key: bytes) -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        Groups(device, image, BOUNDS, key)
+
+
+@pytest.mark.parametrize("bounds", [(0, PAGE), (PAGE,), (PAGE, PAGE + 1), (PAGE, 9 * PAGE)])
+def test_bounds_that_cannot_be(image: int, device: int, bounds: tuple[int, ...]) -> None:
+    with pytest.raises(OSError, match="cannot be mapped"):
+        Groups(device, image, bounds, KEY)
+
+
+def test_nothing_is_left_mapped_or_open(image: int, device: int) -> None:
+    def held() -> tuple[int, int]:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        mapped = sum("memfd:device" in line or "carpool-model" in line for line in lines)
+        return mapped, len(list(Path("/proc/self/fd").iterdir()))
+
+    before = held()
+    for _ in range(300):  # more than can be open at once
+        groups = Groups(device, image, BOUNDS, KEY)
+        groups.load()
+        groups.close()
+        groups.close()
+    assert held() == before
+
+
+def test_what_a_transfer_costs() -> None:
+    cost = link.measure(1 << 20)
+    assert cost.transfer_ns >= 0
+    assert cost.rate > 0

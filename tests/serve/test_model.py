@@ -1,0 +1,193 @@
+"""Outputs are those of the model alone, to the last bit: cold, warm, or half there, whatever the model does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+from carpool.devices import memfd
+from carpool.serve import structure
+from carpool.serve.layout import Grouping
+from carpool.serve.model import Entry, Model, Prepared, Source, prepare, same_bits
+from carpool.serve.profile import Inputs, Layer
+from carpool.serve.structure import Unusable
+from tests.serve import zoo
+
+
+def per_layer(layers: list[Layer]) -> Grouping:
+    return tuple(range(1, len(layers) + 1))
+
+
+def descriptors() -> list[str]:
+    return sorted(path.name for path in Path("/proc/self/fd").iterdir())
+
+
+def source(name: str) -> Source:
+    return Source(f"tests.serve.zoo:{name}", seed=7)
+
+
+def alone(name: str, *runs: Inputs) -> list[object]:
+    """What the model computes without Carpool, run after run."""
+    module = structure.build(getattr(zoo, name), 7, weights=True)
+    with torch.inference_mode():
+        return [module(*inputs) for inputs in runs]
+
+
+@pytest.fixture
+def prepared(request: pytest.FixtureRequest) -> Iterator[Prepared]:
+    made = prepare(source(request.param), (zoo.INPUTS[request.param](),), grouping=per_layer)
+    yield made
+    os.close(made.image)
+
+
+@pytest.fixture
+def device(prepared: Prepared) -> Iterator[int]:
+    fd = memfd.create("test-device", prepared.entry.device_bytes, sealed=True)
+    yield fd
+    os.close(fd)
+
+
+every_model = pytest.mark.parametrize("prepared", list(zoo.INPUTS), indirect=True)
+
+
+def one_model(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("prepared", [name], indirect=True)
+
+
+def name_of(prepared: Prepared) -> str:
+    return prepared.entry.source.factory.partition(":")[2]
+
+
+@every_model
+def test_cold_and_warm(prepared: Prepared, device: int) -> None:
+    name = name_of(prepared)
+    inputs = (zoo.INPUTS[name](),)
+    model = Model(prepared.entry, prepared.image, device)
+    for expected in alone(name, inputs, inputs, inputs):
+        assert same_bits(model(*inputs), expected)
+        model.groups.wait()
+        model.groups.stop()
+        model.groups.drop()
+    model.close()
+
+
+@every_model
+def test_a_second_worker_finds_the_weights(prepared: Prepared, device: int) -> None:
+    name = name_of(prepared)
+    inputs = (zoo.INPUTS[name](),)
+    first = Model(prepared.entry, prepared.image, device)
+    first.groups.load()
+    first.groups.wait()
+    entry = msgspec.json.decode(msgspec.json.encode(prepared.entry), type=Entry)
+    second = Model(entry, prepared.image, device)
+    assert second.groups.there == second.groups.count
+    assert same_bits(second(*inputs), alone(name, inputs)[0])
+    first.close()
+    second.close()
+
+
+@one_model("branching")
+def test_what_the_profile_has_not_seen(prepared: Prepared, device: int) -> None:
+    """The other branch uses what comes last first, and what is never used in the first."""
+    other = (-zoo.INPUTS["branching"](),)
+    assert prepared.entry.profile.layers[-1].compute_ns == 0
+    model = Model(prepared.entry, prepared.image, device)
+    assert same_bits(model(*other), alone("branching", other)[0])
+    model.close()
+
+
+@one_model("counting")
+def test_what_computing_writes_is_each_workers_own(prepared: Prepared, device: int) -> None:
+    inputs = (zoo.INPUTS["counting"](),)
+    assert len(prepared.entry.profile.private) == 3
+    expected = alone("counting", inputs, inputs)
+    for _ in range(2):
+        model = Model(prepared.entry, prepared.image, device)
+        assert same_bits(model(*inputs), expected[0])
+        assert same_bits(model(*inputs), expected[1])
+        model.close()
+
+
+@pytest.mark.parametrize(
+    ("prepared", "why"),
+    [("needy", "something else"), ("refusing", "cannot be right"), ("tied", None), ("rotary", None)],
+    indirect=["prepared"],
+)
+def test_models_that_need_their_first_weights(prepared: Prepared, why: str | None) -> None:
+    plainly = prepared.entry.plainly
+    assert plainly is None if why is None else plainly is not None and why in plainly
+
+
+@one_model("tied")
+def test_tied_weights_are_there_once(prepared: Prepared) -> None:
+    assert prepared.entry.device_bytes < 2 * 500 * zoo.WIDTH * 4 + 1_000_000
+    sizes = [layer.size for layer in prepared.entry.profile.layers]
+    assert sizes[0] == 500 * zoo.WIDTH * 4  # the embedding, and never again
+    assert sizes.count(sizes[0]) == 1
+
+
+@one_model("rotary")
+def test_another_model_under_the_same_name(prepared: Prepared, device: int) -> None:
+    entry = msgspec.structs.replace(prepared.entry, source=source("brain"))
+    with pytest.raises(Unusable, match="another model"):
+        Model(entry, prepared.image, device)
+
+
+@one_model("rotary")
+def test_too_small_a_device(prepared: Prepared) -> None:
+    small = memfd.create("small", prepared.entry.device_bytes - memfd.PAGE, sealed=True)
+    with pytest.raises(OSError, match="cannot be mapped"):
+        Model(prepared.entry, prepared.image, small)
+    os.close(small)
+
+
+def test_a_model_whose_answers_differ_is_refused() -> None:
+    before = descriptors()
+    with pytest.raises(Unusable, match="differ from run to run"):
+        prepare(source("copying"), (zoo.INPUTS["brain"]().float(),))
+    assert descriptors() == before
+
+
+def test_random_answers_are_no_difference() -> None:
+    made = prepare(source("dropping"), (zoo.INPUTS["brain"]().float(),))
+    os.close(made.image)
+    assert made.entry.plainly is None
+
+
+def test_a_refusal_leaves_no_image() -> None:
+    def refuse(size: int) -> None:
+        raise MemoryError(size)
+
+    before = descriptors()
+    with pytest.raises(MemoryError):
+        prepare(source("brain"), (zoo.INPUTS["brain"](),), admit=refuse)
+    assert descriptors() == before
+
+
+def test_a_kept_profile_is_used_and_a_broken_one_replaced(tmp_path: Path) -> None:
+    kept, inputs = tmp_path / "profile.json", (zoo.INPUTS["brain"](),)
+    entries = []
+    for spoil in (None, None, b"{", b"", b'{"key": 3}', kept):
+        if isinstance(spoil, bytes):
+            kept.write_bytes(spoil)
+        made = prepare(source("brain"), inputs, kept=kept)
+        os.close(made.image)
+        entries.append(made.entry)
+    assert entries[0] == entries[1]
+    assert entries[4] == entries[5] != entries[0]  # measured again: times differ
+    assert list(tmp_path.iterdir()) == [kept]
+
+
+def test_a_profile_of_another_batch_is_measured_again(tmp_path: Path) -> None:
+    kept, inputs = tmp_path / "profile.json", zoo.INPUTS["brain"]()
+    keys = []
+    for batch in (inputs, inputs[:1]):
+        made = prepare(source("brain"), (batch,), kept=kept)
+        os.close(made.image)
+        keys.append(made.entry.profile.key)
+    assert keys[0] != keys[1]
