@@ -307,6 +307,7 @@ class World:
         short = sum(attempt.out_of_memory for attempt in past)
         assert short <= self.settings.max_recoveries and len(past) - short <= self.specs[number].retries, "too often"
         self.specs[number] = replace(self.specs[number], estimate=command.estimate)
+        self.promised_to.pop(number, None)  # that was for the attempt that is over
         program = replace(self.programs[number], out_of_memory=max(0, self.programs[number].out_of_memory - len(past)))
         self.processes[number] = self._process(number, program)
 

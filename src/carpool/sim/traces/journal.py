@@ -20,7 +20,7 @@ from carpool.sim.job import ASSUMED_ITERATION_US, TraceJob
 from carpool.sim.traces.errors import TraceError
 
 FILE = "journal.sqlite"  # in the daemon's home directory
-SCHEMA = 3  # the newest that is understood
+SCHEMA = 4  # the newest that is understood
 
 _JOBS = """SELECT id, owner, spec, phase, submitted_us, started_us, ended_us, device_us, iterations, persistent_bytes,
   ephemeral_bytes FROM jobs ORDER BY submitted_us, id"""
