@@ -75,18 +75,20 @@ class Rig:
     def do(self, command: commands.Command) -> None:
         self.effects.execute(command)
 
-    def job(self, owner: int = 1000, *, exclusive: bool = False) -> Job:
+    def job(self, owner: int = 1000, *, exclusive: bool = False, service: int | None = None) -> Job:
         number = self.jobs.new_id()
-        spec = SubmitRequest(argv=["true"], cwd="/", env={}, exclusive=exclusive)
+        spec = SubmitRequest(argv=["true"], cwd="/", env={}, exclusive=exclusive, service=service)
         job = self.jobs.live[number] = Job(number, owner, owner, spec, None, 0)
         job.device, job.lane = self.device.id, owner - 999
         self.shims[number] = {}
         return job
 
-    def attach(self, owner: int = 1000, pid: int | None = None, *, exclusive: bool = False) -> Client:
+    def attach(
+        self, owner: int = 1000, pid: int | None = None, *, exclusive: bool = False, service: int | None = None
+    ) -> Client:
         """``pid``: of the attached process, if it is not this one."""
         pid = pid or os.getpid()
-        job = self.job(owner, exclusive=exclusive)
+        job = self.job(owner, exclusive=exclusive, service=service)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channels.open(job, [ours.detach()], Register(job.id, pid))
         theirs.send(Packet(PacketType.HELLO, pid, PROTOCOL).encode())

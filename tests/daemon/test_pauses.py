@@ -1,0 +1,88 @@
+"""Pauses: asked for in the seat, answered by number, and not counted as time in which a job computes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from rig import Client, Rig
+
+from carpool.core import commands
+from carpool.core.events import TurnPaused
+from carpool.daemon.clock import monotonic_us
+from carpool.daemon.pauses import is_paused
+from carpool.daemon.seats import turn_us
+from carpool.protocol.seat import PacketType, Yield
+
+HOUR_US = 3_600_000_000
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    rig = Rig()
+    yield rig
+    rig.close()
+
+
+@pytest.fixture
+async def holder(rig: Rig) -> Client:
+    client = rig.attach()
+    rig.do(commands.GrantTurn(1, client.job.id))
+    assert client.seat.get("turn") == 1
+    return client
+
+
+def pause(rig: Rig, client: Client) -> list[object]:
+    """Ask for it, and play the job that does it."""
+    rig.do(commands.PauseTurn(client.job.id))
+    number = client.seat.get("pause_seq")
+    client.seat.set("paused", number)
+    return list(rig.says(client, PacketType.PAUSED, number))
+
+
+async def test_it_is_asked_and_answered(rig: Rig, holder: Client) -> None:
+    (event,) = pause(rig, holder)
+    assert isinstance(event, TurnPaused) and event.job == holder.job.id
+    assert is_paused(holder.seat) and rig.watched == [holder.job.id]
+
+
+async def test_asked_more_firmly_it_is_the_same_pause(rig: Rig, holder: Client) -> None:
+    rig.do(commands.PauseTurn(holder.job.id))
+    number = holder.seat.get("pause_seq")
+    rig.do(commands.PauseTurn(holder.job.id, forced=True))
+    assert holder.seat.get("pause_seq") == number and holder.seat.get("yield") == Yield.PAUSE
+
+
+async def test_an_answer_to_something_else_does_not_count(rig: Rig, holder: Client) -> None:
+    rig.do(commands.PauseTurn(holder.job.id))
+    number = holder.seat.get("pause_seq")
+    assert rig.says(holder, PacketType.PAUSED, number - 1) == []
+    rig.do(commands.WithdrawYield(holder.job.id))
+    assert holder.seat.get("yield") == Yield.NO
+    assert rig.says(holder, PacketType.PAUSED, number) == []
+
+
+async def test_whoever_has_let_go_is_not_asked(rig: Rig, holder: Client) -> None:
+    holder.seat.set("turn", 0)
+    rig.do(commands.PauseTurn(holder.job.id))
+    assert holder.seat.get("yield") == Yield.NO
+
+
+async def test_the_time_of_a_pause_is_not_computed(rig: Rig, holder: Client) -> None:
+    pause(rig, holder)
+    began = holder.seat.get("turn_start_us")
+    computed = turn_us(holder.seat, monotonic_us())
+    assert turn_us(holder.seat, monotonic_us() + HOUR_US) == computed
+    since = holder.seat.get("paused_us")
+    holder.seat.set("paused_us", since - HOUR_US)
+    holder.seat.set("turn_start_us", began - HOUR_US)
+    rig.do(commands.GrantTurn(1, holder.job.id))
+    assert holder.seat.get("yield") == Yield.NO and not holder.seat.get("paused_us")
+    assert holder.seat.get("turn_start_us") >= began
+    assert holder.job.switches == 1  # going on is no switch
+
+
+async def test_a_paused_job_is_made_to_let_go(rig: Rig, holder: Client) -> None:
+    pause(rig, holder)
+    rig.do(commands.RequestYield(holder.job.id, forced=True))
+    assert holder.seat.get("yield") == Yield.NOW and not holder.seat.get("paused_us")
