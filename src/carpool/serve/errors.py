@@ -58,6 +58,12 @@ class ModelFailed(ServeError):
     status, kind = 500, "model_failed"
 
 
+class ModelUnavailable(ServeError):
+    """There is such a model, but it cannot be asked: not yet, not any more, or never as it is."""
+
+    status, kind = 503, "model_unavailable"
+
+
 class WorkerLost(ServeError):
     """The process that computed died, and so did the one that tried again."""
 
