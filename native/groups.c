@@ -13,6 +13,8 @@ enum { IDLE = 0, BUSY = 1, ENDED = 2 /* all is there, or it was stopped; the thr
 
 int cp_signals_start(void);
 
+static uint32_t loads;
+
 /* ---- the header ------------------------------------------------------------------------------------------------------ */
 
 static void wake(struct cp_groups *g) {
@@ -144,7 +146,7 @@ static bool is_ready(const struct cp_groups *g) {
 CP_EXPORT int cp_groups_load(struct cp_groups *g) {
   if (cp_load(&g->busy) == BUSY || is_ready(g)) return 0;
   join(g);
-  g->loads++;
+  g->load = cp_add(&loads, 1);
   cp_store(&g->stop, 0);
   cp_store(&g->busy, BUSY);
   int error = pthread_create(&g->thread, NULL, transfer, g);

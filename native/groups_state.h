@@ -19,7 +19,7 @@ struct cp_groups {
   int device;
   pthread_t thread;
   uint32_t busy, stop;
-  uint32_t loads;
+  uint32_t load; /* number of the latest one; no other has it, of these groups or of any in this process */
   uint64_t touches, waited_us;
 };
 
