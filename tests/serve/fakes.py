@@ -17,10 +17,11 @@ from carpool.devices import memfd
 from carpool.protocol.models import ModelInfo, ModelRequest
 from carpool.protocol.problems import ClientError
 from carpool.serve.environment import Environment
-from carpool.serve.errors import CannotPrepare, ModelFailed, WorkerLost
+from carpool.serve.errors import ModelFailed, WorkerLost
 from carpool.serve.oip.messages import InferRequest, Model, Tensor
 from carpool.serve.pool import Pauses, Pool
 from carpool.serve.ports import CannotStart
+from carpool.serve.preparing import CannotPrepare
 from carpool.serve.store import write_image
 from tests.serve.backend import MODELS, PATIENCE_S, answers
 

@@ -66,6 +66,9 @@ async def test_a_new_model_is_loaded_by_one_worker_after_the_other(pool: Pool, f
     await until(lambda: fakes.doing)
     assert states(pool) == {"idle": 2, "loading": 1}
     busy = [pool.take("affine@1"), pool.take("affine@1")]
+    pool.give_back(busy.pop())
+    busy.append(pool.take("affine@1"))
+    assert len(fakes.doing) == 1, "the others go on computing meanwhile"
     fakes.let_go("load")
     await until(lambda: states(pool) == {"idle": 1, "computing": 2})
     assert not hosting.loaded.done(), "two workers do not have it yet"
@@ -102,6 +105,21 @@ async def test_a_model_that_kills_who_loads_it_is_left_out(pool: Pool, fakes: Fa
     assert await pair.refused == "2 workers in a row have died while they loaded it"
     await affine.loaded
     await ready(pool)
+
+
+async def test_deaths_far_from_each_other_are_not_the_models_fault(pool: Pool, fakes: Fakes) -> None:
+    hosting = pool.add("affine@1", AFFINE)
+    for _ in range(3):
+        await hosting.loaded
+        await ready(pool)
+        fakes.hold("load")
+        fakes.alive()[0].die()
+        await until(lambda: fakes.doing)
+        (handle,) = fakes.doing
+        handle.die()
+        fakes.let_go("load")
+    await ready(pool)
+    assert not hosting.refused.done()
 
 
 @pytest.mark.parametrize("state", ["idle", "computing", "loading"])

@@ -73,8 +73,8 @@ class Dispatcher:
             self.remove(key, "the server is stopping")
         for task in self._computing:
             task.cancel()
-        await asyncio.gather(*self._computing, return_exceptions=True)
-        await self.pool.close()
+        # At once, so that nobody takes the place of a worker whose computation is cancelled.
+        await asyncio.gather(*self._computing, self.pool.close(), return_exceptions=True)
         if self._timer is not None:
             self._timer.cancel()
 

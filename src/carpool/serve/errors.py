@@ -17,10 +17,6 @@ class StartError(Exception):
     """The endpoint cannot start.  The text says what to do."""
 
 
-class CannotPrepare(Exception):
-    """A registered model cannot be hosted as it is.  The text is for people."""
-
-
 class ServeError(Exception):
     """Base.  The text is for the client: what is wrong, and where."""
 

@@ -21,11 +21,12 @@ from carpool.serve.batching import Order, Queue
 from carpool.serve.dispatch import Dispatcher
 from carpool.serve.dispatchers import Dispatchers
 from carpool.serve.environment import Environment
-from carpool.serve.errors import CannotPrepare, UnknownModel
+from carpool.serve.errors import UnknownModel
 from carpool.serve.metrics import Metrics
 from carpool.serve.oip.messages import InferRequest, Model, Tensor
 from carpool.serve.pool import Pool
-from carpool.serve.ports import Prepared, Preparing, Registry
+from carpool.serve.ports import Preparing, Registry
+from carpool.serve.preparing import CannotPrepare, PreparedModel
 from carpool.serve.store import OverBudget, Store
 
 log = logging.getLogger(__name__)
@@ -210,7 +211,7 @@ class Front:
         finally:
             os.close(prepared.image)
 
-    async def _prepared(self, registration: _Registration, spec: ModelRequest, env: dict[str, str]) -> Prepared:
+    async def _prepared(self, registration: _Registration, spec: ModelRequest, env: dict[str, str]) -> PreparedModel:
         """One at a time: what is measured must not be disturbed, and the store's budget not be promised twice."""
         name = registration.info.name
         profiles = self._choices.profiles
@@ -234,7 +235,7 @@ class Front:
             self._stored[name] = registration
             return prepared
 
-    async def _host(self, registration: _Registration, dispatcher: Dispatcher, prepared: Prepared) -> None:
+    async def _host(self, registration: _Registration, dispatcher: Dispatcher, prepared: PreparedModel) -> None:
         info, model = registration.info, prepared.model
         key = f"{info.name}@{next(self._numbers)}"
         hosting = dispatcher.pool.add(key, prepared)

@@ -18,7 +18,9 @@ from typing import Any
 
 from carpool.serve.environment import Environment
 from carpool.serve.errors import ServeError, WorkerLost
-from carpool.serve.ports import CannotStart, Door, Handle, Job, Launcher, Prepared
+from carpool.serve.handle import Door, Handle
+from carpool.serve.ports import CannotStart, Job, Launcher
+from carpool.serve.preparing import PreparedModel
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +51,7 @@ class Worker:
 class Hosting:
     """A model in a pool.  ``loaded`` is done when every worker that is ready has it; ``refused`` says why none will."""
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: PreparedModel) -> None:
         loop = asyncio.get_running_loop()
         self.prepared = prepared
         self.loaded: asyncio.Future[None] = loop.create_future()
@@ -98,7 +100,7 @@ class Pool:
 
     # Models
 
-    def add(self, key: str, prepared: Prepared) -> Hosting:
+    def add(self, key: str, prepared: PreparedModel) -> Hosting:
         """Workers load it from now on, before they count as ready.  Its image has to stay until it is removed."""
         self._hosted[key] = Hosting(prepared)
         self._consider()
@@ -185,7 +187,8 @@ class Pool:
             finally:
                 await job.cancel()
         finally:
-            connected.cancel()
+            if not connected.cancel() and not connected.cancelled():  # perhaps it came while nobody waited any more
+                connected.result().close()
 
     async def _load_all(self, worker: Worker) -> None:
         """Give it what it lacks and take what has gone.  Raises CannotStart if it dies of that."""
