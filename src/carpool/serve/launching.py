@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TIMEOUT_S = 10.0  # for one answer of the daemon
+NOT_FOUND = 404
 POLL_S = 0.5  # between two looks at a worker that has not connected yet
 
 
@@ -86,9 +87,9 @@ class DaemonJob:
         while True:
             try:
                 info = await self._daemon.ask(lambda client: client.job(self._number))
-            except ApiError as error:
-                return str(error)
             except ClientError as error:
+                if isinstance(error, ApiError) and error.status == NOT_FOUND:
+                    return str(error)
                 log.debug("%s: %s", self.name, error)
             else:
                 if info.outcome is not None:
