@@ -130,6 +130,8 @@ class Fakes:
     def __init__(self) -> None:
         self.unstartable = 0  # so many starts fail
         self.stillborn = 0  # so many jobs end before they connect
+        self.slow = False  # they do not connect before `connect` is called
+        self.starting: list[str] = []
         self.dies: set[tuple[str, str]] = set()  # ("load", model): that kills the worker
         self.refused: dict[str, Exception] = {}  # models that workers refuse to load
         self.deadly: Callable[[InferRequest], bool] = lambda request: False
@@ -178,10 +180,16 @@ class Fakes:
             self.stillborn -= 1
             job.over.set()
             return job
-        handle = FakeHandle(len(self.jobs), self)
-        self.handles.append(handle)
-        self._expected.pop(env["FAKE_TOKEN"]).set_result(handle)
+        self.starting.append(env["FAKE_TOKEN"])
+        if not self.slow:
+            self.connect()
         return job
+
+    def connect(self) -> None:
+        """Whoever has been started."""
+        while self.starting:
+            self.handles.append(FakeHandle(len(self.handles) + 1, self))
+            self._expected.pop(self.starting.pop(0)).set_result(self.handles[-1])
 
     # What tests ask
 

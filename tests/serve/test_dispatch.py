@@ -182,7 +182,12 @@ async def test_a_maximum_delay_makes_batches() -> None:
     assert result(await served.ask(request(3))) == [7], "the batch is full"
     await asyncio.gather(*tasks)
     assert served.sizes == [4]
-    served.ask(request(1))
+    await served.dispatcher.close()
+
+
+async def test_after_the_maximum_delay_a_request_is_computed_alone() -> None:
+    served = await Served.start(max_delay_us=5_000)
+    assert result(await served.ask(request(1))) == [3]
     await served.dispatcher.close()
 
 
@@ -307,6 +312,18 @@ async def test_a_model_that_is_removed_answers_what_it_has_begun(served: Served)
     assert [result(await task) for task in computing] == [[203], [205]]
     await unused
     await served.dispatcher.unused(KEY)
+
+
+async def test_a_model_that_is_removed_refuses_what_would_be_tried_again(served: Served) -> None:
+    first, _ = await served.fill()
+    served.fakes.hold("load")
+    served.dispatcher.pool.add("pair@2", FakePrepared(MODELS["pair"]))
+    await until(lambda: "load" in served.fakes.doing.values())
+    served.fakes.computing()[0].die()
+    await until(lambda: served.count("carpool_retries_total"))
+    served.dispatcher.remove(KEY)
+    with pytest.raises(ModelUnavailable, match="it has been removed"):
+        await first
 
 
 async def test_closing_refuses_what_is_not_answered(served: Served) -> None:

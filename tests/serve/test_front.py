@@ -146,6 +146,32 @@ async def test_a_model_that_workers_refuse_says_why(one: Fronted) -> None:
     assert one.announced == [("affine", "the structure has changed")] and not one.store.sizes()
 
 
+async def test_a_model_that_a_later_worker_refuses_says_why(one: Fronted) -> None:
+    for name in ("affine", "pair"):
+        one.add(name)
+    await one.until_ready("affine", "pair")
+    one.fakes.refused["affine"] = ModelFailed("the structure has changed")
+    one.fakes.handles[0].die()
+    await until(lambda: one.front.unavailable() == {"affine": "the structure has changed"})
+    assert set(one.front.models()) == {"pair"}
+
+
+async def test_a_model_that_is_removed_answers_what_waits(one: Fronted) -> None:
+    one.add("affine")
+    await one.until_ready("affine")
+    one.fakes.hold("infer")
+    asked = []
+    for value in range(3):
+        asked.append(asyncio.create_task(one.ask(value)))
+        await until(lambda: len(one.fakes.computing()) == min(2, len(asked)))
+    await until(lambda: one.front.waiting() == {"affine": 1})
+    one.remove("affine")
+    for _ in range(10):
+        await asyncio.sleep(0)
+    one.fakes.let_go("infer")
+    assert [await each for each in asked] == [[1], [3], [5]]
+
+
 async def test_a_model_is_asked_in_its_old_form_until_the_new_one_is_there(one: Fronted) -> None:
     one.add("affine")
     await one.until_ready("affine")

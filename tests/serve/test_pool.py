@@ -202,6 +202,15 @@ async def test_a_worker_that_ends_without_having_computed_counts_as_a_failure(
     await pool.close()
 
 
+async def test_a_worker_that_comes_when_nobody_waits_any_more_is_closed(fakes: Fakes) -> None:
+    fakes.slow = True
+    pool = fakes.pool()
+    await until(lambda: len(fakes.starting) == 3)
+    fakes.connect()
+    await pool.close()
+    assert all(handle.closed for handle in fakes.handles) and len(fakes.handles) == 3
+
+
 async def test_closing_in_the_middle_of_everything(fakes: Fakes) -> None:
     fakes.hold("load")
     pool = fakes.pool()

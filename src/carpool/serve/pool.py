@@ -199,9 +199,7 @@ class Pool:
             except WorkerLost:
                 _lose(worker)
                 self._died(key)
-                what = "loaded" if hosting else "forgot"
-                name = hosting.prepared.model.name if hosting else key
-                raise CannotStart(f"worker {worker.job.name} ended while it {what} model {name!r}") from None
+                raise CannotStart(f"worker {worker.job.name} ended while it loaded model {key!r}") from None
 
     async def _load(self, worker: Worker, key: str, hosting: Hosting | None) -> None:
         if hosting is None:
