@@ -17,7 +17,7 @@ import torch
 
 from carpool.devices import memfd
 from carpool.runtime.launch import plain_environment
-from carpool.serve.address import SOCKET, TOKEN
+from carpool.serve.address import SOCKET, TOKEN, NoFront, connect
 from carpool.serve.channel import Channel
 from carpool.serve.errors import ModelFailed, UnknownModel, WorkerLost
 from carpool.serve.groups import Groups
@@ -57,15 +57,17 @@ async def door() -> AsyncIterator[Door]:
 @pytest.fixture
 async def start(door: Door, python: str, root: Path) -> AsyncIterator[Start]:
     """Starts workers; those that a test leaves are killed."""
-    processes: list[asyncio.subprocess.Process] = []
+    started: list[Started] = []
 
     async def begin(env: dict[str, str] | None = None, module: str = "carpool.serve.worker") -> Started:
         expected = door.expect()
-        processes.append(await spawn(python, module, root, (env or {}) | expected.env))
-        return Started(processes[-1], await expected.handle)
+        process = await spawn(python, module, root, (env or {}) | expected.env)
+        started.append(Started(process, await expected.handle))
+        return started[-1]
 
     yield begin
-    for process in processes:
+    for process, handle in started:
+        handle.close()
         if process.returncode is None:
             process.kill()
         await process.wait()
@@ -279,6 +281,21 @@ async def test_only_who_is_expected_comes_in(door: Door) -> None:
     handle.close()
     for each in (stranger, worker, again, late):
         each.socket.close()
+
+
+async def test_other_users_do_not_come_in(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a worker speak with another user's socket."""
+    for module in ("handle", "address"):
+        monkeypatch.setattr(f"carpool.serve.{module}.peer", lambda _: (os.getpid(), os.geteuid() + 1))
+    expected = door.expect()
+    stranger = Impostor(expected)
+    assert await asyncio.to_thread(stranger.channel.receive) is None
+    stranger.socket.close()
+    for name, value in expected.env.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(NoFront, match="a socket of user"):
+        connect()
+    assert not expected.env.keys() & os.environ.keys()
 
 
 @pytest.mark.parametrize("data", [PREFIX.pack(3, 0) + b"abc", b"\xff" * PREFIX.size, PREFIX.pack(100, 0)])

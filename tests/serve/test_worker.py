@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import threading
@@ -139,16 +140,16 @@ def front(device: Noting) -> Iterator[Front]:
 @pytest.mark.parametrize("name", ["brain", "residual", "tied", "refusing"])
 def test_outputs_are_those_of_the_model_alone(name: str, front: Front, models: dict[str, PreparedModel]) -> None:
     """Cold, warm, and after it has come again."""
-    x = zoo.INPUTS[name]()
+    x, groups = zoo.INPUTS[name](), len(models[name].entry.layout.bounds) - 1
     asked = request(name, **{models[name].model.inputs[0].name: x})
     for _ in range(2):
         assert isinstance(front.load(name, models[name]), Loaded)
-        for cold in (True, False):
-            frame = front.infer(name, asked)
+        cold, warm = front.infer(name, asked), front.infer(name, asked)
+        for frame in (cold, warm):
             assert frame.requests == [alone(name, SEED, x)]
-            groups = len(models[name].entry.layout.bounds) - 1
-            assert frame.message.cost.copied_groups == (groups if cold else 0)
-            assert (frame.message.cost.copied_bytes > 0) == cold
+        assert cold.message.cost.copied_bytes > 0
+        # The last group may be one that nobody needs: it comes when there is time.
+        assert groups - 1 <= cold.message.cost.copied_groups <= groups - warm.message.cost.copied_groups
         front.channel.send(Unload(name))
 
 
@@ -264,9 +265,10 @@ def test_weights_that_have_moved(models: dict[str, PreparedModel]) -> None:
 
 
 def usage() -> tuple[int, int]:
-    """Mappings of weights and images, and open descriptors."""
-    mapped = Path("/proc/self/maps").read_text().count("memfd:")
-    return mapped, len(list(Path("/proc/self/fd").iterdir()))
+    """Files of memory that are mapped, and open descriptors."""
+    gc.collect()
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return len({line.split()[4] for line in lines if "memfd:" in line}), len(list(Path("/proc/self/fd").iterdir()))
 
 
 def resident_bytes() -> int:
@@ -278,7 +280,7 @@ def resident_bytes() -> int:
 def test_memory_stays_as_it_is(moving: bool, rounds: int, models: dict[str, PreparedModel]) -> None:
     """Two models in turns, whose weights stay, or are in another place each time."""
     front = Front(Moving() if moving else Plain())
-    x = torch.rand(1, WIDTH)
+    x = torch.rand(256, WIDTH)
     for name in ("trying", "other"):
         front.load(name, models[name])
 
@@ -291,7 +293,7 @@ def test_memory_stays_as_it_is(moving: bool, rounds: int, models: dict[str, Prep
     before, resident = usage(), resident_bytes()
     switches(rounds)
     assert usage() == before
-    # A leak of the weights, the inputs or the outputs would be larger.
+    # A leak of inputs, outputs or weights would be twice as large, and more.
     assert resident_bytes() - resident < rounds * x.nbytes
     front.close()
 
