@@ -16,6 +16,7 @@ import torch
 from carpool.devices import memfd
 from carpool.serve.channel import Channel
 from carpool.serve.device import Demand, Device, Plain, Refused, TooLarge
+from carpool.serve.groups import Groups
 from carpool.serve.link import LinkCost
 from carpool.serve.messages import (
     PREFIX,
@@ -36,7 +37,7 @@ from carpool.serve.preparing import PreparedModel
 from carpool.serve.worker import Worker
 from tests.serve import zoo
 from tests.serve.hosted import WIDTH
-from tests.serve.working import SEED, alone, asking, prepared, request
+from tests.serve.working import SEED, alone, asking, held, prepared, request
 
 COST = LinkCost(transfer_ns=2000, rate=1_000_000_000)
 
@@ -205,6 +206,37 @@ def test_inputs_that_are_wrong(front: Front, models: dict[str, PreparedModel]) -
     assert front.failed("gone", request("gone", x=x)) == ("unknown_model", "this worker has no model 'gone'")
 
 
+def threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+class Counting(Plain):
+    """How many threads there are when the turn goes back."""
+
+    seen: int = 0
+
+    def release(self) -> None:
+        self.seen = threads()
+
+
+def test_nothing_is_copied_without_a_turn(models: dict[str, PreparedModel]) -> None:
+    """Somebody else copies, so the worker's own transfer would go on for ever."""
+    model = models["trying"]
+    fd = memfd.create("shared", model.entry.device_bytes, sealed=True)
+    Groups(fd, model.image, model.entry.layout.bounds, model.entry.key).close()  # the header is there
+    copying = held(fd)
+    device = Counting({model.entry.number: fd})
+    front = Front(device)
+    front.load("trying", model)
+    before = threads()
+    x = torch.rand(1, WIDTH)
+    assert front.failed("trying", request("trying", x=x), asking("trying", x))[0] == "wrong_input"
+    assert device.seen == before
+    os.close(copying)
+    assert isinstance(front.infer("trying", asking("trying", x)).message, Answer)
+    front.close()
+
+
 def test_a_device_that_refuses(front: Front, device: Noting, models: dict[str, PreparedModel]) -> None:
     front.load("trying", models["trying"])
     asked = asking("trying", torch.rand(1, WIDTH))
@@ -229,11 +261,15 @@ def test_a_model_that_cannot_be_loaded(front: Front, models: dict[str, PreparedM
     assert isinstance(front.infer("trying", asking("trying", torch.rand(1, WIDTH))).message, Answer)
 
 
-def test_one_name_for_another_model(front: Front, models: dict[str, PreparedModel]) -> None:
+def test_one_name_for_another_model(models: dict[str, PreparedModel]) -> None:
+    before = usage()
+    front = Front(Plain())
     x = torch.rand(1, WIDTH)
     for name in ("trying", "other", "other"):
         front.load("it", models[name])
         assert front.infer("it", asking("it", x)).requests == [alone(name, SEED, x, torch.zeros(1, dtype=torch.int64))]
+    front.close()
+    assert usage() == before
 
 
 def test_two_names_for_the_same_weights(front: Front, device: Noting, models: dict[str, PreparedModel]) -> None:
