@@ -202,7 +202,9 @@ def test_inputs_that_are_wrong(front: Front, models: dict[str, PreparedModel]) -
     assert (kind, "different inputs" in text) == ("wrong_input", True)
     words = InferRequest("trying", (Tensor("x", "BYTES", (1,), b"\1\0\0\0a"),), ())
     assert front.failed("trying", words) == ("wrong_input", "input 'x' is of BYTES, which PyTorch has no tensors of")
-    assert front.failed("trying", request("trying", x=x)) == ("model_failed", "Unusable: forward also needs: what")
+    assert front.failed("trying", request("trying", x=x)) == ("wrong_input", "forward also needs: what")
+    assert front.failed("trying") == ("wrong_input", "a batch without requests")
+    assert front.failed("trying", request("trying"))[0] == "wrong_input"
     assert front.failed("gone", request("gone", x=x)) == ("unknown_model", "this worker has no model 'gone'")
 
 
