@@ -15,15 +15,40 @@ static void take_file(struct cp_packet *p, int fd) {
   cp.bank_new |= p->type == CP_BANK;
 }
 
-void cp_take_files(void) {
+/* The latest weights' memory that has come and nobody has asked for. */
+static struct {
+  uint64_t key;
+  int fd;
+} weights = {.fd = -1};
+
+static void take_weights(struct cp_packet *p, int fd) {
+  if (fd < 0) fd = cp_insist(p, NULL);
+  cp_close_fd(&weights.fd);
+  weights.key = p->a;
+  weights.fd = fd;
+}
+
+static bool take_next(bool wait) {
   struct cp_packet p;
   int fd;
-  while (cp_load(&cp.seat->lane) != cp.lane || cp_load(&cp.seat->bank) != cp.bank) {
-    cp_peek(&p, &fd, true);
-    if (mapped_fd(&p))
-      take_file(&p, fd);
-    else
-      cp_close_fd(&fd);
-    cp_skip_packet();
-  }
+  if (!cp_peek(&p, &fd, wait)) return false;
+  if (mapped_fd(&p))
+    take_file(&p, fd);
+  else if (p.type == CP_WEIGHTS)
+    take_weights(&p, fd);
+  else
+    cp_close_fd(&fd);
+  cp_skip_packet();
+  return true;
+}
+
+void cp_take_files(void) {
+  while (cp_load(&cp.seat->lane) != cp.lane || cp_load(&cp.seat->bank) != cp.bank) take_next(true);
+}
+
+int cp_take_weights(uint64_t key) {
+  while (take_next(false)) {}
+  int fd = weights.key == key ? weights.fd : -1;
+  if (fd >= 0) weights.fd = -1;
+  return fd;
 }

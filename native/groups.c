@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#define CLAIMS 1000
 #define TAKE_OVER_US 10000 /* so often it is looked whether the process that copies still lives */
 
 enum { IDLE = 0, BUSY = 1, ENDED = 2 /* all is there, or it was stopped; the thread is to be joined */ };
@@ -42,23 +43,23 @@ static int lock(const struct cp_groups *g) {
 
 static void unlock(int fd) { syscall(SYS_close, fd); }
 
-static bool is_ours(const struct cp_groups *g, const uint8_t *key) {
+static bool is_ours(const struct cp_groups *g) {
   const struct cp_groups_header *h = g->header;
-  return cp_load(&h->magic) == CP_GROUPS_MAGIC && h->count == g->count && !memcmp(h->key, key, CP_GROUPS_KEY);
+  return cp_load(&h->magic) == CP_GROUPS_MAGIC && h->count == g->count && !memcmp(h->key, g->key, CP_GROUPS_KEY);
 }
 
 /* Make the header that of these weights.  Killed in between, it is nobody's. */
-static int claim(struct cp_groups *g, const uint8_t *key) {
+static int claim(struct cp_groups *g) {
   struct cp_groups_header *h = g->header;
-  if (is_ours(g, key)) return 0;
+  if (is_ours(g)) return 0;
   int fd = lock(g);
   if (fd < 0) return errno;
-  if (!is_ours(g, key)) {
+  if (!is_ours(g)) {
     cp_store(&h->magic, 0);
     for (uint32_t k = 0; k < g->count; k++) cp_store(&h->state[k], CP_GROUP_EMPTY);
     cp_store(&h->count, g->count);
-    cp_store(&h->sleepers, 0);
-    memcpy(h->key, key, CP_GROUPS_KEY);
+    cp_store(&h->sleepers, 1); /* some may sleep since before; nobody knows */
+    memcpy(h->key, g->key, CP_GROUPS_KEY);
     cp_store(&h->magic, CP_GROUPS_MAGIC);
   }
   unlock(fd);
@@ -82,7 +83,7 @@ static void set_open(struct cp_groups *g, uint32_t k, bool open) {
 void cp_groups_admit(struct cp_groups *g, uint32_t k) {
   if (cp_load(&g->open[k])) return;
   cp_acquire(&g->access);
-  if (!cp_load(&g->open[k])) set_open(g, k, true);
+  if (!cp_load(&g->open[k]) && !cp_load(&g->barred)) set_open(g, k, true);
   cp_release(&g->access);
 }
 
@@ -143,16 +144,44 @@ static bool is_ready(const struct cp_groups *g) {
   return true;
 }
 
-CP_EXPORT int cp_groups_load(struct cp_groups *g) {
+/* The header goes with the rest when the memory's pages are given back.  Another process may just be making it anew. */
+static int claim_again(struct cp_groups *g) {
+  int error;
+  for (int i = 0; (error = claim(g)) == EBUSY && i < CLAIMS; i++)
+    syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 1000000}, NULL);
+  return error;
+}
+
+static int begin(struct cp_groups *g) {
   if (cp_load(&g->busy) == BUSY || is_ready(g)) return 0;
   join(g);
+  int error = claim_again(g);
+  if (error) return error;
   g->load = cp_add(&loads, 1);
   cp_store(&g->stop, 0);
   cp_store(&g->busy, BUSY);
-  int error = pthread_create(&g->thread, NULL, transfer, g);
+  error = pthread_create(&g->thread, NULL, transfer, g);
   if (error) cp_store(&g->busy, IDLE);
-  cp_groups_shut(g); /* the thread is under way meanwhile */
   return error;
+}
+
+CP_EXPORT int cp_groups_load(struct cp_groups *g) {
+  cp_acquire(&g->transfers);
+  cp_store(&g->barred, 0);
+  int error = begin(g);
+  cp_release(&g->transfers);
+  if (cp_load(&g->busy) == BUSY) cp_groups_shut(g); /* the thread is under way meanwhile */
+  return error;
+}
+
+void cp_groups_close_all(struct cp_groups *g) {
+  cp_store(&g->barred, 1);
+  cp_groups_stop(g);
+  for (uint32_t k = 0; k < g->count; k++) {
+    cp_acquire(&g->access);
+    if (cp_load(&g->open[k])) set_open(g, k, false);
+    cp_release(&g->access);
+  }
 }
 
 CP_EXPORT int cp_groups_wait(struct cp_groups *g, uint32_t n) {
@@ -167,11 +196,15 @@ CP_EXPORT int cp_groups_wait(struct cp_groups *g, uint32_t n) {
   return 0;
 }
 
-CP_EXPORT void cp_groups_stop(struct cp_groups *g) { join(g); }
+CP_EXPORT void cp_groups_stop(struct cp_groups *g) {
+  cp_acquire(&g->transfers);
+  join(g);
+  cp_release(&g->transfers);
+}
 
 CP_EXPORT int cp_groups_drop(struct cp_groups *g) {
   if (cp_load(&g->busy) == BUSY) return EBUSY;
-  join(g);
+  cp_groups_stop(g);
   int fd = lock(g);
   if (fd < 0) return errno;
   for (uint32_t k = 0; k < g->count; k++) cp_store(&g->header->state[k], CP_GROUP_EMPTY);
@@ -259,8 +292,9 @@ CP_EXPORT struct cp_groups *cp_groups_open(int device, int image, const uint64_t
   }
   struct cp_groups *g = make(bounds, count);
   if (!g) return NULL;
+  memcpy(g->key, key, CP_GROUPS_KEY);
   int error = map_all(g, device, image);
-  if (!error) error = claim(g, key);
+  if (!error) error = claim(g);
   if (!error && cp_signals_start()) error = errno;
   if (!error) error = cp_groups_enlist(g);
   if (!error) return g;

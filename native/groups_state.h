@@ -15,10 +15,13 @@ struct cp_groups {
   struct cp_lock access; /* of the mapping; taken in the trap, and no holder touches weights */
   size_t bytes;
   uint32_t count;
+  uint8_t key[CP_GROUPS_KEY];
   char path[32]; /* for descriptions of our own, whose locks others' do not share */
   int device;
   pthread_t thread;
   uint32_t busy, stop;
+  struct cp_lock transfers; /* who begins or ends one */
+  uint32_t barred; /* also touches of what is there wait, until the next load */
   uint32_t load; /* number of the latest one; no other has it, of these groups or of any in this process */
   uint64_t touches, waited_us;
 };
@@ -31,6 +34,8 @@ static inline bool cp_groups_has(const struct cp_groups *g, uint32_t k) {
 void cp_groups_admit(struct cp_groups *g, uint32_t k);
 /* Until the sequence is another, or the time is over (negative: never). */
 void cp_groups_sleep(struct cp_groups *g, uint32_t sequence, int64_t timeout_us);
+/* Nothing can be read here until the next load. */
+void cp_groups_close_all(struct cp_groups *g);
 /* groups_trap.c: from now on, or no longer, touches of these groups wait.  0, or EMFILE. */
 int cp_groups_enlist(struct cp_groups *g);
 void cp_groups_delist(const struct cp_groups *g);

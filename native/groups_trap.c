@@ -1,6 +1,8 @@
 /* A touch of weights that are not there waits for their group. */
 #include "groups_state.h"
 
+#include <string.h>
+
 #define MOST_OPEN 256
 
 static struct cp_groups *opened[MOST_OPEN]; /* read in the trap */
@@ -22,6 +24,19 @@ void cp_groups_delist(const struct cp_groups *g) {
   cp_acquire(&opened_lock);
   for (int i = 0; i < MOST_OPEN; i++)
     if (opened[i] == g) cp_store(&opened[i], NULL);
+  cp_release(&opened_lock);
+}
+
+void cp_groups_bar(uint64_t key, bool bar) {
+  cp_acquire(&opened_lock);
+  for (int i = 0; i < MOST_OPEN; i++) {
+    struct cp_groups *g = cp_load(&opened[i]);
+    if (!g || memcmp(g->key, &key, sizeof key)) continue;
+    if (bar)
+      cp_groups_close_all(g);
+    else if (cp_load(&g->barred))
+      cp_groups_load(g);
+  }
   cp_release(&opened_lock);
 }
 
@@ -61,7 +76,7 @@ bool cp_groups_trap(const void *address) {
   cp_add(&g->touches, 1);
   for (;;) {
     uint32_t sequence = cp_load(&g->header->sequence);
-    if (cp_groups_has(g, k)) break;
+    if (!cp_load(&g->barred) && cp_groups_has(g, k)) break;
     cp_groups_sleep(g, sequence, -1);
   }
   cp_groups_admit(g, k);

@@ -117,6 +117,7 @@ static void *helper(void *unused) {
     int64_t sleep_us = -1;
     if (bell != heard && cp.backend->take) cp.backend->take();
     heard = bell;
+    cp_service_again();
     if (cp_load(&s->leave) == CP_LEAVE_ASKED && cp_leave_seat()) return NULL;
     if (cp_fork_wanted()) {
       cp_acquire(&cp.gate_lock);

@@ -105,6 +105,11 @@ void cp_skip_packet(void);
 void cp_close_fd(int *fd);
 /* files.c: map the lane and the bank that the seat names, or abort.  Gate lock held, gate closed */
 void cp_take_files(void);
+int cp_take_weights(uint64_t key); /* the descriptor that has come for these weights, -1: none.  Gate lock held, gate closed */
+/* service.c.  want: a demand whose turn was over too early is made again; returns its number, 0: there is none */
+uint32_t cp_service_wants(void);
+void cp_service_revoked(void); /* the turn is about to end, by whatever cause; arenas closed */
+void cp_service_again(void);   /* helper thread: a turn has been granted, or a demand answered */
 /* grow.c.  class_ 2: a share (CUDA).  optional: may be denied at once, but is answered at once */
 bool cp_grow(uint32_t class_, size_t total, bool optional);
 /* The next two with the grow lock.  Takes what a request has brought for which nobody has waited (SIGINT).  False: its answer

@@ -35,6 +35,7 @@ enum { CP_GROW_NONE = 0, CP_GROW_GRANTED = 1, CP_GROW_DENIED = 2 };
 enum { CP_LEAVE_NO = 0, CP_LEAVE_ASKED = 1, CP_LEAVE_LEFT = 2, CP_LEAVE_STAYS = 3 };
 enum { CP_OFFLOAD_NO = 0, CP_OFFLOAD_ASKED = 1, CP_OFFLOAD_DONE = 2, CP_OFFLOAD_DROP = 3 }; /* DROP: give the kept pages of an unused store back */
 
+enum { CP_PLACED_YES = 1, CP_PLACED_TOO_LARGE = 2, CP_PLACED_CHANGED = 3, CP_PLACED_NO_SERVICE = 4 };
 struct cp_seat {
   /* turn */
   uint32_t turn;      /*   0 futex. granter (daemon or predecessor): 1; the job itself: 0 when it has let go */
@@ -100,8 +101,16 @@ struct cp_seat {
   uint32_t leave;         /* 360 CP_LEAVE_*: daemon asks, when another process of the job needs the seat; job answers */
   uint32_t out_of_memory; /* 364 job: CP_OUT_OF_*, written by its main process when it ends */
   uint32_t pause_seq;     /* 368 daemon: number of the latest CP_YIELD_PAUSE, before it; not 0 */
-  uint32_t reserved_372[1];
-  uint64_t reserved[17];  /* 376 */
+  uint32_t demand_seq;    /* 372 job: number of its latest demand, before WANT says it */
+  uint64_t weights;       /* 376 job: what a service's turn is for: the weights' key, 0: there is no demand, */
+  uint64_t weights_bytes; /* 384 job: the bytes of their memory on the device, */
+  uint64_t reload_us;     /* 392 job: what copying them takes, */
+  uint64_t compute_us;    /* 400 job: what computing is expected to take, */
+  uint64_t deadline_us;   /* 408 job: and when (CLOCK_MONOTONIC) it has to be done, 0: no matter when */
+  uint32_t placed_seq;    /* 416 futex. daemon: number of the latest demand answered */
+  uint32_t placed;        /* 420 daemon: CP_PLACED_*, the answer */
+  uint64_t paused_us;     /* 424 daemon: since when it has been paused, 0: it is not */
+  uint64_t reserved[10];  /* 432 */
 };
 /* NO: memory by grant.  Otherwise its memory is the driver's.  ALL: it has the device to itself.  SHARE: at most p_limit
  * bytes of it, of both classes together; it asks for more as for persistent memory (a further process of a job). */
@@ -128,7 +137,7 @@ _Static_assert(sizeof(struct cp_packet) == 48, "packet size is part of the proto
 
 enum { /* job -> daemon */
   CP_HELLO = 1,    /* a: CP_PROTOCOL, b: 1 = it is about to use its device.  Answer: CP_SETUP with descriptors, or CP_REFUSED */
-  CP_WANT = 2,     /* the job waits for a turn */
+  CP_WANT = 2,     /* the job waits for a turn.  a: demand_seq, 0: a turn without a demand */
   CP_URGENT = 3,   /* it waits, and a signal waits for it */
   CP_RELEASED = 4, /* turn over, nobody named.  a: cause, b: passed_seq */
   CP_PASSED = 5,   /* turn over, handed to slot b.  a: cause, c: passed_seq */
@@ -150,6 +159,7 @@ enum {            /* daemon -> job */
   CP_BANK = 104, /* a: number of the bank; descriptor: its memfd.  Only to a job whose memory is all in the store */
   CP_EXTENT = 105, /* a: lane or bank, b: class (0 bank, 1 lane), c: offset, d: size; descriptor.  Ignored unless a is the job's present one and c the end of what it has */
   CP_CUT = 106,   /* a, b: as in EXTENT, c: the new end.  Bell rung afterwards.  The job unmaps what lies beyond, if a is its present one, and answers CUT_DONE in any case; also while it holds the turn */
+  CP_WEIGHTS = 107, /* a: key, b: bytes; descriptor: their memory, another than before.  Before placed_seq says that they are there */
   CP_REFUSED = 103 /* the process may not attach: it runs as a plain CPU process.  a: 1 another process is attached, 2 version.  b: CP_KIND_* of the device.  With a 1 and HELLO's b 0 it may ask again when it is about to use its device */
 };
 #endif

@@ -49,8 +49,7 @@ static bool in_window(const void *p) {
 
 /* A touch of memory that is not there just now.  False: a real fault. */
 static bool trap(const void *address) {
-  if (cp_groups_trap(address)) return true;
-  if (!cp_load(&cp.attached) || !in_window(address)) return false;
+  if (!cp_load(&cp.attached) || !in_window(address)) return cp_groups_trap(address);
   if (cp.child)
     cp_child_trap();
   else

@@ -117,8 +117,9 @@ void cp_turn_await(const void *address) {
   uint32_t want = urgent() ? CP_WANT_URGENT : CP_WANT_TURN;
   bool tell = s->want < want;
   if (tell) cp_store(&s->want, want);
+  uint32_t demand = tell ? cp_service_wants() : 0;
   cp_release(&cp.gate_lock);
-  if (tell) cp_send(want == CP_WANT_URGENT ? CP_URGENT : CP_WANT, 0, 0, 0, 0);
+  if (tell) cp_send(want == CP_WANT_URGENT ? CP_URGENT : CP_WANT, demand, 0, 0, 0);
   wait_for_turn(s);
 }
 
@@ -250,6 +251,7 @@ void cp_turn_end(uint32_t cause) {
   uint64_t seq = 0;
   if (ended) {
     cp_pause_over();
+    cp_service_revoked();
     cp_boundary_yielded(&cp.boundary);
     cp.yield_seen_us = cp.probe_us = 0;
     next = pass_on(cause, &slot);
@@ -257,11 +259,12 @@ void cp_turn_end(uint32_t cause) {
   }
   bool look = ended && (cp_promote_due() || cp_load(&cp.seat->offload) == CP_OFFLOAD_ASKED);
   uint32_t wanted = cp_load(&cp.seat->want); /* not 0: the turn went before anybody could use it, and they still wait */
+  uint32_t demand = ended && wanted ? cp_service_wants() : 0;
   cp_release(&cp.gate_lock);
   cp_release(&cp.pool_lock);
   if (!ended) return;
   if (next) cp_futex_wake(&next->turn);
   cp_send(next ? CP_PASSED : CP_RELEASED, cause, next ? slot : seq, seq, 0);
-  if (wanted) cp_send(wanted == CP_WANT_URGENT ? CP_URGENT : CP_WANT, 0, 0, 0, 0);
+  if (wanted) cp_send(wanted == CP_WANT_URGENT ? CP_URGENT : CP_WANT, demand, 0, 0, 0);
   if (look) cp_ring(cp.seat);
 }

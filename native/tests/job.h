@@ -103,7 +103,7 @@ static inline void all_back(void) {
   }
 }
 
-static void use_all(void) {
+static inline void use_all(void) {
   for (size_t i = 0; i < CHUNKS; i++) use(i);
 }
 

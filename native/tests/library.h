@@ -25,6 +25,14 @@
 #include "../restore.c"
 #include "../turn.c"
 
+#ifdef WITH_SERVICE
+#include "../service.c"
+#else
+uint32_t cp_service_wants(void) { return 0; }
+void cp_service_revoked(void) {}
+void cp_service_again(void) {}
+#endif
+
 /* The daemon's answer to a HELLO, as the test plays it. */
 static int (*answer_hello)(int fd, bool uses);
 int cp_hello(int fd, bool uses) { return answer_hello ? answer_hello(fd, uses) : CP_PLAIN; }

@@ -178,6 +178,56 @@ static void dropped_weights_come_again(void) {
   close(device);
 }
 
+/* As the daemon does: pages are given back, the header's too. */
+static void punched_weights_come_again(void) {
+  int device = file_of(bounds[GROUPS]);
+  struct cp_groups *g = opened_on(device), *other = opened_on(device);
+  for (int round = 0; round < 3; round++) {
+    CHECK_THAT(cp_groups_load(g) == 0);
+    check_all(g);
+    CHECK_THAT(cp_groups_wait(g, GROUPS) == 0);
+    copies = 0;
+    CHECK_THAT(cp_groups_load(other) == 0);
+    check_all(other);
+    CHECK_THAT(copies == 0);
+    cp_groups_stop(g), cp_groups_stop(other);
+    CHECK_THAT(!fallocate(device, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)bounds[GROUPS]));
+  }
+  cp_groups_close(g);
+  cp_groups_close(other);
+  close(device);
+}
+
+static void *read_all(void *groups) {
+  check_all(groups);
+  return NULL;
+}
+
+/* The turn is lost in the middle: what is there cannot be read, and may go, until the next turn has begun. */
+static void barred_weights_wait(bool dropped) {
+  int device = file_of(bounds[GROUPS]);
+  struct cp_groups *g = opened_on(device);
+  uint64_t begin, id;
+  pthread_t reader;
+  memcpy(&id, key, sizeof id);
+  CHECK_THAT(cp_groups_load(g) == 0);
+  check_all(g);
+  cp_groups_bar(id, true);
+  uint64_t touches = cp_load(&g->touches);
+  CHECK_THAT(!pthread_create(&reader, NULL, read_all, g));
+  for (begin = cp_now_us(); cp_load(&g->touches) == touches; usleep(100)) CHECK_THAT(cp_now_us() < begin + 20000000);
+  usleep(1000); /* long enough to see it go wrong, if it does */
+  CHECK_THAT(cp_load(&g->touches) == touches + 1);
+  if (dropped)
+    CHECK_THAT(!fallocate(device, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)bounds[GROUPS]));
+  cp_groups_bar(id + 1, false); /* another's */
+  CHECK_THAT(cp_load(&g->barred));
+  cp_groups_bar(id, false);
+  CHECK_THAT(!pthread_join(reader, NULL) && cp_groups_wait(g, GROUPS) == 0);
+  cp_groups_close(g);
+  close(device);
+}
+
 /* Killed in the middle of each copy: what looks as if it were there is, and the next process brings the rest. */
 static void a_killed_process_leaves_nothing_half_done(void) {
   for (int k = 0; k < (int)GROUPS - 1; k++) {
@@ -280,6 +330,9 @@ int main(void) {
   a_touch_that_waits_goes_on_with_the_copy();
   a_stopped_load_goes_on_where_it_was();
   dropped_weights_come_again();
+  punched_weights_come_again();
+  barred_weights_wait(false);
+  barred_weights_wait(true);
   a_killed_process_leaves_nothing_half_done();
   the_second_process_waits_or_takes_over(false);
   the_second_process_waits_or_takes_over(true);

@@ -6,12 +6,13 @@ import os
 import re
 import shlex
 import subprocess
+from enum import IntEnum
 from pathlib import Path
 
 import pytest
 
 from carpool.protocol import seat
-from carpool.protocol.seat import FIELDS, Grow, OffloadState, Packet, PacketType, Seat, Want, Yield
+from carpool.protocol.seat import FIELDS, Grow, OffloadState, Packet, PacketType, Placed, Seat, Want, Yield
 
 HEADER = Path(__file__).parents[2] / "native" / "seat.h"
 ENUMS = {
@@ -19,6 +20,7 @@ ENUMS = {
     Want: "CP_WANT_",
     Grow: "CP_GROW_",
     OffloadState: "CP_OFFLOAD_",
+    Placed: "CP_PLACED_",
     PacketType: "CP_",
 }
 
@@ -58,7 +60,7 @@ def test_sizes_and_constants(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("enum", list(ENUMS), ids=lambda enum: enum.__name__)
-def test_enumerations(tmp_path: Path, enum: type[Yield | Want | Grow | OffloadState | PacketType]) -> None:
+def test_enumerations(tmp_path: Path, enum: type[IntEnum]) -> None:
     assert compiled(tmp_path, [ENUMS[enum] + member.name for member in enum]) == [int(member) for member in enum]
 
 

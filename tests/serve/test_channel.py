@@ -83,6 +83,20 @@ async def test_close_wakes_who_listens(pair: Pair) -> None:
     front.send(Unload("x"))  # no error
 
 
+async def test_close_in_the_middle_of_a_frame(pair: Pair) -> None:
+    """Its descriptor has come already."""
+    front = AsyncChannel(pair[0], FromWorker)
+    read, write = os.pipe()
+    socket.send_fds(pair[1], [b"\0"], [write])
+    os.close(write)
+    listening = asyncio.create_task(front.receive())
+    await asyncio.sleep(0)
+    front.close()
+    assert await listening is None
+    assert os.read(read, 1) == b""
+    os.close(read)
+
+
 async def test_a_descriptor_comes_along_and_is_not_the_senders(pair: Pair) -> None:
     before = descriptors()
     read, write = os.pipe()

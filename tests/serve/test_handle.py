@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import signal
 import socket
-import struct
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +15,7 @@ import torch
 
 from carpool.devices import memfd
 from carpool.runtime.launch import plain_environment
-from carpool.serve.address import SOCKET, TOKEN
+from carpool.serve.address import SOCKET, TOKEN, NoFront, connect
 from carpool.serve.channel import Channel
 from carpool.serve.errors import ModelFailed, UnknownModel, WorkerLost
 from carpool.serve.groups import Groups
@@ -26,7 +24,7 @@ from carpool.serve.messages import PREFIX, Answer, Cost, Failed, Hello, Infer, L
 from carpool.serve.preparing import PreparedModel
 from tests.serve import given_memory, zoo
 from tests.serve.hosted import WIDTH
-from tests.serve.working import SEED, Stage, alone, asking, prepared, request
+from tests.serve.working import SEED, Stage, alone, asking, held, prepared, request
 
 X = torch.ones(1, WIDTH)
 WHAT = torch.zeros(1, dtype=torch.int64)
@@ -57,15 +55,17 @@ async def door() -> AsyncIterator[Door]:
 @pytest.fixture
 async def start(door: Door, python: str, root: Path) -> AsyncIterator[Start]:
     """Starts workers; those that a test leaves are killed."""
-    processes: list[asyncio.subprocess.Process] = []
+    started: list[Started] = []
 
     async def begin(env: dict[str, str] | None = None, module: str = "carpool.serve.worker") -> Started:
         expected = door.expect()
-        processes.append(await spawn(python, module, root, (env or {}) | expected.env))
-        return Started(processes[-1], await expected.handle)
+        process = await spawn(python, module, root, (env or {}) | expected.env)
+        started.append(Started(process, await expected.handle))
+        return started[-1]
 
     yield begin
-    for process in processes:
+    for process, handle in started:
+        handle.close()
         if process.returncode is None:
             process.kill()
         await process.wait()
@@ -160,8 +160,7 @@ async def test_killed_while_weights_come(start: Start, stage: Stage, trying: Pre
     device = memfd.create("shared", entry.device_bytes, sealed=True)
     Groups(device, trying.image, entry.layout.bounds, entry.key).close()  # the header is there
     memory = {given_memory.MEMORY: f"{entry.number}:/proc/{os.getpid()}/fd/{device}"}
-    copying = os.open(f"/proc/self/fd/{device}", os.O_RDWR)
-    fcntl.fcntl(copying, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+    copying = held(device)
 
     first, handle = await start(memory | stage.env, "tests.serve.given_memory")
     await handle.load("trying", trying)
@@ -188,6 +187,34 @@ async def test_weights_are_read_only(start: Start) -> None:
         await handle.infer("tampering", [asking("tampering", X, 1)], None)
     assert await process.wait() == -signal.SIGSEGV
     os.close(model.image)
+
+
+LEAVING = """
+import signal, socket, subprocess
+from carpool.serve.address import connect
+from carpool.serve.channel import Channel
+from carpool.serve.messages import Hello, ToWorker
+connection, token = connect()
+child = subprocess.Popen(["sleep", "1000"], pass_fds=[connection.fileno()], stdout=subprocess.DEVNULL)
+print(child.pid, flush=True)
+Channel(connection, ToWorker).send(Hello(token))
+signal.pause()
+"""
+
+
+async def test_a_worker_that_leaves_a_child_behind(door: Door, python: str, root: Path) -> None:
+    """The child still holds the connection."""
+    expected = door.expect()
+    process = await asyncio.create_subprocess_exec(
+        *(python, "-c", LEAVING), cwd=root, env=os.environ | expected.env, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    child = int(await process.stdout.readline())
+    handle = await expected.handle
+    process.kill()
+    await handle.lost.wait()
+    os.kill(child, signal.SIGKILL)
+    await process.wait()
 
 
 async def test_a_worker_ends_by_sigterm(start: Start) -> None:
@@ -279,6 +306,21 @@ async def test_only_who_is_expected_comes_in(door: Door) -> None:
     handle.close()
     for each in (stranger, worker, again, late):
         each.socket.close()
+
+
+async def test_other_users_do_not_come_in(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a worker speak with another user's socket."""
+    for module in ("handle", "address"):
+        monkeypatch.setattr(f"carpool.serve.{module}.peer", lambda _: (os.getpid(), os.geteuid() + 1))
+    expected = door.expect()
+    stranger = Impostor(expected)
+    assert await asyncio.to_thread(stranger.channel.receive) is None
+    stranger.socket.close()
+    for name, value in expected.env.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(NoFront, match="a socket of user"):
+        connect()
+    assert not expected.env.keys() & os.environ.keys()
 
 
 @pytest.mark.parametrize("data", [PREFIX.pack(3, 0) + b"abc", b"\xff" * PREFIX.size, PREFIX.pack(100, 0)])

@@ -17,19 +17,22 @@ from carpool.daemon.banking import Banking
 from carpool.daemon.boards import BoardError
 from carpool.daemon.companions import Companions
 from carpool.daemon.copies import Copies
+from carpool.daemon.demands import answer_demand, demand_of
 from carpool.daemon.granting import Granting
 from carpool.daemon.jobs import Job, JobTable
-from carpool.daemon.keepsakes import COMPANION
+from carpool.daemon.keepsakes import COMPANION, WEIGHTS
 from carpool.daemon.lines import INHERITED, PREFIX, Line, Lines
 from carpool.daemon.offloads import Offloads
+from carpool.daemon.pauses import Pauses
 from carpool.daemon.returning import Returning
 from carpool.daemon.seating import Seating
 from carpool.daemon.seats import is_answered, is_before, needed
 from carpool.daemon.sharing import Sharing
 from carpool.daemon.supply import Supply
 from carpool.daemon.turns import Turns
+from carpool.daemon.weights import WeightFiles
 from carpool.devices.base import in_extents
-from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, SEATS, Packet, PacketType
+from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, SEATS, Packet, PacketType, Placed
 from carpool.protocol.session import Register
 
 log = logging.getLogger(__name__)
@@ -63,11 +66,15 @@ class Channels:
         self.supply = Supply(jobs, seating, self.banking, self.send)
         returning = Returning(self.supply, self.copies, self._quiet)
         self.granting = Granting(seating, self.banking, returning)
+        self.pauses = Pauses(post)
+        self.weights = WeightFiles(jobs, seating, self.send)
+        self.granting.before_turn, self.weights.placed = self.weights.obstacle, self.granting.again
         self.offloads.again = returning.again = self.granting.again
         for device in seating.devices.values():
             if in_extents(device):
                 device.on_bank_cut = partial(self.supply.bank_was_cut, device.id)
-        self.copies.freed = seating.freed = self.granting.everywhere
+        self.copies.freed = self.granting.everywhere
+        seating.freed = self._left
         self._attaching = Attaching(jobs, seating, self.turns, post)
         self._attaching.answer, self._attaching.drain = self.answer, self._drain
         self._attaching.settled = self._settled
@@ -97,6 +104,8 @@ class Channels:
             self._add(job, INHERITED, fds[0])
             for name in [name for name in kept if name.startswith(PREFIX)]:
                 self._add(job, name, kept.pop(name))
+            for name in [name for name in kept if name.startswith(f"{WEIGHTS}:")]:
+                self._weights(job, name, kept)
             for name in [name for name in kept if name.startswith(f"{COMPANION}:")]:
                 self._companion(job, name, kept, message.child_pid)
         except (BoardError, OSError, ValueError) as error:
@@ -118,6 +127,14 @@ class Channels:
         if not self.recovering:
             self.resume(job)
         return in_time
+
+    def _weights(self, job: Job, name: str, kept: dict[str, int]) -> None:
+        """Unless this daemon knows them, after a shim has only come back.  Raises OSError, ValueError."""
+        if self.recovering:
+            self.weights.adopt(job, name, kept[name])
+            del kept[name]
+        else:
+            os.close(kept.pop(name))
 
     def _companion(self, job: Job, name: str, kept: dict[str, int], main_pid: int | None) -> None:
         """One that an earlier daemon seated; unless this one knows it, after a shim has only come back.
@@ -160,6 +177,19 @@ class Channels:
             self.sharing.seat_asks(job, total, optional=optional)
         else:
             self._post(MemoryRequested(job.id, kind, total, optional=optional))
+
+    def _wanted(self, job: Job, packet: Packet) -> None:
+        assert job.seated is not None
+        demand, urgent = None, packet.type is PacketType.URGENT
+        if job.spec.service is not None and not job.seated.seat.get("want"):
+            return  # read after a restart: it has had that turn
+        if packet.a:
+            if packet.a != job.seated.seat.get("demand_seq"):
+                return  # a later one follows
+            demand = demand_of(job)
+            if job.spec.service is None:
+                answer_demand(job, Placed.NO_SERVICE)
+        self._post(TurnWanted(job.id, urgent=urgent, demand=demand))
 
     def _withdraw(self, job: Job, kind: MemoryClass) -> None:
         assert job.seated is not None
@@ -227,6 +257,11 @@ class Channels:
         self.companions.last_word(job)
         if self._lines.all(job_id):
             self._attaching.detach(job)
+
+    def _left(self) -> None:
+        """A process has left its device."""
+        self.granting.everywhere()
+        self.weights.tidy()
 
     def _emptied(self, job: Job) -> None:
         """What had to wait has been sent."""
@@ -320,7 +355,9 @@ class Channels:
         self.turns.sync(job.lane)
         match packet.type:
             case PacketType.WANT | PacketType.URGENT:
-                self._post(TurnWanted(job.id, urgent=packet.type is PacketType.URGENT))
+                self._wanted(job, packet)
+            case PacketType.PAUSED:
+                self.pauses.answered(job, packet.a)
             case PacketType.RELEASED | PacketType.PASSED:
                 pass  # the sync has seen it in the seat
             case PacketType.GROW if packet.a < len(CLASSES):

@@ -10,15 +10,17 @@ from carpool.core.model import JobId, JobPhase, LaneId, MemoryClass
 from carpool.daemon.channels import Channels
 from carpool.daemon.checkpointing import Checkpointing
 from carpool.daemon.clock import wall_us
+from carpool.daemon.demands import answer_demand
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.keepsakes import LANE
+from carpool.daemon.pauses import is_paused
 from carpool.daemon.processes import Processes
 from carpool.daemon.retries import Retries
 from carpool.daemon.seating import Seating
 from carpool.daemon.seats import request_yield, watch_idle, withdraw_yield
 from carpool.daemon.store import Store
 from carpool.devices.base import Device, in_extents, single
-from carpool.protocol.seat import Packet, PacketType, Yield
+from carpool.protocol.seat import Packet, PacketType, Placed, Yield
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,10 @@ class Effects:
             commands.GrantMemory: self._grant_memory,
             commands.DenyMemory: self._deny_memory,
             commands.GrantTurn: self._grant_turn,
+            commands.PauseTurn: self._pause_turn,
+            commands.PlaceWeights: self._place_weights,
+            commands.DropWeights: self._drop_weights,
+            commands.DenyTurn: self._deny_turn,
             commands.NameSuccessor: self._name_successor,
             commands.RequestYield: self._request_yield,
             commands.WatchIdle: self._watch_idle,
@@ -188,11 +194,17 @@ class Effects:
         if (guest := self._guest(command.job)) is not None:
             self.checkpointing.turn(guest)
         job = self._seated(command.job)
-        if job is not None:
+        if job is not None and job.seated is not None and self._has_turn(job, command.lane):
+            self._channels.pauses.end(job.seated)
+        elif job is not None:
             self._seating.holder[command.lane] = job.id
             self._seating.giver.pop(command.lane, None)
             job.switches += 1
             self._channels.granting.turn(job)
+
+    def _has_turn(self, job: Job, lane: LaneId) -> bool:
+        assert job.seated is not None
+        return self._seating.holder.get(lane) == job.id and bool(job.seated.seat.get("turn"))
 
     def _name_successor(self, command: commands.NameSuccessor) -> None:
         self._named[command.lane] = command
@@ -224,7 +236,10 @@ class Effects:
         if job is not None and job.seated is not None:
             how = Yield.NOW if command.forced else Yield.BOUNDARY
             job.yield_due = job.turn_due
-            request_yield(job.seated.board, job.seated.seat, how)
+            if command.forced and is_paused(job.seated.seat):
+                self._channels.pauses.end(job.seated, Yield.NOW)
+            else:
+                request_yield(job.seated.board, job.seated.seat, how)
             if command.forced:
                 self.watch(job)
 
@@ -239,4 +254,28 @@ class Effects:
         job = self._seated(command.job)
         if job is not None and job.seated is not None:
             job.yield_due = False
+            paused = job.seated.seat.get("yield") == Yield.PAUSE
             withdraw_yield(job.seated.seat)
+            if paused:
+                self._channels.pauses.end(job.seated)
+
+    # Services
+
+    def _pause_turn(self, command: commands.PauseTurn) -> None:
+        job = self._seated(command.job)
+        if job is not None and self._channels.pauses.ask(job):
+            self.watch(job)
+
+    def _place_weights(self, command: commands.PlaceWeights) -> None:
+        job = self._seated(command.job)
+        if job is not None:
+            self._channels.weights.place(job, command)
+
+    def _drop_weights(self, command: commands.DropWeights) -> None:
+        self._channels.weights.drop(command)
+
+    def _deny_turn(self, command: commands.DenyTurn) -> None:
+        job = self._seated(command.job)
+        if job is not None:
+            log.warning("job %d gets no turn: %s", job.id, command.reason.text)
+            answer_demand(job, Placed.CHANGED if command.reason.code == "changed" else Placed.TOO_LARGE)

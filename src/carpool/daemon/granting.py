@@ -46,6 +46,7 @@ class Granting:
         self._waiting: dict[JobId, _Waiting] = {}  # in the order in which they came
         self._soon: asyncio.Handle | None = None
         self.changed: Callable[[Job], None] = lambda job: None
+        self.before_turn: Callable[[Job], str | None] = lambda job: None  # what else a turn has to wait for
 
     def memory(self, job: Job, *, answers: bool) -> None:
         """Its grant has changed; perhaps that answers its request.  What it loses it loses at once."""
@@ -136,6 +137,8 @@ class Granting:
 
     def _obstacle(self, job: Job, waiting: _Waiting) -> str | None:
         """Why it cannot have it yet."""
+        if waiting.turn and (obstacle := self.before_turn(job)) is not None:
+            return obstacle
         with_bank = waiting.turn or job.own.persistent > 0  # not even a job without memory may touch another's bank
         if waiting.seated.extents:
             return self._returning.obstacle(job, with_bank=with_bank)

@@ -21,6 +21,7 @@ from carpool.core.model import (
     MemoryClass,
     Outcome,
     Reason,
+    Service,
     Usage,
 )
 from carpool.daemon.attempts import Ended, attempts
@@ -104,6 +105,7 @@ class Job:
     bank_seq: int = 0  # `passed_seq` when it got its bank: still the same means that it has restored nothing
     bank_sent: bool = True  # it has been told of the bank that its seat names
     kept_banks: set[BankId] = field(default_factory=set)  # those whose descriptors its shim keeps
+    weights: set[str] = field(default_factory=set)  # memory of weights that it has been sent, by the names in its shim
     pieces: dict[MemoryClass, Pieces] = field(default_factory=dict)  # of its lane and its bank, if they are in extents
     cuts: set[tuple[MemoryClass, int, int]] = field(default_factory=set)  # CUTs that it has not answered
     found: bool = False  # after a restart, and not told yet what is known of its memory
@@ -179,6 +181,7 @@ class Job:
             estimate=self.estimate,
             retries=spec.retries,
             recover=not spec.foreground,
+            service=None if spec.service is None else Service(spec.service),
         )
 
     def again(self, attempt: Attempt, estimate: Estimate | None, code: int | None, number: int | None) -> Job:

@@ -5,18 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from carpool.core.model import DeviceId, MemoryClass
+from carpool.core.model import Demand, DeviceId, MemoryClass
 from carpool.devices.base import DeviceError, Extent
 
 #: "board:<device>:<slot>", "lane:<lane>", "bank:<device>:<bank>", "store:<device>".  A lane or bank in extents has a
 #: name for each: "lane:<lane>:<offset>:<size>", "bank:<device>:<bank>:<offset>:<size>".
 #: A companion has the board under a name of its own: "companion:<device>:<slot>:<pid>".
-BOARD, LANE, BANK, STORE, COMPANION = "board", "lane", "bank", "store", "companion"
+#: The memory of weights: "weights:<device>:<key>:<size>:<reload_us>".
+BOARD, LANE, BANK, STORE, COMPANION, WEIGHTS = "board", "lane", "bank", "store", "companion", "weights"
 
 
 def memory_name(kind: MemoryClass, device: DeviceId, number: int) -> str:
     """Of a lane or bank."""
     return f"{BANK}:{device}:{number}" if kind is MemoryClass.PERSISTENT else f"{LANE}:{number}"
+
+
+def weights_name(device: DeviceId, demand: Demand) -> str:
+    return f"{WEIGHTS}:{device}:{demand.weights}:{demand.size}:{demand.reload_us}"
+
+
+def weights_of(name: str) -> tuple[DeviceId, Demand]:
+    """What `weights_name` was made of.  Raises ValueError."""
+    _, device, key, size, reload_us = name.split(":")
+    return device, Demand(key, int(size), int(reload_us))
 
 
 def extent_names(whole: str, sizes: Sequence[int]) -> list[str]:

@@ -16,7 +16,9 @@ from carpool.core.model import JobId, JobPhase, Memory, Micros, Outcome, Reason
 from carpool.daemon.channels import CLASSES, Channels
 from carpool.daemon.checkpoint_restart import CheckpointRestart
 from carpool.daemon.clock import monotonic_us, wall_us
+from carpool.daemon.demands import demand_of
 from carpool.daemon.jobs import Job, JobTable
+from carpool.daemon.pauses import is_paused
 from carpool.daemon.processes import Processes
 from carpool.daemon.sampler import tell_traits
 from carpool.daemon.seating import Seating
@@ -97,6 +99,8 @@ class Restore:
             past = tuple(ended.core for ended in job.past)
             self._post(Submitted(job.id, job.core_spec(after), waited_us, past))
         running = [job for job in unfinished if job.id in self._jobs.live and self._was_started(job)]
+        for found in self._channels.weights.found():
+            self._post(found)
         for job in running:
             self._adopt(job)
         self._post(RestartEnded())
@@ -146,6 +150,7 @@ class Restore:
     def _adopt(self, job: Job) -> None:
         started_us = _monotonic(job.started_us or wall_us())
         seat = job.seated.seat if job.seated is not None else None
+        wants = seat is not None and seat.get("want") != 0  # first: whoever wants something has said before for what
         now = monotonic_us()
         if seat is not None and job.seated is not None and job.lane is not None:
             job.granted = Memory(seat.get("p_limit") + job.shares.lent, seat.get("e_limit"))
@@ -167,7 +172,9 @@ class Restore:
                 granted=job.granted,
                 attached=seat is not None,
                 holds_turn=seat is not None and seat.get("turn") == 1,
-                wants_turn=seat is not None and seat.get("want") != 0 and seat.get("turn") == 0,
+                paused=seat is not None and is_paused(seat),
+                demand=demand_of(job),
+                wants_turn=wants and seat is not None and seat.get("turn") == 0,
                 offloaded=job.seated is not None and job.bank is None and not (job.seated.whole or job.shares.lent),
                 usage=job.usage,
                 started_us=started_us,
@@ -195,6 +202,8 @@ class Restore:
             self._channels.send(job.id, Packet(PacketType.LANE, a=job.lane), [fd])  # a second one does no harm
         board.wake(seat, "turn")
         board.wake(seat, "grow_ack")
+        board.wake(seat, "yield")
+        board.wake(seat, "placed_seq")
         board.ring(seat)
         if seat.get("grow_seq") != seat.get("grow_ack"):
             job.grow_seq = seat.get("grow_seq")

@@ -106,6 +106,7 @@ class Seating:
         job.offloading = job.turn_due = False
         job.grow_seq = 0  # the next process counts anew
         job.traits = 0
+        job.weights = set()
         if not self._anybody(job.device, job.owner):
             device.close_banks(job.owner)
         self.freed()
@@ -120,7 +121,7 @@ class Seating:
     def names(self, job: Job) -> list[str]:
         """Under which its shim keeps what belongs to its seat: board, store, lane, bank."""
         assert job.seated is not None and job.device is not None
-        names = [f"{BOARD}:{job.device}:{job.seated.seat.slot}", f"{STORE}:{job.device}"]
+        names = [f"{BOARD}:{job.device}:{job.seated.seat.slot}", f"{STORE}:{job.device}", *sorted(job.weights)]
         if not job.seated.extents:
             banks = [f"{BANK}:{job.device}:{bank}" for bank in sorted(job.kept_banks)]
             return [*names, f"{LANE}:{job.lane}", *banks]

@@ -11,7 +11,7 @@ from carpool.daemon.jobs import Seated
 from carpool.devices import memfd
 from carpool.protocol.seat import HEADER_BYTES, SEAT_BYTES, Grow, Seat, Yield
 
-_LARGEST = 1 << 53  # sums of such numbers still fit into the journal
+LARGEST = 1 << 53  # sums of such numbers still fit into the journal
 _LARGEST_WORD = (1 << 32) - 1
 _CAUSES = {1: Cause.BOUNDARY, 2: Cause.EARLY, 3: Cause.FORCED, 4: Cause.EXIT}
 
@@ -32,14 +32,15 @@ def usage_of(seated: Seated, now: Micros) -> Usage:
 
 def turn_us(seat: Seat, now: Micros) -> Micros:
     """How long the job has had the turn in all, the present one included."""
-    present = max(0, now - min(seat.get("turn_start_us"), _LARGEST)) if seat.get("turn") else 0
-    return min(min(seat.get("held_us"), _LARGEST) + present, _LARGEST)
+    now = min(now, seat.get("paused_us") or now)
+    present = max(0, now - min(seat.get("turn_start_us"), LARGEST)) if seat.get("turn") else 0
+    return min(min(seat.get("held_us"), LARGEST) + present, LARGEST)
 
 
-def _usage(seat: Seat, now: Micros, size: int = _LARGEST, kept: int = _LARGEST, lasted: Micros = _LARGEST) -> Usage:
+def _usage(seat: Seat, now: Micros, size: int = LARGEST, kept: int = LARGEST, lasted: Micros = LARGEST) -> Usage:
     """``size`` bytes of a store of which ``kept`` exist, and how long the job has its seat: no counter exceeds them."""
 
-    def get(name: str, most: int = _LARGEST) -> int:
+    def get(name: str, most: int = LARGEST) -> int:
         return min(seat.get(name), most)
 
     return Usage(
@@ -83,6 +84,7 @@ def grant_turn(board: Board, seat: Seat) -> None:
     seat.set("yield", Yield.NO)
     seat.set("watch", 0)
     seat.set("successor", 0)
+    seat.set("paused_us", 0)
     seat.set("turn_start_us", monotonic_us())
     seat.set("turn", 1)
     board.wake(seat, "turn")
@@ -139,7 +141,7 @@ def is_before(one: int, other: int) -> bool:
 def needed(seat: Seat, kind: MemoryClass) -> int:
     """Bytes that a job must not lose: what it may use, or has used and gets back before its next turn."""
     words = ("p_limit", "p_used", "stored") if kind is MemoryClass.PERSISTENT else ("e_limit", "e_peak")
-    return max(min(seat.get(word), _LARGEST) for word in words)
+    return max(min(seat.get(word), LARGEST) for word in words)
 
 
 def answer_growth(board: Board, seat: Seat, answer: Grow, grow_seq: int) -> None:

@@ -117,14 +117,16 @@ class Stopped:
         return job.offloading and job.seated is not None and not job.seated.extents
 
     def _owes_turn(self, job: Job) -> bool:
-        """Whether it has been told to let go at once, and others do not have its turn yet.
+        """Whether it has been told to let go, or to pause, at once, and others do not have its turn yet.
 
         It clears its `turn` first and says to whom it goes last: stopped in between it would take the turn along.
         """
         if job.seated is None:
             return False
         seat = job.seated.seat
-        return (seat.get("turn") == 1 and seat.get("yield") == Yield.NOW) or self._turns.passing(job)
+        asked = seat.get("yield")
+        unpaused = asked == Yield.PAUSE and seat.get("paused") != seat.get("pause_seq")
+        return (seat.get("turn") == 1 and (asked == Yield.NOW or unpaused)) or self._turns.passing(job)
 
     async def _look(self, job: Job, patience: _Patience) -> None:
         assert job.seated is not None

@@ -54,7 +54,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     foreground: bool = False  # the caller supervises the job itself (carpool run)
     estimate_source: str = "hint"  # where the memory figures come from: the user, or an estimator
     retries: int = 0  # so often it is started again after a failure that is not for want of memory
-    service: int | None = None  # priority among services: a worker of models, see docs/inference.md
+    service: int | None = None  # priority among services: it is a worker of models, which comes before jobs
 
 
 class RunInfo(msgspec.Struct, frozen=True):

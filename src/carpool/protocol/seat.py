@@ -80,6 +80,15 @@ FIELDS: dict[str, tuple[int, Literal["I", "Q"]]] = {
     "leave": (360, "I"),
     "out_of_memory": (364, "I"),
     "pause_seq": (368, "I"),
+    "demand_seq": (372, "I"),
+    "weights": (376, "Q"),
+    "weights_bytes": (384, "Q"),
+    "reload_us": (392, "Q"),
+    "compute_us": (400, "Q"),
+    "deadline_us": (408, "Q"),
+    "placed_seq": (416, "I"),
+    "placed": (420, "I"),
+    "paused_us": (424, "Q"),
 }
 
 
@@ -136,6 +145,15 @@ class Whole(IntEnum):
     SHARE = 2
 
 
+class Placed(IntEnum):
+    """The answer to a service's demand: its weights are on the device, or why they never will be."""
+
+    YES = 1
+    TOO_LARGE = 2
+    CHANGED = 3
+    NO_SERVICE = 4
+
+
 class OutOf(IntEnum):
     """What the job's main process has died for want of.  `NOTHING`: it has not said anything."""
 
@@ -178,6 +196,7 @@ class PacketType(IntEnum):
     BANK = 104
     EXTENT = 105
     CUT = 106
+    WEIGHTS = 107
 
 
 _PACKET = struct.Struct("=IIQQQQQ")

@@ -27,7 +27,16 @@ from carpool.serve.errors import (
     WrongInput,
 )
 from carpool.serve.metrics import MEDIA, Metrics
-from carpool.serve.oip.messages import LENGTH_HEADER, VERSION, IndexEntry, InferRequest, Model, Tensor, describe
+from carpool.serve.oip.messages import (
+    LENGTH_HEADER,
+    UNAVAILABLE,
+    VERSION,
+    IndexEntry,
+    InferRequest,
+    Model,
+    Tensor,
+    describe,
+)
 from carpool.serve.oip.requests import decode_request
 from carpool.serve.oip.responses import encode_response
 
@@ -181,7 +190,7 @@ class Endpoint:
     async def _index(self, _: web.Request) -> web.Response:
         entries = {name: IndexEntry(name) for name in self._backend.models()}
         for name, reason in self._backend.unavailable().items():
-            entries[name] = IndexEntry(name, state="UNAVAILABLE", reason=reason)
+            entries[name] = IndexEntry(name, state=UNAVAILABLE, reason=reason)
         return json_response([entry for _, entry in sorted(entries.items())])
 
     async def _metrics(self, _: web.Request) -> web.Response:

@@ -42,6 +42,8 @@ def joined(requests: Sequence[Sequence[Tensor]]) -> dict[str, torch.Tensor]:
 
     Raises WrongInput unless the requests have the same inputs, which agree in all other dimensions.
     """
+    if not requests:
+        raise WrongInput("a batch without requests")
     columns: dict[str, list[Tensor]] = {tensor.name: [] for tensor in requests[0]}
     for request in requests:
         if [tensor.name for tensor in request] != list(columns):
@@ -84,9 +86,10 @@ def named(answer: Any) -> dict[str, torch.Tensor]:
         )
     for name, value in found.items():
         if not (isinstance(name, str) and isinstance(value, torch.Tensor)):
-            raise ModelFailed(
-                f"the model's output {name!r} is a {type(value).__name__}: it must be a tensor with a name"
-            )
+            kind = type(value).__name__
+            raise ModelFailed(f"the model's output {name!r} is a {kind}: it must be a tensor with a name")
+        if value.layout is not torch.strided:
+            raise ModelFailed(f"the model's output {name!r} is {value.layout}: the protocol knows dense tensors only")
     if not found:
         raise ModelFailed("the model returns no tensors")
     return found

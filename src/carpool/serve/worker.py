@@ -19,7 +19,7 @@ from carpool.serve.address import NoFront, connect
 from carpool.serve.calling import Signature
 from carpool.serve.channel import Channel, Gone
 from carpool.serve.device import Demand, Device, Refused, TooLarge, of_process
-from carpool.serve.errors import LONGEST, ModelFailed, ModelTooLarge, ServeError, UnknownModel, text_of
+from carpool.serve.errors import LONGEST, ModelFailed, ModelTooLarge, ServeError, UnknownModel, WrongInput, text_of
 from carpool.serve.messages import (
     Answer,
     Broken,
@@ -159,15 +159,17 @@ def _compute(hosted: Hosted, requests: list[list[Tensor]]) -> tuple[list[list[Te
     groups = hosted.model.groups
     there, waited_us = groups.there, groups.waits.waited_us
     groups.load()  # copying begins while this process may still wait for its turn
-    inputs = joined(requests)  # on the device: from here on it has its turn
-    begin = time.perf_counter_ns()
     try:
+        inputs = joined(requests)  # on the device: from here on it has its turn
+        begin = time.perf_counter_ns()
         answers = split(named(hosted.model(*hosted.signature.arguments(inputs))), _rows(hosted, requests))
+        spent_us = (time.perf_counter_ns() - begin) // 1000
     except ServeError:
         raise
+    except Unusable as error:
+        raise WrongInput(str(error)) from None
     except (Exception, SystemExit) as error:  # whatever the model's code does
         raise ModelFailed(text_of(error)) from error
-    spent_us = (time.perf_counter_ns() - begin) // 1000
     waited_us = (groups.waits.waited_us - waited_us) // torch.get_num_threads()  # all of them may have waited at once
     hosted.compute_us = max(0, spent_us - waited_us)
     came, bounds = groups.there, groups.bounds

@@ -20,7 +20,7 @@ from carpool.daemon.errors import ApiError, JournalFull
 from carpool.daemon.jobfiles import create_directory
 from carpool.daemon.jobs import Job, may_use, named_devices
 from carpool.daemon.journal import disk_full
-from carpool.devices.base import Device
+from carpool.devices.base import Device, in_extents
 from carpool.protocol.api import (
     AUTO,
     HistoryInfo,
@@ -42,6 +42,7 @@ _SMALLEST = {
     "persistent_bytes": 0,
     "ephemeral_bytes": 0,
     "retries": 0,
+    "service": 1,
 }
 
 
@@ -171,6 +172,7 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     check_numbers(spec, _SMALLEST)
     _check_device(context, spec)
     _check_engine(context, spec)
+    _check_service(context, spec)
     if spec.estimate_source not in ("hint", *AT_SUBMISSION):
         known = ", ".join(("hint", *AT_SUBMISSION))
         raise ApiError(400, "unknown_estimator", f"no estimator is called {spec.estimate_source!r}", f"known: {known}")
@@ -222,6 +224,17 @@ def _check_engine(context: Context, spec: SubmitRequest) -> None:
         raise ApiError(
             422, "no_checkpoint", text, "it takes a GPU with NVIDIA's driver 570 or later; see carpool doctor"
         )
+
+
+def _check_service(context: Context, spec: SubmitRequest) -> None:
+    if spec.service is None:
+        return
+    if spec.exclusive or spec.gpus > 1 or spec.engine == Engine.CHECKPOINT:
+        text = "a service shares its device: it is not exclusive, has one device, and is of engine grant"
+        raise ApiError(400, "service_alone", text, "leave exclusive, gpus and engine out")
+    if any(in_extents(device) for device in context.seating.devices.values() if may_use(spec, device.id)):
+        text = "services run on host devices only"
+        raise ApiError(422, "service_device", text, "name host devices, as carpool devices lists them")
 
 
 def _check_dependency(context: Context, number: JobId) -> None:

@@ -1,0 +1,117 @@
+/* A service: it says what its next turn is for, waits for the memory of the weights, takes the turn and gives it back.
+ *
+ * Weights lie outside the arenas, so the trap does not guard them.  They are the service's from the beginning of its turn to
+ * the end: it computes with them in between only, and where the turn is taken from it in the middle all touches of
+ * them wait (`cp_groups_bar`) until it has asked for them anew and has its next turn. */
+#include "process.h"
+
+#include "groups.h"
+
+struct cp_demand {
+  uint64_t weights, bytes, reload_us, compute_us, deadline_us; /* as in the seat */
+};
+
+/* The turn that the demand was for is over, and it is not met yet. */
+enum { NOT_LOST = 0, LOST = 1, DEMANDED_AGAIN = 2 };
+static uint32_t lost;
+
+/* Gate lock held. */
+static uint32_t demand_again(void) {
+  struct cp_seat *s = cp.seat;
+  uint32_t number = s->demand_seq + 1 ? s->demand_seq + 1 : 1;
+  cp_store(&s->demand_seq, number);
+  return number;
+}
+
+uint32_t cp_service_wants(void) {
+  if (!cp.seat->weights) return 0;
+  if (cp_load(&lost) != LOST) return cp.seat->demand_seq;
+  cp_store(&lost, DEMANDED_AGAIN);
+  return demand_again();
+}
+
+void cp_service_revoked(void) {
+  uint64_t key = cp.seat->weights;
+  if (!key) return;
+  cp_groups_bar(key, true);
+  cp_store(&lost, LOST);
+}
+
+void cp_service_again(void) {
+  struct cp_seat *s = cp.seat;
+  bool answered = cp_load(&s->placed_seq) == cp_load(&s->demand_seq);
+  if (!answered && cp_load(&s->weights) && cp_load(&s->turn)) cp_turn_end(CP_BY_EARLY); /* it is for something else */
+  if (cp_load(&lost) != DEMANDED_AGAIN) return;
+  if (answered && cp_load(&s->placed) != CP_PLACED_YES) cp_give_up("its weights do not fit onto the device any more");
+  if (!answered || !cp_load(&s->turn)) return;
+  cp_store(&lost, NOT_LOST);
+  cp_groups_bar(s->weights, false);
+}
+
+static void say(const struct cp_demand *demand) {
+  struct cp_seat *s = cp.seat;
+  cp_acquire(&cp.gate_lock);
+  cp_put(&s->weights_bytes, demand->bytes);
+  cp_put(&s->reload_us, demand->reload_us);
+  cp_put(&s->compute_us, demand->compute_us);
+  cp_put(&s->deadline_us, demand->deadline_us);
+  cp_store(&s->weights, demand->weights);
+  uint32_t number = demand_again();
+  cp_store(&s->want, CP_WANT_TURN);
+  cp_release(&cp.gate_lock);
+  cp_send(CP_WANT, number, 0, 0, 0);
+}
+
+/* To the latest one: it has been made anew where a turn came and went meanwhile. */
+static void await_answer(void) {
+  struct cp_seat *s = cp.seat;
+  for (;;) {
+    uint32_t seen = cp_load(&s->placed_seq);
+    if (seen == cp_load(&s->demand_seq)) return;
+    cp_futex_wait(&s->placed_seq, seen, -1);
+  }
+}
+
+/* Returns with the turn. */
+CP_EXPORT void cp_service_take(void) {
+  while (cp_active()) {
+    cp_acquire(&cp.gate_lock);
+    if (cp.gate == CP_OPEN) {
+      cp_release(&cp.gate_lock);
+      return;
+    }
+    cp_turn_await(cp.arenas.lo);
+  }
+}
+
+/* Gives the turn back; one that is still to come is awaited before.  What it was wanted for is done. */
+CP_EXPORT void cp_service_release(void) {
+  if (!cp_active()) return;
+  if (cp_load(&cp.seat->want)) cp_service_take();
+  cp_acquire(&cp.gate_lock);
+  cp_store(&cp.seat->weights, 0);
+  cp_store(&lost, NOT_LOST);
+  cp_release(&cp.gate_lock);
+  cp_turn_end(CP_BY_BOUNDARY);
+}
+
+/* Waits until the weights' memory is on the device.  0, with the descriptor of their memory, the caller's to close, or -1: that
+ * of last time; CP_PLACED_*: why that can never be; ENOTCONN: this process has no seat.  It has given its turn back. */
+CP_EXPORT int cp_service_place(const struct cp_demand *demand, int *file) {
+  *file = -1;
+  if (!cp_active()) return ENOTCONN;
+  cp_service_release();
+  say(demand);
+  await_answer();
+  struct cp_seat *s = cp.seat;
+  if (cp_load(&s->placed) != CP_PLACED_YES) {
+    int why = (int)cp_load(&s->placed);
+    cp_store(&s->want, CP_WANT_NO);
+    cp_service_release();
+    return why;
+  }
+  cp_acquire(&cp.gate_lock);
+  *file = cp_take_weights(demand->weights);
+  cp_release(&cp.gate_lock);
+  return 0;
+}

@@ -1,0 +1,190 @@
+/* A service computes with weights only while it has its turn, and what it wants a turn for outlives the loss of one. */
+#define WITH_SERVICE
+#include "job.h"
+
+#include <pthread.h>
+
+#define KEY 0x1122334455667788u
+static uint32_t bars, loads; /* of the groups */
+
+void cp_groups_bar(uint64_t key, bool bar) {
+  CHECK_THAT(key == KEY);
+  cp_add(bar ? &bars : &loads, 1);
+}
+
+static const struct cp_demand demand = {KEY, 1 << 20, 100, 200, 300};
+static uint64_t *cells; /* ephemeral */
+static int weights_file;
+
+static struct cp_packet next(uint32_t type) {
+  struct cp_packet p;
+  CHECK_THAT(recv(daemon_fd, &p, sizeof p, 0) == sizeof p && p.type == type);
+  return p;
+}
+
+static void send_weights(uint64_t key) {
+  struct cp_packet p = {.type = CP_WEIGHTS, .a = key, .b = 1 << 20};
+  char control[CMSG_SPACE(sizeof(int))] = {0};
+  struct iovec v = {&p, sizeof p};
+  struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+  struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+  *c = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+  memcpy(CMSG_DATA(c), &weights_file, sizeof weights_file);
+  CHECK_THAT(sendmsg(daemon_fd, &m, 0) == sizeof p);
+}
+
+static void say_placed(uint32_t number, uint32_t placed) {
+  cp_store(&cp.seat->placed, placed);
+  cp_store(&cp.seat->placed_seq, number);
+  cp_futex_wake(&cp.seat->placed_seq);
+  cp_ring(cp.seat);
+}
+
+static void grant(void) {
+  give();
+  cp_futex_wake(&cp.seat->turn);
+  cp_ring(cp.seat);
+}
+
+/* What the daemon does while the job places its weights; `file` comes with them. */
+struct placing {
+  uint32_t placed;
+  bool file, turn;
+};
+
+static void *daemon_places(void *arg) {
+  const struct placing *how = arg;
+  struct cp_packet p = next(CP_WANT);
+  const struct cp_seat *s = cp.seat;
+  CHECK_THAT(p.a == s->demand_seq && s->weights == KEY && s->weights_bytes == 1 << 20 && s->want == CP_WANT_TURN);
+  CHECK_THAT(s->reload_us == 100 && s->compute_us == 200 && s->deadline_us == 300);
+  if (how->file) {
+    send_weights(~KEY); /* of a demand that was given up */
+    send_weights(KEY);
+  }
+  say_placed((uint32_t)p.a, how->placed);
+  if (how->turn) grant();
+  return NULL;
+}
+
+static int place(struct placing how, int *file) {
+  pthread_t thread;
+  CHECK_THAT(!pthread_create(&thread, NULL, daemon_places, &how));
+  int result = cp_service_place(&demand, file);
+  CHECK_THAT(!pthread_join(thread, NULL));
+  return result;
+}
+
+static void computes_and_gives_back(void) {
+  int file;
+  struct stat ours, theirs;
+  CHECK_THAT(place((struct placing){CP_PLACED_YES, true, true}, &file) == 0);
+  CHECK_THAT(!fstat(file, &ours) && !fstat(weights_file, &theirs) && ours.st_ino == theirs.st_ino && !close(file));
+  cp_service_take();
+  CHECK_THAT(cp.gate == CP_OPEN && cp.seat->want == CP_WANT_NO);
+  cells[1]++;
+  cp_service_release();
+  CHECK_THAT(next(CP_RELEASED).a == CP_BY_BOUNDARY && !cp.seat->weights && !bars);
+  CHECK_THAT(place((struct placing){CP_PLACED_YES, false, true}, &file) == 0 && file == -1);
+}
+
+static void refused(void) {
+  int file;
+  cp_service_release();
+  next(CP_RELEASED);
+  CHECK_THAT(place((struct placing){CP_PLACED_TOO_LARGE, false, false}, &file) == CP_PLACED_TOO_LARGE);
+  CHECK_THAT(file == -1 && !cp.seat->weights && !cp.seat->want);
+}
+
+static void *grants(void *unused) {
+  (void)unused;
+  grant();
+  return NULL;
+}
+
+/* Nobody would use the turn that is still to come. */
+static void given_up_before_the_turn(void) {
+  int file;
+  pthread_t thread;
+  CHECK_THAT(place((struct placing){CP_PLACED_YES, false, false}, &file) == 0);
+  CHECK_THAT(!pthread_create(&thread, NULL, grants, NULL));
+  cp_service_release();
+  CHECK_THAT(!pthread_join(thread, NULL) && next(CP_RELEASED).a == CP_BY_BOUNDARY);
+}
+
+static void *toucher(void *unused) {
+  (void)unused;
+  cells[2]++;
+  return NULL;
+}
+
+/* It loses its turn in the middle: nothing of the weights can be read until the demand has been met again. */
+static void loses_its_turn(void) {
+  int file;
+  pthread_t thread;
+  CHECK_THAT(place((struct placing){CP_PLACED_YES, false, true}, &file) == 0);
+  cp_service_take();
+  uint32_t number = cp.seat->demand_seq;
+  ask_yield(CP_YIELD_NOW);
+  CHECK_THAT(next(CP_RELEASED).a == CP_BY_FORCE && bars == 1 && !loads);
+  CHECK_THAT(!pthread_create(&thread, NULL, toucher, NULL));
+  CHECK_THAT(next(CP_WANT).a == number + 1 && cp.seat->demand_seq == number + 1 && cp.seat->weights == KEY);
+  say_placed(number + 1, CP_PLACED_YES);
+  pause_us(1000); /* long enough to see it go wrong, if it does */
+  CHECK_THAT(!cp_load(&loads));
+  grant();
+  CHECK_THAT(!pthread_join(thread, NULL) && cells[2] == 1);
+  for (uint64_t end = cp_now_us() + 20000000; !cp_load(&loads); pause_us(200)) CHECK_THAT(cp_now_us() < end);
+  cp_service_release();
+  next(CP_RELEASED);
+  CHECK_THAT(loads == 1 && bars == 1);
+}
+
+static void *daemon_is_early(void *unused) {
+  (void)unused;
+  uint64_t first = next(CP_WANT).a;
+  grant();
+  CHECK_THAT(next(CP_RELEASED).a == CP_BY_EARLY && next(CP_WANT).a == first + 1);
+  say_placed((uint32_t)first + 1, CP_PLACED_YES);
+  grant();
+  return NULL;
+}
+
+/* A turn that comes before the weights is for something else. */
+static void turn_before_the_weights(void) {
+  int file;
+  pthread_t thread;
+  CHECK_THAT(!pthread_create(&thread, NULL, daemon_is_early, NULL));
+  CHECK_THAT(cp_service_place(&demand, &file) == 0 && !pthread_join(thread, NULL));
+  cp_service_take();
+  cp_service_release();
+  next(CP_RELEASED);
+}
+
+/* What it touches without a demand is an ordinary want. */
+static void without_a_demand(void) {
+  pthread_t thread;
+  CHECK_THAT(!pthread_create(&thread, NULL, toucher, NULL) && next(CP_WANT).a == 0);
+  grant();
+  CHECK_THAT(!pthread_join(thread, NULL) && cells[2] == 2);
+  cp_service_release();
+  next(CP_RELEASED);
+}
+
+int main(void) {
+  size_t need;
+  begin();
+  cp_turn_end(CP_BY_BOUNDARY);
+  next(CP_RELEASED);
+  weights_file = memfd_create("weights", 0);
+  CHECK_THAT(weights_file >= 0);
+  cp.e_cap = CP_GIB;
+  cells = cp_pool_alloc(&cp.arenas.win[1].pool, 4096, CP_GIB, 0, &need);
+  computes_and_gives_back();
+  refused();
+  given_up_before_the_turn();
+  loses_its_turn();
+  without_a_demand();
+  turn_before_the_weights();
+  return 0;
+}

@@ -1,0 +1,36 @@
+"""What services say of their turns in their seats, and the answers."""
+
+from __future__ import annotations
+
+from carpool.core.model import Demand
+from carpool.daemon.jobs import Job
+from carpool.daemon.seats import LARGEST
+from carpool.protocol.seat import Placed
+
+
+def demand_of(job: Job) -> Demand | None:
+    """What the turn of a service is for that it has, or waits for; None: it needs no weights, or is no service."""
+    if job.seated is None or job.spec.service is None:
+        return None
+    seat = job.seated.seat
+    if not seat.get("weights"):
+        return None
+    size, reload_us, compute_us, deadline_us = (
+        min(seat.get(word), LARGEST) for word in ("weights_bytes", "reload_us", "compute_us", "deadline_us")
+    )
+    return Demand(weights_key(seat.get("weights")), size, reload_us, compute_us, deadline_us or None)
+
+
+def weights_key(number: int) -> str:
+    """How the core calls weights."""
+    return f"{number:016x}"
+
+
+def answer_demand(job: Job, answer: Placed) -> None:
+    """Its latest one."""
+    assert job.seated is not None
+    board, seat = job.seated.board, job.seated.seat
+    seat.set("placed", answer)
+    seat.set("placed_seq", seat.get("demand_seq"))
+    board.wake(seat, "placed_seq")
+    board.ring(seat)
