@@ -14,6 +14,8 @@ enum { IDLE = 0, BUSY = 1, ENDED = 2 /* all is there, or it was stopped; the thr
 
 int cp_signals_start(void);
 
+static uint32_t loads;
+
 /* ---- the header ------------------------------------------------------------------------------------------------------ */
 
 static void wake(struct cp_groups *g) {
@@ -155,7 +157,7 @@ static int begin(struct cp_groups *g) {
   join(g);
   int error = claim_again(g);
   if (error) return error;
-  g->loads++;
+  g->load = cp_add(&loads, 1);
   cp_store(&g->stop, 0);
   cp_store(&g->busy, BUSY);
   error = pthread_create(&g->thread, NULL, transfer, g);

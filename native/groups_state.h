@@ -22,7 +22,7 @@ struct cp_groups {
   uint32_t busy, stop;
   struct cp_lock transfers; /* who begins or ends one */
   uint32_t barred; /* also touches of what is there wait, until the next load */
-  uint32_t loads;
+  uint32_t load; /* number of the latest one; no other has it, of these groups or of any in this process */
   uint64_t touches, waited_us;
 };
 

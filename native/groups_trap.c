@@ -61,9 +61,9 @@ static uint32_t group_at(const struct cp_groups *g, uint64_t offset) {
 static bool try_again(const struct cp_groups *g, const void *address) {
   static __thread const void *last __attribute__((tls_model("initial-exec")));
   static __thread uint32_t load __attribute__((tls_model("initial-exec")));
-  bool again = last != address || load != g->loads;
+  bool again = last != address || load != g->load;
   last = address;
-  load = g->loads;
+  load = g->load;
   return again;
 }
 

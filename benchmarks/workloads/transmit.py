@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from carpool.devices import memfd
 from carpool.serve import structure
+from carpool.serve.entry import Layer, Source
 from carpool.serve.layout import Grouping
-from carpool.serve.model import Model, Source, by_bytes, prepare
-from carpool.serve.profile import Layer
+from carpool.serve.model import Model, by_bytes, prepare
 
 _bert = importlib.import_module("tests.gpu.programs.models.bert")
 _resnet = importlib.import_module("tests.gpu.programs.models.resnet")
@@ -69,7 +69,7 @@ def one_group(layers: Sequence[Layer]) -> Grouping:
 def opened(factory: str, x: Tensor, kept: Path, grouping: Callable[[Sequence[Layer]], Grouping]) -> Model:
     """On a device of its own, whose pages are there."""
     source = Source(f"benchmarks.workloads.transmit:{factory}")
-    entry, image = prepare(source, (x,), kept=kept, grouping=grouping)
+    entry, image, _ = prepare(source, (x,), kept=kept, grouping=grouping)
     model = Model(entry, image, memfd.create("device", entry.device_bytes, sealed=True))
     ready(model, x)
     return model

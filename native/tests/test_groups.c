@@ -286,6 +286,21 @@ static void nobody_writes_into_weights(void) {
   close(device);
 }
 
+/* A thread may find its group opened by another one, once per load, and one memory may take another's addresses. */
+static void memory_in_the_same_place_is_another(void) {
+  for (int i = 0; i < 2; i++) {
+    int device = file_of(bounds[GROUPS]);
+    struct cp_groups *g = opened_on(device);
+    const char *touched = (const char *)cp_groups_address(g) + HEADER;
+    CHECK_THAT(cp_groups_load(g) == 0 && cp_groups_wait(g, GROUPS) == 0);
+    cp_groups_admit(g, 0);
+    CHECK_THAT(cp_groups_trap(touched));
+    CHECK_THAT(!cp_groups_trap(touched));
+    cp_groups_close(g);
+    close(device);
+  }
+}
+
 static void other_weights_are_forgotten(void) {
   int device = file_of(bounds[GROUPS]);
   load_and_check(device);
@@ -322,6 +337,7 @@ int main(void) {
   the_second_process_waits_or_takes_over(false);
   the_second_process_waits_or_takes_over(true);
   nobody_writes_into_weights();
+  memory_in_the_same_place_is_another();
   other_weights_are_forgotten();
   bad_bounds_are_refused();
   return 0;

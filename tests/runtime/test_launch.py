@@ -84,6 +84,19 @@ def test_a_disabled_job_is_left_alone(library: str) -> None:
     assert environment({"CARPOOL_DISABLE": "0"})["LD_PRELOAD"] == library
 
 
+def test_a_plain_process_can_import_carpool_and_is_no_job() -> None:
+    inside = environment({"LD_PRELOAD": "/a.so", "PYTHONPATH": "/x"})
+    env = launch.plain_environment(inside)
+    assert env == {
+        "LD_PRELOAD": "/a.so",
+        "PYTHONPATH": f"{SITE}:/x",
+        "CARPOOL_DISABLE": "1",
+        "OMP_WAIT_POLICY": "passive",
+        **{name: inside[name] for name in launch.THREAD_VARIABLES},
+    }
+    assert "LD_PRELOAD" not in launch.plain_environment(environment())
+
+
 def test_a_missing_library_is_an_error_that_says_what_to_do(library: str) -> None:
     Path(library).unlink()
     with pytest.raises(launch.LaunchError, match="make native"):

@@ -76,6 +76,15 @@ class NumpyBackend:
     def models(self) -> Mapping[str, Model]:
         return MODELS
 
+    def unavailable(self) -> Mapping[str, str]:
+        return {"broken": "its factory raised an error"}
+
+    def troubles(self) -> Sequence[str]:
+        return ()
+
+    def workers(self) -> Mapping[str, int]:
+        return {"idle": 1}
+
     def waiting(self) -> Mapping[str, int]:
         return self.batcher.waiting()
 

@@ -7,12 +7,14 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from carpool.serve.endpoint import Endpoint, Options
 from tests.serve.backend import PATIENCE_S, NumpyBackend
+from tests.serve.working import Stage
 
 T = TypeVar("T")
 
@@ -83,6 +85,13 @@ def serving() -> Iterator[Start]:
     """Starts servers with limits of their own."""
     with _serving() as start:
         yield start
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(tmp_path)
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="module")

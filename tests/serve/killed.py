@@ -15,7 +15,8 @@ import torch
 
 from carpool.devices import memfd
 from carpool.serve import structure
-from carpool.serve.model import Model, Prepared, Source, prepare, same_bits
+from carpool.serve.entry import Source
+from carpool.serve.model import Model, Prepared, prepare, same_bits
 from tests.serve import zoo
 
 

@@ -67,7 +67,10 @@ def test_what_is_there(server: Server) -> None:
     assert ask(server, "GET", "/v2").json["extensions"] == ["binary_tensor_data", "model_repository"]
     assert ask(server, "GET", "/v2/health/live").json == {"live": True}
     assert ask(server, "GET", "/v2/health/ready").json == {"ready": True}
-    assert {entry["name"] for entry in ask(server, "POST", "/v2/repository/index").json} == set(MODELS)
+    index = {entry.pop("name"): entry for entry in ask(server, "POST", "/v2/repository/index").json}
+    assert set(index) == {*MODELS, "broken"}
+    assert index["affine"] == {"version": "1", "state": "READY", "reason": ""}
+    assert index["broken"] == {"version": "1", "state": "UNAVAILABLE", "reason": "its factory raised an error"}
 
 
 @pytest.mark.parametrize("prefix", ["/v2/models/affine", "/v2/models/affine/versions/1"])
@@ -86,6 +89,8 @@ def test_a_model(server: Server, prefix: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "text"),
     [
+        ("POST", "/v2/models/broken/infer", 503, "model 'broken' is not available: its factory raised an error"),
+        ("GET", "/v2/models/broken/ready", 503, "its factory raised an error"),
         ("GET", "/v2/models/q", 404, "there is no model 'q'; known: affine, pair"),
         ("POST", "/v2/models/q/infer", 404, "there is no model 'q'"),
         ("GET", "/v2/models/affine/versions/2/ready", 404, "model 'affine' has no version '2', only 1"),
@@ -177,7 +182,7 @@ def test_compressed_requests(server: Server, encoding: str, compress: Any) -> No
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-@pytest.mark.parametrize("body", [b"no such thing", gzip.compress(b"{}")[:-9], b"\x1f\x8b\x08"])
+@pytest.mark.parametrize("body", [b"no such thing", gzip.compress(b"{}", mtime=0)[:-9], b"\x1f\x8b\x08"])
 def test_what_is_not_compressed_as_it_says(server: Server, encoding: str, body: bytes) -> None:
     answer = infer(server, body, **{"Content-Encoding": encoding})
     assert answer.status == 400 and answer.json["error"]

@@ -113,3 +113,7 @@ def test_what_a_transfer_costs() -> None:
     cost = link.measure(1 << 20)
     assert cost.transfer_ns >= 0
     assert cost.rate > 0
+
+
+def test_how_long_a_copy_takes() -> None:
+    assert link.LinkCost(transfer_ns=1500, rate=2_000_000_000).copy_us(4, 8_000_000) == 4006

@@ -12,9 +12,10 @@ import torch
 
 from carpool.devices import memfd
 from carpool.serve import structure
+from carpool.serve.entry import Entry, Layer, Source
 from carpool.serve.layout import Grouping
-from carpool.serve.model import Entry, Model, Prepared, Source, prepare, same_bits
-from carpool.serve.profile import Inputs, Layer
+from carpool.serve.model import Model, Prepared, prepare, same_bits
+from carpool.serve.profile import Inputs
 from carpool.serve.structure import Unusable
 from tests.serve import zoo
 
@@ -191,3 +192,60 @@ def test_a_profile_of_another_batch_is_measured_again(tmp_path: Path) -> None:
         os.close(made.image)
         keys.append(made.entry.profile.key)
     assert keys[0] != keys[1]
+
+
+@every_model
+def test_bound_later_and_to_other_memory(prepared: Prepared) -> None:
+    """The weights are in one place after another; what a model keeps of its own stays as it is."""
+    name = name_of(prepared)
+    inputs = (zoo.INPUTS[name](),)
+    model = Model(prepared.entry, prepared.image)
+    for expected in alone(name, inputs, inputs, inputs):
+        device = memfd.create("another", prepared.entry.device_bytes, sealed=True)
+        model.bind(device)
+        assert model.groups.there == 0
+        assert same_bits(model(*inputs), expected)
+        model.stop()
+        groups = model.groups
+        model.bind(device)
+        assert model.groups is groups
+        os.close(device)
+    model.close()
+
+
+@one_model("refusing")
+def test_an_unbound_model_has_no_weights(prepared: Prepared) -> None:
+    """Not even those that its structure was built with."""
+    before = descriptors()
+    model = Model(prepared.entry, prepared.image)
+    assert prepared.entry.plainly is not None
+    assert model.module.layer.weight.count_nonzero() == 0
+    model.stop()
+    model.close()
+    model.close()
+    assert descriptors() == before
+
+
+@one_model("rotary")
+def test_memory_that_cannot_be_bound_leaves_the_model_where_it_was(prepared: Prepared, device: int) -> None:
+    inputs = (zoo.INPUTS["rotary"](),)
+    model = Model(prepared.entry, prepared.image, device)
+    small = memfd.create("small", memfd.PAGE, sealed=True)
+    with pytest.raises(OSError, match="cannot be mapped"):
+        model.bind(small)
+    os.close(small)
+    assert same_bits(model(*inputs), alone("rotary", inputs)[0])
+    model.close()
+
+
+def test_inputs_that_the_module_itself_gives() -> None:
+    given: list[torch.nn.Module] = []
+
+    def inputs(module: torch.nn.Module) -> Inputs:
+        given.append(module)
+        return (zoo.INPUTS["brain"](),)
+
+    made = prepare(source("brain"), inputs)
+    os.close(made.image)
+    assert len(given) == 1
+    assert same_bits(made.answer, alone("brain", (zoo.INPUTS["brain"](),))[0])

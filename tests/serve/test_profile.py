@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from carpool.serve import structure
-from carpool.serve.profile import Profile, measure
+from carpool.serve.entry import Profile
+from carpool.serve.profile import measure
 from tests.serve import zoo
 
 

@@ -38,7 +38,8 @@ def test_health_and_metadata(client: triton.InferenceServerClient) -> None:
     assert not client.is_model_ready("q") and not client.is_model_ready("affine", "2")
     assert client.get_server_metadata()["name"] == "carpool"
     assert client.get_model_metadata("affine")["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}]
-    assert {entry["name"] for entry in client.get_model_repository_index()} == set(MODELS)
+    assert {entry["name"] for entry in client.get_model_repository_index()} == {*MODELS, "broken"}
+    assert not client.is_model_ready("broken")
 
 
 @pytest.mark.parametrize("binary", [True, False])

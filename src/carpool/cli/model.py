@@ -73,8 +73,7 @@ _OWNER = click.option("--owner", type=Parsed("uid", not_negative), help="Whose m
 def command(context: click.Context, home: Path, as_json: bool) -> int:
     """Models for inference; without a command, those that there are.
 
-    What is registered stays when the daemon is started again.  Nothing computes with it yet: `carpool serve` is still
-    to come.
+    What is registered stays when the daemon is started again.  `carpool serve` computes with it.
     """
     if context.invoked_subcommand is not None:
         pass_on_common_options(context, command, home, as_json)
@@ -117,7 +116,7 @@ def add(home: Path, as_json: bool, name: str, replace: bool, **options: Any) -> 
     """Register a model as NAME.
 
     Its workers will get this directory, this environment and the active virtual environment.  Neither the factory nor
-    the weights are loaded now: whether they fit together is found out by the first worker.  The daemon starts by itself
+    the weights are loaded now: whether they fit together `carpool serve` finds out.  The daemon starts by itself
     if none runs.  Example:
 
     \b

@@ -1,15 +1,11 @@
-"""How much memory this machine has, and what of it devices and the host store get unless somebody says otherwise."""
+"""What of the machine's memory devices and the host store get unless somebody says otherwise."""
 
 from __future__ import annotations
-
-import os
-from pathlib import Path
 
 from carpool.core.model import MIB
 
 SMALLEST_DEFAULT = 256 * MIB
 LARGEST_DEFAULT = 16 * 1024 * MIB
-PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def default_capacity(memory: int) -> int:
@@ -26,13 +22,3 @@ def gpu_capacity(memory: int) -> int:
 def default_store(room: int) -> int:
     """Of the host store: half of what the devices leave, in whole MiB; the other half is for the jobs themselves."""
     return room // 2 // MIB * MIB
-
-
-def memory_bytes() -> int:
-    """RAM that this process may use: MemTotal, or the limit of its control group if that is lower."""
-    total = os.sysconf("SC_PHYS_PAGES") * PAGE
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        return total
-    return total if limit == "max" else min(total, int(limit))

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from carpool.core.model import MIB, Settings, Sharing
-from carpool.daemon.capacity import PAGE, default_capacity, default_store, memory_bytes
+from carpool.daemon.capacity import default_capacity, default_store
 from carpool.daemon.errors import StartupError
 from carpool.daemon.settings import changed_settings, check_store
+from carpool.devices.machine import memory_bytes
+from carpool.devices.memfd import PAGE
 from carpool.protocol.paths import Home, default_home
 from carpool.protocol.sizes import format_size, parse_size, telemetry_interval
 

@@ -103,7 +103,15 @@ def default_home(environ: Mapping[str, str] | None = None) -> Path:
     env = os.environ if environ is None else environ
     if env.get("CARPOOL_HOME"):
         return expanded(env["CARPOOL_HOME"]).absolute()
-    state = env.get("XDG_STATE_HOME", "")
+    return _xdg(env, "XDG_STATE_HOME", ".local/state")
+
+
+def cache_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """What can be made again: ``$XDG_CACHE_HOME/carpool``, else ``~/.cache/carpool``."""
+    return _xdg(os.environ if environ is None else environ, "XDG_CACHE_HOME", ".cache")
+
+
+def _xdg(env: Mapping[str, str], name: str, default: str) -> Path:
     # The XDG specification tells programs to ignore relative paths.
-    base = Path(state) if Path(state).is_absolute() else expanded("~") / ".local" / "state"
-    return base / "carpool"
+    given = Path(env.get(name, ""))
+    return (given if given.is_absolute() else expanded("~") / default) / "carpool"

@@ -37,10 +37,7 @@ def job_environment(
     it sees no others.  Raises `LaunchError` if libcarpool is missing or cannot be preloaded.
     """
     library, site = str(native.library_path()), str(site_directory())
-    result = {name: value for name, value in env.items() if name not in JOB_VARIABLES}
-    # An environment captured inside another job names our paths already.
-    _set_path(result, "LD_PRELOAD", _without(library, result.get("LD_PRELOAD")))
-    _set_path(result, "PYTHONPATH", _without(site, result.get("PYTHONPATH")))
+    result = _outside_of_jobs(env)
     if disabled(env):
         return result
     _check_paths(library, site)
@@ -54,6 +51,23 @@ def job_environment(
         result.update(CUDA_VISIBLE_DEVICES=cuda_device, CARPOOL_CUDA_DEVICE=cuda_device)
     if threads is not None:
         result.update((name, _bounded(result.get(name), threads)) for name in THREAD_VARIABLES)
+    return result
+
+
+def plain_environment(env: dict[str, str]) -> dict[str, str]:
+    """That of a process that is no job, and can import this copy of Carpool all the same, as jobs can."""
+    site, result = str(site_directory()), _outside_of_jobs(env)
+    _set_path(result, "PYTHONPATH", [site, *_without(site, result.get("PYTHONPATH"))])
+    result.update(CARPOOL_DISABLE="1", OMP_WAIT_POLICY="passive")
+    return result
+
+
+def _outside_of_jobs(env: dict[str, str]) -> dict[str, str]:
+    """An environment that was captured inside of a job names our paths already."""
+    library, site = str(native.library_path()), str(site_directory())
+    result = {name: value for name, value in env.items() if name not in JOB_VARIABLES}
+    _set_path(result, "LD_PRELOAD", _without(library, result.get("LD_PRELOAD")))
+    _set_path(result, "PYTHONPATH", _without(site, result.get("PYTHONPATH")))
     return result
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from carpool.serve.errors import WrongInput
 from carpool.serve.oip.datatypes import pack_strings, unpack_strings
-from carpool.serve.oip.messages import LENGTH_HEADER, IndexEntry, Message, Tensor, WireModel, decode_json
+from carpool.serve.oip.messages import LENGTH_HEADER, READY, IndexEntry, Message, Tensor, WireModel, decode_json
 from carpool.serve.oip.requests import encode_request
 from carpool.serve.oip.responses import decode_response
 
@@ -83,7 +83,7 @@ class Client:
     def models(self) -> list[str]:
         """The names of all models that can be asked."""
         _, body = self._ask("POST", "/v2/repository/index")
-        return [entry.name for entry in self._decoded(body, list[IndexEntry])]
+        return [entry.name for entry in self._decoded(body, list[IndexEntry]) if entry.state == READY]
 
     def metadata(self, model: str) -> WireModel:
         """The model's inputs and outputs.  It is asked for once."""

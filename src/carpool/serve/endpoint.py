@@ -17,6 +17,7 @@ from carpool.serve.access import authorized, check_address
 from carpool.serve.compression import decompressed
 from carpool.serve.errors import (
     BodyTooLarge,
+    ModelUnavailable,
     NotAuthorized,
     QueueFull,
     ServeError,
@@ -26,7 +27,16 @@ from carpool.serve.errors import (
     WrongInput,
 )
 from carpool.serve.metrics import MEDIA, Metrics
-from carpool.serve.oip.messages import LENGTH_HEADER, VERSION, IndexEntry, InferRequest, Model, Tensor, describe
+from carpool.serve.oip.messages import (
+    LENGTH_HEADER,
+    UNAVAILABLE,
+    VERSION,
+    IndexEntry,
+    InferRequest,
+    Model,
+    Tensor,
+    describe,
+)
 from carpool.serve.oip.requests import decode_request
 from carpool.serve.oip.responses import encode_response
 
@@ -48,8 +58,17 @@ class Backend(Protocol):
     def models(self) -> Mapping[str, Model]:
         """Those that can be asked now."""
 
+    def unavailable(self) -> Mapping[str, str]:
+        """The others that there are, and why each cannot be asked."""
+
+    def troubles(self) -> Sequence[str]:
+        """Why models that can be asked are not computed at present; none: all are."""
+
     def waiting(self) -> Mapping[str, int]:
         """How many requests wait for each model."""
+
+    def workers(self) -> Mapping[str, int]:
+        """How many worker processes are in which state."""
 
     async def infer(self, request: InferRequest) -> Sequence[Tensor]:
         """The outputs of the model, at least those that are wanted.
@@ -70,10 +89,10 @@ class Options:
 class Endpoint:
     """`start` it, and `stop` it in the end."""
 
-    def __init__(self, backend: Backend, options: Options) -> None:
-        """Raises StartError."""
+    def __init__(self, backend: Backend, options: Options, metrics: Metrics | None = None) -> None:
+        """``metrics``: where the back end counts, too.  Raises StartError."""
         check_address(options.host, options.token)
-        self.metrics = Metrics()
+        self.metrics = Metrics() if metrics is None else metrics
         self._backend = backend
         self._options = options
         self._stopping = False
@@ -162,13 +181,20 @@ class Endpoint:
         return json_response({"live": True})
 
     async def _ready(self, _: web.Request) -> web.Response:
-        return json_response({"ready": not self._stopping}, 503 if self._stopping else 200)
+        """Whether all models can be computed; those that were never available are no reason to send nobody here."""
+        reasons = ["the server is stopping"] if self._stopping else self._backend.troubles()
+        if reasons:
+            return json_response({"ready": False, "reason": "; ".join(reasons)[:LONGEST_ERROR]}, 503)
+        return json_response({"ready": True})
 
     async def _index(self, _: web.Request) -> web.Response:
-        return json_response([IndexEntry(name) for name in self._backend.models()])
+        entries = {name: IndexEntry(name) for name in self._backend.models()}
+        for name, reason in self._backend.unavailable().items():
+            entries[name] = IndexEntry(name, state=UNAVAILABLE, reason=reason)
+        return json_response([entry for _, entry in sorted(entries.items())])
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        text = self.metrics.text(self._backend.waiting())
+        text = self.metrics.text(self._backend.waiting(), self._backend.workers())
         return web.Response(body=text.encode(), headers={"Content-Type": MEDIA})
 
     async def _model_metadata(self, request: web.Request) -> web.Response:
@@ -201,10 +227,12 @@ class Endpoint:
         return web.Response(body=message.body, headers=message.headers)
 
     def _model(self, request: web.Request) -> Model:
-        """That of the path.  Raises UnknownModel."""
+        """That of the path.  Raises UnknownModel, ModelUnavailable."""
         name, models = request.match_info["model"], self._backend.models()
         model = models.get(name)
         if model is None:
+            if (reason := self._backend.unavailable().get(name)) is not None:
+                raise ModelUnavailable(f"model {name!r} is not available: {reason}")
             raise UnknownModel(f"there is no model {name!r}; known: {', '.join(models) or 'none'}")
         if (version := request.match_info.get("version", VERSION)) != VERSION:
             raise UnknownModel(f"model {name!r} has no version {version!r}, only {VERSION}")

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+#: Letters of an error that goes to a client.
+LONGEST = 2000
+
+
+def text_of(error: BaseException) -> str:
+    """Of an error that comes from a user's code."""
+    return f"{type(error).__name__}: {error}".removesuffix(": ")[:LONGEST]
+
 
 class StartError(Exception):
     """The endpoint cannot start.  The text says what to do."""
@@ -56,6 +64,12 @@ class ModelFailed(ServeError):
     """The model's own code raised an error."""
 
     status, kind = 500, "model_failed"
+
+
+class ModelUnavailable(ServeError):
+    """There is such a model, but it cannot be asked: not yet, not any more, or never as it is."""
+
+    status, kind = 503, "model_unavailable"
 
 
 class WorkerLost(ServeError):

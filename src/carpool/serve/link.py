@@ -24,6 +24,10 @@ class LinkCost(NamedTuple):
     transfer_ns: int
     rate: int
 
+    def copy_us(self, groups: int, size: int) -> int:
+        """Of ``size`` bytes in so many groups."""
+        return (groups * self.transfer_ns + size * 1_000_000_000 // self.rate) // 1000
+
 
 def measure(size: int = _BYTES) -> LinkCost:
     """Takes twice ``size`` bytes meanwhile.  The shortest of some runs counts: the others were disturbed.

@@ -12,12 +12,15 @@ MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """Requests that got a result, by model; all others by model and the kind of their error."""
+    """Requests that got a result, by model; all others by model and the kind of their error; what was computed."""
 
     def __init__(self) -> None:
         self._errors: Counter[tuple[str, str]] = Counter()
         self._buckets: dict[str, list[int]] = {}
         self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._batches: Counter[str] = Counter()
+        self._rows: Counter[str] = Counter()
+        self._retries: Counter[str] = Counter()
 
     def answered(self, model: str, seconds: float) -> None:
         self._buckets.setdefault(model, [0] * (len(BOUNDS_S) + 1))[bisect_left(BOUNDS_S, seconds)] += 1
@@ -27,19 +30,29 @@ class Metrics:
         """``model`` is empty for a name that no model has: names that clients make up must not fill the memory."""
         self._errors[model, kind] += 1
 
-    def text(self, waiting: Mapping[str, int]) -> str:
-        """``waiting``: requests in the queue of each model."""
-        return "".join(f"{line}\n" for line in self._lines(waiting))
+    def computed(self, model: str, rows: int) -> None:
+        """A batch was."""
+        self._batches[model] += 1
+        self._rows[model] += rows
 
-    def _lines(self, waiting: Mapping[str, int]) -> Iterator[str]:
+    def retried(self, model: str) -> None:
+        """A request was computed in vain, and is going to be computed once more."""
+        self._retries[model] += 1
+
+    def text(self, waiting: Mapping[str, int], workers: Mapping[str, int]) -> str:
+        """``waiting``: requests in the queue of each model; ``workers``: processes by state."""
+        return "".join(f"{line}\n" for line in self._lines(waiting, workers))
+
+    def _lines(self, waiting: Mapping[str, int], workers: Mapping[str, int]) -> Iterator[str]:
         yield "# HELP carpool_request_errors_total Requests for inference without a result."
         yield "# TYPE carpool_request_errors_total counter"
         for (model, kind), count in sorted(self._errors.items()):
             yield f"carpool_request_errors_total{{{_labels(model=model, kind=kind)}}} {count}"
-        yield "# HELP carpool_queue_length Requests that wait to be computed."
-        yield "# TYPE carpool_queue_length gauge"
-        for model, length in sorted(waiting.items()):
-            yield f"carpool_queue_length{{{_labels(model=model)}}} {length}"
+        yield from _values("carpool_queue_length", "gauge", "Requests that wait to be computed.", "model", waiting)
+        yield from _values("carpool_workers", "gauge", "Worker processes.", "state", workers)
+        yield from _values("carpool_batches_total", "counter", "Computations.", "model", self._batches)
+        yield from _values("carpool_batch_rows_total", "counter", "Rows of them.", "model", self._rows)
+        yield from _values("carpool_retries_total", "counter", "Requests computed again.", "model", self._retries)
         yield "# HELP carpool_request_seconds From the head of a request for inference to its result."
         yield "# TYPE carpool_request_seconds histogram"
         for model, buckets in sorted(self._buckets.items()):
@@ -52,6 +65,13 @@ class Metrics:
             yield f"carpool_request_seconds_bucket{{{_labels(model=model, le=bound)}}} {total}"
         yield f"carpool_request_seconds_sum{{{_labels(model=model)}}} {self._seconds[model]:.6f}"
         yield f"carpool_request_seconds_count{{{_labels(model=model)}}} {total}"
+
+
+def _values(name: str, kind: str, about: str, label: str, values: Mapping[str, int]) -> Iterator[str]:
+    yield f"# HELP {name} {about}"
+    yield f"# TYPE {name} {kind}"
+    for key, value in sorted(values.items()):
+        yield f"{name}{{{_labels(**{label: key})}}} {value}"
 
 
 def _labels(**values: str) -> str:

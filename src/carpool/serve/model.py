@@ -22,48 +22,20 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from carpool.devices import memfd
 from carpool.serve import profile as profiles
 from carpool.serve import structure, weights_file
+from carpool.serve.entry import Entry, Layer, Profile, Source
 from carpool.serve.groups import Groups
 from carpool.serve.layout import Grouping, Layout, grouped, lay_out
-from carpool.serve.profile import Inputs, Layer, Profile
+from carpool.serve.profile import Inputs
 from carpool.serve.store import write_image
 from carpool.serve.structure import Storage, Unusable
 
 
-class Source(msgspec.Struct, frozen=True):
-    """``factory``: ``module:function``.  ``weights``: a safetensors file or index; None: as the factory leaves them.
-
-    ``seed``: of PyTorch's random numbers while the factory runs.
-    """
-
-    factory: str
-    weights: str | None = None
-    seed: int = 0
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """What a worker has to know beside the image.  Any process can read it: it is encoded with msgspec.
-
-    ``plainly``: why the structure is built with initial weights in each worker, None: it is not.
-    """
-
-    source: Source
-    signature: str
-    key: bytes
-    layout: Layout
-    profile: Profile
-    plainly: str | None
-
-    @property
-    def device_bytes(self) -> int:
-        """Of the weights' memory on a device."""
-        return self.layout.bounds[-1]
-
-
 class Prepared(NamedTuple):
-    """``image``: descriptor of the sealed image, the receiver's to close."""
+    """``image``: descriptor of the sealed image, the receiver's to close.  ``answer``: of the plain module."""
 
     entry: Entry
     image: int
+    answer: Any
 
 
 def by_bytes(layers: Sequence[Layer]) -> Grouping:
@@ -73,7 +45,7 @@ def by_bytes(layers: Sequence[Layer]) -> Grouping:
 
 def prepare(
     source: Source,
-    inputs: Inputs,
+    inputs: Inputs | Callable[[nn.Module], Inputs],
     *,
     kept: Path | None = None,
     admit: Callable[[int], None] = lambda size: None,
@@ -81,8 +53,9 @@ def prepare(
 ) -> Prepared:
     """Build, load, measure, and keep the image.
 
-    ``inputs``: of one run, with the largest batch.  ``kept``: file of the profile, which is measured again if it is of
-    something else.  ``admit`` hears how many bytes the image will have, and raises whatever is to stop that.
+    ``inputs``: of one run, with the largest batch, or what makes them for the module.  ``kept``: file of the profile,
+    which is measured again if it is of something else.  ``admit`` hears how many bytes the image will have, and raises
+    whatever is to stop that.
     Raises Unusable, DeviceError or OSError (no memory), and what the model itself raises.
     """
     module = structure.build(structure.resolve(source.factory), source.seed, weights=True)
@@ -91,8 +64,9 @@ def prepare(
     storages = structure.storages(module)
     if not storages:
         raise Unusable(f"the model of {source.factory} has neither parameters nor buffers")
+    given = inputs(module) if callable(inputs) else inputs
     digest = _digest(storages)
-    profile = _profile(module, inputs, storages, profiles.profile_key(digest, source.factory, inputs), kept)
+    profile = _profile(module, given, storages, profiles.profile_key(digest, source.factory, given), kept)
     layout = _layout(storages, profile, grouping(profile.layers))
     admit(layout.size)
     key = hashlib.sha256(digest + msgspec.json.encode(layout)).digest()
@@ -100,7 +74,8 @@ def prepare(
     parts = ((offset, _bytes_of(storage)) for offset, storage in zip(layout.offsets, storages, strict=True))
     image = write_image(source.factory, layout.size, parts)
     try:
-        return Prepared(_verified(entry, image, module, inputs), image)
+        answer = _run(entry, module, given)
+        return Prepared(_verified(entry, image, given, answer), image, answer)
     except BaseException:
         os.close(image)
         raise
@@ -132,12 +107,11 @@ def _bytes_of(storage: Storage) -> memoryview:
     return memoryview((ctypes.c_char * storage.size).from_address(storage.address)).cast("B")
 
 
-def _verified(entry: Entry, image: int, module: nn.Module, inputs: Inputs) -> Entry:
+def _verified(entry: Entry, image: int, inputs: Inputs, expected: Any) -> Entry:
     """Does a worker compute what the plain module computes?  If not without initial weights, it builds with them.
 
     Raises Unusable if that does not help.
     """
-    expected = _run(entry, module, inputs)
     try:
         if same_bits(_answer(entry, image, inputs), expected):
             return entry
@@ -176,23 +150,70 @@ def _run(entry: Entry, model: Callable[..., Any], inputs: Inputs) -> Any:
 
 
 class Model:
-    """A worker's copy of a model.  The weights' memory is ``device`` (a descriptor of ``entry.device_bytes`` bytes)."""
+    """A worker's copy of a model: the structure, and the weights wherever on a device they are."""
 
-    def __init__(self, entry: Entry, image: int, device: int) -> None:
-        """Both descriptors stay the caller's.  Raises Unusable, OSError, and what the factory raises."""
+    def __init__(self, entry: Entry, image: int, device: int | None = None) -> None:
+        """``device``: see `bind`, which can be called later.  Both descriptors stay the caller's.
+
+        Raises Unusable, OSError, and what the factory raises.
+        """
         factory = structure.resolve(entry.source.factory)
+        self.entry = entry
         self.module = structure.build(factory, entry.source.seed, weights=entry.plainly is not None)
         storages = structure.storages(self.module)
         if structure.signature(storages) != entry.signature:
             raise Unusable(f"{entry.source.factory} makes another model than when its weights were prepared")
-        self.groups = Groups(device, image, entry.layout.bounds, entry.key)
-        private = set(entry.profile.private)
-        for index, (storage, offset) in enumerate(zip(storages, entry.layout.offsets, strict=True)):
-            own = index in private
-            structure.bind(storage, _own(image, offset, storage.size) if own else self._shared(offset, storage.size))
+        self._groups: Groups | None = None
+        self._place: tuple[int, int] | None = None
+        self._shared = self._take_apart(storages, image)
+        self._nowhere: Tensor | None = structure.untouched(
+            entry.device_bytes
+        )  # initial weights need no memory any more
+        self._point_to(self._nowhere.data_ptr())
+        self._image: int | None = os.dup(image)
+        if device is not None:
+            try:
+                self.bind(device)
+            except BaseException:
+                self.close()
+                raise
 
-    def _shared(self, offset: int, size: int) -> Tensor:
-        return torch.frombuffer((ctypes.c_char * size).from_address(self.groups.address + offset), dtype=torch.uint8)
+    def _take_apart(self, storages: Sequence[Storage], image: int) -> list[tuple[Storage, int]]:
+        """Those that lie on the device, with their offsets; private ones get memory of their own."""
+        private, shared = set(self.entry.profile.private), []
+        for index, (storage, offset) in enumerate(zip(storages, self.entry.layout.offsets, strict=True)):
+            if index in private:
+                structure.bind(storage, _own(image, offset, storage.size))
+            else:
+                shared.append((storage, offset))
+        return shared
+
+    def _point_to(self, address: int) -> None:
+        for storage, offset in self._shared:
+            memory = (ctypes.c_char * storage.size).from_address(address + offset)
+            structure.bind(storage, torch.frombuffer(memory, dtype=torch.uint8))
+
+    def bind(self, device: int) -> None:
+        """The weights' memory is ``device`` from now on (a descriptor of ``entry.device_bytes`` bytes, the caller's).
+
+        Nothing happens if it was before.  Never while it computes.  Raises OSError.
+        """
+        status = os.fstat(device)
+        place = status.st_dev, status.st_ino
+        if place == self._place:
+            return
+        assert self._image is not None, "the model has been closed"
+        groups = Groups(device, self._image, self.entry.layout.bounds, self.entry.key)
+        self._point_to(groups.address)
+        if self._groups is not None:
+            self._groups.close()
+        self._groups, self._place, self._nowhere = groups, place, None
+
+    @property
+    def groups(self) -> Groups:
+        """Only of a model that is bound."""
+        assert self._groups is not None, "the model is not bound to any memory yet"
+        return self._groups
 
     def __call__(self, *inputs: Any) -> Any:
         """Bring what is not there, and compute with what is there already."""
@@ -200,9 +221,18 @@ class Model:
         with torch.inference_mode():
             return self.module(*inputs)
 
+    def stop(self) -> None:
+        """Returns when no group is being copied any more; the next call goes on with the rest."""
+        if self._groups is not None:
+            self._groups.stop()
+
     def close(self) -> None:
         """The module must not be used any more."""
-        self.groups.close()
+        if self._groups is not None:
+            self._groups.close()
+        if self._image is not None:
+            os.close(self._image)
+            self._image = None
 
 
 def _own(image: int, offset: int, size: int) -> Tensor:

@@ -22,32 +22,13 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from carpool.serve.entry import Layer, Profile
 from carpool.serve.structure import Storage, memory_of
 
 _VERSION = 1
 _RUNS = 3
 
 Inputs = tuple[Any, ...]
-
-
-class Layer(msgspec.Struct, frozen=True):
-    """``storages``: those that it uses first; ``size``: their bytes; ``compute_ns``: until the next layer."""
-
-    storages: tuple[int, ...]
-    size: int
-    compute_ns: int
-
-
-class Profile(msgspec.Struct, frozen=True):
-    """``private``: storages that computing writes to, of which every worker has its own copy.
-
-    ``total_ns``: of a whole run.  ``key`` says what was measured.
-    """
-
-    key: str
-    layers: tuple[Layer, ...]
-    private: tuple[int, ...]
-    total_ns: int
 
 
 def profile_key(weights: bytes, factory: str, inputs: Inputs) -> str:

@@ -102,7 +102,7 @@ class _Sparing(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.empty:
-            return _untouched(args, kwargs)
+            return _empty(args, kwargs)
         if getattr(func, "__module__", "") == "torch.nn.init" or getattr(func, "__name__", "") in _FIRST_VALUES:
             target = args[0] if args else kwargs.get("tensor")
             if isinstance(target, Tensor) and target.data_ptr() in self._parameters:
@@ -110,13 +110,18 @@ class _Sparing(TorchFunctionMode):  # type: ignore[misc]
         return func(*args, **kwargs)
 
 
-def _untouched(args: Any, kwargs: Any) -> Tensor:
-    """As `torch.empty`, but outside of the job's arenas, where it would count as device memory of the job."""
+def untouched(size: int) -> Tensor:
+    """So many bytes that take no memory until they are written, and none of the job's device memory then."""
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(pages, dtype=torch.uint8)
+
+
+def _empty(args: Any, kwargs: Any) -> Tensor:
+    """As `torch.empty`, but `untouched` where it is large."""
     if torch.device(kwargs.get("device") or "cpu").type == "cpu" and "out" not in kwargs:
         like = torch.empty(*args, **{**kwargs, "device": "meta"})
         if like.layout is torch.strided and like.untyped_storage().nbytes() >= _LARGE:
-            pages = mmap.mmap(-1, like.untyped_storage().nbytes(), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            return _placed(torch.frombuffer(pages, dtype=torch.uint8), like).requires_grad_(like.requires_grad)
+            return _placed(untouched(like.untyped_storage().nbytes()), like).requires_grad_(like.requires_grad)
     return torch.empty(*args, **kwargs)
 
 

@@ -13,6 +13,7 @@ T = TypeVar("T")
 
 #: Bytes of the body that are JSON; what follows is binary data.
 LENGTH_HEADER = "Inference-Header-Content-Length"
+READY, UNAVAILABLE = "READY", "UNAVAILABLE"  # states of models, as Triton calls them
 VERSION = "1"  # a model has one version here
 LARGEST = 2**63 - 1
 Parameters = dict[str, bool | int | float | str]
@@ -125,7 +126,7 @@ class IndexEntry(msgspec.Struct):
 
     name: str
     version: str = VERSION
-    state: str = "READY"
+    state: str = READY
     reason: str = ""
 
 

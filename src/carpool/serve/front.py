@@ -1,0 +1,289 @@
+"""The back end of `carpool serve`: registered models come, are prepared, computed by workers, replaced, and go.
+
+Each registration has a task of its own, which is its life: prepared, loaded by the workers of its environment, asked,
+until it is refused or retired.  A model that is registered anew is asked in its old form until the new one is loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from carpool.protocol.models import ModelInfo, ModelRequest
+from carpool.protocol.problems import ClientError
+from carpool.serve.batching import Order, Queue
+from carpool.serve.dispatch import Dispatcher
+from carpool.serve.dispatchers import Dispatchers
+from carpool.serve.environment import Environment
+from carpool.serve.errors import UnknownModel
+from carpool.serve.metrics import Metrics
+from carpool.serve.oip.messages import InferRequest, Model, Tensor
+from carpool.serve.pool import Pool
+from carpool.serve.ports import Preparing, Registry
+from carpool.serve.preparing import CannotPrepare, PreparedModel
+from carpool.serve.store import OverBudget, Store
+
+log = logging.getLogger(__name__)
+
+POLL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the user of `carpool serve` says.
+
+    ``names``: of the models to serve; none: all.  ``profiles``: the directory of profiles; None: they are not kept.
+    """
+
+    order: Order = Order.FCFS
+    most_waiting: int = 128  # requests, for each model
+    names: Collection[str] = ()
+    profiles: Path | None = None
+
+
+@dataclass(eq=False, slots=True)
+class _Served:
+    """What can be asked: ``key`` is its name among the workers of its environment."""
+
+    model: Model
+    key: str
+    dispatcher: Dispatcher
+    deadline_us: int | None
+
+
+class _Registration:
+    """``served`` is None while it cannot be asked; ``reason`` says why."""
+
+    def __init__(self, info: ModelInfo) -> None:
+        self.info = info
+        self.reason = "it has not been prepared yet"
+        self.over_budget = False
+        self.served: _Served | None = None
+        self.life: asyncio.Task[None]
+
+
+class Front:
+    """``watch`` the registry for ever, and ``close`` in the end.  ``announce`` hears of each model that it is ready, or
+    why it is not available."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        prepare: Preparing,
+        new_pool: Callable[[Environment], Pool],
+        store: Store,
+        metrics: Metrics,
+        choices: Choices,
+        announce: Callable[[str, str | None], None],
+    ) -> None:
+        self._registry = registry
+        self._prepare = prepare
+        self._store = store
+        self._choices = choices
+        self._announce = announce
+        self._registrations: dict[str, _Registration] = {}
+        self._asked: dict[str, _Registration] = {}  # what is served under a name: its registration, or the one before
+        self._stored: dict[str, _Registration] = {}  # whose image is in the store
+        self._dispatchers = Dispatchers(new_pool, metrics, choices.order)
+        self._preparing = asyncio.Lock()
+        self._numbers = count(1)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # For the endpoint
+
+    def models(self) -> Mapping[str, Model]:
+        return {name: one.served.model for name, one in self._asked.items() if one.served is not None}
+
+    def unavailable(self) -> Mapping[str, str]:
+        return {name: one.reason for name, one in self._registrations.items() if name not in self._asked}
+
+    def troubles(self) -> Sequence[str]:
+        return self._dispatchers.troubles()
+
+    def waiting(self) -> Mapping[str, int]:
+        waiting = self._dispatchers.waiting()
+        return {name: waiting.get(one.served.key, 0) for name, one in self._asked.items() if one.served is not None}
+
+    def workers(self) -> Mapping[str, int]:
+        return self._dispatchers.workers()
+
+    async def infer(self, request: InferRequest) -> Sequence[Tensor]:
+        one = self._asked.get(request.model)
+        if one is None or one.served is None:
+            raise UnknownModel(f"there is no model {request.model!r} any more")
+        served = one.served
+        timeout_us = served.deadline_us if request.timeout_us is None else request.timeout_us
+        return await served.dispatcher.infer(served.key, request, timeout_us)
+
+    # What is registered
+
+    async def watch(self, poll_s: float = POLL_S) -> None:
+        """Follow the registry, for ever.  While it cannot be asked everything stays as it is."""
+        trouble = ""
+        while True:
+            try:
+                self.update(await self._registry.models())
+                trouble = ""
+            except ClientError as error:
+                if str(error) != trouble:
+                    log.warning("models that come and go are not noticed: %s", error)
+                trouble = str(error)
+            await asyncio.sleep(poll_s)
+
+    def update(self, infos: Sequence[ModelInfo]) -> None:
+        """These models are registered, and no others."""
+        chosen = self._choices.names
+        wanted = {info.name: info for info in infos if not chosen or info.name in chosen}
+        for name in (self._registrations.keys() | self._asked.keys()) - wanted.keys():
+            for gone in {self._registrations.pop(name, None), self._asked.pop(name, None)}:
+                if gone is not None:
+                    self._retire(gone)
+        for name, info in wanted.items():
+            known = self._registrations.get(name)
+            if known is None or known.info != info:
+                self._begin(info)
+
+    async def close(self) -> None:
+        """Every worker ends.  Requests that are not answered yet are refused: stop the endpoint before."""
+        self._registrations.clear()
+        tasks = list(self._tasks)
+        for task in tasks:
+            _cancel(task)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, info: ModelInfo) -> None:
+        if (known := self._registrations.get(info.name)) is not None and self._asked.get(info.name) is not known:
+            self._retire(known)
+        registration = self._registrations[info.name] = _Registration(info)
+        registration.life = self._spawn(self._live(registration))
+
+    def _retire(self, registration: _Registration) -> None:
+        """Nobody asks for it any more: it ends when what has been asked is answered."""
+        self._spawn(self._end(registration))
+
+    async def _end(self, registration: _Registration) -> None:
+        if (served := registration.served) is not None:
+            await served.dispatcher.unused(served.key)
+        _cancel(registration.life)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # The life of a registration
+
+    async def _live(self, registration: _Registration) -> None:
+        name = registration.info.name
+        try:
+            await self._serve(registration)
+        except ClientError as error:  # the daemon is away: `update` begins anew
+            log.warning("model %s: %s", name, error)
+            self._registrations.pop(name, None)
+            return
+        except (CannotPrepare, OverBudget) as error:
+            registration.reason = str(error)
+        except Exception as error:
+            log.exception("a mistake in Carpool: model %r cannot be served", name)
+            registration.reason = f"a mistake in Carpool: {error!r}"
+        finally:
+            self._forget(registration)
+        self._announce(name, registration.reason)
+        if (before := self._asked.pop(name, None)) is not None:
+            self._retire(before)
+
+    async def _serve(self, registration: _Registration) -> None:
+        """Until the workers refuse it.  Raises ClientError, CannotPrepare, OverBudget."""
+        info = registration.info
+        spec = _spec(info, await self._registry.environment(info.name))
+        environment = Environment.of(spec)
+        prepared = await self._prepared(registration, spec, dict(environment.variables))
+        try:
+            async with self._dispatchers.of(environment) as dispatcher:
+                await self._host(registration, dispatcher, prepared)
+        finally:
+            os.close(prepared.image)
+
+    async def _prepared(self, registration: _Registration, spec: ModelRequest, env: dict[str, str]) -> PreparedModel:
+        """One at a time: what is measured must not be disturbed, and the store's budget not be promised twice."""
+        name = registration.info.name
+        profiles = self._choices.profiles
+
+        def admit(size: int) -> None:
+            registration.over_budget = True
+            self._store.check(name, size)
+            registration.over_budget = False
+
+        async with self._preparing:
+            registration.reason = "it is being prepared"
+            kept = None if profiles is None else profiles / f"{name}.json"
+            prepared = await self._prepare(spec, name, env=env, kept=kept, admit=admit)
+            image = os.dup(prepared.image)
+            try:
+                self._store.put(name, image, os.fstat(image).st_size)
+            except BaseException:
+                os.close(image)
+                os.close(prepared.image)
+                raise
+            self._stored[name] = registration
+            return prepared
+
+    async def _host(self, registration: _Registration, dispatcher: Dispatcher, prepared: PreparedModel) -> None:
+        info, model = registration.info, prepared.model
+        key = f"{info.name}@{next(self._numbers)}"
+        hosting = dispatcher.pool.add(key, prepared)
+        registration.reason = "its workers have not loaded it yet"
+        try:
+            futures: list[asyncio.Future[Any]] = [hosting.loaded, hosting.refused]
+            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+            if not hosting.refused.done():
+                queue = Queue(self._choices.most_waiting, max(1, model.max_batch), info.max_delay_us)
+                dispatcher.add(key, queue, batches=model.max_batch > 0)
+                registration.served = _Served(model, key, dispatcher, info.deadline_us)
+                self._switch_to(registration)
+            registration.reason = await hosting.refused
+        finally:
+            registration.served = None
+            if self._asked.get(info.name) is registration:
+                del self._asked[info.name]
+            dispatcher.remove(key)
+            dispatcher.pool.remove(key)
+
+    def _switch_to(self, registration: _Registration) -> None:
+        name = registration.info.name
+        before = self._asked.get(name)
+        self._asked[name] = registration
+        self._announce(name, None)
+        if before is not None:
+            self._retire(before)
+
+    def _forget(self, registration: _Registration) -> None:
+        name = registration.info.name
+        if self._stored.get(name) is registration:
+            del self._stored[name]
+            self._store.remove(name)
+            self._try_again()
+
+    def _try_again(self) -> None:
+        """There is more room in the store than there was."""
+        for one in list(self._registrations.values()):
+            if one.over_budget and one.life.done():
+                self._begin(one.info)
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    """Once: what it does at its end is not to be interrupted."""
+    if not task.cancelling():
+        task.cancel()
+
+
+def _spec(info: ModelInfo, env: dict[str, str]) -> ModelRequest:
+    given = {name: getattr(info, name) for name in ModelRequest.__struct_fields__ if name != "env"}
+    return ModelRequest(env=env, **given)

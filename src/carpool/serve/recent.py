@@ -1,0 +1,26 @@
+"""How long something takes of late.  Pure: times are integers of microseconds."""
+
+from __future__ import annotations
+
+from collections import deque
+
+#: Older values count no more: a single slow one must not keep a model from being tried again.
+FRESH_US = 2_000_000
+MOST = 16
+
+
+class Recent:
+    """The last values, of which a few extreme ones do not matter.  The times that are handed in never decrease."""
+
+    def __init__(self) -> None:
+        self._values: deque[tuple[int, int]] = deque(maxlen=MOST)
+
+    def add(self, value_us: int, now_us: int) -> None:
+        self._values.append((now_us, value_us))
+
+    def typical(self, now_us: int) -> int:
+        """The median, the lower one of two; 0: nothing is known any more."""
+        while self._values and self._values[0][0] < now_us - FRESH_US:
+            self._values.popleft()
+        values = sorted(value for _, value in self._values)
+        return values[(len(values) - 1) // 2] if values else 0

@@ -1,0 +1,202 @@
+"""``python -m carpool.serve.worker``: computes what its front asks for, one batch after the other.
+
+The front's address and a token are in the environment (`carpool.serve.address`).  A worker keeps the structure of its
+models; their weights are on the device, and outlive it.  It ends when the front has gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from typing import cast
+
+import torch
+
+from carpool.serve import link
+from carpool.serve.address import NoFront, connect
+from carpool.serve.calling import Signature
+from carpool.serve.channel import Channel, Gone
+from carpool.serve.device import Demand, Device, Refused, TooLarge, of_process
+from carpool.serve.errors import LONGEST, ModelFailed, ModelTooLarge, ServeError, UnknownModel, WrongInput, text_of
+from carpool.serve.messages import (
+    Answer,
+    Broken,
+    Cost,
+    Failed,
+    Frame,
+    Hello,
+    Infer,
+    Kind,
+    Load,
+    Loaded,
+    TooMuch,
+    ToWorker,
+    Unload,
+    heads,
+)
+from carpool.serve.model import Model
+from carpool.serve.oip.messages import Tensor
+from carpool.serve.structure import Unusable
+from carpool.serve.tensors import joined, named, split
+
+#: Bytes with which the link is measured: it takes some tens of milliseconds.
+_MEASURED = 8 << 20
+
+
+class Hosted:
+    """A model of this worker.  ``compute_us``: what its last batch took, 0: none yet."""
+
+    def __init__(self, load: Load, image: int) -> None:
+        """Raises what `Model` raises; the descriptor stays the caller's."""
+        self.entry = load.entry
+        self.max_batch = load.max_batch
+        self.model = Model(load.entry, image)
+        self.signature = Signature(self.model.module)
+        self.compute_us = 0
+
+
+class Worker:
+    def __init__(self, channel: Channel, device: Device, cost: link.LinkCost) -> None:
+        self._channel = channel
+        self._device = device
+        self._cost = cost
+        self._hosted: dict[str, Hosted] = {}
+        self._memory: dict[int, int] = {}  # descriptor of the weights' memory by the weights' number
+
+    def serve(self) -> None:
+        """Until the front has gone.  Raises Broken, Gone."""
+        try:
+            while frame := self._channel.receive():
+                self._handle(frame)
+        finally:
+            for name in list(self._hosted):
+                self._unload(name)
+
+    def _handle(self, frame: Frame) -> None:
+        message = frame.message
+        match message:
+            case Load():
+                assert frame.fd is not None
+                self._load(message, frame.fd)
+            case Unload():
+                self._unload(message.name)
+            case Infer():
+                self._infer(message, frame.requests)
+
+    # Models come and go
+
+    def _load(self, load: Load, image: int) -> None:
+        try:
+            hosted = Hosted(load, image)
+        except Unusable as error:
+            self._channel.send(Failed(load.number, "model_failed", str(error)))
+            return
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the factory does
+            self._channel.send(Failed(load.number, "model_failed", text_of(error)))
+            return
+        finally:
+            os.close(image)
+            self._device.release()
+        before = self._hosted.pop(load.name, None)
+        self._hosted[load.name] = hosted
+        self._let_go(before)
+        self._channel.send(Loaded(load.number))
+
+    def _unload(self, name: str) -> None:
+        self._let_go(self._hosted.pop(name, None))
+
+    def _let_go(self, hosted: Hosted | None) -> None:
+        if hosted is None:
+            return
+        hosted.model.close()
+        number = hosted.entry.number
+        if number in self._memory and not any(other.entry.number == number for other in self._hosted.values()):
+            os.close(self._memory.pop(number))
+            self._device.forget(number)
+
+    # Requests
+
+    def _infer(self, infer: Infer, requests: list[list[Tensor]]) -> None:
+        try:
+            answers, cost = self._computed(infer, requests)
+            self._channel.send(Answer(infer.number, heads(answers), cost), answers)
+        except ServeError as error:
+            self._channel.send(Failed(infer.number, cast(Kind, error.kind), str(error)[:LONGEST]))
+        except (TooMuch, Refused, OSError) as error:
+            self._channel.send(Failed(infer.number, "model_failed", text_of(error)))
+
+    def _computed(self, infer: Infer, requests: list[list[Tensor]]) -> tuple[list[list[Tensor]], Cost]:
+        """Raises ServeError, Refused, OSError, TooMuch."""
+        hosted = self._hosted.get(infer.model)
+        if hosted is None:
+            raise UnknownModel(f"this worker has no model {infer.model!r}")
+        try:
+            self._place(hosted, infer.deadline_us)
+            return _compute(hosted, requests)
+        except TooLarge as error:
+            raise ModelTooLarge(str(error)) from None
+        finally:
+            hosted.model.stop()
+            self._device.release()
+
+    def _place(self, hosted: Hosted, deadline_us: int | None) -> None:
+        """See to it that there is memory for the weights, and that the model is bound to it."""
+        entry, bounds = hosted.entry, hosted.entry.layout.bounds
+        reload_us = self._cost.copy_us(len(bounds) - 1, bounds[-1] - bounds[0])
+        device = self._device.place(Demand(entry.number, entry.device_bytes, reload_us, hosted.compute_us, deadline_us))
+        if device is not None:
+            before = self._memory.pop(entry.number, None)
+            self._memory[entry.number] = device
+            if before is not None:
+                os.close(before)
+        hosted.model.bind(self._memory[entry.number])
+
+
+def _compute(hosted: Hosted, requests: list[list[Tensor]]) -> tuple[list[list[Tensor]], Cost]:
+    """The outputs, off the device.  Raises ServeError, OSError."""
+    groups = hosted.model.groups
+    there, waited_us = groups.there, groups.waits.waited_us
+    groups.load()  # copying begins while this process may still wait for its turn
+    try:
+        inputs = joined(requests)  # on the device: from here on it has its turn
+        begin = time.perf_counter_ns()
+        answers = split(named(hosted.model(*hosted.signature.arguments(inputs))), _rows(hosted, requests))
+        spent_us = (time.perf_counter_ns() - begin) // 1000
+    except ServeError:
+        raise
+    except Unusable as error:
+        raise WrongInput(str(error)) from None
+    except (Exception, SystemExit) as error:  # whatever the model's code does
+        raise ModelFailed(text_of(error)) from error
+    waited_us = (groups.waits.waited_us - waited_us) // torch.get_num_threads()  # all of them may have waited at once
+    hosted.compute_us = max(0, spent_us - waited_us)
+    came, bounds = groups.there, groups.bounds
+    return answers, Cost(hosted.compute_us, came - there, bounds[came] - bounds[there])
+
+
+def _rows(hosted: Hosted, requests: list[list[Tensor]]) -> list[int]:
+    return [request[0].shape[0] if hosted.max_batch else 1 for request in requests]
+
+
+def main() -> int:
+    try:
+        connection, token = connect()
+    except NoFront as error:
+        print(f"carpool: {error}", file=sys.stderr)
+        return 1
+    channel = Channel(connection, ToWorker)
+    worker = Worker(channel, of_process(), link.measure(_MEASURED))
+    try:
+        with suppress(Gone):
+            channel.send(Hello(token))
+            worker.serve()
+    except Broken as error:
+        print(f"carpool: the front is of another version, or has died: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

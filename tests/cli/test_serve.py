@@ -1,0 +1,136 @@
+"""carpool serve: what it finds wrong by itself, what it becomes, and how it stops."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Cli
+from real import DEVICE, daemon_pid, kill_and_wait, stopped_afterwards
+from standin import StandIn, as_json
+from test_model import info
+
+from carpool.serve.client import Client, Refused
+
+MODEL = """
+import torch
+
+def scaling():
+    model = torch.nn.Linear(2, 2, bias=False)
+    torch.nn.init.constant_(model.weight, 3.0)
+    model.example_inputs = torch.zeros(1, 2)
+    return model
+
+def missing():
+    return torch.nn.Linear(2, 2)
+"""
+
+
+@contextmanager
+def serving(carpool: Cli, cache: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    carpool.env["XDG_CACHE_HOME"] = str(cache)
+    process = carpool.start(["serve", "--port", "0", *options], stdout=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, rest
+
+
+def until_line(process: subprocess.Popen[str], *starts: str) -> str:
+    """The first line that begins so."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(starts):
+            return line.strip()
+    raise AssertionError(f"it has ended, and has not said {starts}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--port", "65536"], "65536 is not in the range"),
+        (["--order", "lifo"], "'lifo' is not one of 'fcfs', 'edf', 'priority'"),
+        (["--store", "lots"], "'lots' is not a size"),
+        (["--standby", "0"], "0 is too small: it must be 1 or more"),
+        (["--queue", "some"], "'some' is not a whole number"),
+        (["--model", "a/b"], "'a/b' is no name for a model"),
+    ],
+)
+def test_a_wrong_command_line(carpool: Cli, arguments: list[str], said: str) -> None:
+    result = carpool("serve", *arguments)
+    assert result.returncode == 2 and said in result.stderr
+
+
+def test_a_model_that_is_not_registered(standin: StandIn, carpool: Cli) -> None:
+    standin.reactions["GET /v1/models"] = as_json({"models": [info("resnet", owner=os.geteuid()), info(owner=4711)]})
+    result = carpool("serve", "--model", "resnet", "--model", "bert")
+    assert result.returncode == 4
+    assert "there is no model bert" in result.stderr and "yours: resnet\n" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--host", "0.0.0.0"], "0.0.0.0 can be reached from elsewhere, so a token is needed"),
+        (["--token-file", "token"], "others may read or write the token"),
+        (["--host", "192.0.2.1", "--token-file", "good"], "cannot listen on 192.0.2.1"),
+    ],
+)
+def test_what_cannot_be_served(standin: StandIn, carpool: Cli, tmp_path: Path, options: list[str], said: str) -> None:
+    standin.reactions["GET /v1/models"] = as_json({"models": []})
+    for name, mode in (("token", 0o644), ("good", 0o600)):
+        (tmp_path / name).write_text("0123456789abcdef")
+        (tmp_path / name).chmod(mode)
+    env = {"XDG_CACHE_HOME": str(tmp_path)}
+    result = carpool("serve", "--port", "0", *options, cwd=tmp_path, env=env)
+    assert result.returncode == 1 and said in result.stderr and "Traceback" not in result.stderr
+    result = carpool("serve", "--json", "--port", "0", *options, cwd=tmp_path, env=env)
+    assert json.loads(result.stderr)["error"]["code"] == "cannot_serve" and result.stdout == ""
+
+
+def test_without_models_it_says_how_to_add_one(standin: StandIn, carpool: Cli, tmp_path: Path) -> None:
+    standin.reactions["GET /v1/models"] = as_json({"models": []})
+    with serving(carpool, tmp_path) as process:
+        assert "carpool model add NAME" in until_line(process, "no models yet")
+        until_line(process, "serving on http://127.0.0.1:")
+    with serving(carpool, tmp_path, "--json") as process:
+        assert json.loads(until_line(process, "{"))["url"].startswith("http://127.0.0.1:")
+
+
+def test_models_are_computed_by_jobs_of_the_daemon(carpool: Cli, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(MODEL)
+    carpool.env["VIRTUAL_ENV"] = sys.prefix  # that is where PyTorch is
+    with stopped_afterwards(carpool, home):
+        carpool.ok("up", "--device", DEVICE)
+        for name in ("scaling", "missing"):
+            carpool.ok("model", "add", name, "--factory", f"shop:{name}", cwd=tmp_path)
+        with serving(carpool, tmp_path, "--standby", "1") as process:
+            url = until_line(process, "serving on ").removeprefix("serving on ")
+            lines = [until_line(process, "model ") for _ in range(2)]
+            assert "model scaling is ready" in lines
+            assert any(line.startswith("model missing: ") and "example_inputs" in line for line in lines)
+            with Client(url) as client, ThreadPoolExecutor(1) as pool:
+                assert client.infer("scaling", np.float32([[1, 2]])).tolist() == [[9, 9]]
+                jobs = json.loads(carpool.ok("ls", "--json"))["jobs"]
+                assert [job["name"] for job in jobs] == ["model worker"] * 2
+                kill_and_wait(daemon_pid(home))
+                answer = pool.submit(client.infer, "scaling", np.float32([[1, 1]]))
+                carpool.ok("up", "--device", DEVICE)
+                assert answer.result(60).tolist() == [[6, 6]]
+                carpool.ok("model", "rm", "missing")
+                carpool.ok("model", "add", "second", "--factory", "shop:scaling", cwd=tmp_path)
+                assert until_line(process, "model second") == "model second is ready"
+                assert client.infer("second", np.float32([[1, 2]])).tolist() == [[9, 9]]
+                with pytest.raises(Refused, match="there is no model 'missing'"):
+                    client.infer("missing", np.float32([[1, 2]]))

@@ -1,0 +1,346 @@
+"""Requests and the workers that compute them: batches, deadlines, faults; with workers that only pretend."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from carpool.serve.batching import Order, Queue
+from carpool.serve.dispatch import Dispatcher, now_us
+from carpool.serve.errors import (
+    DeadlineMissed,
+    ModelFailed,
+    ModelTooLarge,
+    ModelUnavailable,
+    QueueFull,
+    ServeError,
+    WorkerLost,
+)
+from carpool.serve.metrics import Metrics
+from carpool.serve.oip.messages import InferRequest, Tensor, WantedOutput
+from carpool.serve.recent import Recent
+from tests.serve.backend import MODELS, array, tensor
+from tests.serve.fakes import FakePrepared, Fakes, until
+
+KEY = "affine@1"
+LONG_US = 3_600_000_000
+
+
+def request(value: float, *, rows: int = 1, columns: int = 3, priority: int = 0) -> InferRequest:
+    x = tensor("x", np.full((rows, columns), value, np.float32))
+    return InferRequest("affine", (x,), (WantedOutput("y", True),), priority=priority, rows=rows)
+
+
+def result(outputs: object) -> list[float]:
+    (y,) = outputs  # type: ignore[misc]
+    assert isinstance(y, Tensor)
+    return array(y)[:, 0].tolist()  # type: ignore[no-any-return]
+
+
+def is_value(value: float) -> object:
+    return lambda asked: array(asked.inputs[0])[0, 0] == value
+
+
+class Served:
+    """A dispatcher with the model `affine`, and two busy workers at most."""
+
+    def __init__(self, fakes: Fakes, metrics: Metrics, dispatcher: Dispatcher) -> None:
+        self.fakes, self.metrics, self.dispatcher = fakes, metrics, dispatcher
+
+    @classmethod
+    async def start(cls, *, order: Order = Order.FCFS, hung_s: float = 600.0, **limits: int) -> Served:
+        fakes, metrics = Fakes(), Metrics()
+        dispatcher = Dispatcher(fakes.pool(), metrics, order, hung_s=hung_s)
+        await dispatcher.pool.add(KEY, FakePrepared(MODELS["affine"])).loaded
+        dispatcher.add(KEY, Queue(**{"most_waiting": 8, "max_batch": 4, **limits}), batches=True)
+        await until(lambda: dispatcher.pool.states()["idle"] == 3)
+        return cls(fakes, metrics, dispatcher)
+
+    def ask(self, asked: InferRequest, timeout_us: int | None = None) -> asyncio.Task[object]:
+        return asyncio.create_task(self.dispatcher.infer(KEY, asked, timeout_us))  # type: ignore[arg-type]
+
+    async def fill(self) -> list[asyncio.Task[object]]:
+        """Both workers that may compute do, and are held there."""
+        self.fakes.hold("infer")
+        tasks = []
+        for value in (101.0, 102.0):
+            tasks.append(self.ask(request(value)))
+            await until(lambda: len(self.fakes.computing()) == len(tasks))
+        return tasks
+
+    async def wait_until_waiting(self, requests: int) -> None:
+        await until(lambda: self.dispatcher.waiting().get(KEY) == requests)
+
+    def count(self, name: str) -> int:
+        lines = self.metrics.text({}, {}).splitlines()
+        return next((int(line.split()[1]) for line in lines if line.startswith(f'{name}{{model="affine"')), 0)
+
+    @property
+    def sizes(self) -> list[int]:
+        return [size for _, _, size, _ in self.fakes.batches]
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    served = await Served.start()
+    yield served
+    await served.dispatcher.close()
+    await until(lambda: len(asyncio.all_tasks()) <= 2)  # the test's own ones
+
+
+async def test_an_answer(served: Served) -> None:
+    assert result(await served.ask(request(3, rows=2))) == [7, 7]
+    assert served.count("carpool_batches_total") == 1 and served.count("carpool_batch_rows_total") == 2
+
+
+async def test_what_waits_is_computed_together(served: Served) -> None:
+    busy = await served.fill()
+    tasks = [served.ask(request(value)) for value in range(6)] + [served.ask(request(9, columns=2))]
+    await served.wait_until_waiting(7)
+    served.fakes.let_go("infer")
+    assert [result(await task) for task in tasks] == [[2 * value + 1] for value in [*range(6), 9]]
+    assert served.sizes == [1, 1, 4, 2, 1], "those of another shape are computed by themselves"
+    assert len(await asyncio.gather(*busy)) == 2
+
+
+async def test_never_more_than_may_compute(served: Served) -> None:
+    await served.fill()
+    task = served.ask(request(1))
+    await served.wait_until_waiting(1)
+    assert len(served.fakes.computing()) == 2 and served.dispatcher.pool.states()["idle"] == 1
+    served.fakes.let_go("infer")
+    await task
+
+
+async def test_the_order_by_priority() -> None:
+    served = await Served.start(order=Order.PRIORITY, max_batch=1)
+    done: list[int] = []
+    await served.fill()
+    for priority in (0, 3, 1, 2):
+        task = served.ask(request(priority, priority=priority))
+        task.add_done_callback(lambda _, priority=priority: done.append(priority))
+    await served.wait_until_waiting(4)
+    served.fakes.let_go("infer")
+    await until(lambda: len(done) == 4)
+    assert done == [1, 2, 3, 0]
+    await served.dispatcher.close()
+
+
+async def test_a_full_queue(served: Served) -> None:
+    await served.fill()
+    tasks = [served.ask(request(value)) for value in range(8)]
+    await served.wait_until_waiting(8)
+    with pytest.raises(QueueFull, match="8 requests wait for model 'affine' already") as caught:
+        await served.ask(request(9))
+    assert caught.value.retry_after_s == 1
+    served.fakes.let_go("infer")
+    await asyncio.gather(*tasks)
+
+
+async def test_a_deadline_passes_while_it_waits_and_while_it_is_computed(served: Served) -> None:
+    served.fakes.hold("infer")
+    tasks = [served.ask(request(value), 20_000) for value in (1, 2, 3)]
+    patient = served.ask(request(4), LONG_US)
+    for task in tasks:
+        with pytest.raises(DeadlineMissed):
+            await task
+    served.fakes.let_go("infer")
+    assert result(await patient) == [9], "the workers are free again"
+
+
+async def test_what_takes_too_long_is_refused_at_once_until_it_is_long_ago(served: Served) -> None:
+    model = served.dispatcher._models[KEY]
+    model.times.add(500_000, now_us() + LONG_US)
+    with pytest.raises(DeadlineMissed, match="computing takes 500000 us"):
+        await served.ask(request(1), 400_000)
+    assert served.fakes.batches == []
+    model.times = Recent()
+    assert result(await served.ask(request(1), LONG_US)) == [3]
+    assert 0 < model.queue.compute_us < LONG_US
+
+
+async def test_workers_hear_of_the_first_deadline(served: Served) -> None:
+    await served.fill()
+    tasks = [served.ask(request(1), timeout_us) for timeout_us in (None, 2 * LONG_US, LONG_US)]
+    before = now_us()
+    await served.wait_until_waiting(3)
+    served.fakes.let_go("infer")
+    await asyncio.gather(*tasks)
+    deadline = served.fakes.batches[-1][3]
+    assert deadline is not None and abs(deadline - before - LONG_US) < LONG_US // 2
+
+
+async def test_a_maximum_delay_makes_batches() -> None:
+    served = await Served.start(max_delay_us=LONG_US)
+    tasks = [served.ask(request(value)) for value in range(3)]
+    await served.wait_until_waiting(3)
+    assert not served.fakes.batches
+    assert result(await served.ask(request(3))) == [7], "the batch is full"
+    await asyncio.gather(*tasks)
+    assert served.sizes == [4]
+    await served.dispatcher.close()
+
+
+async def test_after_the_maximum_delay_a_request_is_computed_alone() -> None:
+    served = await Served.start(max_delay_us=5_000)
+    assert result(await served.ask(request(1))) == [3]
+    await served.dispatcher.close()
+
+
+async def test_the_request_of_a_client_that_has_gone_is_not_computed(served: Served) -> None:
+    await served.fill()
+    gone, stays = served.ask(request(1)), served.ask(request(2))
+    await served.wait_until_waiting(2)
+    gone.cancel()
+    await served.wait_until_waiting(1)
+    served.fakes.let_go("infer")
+    await stays
+    assert served.sizes == [1, 1, 1]
+
+
+async def test_a_worker_that_dies_is_no_harm(served: Served) -> None:
+    first, _ = await served.fill()
+    tasks = [served.ask(request(value)) for value in range(3)]
+    await served.wait_until_waiting(3)
+    served.fakes.computing()[0].die()
+    await until(lambda: len(served.fakes.handles) == 4)
+    served.fakes.let_go("infer")
+    assert result(await first) == [203]
+    assert [result(await task) for task in tasks] == [[1], [3], [5]]
+    assert served.count("carpool_retries_total") == 1
+
+
+async def test_a_request_that_kills_workers_takes_no_others_along(served: Served) -> None:
+    await served.fill()
+    served.fakes.deadly = is_value(1)  # type: ignore[assignment]
+    tasks = [served.ask(request(value)) for value in range(3)]
+    await served.wait_until_waiting(3)
+    served.fakes.let_go("infer")
+    assert result(await tasks[0]) == [1] and result(await tasks[2]) == [5]
+    with pytest.raises(WorkerLost, match="so did the one that tried again"):
+        await tasks[1]
+    assert sorted(served.sizes) == [1, 1, 1, 1, 1, 3] and served.count("carpool_retries_total") == 3
+    assert len({worker for worker, *_ in served.fakes.batches}) > 2
+    await until(lambda: served.dispatcher.pool.states()["idle"] == 3)
+
+
+async def test_a_request_that_the_model_cannot_compute_takes_no_others_along(served: Served) -> None:
+    await served.fill()
+    served.fakes.wrong = is_value(1)  # type: ignore[assignment]
+    tasks = [served.ask(request(value)) for value in range(3)]
+    await served.wait_until_waiting(3)
+    served.fakes.let_go("infer")
+    assert result(await tasks[0]) == [1] and result(await tasks[2]) == [5]
+    with pytest.raises(ModelFailed):
+        await tasks[1]
+    with pytest.raises(ModelFailed):
+        await served.ask(request(1))
+    assert len(served.fakes.handles) == 3 and served.count("carpool_retries_total") == 3
+
+
+async def test_other_errors_are_not_tried_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object) -> None:
+        raise ModelTooLarge("it has 9 GiB, the device 8 GiB")
+
+    for handle in served.fakes.handles:
+        monkeypatch.setattr(handle, "infer", refuse)
+    with pytest.raises(ModelTooLarge):
+        await served.ask(request(1))
+    assert len(served.fakes.alive()) == 3
+
+
+async def test_a_mistake_is_no_end(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wrong(*_: object) -> list[object]:
+        return []
+
+    monkeypatch.setattr(served.fakes.handles[0], "infer", wrong)
+    with pytest.raises(ValueError, match="zip"):
+        await served.ask(request(1))
+    assert result(await served.ask(request(1))) == [3]
+    await until(lambda: len(served.fakes.alive()) == 3)
+
+
+async def test_a_worker_that_never_answers_is_replaced() -> None:
+    served = await Served.start(hung_s=0.05)
+    served.fakes.hold("infer")
+    with pytest.raises(WorkerLost, match=r"has not answered for 0\.05 s"):
+        await served.ask(request(1))
+    served.fakes.let_go("infer")
+    served.dispatcher._hung_s = 600.0
+    assert result(await served.ask(request(1))) == [3]
+    await until(lambda: served.dispatcher.pool.states()["idle"] == 3)
+    assert len(served.fakes.handles) == 4
+    await served.dispatcher.close()
+
+
+async def test_without_workers_requests_do_not_wait_for_ever(served: Served) -> None:
+    await served.fill()
+    waiting = served.ask(request(1))
+    await served.wait_until_waiting(1)
+    served.fakes.unstartable = 10**9
+    for handle in served.fakes.handles:
+        handle.die()
+    for task in (waiting, served.ask(request(2))):
+        with pytest.raises(ServeError, match=r"no worker can be started: .*(no daemon|ended before)"):
+            await task
+    with pytest.raises(ModelUnavailable):
+        await served.ask(request(2))
+    served.fakes.unstartable = 0
+    served.fakes.let_go("infer")
+    await until(lambda: served.dispatcher.pool.states()["idle"] == 3)
+    assert result(await served.ask(request(3))) == [7]
+
+
+async def test_a_model_that_is_removed_answers_what_it_has_begun(served: Served) -> None:
+    computing = await served.fill()
+    waiting = served.ask(request(1))
+    await served.wait_until_waiting(1)
+    unused = asyncio.create_task(served.dispatcher.unused(KEY))
+    await asyncio.sleep(0)
+    assert not unused.done()
+    served.dispatcher.remove(KEY)
+    served.dispatcher.remove(KEY)
+    with pytest.raises(ModelUnavailable, match="it has been removed"):
+        await waiting
+    with pytest.raises(ModelUnavailable):
+        await served.ask(request(1))
+    served.fakes.let_go("infer")
+    assert [result(await task) for task in computing] == [[203], [205]]
+    await unused
+    await served.dispatcher.unused(KEY)
+
+
+async def test_a_model_that_is_removed_refuses_what_would_be_tried_again(served: Served) -> None:
+    first, _ = await served.fill()
+    served.fakes.hold("load")
+    served.dispatcher.pool.add("pair@2", FakePrepared(MODELS["pair"]))
+    await until(lambda: "load" in served.fakes.doing.values())
+    served.fakes.computing()[0].die()
+    await until(lambda: served.count("carpool_retries_total"))
+    served.dispatcher.remove(KEY)
+    with pytest.raises(ModelUnavailable, match="it has been removed"):
+        await first
+
+
+async def test_closing_refuses_what_is_not_answered(served: Served) -> None:
+    tasks = [*await served.fill(), served.ask(request(1))]
+    await served.wait_until_waiting(1)
+    await served.dispatcher.close()
+    for task in tasks:
+        with pytest.raises(ModelUnavailable, match="the server is stopping"):
+            await task
+
+
+async def test_a_model_without_a_batch_dimension_is_asked_one_by_one() -> None:
+    served = await Served.start(max_batch=1)
+    await served.fill()
+    tasks = [served.ask(replace(request(value), rows=1)) for value in (1, 2)]
+    await served.wait_until_waiting(2)
+    served.fakes.let_go("infer")
+    await asyncio.gather(*tasks)
+    assert served.sizes == [1] * 4
+    await served.dispatcher.close()

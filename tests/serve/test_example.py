@@ -1,0 +1,104 @@
+"""What a model takes and returns, from its own example."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from carpool.serve.errors import ModelFailed
+from carpool.serve.example import Example
+from carpool.serve.oip.messages import TensorSpec
+from carpool.serve.structure import Unusable
+
+
+class Words(nn.Module):
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__()
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        return ids
+
+
+IDS, MASK = torch.arange(6).reshape(3, 2), torch.zeros(3, 2, dtype=torch.bool)
+
+
+@pytest.mark.parametrize("given", [(IDS, MASK), [IDS, MASK], {"ids": IDS, "mask": MASK}])
+def test_names_and_shapes(given: Any) -> None:
+    example = Example(Words(example_inputs=given), 8)
+    assert [tuple(value.shape) for value in example.arguments] == [(8, 2), (8, 2)]
+    model = example.describe("words", {"output": torch.zeros(8, 2, 5)})
+    assert model.inputs == (TensorSpec("ids", "INT64", (-1, 2)), TensorSpec("mask", "BOOL", (-1, 2)))
+    assert model.outputs == (TensorSpec("output", "FP32", (-1, 2, 5)),)
+    assert (model.name, model.max_batch) == ("words", 8)
+
+
+def test_rows_are_the_examples_in_turns() -> None:
+    example = Example(nn_with(IDS), 4)
+    assert example.inputs["input"][:, 0].tolist() == [0, 2, 4, 0]
+    assert Example(nn_with(IDS), 2).inputs["input"].shape == (2, 2)
+
+
+def nn_with(given: Any, **attributes: Any) -> nn.Module:
+    module = nn.Sequential()
+    module.example_inputs = given
+    for name, value in attributes.items():
+        setattr(module, name, value)
+    return module
+
+
+def test_without_a_batch_everything_is_as_it_is() -> None:
+    example = Example(nn_with(torch.tensor(3.0)), 0)
+    model = example.describe("one", {"output": torch.zeros(5)})
+    assert model.inputs[0].shape == ()
+    assert model.outputs[0].shape == (5,)
+
+
+def test_dimensions_of_any_size() -> None:
+    module = Words(example_inputs=(IDS, MASK), dynamic_dims={"ids": [1], "output": [2]})
+    model = Example(module, 8).describe("words", {"output": torch.zeros(8, 2, 5)})
+    assert model.inputs[0].shape == (-1, -1)
+    assert model.inputs[1].shape == (-1, 2)
+    assert model.outputs[0].shape == (-1, 2, -1)
+
+
+@pytest.mark.parametrize("dims", [{"idz": [1]}, {"ids": [2]}, {"ids": 1}, [1], None])
+def test_dimensions_that_are_not_there(dims: Any) -> None:
+    example = Example(Words(example_inputs=(IDS, MASK), dynamic_dims=dims), 8)
+    with pytest.raises(Unusable, match="dynamic_dims names dimensions of output, ids, mask"):
+        example.describe("words", {"output": torch.zeros(8)})
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (None, "does not say what it takes: let the factory set its attribute `example_inputs`"),
+        ((), "does not say"),
+        ({}, "does not say"),
+        (3, "'ids' is a int"),
+        ([IDS, [1]], "'mask' is a list"),
+        (torch.tensor(3.0), r"'ids' has shape \[\]"),
+        (torch.zeros(0, 3), r"'ids' has shape \[0, 3\]"),
+        ({"ids": IDS, "masks": MASK}, "forward has no masks"),
+        ({"mask": MASK}, "also needs: ids"),
+    ],
+)
+def test_examples_that_say_too_little(given: Any, why: str) -> None:
+    with pytest.raises(Unusable, match=why):
+        Example(Words(example_inputs=given), 8)
+
+
+@pytest.mark.parametrize("output", [torch.zeros(3, 8), torch.tensor(1.0)])
+def test_outputs_that_cannot_be_divided(output: Tensor) -> None:
+    with pytest.raises(Unusable, match="register the model with --max-batch 1"):
+        Example(nn_with(IDS), 8).describe("m", {"output": output})
+    assert Example(nn_with(IDS), 1).describe("m", {"output": output}).max_batch == 1
+
+
+def test_a_type_without_a_name() -> None:
+    with pytest.raises(ModelFailed, match="complex64"):
+        Example(nn_with(IDS), 1).describe("m", {"output": torch.zeros(1, dtype=torch.complex64)})

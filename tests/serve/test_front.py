@@ -1,0 +1,305 @@
+"""Models come, are prepared, asked, replaced, and go; with a registry, preparation and workers that only pretend."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from carpool.serve.environment import Environment
+from carpool.serve.errors import DeadlineMissed, ModelFailed, ModelUnavailable, UnknownModel
+from carpool.serve.front import Choices, Front
+from carpool.serve.metrics import Metrics
+from carpool.serve.store import Store
+from tests.serve.fakes import SIZE, FakePreparing, FakeRegistry, Fakes, until
+from tests.serve.test_dispatch import LONG_US, request, result
+
+
+class Fronted:
+    def __init__(self, choices: Choices, budget: int = 4 * SIZE) -> None:
+        self.fakes, self.registry, self.preparing = Fakes(), FakeRegistry(), FakePreparing()
+        self.store = Store(budget)
+        self.environments: list[Environment] = []
+        self.announced: list[tuple[str, str | None]] = []
+        self.front = Front(
+            self.registry, self.preparing, self.pool, self.store, Metrics(), choices,
+            lambda name, reason: self.announced.append((name, reason)),
+        )  # fmt: skip
+
+    def pool(self, environment: Environment) -> Any:
+        self.environments.append(environment)
+        return self.fakes.pool(environment=environment)
+
+    def update(self) -> None:
+        self.front.update(list(self.registry.infos.values()))
+
+    def add(self, name: str, **changes: Any) -> None:
+        self.registry.add(name, **changes)
+        self.update()
+
+    def remove(self, name: str) -> None:
+        del self.registry.infos[name]
+        self.update()
+
+    async def until_ready(self, *names: str) -> None:
+        await until(lambda: set(self.front.models()) == set(names) and not self.front.unavailable())
+
+    async def ask(self, value: float, timeout_us: int | None = None) -> list[float]:
+        asked = request(value)
+        return result(await self.front.infer(asked))
+
+    async def close(self) -> None:
+        await self.front.close()
+        self.store.__exit__(None, None, None)
+        assert all(handle.closed for handle in self.fakes.handles)
+        for image in self.preparing.images:
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(image)
+
+
+@pytest.fixture
+async def one() -> AsyncIterator[Fronted]:
+    one = Fronted(Choices())
+    yield one
+    await one.close()
+
+
+async def test_a_model_comes_and_goes(one: Fronted) -> None:
+    one.add("affine")
+    assert one.front.unavailable() == {"affine": "it has not been prepared yet"} and not one.front.models()
+    await one.until_ready("affine")
+    assert await one.ask(3) == [7] and one.announced == [("affine", None)]
+    assert one.front.waiting() == {"affine": 0} and one.store.sizes() == {"affine": SIZE}
+    await until(lambda: one.front.workers()["idle"] == 3)
+    one.remove("affine")
+    assert not one.front.models() and not one.front.unavailable()
+    with pytest.raises(UnknownModel):
+        await one.ask(3)
+    await until(lambda: not one.fakes.alive())
+    assert not one.store.sizes() and not one.front.workers()
+
+
+async def test_what_workers_and_preparation_are_given(one: Fronted) -> None:
+    one.front._choices = Choices(profiles=Path("/cache"))
+    one.add("affine", factory="shop:affine", weights="/w.safetensors", max_batch=4, priority=7)
+    await one.until_ready("affine")
+    ((name, spec, kept),) = one.preparing.begun
+    assert (name, spec.factory, spec.weights, spec.max_batch) == ("affine", "shop:affine", "/w.safetensors", 4)
+    assert kept == Path("/cache/affine.json")
+    assert one.environments == [Environment("/usr/bin/python3", "/shop", 7, (("PATH", "/usr/bin"),))]
+
+
+async def test_models_of_one_environment_share_workers(one: Fronted) -> None:
+    """What differs between two shells (`SHLVL` here) is no other environment."""
+    for name in ("affine", "pair"):
+        one.add(name)
+    one.add("echo-FP32", cwd="/other")
+    await one.until_ready("affine", "pair", "echo-FP32")
+    assert [environment.cwd for environment in one.environments] == ["/shop", "/other"]
+    one.remove("affine")
+    await until(lambda: "affine" not in one.store.sizes())
+    assert len(one.fakes.alive()) == 6, "the other model still needs them"
+    one.remove("pair")
+    await until(lambda: len(one.fakes.alive()) == 3)
+
+
+async def test_one_model_is_prepared_at_a_time(one: Fronted) -> None:
+    one.preparing.gate = asyncio.Event()
+    for name in ("affine", "pair"):
+        one.add(name)
+    await until(lambda: one.preparing.running)
+    assert one.front.unavailable() == {"affine": "it is being prepared", "pair": "it has not been prepared yet"}
+    one.preparing.gate.set()
+    await one.until_ready("affine", "pair")
+
+
+async def test_a_model_that_cannot_be_prepared_is_no_end(one: Fronted) -> None:
+    one.preparing.failing["pair"] = "its factory raised ValueError: no"
+    for name in ("pair", "affine"):
+        one.add(name)
+    await until(lambda: one.front.models())
+    assert one.front.unavailable() == {"pair": "its factory raised ValueError: no"}
+    assert one.announced == [("pair", "its factory raised ValueError: no"), ("affine", None)]
+    one.update()
+    assert len(one.preparing.begun) == 2, "it is not tried again by itself"
+    one.preparing.failing.clear()
+    one.add("pair", factory="shop:mended")
+    await one.until_ready("affine", "pair")
+
+
+async def test_a_mistake_of_ours_is_no_end(one: Fronted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one.store, "put", lambda *_: 1 // 0)
+    one.add("affine")
+    await until(lambda: one.announced)
+    assert "a mistake in Carpool: ZeroDivisionError" in one.front.unavailable()["affine"]
+
+
+async def test_a_model_that_workers_refuse_says_why(one: Fronted) -> None:
+    one.fakes.refused["affine"] = ModelFailed("the structure has changed")
+    one.add("affine")
+    await until(lambda: one.front.unavailable().get("affine") == "the structure has changed")
+    await until(lambda: not one.fakes.alive())
+    assert one.announced == [("affine", "the structure has changed")] and not one.store.sizes()
+
+
+async def test_a_model_that_a_later_worker_refuses_says_why(one: Fronted) -> None:
+    for name in ("affine", "pair"):
+        one.add(name)
+    await one.until_ready("affine", "pair")
+    one.fakes.refused["affine"] = ModelFailed("the structure has changed")
+    one.fakes.handles[0].die()
+    await until(lambda: one.front.unavailable() == {"affine": "the structure has changed"})
+    assert set(one.front.models()) == {"pair"}
+
+
+async def test_a_model_that_is_removed_answers_what_waits(one: Fronted) -> None:
+    one.add("affine")
+    await one.until_ready("affine")
+    one.fakes.hold("infer")
+    asked = []
+    for value in range(3):
+        asked.append(asyncio.create_task(one.ask(value)))
+        await until(lambda: len(one.fakes.computing()) == min(2, len(asked)))
+    await until(lambda: one.front.waiting() == {"affine": 1})
+    one.remove("affine")
+    for _ in range(10):
+        await asyncio.sleep(0)
+    one.fakes.let_go("infer")
+    assert [await each for each in asked] == [[1], [3], [5]]
+
+
+async def test_a_model_is_asked_in_its_old_form_until_the_new_one_is_there(one: Fronted) -> None:
+    one.add("affine")
+    await one.until_ready("affine")
+    one.fakes.hold("infer")
+    asked = asyncio.create_task(one.ask(1))
+    await until(one.fakes.computing)
+    one.preparing.gate = asyncio.Event()
+    one.add("affine", factory="shop:other")
+    await until(lambda: len(one.preparing.begun) == 2)
+    assert "affine" in one.front.models() and not one.front.unavailable()
+    one.preparing.gate.set()
+    await until(lambda: {key for handle in one.fakes.handles for key in handle.models} == {"affine@1", "affine@2"})
+    one.fakes.let_go("infer")
+    assert await asked == [3]
+    await until(lambda: all(set(handle.models) == {"affine@2"} for handle in one.fakes.alive()))
+    assert await one.ask(2) == [5]
+    assert len(one.fakes.handles) == 3, "the same processes"
+    assert one.announced == [("affine", None)] * 2 and one.store.sizes() == {"affine": SIZE}
+
+
+async def test_a_new_form_that_cannot_be_prepared_takes_the_old_one_along(one: Fronted) -> None:
+    one.add("affine")
+    await one.until_ready("affine")
+    one.preparing.failing["affine"] = "no such file"
+    one.add("affine", weights="/gone.safetensors")
+    await until(lambda: one.front.unavailable() == {"affine": "no such file"})
+    await until(lambda: not one.fakes.alive())
+    assert not one.store.sizes()
+
+
+async def test_replaced_and_removed_while_it_is_prepared(one: Fronted) -> None:
+    one.preparing.gate = asyncio.Event()
+    one.add("affine", factory="a:a")
+    await until(lambda: len(one.preparing.begun) == 1)
+    one.add("affine", factory="b:b")
+    await until(lambda: len(one.preparing.begun) == 2)
+    one.remove("affine")
+    await until(lambda: not one.preparing.running)
+    one.preparing.gate.set()
+    one.add("affine", factory="c:c")
+    await one.until_ready("affine")
+    assert [spec.factory for _, spec, _ in one.preparing.begun] == ["a:a", "b:b", "c:c"]
+    assert one.announced == [("affine", None)]
+
+
+async def test_a_model_waits_until_there_is_room_in_the_store(one: Fronted) -> None:
+    one.preparing.sizes = {"affine": 3 * SIZE, "pair": 2 * SIZE}
+    one.add("affine")
+    await one.until_ready("affine")
+    one.add("pair")
+    await until(lambda: one.announced[1:])
+    reason = one.front.unavailable()["pair"]
+    assert "model pair has 8 KiB of weights; the store's budget is 16 KiB" in reason
+    one.remove("affine")
+    await one.until_ready("pair")
+
+
+async def test_only_the_models_that_were_asked_for() -> None:
+    one = Fronted(Choices(names=["pair"]))
+    one.add("affine")
+    one.add("pair")
+    await one.until_ready("pair")
+    await one.close()
+
+
+async def test_the_deadline_of_a_model_counts_where_a_request_has_none() -> None:
+    one = Fronted(Choices())
+    one.add("affine", deadline_us=LONG_US)
+    await one.until_ready("affine")
+    await one.ask(1)
+    assert one.fakes.batches[-1][3] is not None
+    one.fakes.hold("infer")
+    asked = request(1)
+    object.__setattr__(asked, "timeout_us", 1_000)
+    with pytest.raises(DeadlineMissed):
+        await one.front.infer(asked)
+    await one.close()
+
+
+async def test_without_workers_the_reason_is_known(one: Fronted) -> None:
+    one.fakes.unstartable = 10**9
+    one.add("affine")
+    await until(one.front.troubles)
+    assert one.front.troubles() == ["no daemon is running"]
+    one.fakes.unstartable = 0
+    await one.until_ready("affine")
+    assert not one.front.troubles()
+
+
+async def test_while_the_daemon_is_away_everything_goes_on(one: Fronted, caplog: pytest.LogCaptureFixture) -> None:
+    one.registry.add("affine")
+    watching = asyncio.create_task(one.front.watch(poll_s=0.001))
+    await one.until_ready("affine")
+    one.registry.away = True
+    del one.registry.infos["affine"]
+    before = one.registry.asked
+    await until(lambda: one.registry.asked > before + 3)
+    assert await one.ask(1) == [3]
+    assert [record.message for record in caplog.records] == [
+        "models that come and go are not noticed: no daemon is running"
+    ]
+    one.registry.away = False
+    await until(lambda: not one.front.models())
+    watching.cancel()
+
+
+async def test_an_environment_that_cannot_be_read_is_asked_for_again(one: Fronted) -> None:
+    one.registry.away = True
+    one.add("affine")
+    await until(lambda: not one.front.unavailable())
+    one.registry.away = False
+    one.update()
+    await one.until_ready("affine")
+
+
+async def test_closing_refuses_what_is_not_answered() -> None:
+    one = Fronted(Choices())
+    one.preparing.gate = asyncio.Event()
+    one.preparing.gate.set()
+    one.add("affine")
+    await one.until_ready("affine")
+    one.preparing.gate.clear()
+    one.fakes.hold("infer")
+    asked = asyncio.create_task(one.ask(1))
+    await until(one.fakes.computing)
+    one.add("pair")
+    await until(lambda: one.preparing.running)
+    await one.close()
+    with pytest.raises(ModelUnavailable):
+        await asked
+    await until(lambda: len(asyncio.all_tasks()) == 1)

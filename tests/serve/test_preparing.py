@@ -1,0 +1,150 @@
+"""Models prepared in processes of their own, and what becomes of those that cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from carpool.protocol.models import ModelRequest
+from carpool.runtime.launch import site_directory
+from carpool.runtime.native import library_path
+from carpool.serve.model import Model, same_bits
+from carpool.serve.oip.messages import TensorSpec
+from carpool.serve.preparing import CannotPrepare, PreparedModel, prepare
+from carpool.serve.store import OverBudget, is_image
+from tests.serve import hosted, zoo
+from tests.serve.working import Stage
+
+Preparing = Callable[..., Coroutine[Any, Any, PreparedModel]]
+
+
+def descriptors() -> list[str]:
+    return sorted(str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.exists())
+
+
+@pytest.fixture
+def preparing(root: Path, python: str) -> Preparing:
+    def begin(
+        factory: str, *, python: str = python, cwd: Path = root, env: dict[str, str] | None = None, **others: Any
+    ) -> Coroutine[Any, Any, PreparedModel]:
+        options = {"kept": None, "admit": lambda size: None} | {
+            k: others.pop(k) for k in ("kept", "admit") if k in others
+        }
+        spec = ModelRequest(f"tests.serve.hosted:{factory}", python, str(cwd), {}, **{"max_batch": 4} | others)
+        return prepare(spec, factory, env=dict(os.environ) | (env or {}), **options)
+
+    return begin
+
+
+async def test_an_image_and_what_the_model_takes(preparing: Preparing, tmp_path: Path) -> None:
+    before, sizes = descriptors(), list[int]()
+    kept = tmp_path / "profile.json"
+    made = await preparing("brain", kept=kept, admit=sizes.append)
+    assert sizes == [made.entry.layout.size]
+    assert is_image(made.image, sizes[0])
+    assert kept.exists()
+    assert made.model.name == "brain"
+    assert made.model.inputs == (TensorSpec("input", "BF16", (-1, 16, zoo.WIDTH)),)
+    assert made.model.outputs == (TensorSpec("output", "BF16", (-1, 16, zoo.WIDTH)),)
+    assert made.model.max_batch == 4
+    device = os.memfd_create("device")
+    os.ftruncate(device, made.entry.device_bytes)
+    model, x = Model(made.entry, made.image, device), zoo.INPUTS["brain"]()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(made.entry.source.seed)
+        alone = hosted.brain()
+    assert same_bits(model(x), alone(x))
+    model.close()
+    os.close(device)
+    os.close(made.image)
+    assert descriptors() == before
+
+
+async def test_an_environment_that_was_captured_in_a_job(preparing: Preparing, tmp_path: Path, root: Path) -> None:
+    env = {"PYTHONPATH": f"{site_directory()}:{root}", "CARPOOL_JOB": "3", "LD_PRELOAD": str(library_path())}
+    made = await preparing("tied", cwd=tmp_path, env=env)
+    os.close(made.image)
+
+
+@pytest.mark.parametrize(
+    ("factory", "why"),
+    [
+        ("raising", "^LookupError: no such architecture$"),
+        ("leaving", "^SystemExit: 3$"),
+        ("without_example", "does not say what it takes: let the factory set its attribute `example_inputs`"),
+        ("gone", "has no function 'gone'"),
+        ("dying", r"ended \(status 5\): it said nothing"),
+        ("killed", "was killed by SIGKILL"),
+    ],
+)
+async def test_models_that_cannot_be_prepared(factory: str, why: str, preparing: Preparing) -> None:
+    before = descriptors()
+    with pytest.raises(CannotPrepare, match=why):
+        await preparing(factory)
+    assert descriptors() == before
+
+
+async def test_weights_that_are_none(preparing: Preparing, tmp_path: Path) -> None:
+    weights = tmp_path / "w.safetensors"
+    weights.write_bytes(b"\x08\0\0\0\0\0\0\0{broken}")
+    with pytest.raises(CannotPrepare, match="no valid safetensors file"):
+        await preparing("brain", weights=str(weights))
+
+
+async def test_a_model_over_the_budget(preparing: Preparing) -> None:
+    def refuse(size: int) -> None:
+        raise OverBudget(f"{size} bytes are too many")
+
+    before = descriptors()
+    with pytest.raises(CannotPrepare, match=r"\d+ bytes are too many"):
+        await preparing("brain", admit=refuse)
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"python": "/nowhere/python"}, "^/nowhere/python cannot be started in /.*: No such file"),
+        ({"cwd": Path("/nowhere")}, "cannot be started in /nowhere: No such file"),
+        ({"python": "/bin/true"}, r"ended \(status 0\): it said nothing"),
+    ],
+    ids=["python", "cwd", "true"],
+)
+async def test_interpreters_that_are_none(options: dict[str, Any], why: str, preparing: Preparing) -> None:
+    before = descriptors()
+    with pytest.raises(CannotPrepare, match=why):
+        await preparing("brain", **options)
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [
+        ('os.write(int(sys.argv[3]), b"hello, this is no frame")', "sent something else than a model"),
+        ('sys.exit("one line\\nlast words")', r"ended \(status 1\): last words"),
+    ],
+)
+async def test_processes_that_prepare_nothing(does: str, why: str, preparing: Preparing, tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!{sys.executable}\nimport os, sys\n{does}\n")
+    program.chmod(0o755)
+    with pytest.raises(CannotPrepare, match=why):
+        await preparing("brain", python=str(program))
+
+
+async def test_cancelled_while_the_factory_runs(preparing: Preparing, stage: Stage) -> None:
+    """The process is killed: the rules for all tests look for what is left of it."""
+    before = descriptors()
+    task = asyncio.create_task(preparing("staying", env=stage.env))
+    await stage.reached()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert descriptors() == before

@@ -1,0 +1,171 @@
+"""Everything together, but the daemon: real preparation, real workers, the real endpoint, and NVIDIA's client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tritonclient.http.aio as triton
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+
+from carpool.protocol.serving import ORDERS, Serving
+from carpool.serve.batching import Order
+from carpool.serve.errors import StartError
+from carpool.serve.handle import Door
+from carpool.serve.pool import Pauses, Pool
+from carpool.serve.preparing import prepare
+from carpool.serve.serving import Parts, serve
+from tests.serve import working
+from tests.serve.fakes import until
+from tests.serve.plain import PlainLauncher, Registry
+from tests.serve.working import Stage
+from tests.serve.zoo import WIDTH
+
+
+class Running:
+    """`serve` in a task, and what it says."""
+
+    def __init__(self, registry: Registry, **choices: Any) -> None:
+        self.registry, self.launcher, self.door = registry, PlainLauncher(), Door()
+        self.pools: list[Pool] = []
+        self.lines: list[str] = []
+        self.stopping = asyncio.Event()
+        serving = Serving(home="", port=0, standby=1, store_bytes=1 << 30, **choices)
+        self.task = asyncio.create_task(
+            serve(serving, Parts(registry, prepare, self.pool), self.stopping, self.lines.append)
+        )
+
+    def pool(self, environment: Any) -> Pool:
+        self.pools.append(Pool(environment, self.launcher, self.door, standby=1, pauses=Pauses(0.1, 0.1)))
+        return self.pools[-1]
+
+    async def until_said(self, line: str) -> str:
+        await until(lambda: self.task.done() or any(line in said for said in self.lines))
+        if self.task.done():
+            await self.task
+        return next(said for said in self.lines if line in said)
+
+    async def client(self) -> triton.InferenceServerClient:
+        url = await self.until_said("serving on ")
+        return triton.InferenceServerClient(url.removeprefix("serving on http://"))
+
+    async def stop(self) -> None:
+        self.stopping.set()
+        await self.task
+        self.door.close()
+        assert all(job.process.returncode is not None for job in self.launcher.jobs)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Any:
+    stage = Stage(tmp_path)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+async def running(root: Path, stage: Stage) -> AsyncIterator[Running]:
+    running = Running(Registry(root, stage.env))
+    yield running
+    await running.stop()
+
+
+def inputs(what: int, rows: int = 1) -> list[triton.InferInput]:
+    arrays = {"x": np.full((rows, WIDTH), rows, np.float32), "what": np.full(rows, what, np.int64)}
+    made = []
+    for name, values in arrays.items():
+        made.append(triton.InferInput(name, list(values.shape), np_to_triton_dtype(values.dtype)))
+        made[-1].set_data_from_numpy(values)
+    return made
+
+
+async def test_models_are_served_and_come_and_go(running: Running, cache: Path) -> None:
+    running.registry.host("residual")
+    running.registry.host("broken", "raising")
+    client = await running.client()
+    await running.until_said("model residual is ready")
+    assert "no such architecture" in await running.until_said("model broken: ")
+    index = {entry["name"]: entry for entry in await client.get_model_repository_index()}
+    assert index["residual"]["state"] == "READY" and index["broken"]["state"] == "UNAVAILABLE"
+    assert "no such architecture" in index["broken"]["reason"]
+    metadata = await client.get_model_metadata("residual")
+    shape = [3, *metadata["inputs"][0]["shape"][1:]]
+    x = torch.rand(shape, generator=torch.Generator().manual_seed(1))
+    given = triton.InferInput(metadata["inputs"][0]["name"], shape, metadata["inputs"][0]["datatype"])
+    given.set_data_from_numpy(x.numpy())
+    (wanted,) = working.alone("residual", 0, x)
+    answer = await client.infer("residual", [given])
+    assert answer.as_numpy(metadata["outputs"][0]["name"]).tobytes() == bytes(wanted.data)
+    with pytest.raises(InferenceServerException, match=r"model 'broken' is not available: .*no such architecture"):
+        await client.infer("broken", [given])
+    profiles = cache / "carpool" / "profiles"
+    assert (profiles / "residual.json").exists() and profiles.stat().st_mode & 0o77 == 0
+    running.registry.host("trying")
+    await running.until_said("model trying is ready")
+    assert len(running.pools) == 1, "one environment"
+    assert (await client.infer("trying", inputs(0, 2))).as_numpy("twice").tolist() == [[4.0] * WIDTH] * 2
+    del running.registry.infos["trying"]
+    await until(lambda: len(running.pools[0]._hosted) == 1)
+    with pytest.raises(InferenceServerException, match="there is no model 'trying'"):
+        await client.infer("trying", inputs(0))
+    await client.close()
+
+
+async def test_a_request_whose_worker_is_killed_is_tried_once_more(running: Running, stage: Stage) -> None:
+    running.registry.host("trying")
+    client = await running.client()
+    await running.until_said("model trying is ready")
+    asked = asyncio.create_task(client.infer("trying", inputs(3)))
+    for _ in range(2):
+        await stage.reached()
+        (worker,) = [worker for worker in running.pools[0]._workers if worker.state == "computing"]
+        running.launcher.kill(worker.handle.pid)
+    with pytest.raises(InferenceServerException, match="died, and so did the one that tried again"):
+        await asked
+    answers = [await client.infer("trying", inputs(0)) for _ in range(3)]
+    assert [answer.as_numpy("twice")[0, 0] for answer in answers] == [2.0] * 3
+    with pytest.raises(InferenceServerException, match="no such word"):
+        await client.infer("trying", inputs(1))
+    await client.close()
+
+
+async def test_stopping_answers_what_has_begun(running: Running, stage: Stage) -> None:
+    running.registry.host("trying")
+    client = await running.client()
+    await running.until_said("model trying is ready")
+    asked = asyncio.create_task(client.infer("trying", inputs(4)))
+    await stage.reached()
+    running.stopping.set()
+    assert (await asked).as_numpy("twice")[0, 0] == 2.0
+    await client.close()
+
+
+async def test_what_cannot_be_started_says_why(root: Path, tmp_path: Path) -> None:
+    running = Running(Registry(root, {}), token_file=str(tmp_path / "none"))
+    with pytest.raises(StartError, match="cannot read the token"):
+        await running.task
+    running.door.close()
+
+
+async def test_lines_for_programs(root: Path) -> None:
+    running = Running(Registry(root, {}), as_json=True)
+    running.registry.host("broken", "raising")
+    assert (await running.until_said('"event":"serving"')).startswith('{"event":"serving","url":"http://127.0.0.1:')
+    line = await running.until_said('"event":"unavailable"')
+    assert line.startswith('{"event":"unavailable","model":"broken","reason":') and "no such architecture" in line
+    await running.stop()
+
+
+def test_the_command_line_knows_all_orders() -> None:
+    assert tuple(Order) == ORDERS

@@ -1,0 +1,361 @@
+"""A worker in a thread of the test, which speaks as its front would."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+
+import pytest
+import torch
+
+from carpool.devices import memfd
+from carpool.serve.channel import Channel
+from carpool.serve.device import Demand, Device, Plain, Refused, TooLarge
+from carpool.serve.groups import Groups
+from carpool.serve.link import LinkCost
+from carpool.serve.messages import (
+    PREFIX,
+    Answer,
+    Broken,
+    Failed,
+    Frame,
+    FromWorker,
+    Infer,
+    Load,
+    Loaded,
+    ToWorker,
+    Unload,
+    heads,
+)
+from carpool.serve.oip.messages import InferRequest, Tensor
+from carpool.serve.preparing import PreparedModel
+from carpool.serve.worker import Worker
+from tests.serve import zoo
+from tests.serve.hosted import WIDTH
+from tests.serve.working import SEED, alone, asking, held, prepared, request
+
+COST = LinkCost(transfer_ns=2000, rate=1_000_000_000)
+
+
+class Noting:
+    """Everything that a worker asks its device for, and what it is told instead of a place."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.log: list[str | Demand] = []
+        self.refusal: Exception | None = None
+
+    def place(self, demand: Demand) -> int | None:
+        self.log.append(demand)
+        if self.refusal:
+            raise self.refusal
+        return self._device.place(demand)
+
+    def release(self) -> None:
+        self.log.append("release")
+
+    def forget(self, key: int) -> None:
+        self.log.append(f"forget {key}")
+        self._device.forget(key)
+
+
+class Moving:
+    """Weights that are never where they were."""
+
+    def place(self, demand: Demand) -> int | None:
+        return memfd.create("moving", demand.size, sealed=True)
+
+    def release(self) -> None:
+        pass
+
+    def forget(self, key: int) -> None:
+        pass
+
+
+class Front:
+    def __init__(self, device: Device) -> None:
+        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.channel = Channel(self.socket, FromWorker)
+        self.error: BaseException | None = None
+        self._numbers = count(1)
+        self._thread = threading.Thread(target=self._work, args=(theirs, device))
+        self._thread.start()
+
+    def _work(self, connection: socket.socket, device: Device) -> None:
+        with connection:
+            try:
+                Worker(Channel(connection, ToWorker), device, COST).serve()
+            except Broken as error:
+                self.error = error
+
+    def ask(self, message: Load | Infer, requests: Sequence[Sequence[Tensor]] = (), fd: int | None = None) -> Frame:
+        self.channel.send(message, requests, fd)
+        frame = self.channel.receive()
+        assert frame is not None
+        assert frame.message.number == message.number
+        return frame
+
+    def load(self, name: str, model: PreparedModel) -> Loaded | Failed:
+        message = Load(next(self._numbers), name, model.entry, model.model.max_batch)
+        return self.ask(message, fd=model.image).message  # type: ignore[no-any-return]
+
+    def infer(self, name: str, *requests: InferRequest, deadline_us: int | None = None) -> Frame:
+        inputs = [each.inputs for each in requests]
+        return self.ask(Infer(next(self._numbers), name, heads(inputs), deadline_us), inputs)
+
+    def failed(self, name: str, *requests: InferRequest) -> tuple[str, str]:
+        answer = self.infer(name, *requests).message
+        assert isinstance(answer, Failed)
+        return answer.kind, answer.text
+
+    def close(self) -> None:
+        self.socket.close()
+        self._thread.join()
+
+
+@pytest.fixture(scope="module")
+def models() -> Iterator[dict[str, PreparedModel]]:
+    made = {name: prepared(name) for name in ("brain", "residual", "tied", "refusing", "trying", "other")}
+    yield made
+    for model in made.values():
+        os.close(model.image)
+
+
+@pytest.fixture
+def device() -> Noting:
+    return Noting(Plain())
+
+
+@pytest.fixture
+def front(device: Noting) -> Iterator[Front]:
+    made = Front(device)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("name", ["brain", "residual", "tied", "refusing"])
+def test_outputs_are_those_of_the_model_alone(name: str, front: Front, models: dict[str, PreparedModel]) -> None:
+    """Cold, warm, and after it has come again."""
+    x, groups = zoo.INPUTS[name](), len(models[name].entry.layout.bounds) - 1
+    asked = request(name, **{models[name].model.inputs[0].name: x})
+    for _ in range(2):
+        assert isinstance(front.load(name, models[name]), Loaded)
+        cold, warm = front.infer(name, asked), front.infer(name, asked)
+        for frame in (cold, warm):
+            assert frame.requests == [alone(name, SEED, x)]
+        assert cold.message.cost.copied_bytes > 0
+        # The last group may be one that nobody needs: it comes when there is time.
+        assert groups - 1 <= cold.message.cost.copied_groups <= groups - warm.message.cost.copied_groups
+        front.channel.send(Unload(name))
+
+
+def test_batches(front: Front, models: dict[str, PreparedModel]) -> None:
+    front.load("trying", models["trying"])
+    rows = [torch.rand(count, WIDTH) for count in (1, 2, 1)]
+    answers = front.infer("trying", *(asking("trying", x) for x in rows)).requests
+    whole = alone("trying", SEED, torch.cat(rows), torch.zeros(4, dtype=torch.int64))
+    for place in range(2):
+        assert b"".join(answer[place].data for answer in answers) == whole[place].data
+    assert [answer[0].shape for answer in answers] == [(1, WIDTH), (2, WIDTH), (1, WIDTH)]
+    assert [tensor.name for tensor in answers[0]] == ["y", "twice"]
+
+
+def test_what_a_worker_asks_for(front: Front, device: Noting, models: dict[str, PreparedModel]) -> None:
+    entry = models["brain"].entry
+    front.load("brain", models["brain"])
+    for deadline_us in (None, 123):
+        front.infer("brain", request("brain", input=zoo.INPUTS["brain"]()), deadline_us=deadline_us)
+    front.channel.send(Unload("brain"))
+    front.close()
+    loaded, first, done, second, again, forgotten = device.log
+    assert [loaded, done, again, forgotten] == ["release"] * 3 + [f"forget {entry.number}"]
+    assert isinstance(first, Demand)
+    assert isinstance(second, Demand)
+    size = entry.layout.bounds[-1] - entry.layout.bounds[0]
+    assert first == Demand(entry.number, entry.device_bytes, COST.copy_us(4, size), 0, None)
+    assert second.deadline_us == 123
+    assert second.compute_us > 0
+
+
+@pytest.mark.parametrize(
+    ("what", "text"), [(1, "LookupError: no such word"), (2, "SystemExit: enough")], ids=["raises", "exits"]
+)
+def test_a_model_that_fails(
+    what: int, text: str, front: Front, device: Noting, models: dict[str, PreparedModel]
+) -> None:
+    front.load("trying", models["trying"])
+    x = torch.rand(1, WIDTH)
+    assert front.failed("trying", asking("trying", x, what)) == ("model_failed", text)
+    assert device.log[-1] == "release"
+    assert isinstance(front.infer("trying", asking("trying", x)).message, Answer)
+
+
+def test_inputs_that_are_wrong(front: Front, models: dict[str, PreparedModel]) -> None:
+    front.load("trying", models["trying"])
+    x, what = torch.rand(1, WIDTH), torch.zeros(1, dtype=torch.int64)
+    kind, text = front.failed("trying", request("trying", x=x), request("trying", x=x, what=what))
+    assert (kind, "different inputs" in text) == ("wrong_input", True)
+    words = InferRequest("trying", (Tensor("x", "BYTES", (1,), b"\1\0\0\0a"),), ())
+    assert front.failed("trying", words) == ("wrong_input", "input 'x' is of BYTES, which PyTorch has no tensors of")
+    assert front.failed("trying", request("trying", x=x)) == ("wrong_input", "forward also needs: what")
+    assert front.failed("trying") == ("wrong_input", "a batch without requests")
+    assert front.failed("trying", request("trying"))[0] == "wrong_input"
+    assert front.failed("gone", request("gone", x=x)) == ("unknown_model", "this worker has no model 'gone'")
+
+
+def threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+class Counting(Plain):
+    """How many threads there are when the turn goes back."""
+
+    seen: int = 0
+
+    def release(self) -> None:
+        self.seen = threads()
+
+
+def test_nothing_is_copied_without_a_turn(models: dict[str, PreparedModel]) -> None:
+    """Somebody else copies, so the worker's own transfer would go on for ever."""
+    model = models["trying"]
+    fd = memfd.create("shared", model.entry.device_bytes, sealed=True)
+    Groups(fd, model.image, model.entry.layout.bounds, model.entry.key).close()  # the header is there
+    copying = held(fd)
+    device = Counting({model.entry.number: fd})
+    front = Front(device)
+    front.load("trying", model)
+    before = threads()
+    x = torch.rand(1, WIDTH)
+    assert front.failed("trying", request("trying", x=x), asking("trying", x))[0] == "wrong_input"
+    assert device.seen == before
+    os.close(copying)
+    assert isinstance(front.infer("trying", asking("trying", x)).message, Answer)
+    front.close()
+
+
+def test_a_device_that_refuses(front: Front, device: Noting, models: dict[str, PreparedModel]) -> None:
+    front.load("trying", models["trying"])
+    asked = asking("trying", torch.rand(1, WIDTH))
+    device.refusal = TooLarge("it has 3 bytes")
+    assert front.failed("trying", asked) == ("model_too_large", "it has 3 bytes")
+    device.refusal = Refused("not today")
+    assert front.failed("trying", asked) == ("model_failed", "Refused: not today")
+    device.refusal = None
+    assert isinstance(front.infer("trying", asked).message, Answer)
+
+
+def test_a_model_that_cannot_be_loaded(front: Front, models: dict[str, PreparedModel]) -> None:
+    """The one of that name stays."""
+    front.load("trying", models["trying"])
+    wrong = models["trying"]._replace(entry=models["brain"].entry)
+    entry = wrong.entry
+    for factory, text in (("residual", "makes another model"), ("raising", "LookupError: no such architecture")):
+        source = type(entry.source)(f"tests.serve.hosted:{factory}")
+        answer = front.load("trying", wrong._replace(entry=type(entry)(source, *_rest(entry))))
+        assert isinstance(answer, Failed)
+        assert text in answer.text
+    assert isinstance(front.infer("trying", asking("trying", torch.rand(1, WIDTH))).message, Answer)
+
+
+def test_one_name_for_another_model(models: dict[str, PreparedModel]) -> None:
+    before = usage()
+    front = Front(Plain())
+    x = torch.rand(1, WIDTH)
+    for name in ("trying", "other", "other"):
+        front.load("it", models[name])
+        assert front.infer("it", asking("it", x)).requests == [alone(name, SEED, x, torch.zeros(1, dtype=torch.int64))]
+    front.close()
+    assert usage() == before
+
+
+def test_two_names_for_the_same_weights(front: Front, device: Noting, models: dict[str, PreparedModel]) -> None:
+    x = torch.rand(1, WIDTH)
+    expected = [alone("other", SEED, x, torch.zeros(1, dtype=torch.int64))]
+    for name in ("one", "two"):
+        front.load(name, models["other"])
+    costs = []
+    for name in ("one", "two", "one"):
+        frame = front.infer(name, asking(name, x))
+        assert frame.requests == expected
+        costs.append(frame.message.cost.copied_groups)
+    assert costs[1:] == [0, 0]
+    front.channel.send(Unload("one"))
+    assert front.infer("two", asking("two", x)).message.cost.copied_groups == 0
+    assert not [each for each in device.log if str(each).startswith("forget")]
+
+
+def test_weights_that_have_moved(models: dict[str, PreparedModel]) -> None:
+    front = Front(Moving())
+    x = torch.rand(2, WIDTH)
+    expected = [alone("other", SEED, x, torch.zeros(2, dtype=torch.int64))]
+    front.load("other", models["other"])
+    for _ in range(5):
+        frame = front.infer("other", asking("other", x))
+        assert frame.requests == expected
+        assert frame.message.cost.copied_groups > 0
+    front.close()
+
+
+def usage() -> tuple[int, int]:
+    """Files of memory that are mapped, and open descriptors."""
+    gc.collect()
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return len({line.split()[4] for line in lines if "memfd:" in line}), len(list(Path("/proc/self/fd").iterdir()))
+
+
+def resident_bytes() -> int:
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("Private_Dirty", "Shared_Dirty")))
+
+
+@pytest.mark.parametrize(("moving", "rounds"), [(False, 1500), (True, 300)])
+def test_memory_stays_as_it_is(moving: bool, rounds: int, models: dict[str, PreparedModel]) -> None:
+    """Two models in turns, whose weights stay, or are in another place each time."""
+    front = Front(Moving() if moving else Plain())
+    x = torch.rand(256, WIDTH)
+    for name in ("trying", "other"):
+        front.load(name, models[name])
+
+    def switches(count: int) -> None:
+        for _ in range(count):
+            for name in ("trying", "other"):
+                assert isinstance(front.infer(name, asking(name, x)).message, Answer)
+
+    switches(50)
+    before, resident = usage(), resident_bytes()
+    switches(rounds)
+    assert usage() == before
+    # A leak of inputs, outputs or weights would be twice as large, and more.
+    assert resident_bytes() - resident < rounds * x.nbytes
+    front.close()
+
+
+def test_nothing_is_left_of_a_worker(models: dict[str, PreparedModel]) -> None:
+    before = usage()
+    front = Front(Plain())
+    front.load("trying", models["trying"])
+    front.infer("trying", asking("trying", torch.rand(1, WIDTH)))
+    front.close()
+    assert usage() == before
+    assert front.error is None
+
+
+@pytest.mark.parametrize("data", [PREFIX.pack(3, 0) + b"abc", PREFIX.pack(9, 9), b"\xff" * PREFIX.size])
+def test_a_front_that_sends_nonsense(data: bytes, models: dict[str, PreparedModel]) -> None:
+    before = usage()
+    front = Front(Plain())
+    front.load("trying", models["trying"])
+    front.socket.sendall(data)
+    front.close()
+    assert isinstance(front.error, Broken)
+    assert usage() == before
+
+
+def _rest(entry: object) -> list[object]:
+    return [getattr(entry, name) for name in entry.__struct_fields__[1:]]  # type: ignore[attr-defined]
