@@ -6,36 +6,37 @@ import os
 
 import pytest
 
-from carpool.serve.device import Demand, Plain, Refused, of_process
+from carpool.serve.device import Demand, Plain, of_process
+from carpool.serve.seat import Refused
 
 
 def demand(key: int, size: int = 4096) -> Demand:
     return Demand(key, size, reload_us=1, compute_us=0, deadline_us=None)
 
 
-def test_memory_comes_once_per_key() -> None:
+def test_memory_per_key() -> None:
     device = of_process()
+    assert isinstance(device, Plain)
     one, other = device.place(demand(1)), device.place(demand(2, 8192))
-    assert one is not None
-    assert other is not None
     assert [os.fstat(fd).st_size for fd in (one, other)] == [4096, 8192]
-    assert device.place(demand(1)) is None
+    device.take()
     device.release()
+    assert device.place(demand(1)) == one
+    os.pwrite(one, b"x", 0)
     device.forget(1)
     device.forget(3)
-    again = device.place(demand(1))
-    assert again is not None
-    assert not os.path.sameopenfile(one, again)
-    for fd in (one, other, again):
-        os.close(fd)
+    assert os.pread(device.place(demand(1)), 1, 0) == b"\0"
+    for key in (1, 2):
+        device.forget(key)
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(other)
 
 
 def test_given_memory() -> None:
     given = os.memfd_create("given")
     device = Plain({5: given})
     assert device.place(demand(5)) == given
-    assert device.place(demand(5)) is None
-    os.close(given)
+    device.forget(5)
 
 
 def test_no_memory() -> None:

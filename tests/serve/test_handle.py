@@ -359,6 +359,17 @@ async def test_answers_that_nobody_waits_for(impostor: tuple[Impostor, Handle], 
     assert handle.cost == Cost(1, 2, 3)
 
 
+@pytest.mark.parametrize("answer", [Loaded(1), Answer(1, (), Cost(1, 2, 3))])
+async def test_answers_to_something_else(answer: Loaded | Answer, impostor: tuple[Impostor, Handle]) -> None:
+    worker, handle = impostor
+    asked = asyncio.create_task(handle.infer("trying", [asking("trying", X)], None))
+    await worker.receive()
+    worker.channel.send(answer)
+    with pytest.raises(WorkerLost, match="something else"):
+        await asked
+    assert handle.lost.is_set()
+
+
 async def test_one_batch_at_a_time(impostor: tuple[Impostor, Handle]) -> None:
     worker, handle = impostor
     asked = asyncio.create_task(handle.infer("trying", [asking("trying", X)], None))

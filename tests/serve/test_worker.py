@@ -15,7 +15,7 @@ import torch
 
 from carpool.devices import memfd
 from carpool.serve.channel import Channel
-from carpool.serve.device import Demand, Device, Plain, Refused, TooLarge
+from carpool.serve.device import Demand, Device, Plain
 from carpool.serve.groups import Groups
 from carpool.serve.link import LinkCost
 from carpool.serve.messages import (
@@ -34,6 +34,7 @@ from carpool.serve.messages import (
 )
 from carpool.serve.oip.messages import InferRequest, Tensor
 from carpool.serve.preparing import PreparedModel
+from carpool.serve.seat import Refused, TooLarge
 from carpool.serve.worker import Worker
 from tests.serve import zoo
 from tests.serve.hosted import WIDTH
@@ -50,11 +51,14 @@ class Noting:
         self.log: list[str | Demand] = []
         self.refusal: Exception | None = None
 
-    def place(self, demand: Demand) -> int | None:
+    def place(self, demand: Demand) -> int:
         self.log.append(demand)
         if self.refusal:
             raise self.refusal
         return self._device.place(demand)
+
+    def take(self) -> None:
+        self.log.append("take")
 
     def release(self) -> None:
         self.log.append("release")
@@ -64,17 +68,12 @@ class Noting:
         self._device.forget(key)
 
 
-class Moving:
+class Moving(Plain):
     """Weights that are never where they were."""
 
-    def place(self, demand: Demand) -> int | None:
-        return memfd.create("moving", demand.size, sealed=True)
-
     def release(self) -> None:
-        pass
-
-    def forget(self, key: int) -> None:
-        pass
+        for key in list(self._files):
+            self.forget(key)
 
 
 class Front:
@@ -172,8 +171,10 @@ def test_what_a_worker_asks_for(front: Front, device: Noting, models: dict[str, 
         front.infer("brain", request("brain", input=zoo.INPUTS["brain"]()), deadline_us=deadline_us)
     front.channel.send(Unload("brain"))
     front.close()
-    loaded, first, done, second, again, forgotten = device.log
-    assert [loaded, done, again, forgotten] == ["release"] * 3 + [f"forget {entry.number}"]
+    loaded, first, *turn, second, taken, again, forgotten = device.log
+    assert loaded == "release"
+    assert turn == [taken, again] == ["take", "release"]
+    assert forgotten == f"forget {entry.number}"
     assert isinstance(first, Demand)
     assert isinstance(second, Demand)
     size = entry.layout.bounds[-1] - entry.layout.bounds[0]

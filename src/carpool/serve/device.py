@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -9,14 +10,8 @@ import msgspec
 
 from carpool.devices import memfd
 from carpool.devices.base import DeviceError
-
-
-class TooLarge(Exception):
-    """The weights do not fit onto the device, however long one waits; the text is for people."""
-
-
-class Refused(Exception):
-    """There will be no turn for these weights; the text says why."""
+from carpool.runtime import native
+from carpool.serve import seat
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -34,18 +29,21 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Device(Protocol):
-    def place(self, demand: Demand) -> int | None:
-        """Wait until there is memory for the weights.  The turn may come later: device memory waits for it (the trap).
+    def place(self, demand: Demand) -> int:
+        """Wait until there is memory for the weights, for one turn; they may be brought there from now on.
 
-        Returns the memory's descriptor, the caller's to close, when it is new or another than before; None: it is that
-        of last time.  Raises TooLarge, Refused.
+        Returns the memory's descriptor, which stays the device's.  Raises TooLarge, Refused (`carpool.serve.seat`), and
+        OSError.
         """
 
+    def take(self) -> None:
+        """Wait for the turn.  What the weights' memory holds stays there from now on."""
+
     def release(self) -> None:
-        """Nothing more to compute: the turn goes back.  Without a turn nothing happens."""
+        """Nothing more to compute: the turn goes back, and the weights may go.  Without a turn nothing happens."""
 
     def forget(self, key: int) -> None:
-        """This process has let go of the memory: `place` brings its descriptor again.  Unknown keys are no error."""
+        """This process needs these weights no more.  Unknown keys are no error."""
 
 
 class Plain:
@@ -53,28 +51,59 @@ class Plain:
 
     def __init__(self, given: Mapping[int, int] | None = None) -> None:
         """``given``: memory for some keys, descriptors that become its own."""
-        self._given = dict(given or {})
-        self._placed: set[int] = set()
+        self._files = dict(given or {})
 
-    def place(self, demand: Demand) -> int | None:
+    def place(self, demand: Demand) -> int:
         """Raises Refused if there is no memory."""
-        if demand.key in self._placed:
-            return None
-        device = self._given.pop(demand.key, None)
-        try:
-            device = memfd.create("carpool-weights", demand.size, sealed=True) if device is None else device
-        except DeviceError as error:
-            raise Refused(str(error)) from None
-        self._placed.add(demand.key)
-        return device
+        if demand.key not in self._files:
+            try:
+                self._files[demand.key] = memfd.create("carpool-weights", demand.size, sealed=True)
+            except DeviceError as error:
+                raise seat.Refused(str(error)) from None
+        return self._files[demand.key]
+
+    def take(self) -> None:
+        """It has it."""
 
     def release(self) -> None:
         """There is nobody whom to give it to."""
 
     def forget(self, key: int) -> None:
-        self._placed.discard(key)
+        if (file := self._files.pop(key, None)) is not None:
+            os.close(file)
+
+
+class Seat:
+    """For a worker that is a job, and a service."""
+
+    def __init__(self) -> None:
+        self._files: dict[int, int] = {}
+
+    def place(self, demand: Demand) -> int:
+        file = seat.place(
+            demand.key,
+            demand.size,
+            reload_us=demand.reload_us,
+            compute_us=demand.compute_us,
+            deadline_us=demand.deadline_us,
+        )
+        if file is not None:
+            before = self._files.pop(demand.key, None)
+            self._files[demand.key] = file
+            if before is not None:
+                os.close(before)
+        return self._files[demand.key]
+
+    def take(self) -> None:
+        seat.take()
+
+    def release(self) -> None:
+        seat.release()
+
+    def forget(self, key: int) -> None:
+        """The daemon gives a process each file once, and takes the pages back when somebody needs them."""
 
 
 def of_process() -> Device:
     """The one for this process."""
-    return Plain()
+    return Plain() if native.preloaded() is None else Seat()

@@ -58,5 +58,5 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def number(self) -> int:
-        """By which the daemon knows these weights: 64 bits of the key."""
-        return int.from_bytes(self.key[:8], "little")
+        """By which the daemon knows these weights: 64 bits of the key, not 0."""
+        return int.from_bytes(self.key[:8], "little") or 1

@@ -17,6 +17,7 @@ from carpool.serve.address import SOCKET, TOKEN
 from carpool.serve.channel import AsyncChannel, peer
 from carpool.serve.errors import ModelFailed, ModelTooLarge, StartError, UnknownModel, WorkerLost, WrongInput
 from carpool.serve.messages import (
+    Answer,
     Broken,
     Cost,
     Failed,
@@ -88,6 +89,9 @@ class Handle:
             raise ModelFailed(str(error)) from None
         finally:
             self._computing = False
+        if not isinstance(answer.message, Answer) or len(answer.requests) != len(requests):
+            self._lose()
+            raise WorkerLost(f"worker {self.pid} answered something else than what it was asked")
         self.cost = answer.message.cost
         return answer.requests
 

@@ -18,7 +18,7 @@ from carpool.serve import link
 from carpool.serve.address import NoFront, connect
 from carpool.serve.calling import Signature
 from carpool.serve.channel import Channel, Gone
-from carpool.serve.device import Demand, Device, Refused, TooLarge, of_process
+from carpool.serve.device import Demand, Device, of_process
 from carpool.serve.errors import LONGEST, ModelFailed, ModelTooLarge, ServeError, UnknownModel, WrongInput, text_of
 from carpool.serve.messages import (
     Answer,
@@ -38,6 +38,7 @@ from carpool.serve.messages import (
 )
 from carpool.serve.model import Model
 from carpool.serve.oip.messages import Tensor
+from carpool.serve.seat import Refused, TooLarge
 from carpool.serve.structure import Unusable
 from carpool.serve.tensors import joined, named, split
 
@@ -63,7 +64,6 @@ class Worker:
         self._device = device
         self._cost = cost
         self._hosted: dict[str, Hosted] = {}
-        self._memory: dict[int, int] = {}  # descriptor of the weights' memory by the weights' number
 
     def serve(self) -> None:
         """Until the front has gone.  Raises Broken, Gone."""
@@ -112,8 +112,7 @@ class Worker:
             return
         hosted.model.close()
         number = hosted.entry.number
-        if number in self._memory and not any(other.entry.number == number for other in self._hosted.values()):
-            os.close(self._memory.pop(number))
+        if not any(other.entry.number == number for other in self._hosted.values()):
             self._device.forget(number)
 
     # Requests
@@ -134,7 +133,7 @@ class Worker:
             raise UnknownModel(f"this worker has no model {infer.model!r}")
         try:
             self._place(hosted, infer.deadline_us)
-            return _compute(hosted, requests)
+            return self._answers(hosted, requests)
         except TooLarge as error:
             raise ModelTooLarge(str(error)) from None
         finally:
@@ -142,38 +141,35 @@ class Worker:
             self._device.release()
 
     def _place(self, hosted: Hosted, deadline_us: int | None) -> None:
-        """See to it that there is memory for the weights, and that the model is bound to it."""
+        """There is memory for the weights, and the model is bound to it.  Raises TooLarge, Refused, OSError."""
         entry, bounds = hosted.entry, hosted.entry.layout.bounds
         reload_us = self._cost.copy_us(len(bounds) - 1, bounds[-1] - bounds[0])
-        device = self._device.place(Demand(entry.number, entry.device_bytes, reload_us, hosted.compute_us, deadline_us))
-        if device is not None:
-            before = self._memory.pop(entry.number, None)
-            self._memory[entry.number] = device
-            if before is not None:
-                os.close(before)
-        hosted.model.bind(self._memory[entry.number])
+        demand = Demand(entry.number, entry.device_bytes, reload_us, hosted.compute_us, deadline_us)
+        hosted.model.bind(self._device.place(demand))
 
-
-def _compute(hosted: Hosted, requests: list[list[Tensor]]) -> tuple[list[list[Tensor]], Cost]:
-    """The outputs, off the device.  Raises ServeError, OSError."""
-    groups = hosted.model.groups
-    there, waited_us = groups.there, groups.waits.waited_us
-    groups.load()  # copying begins while this process may still wait for its turn
-    try:
-        inputs = joined(requests)  # on the device: from here on it has its turn
-        begin = time.perf_counter_ns()
-        answers = split(named(hosted.model(*hosted.signature.arguments(inputs))), _rows(hosted, requests))
-        spent_us = (time.perf_counter_ns() - begin) // 1000
-    except ServeError:
-        raise
-    except Unusable as error:
-        raise WrongInput(str(error)) from None
-    except (Exception, SystemExit) as error:  # whatever the model's code does
-        raise ModelFailed(text_of(error)) from error
-    waited_us = (groups.waits.waited_us - waited_us) // torch.get_num_threads()  # all of them may have waited at once
-    hosted.compute_us = max(0, spent_us - waited_us)
-    came, bounds = groups.there, groups.bounds
-    return answers, Cost(hosted.compute_us, came - there, bounds[came] - bounds[there])
+    def _answers(self, hosted: Hosted, requests: list[list[Tensor]]) -> tuple[list[list[Tensor]], Cost]:
+        """The outputs, off the device.  Raises ServeError, OSError."""
+        groups = hosted.model.groups
+        there, waited_us = groups.there, groups.waits.waited_us
+        groups.load()  # copying begins while this process may still wait for its turn
+        self._device.take()
+        try:
+            inputs = joined(requests)
+            begin = time.perf_counter_ns()
+            answers = split(named(hosted.model(*hosted.signature.arguments(inputs))), _rows(hosted, requests))
+            spent_us = (time.perf_counter_ns() - begin) // 1000
+        except ServeError:
+            raise
+        except Unusable as error:
+            raise WrongInput(str(error)) from None
+        except (Exception, SystemExit) as error:  # whatever the model's code does
+            raise ModelFailed(text_of(error)) from error
+        waited_us = (
+            groups.waits.waited_us - waited_us
+        ) // torch.get_num_threads()  # all of them may have waited at once
+        hosted.compute_us = max(0, spent_us - waited_us)
+        came, bounds = groups.there, groups.bounds
+        return answers, Cost(hosted.compute_us, came - there, bounds[came] - bounds[there])
 
 
 def _rows(hosted: Hosted, requests: list[list[Tensor]]) -> list[int]:

@@ -1,0 +1,87 @@
+"""Workers of models as jobs of a real daemon: right answers, weights that they share, and training notices nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from carpool.protocol.api import SubmitRequest
+from carpool.serve.handle import Door, Handle
+from carpool.serve.preparing import PreparedModel
+from tests.live import Running
+from tests.serve import zoo
+from tests.serve.working import SEED, alone, prepared, request
+
+if TYPE_CHECKING:
+    from conftest import Bare, Daemon, Workload
+
+NAMES = ("residual", "tied", "brain")
+WORKERS = 2
+ROUNDS = 20
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As the daemon's jobs have: the order of sums depends on it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def models(one_thread: None) -> Iterator[dict[str, PreparedModel]]:
+    made = {name: prepared(name) for name in NAMES}
+    yield made
+    for model in made.values():
+        os.close(model.image)
+
+
+async def right_answers(handle: Handle, models: dict[str, PreparedModel]) -> int:
+    """Of `ROUNDS` for each model."""
+    right = 0
+    inputs = {name: zoo.INPUTS[name]() for name in NAMES}
+    expected = {name: [alone(name, SEED, x)] for name, x in inputs.items()}
+    for name, model in models.items():
+        await handle.load(name, model)
+    for _ in range(ROUNDS):
+        for name, x in inputs.items():
+            asked = request(name, **{models[name].model.inputs[0].name: x})
+            right += await handle.infer(name, [asked], None) == expected[name]
+    return right
+
+
+async def test_workers_beside_training(
+    bare: Bare,
+    eager_daemon: Daemon,
+    environment: dict[str, str],
+    workload: type[Workload],
+    models: dict[str, PreparedModel],
+    python: str,
+    root: Path,
+) -> None:
+    (expected,) = bare([workload("adam")])
+    door = Door()
+    comers = [door.expect() for _ in range(WORKERS)]
+    argv = [python, "-m", "carpool.serve.worker"]
+    workers = [
+        Running(eager_daemon, eager_daemon.client.submit(SubmitRequest(argv, str(root), env, service=1)), Path())
+        for env in (environment | comer.env for comer in comers)
+    ]
+    handles = await asyncio.gather(*(comer.handle for comer in comers))
+    training = eager_daemon.submit_script(workload("adam"))
+    right = await asyncio.gather(*(right_answers(handle, models) for handle in handles))
+    assert right == [ROUNDS * len(NAMES)] * WORKERS
+    assert await asyncio.to_thread(training.result) == expected
+    for handle in handles:
+        handle.close()
+    door.close()
+    for worker in workers:
+        info = await asyncio.to_thread(worker.wait)
+        assert (info.outcome, worker.log()) == ("succeeded", "")
