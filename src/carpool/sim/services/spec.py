@@ -8,6 +8,9 @@ from random import Random
 from carpool.core.model import MIB, JobId, Micros
 from carpool.sim.generators.draws import SECOND, exponential
 
+#: Of a group, as the live runtime makes them.
+GROUP_BYTES = 4 * MIB
+
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
@@ -37,7 +40,7 @@ class Services:
     workers: int = 3  # per device: one computes, the others have their weights copied meanwhile, or stand by
     activations: int = 0  # bytes that a worker needs in its lane
     owner: JobId = 0
-    group: int = 4 * MIB  # bytes that travel together; a model has groups of equal size, this one at most
+    group: int = GROUP_BYTES  # bytes that travel together; a model has groups of equal size, this one at most
     transfer_us: Micros = 10  # what a group's transfer costs beside its bytes
 
 
