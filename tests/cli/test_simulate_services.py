@@ -56,7 +56,7 @@ def test_services_alone(capsys: pytest.CaptureFixture[str], served: Path) -> Non
     assert [row[0] for row in rows] == ["a", "b", "all"]
     assert [row[5] for row in rows] == ["0", "-", "0"], "deadlines missed; latencies are two words"
     assert int(rows[0][6]) + 2 == int(rows[2][6])
-    assert times.startswith("fair: services had ")
+    assert times.startswith("fair: services had devices for ")
 
 
 def test_services_beside_jobs(capsys: pytest.CaptureFixture[str], served: Path, trace: Path) -> None:

@@ -296,5 +296,5 @@ class LaneTurns:
 
     def _sampled(self, job: SeatedJob) -> None:
         job.sample_at = None
+        self._plan_next(job)  # before the core hears of it, and may take its turn
         self._driver.post(Sampled(job.number, job.usage(self._driver.now, self._switch_us)))
-        self._plan_next(job)

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from carpool.core.commands import GrantTurn, PauseTurn
-from carpool.core.events import MemoryRequested, TurnPaused
+from carpool.core.events import Event, MemoryRequested, Sampled, TurnPaused
 from carpool.core.model import GIB, MIB, Oversubscribe, Settings
+from carpool.sim.driver import Simulation
 from carpool.sim.job import TraceJob
+from carpool.sim.options import Options
 from carpool.sim.services.spec import ServedModel
 from tests.sim.services.serving import MS, Story, books, latencies, model, serve
 
@@ -170,3 +172,23 @@ def test_a_service_that_keeps_others_too_long_computes_the_rest_later() -> None:
     assert result.services.turns_us == 100 * MS
     assert sum(isinstance(each, GrantTurn) and each.job == 2 for _, each in story) == 3
     assert result.jobs[0].ended_us == 1100 * MS
+
+
+class PausedWhenMeasured(Simulation):
+    """The core's answer to a job's first figures is a pause of 2 s."""
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, TurnPaused):
+            return
+        super()._handle(event)
+        if isinstance(event, Sampled):
+            self._scene.execute(PauseTurn(event.job, forced=True))
+            self._scene.plan(self._scene.now + 2000 * MS, self._scene.execute, GrantTurn(1, event.job))
+
+
+def test_a_pause_may_be_the_answer_to_what_was_measured() -> None:
+    """Until it goes on, a job comes to nothing of what it would have come to."""
+    simulation = PausedWhenMeasured([JOB], Options(declare_memory=False))
+    simulation.run()
+    (job,) = simulation.result(1.0).jobs
+    assert (job.ended_us, job.pauses) == (3000 * MS, 1)

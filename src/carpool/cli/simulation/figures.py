@@ -79,7 +79,8 @@ def _latency(seconds: float | None) -> str:
 
 def _beside(name: str, services: ServicesSummary) -> Iterator[str]:
     """What the services took of the devices, and what became of the rest."""
-    yield f"{name}: services had {services.turns:.1%} of the time, and computed in {services.computing:.1%} of it"
+    turns, computing = services.turns, services.computing
+    yield f"{name}: services had devices for {turns:.1%} of the time, and computed for {computing:.1%}"
     if services.jobs_share is not None and services.jobs_slowdown is not None:
         yield (
             f"{name}: jobs computed in {services.jobs_share:.1%} of the time that services left, paused"

@@ -36,7 +36,7 @@ class ServicesSummary:
     all: ServedSummary
     models: tuple[ServedSummary, ...]  # as they were given
     turns: float  # share of the time in which services had their devices to themselves
-    computing: float  # and of that in which they computed; the rest is waiting for weights
+    computing: float  # and of the time in which they computed; the difference is waiting for weights
     jobs_pauses: int  # of the trace's jobs
     jobs_slowdown: float | None  # mean of completion time / time alone, over those that have succeeded
     jobs_share: float | None  # of the time that services did not compute while jobs were there: jobs computed
