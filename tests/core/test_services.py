@@ -121,6 +121,16 @@ def test_a_service_is_not_asked_for_its_turn_before_it_has_kept_it_for_too_long(
     assert scenario.at(20_000).last == [RequestYield(2, forced=True)]
 
 
+def test_how_long_its_weights_are_copied_does_not_count(scenario: Scenario) -> None:
+    """They may be dropped when it loses its turn: it would begin to copy them again for ever."""
+    train(scenario, 1)
+    worker(scenario, 2)
+    scenario.want(2, demand=demand(reload_ms=30_000))
+    paused(scenario, 1)
+    assert scenario.at(39_990).last == []
+    assert scenario.at(40_000).last == [RequestYield(2)]
+
+
 def test_a_signal_comes_before_services(scenario: Scenario) -> None:
     """The paused job goes on, and is left alone for as long as services wait without a deadline."""
     train(scenario, 1)

@@ -19,7 +19,7 @@ import pytest
 from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.core.machine import Machine
-from carpool.core.model import GIB, MIB, Allocation, Micros, Oversubscribe, Settings
+from carpool.core.model import GIB, MIB, Allocation, Micros, Oversubscribe, Serving, Settings
 from carpool.core.policies import available_policies
 from carpool.daemon.feed import Feed
 from carpool.daemon.journal import Journal
@@ -30,6 +30,7 @@ from carpool.sim.interference import Timeslice
 from carpool.sim.job import TraceJob
 from carpool.sim.options import Options, core_settings
 from carpool.sim.scene import Scene
+from carpool.sim.services.spec import ServedModel, Services, poisson_us
 
 Entry = tuple[Micros, str, str]  # when, kind, everything in it as JSON
 
@@ -175,6 +176,36 @@ async def test_jobs_that_are_measured(seed: int, tmp_path: Path) -> None:
     jobs = [replace(job, owner=1) for job in lane_jobs(seed, 40)]
     kinds = {kind for _, kind, _ in await agree(jobs, options, tmp_path)}
     assert {"Sampled", "MemoryRequested"} <= kinds
+
+
+def served(seed: int) -> Services:
+    """More models than fit on a device beside jobs; some requests come too late, some wait in vain."""
+    models = [
+        ServedModel(
+            *(
+                str(number),
+                200 * (1 + number) * MIB,
+                9000 * (1 + number),
+                poisson_us(4, 20_000_000, 10 * seed + number),
+            ),
+            further_us=3000,
+            deadline_us=[None, 60_000, 400_000][number % 3],
+            max_batch=4,
+            max_queue=3,
+        )
+        for number in range(6)
+    ]
+    return Services(tuple(models), 2, activations=100 * MIB, owner=1)
+
+
+@pytest.mark.parametrize("serving", Serving)
+@pytest.mark.parametrize("policy", ["fair", "pack"])
+async def test_services(policy: str, serving: Serving, tmp_path: Path) -> None:
+    """Beside jobs, which pause; weights come and go."""
+    settings = Settings(policy=policy, serving=serving)
+    options = Options(2, settings, 4 * GIB, services=served(serving), switch_cost_us=2000)
+    kinds = {kind for _, kind, _ in await agree(lane_jobs(4, 30), options, tmp_path)}
+    assert {"PlaceWeights", "DropWeights", "PauseTurn", "TurnPaused", "Offload", "Offloaded"} <= kinds
 
 
 @pytest.mark.parametrize("policy", ["fifo", "sjf", "srtf", "srsf", "las", "fair"])

@@ -9,7 +9,8 @@ import pytest
 
 from carpool.core.model import GIB, Outcome
 from carpool.sim.job import TraceJob
-from carpool.sim.summary import percentile_s, summarize
+from carpool.sim.percentile import percentile_s
+from carpool.sim.summary import summarize
 from tests.sim.made_results import SECOND, ended, result
 
 

@@ -45,6 +45,12 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="What a daemon has run: its journal, or its directory.  [default: that of --home]",
 )
 @click.option("--verify", is_flag=True, help="Of --from-journal: only replay it, and compare all decisions.")
+@click.option(
+    "--services",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Models that are served beside the jobs, or without any: TOML; for lanes.",
+)
 @click.option("--limit", type=POSITIVE, help="Only the first N jobs.")
 @click.option("--save-trace", type=_FILE, help="Write the jobs as a trace in CSV.")
 @click.option("--devices", type=POSITIVE, default=1, show_default=True, help="How many, all alike.")
@@ -149,7 +155,7 @@ def command(home: Path, as_json: bool, **options: Any) -> int:
     source.check_source(wanted)
     if wanted.verify:
         return verify.verify(source.journal_path(wanted, home), as_json)
-    chosen = choices.all_options(wanted)
+    chosen = choices.all_options(wanted, source.read_served(wanted))
     outputs.check_outputs(wanted)
     jobs = source.read_jobs(wanted, home)
     choices.check_estimator(wanted, jobs)

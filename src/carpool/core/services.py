@@ -59,6 +59,12 @@ def hurries(job: Job) -> bool:
     return job.demand is not None and job.demand.deadline_us is not None
 
 
+def copied_us(device: Device, job: Job) -> Micros:
+    """When the weights are there that its turn is for; 0: none are, or nobody knows."""
+    wanted = weights.own(device, job)
+    return 0 if wanted is None else wanted.there_us
+
+
 def latest_us(state: State, job: Job) -> Micros:
     """When a service has to begin, so that it is done by its deadline; without one: when it has waited long enough.
 
@@ -67,8 +73,7 @@ def latest_us(state: State, job: Job) -> Micros:
     demand, device = job.demand, state.device_of(job)
     if demand is None or demand.deadline_us is None or device is None:
         return job.wanted_us + state.settings.service_patience_us
-    copied_us = device.weights[job.spec.owner, demand.weights].there_us
-    return demand.deadline_us - demand.compute_us - max(0, copied_us - state.now)
+    return demand.deadline_us - demand.compute_us - max(0, copied_us(device, job) - state.now)
 
 
 def comes_first(job: Job, other: Job) -> bool:

@@ -133,8 +133,9 @@ def _due(state: State, lane: Lane, holder: Job, best: Job) -> Micros | None:
     """When the holder should give way to ``best``; None: it need not."""
     if best.urgent or state.held_off(holder):
         return state.now
-    if lane.serves:
-        return lane.turn_us + state.settings.forced_after_us
+    if lane.serves:  # copying does not count: otherwise one that takes longer would begin again for ever
+        begun_us = max(lane.turn_us, services.copied_us(state.devices[lane.device], holder))
+        return begun_us + state.settings.forced_after_us
     if best.spec.service is not None:
         return state.now
     after = state.policy.switch_after(lazy_view(state), job_view(state, holder), job_view(state, best))

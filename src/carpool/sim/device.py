@@ -25,6 +25,10 @@ class ModelledDevice:
         self._persistent: dict[JobId, int] = {}
         self._bytes = 0
         self._busy_ppm = 0
+        self._weights = 0
+        self._present: set[JobId] = set()
+        self._serving = False
+        self._noted_us: Micros = 0
         self._working = False  # whether anybody has computed since then
         self._since_us: Micros = 0
         self._memory: Series | None = None
@@ -79,6 +83,29 @@ class ModelledDevice:
     def computing(self) -> tuple[SeatedJob, ...]:
         return tuple(self._computing.values())
 
+    # What services leave
+
+    def joins(self, job: SeatedJob, now: Micros) -> None:
+        """From now on it could compute."""
+        self._note_left(now)
+        self._present.add(job.number)
+
+    def parts(self, job: SeatedJob, now: Micros) -> None:
+        self._note_left(now)
+        self._present.discard(job.number)
+
+    def serves(self, begins: bool, now: Micros, stalled_us: Micros = 0) -> None:
+        """A service's turn begins or ends.  While it waited for weights jobs could have computed."""
+        self._note_left(now)
+        self._serving = begins
+        if self._present:
+            self._ledger.left_us += stalled_us
+
+    def _note_left(self, now: Micros) -> None:
+        if self._present and not self._serving:
+            self._ledger.left_us += now - self._noted_us
+        self._noted_us = now
+
     # Memory
 
     def resize_lane(self, lane: LaneId, size: int, now: Micros) -> None:
@@ -96,6 +123,12 @@ class ModelledDevice:
         if memory.persistent != before:
             self._bytes += memory.persistent - before
             _append(self._memory, now, self._bytes)
+
+    def holds_weights(self, size: int, now: Micros) -> None:
+        """Of services, in all."""
+        self._bytes += size - self._weights
+        self._weights = size
+        _append(self._memory, now, self._bytes)
 
 
 def _append(series: Series | None, now: Micros, value: float) -> None:

@@ -110,14 +110,18 @@ class Simulation:
 
     def _why_stuck(self) -> str:
         """Of the first job that would wait for ever."""
-        number, job = next(iter(self._scene.unfinished().items()))
+        left = self._scene.ledger.left
+        unfinished = self._scene.unfinished()
+        if not unfinished:
+            return f"{left} workers of the services would wait for ever under {self._options.settings.policy}"
+        number, job = next(iter(unfinished.items()))
         reason = self._machine.explain(number)
         why = self._machine.policy_fault or (reason.text if reason else "nothing happens but timers of the policy")
-        left = self._scene.ledger.left
         return f"job {job.id} would never end under {self._options.settings.policy}: {why}; {left} jobs are left"
 
     def result(self, wall_s: float) -> Result:
         ledger = self._scene.ledger
         busy_us = ledger.busy_ppm_us // WHOLE_PPM
-        recording, occupied_us = ledger.finished_recording(), ledger.occupied_us
-        return Result(self._options, ledger.results, busy_us, self._events, wall_s, recording, occupied_us)
+        recording, times_us = ledger.finished_recording(), (ledger.occupied_us, ledger.left_us)
+        results = (ledger.results, busy_us, self._events, wall_s, recording)
+        return Result(self._options, *results, *times_us, ledger.services)

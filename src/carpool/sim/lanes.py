@@ -19,14 +19,14 @@ from carpool.sim.device import ModelledDevice
 from carpool.sim.job import TraceJob
 from carpool.sim.ledger import Ledger
 from carpool.sim.options import Options
+from carpool.sim.pauses import LanePauses
 from carpool.sim.seated import SeatedJob
 from carpool.sim.specs import Attempt, resumed
-from carpool.sim.turns import LaneTurns
 
 OUT_OF_MEMORY = 1  # exit code of a job that was refused memory: Python's, after an exception
 
 
-class LaneJobs(LaneTurns):
+class LaneJobs(LanePauses):
     """Carries out the core's commands on modelled jobs."""
 
     def __init__(self, driver: Driver, ledger: Ledger, options: Options, devices: dict[DeviceId, int]) -> None:
@@ -46,6 +46,7 @@ class LaneJobs(LaneTurns):
             commands.GrantMemory: self._grant_memory,
             commands.DenyMemory: self._deny_memory,
             commands.GrantTurn: self._grant_turn,
+            commands.PauseTurn: self._pause_turn,
             commands.NameSuccessor: self._name_successor,
             commands.RequestYield: self._request_yield,
             commands.WatchIdle: self._watch_idle,
@@ -90,6 +91,7 @@ class LaneJobs(LaneTurns):
         if self._unsure or (self._kinds and job.job.model):  # its first iterations count for nothing
             job.sample_at = motion.position_us() + self._measured_after * motion.cycle_us // motion.lump
         self._tell(job)
+        self._device(job).joins(job, self._driver.now)
         self._driver.post(Attached(job.number))
         self._go_on(job)
 
@@ -116,6 +118,7 @@ class LaneJobs(LaneTurns):
         if job.holds:
             self._leave_turn(job)
         self._device(job).holds_memory(job, Memory(), self._driver.now)
+        self._device(job).parts(job, self._driver.now)
         result = job.result
         result.service_us += job.held_us
         if job.ran_out:
@@ -158,7 +161,7 @@ class LaneJobs(LaneTurns):
 
     def _offload(self, command: commands.Offload) -> None:
         job, now = self._jobs[command.job], self._driver.now
-        if job.holds:
+        if job.holds or job.paused:
             self._stays(job)
             return
         job.leaves_us = now + job.store.leave_us(job.used)

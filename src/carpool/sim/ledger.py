@@ -9,6 +9,7 @@ from carpool.core.model import JobId, Micros, Outcome
 from carpool.sim.job import TraceJob
 from carpool.sim.options import Options
 from carpool.sim.result import JobResult, Recording, Series, Span
+from carpool.sim.services.result import ServicesResult
 
 
 class Ledger:
@@ -20,7 +21,9 @@ class Ledger:
         self.recording = Recording() if options.record else None
         self.busy_ppm_us = 0  # device time, weighted by the share of the device that was used
         self.occupied_us = 0  # time of all devices in which at least one job was at work there
-        self.left = len(jobs)
+        self.left_us = 0  # time of all devices in which jobs were there, and no service computed
+        self.services: ServicesResult | None = None
+        self.left = len(jobs)  # what has not ended; workers of services, too
         self._devices = options.devices
 
     def result(self, number: JobId) -> JobResult:

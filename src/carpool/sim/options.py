@@ -10,6 +10,7 @@ from carpool.core.model import GIB, Allocation, Micros, Oversubscribe, Settings
 from carpool.core.policies import load_policy
 from carpool.sim.interference import Concurrent, Interference
 from carpool.sim.job import WHOLE_PPM, TraceJob
+from carpool.sim.services.spec import Services, check_services
 
 #: 6 GB/s.
 COPY_BYTES_PER_US = 6000
@@ -36,6 +37,7 @@ class Options:
     estimator: str = ""  # of `TraceJob.estimates`: what the core is told of memory; "": what the job really needs
     warmup_us: Micros = 0  # a job needs all of its memory only when it has worked for so long; lanes only
     warmup_share_ppm: int = WHOLE_PPM  # until then it needs this share of it
+    services: Services | None = None  # beside the trace; lanes only
 
 
 def check_options(options: Options) -> None:
@@ -57,6 +59,10 @@ def check_options(options: Options) -> None:
     if not 0 < options.warmup_share_ppm <= WHOLE_PPM:
         raise ValueError(f"warmup_share_ppm is {options.warmup_share_ppm}; it must be 1 to {WHOLE_PPM}")
     check_settings(options.settings)
+    if options.services is not None:
+        if options.settings.allocation is Allocation.DEVICES:
+            raise ValueError("services share devices in lanes, not as whole devices")
+        check_services(options.services, options.device_memory)
 
 
 #: How often a live daemon measures its devices, unless it is told otherwise.

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from carpool.core.model import Micros, Outcome
 from carpool.sim.job import TraceJob
 from carpool.sim.options import Options
+from carpool.sim.services.result import ServicesResult
 from carpool.sim.store import Store
 
 
@@ -30,6 +31,7 @@ class JobResult:
     out_of_memory: int = 0  # attempts that ended because memory was denied
     recoveries: int = 0  # those of them after which the core has started it again
     lost_us: Micros = 0  # part of its service that came to nothing, because the attempt ran out of memory
+    pauses: int = 0  # times it paused for a service; how long that took is no part of its service
 
     def moved(self, store: Store) -> None:
         """What an attempt has moved."""
@@ -91,3 +93,5 @@ class Result:
     wall_s: float  # real time that the simulation took
     recording: Recording | None = None
     occupied_us: int = 0  # device-microseconds in which at least one job was at work, summed over the devices
+    left_us: int = 0  # device-microseconds in which jobs were there and no service computed, summed over the devices
+    services: ServicesResult | None = None

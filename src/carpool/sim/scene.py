@@ -13,6 +13,8 @@ from carpool.sim.job import TraceJob
 from carpool.sim.lanes import LaneJobs
 from carpool.sim.ledger import Ledger
 from carpool.sim.options import Options
+from carpool.sim.services.spec import Services
+from carpool.sim.services.workers import ServiceJobs
 from carpool.sim.specs import attempt_of, spec_of
 from carpool.sim.whole import WholeDeviceJobs
 
@@ -35,12 +37,27 @@ class Scene:
         self._arrival: Micros | None = None  # when the next job arrives
         self._look_ahead()
         self._numbers = len(jobs)
+        self._services: ServiceJobs | None = None
         self._devices: dict[DeviceId, int] = {f"gpu{number}": number for number in range(options.devices)}
         self.ledger = Ledger(jobs, options)
         whole = options.settings.allocation is Allocation.DEVICES
         self._jobs = (WholeDeviceJobs if whole else LaneJobs)(self, self.ledger, options, self._devices)
         self._jobs.retry = self._retry
         self.execute: Callable[[Command], None] = self._jobs.execute
+        if options.services is not None and isinstance(self._jobs, LaneJobs):
+            self._serve(options, self._jobs, options.services)
+
+    def _serve(self, options: Options, jobs: LaneJobs, services: Services) -> None:
+        """Workers have the numbers after those of the trace; what the core says to them is for nobody else."""
+        names, first = tuple(self._devices), self._numbers + 1
+        workers = ServiceJobs(self, self.ledger, options, names, jobs.devices, services, first)
+        self._numbers += len(names) * services.workers
+        self._services = workers
+
+        def execute(command: Command) -> None:
+            (workers if workers.concerns(command) else jobs).execute(command)
+
+        self.execute = execute
 
     def begin(self) -> None:
         """The devices are there."""
@@ -50,6 +67,8 @@ class Scene:
         for name in self._devices:
             self.post(DeviceAdded(DeviceSpec(name, memory, oversubscribe=mode, sharing=sharing)))
         self._jobs.begin()
+        if self._services is not None:
+            self._services.begin()
 
     def next(self) -> Micros | None:
         """When something happens of itself: a job comes to something, or a job arrives."""

@@ -18,7 +18,7 @@ class Doing(Enum):
 
     HOST = "host"  # off the device: start-up, or the host time of an iteration after an early release
     MEMORY = "memory"  # waits for memory, with or without the turn
-    TURN = "turn"  # waits for the turn
+    TURN = "turn"  # waits for the turn, or to go on after a pause
     SWITCHING = "switching"  # has the turn; what is in the host store, and what it left in the lane, is brought back
     COMPUTING = "computing"  # has the turn
 
@@ -30,6 +30,7 @@ class SeatedJob:
         *(
             "asked",
             "attempt",
+            "back",
             "began_us",
             "content",
             "counters_ppm",
@@ -39,8 +40,32 @@ class SeatedJob:
             "further",
             "grace_us",
         ),
-        *("grows_at", "held_us", "holds", "job", "lane", "leaves_us", "limit", "motion", "number", "plan", "ran_out"),
-        *("result", "sample_at", "start_us", "store", "successor", "turns", "wanted", "watched_at", "yield_asked"),
+        *(
+            "grows_at",
+            "held_us",
+            "holds",
+            "job",
+            "lane",
+            "leaves_us",
+            "limit",
+            "motion",
+            "number",
+            "pause_asked",
+            "paused",
+            "plan",
+        ),
+        *(
+            "ran_out",
+            "result",
+            "sample_at",
+            "start_us",
+            "store",
+            "successor",
+            "turns",
+            "wanted",
+            "watched_at",
+            "yield_asked",
+        ),
     )
 
     def __init__(self, number: JobId, result: JobResult, attempt: Attempt, options: Options) -> None:
@@ -55,7 +80,9 @@ class SeatedJob:
         self.device = 0
         self.further: tuple[int, ...] = ()  # the other devices of a job for several, which it has to itself
         self.lane: LaneId = 0
-        self.holds = False
+        self.holds = False  # it may compute; not while it has paused
+        self.pause_asked = self.paused = False  # for a service; the lane stays its own
+        self.back = (0, 0)  # from the host: the position, and when
         self.began_us: Micros = 0  # of the present turn
         self.start_us: Micros = 0  # position at which the present turn began
         self.held_us: Micros = 0  # time of the turns before it

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from carpool.core.model import GIB, Micros, Outcome
+from carpool.sim.percentile import SECOND_US, percentile_s
 from carpool.sim.result import JobResult, Result
+from carpool.sim.services.summary import ServicesSummary, summarize_services
 
-SECOND_US = 1_000_000
 #: A simulation that takes no measurable time at all took so long.
 LEAST_WALL_S = 1e-9
 
@@ -49,6 +50,7 @@ class Summary:
     lost_s: float  # service that came to nothing by that, summed over all jobs
     occupied_s: float  # time of devices in which at least one job was at work, summed over the devices
     deadlines_missed: int | None  # jobs that did not succeed in time; None: no job has a deadline
+    services: ServicesSummary | None  # None: there are none
     events: int  # handled by the core
     jobs_per_second_simulated: float  # real time, the only figure that differs from one run to the next
 
@@ -89,6 +91,7 @@ def summarize(result: Result) -> Summary:
         lost_s=sum([job.lost_us for job in ran]) / SECOND_US,
         occupied_s=result.occupied_us / SECOND_US,
         deadlines_missed=_missed(result.jobs),
+        services=None if result.services is None else summarize_services(result, result.services),
         events=result.events,
         jobs_per_second_simulated=len(result.jobs) / max(result.wall_s, LEAST_WALL_S),
     )
@@ -109,15 +112,6 @@ def makespan_us(result: Result) -> Micros:
     if not ran:
         return 0
     return max([job.ended_us for job in ran]) - min([job.job.submit_us for job in ran])
-
-
-def percentile_s(ordered_us: Sequence[Micros], percent: int) -> float | None:
-    """Seconds, from ascending microseconds; between two neighbours by linear interpolation (as numpy does)."""
-    if not ordered_us:
-        return None
-    place, rest = divmod((len(ordered_us) - 1) * percent, 100)
-    after = ordered_us[min(place + 1, len(ordered_us) - 1)]
-    return (ordered_us[place] * (100 - rest) + after * rest) / (100 * SECOND_US)
 
 
 def _mean_s(values_us: Sequence[Micros]) -> float | None:

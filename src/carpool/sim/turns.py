@@ -46,6 +46,10 @@ class LaneTurns:
         for telemetry in self._telemetry:
             telemetry.begin()
 
+    @property
+    def devices(self) -> Sequence[ModelledDevice]:
+        return self._devices
+
     def _device(self, job: SeatedJob) -> ModelledDevice:
         return self._devices[job.device]
 
@@ -62,6 +66,8 @@ class LaneTurns:
         job.content = job.wanted.persistent
         if not job.holds:
             job.doing = Doing.TURN
+            if job.paused:
+                return
             if len(self._device(job).computing()) < 2:  # of more than two lanes nobody learns anything
                 self._tell(job)
             self._driver.post(TurnWanted(job.number))
@@ -94,6 +100,7 @@ class LaneTurns:
         """Its seat says so: from now on it may be told who comes next, and be asked to yield."""
         now = self._driver.now
         job.holds, job.began_us, job.yield_asked, job.successor, job.watched_at = True, now, None, None, None
+        job.pause_asked = False
         job.start_us = job.motion.position_us()
         job.turns += 1
         if job.result.started_us is None:
@@ -153,7 +160,11 @@ class LaneTurns:
         for number in (job.device, *job.further):
             self._ledger.span(job.number, number, job.lane, job.began_us, now)
         job.held_us += now - job.began_us
-        job.holds, job.watched_at = False, None
+        job.holds, job.watched_at, job.pause_asked = False, None, False
+
+    def _let_go(self, job: SeatedJob, cause: Cause) -> None:
+        """It has come to where it can, after it was asked to, or watched."""
+        self._give_way(job, cause)
 
     def _give_way(self, job: SeatedJob, cause: Cause) -> None:
         """Pass the turn to the successor in the seat, or back; then go on as far as possible without it."""
@@ -180,7 +191,8 @@ class LaneTurns:
         job.doing = Doing.HOST
         motion = job.motion
         end = min(motion.lump_end_after(motion.position_us()), motion.end_us)
-        self._plan(job, self._driver.now + end - motion.position_us(), self._back_from_host, end)
+        job.back = end, self._driver.now + end - motion.position_us()
+        self._plan(job, job.back[1], self._back_from_host, end)
 
     def _back_from_host(self, job: SeatedJob, position_us: Micros) -> None:
         job.motion.skip_to(position_us)
@@ -201,7 +213,7 @@ class LaneTurns:
         job = self._jobs[command.job]
         if not job.holds:
             return
-        job.yield_asked = Cause.FORCED if command.forced else Cause.BOUNDARY
+        job.yield_asked, job.pause_asked = Cause.FORCED if command.forced else Cause.BOUNDARY, False
         if command.forced:
             self._give_way(job, Cause.FORCED)
         else:
@@ -226,11 +238,11 @@ class LaneTurns:
     def _watch_waiting(self, job: SeatedJob) -> None:
         """Who waits for memory does not use the device either."""
         if job.watched_at is not None:
-            self._plan(job, self._driver.now + job.grace_us, self._give_way, Cause.EARLY)
+            self._plan(job, self._driver.now + job.grace_us, self._let_go, Cause.EARLY)
 
     def _withdraw_yield(self, command: commands.WithdrawYield) -> None:
         job = self._jobs[command.job]
-        job.yield_asked = job.watched_at = None
+        job.yield_asked, job.watched_at, job.pause_asked = None, None, False
         if job.doing is Doing.COMPUTING:
             self._plan_next(job)
         elif job.holds and job.doing is Doing.MEMORY:
@@ -259,9 +271,9 @@ class LaneTurns:
             places.append((motion.when(job.sample_at), 2, self._sampled, ()))
         early = early_at(job)
         if early is not None:
-            places.append((motion.when(early), 3, self._give_way, (Cause.EARLY,)))
-        if job.yield_asked is not None:
-            places.append((motion.when(boundary_at(job)), 4, self._give_way, (Cause.BOUNDARY,)))
+            places.append((motion.when(early), 3, self._let_go, (Cause.EARLY,)))
+        if job.yield_asked is not None or job.pause_asked:
+            places.append((motion.when(boundary_at(job)), 4, self._let_go, (Cause.BOUNDARY,)))
         when, _, call, arguments = min(places, key=lambda place: place[:2])
         self._plan(job, when, call, *arguments)
 
@@ -284,5 +296,5 @@ class LaneTurns:
 
     def _sampled(self, job: SeatedJob) -> None:
         job.sample_at = None
+        self._plan_next(job)  # before the core hears of it, and may take its turn
         self._driver.post(Sampled(job.number, job.usage(self._driver.now, self._switch_us)))
-        self._plan_next(job)

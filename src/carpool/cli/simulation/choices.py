@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from carpool.sim.choices import Policy
     from carpool.sim.job import TraceJob
     from carpool.sim.options import Options
+    from carpool.sim.services.spec import Services
 
 #: These are about turns and memory: without lanes they would have nothing to decide.
 ALWAYS_LANES = ("fair", "pack", "tq")
 MICROS = 1_000_000  # of a second
 
 
-def all_options(wanted: Wanted) -> list[Options]:
+def all_options(wanted: Wanted, services: Services | None) -> list[Options]:
     """One per policy, in their order.  Raises UsageError for what makes no sense."""
     from carpool.sim.choices import load_choices
 
@@ -31,7 +32,7 @@ def all_options(wanted: Wanted) -> list[Options]:
     try:
         chosen = load_choices(wanted.policies, wanted.placement)
         _check_names(wanted, chosen)
-        return [_options(wanted, name, policy) for name, policy in chosen.items()]
+        return [_options(wanted, name, policy, services) for name, policy in chosen.items()]
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
@@ -43,7 +44,7 @@ def check_estimator(wanted: Wanted, jobs: Sequence[TraceJob]) -> None:
         raise click.UsageError(f"--estimator {wanted.estimator}: no job has an estimate_{name}_mib.")
 
 
-def _options(wanted: Wanted, name: str, policy: Policy) -> Options:
+def _options(wanted: Wanted, name: str, policy: Policy, services: Services | None) -> Options:
     from carpool.sim.choices import load_interference
     from carpool.sim.job import WHOLE_PPM
     from carpool.sim.options import Options, check_options, suggested_telemetry_us
@@ -62,6 +63,7 @@ def _options(wanted: Wanted, name: str, policy: Policy) -> Options:
         warmup_us=wanted.warmup_us,
         warmup_share_ppm=wanted.warmup_share_ppm if wanted.warmup_us else WHOLE_PPM,
         record=wanted.report is not None,
+        services=services,
     )
     if wanted.copy_rate is not None:
         rate = wanted.copy_rate // MICROS
@@ -125,6 +127,8 @@ def _check_names(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
         raise ValueError("--estimator and --undeclared memory both say what is told of memory; give one of them")
     _check_backfill(wanted, chosen)
     _check_moves(wanted, chosen)
+    if wanted.services is not None and not all(_in_lanes(wanted, name) for name in chosen):
+        raise ValueError("--services: they share devices in lanes only; add --lanes")
     for option, name, given in (
         ("--quantum", "quantum_us", wanted.quantum_us),
         ("--backfill", "backfill", wanted.backfill),

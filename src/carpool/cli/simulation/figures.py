@@ -13,6 +13,7 @@ from carpool.core.model import GIB
 from carpool.protocol.sizes import format_size
 
 if TYPE_CHECKING:
+    from carpool.sim.services.summary import ServedSummary, ServicesSummary
     from carpool.sim.summary import Summary
 
 HEADER = (
@@ -20,13 +21,18 @@ HEADER = (
     *("IN USE", "PREEMPTIONS", "JOBS/S"),
 )
 
+SERVED = ("P50", "P99", "MISSED", "REQUESTS", "REQUESTS/S", "BATCHES", "COPIES", "COPIED")
+
 
 def lines(summaries: Sequence[Summary], style: Style, width: int | None) -> list[str]:
+    served = _served(summaries, style, width)
+    if served and not summaries[0].jobs:
+        return served
     shown = table(HEADER, [_row(summary) for summary in summaries], style, width)
     first = summaries[0]
     about = f"{plural(first.jobs, 'job')} on {plural(first.devices, 'device')}"
     mixed = len({summary.allocation for summary in summaries}) > 1
-    return [*shown, style.dim(about), *(line for summary in summaries for line in _remarks(summary, mixed))]
+    return [*shown, style.dim(about), *(line for summary in summaries for line in _remarks(summary, mixed)), *served]
 
 
 def _row(summary: Summary) -> tuple[str, ...]:
@@ -38,6 +44,54 @@ def _row(summary: Summary) -> tuple[str, ...]:
         str(summary.preemptions),
         f"{summary.jobs_per_second_simulated:,.0f}",
     )
+
+
+def _served(summaries: Sequence[Summary], style: Style, width: int | None) -> list[str]:
+    """The services of one policy model by model; of several policies all models together."""
+    found = [(one_line(each.policy), each.services) for each in summaries if each.services is not None]
+    if not found:
+        return []
+    rows = [(name, *_requests(services.all)) for name, services in found]
+    if len(found) == 1:
+        models = found[0][1].models
+        rows = [*((one_line(each.model or ""), *_requests(each)) for each in models), ("all", *rows[0][1:])]
+    first = "MODEL" if len(found) == 1 else "POLICY"
+    notes = [line for name, services in found for line in _beside(name, services)]
+    return [*table((first, *SERVED), rows, style, width), *notes]
+
+
+def _requests(served: ServedSummary) -> tuple[str, ...]:
+    return (
+        _latency(served.p50_s),
+        _latency(served.p99_s),
+        "-" if served.missed is None else str(served.missed),
+        str(served.requests),
+        f"{served.requests_per_s:,.1f}",
+        str(served.batches),
+        str(served.copies),
+        format_size(round(served.copied_gib * GIB)),
+    )
+
+
+def _latency(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1000:,.1f} ms"
+
+
+def _beside(name: str, services: ServicesSummary) -> Iterator[str]:
+    """What the services took of the devices, and what became of the rest."""
+    turns, computing = services.turns, services.computing
+    yield f"{name}: services had devices for {turns:.1%} of the time, and computed for {computing:.1%}"
+    if services.jobs_share is not None and services.jobs_slowdown is not None:
+        yield (
+            f"{name}: jobs computed in {services.jobs_share:.1%} of the time that services left, paused"
+            f" {plural(services.jobs_pauses, 'time')}, and took {services.jobs_slowdown:.2f} times as long as alone"
+        )
+    for count, what in (
+        (services.all.refused, "too many waited"),
+        (services.all.failed, "there was no memory for them"),
+    ):
+        if count:
+            yield f"{name}: {plural(count, 'request')} refused: {what}"
 
 
 def _time(seconds: float | None) -> str:

@@ -28,8 +28,9 @@ def check_outputs(wanted: Wanted) -> None:
     named = [path for path in paths if path is not None]
     if len(_resolved(named)) != len(named):
         raise click.UsageError("Two outputs have the same file; give each its own.")
-    if wanted.trace is not None and wanted.trace.resolve() in _resolved(named):
-        raise click.UsageError("An output would overwrite the TRACE file; give it another name.")
+    for name, path in (("TRACE", wanted.trace), ("--services", wanted.services)):
+        if path is not None and path.resolve() in _resolved(named):
+            raise click.UsageError(f"An output would overwrite the {name} file; give it another name.")
     for path in named:
         _check_writable(path)
         if _is_database(path):

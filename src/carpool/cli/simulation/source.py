@@ -17,12 +17,14 @@ from carpool.protocol.paths import expanded
 
 if TYPE_CHECKING:
     from carpool.sim.job import TraceJob
+    from carpool.sim.services.spec import Services
 
 
 def check_source(wanted: Wanted) -> None:
     """Raises UsageError unless exactly one source is named."""
     sources = (wanted.trace, wanted.generator, wanted.journal)
-    if sum(source is not None for source in sources) != 1:
+    named = sum(source is not None for source in sources)
+    if named != 1 and not (named == 0 and wanted.services is not None):
         raise click.UsageError("Name the jobs by one of these: a TRACE file, --generate KIND, or --from-journal.")
     if wanted.seed is not None and wanted.generator is None:
         raise click.UsageError("--seed is for --generate.")
@@ -46,6 +48,19 @@ def read_jobs(wanted: Wanted, home: Path) -> list[TraceJob]:
     return sorted(jobs, key=lambda job: job.submit_us)[: wanted.limit]
 
 
+def read_served(wanted: Wanted) -> Services | None:
+    """What is served beside the jobs.  Raises Problem."""
+    from carpool.sim.services.file import read_services
+    from carpool.sim.traces import TraceError
+
+    if wanted.services is None:
+        return None
+    try:
+        return read_services(wanted.services)
+    except TraceError as error:
+        raise Problem(Exit.FAILED, "services", str(error)) from error
+
+
 def _generated(wanted: Wanted) -> tuple[list[TraceJob], list[str]]:
     from carpool.sim.generators import generate
 
@@ -59,6 +74,8 @@ def _generated(wanted: Wanted) -> tuple[list[TraceJob], list[str]]:
 def _read(wanted: Wanted, home: Path) -> tuple[list[TraceJob], list[str]]:
     from carpool.sim.traces import TraceError, read_journal, read_trace_with_notes
 
+    if wanted.trace is None and wanted.journal is None:
+        return [], []  # services alone
     try:
         if wanted.trace is not None:
             return read_trace_with_notes(wanted.trace, wanted.trace_format or "auto")

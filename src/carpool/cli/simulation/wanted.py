@@ -23,6 +23,7 @@ class Wanted:
     seed: int | None
     journal: str | None  # "": that of the home directory
     verify: bool
+    services: Path | None
     limit: int | None
     save_trace: Path | None
     devices: int

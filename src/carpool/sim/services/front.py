@@ -1,0 +1,85 @@
+"""The front of the services: requests arrive, wait in the queues that the live front has, and leave in batches."""
+
+from __future__ import annotations
+
+from carpool.core.model import Micros, Serving
+from carpool.serve.batching import Batch, Batcher, Order, Queue, Refusal, Waiting
+from carpool.sim.services.result import ModelResult
+from carpool.sim.services.spec import Services
+
+ORDERS = {Serving.EDF: Order.EDF, Serving.FCFS: Order.FCFS, Serving.PRIORITY: Order.PRIORITY}
+
+
+class Front:
+    """Times that are handed in never decrease."""
+
+    def __init__(self, services: Services, serving: Serving) -> None:
+        self.models = {model.name: ModelResult(model) for model in services.models}
+        self._batcher = Batcher(ORDERS[serving])
+        for model in services.models:
+            queue = Queue(model.max_queue, model.max_batch, model.max_delay_us, model.compute_us)
+            self._batcher.add_model(model.name, queue)
+        coming = [(when, place) for place, model in enumerate(services.models) for when in model.arrivals_us]
+        self._coming = sorted(coming, reverse=True)  # the next one last
+        self._names = [model.name for model in services.models]
+        self._arrived: dict[int, Micros] = {}  # by the ids of requests that are not settled
+        self._numbers = 0
+
+    @property
+    def finished(self) -> bool:
+        """Every request has arrived and is settled."""
+        return not self._coming and not self._arrived
+
+    def next_arrival(self) -> Micros | None:
+        return self._coming[-1][0] if self._coming else None
+
+    def arrive(self, now: Micros) -> None:
+        """All that come by now."""
+        while self._coming and self._coming[-1][0] <= now:
+            when, place = self._coming.pop()
+            self._arrive(self.models[self._names[place]], when, now)
+
+    def _arrive(self, books: ModelResult, when: Micros, now: Micros) -> None:
+        model = books.model
+        self._numbers += 1
+        deadline = None if model.deadline_us is None else when + model.deadline_us
+        request = Waiting(self._numbers, model.name, 1, (), deadline, model.priority)
+        refusal = self._batcher.add(request, now)
+        if refusal is None:
+            self._arrived[request.id] = when
+        elif refusal is Refusal.QUEUE_FULL:
+            books.refused += 1
+        else:
+            books.given_up += 1
+
+    def expire(self, now: Micros) -> None:
+        """Give up what cannot be answered in time any more."""
+        for request in self._batcher.expire(now):
+            del self._arrived[request.id]
+            self.models[request.model].given_up += 1
+
+    def take(self, now: Micros) -> Batch | None:
+        """The batch that is to be computed next, if one is due."""
+        self.expire(now)
+        return self._batcher.take(now)
+
+    def next_due(self) -> Micros | None:
+        """When a batch is to be computed, if somebody can."""
+        return self._batcher.next_due()
+
+    def next_late(self) -> Micros | None:
+        """When a request is to be given up."""
+        return self._batcher.next_late()
+
+    def answered(self, batch: Batch, now: Micros) -> None:
+        books = self.models[batch.model]
+        books.batches += 1
+        for request in batch.requests:
+            books.latencies_us.append(now - self._arrived.pop(request.id))
+            books.late += request.deadline_us is not None and now > request.deadline_us
+
+    def failed(self, batch: Batch) -> None:
+        """Nobody can compute it."""
+        for request in batch.requests:
+            del self._arrived[request.id]
+        self.models[batch.model].failed += len(batch.requests)

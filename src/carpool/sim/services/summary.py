@@ -1,0 +1,76 @@
+"""The figures of the services of one simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from carpool.core.model import GIB, Outcome
+from carpool.sim.percentile import SECOND_US, percentile_s
+from carpool.sim.result import Result
+from carpool.sim.services.result import ModelResult, ServicesResult
+
+
+@dataclass(frozen=True, slots=True)
+class ServedSummary:
+    """Of one model, or of all.  Latencies are of the requests that were answered; None: there is none."""
+
+    model: str | None  # None: all of them
+    requests: int
+    answered: int
+    missed: int | None  # answered late, or given up, because they would be; None: there are no deadlines
+    refused: int  # because too many waited
+    failed: int  # because there was no memory
+    p50_s: float | None
+    p99_s: float | None
+    requests_per_s: float  # answered, until the last request was settled
+    batches: int
+    copies: int  # of weights to a device
+    copied_gib: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServicesSummary:
+    """Shares and times are of all devices together, until the last request was settled."""
+
+    all: ServedSummary
+    models: tuple[ServedSummary, ...]  # as they were given
+    turns: float  # share of the time in which services had their devices to themselves
+    computing: float  # and of the time in which they computed; the difference is waiting for weights
+    jobs_pauses: int  # of the trace's jobs
+    jobs_slowdown: float | None  # mean of completion time / time alone, over those that have succeeded
+    jobs_share: float | None  # of the time that services did not compute while jobs were there: jobs computed
+
+
+def summarize_services(result: Result, services: ServicesResult) -> ServicesSummary:
+    span_us = services.ended_us
+    alone = [job.jct_us / job.job.duration_us for job in result.jobs if job.outcome is Outcome.SUCCEEDED]
+    span = result.options.devices * span_us or 1
+    return ServicesSummary(
+        all=_served(None, services.models, span_us),
+        models=tuple(_served(each.model.name, [each], span_us) for each in services.models),
+        turns=services.turns_us / span,
+        computing=(services.turns_us - services.stalled_us) / span,
+        jobs_pauses=sum(job.pauses for job in result.jobs),
+        jobs_slowdown=sum(alone) / len(alone) if alone else None,
+        jobs_share=result.occupied_us / result.left_us if result.left_us else None,
+    )
+
+
+def _served(name: str | None, models: Sequence[ModelResult], span_us: int) -> ServedSummary:
+    latencies = sorted(latency for each in models for latency in each.latencies_us)
+    deadlines = any(each.model.deadline_us is not None for each in models)
+    return ServedSummary(
+        model=name,
+        requests=sum(each.settled for each in models),
+        answered=len(latencies),
+        missed=sum(each.missed for each in models) if deadlines else None,
+        refused=sum(each.refused for each in models),
+        failed=sum(each.failed for each in models),
+        p50_s=percentile_s(latencies, 50),
+        p99_s=percentile_s(latencies, 99),
+        requests_per_s=len(latencies) * SECOND_US / span_us if span_us else 0.0,
+        batches=sum(each.batches for each in models),
+        copies=sum(each.copies for each in models),
+        copied_gib=sum(each.copied_bytes for each in models) / GIB,
+    )

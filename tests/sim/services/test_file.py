@@ -1,0 +1,108 @@
+"""What is served, read from TOML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from carpool.core.model import MIB
+from carpool.sim.services.file import read_services
+from carpool.sim.services.spec import ServedModel, Services
+from carpool.sim.traces.errors import TraceError
+
+ALL = """
+seconds = 10
+seed = 3
+workers = 2
+activations_mib = 200.5
+owner = 1000
+group_mib = 8
+transfer_ms = 0.05
+
+[[model]]
+name = "bert"
+weights_mib = 417.6
+compute_ms = 12.5
+further_ms = 4
+deadline_ms = 100
+rate = 20.5
+max_batch = 8
+max_delay_ms = 3
+max_queue = 50
+priority = 1
+
+[[model]]
+name = "few"
+weights_mib = 0
+compute_ms = 0.0001
+arrivals_s = [2, 0.1, 1.0000005]
+"""
+
+
+def read(tmp_path: Path, text: str) -> Services:
+    path = tmp_path / "services.toml"
+    path.write_text(text, encoding="utf-8")
+    return read_services(path)
+
+
+def test_every_key(tmp_path: Path) -> None:
+    services = read(tmp_path, ALL)
+    bert, few = services.models
+    assert services == Services((bert, few), 2, round(200.5 * MIB), 1000, 8 * MIB, 50)
+    assert 150 < len(bert.arrivals_us) < 260
+    assert 0 < bert.arrivals_us[0] < bert.arrivals_us[-1] < 10_000_000
+    limits = {"deadline_us": 100_000, "max_batch": 8, "max_delay_us": 3000, "max_queue": 50, "priority": 1}
+    assert bert == ServedModel("bert", 437_885_338, 12_500, bert.arrivals_us, 4000, **limits)
+    assert few == ServedModel("few", 0, 1, (100_000, 1_000_001, 2_000_000))
+
+
+def test_the_seed_decides_and_models_differ(tmp_path: Path) -> None:
+    twice = ALL.replace(
+        "[[model]]", '[[model]]\nname = "b"\nweights_mib = 1\ncompute_ms = 1\nrate = 20.5\n[[model]]', 1
+    )
+    first, again, other = (read(tmp_path, text) for text in (twice, twice, twice.replace("seed = 3", "seed = 4")))
+    assert first == again
+    assert first.models[0].arrivals_us != first.models[1].arrivals_us
+    assert first.models[0].arrivals_us != other.models[0].arrivals_us
+
+
+MODEL = '[[model]]\nname = "m"\nweights_mib = 1\ncompute_ms = 1\narrivals_s = [1]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("workers = ", "this is not TOML: "),
+        ("workers = 1", r"there are no models; write a \[\[model\]\] for each"),
+        ("model = 3", "there are no models"),
+        ("wokers = 1\n" + MODEL, 'unknown key "wokers"; did you mean workers'),
+        ("colour = 1\n" + MODEL, 'unknown key "colour"; use workers, '),
+        ("workers = 0\n" + MODEL, 'workers is "0"; it must be a whole number of at least 1'),
+        ("workers = true\n" + MODEL, 'workers is "True"'),
+        ('workers = "2"\n' + MODEL, 'workers is "2"; it must be'),
+        ("workers = 1.5\n" + MODEL, r'workers is "1.5" \(not a whole number\)'),
+        ("owner = -1\n" + MODEL, 'owner is "-1"'),
+        ("group_mib = 0\n" + MODEL, 'group_mib is "0"; it must be a number of MiB greater than 0'),
+        (MODEL + "deadline_ms = 0", 'model 1: deadline_ms is "0"; it must be a number of milliseconds greater than 0'),
+        (MODEL + MODEL, 'two models have the name "m"'),
+        (MODEL.replace('"m"', '""'), "name is "),
+        (MODEL.replace("weights_mib = 1\n", ""), "model 1: weights_mib is missing"),
+        (MODEL.replace("[1]", "1"), "arrivals_s is "),
+        (MODEL.replace("[1]", '["1"]'), "arrivals_s is "),
+        (MODEL + "rate = 1", "model 1: say either rate or arrivals_s"),
+        (MODEL.replace("arrivals_s = [1]", ""), "say either rate or arrivals_s"),
+        (MODEL.replace("arrivals_s = [1]", "rate = 1"), 'rate needs "seconds" at the top'),
+        (MODEL.replace("arrivals_s = [1]", "rate = 0"), 'rate is "0"; it must be requests per second, greater than 0'),
+        ("seconds = 1e9\n" + MODEL.replace("arrivals_s = [1]", "rate = 1"), "more than 10,000,000 requests"),
+        (MODEL + "[model2]", 'unknown key "model2"'),
+    ],
+)
+def test_the_first_mistake_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        read(tmp_path, text)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="it cannot be read"):
+        read_services(tmp_path / "none.toml")

@@ -1,0 +1,113 @@
+"""Random services beside random jobs: the core never contradicts itself; nothing is lost, or computed at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from carpool.core import commands, events
+from carpool.core.model import MIB, Outcome, Oversubscribe, Serving, Settings
+from carpool.sim.job import TraceJob
+from carpool.sim.services.spec import ServedModel, Services
+from tests.sim.services.serving import MS, Story, books, serve
+
+CAPACITY = 1000 * MIB
+LENGTH = 2_000 * MS
+megabytes = st.sampled_from([0, 1, 60, 150, 300, 420]).map(lambda number: number * MIB)
+times = st.lists(st.integers(0, LENGTH), max_size=12).map(lambda found: tuple(sorted(found)))
+models = st.builds(
+    ServedModel,
+    name=st.just(""),
+    weights=megabytes,
+    compute_us=st.sampled_from([1, 900, 5_000, 40_000]),
+    arrivals_us=times,
+    further_us=st.sampled_from([None, 0, 700]),
+    deadline_us=st.sampled_from([None, None, 3_000, 60_000, 400_000]),
+    max_batch=st.sampled_from([1, 1, 4]),
+    max_delay_us=st.sampled_from([0, 0, 7_000]),
+    max_queue=st.sampled_from([1, 100]),
+    priority=st.integers(0, 2),
+)
+served = st.builds(
+    lambda found, **more: Services(tuple(replace(each, name=f"m{n}") for n, each in enumerate(found)), **more),
+    st.lists(models, min_size=1, max_size=4),
+    workers=st.integers(1, 3),
+    activations=st.sampled_from([0, 8, 100]).map(lambda number: number * MIB),
+    owner=st.sampled_from([0, 7]),
+    transfer_us=st.sampled_from([0, 50]),
+)
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> list[TraceJob]:
+    jobs = []
+    for number in range(draw(st.integers(0, 4))):
+        device, host = draw(st.sampled_from([(3, 0), (40, 0), (10, 2), (30, 60), (300, 0)]))
+        iterations = draw(st.integers(1, 30))
+        at, start = draw(st.integers(0, LENGTH)), draw(st.sampled_from([0, 50 * MS]))
+        length = start + iterations * (device + host) * MS
+        memory = (draw(megabytes), draw(megabytes))
+        job = TraceJob(str(number), at, length, 1, iterations, device * MS, host * MS, *memory)
+        jobs.append(replace(job, owner=draw(st.sampled_from([0, 0, 7])), utilization_ppm=500_000))
+    return jobs
+
+
+options = st.builds(
+    dict,
+    devices=st.sampled_from([1, 1, 2]),
+    device_memory=st.just(CAPACITY),
+    oversubscribe=st.sampled_from(Oversubscribe),
+    switch_cost_us=st.sampled_from([0, 300]),
+    declare_memory=st.booleans(),
+    telemetry_us=st.just(0),
+    settings=st.builds(
+        Settings,
+        policy=st.sampled_from(["fair", "fifo", "pack", "srtf", "tq"]),
+        serving=st.sampled_from(list(Serving)),
+        quantum_us=st.sampled_from([None, 0, 100_000]),
+        service_patience_us=st.sampled_from([0, 20_000, 10_000_000]),
+        grace_us=st.sampled_from([1_000, 20_000]),
+        refuse_growth=st.sampled_from([0, 0, 0, 1]),
+    ),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(services=served, jobs=traces(), chosen=options)
+def test_nothing_is_lost(services: Services, jobs: list[TraceJob], chosen: dict[str, object]) -> None:
+    story: Story = []
+    result = serve(*services.models, jobs=jobs, services=services, story=story, **chosen)
+    for each in books(result):
+        assert each.settled == len(each.model.arrivals_us)
+        assert all(latency >= each.model.compute_us for latency in each.latencies_us)
+        assert each.copied_bytes == each.copies * each.model.weights
+    for job in result.jobs:
+        plain = job.out_of_memory == 0
+        assert job.outcome is Outcome.SUCCEEDED or not plain or job.job.persistent + job.job.ephemeral > CAPACITY
+        assert job.outcome is not Outcome.SUCCEEDED or job.jct_us >= job.job.duration_us
+    check_turns(story, set(range(1, len(jobs) + 1)))
+    assert result.services is not None
+    assert 0 <= result.services.stalled_us <= result.services.turns_us
+    assert result.occupied_us <= result.left_us
+
+
+def check_turns(story: Sequence[tuple[int, object]], jobs: set[int]) -> None:
+    """While a worker has a turn no job of its device computes, and no other worker."""
+    places: dict[int, str] = {}
+    computing: dict[int, bool] = {}
+    for _, each in story:
+        if isinstance(each, commands.StartJob):
+            places[each.job] = each.device
+        elif isinstance(each, commands.GrantTurn):
+            computing[each.job] = True
+        elif isinstance(each, events.TurnPassed):
+            computing[each.job], computing[each.to] = False, True
+        elif isinstance(each, events.TurnPaused | events.TurnReleased | events.ProcessExited | commands.RetryJob):
+            computing[each.job] = False
+        now = [job for job, does in computing.items() if does]
+        for worker in set(now) - jobs:
+            beside = [job for job in now if job != worker and places[job] == places[worker]]
+            assert not beside, f"{beside} compute beside worker {worker}"
