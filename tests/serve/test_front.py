@@ -79,8 +79,8 @@ async def test_a_model_comes_and_goes(one: Fronted) -> None:
     assert not one.front.models() and not one.front.unavailable()
     with pytest.raises(UnknownModel):
         await one.ask(3)
-    await until(lambda: not one.fakes.alive())
-    assert not one.store.sizes() and not one.front.workers()
+    await until(lambda: not one.store.sizes())
+    assert not one.fakes.alive() and not one.front.workers()
 
 
 async def test_what_workers_and_preparation_are_given(one: Fronted) -> None:
@@ -142,8 +142,9 @@ async def test_a_model_that_workers_refuse_says_why(one: Fronted) -> None:
     one.fakes.refused["affine"] = ModelFailed("the structure has changed")
     one.add("affine")
     await until(lambda: one.front.unavailable().get("affine") == "the structure has changed")
-    await until(lambda: not one.fakes.alive())
-    assert one.announced == [("affine", "the structure has changed")] and not one.store.sizes()
+    await until(lambda: one.announced)
+    assert one.announced == [("affine", "the structure has changed")]
+    assert not one.fakes.alive() and not one.store.sizes()
 
 
 async def test_a_model_that_a_later_worker_refuses_says_why(one: Fronted) -> None:
@@ -198,8 +199,8 @@ async def test_a_new_form_that_cannot_be_prepared_takes_the_old_one_along(one: F
     one.preparing.failing["affine"] = "no such file"
     one.add("affine", weights="/gone.safetensors")
     await until(lambda: one.front.unavailable() == {"affine": "no such file"})
-    await until(lambda: not one.fakes.alive())
-    assert not one.store.sizes()
+    await until(lambda: not one.store.sizes())
+    assert not one.fakes.alive()
 
 
 async def test_replaced_and_removed_while_it_is_prepared(one: Fronted) -> None:
