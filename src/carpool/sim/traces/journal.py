@@ -88,15 +88,21 @@ def _check_schema(file: Path, connection: sqlite3.Connection) -> None:
 
 def _jobs(file: Path, rows: Iterable[sqlite3.Row], startups: dict[int, Micros]) -> tuple[list[TraceJob], list[str]]:
     kept: list[sqlite3.Row] = []
-    unended = unstarted = 0
+    unended = unstarted = services = 0
     for row in rows:
-        if row["phase"] != "ended" or row["ended_us"] is None:
+        if json.loads(row["spec"]).get("service") is not None:
+            services += 1
+        elif row["phase"] != "ended" or row["ended_us"] is None:
             unended += 1
         elif row["started_us"] is None:
             unstarted += 1
         else:
             kept.append(row)
-    notes = [*_skipped(unstarted, "never ran", "never ran"), *_skipped(unended, "has not ended", "have not ended")]
+    notes = [
+        *_skipped(unstarted, "never ran", "never ran"),
+        *_skipped(unended, "has not ended", "have not ended"),
+        *_skipped(services, "is a worker of models", "are workers of models"),
+    ]
     if not kept:
         detail = f" ({'; '.join(notes)})" if notes else ""
         raise TraceError.at(file, "", f"no job in it has ended{detail}; wait until one has")
