@@ -134,3 +134,5 @@ def test_models_are_computed_by_jobs_of_the_daemon(carpool: Cli, home: Path, tmp
                 assert client.infer("second", np.float32([[1, 2]])).tolist() == [[9, 9]]
                 with pytest.raises(Refused, match="there is no model 'missing'"):
                     client.infer("missing", np.float32([[1, 2]]))
+        result = carpool("simulate", "--from-journal", "--policy", "fair")
+        assert result.returncode == 1 and "jobs that are workers of models" in result.stderr

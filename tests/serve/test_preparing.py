@@ -129,6 +129,7 @@ async def test_interpreters_that_are_none(options: dict[str, Any], why: str, pre
     [
         ('os.write(int(sys.argv[3]), b"hello, this is no frame")', "sent something else than a model"),
         ('sys.exit("one line\\nlast words")', r"ended \(status 1\): last words"),
+        ('sys.exit("ModuleNotFoundError: nothing")', r"nothing; its interpreter is /.*: register the model where"),
     ],
 )
 async def test_processes_that_prepare_nothing(does: str, why: str, preparing: Preparing, tmp_path: Path) -> None:

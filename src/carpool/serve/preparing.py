@@ -51,7 +51,7 @@ async def prepare(
                 request = Prepare(name, Source(spec.factory, spec.weights), spec.max_batch, str(kept) if kept else None)
                 prepared = await _converse(channel, request, admit)
                 if prepared is None:
-                    raise CannotPrepare(await _why(process, said))
+                    raise CannotPrepare(await _why(process, said, spec.python))
                 image = prepared.image
             return prepared
     except BaseException:
@@ -130,7 +130,7 @@ def _checked(prepared: PreparedModel) -> PreparedModel:
     )
 
 
-async def _why(process: Process, said: IO[bytes]) -> str:
+async def _why(process: Process, said: IO[bytes], python: str) -> str:
     """What a process that has ended had to say."""
     status = await process.wait()
     if status < 0:
@@ -138,4 +138,7 @@ async def _why(process: Process, said: IO[bytes]) -> str:
     size = said.seek(0, os.SEEK_END)
     said.seek(max(0, size - _LAST_WORDS))
     lines = said.read().decode(errors="replace").strip().splitlines()
-    return f"the process that prepared the model ended (status {status}): {lines[-1] if lines else 'it said nothing'}"
+    last = lines[-1] if lines else "it said nothing"
+    if last.startswith("ModuleNotFoundError"):
+        last += f"; its interpreter is {python}: register the model where the right one is active"
+    return f"the process that prepared the model ended (status {status}): {last}"
