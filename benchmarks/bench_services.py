@@ -83,7 +83,6 @@ class Asking:
         for way, times in asked.items():
             taken[way].append(times.answered_s)
             taken[f"{way}: first layer"].append(times.first_layer_s)
-        taken["first layer"].append(asked[READY].first_layer_s - asked[READY].called_s)
 
     def _ask(self, model: str) -> Asked:
         return self._served.ask(model, self._x)
@@ -162,16 +161,19 @@ def _ratio(model: str, taken: Taken, way: str, base: str, target: float | None) 
 
 
 def _start(model: str, taken: Taken, way: str, target: float | None, first_group: int) -> Figure:
-    """To the end of the first layer, without what that takes with weights that are there."""
-    starts = [end - layer for end, layer in zip(taken[f"{way}: first layer"], taken["first layer"], strict=True)]
-    beyond = [1000 * (start - copy) for start, copy in zip(starts, taken["copy, pages there"], strict=True)]
+    """The request's own way to the first layer is the same with a ready model, and no part of it."""
+    ends, ready, copies = (
+        taken[each] for each in (f"{way}: first layer", f"{READY}: first layer", "copy, pages there")
+    )
+    beyond = [1000 * (end - usual - copy) for end, usual, copy in zip(ends, ready, copies, strict=True)]
     detail = {
-        "request_to_first_layer_ms": _median_ms(starts),
+        "request_to_first_layer_ms": _median_ms(ends),
+        "of_the_ready_model_ms": _median_ms(ready),
         "first_group_mib": first_group / MIB,
-        "its_copy_ms": _median_ms(taken["copy, pages there"]),
+        "its_copy_ms": _median_ms(copies),
         "its_copy_to_new_pages_ms": _median_ms(taken["copy, new pages"]),
     }
-    name = f"{model}: request to first layer computing, {way}, beyond a plain copy of the first group"
+    name = f"{model}: first layer, {way}, later than that of the ready model and a plain copy of the first group"
     return median_figure("services", name, "ms", beyond, target=target, detail=detail)
 
 
