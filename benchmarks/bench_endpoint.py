@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.figures import Figure, Skipped, median_figure, rounds_of
-from benchmarks.served import Served
+from benchmarks.through_serve import Served
 from carpool.serve.oip.messages import Message, Tensor
 from carpool.serve.oip.requests import encode_request
 

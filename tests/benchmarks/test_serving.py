@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmarks import bench_services as services
-from benchmarks import bench_services_cycles as cycles
-from benchmarks import bench_services_load as load
+from benchmarks import bench_serving as services
+from benchmarks import bench_serving_cycles as cycles
+from benchmarks import bench_serving_load as load
 from benchmarks import networks
 from benchmarks.on_call import Listener, OnCall
-from benchmarks.served import Served, room_mib
+from benchmarks.through_serve import Served, room_mib
 from benchmarks.workloads import hosted, inception
 
 MODEL = "small"
@@ -30,7 +30,7 @@ class Stage(NamedTuple):
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    directory = tmp_path_factory.mktemp("services")
+    directory = tmp_path_factory.mktemp("serving")
     with ExitStack() as stack:
         listener = stack.enter_context(closing(Listener(directory)))
         models = [MODEL, MODEL + hosted.TWIN]

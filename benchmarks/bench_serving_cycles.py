@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure, median_figure, rounds_of
-from benchmarks.served import Served, room_mib
+from benchmarks.through_serve import Served, room_mib
 from benchmarks.workloads.hosted import TWIN, batch
 
 MODEL = "inception_v3"
@@ -75,7 +75,7 @@ def figures_of(model: str, cycle_s: float, rounds: list[tuple[list[list[float]],
     detail: dict[str, Any] = {"ready_ms": 1000 * statistics.mean(statistics.mean(ready) for _, ready in rounds)}
     name = f"{model} and its twin every {cycle_s:g} s"
     return [
-        median_figure("services_cycles", f"{name}: throughput / ready", "ratio", throughputs,
+        median_figure("serving_cycles", f"{name}: throughput / ready", "ratio", throughputs,
                       target=TARGET, at_least=True, detail=detail | {"phases": len(rounds[0][0])}),
-        median_figure("services_cycles", f"{name}: latency of a phase's first request / ready", "ratio", latencies),
+        median_figure("serving_cycles", f"{name}: latency of a phase's first request / ready", "ratio", latencies),
     ]  # fmt: skip

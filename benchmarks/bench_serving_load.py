@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from benchmarks.figures import Figure, median_figure, rounds_of
 from benchmarks.on_call import Listener, OnCall
-from benchmarks.served import Asked, Served
+from benchmarks.through_serve import Asked, Served
 from benchmarks.shares import rate
 from benchmarks.workloads.hosted import batch
 
@@ -59,7 +59,7 @@ def measure(model: str, rounds: int, seconds: float) -> list[Figure]:
     ratios = [one / other for one, other in zip(idle_per_s, plain_per_s, strict=True)]
     detail = {"idle_per_s": statistics.median(idle_per_s), "plain_per_s": statistics.median(plain_per_s)}
     name = f"training beside {model} without requests / plain training"
-    idle = median_figure("services_load", name, "ratio", ratios, target=TARGET, at_least=True, detail=detail)
+    idle = median_figure("serving_load", name, "ratio", ratios, target=TARGET, at_least=True, detail=detail)
     return [idle, *(figure_of(model, load, windows, idle_per_s) for load, windows in beside.items())]
 
 
@@ -115,4 +115,4 @@ def figure_of(model: str, load: float, windows: list[Window], idle_per_s: list[f
     detail |= {"request_ms": 1000 * statistics.median(answered), "worst_request_ms": 1000 * max(answered)}
     name = f"training beside {model} at {load:.0%} load / idle share of that without requests"
     target = None if model == SMALL else TARGET
-    return median_figure("services_load", name, "ratio", values, target=target, at_least=True, detail=detail)
+    return median_figure("serving_load", name, "ratio", values, target=target, at_least=True, detail=detail)

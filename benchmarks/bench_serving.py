@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.figures import Figure, median_figure, rounds_of
 from benchmarks.on_call import Listener, OnCall, seconds
-from benchmarks.served import Asked, Served, room_mib
+from benchmarks.through_serve import Asked, Served, room_mib
 from benchmarks.workloads.hosted import TWIN, batch
 from carpool.core.model import MIB
 from carpool.devices import memfd
@@ -157,7 +157,7 @@ def figures_of(model: str, taken: Taken, first_group: int) -> list[Figure]:
 def _ratio(model: str, taken: Taken, way: str, base: str, target: float | None) -> Figure:
     ratios = [one / other for one, other in zip(taken[way], taken[base], strict=True)]
     detail = {f"{side}_ms": _median_ms(taken[side]) for side in (way, base)}
-    return median_figure("services", f"{model}: {way} / {base}", "ratio", ratios, target=target, detail=detail)
+    return median_figure("serving", f"{model}: {way} / {base}", "ratio", ratios, target=target, detail=detail)
 
 
 def _start(model: str, taken: Taken, way: str, target: float | None, first_group: int) -> Figure:
@@ -174,7 +174,7 @@ def _start(model: str, taken: Taken, way: str, target: float | None, first_group
         "its_copy_to_new_pages_ms": _median_ms(taken["copy, new pages"]),
     }
     name = f"{model}: first layer, {way}, later than that of the ready model and a plain copy of the first group"
-    return median_figure("services", name, "ms", beyond, target=target, detail=detail)
+    return median_figure("serving", name, "ms", beyond, target=target, detail=detail)
 
 
 def _median_ms(values: list[float]) -> float:
