@@ -1,10 +1,12 @@
 """Requests per second through the inference endpoint, by the load generator ``wrk`` (Debian: ``apt-get install wrk``).
 
-The model is tiny and is computed by NumPy in the endpoint's own process: workers are no part of this.
+The model is tiny.  One server computes it by NumPy in the endpoint's own process, without any worker.  The other one is
+`carpool serve` as users have it: its workers are jobs of a daemon.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -12,8 +14,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +24,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.figures import Figure, Skipped, median_figure, rounds_of
+from benchmarks.through_serve import Served
 from carpool.serve.oip.messages import Message, Tensor
 from carpool.serve.oip.requests import encode_request
 
 CONNECTIONS = 16
+DEVICE_MIB = 64
 TARGET_PER_S = 1500.0
 TIMEOUT_S = 120.0
 
@@ -56,30 +61,36 @@ def run(quick: bool) -> list[Figure]:
     if shutil.which("wrk") is None:
         raise Skipped("there is no load generator; Debian: apt-get install wrk")
     seconds, rounds = (2, 1) if quick else (10, rounds_of(5))
-    measured: dict[str, list[dict[str, Any]]] = {"JSON": [], "binary tensors": [], "bare": []}
-    with tempfile.TemporaryDirectory() as name, _server("endpoint") as endpoint, _server("bare") as bare:
+    measured: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    bares = []
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        served = stack.enter_context(Served(directory, ["affine"], DEVICE_MIB))
+        bare = stack.enter_context(_server("bare"))
+        servers = {
+            "the endpoint's process": stack.enter_context(_server("endpoint")),
+            "a worker": Server(served.url, served.pid),
+        }
         for _ in range(rounds):
-            for form, message in _messages().items():
-                measured[form].append(_load(Path(name), endpoint, message, seconds))
-            measured["bare"].append(_load(Path(name), bare, _messages()["JSON"], seconds))
-    bares = measured.pop("bare")
-    return [figure for form, results in measured.items() for figure in _figures(form, results, bares)]
+            for (where, server), (form, message) in itertools.product(servers.items(), _messages().items()):
+                measured[where, form].append(_load(directory, server, message, seconds))
+            bares.append(_load(directory, bare, _messages()["JSON"], seconds))
+    return [figure for (where, form), results in measured.items() for figure in _figures(where, form, results, bares)]
 
 
-def _figures(form: str, results: list[dict[str, Any]], bare: list[dict[str, Any]]) -> list[Figure]:
-    what = f"through the endpoint, tiny model, {form}"
+def _figures(where: str, form: str, results: list[dict[str, Any]], bare: list[dict[str, Any]]) -> list[Figure]:
+    what = f"through the endpoint, tiny model in {where}, {form}"
     detail = {
         "connections": CONNECTIONS,
         "p50_us": statistics.median(result["p50_us"] for result in results),
         "p99_us": statistics.median(result["p99_us"] for result in results),
         "aiohttp_alone_per_s": [result["per_s"] for result in bare],
-        "computed_in": "the endpoint's process",
     }
     cpu = {"aiohttp_alone_us": [result["cpu_us"] for result in bare]}
     return [
         median_figure("endpoint", f"requests {what}", "1/s", [result["per_s"] for result in results],
                       target=TARGET_PER_S, at_least=True, detail=detail),
-        median_figure("endpoint", f"processor time of a request {what}", "us",
+        median_figure("endpoint", f"the server's processor time of a request {what}", "us",
                       [result["cpu_us"] for result in results], detail=cpu),
     ]  # fmt: skip
 
