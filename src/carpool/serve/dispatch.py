@@ -219,10 +219,10 @@ class Dispatcher:
         if (model := self._models.get(key)) is not None:
             now = now_us()
             model.answering.add(now - begin, now)
-            if worker.handle.cost is not None:
-                model.computing.add(worker.handle.cost.compute_us, now)
+            model.computing.add(worker.handle.cost.compute_us, now)
             model.estimate(now)
-        self._metrics.computed(requests[0].asked.model, sum(each.waiting.rows for each in requests))
+        rows = sum(each.waiting.rows for each in requests)
+        self._metrics.computed(requests[0].asked.model, rows, worker.handle.cost.copied_bytes)
         for request, outputs in zip(requests, results, strict=True):
             if not request.answer.done():
                 request.answer.set_result(outputs)
