@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from carpool.devices import memfd
 from carpool.serve import structure
-from carpool.serve.entry import Layer, Source
+from carpool.serve.entry import Profile, Source
 from carpool.serve.layout import Grouping
-from carpool.serve.model import Model, by_bytes, prepare
+from carpool.serve.model import Model, pipelined, prepare
 
 _bert = importlib.import_module("tests.gpu.programs.models.bert")
 _resnet = importlib.import_module("tests.gpu.programs.models.resnet")
@@ -58,18 +58,18 @@ MODELS: dict[str, tuple[str, Callable[[], Tensor]]] = {
 }
 
 
-def per_layer(layers: Sequence[Layer]) -> Grouping:
-    return tuple(range(1, len(layers) + 1))
+def per_layer(profile: Profile) -> Grouping:
+    return tuple(range(1, len(profile.layers) + 1))
 
 
-def one_group(layers: Sequence[Layer]) -> Grouping:
-    return (len(layers),)
+def one_group(profile: Profile) -> Grouping:
+    return (len(profile.layers),)
 
 
-def opened(factory: str, x: Tensor, kept: Path, grouping: Callable[[Sequence[Layer]], Grouping]) -> Model:
+def opened(factory: str, x: Tensor, kept: Path, group: Callable[[Profile], Grouping]) -> Model:
     """On a device of its own, whose pages are there."""
     source = Source(f"benchmarks.workloads.transmit:{factory}")
-    entry, image, _ = prepare(source, (x,), kept=kept, grouping=grouping)
+    entry, image, _ = prepare(source, (x,), kept=kept, group=group)
     model = Model(entry, image, memfd.create("device", entry.device_bytes, sealed=True))
     ready(model, x)
     return model
@@ -129,7 +129,7 @@ def measure(name: str, rounds: int) -> dict[str, list[float]]:
     x = make()
     with tempfile.TemporaryDirectory() as directory:
         kept = Path(directory) / "profile.json"
-        default, layered, whole = (opened(factory, x, kept, each) for each in (by_bytes, per_layer, one_group))
+        default, layered, whole = (opened(factory, x, kept, each) for each in (pipelined, per_layer, one_group))
     plain = structure.build(globals()[factory], 0, weights=True)
     size = default.groups.bounds[1] - default.groups.bounds[0]
     source, target = _file(size), _file(size)

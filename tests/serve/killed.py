@@ -72,9 +72,7 @@ def main() -> None:
     name = sys.argv[1]
     torch.set_num_threads(1)
     inputs = (zoo.INPUTS[name](),)
-    prepared = prepare(
-        Source(f"tests.serve.zoo:{name}", seed=7), inputs, grouping=lambda layers: tuple(range(1, len(layers) + 1))
-    )
+    prepared = prepare(Source(f"tests.serve.zoo:{name}", seed=7), inputs, group=zoo.per_layer)
     groups = len(prepared.entry.layout.bounds) - 1
     found = []
     for group in range(groups + 1):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.serve.layout import ALIGNMENT, HEADER_BYTES, PAGE, STATE_BYTES, grouped, lay_out
+from carpool.serve.layout import ALIGNMENT, HEADER_BYTES, PAGE, STATE_BYTES, lay_out
 
 
 @st.composite
@@ -38,15 +38,6 @@ def test_every_storage_has_its_place(model: tuple[list[int], list[list[int]], li
         for storage in (s for layer in layers[begin:end] for s in layer):
             assert low <= layout.offsets[storage] and layout.offsets[storage] + sizes[storage] <= high
     assert all(layout.offsets[storage] >= layout.bounds[-1] for storage in private)
-
-
-@given(st.lists(st.integers(0, 1000), min_size=1), st.integers(1, 3000))
-def test_groups_of_about_so_many_bytes(sizes: list[int], wanted: int) -> None:
-    grouping = grouped(sizes, wanted)
-    assert grouping[-1] == len(sizes)
-    moved = [sum(sizes[a:b]) for a, b in pairwise((0, *grouping))]
-    assert all(size >= wanted for size in moved[:-1])
-    assert all(size < wanted + max(sizes) for size in moved)
 
 
 @pytest.mark.parametrize("grouping", [(), (1,), (0, 2), (2, 1), (1, 1, 2), (1, 3)])

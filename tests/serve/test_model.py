@@ -12,16 +12,12 @@ import torch
 
 from carpool.devices import memfd
 from carpool.serve import structure
-from carpool.serve.entry import Entry, Layer, Source
-from carpool.serve.layout import Grouping
-from carpool.serve.model import Model, Prepared, prepare, same_bits
+from carpool.serve.entry import Entry, Layer, Profile, Source
+from carpool.serve.link import LinkCost
+from carpool.serve.model import Model, Prepared, pipelined, prepare, same_bits
 from carpool.serve.profile import Inputs
 from carpool.serve.structure import Unusable
 from tests.serve import zoo
-
-
-def per_layer(layers: list[Layer]) -> Grouping:
-    return tuple(range(1, len(layers) + 1))
 
 
 def descriptors() -> list[str]:
@@ -41,7 +37,7 @@ def alone(name: str, *runs: Inputs) -> list[object]:
 
 @pytest.fixture
 def prepared(request: pytest.FixtureRequest) -> Iterator[Prepared]:
-    made = prepare(source(request.param), (zoo.INPUTS[request.param](),), grouping=per_layer)
+    made = prepare(source(request.param), (zoo.INPUTS[request.param](),), group=zoo.per_layer)
     yield made
     os.close(made.image)
 
@@ -249,3 +245,11 @@ def test_inputs_that_the_module_itself_gives() -> None:
     os.close(made.image)
     assert len(given) == 1
     assert same_bits(made.answer, alone("brain", (zoo.INPUTS["brain"](),))[0])
+
+
+def test_groups_are_those_that_have_computed_first() -> None:
+    """Of a slow link everything is one group's matter; of one that costs nothing by itself each layer has its own."""
+    layers = tuple(Layer((k,), 1 << 20, 1_000_000) for k in range(6))
+    slow, free = LinkCost(50_000_000, 1 << 40), LinkCost(0, 1 << 30)
+    assert pipelined(Profile("k", layers, (), 0, slow)) == (6,)
+    assert pipelined(Profile("k", layers, (), 0, free))[0] == 1

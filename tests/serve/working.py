@@ -18,7 +18,7 @@ from carpool.serve.model import prepare
 from carpool.serve.oip.messages import InferRequest, Tensor
 from carpool.serve.preparing import PreparedModel
 from carpool.serve.tensors import datatype, named
-from tests.serve import hosted
+from tests.serve import hosted, zoo
 
 SEED = 7
 
@@ -57,7 +57,7 @@ def prepared(name: str, max_batch: int = 4) -> PreparedModel:
     made = prepare(
         Source(f"tests.serve.hosted:{name}", seed=SEED),
         inputs,
-        grouping=lambda layers: tuple(range(1, len(layers) + 1)),
+        group=zoo.per_layer,
     )
     return PreparedModel(made.entry, made.image, examples[0].describe(name, named(made.answer)))
 

@@ -12,6 +12,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - its usual name
 from torch.nn.utils.parametrizations import weight_norm
 
+from carpool.serve.entry import Profile
+
+
+def per_layer(profile: Profile) -> tuple[int, ...]:
+    """A group for each layer: as many as there can be."""
+    return tuple(range(1, len(profile.layers) + 1))
+
+
 WIDTH = 160  # so that a weight is more than a page
 ANSWERS = itertools.count(1)
 

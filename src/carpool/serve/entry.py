@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from carpool.serve.layout import Layout
+from carpool.serve.link import LinkCost
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -29,13 +30,14 @@ class Layer(msgspec.Struct, frozen=True):
 class Profile(msgspec.Struct, frozen=True):
     """``private``: storages that computing writes to, of which every worker has its own copy.
 
-    ``total_ns``: of a whole run.  ``key`` says what was measured.
+    ``total_ns``: of a whole run.  ``link``: the way to the device.  ``key`` says what was measured.
     """
 
     key: str
     layers: tuple[Layer, ...]
     private: tuple[int, ...]
     total_ns: int
+    link: LinkCost
 
 
 class Entry(msgspec.Struct, frozen=True):

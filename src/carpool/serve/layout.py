@@ -6,7 +6,6 @@ The header (`native/groups.h`) comes first, then the groups, then what every wor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 import msgspec
 
@@ -15,7 +14,6 @@ PAGE = 4096
 ALIGNMENT = 64
 HEADER_BYTES = 48
 STATE_BYTES = 4
-DEFAULT_GROUP_BYTES = 4 << 20
 
 #: Layers up to the end of each group, as in `carpool.core.grouping`.
 Grouping = tuple[int, ...]
@@ -34,17 +32,6 @@ class Layout(msgspec.Struct, frozen=True):
 
 def _round_up(number: int, unit: int) -> int:
     return -(-number // unit) * unit
-
-
-def grouped(sizes: Sequence[int], group_bytes: int = DEFAULT_GROUP_BYTES) -> Grouping:
-    """Groups of consecutive layers with about so many bytes each; ``sizes``: bytes per layer."""
-    ends = []
-    begun = 0
-    for end, moved in enumerate(accumulate(sizes), start=1):
-        if moved - begun >= group_bytes or end == len(sizes):
-            ends.append(end)
-            begun = moved
-    return tuple(ends)
 
 
 def lay_out(

@@ -19,12 +19,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from carpool.core import grouping
 from carpool.devices import memfd
+from carpool.serve import link, structure, weights_file
 from carpool.serve import profile as profiles
-from carpool.serve import structure, weights_file
-from carpool.serve.entry import Entry, Layer, Profile, Source
+from carpool.serve.entry import Entry, Profile, Source
 from carpool.serve.groups import Groups
-from carpool.serve.layout import Grouping, Layout, grouped, lay_out
+from carpool.serve.layout import Grouping, Layout, lay_out
 from carpool.serve.profile import Inputs
 from carpool.serve.store import write_image
 from carpool.serve.structure import Storage, Unusable
@@ -38,9 +39,10 @@ class Prepared(NamedTuple):
     answer: Any
 
 
-def by_bytes(layers: Sequence[Layer]) -> Grouping:
-    """One group per 4 MiB or so."""
-    return grouped([layer.size for layer in layers])
+def pipelined(profile: Profile) -> Grouping:
+    """The groups with which the last layer has computed first, as the profile has it (`carpool.core.grouping`)."""
+    layers = [grouping.Layer(layer.size, layer.compute_ns) for layer in profile.layers]
+    return grouping.optimal(layers, grouping.Link(*profile.link))
 
 
 def prepare(
@@ -49,7 +51,7 @@ def prepare(
     *,
     kept: Path | None = None,
     admit: Callable[[int], None] = lambda size: None,
-    grouping: Callable[[Sequence[Layer]], Grouping] = by_bytes,
+    group: Callable[[Profile], Grouping] = pipelined,
 ) -> Prepared:
     """Build, load, measure, and keep the image.
 
@@ -67,7 +69,7 @@ def prepare(
     given = inputs(module) if callable(inputs) else inputs
     digest = _digest(storages)
     profile = _profile(module, given, storages, profiles.profile_key(digest, source.factory, given), kept)
-    layout = _layout(storages, profile, grouping(profile.layers))
+    layout = _layout(storages, profile, group(profile))
     admit(layout.size)
     key = hashlib.sha256(digest + msgspec.json.encode(layout)).digest()
     entry = Entry(source, structure.signature(storages), key, layout, profile, None)
@@ -85,15 +87,15 @@ def _profile(module: nn.Module, inputs: Inputs, storages: Sequence[Storage], key
     found = profiles.stored(kept, key, len(storages)) if kept else None
     if found:
         return found
-    measured = profiles.measure(module, inputs, storages, key)
+    measured = profiles.measure(module, inputs, storages, key, link.measure())
     if kept:
         profiles.keep(measured, kept)
     return measured
 
 
-def _layout(storages: Sequence[Storage], profile: Profile, grouping: Grouping) -> Layout:
+def _layout(storages: Sequence[Storage], profile: Profile, groups: Grouping) -> Layout:
     layers = [layer.storages for layer in profile.layers]
-    return lay_out([storage.size for storage in storages], layers, profile.private, grouping)
+    return lay_out([storage.size for storage in storages], layers, profile.private, groups)
 
 
 def _digest(storages: Sequence[Storage]) -> bytes:

@@ -23,9 +23,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from carpool.serve.entry import Layer, Profile
+from carpool.serve.link import LinkCost
 from carpool.serve.structure import Storage, memory_of
 
-_VERSION = 1
+_VERSION = 2
 _RUNS = 3
 
 Inputs = tuple[Any, ...]
@@ -62,8 +63,8 @@ def keep(profile: Profile, path: Path) -> None:
             partial.unlink()
 
 
-def measure(module: nn.Module, inputs: Inputs, storages: Sequence[Storage], key: str) -> Profile:
-    """Run the module a few times.  What it writes into its own tensors is undone."""
+def measure(module: nn.Module, inputs: Inputs, storages: Sequence[Storage], key: str, link: LinkCost) -> Profile:
+    """Run the module a few times.  What it writes into its own tensors is undone.  ``link``: as measured."""
     before = [memory_of(storage).clone() for storage in storages]
     _timed(module, inputs)  # libraries make themselves ready
     watches = [_watched(module, inputs, storages) for _ in range(_RUNS)]
@@ -73,7 +74,7 @@ def measure(module: nn.Module, inputs: Inputs, storages: Sequence[Storage], key:
         if not torch.equal(memory_of(storage), bytes_):
             private.add(index)
             memory_of(storage).copy_(bytes_)
-    return Profile(key, _layers(watches, total, storages, private), tuple(sorted(private)), int(total))
+    return Profile(key, _layers(watches, total, storages, private), tuple(sorted(private)), int(total), link)
 
 
 def _layers(watches: list[_Watch], total: float, storages: Sequence[Storage], private: set[int]) -> tuple[Layer, ...]:
