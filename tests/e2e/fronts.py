@@ -50,7 +50,7 @@ class Front:
             stdout=subprocess.PIPE,
             stderr=(daemon.home / "serve.log").open("a"),
             text=True,
-            env=os.environ | {"XDG_CACHE_HOME": str(cache)},
+            env=os.environ | {"XDG_CACHE_HOME": str(cache), "TMPDIR": str(daemon.home)},  # it may be killed
         )
         self.url = self._said()["url"]
         self.lines: dict[str, dict[str, Any]] = {}
