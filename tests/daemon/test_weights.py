@@ -155,6 +155,17 @@ async def test_wants_that_are_over_are_not_told(rig: Rig) -> None:
     assert rig.says(client, PacketType.WANT, client.seat.get("demand_seq")) == []
 
 
+async def test_a_want_that_has_its_turn_is_not_told_again(rig: Rig) -> None:
+    """A daemon that was started again found it in the seat, before it read the packet; the job has not woken up yet."""
+    client = worker(rig)
+    demands(rig, client)
+    place(rig, client)
+    client.seat.set("turn", 1)
+    number = client.seat.get("demand_seq")
+    assert rig.says(client, PacketType.WANT, number) == rig.says(client, PacketType.WANT, 0) == []
+    assert len(demands(rig, client)) == 1, "the turn is for the demand before, and goes back"
+
+
 async def test_what_shims_have_kept_is_found_again(rig: Rig) -> None:
     job, other, files = rig.job(), rig.job(), rig.channels.weights
     fd = memfd.create("weights", SIZE, sealed=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from carpool.protocol.api import DeviceInfo
 from carpool.runtime import native
@@ -61,6 +62,15 @@ def crew_bare(environment: dict[str, str], tmp_path_factory: pytest.TempPathFact
     runner = Bare(environment | dict.fromkeys(THREADS, str(CREW)), tmp_path_factory.mktemp("crew"))
     yield runner
     runner.close()
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """In this process as in the daemon's jobs: the order of sums depends on it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True)
@@ -172,6 +182,11 @@ def eager_daemon(environment: dict[str, str]) -> Iterator[Daemon]:
 
 @pytest.fixture
 def daemons(environment: dict[str, str]) -> Iterator[Daemons]:
+    yield from _daemons(environment)
+
+
+@pytest.fixture(scope="module")
+def module_daemons(environment: dict[str, str]) -> Iterator[Daemons]:
     yield from _daemons(environment)
 
 

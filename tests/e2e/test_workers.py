@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
 from carpool.protocol.api import SubmitRequest
 from carpool.serve.handle import Door, Handle
@@ -24,15 +23,6 @@ if TYPE_CHECKING:
 NAMES = ("residual", "tied", "brain")
 WORKERS = 2
 ROUNDS = 20
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """As the daemon's jobs have: the order of sums depends on it."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from carpool.protocol.models import ModelInfo, ModelRequest
 from carpool.protocol.problems import ClientError
 from carpool.serve.environment import Environment
 from carpool.serve.errors import ModelFailed, WorkerLost
+from carpool.serve.messages import Cost
 from carpool.serve.oip.messages import InferRequest, Model, Tensor
 from carpool.serve.pool import Pauses, Pool
 from carpool.serve.ports import CannotStart
@@ -28,6 +29,7 @@ from tests.serve.backend import MODELS, PATIENCE_S, answers
 ENVIRONMENT = Environment("/usr/bin/python3", "/shop", 100, (("PATH", "/usr/bin"),))
 PAUSES = Pauses(0.0, 0.0)
 SIZE = memfd.PAGE
+COST = Cost(compute_us=7, copied_groups=0, copied_bytes=0)
 
 
 async def until(reached: Callable[[], object], what: str = "") -> None:
@@ -59,6 +61,7 @@ class FakeHandle:
     finish: asyncio.Event = field(default_factory=asyncio.Event)  # lets this one go, once
     busy: bool = False
     closed: bool = False
+    cost: Cost = COST
 
     async def load(self, name: str, prepared: Any) -> None:
         await self._do("load", name)

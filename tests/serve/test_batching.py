@@ -87,7 +87,7 @@ def test_what_cannot_be_answered_in_time_is_refused_at_once() -> None:
 
 
 def test_a_deadline_is_not_waited_away() -> None:
-    made = batcher(max_batch=8, max_delay_us=10_000, compute_us=300)
+    made = batcher(max_batch=8, max_delay_us=10_000, compute_us=200, answer_us=300)
     fill(made, Waiting(1, "cat", 1), Waiting(2, "cat", 1, deadline_us=1000))
     assert made.next_due() == 700
     assert ids(made.take(700)) == [1, 2]

@@ -24,7 +24,7 @@ from carpool.serve.metrics import Metrics
 from carpool.serve.oip.messages import InferRequest, Tensor, WantedOutput
 from carpool.serve.recent import Recent
 from tests.serve.backend import MODELS, array, tensor
-from tests.serve.fakes import FakePrepared, Fakes, until
+from tests.serve.fakes import COST, FakePrepared, Fakes, until
 
 KEY = "affine@1"
 LONG_US = 3_600_000_000
@@ -154,13 +154,18 @@ async def test_a_deadline_passes_while_it_waits_and_while_it_is_computed(served:
 
 async def test_what_takes_too_long_is_refused_at_once_until_it_is_long_ago(served: Served) -> None:
     model = served.dispatcher._models[KEY]
-    model.times.add(500_000, now_us() + LONG_US)
+    model.computing.add(500_000, now_us() + LONG_US)
     with pytest.raises(DeadlineMissed, match="computing takes 500000 us"):
         await served.ask(request(1), 400_000)
     assert served.fakes.batches == []
-    model.times = Recent()
+    model.computing = Recent()
     assert result(await served.ask(request(1), LONG_US)) == [3]
-    assert 0 < model.queue.compute_us < LONG_US
+    assert model.queue.compute_us == COST.compute_us and 0 < model.queue.answer_us < LONG_US
+
+
+async def test_what_had_to_wait_for_its_turn_once_is_not_refused_the_next_time(served: Served) -> None:
+    served.dispatcher._models[KEY].answering.add(2 * LONG_US, now_us() + LONG_US)
+    assert result(await served.ask(request(1), LONG_US)) == [3]
 
 
 async def test_workers_hear_of_the_first_deadline(served: Served) -> None:

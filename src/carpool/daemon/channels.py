@@ -17,7 +17,7 @@ from carpool.daemon.banking import Banking
 from carpool.daemon.boards import BoardError
 from carpool.daemon.companions import Companions
 from carpool.daemon.copies import Copies
-from carpool.daemon.demands import answer_demand, demand_of
+from carpool.daemon.demands import answer_demand, demand_of, is_met
 from carpool.daemon.granting import Granting
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.keepsakes import COMPANION, WEIGHTS
@@ -181,8 +181,8 @@ class Channels:
     def _wanted(self, job: Job, packet: Packet) -> None:
         assert job.seated is not None
         demand, urgent = None, packet.type is PacketType.URGENT
-        if job.spec.service is not None and not job.seated.seat.get("want"):
-            return  # read after a restart: it has had that turn
+        if job.spec.service is not None and is_met(job.seated.seat, packet.a):
+            return  # read after a restart, which has found it in the seat
         if packet.a:
             if packet.a != job.seated.seat.get("demand_seq"):
                 return  # a later one follows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from carpool.core.model import Demand
 from carpool.daemon.jobs import Job
 from carpool.daemon.seats import LARGEST
-from carpool.protocol.seat import Placed
+from carpool.protocol.seat import Placed, Seat
 
 
 def demand_of(job: Job) -> Demand | None:
@@ -19,6 +19,14 @@ def demand_of(job: Job) -> Demand | None:
         min(seat.get(word), LARGEST) for word in ("weights_bytes", "reload_us", "compute_us", "deadline_us")
     )
     return Demand(weights_key(seat.get("weights")), size, reload_us, compute_us, deadline_us or None)
+
+
+def is_met(seat: Seat, number: int) -> bool:
+    """Whether a service has had the turn, or has it now, that it wanted with its demand of this number; 0: without one.
+
+    It may not have noticed yet.  A turn that it still has for an earlier demand it gives back by itself.
+    """
+    return not seat.get("want") or bool(seat.get("turn") and number in (0, seat.get("placed_seq")))
 
 
 def weights_key(number: int) -> str:

@@ -6,8 +6,8 @@ Requests of one model whose inputs agree in all but the first dimension form a *
   has to start now to be answered by its deadline.
 - Of all due groups, of all models, that of the first request in the order is taken, from its first request on, until
   the next one would not fit any more.  Nothing overtakes within a group, not even to fill a gap.
-- A request that cannot be answered by its deadline any more, because the model's computation takes longer than is left,
-  is *late*: it is never taken, and is refused at once if it is late when it comes.
+- A request that cannot be answered by its deadline any more, because the model's computation alone takes longer than is
+  left, is *late*: it is never taken, and is refused at once if it is late when it comes.
 
 Orders: `fcfs` by arrival; `edf` by deadline; `priority` by priority (1 first, 0 last), then by arrival.  None starves a
 request within its priority: what has come later goes before it for a bounded time only.  For that `edf` takes a request
@@ -72,13 +72,15 @@ class _Entry:
 class Queue:
     """What waits for a model, and its limits.
 
-    ``compute_us`` is what a batch takes.  Whoever measures it writes it here.
+    ``compute_us``: what computing a batch takes; ``answer_us``: the same with all waiting for weights, the turn and the
+    way there and back.  Whoever measures them writes them here.
     """
 
     most_waiting: int  # requests
     max_batch: int = 1  # rows; a request that has more is a batch of its own
     max_delay_us: int = 0
     compute_us: int = 0
+    answer_us: int = 0
     groups: dict[Hashable, list[_Entry]] = field(default_factory=dict, init=False)  # in order; none of them is empty
     deadlines: list[tuple[int, int]] = field(default_factory=list, init=False)  # with the ids; sorted
 
@@ -121,7 +123,7 @@ class Queue:
 
     def _start_us(self, entry: _Entry) -> int:
         waited, deadline = entry.arrived_us + self.max_delay_us, entry.request.deadline_us
-        return waited if deadline is None else min(waited, deadline - self.compute_us)
+        return waited if deadline is None else min(waited, deadline - max(self.compute_us, self.answer_us))
 
 
 class Batcher:

@@ -46,9 +46,15 @@ class _Model:
 
     queue: Queue
     batches: bool
-    times: Recent = field(default_factory=Recent)
+    computing: Recent = field(default_factory=Recent)
+    answering: Recent = field(default_factory=Recent)
     open: int = 0
     unused: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def estimate(self, now: int) -> None:
+        """What a batch will take, from what it took of late."""
+        self.queue.compute_us = self.computing.typical(now)
+        self.queue.answer_us = self.answering.typical(now)
 
 
 class Dispatcher:
@@ -127,7 +133,7 @@ class Dispatcher:
     def _accept(self, key: str, model: _Model, asked: InferRequest, timeout_us: int | None) -> _Request:
         """Raises QueueFull, DeadlineMissed."""
         now = now_us()
-        model.queue.compute_us = model.times.typical(now)
+        model.estimate(now)
         form = tuple(tensor.shape[1:] for tensor in asked.inputs) if model.batches else ()
         deadline_us = None if timeout_us is None else now + timeout_us
         waiting = Waiting(next(self._numbers), key, asked.rows, form, deadline_us, asked.priority)
@@ -211,9 +217,12 @@ class Dispatcher:
         async with asyncio.timeout(self._hung_s):
             results = await worker.handle.infer(key, [each.asked for each in requests], min(deadlines, default=None))
         if (model := self._models.get(key)) is not None:
-            model.times.add(now_us() - begin, now_us())
-            model.queue.compute_us = model.times.typical(now_us())
-        self._metrics.computed(requests[0].asked.model, sum(each.waiting.rows for each in requests))
+            now = now_us()
+            model.answering.add(now - begin, now)
+            model.computing.add(worker.handle.cost.compute_us, now)
+            model.estimate(now)
+        rows = sum(each.waiting.rows for each in requests)
+        self._metrics.computed(requests[0].asked.model, rows, worker.handle.cost.copied_bytes)
         for request, outputs in zip(requests, results, strict=True):
             if not request.answer.done():
                 request.answer.set_result(outputs)
@@ -244,4 +253,4 @@ def _fail_all(requests: list[_Request], error: BaseException) -> None:
 def _seconds_until_half_empty(queue: Queue) -> int:
     """As long as it takes to compute half of what waits, one batch after the other; at least one."""
     batches = -(-len(queue) // (2 * queue.max_batch))
-    return max(1, -(-batches * queue.compute_us // 1_000_000))
+    return max(1, -(-batches * queue.answer_us // 1_000_000))

@@ -51,7 +51,7 @@ class Handle:
     def __init__(self, channel: AsyncChannel, pid: int) -> None:
         self.pid = pid
         self.lost = asyncio.Event()
-        self.cost: Cost | None = None
+        self.cost = Cost(0, 0, 0)
         self._channel = channel
         self._asked: dict[int, asyncio.Future[Any]] = {}  # by the number of the message
         self._numbers = count(1)

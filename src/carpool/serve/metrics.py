@@ -20,6 +20,7 @@ class Metrics:
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._batches: Counter[str] = Counter()
         self._rows: Counter[str] = Counter()
+        self._copied: Counter[str] = Counter()
         self._retries: Counter[str] = Counter()
 
     def answered(self, model: str, seconds: float) -> None:
@@ -30,10 +31,11 @@ class Metrics:
         """``model`` is empty for a name that no model has: names that clients make up must not fill the memory."""
         self._errors[model, kind] += 1
 
-    def computed(self, model: str, rows: int) -> None:
-        """A batch was."""
+    def computed(self, model: str, rows: int, copied_bytes: int) -> None:
+        """A batch was, for which so much of the weights came to the device."""
         self._batches[model] += 1
         self._rows[model] += rows
+        self._copied[model] += copied_bytes
 
     def retried(self, model: str) -> None:
         """A request was computed in vain, and is going to be computed once more."""
@@ -52,6 +54,8 @@ class Metrics:
         yield from _values("carpool_workers", "gauge", "Worker processes.", "state", workers)
         yield from _values("carpool_batches_total", "counter", "Computations.", "model", self._batches)
         yield from _values("carpool_batch_rows_total", "counter", "Rows of them.", "model", self._rows)
+        about = "Weights that came to the device."
+        yield from _values("carpool_copied_bytes_total", "counter", about, "model", self._copied)
         yield from _values("carpool_retries_total", "counter", "Requests computed again.", "model", self._retries)
         yield "# HELP carpool_request_seconds From the head of a request for inference to its result."
         yield "# TYPE carpool_request_seconds histogram"
