@@ -28,7 +28,7 @@ from benchmarks.workloads.hosted import TWIN, batch
 from carpool.core.model import MIB
 from carpool.devices import memfd
 from carpool.serve.entry import Profile
-from carpool.serve.model import by_bytes
+from carpool.serve.model import pipelined
 
 MODELS = ("resnet152", "inception_v3", "bert_base")
 TARGET = 1.15
@@ -123,8 +123,8 @@ class Without:
 
 
 def first_group_bytes(kept: Path) -> int:
-    layers = msgspec.json.decode(kept.read_bytes(), type=Profile).layers
-    return sum(layer.size for layer in layers[: by_bytes(layers)[0]])
+    profile = msgspec.json.decode(kept.read_bytes(), type=Profile)
+    return sum(layer.size for layer in profile.layers[: pipelined(profile)[0]])
 
 
 def time_copies(size: int, taken: Taken) -> None:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from benchmarks.figures import Figure, median_figure, rounds_of
 from benchmarks.on_call import Listener, OnCall
-from benchmarks.through_serve import Asked, Served
 from benchmarks.shares import rate
+from benchmarks.through_serve import Asked, Served
 from benchmarks.workloads.hosted import batch
 
 #: Without a target: requests of some milliseconds, which show what each of them costs the training.
