@@ -184,7 +184,7 @@ def test_malformed_requests_are_the_clients_mistake(service: Service) -> None:
     seed = random.randrange(1 << 32)
     seen: Counter[int] = Counter()
     for number in range(seed, seed + MALFORMED):
-        answer = status(service.front.url, malformed(random.Random(number)))
+        answer = status(service.front.url, *malformed(random.Random(number)))
         assert answer < 500, f"random.Random({number})"
         seen[answer] += 1
     assert seen[200] and seen[400] > MALFORMED // 4, seen

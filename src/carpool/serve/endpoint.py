@@ -146,7 +146,7 @@ class Endpoint:
                 ("GET", model, self._model_metadata),
             ]
         for method, path, handler in routes:
-            app.router.add_route(method, path, handler)
+            app.router.add_route(method, path, handler, expect_handler=_expected)
         return app
 
     # Around every request
@@ -237,6 +237,15 @@ class Endpoint:
         if (version := request.match_info.get("version", VERSION)) != VERSION:
             raise UnknownModel(f"model {name!r} has no version {version!r}, only {VERSION}")
         return model
+
+
+async def _expected(request: web.Request) -> web.StreamResponse | None:
+    """aiohttp's own one fails over a header that is no text."""
+    if request.headers["Expect"].lower() != "100-continue":
+        return json_response({"error": "of the header Expect only `100-continue` is known"}, 417)
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    request.writer.output_size = 0  # as if nothing had been sent yet
+    return None
 
 
 async def _body(request: web.Request, largest: int) -> bytes:
