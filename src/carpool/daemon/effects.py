@@ -194,17 +194,13 @@ class Effects:
         if (guest := self._guest(command.job)) is not None:
             self.checkpointing.turn(guest)
         job = self._seated(command.job)
-        if job is not None and job.seated is not None and self._has_turn(job, command.lane):
+        if job is not None and job.seated is not None and is_paused(job.seated.seat):
             self._channels.pauses.end(job.seated)
         elif job is not None:
             self._seating.holder[command.lane] = job.id
             self._seating.giver.pop(command.lane, None)
             job.switches += 1
             self._channels.granting.turn(job)
-
-    def _has_turn(self, job: Job, lane: LaneId) -> bool:
-        assert job.seated is not None
-        return self._seating.holder.get(lane) == job.id and bool(job.seated.seat.get("turn"))
 
     def _name_successor(self, command: commands.NameSuccessor) -> None:
         self._named[command.lane] = command
