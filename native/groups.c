@@ -87,13 +87,15 @@ void cp_groups_admit(struct cp_groups *g, uint32_t k) {
   cp_release(&g->access);
 }
 
-CP_EXPORT void cp_groups_shut(struct cp_groups *g) {
+static void shut(struct cp_groups *g, bool all) {
   for (uint32_t k = 0; k < g->count; k++) {
     cp_acquire(&g->access);
-    if (cp_load(&g->open[k]) && !cp_groups_has(g, k)) set_open(g, k, false);
+    if (cp_load(&g->open[k]) && (all || !cp_groups_has(g, k))) set_open(g, k, false);
     cp_release(&g->access);
   }
 }
+
+CP_EXPORT void cp_groups_shut(struct cp_groups *g) { shut(g, false); }
 
 /* ---- bringing -------------------------------------------------------------------------------------------------------- */
 
@@ -177,11 +179,7 @@ CP_EXPORT int cp_groups_load(struct cp_groups *g) {
 void cp_groups_close_all(struct cp_groups *g) {
   cp_store(&g->barred, 1);
   cp_groups_stop(g);
-  for (uint32_t k = 0; k < g->count; k++) {
-    cp_acquire(&g->access);
-    if (cp_load(&g->open[k])) set_open(g, k, false);
-    cp_release(&g->access);
-  }
+  shut(g, true);
 }
 
 CP_EXPORT int cp_groups_wait(struct cp_groups *g, uint32_t n) {

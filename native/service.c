@@ -16,7 +16,7 @@ enum { NOT_LOST = 0, LOST = 1, DEMANDED_AGAIN = 2 };
 static uint32_t lost;
 
 /* Gate lock held. */
-static uint32_t demand_again(void) {
+static uint32_t next_number(void) {
   struct cp_seat *s = cp.seat;
   uint32_t number = s->demand_seq + 1 ? s->demand_seq + 1 : 1;
   cp_store(&s->demand_seq, number);
@@ -27,7 +27,7 @@ uint32_t cp_service_wants(void) {
   if (!cp.seat->weights) return 0;
   if (cp_load(&lost) != LOST) return cp.seat->demand_seq;
   cp_store(&lost, DEMANDED_AGAIN);
-  return demand_again();
+  return next_number();
 }
 
 void cp_service_revoked(void) {
@@ -56,7 +56,7 @@ static void say(const struct cp_demand *demand) {
   cp_put(&s->compute_us, demand->compute_us);
   cp_put(&s->deadline_us, demand->deadline_us);
   cp_store(&s->weights, demand->weights);
-  uint32_t number = demand_again();
+  uint32_t number = next_number();
   cp_store(&s->want, CP_WANT_TURN);
   cp_release(&cp.gate_lock);
   cp_send(CP_WANT, number, 0, 0, 0);

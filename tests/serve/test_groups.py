@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from carpool.core.grouping import Link
 from carpool.devices import memfd
 from carpool.serve import link
 from carpool.serve.groups import Groups, Stopped
@@ -116,4 +117,4 @@ def test_what_a_transfer_costs() -> None:
 
 
 def test_how_long_a_copy_takes() -> None:
-    assert link.LinkCost(transfer_ns=1500, rate=2_000_000_000).copy_us(4, 8_000_000) == 4006
+    assert link.copy_us(Link(transfer_ns=1500, rate=2_000_000_000), 4, 8_000_000) == 4006

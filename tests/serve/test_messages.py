@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from carpool.core.grouping import Link
 from carpool.serve import messages
 from carpool.serve.entry import Entry, Layer, Profile, Source
 from carpool.serve.layout import Layout
-from carpool.serve.link import LinkCost
 from carpool.serve.messages import (
     PREFIX,
     Admit,
@@ -39,7 +39,7 @@ from carpool.serve.oip.messages import Model, Tensor, TensorSpec
 
 ENTRY = Entry(
     Source("shop:model", "w.safetensors", 3), "s", b"k" * 32, Layout((4096,), (4096, 8192), 8192),
-    Profile("p", (Layer((0,), 10, 5),), (), 7, LinkCost(1, 2)), None,
+    Profile("p", (Layer((0,), 10, 5),), (), 7, Link(1, 2)), None,
 )  # fmt: skip
 
 

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 import torch
 
+from carpool.core.grouping import Link
 from carpool.devices import memfd
 from carpool.serve import structure
 from carpool.serve.entry import Entry, Layer, Profile, Source
-from carpool.serve.link import LinkCost
 from carpool.serve.model import Model, Prepared, pipelined, prepare, same_bits
 from carpool.serve.profile import Inputs
 from carpool.serve.structure import Unusable
@@ -250,6 +250,6 @@ def test_inputs_that_the_module_itself_gives() -> None:
 def test_groups_are_those_that_have_computed_first() -> None:
     """Of a slow link everything is one group's matter; of one that costs nothing by itself each layer has its own."""
     layers = tuple(Layer((k,), 1 << 20, 1_000_000) for k in range(6))
-    slow, free = LinkCost(50_000_000, 1 << 40), LinkCost(0, 1 << 30)
+    slow, free = Link(50_000_000, 1 << 40), Link(0, 1 << 30)
     assert pipelined(Profile("k", layers, (), 0, slow)) == (6,)
     assert pipelined(Profile("k", layers, (), 0, free))[0] == 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from carpool.core.grouping import Link
 from carpool.serve import structure
 from carpool.serve.entry import Profile
-from carpool.serve.link import LinkCost
 from carpool.serve.profile import measure
 from tests.serve import zoo
 
@@ -16,7 +16,7 @@ def profiled(module: nn.Module, x: Tensor) -> tuple[Profile, dict[str, int]]:
     """The profile, and which storage a name is in."""
     storages = structure.storages(module.eval().requires_grad_(False))
     places = {name: index for index, storage in enumerate(storages) for name in storage.names}
-    return measure(module, (x,), storages, "key", LinkCost(1000, 1 << 30)), places
+    return measure(module, (x,), storages, "key", Link(1000, 1 << 30)), places
 
 
 class Backwards(nn.Module):

@@ -17,7 +17,7 @@ from carpool.devices import memfd
 from carpool.serve.channel import Channel
 from carpool.serve.device import Demand, Device, Plain
 from carpool.serve.groups import Groups
-from carpool.serve.link import LinkCost
+from carpool.serve.link import copy_us
 from carpool.serve.messages import (
     PREFIX,
     Answer,
@@ -39,8 +39,6 @@ from carpool.serve.worker import Worker
 from tests.serve import zoo
 from tests.serve.hosted import WIDTH
 from tests.serve.working import SEED, alone, asking, held, prepared, request
-
-COST = LinkCost(transfer_ns=2000, rate=1_000_000_000)
 
 
 class Noting:
@@ -88,7 +86,7 @@ class Front:
     def _work(self, connection: socket.socket, device: Device) -> None:
         with connection:
             try:
-                Worker(Channel(connection, ToWorker), device, COST).serve()
+                Worker(Channel(connection, ToWorker), device).serve()
             except Broken as error:
                 self.error = error
 
@@ -178,7 +176,7 @@ def test_what_a_worker_asks_for(front: Front, device: Noting, models: dict[str, 
     assert isinstance(first, Demand)
     assert isinstance(second, Demand)
     size = entry.layout.bounds[-1] - entry.layout.bounds[0]
-    assert first == Demand(entry.number, entry.device_bytes, COST.copy_us(4, size), 0, None)
+    assert first == Demand(entry.number, entry.device_bytes, copy_us(entry.profile.link, 4, size), 0, None)
     assert second.deadline_us == 123
     assert second.compute_us > 0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from carpool.core.grouping import Link
 from carpool.serve.layout import Layout
-from carpool.serve.link import LinkCost
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class Profile(msgspec.Struct, frozen=True):
     layers: tuple[Layer, ...]
     private: tuple[int, ...]
     total_ns: int
-    link: LinkCost
+    link: Link
 
 
 class Entry(msgspec.Struct, frozen=True):

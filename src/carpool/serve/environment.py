@@ -8,22 +8,28 @@ from carpool.protocol.models import ModelRequest
 
 #: What shells, terminals and sessions set for themselves: it differs between two of them and means nothing to a model.
 _OF_SESSIONS = frozenset(
-    (
-        *(
-            "_",
-            "COLUMNS",
-            "DISPLAY",
-            "LINES",
-            "OLDPWD",
-            "PWD",
-            "SHLVL",
-            "SSH_AUTH_SOCK",
-            "SSH_CLIENT",
-            "SSH_CONNECTION",
-        ),
-        *("SSH_TTY", "STY", "TERM", "TERM_SESSION_ID", "TMUX", "TMUX_PANE", "VTE_VERSION", "WINDOW", "WINDOWID"),
+    [
+        "_",
+        "COLUMNS",
+        "DISPLAY",
+        "LINES",
+        "OLDPWD",
+        "PWD",
+        "SHLVL",
+        "SSH_AUTH_SOCK",
+        "SSH_CLIENT",
+        "SSH_CONNECTION",
+        "SSH_TTY",
+        "STY",
+        "TERM",
+        "TERM_SESSION_ID",
+        "TMUX",
+        "TMUX_PANE",
+        "VTE_VERSION",
+        "WINDOW",
+        "WINDOWID",
         "XDG_SESSION_ID",
-    )
+    ]
 )
 
 

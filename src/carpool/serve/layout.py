@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from carpool.core.grouping import Grouping
+
 PAGE = 4096
 #: As PyTorch aligns its own tensors, so that kernels take the same paths as without Carpool.
 ALIGNMENT = 64
 HEADER_BYTES = 48
 STATE_BYTES = 4
-
-#: Layers up to the end of each group, as in `carpool.core.grouping`.
-Grouping = tuple[int, ...]
 
 
 class Layout(msgspec.Struct, frozen=True):

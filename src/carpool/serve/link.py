@@ -6,8 +6,8 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
+from carpool.core.grouping import Link
 from carpool.devices import memfd
 from carpool.serve.groups import KEY_BYTES, Groups
 from carpool.serve.layout import lay_out
@@ -18,24 +18,18 @@ _MANY = 256
 _RUNS = 5
 
 
-class LinkCost(NamedTuple):
-    """``transfer_ns``: of each group beside its bytes; ``rate``: bytes per second."""
-
-    transfer_ns: int
-    rate: int
-
-    def copy_us(self, groups: int, size: int) -> int:
-        """Of ``size`` bytes in so many groups."""
-        return (groups * self.transfer_ns + size * 1_000_000_000 // self.rate) // 1000
+def copy_us(link: Link, groups: int, size: int) -> int:
+    """What it takes to copy ``size`` bytes in so many groups."""
+    return (groups * link.transfer_ns + size * 1_000_000_000 // link.rate) // 1000
 
 
-def measure(size: int = _BYTES) -> LinkCost:
+def measure(size: int = _BYTES) -> Link:
     """Takes twice ``size`` bytes meanwhile.  The shortest of some runs counts: the others were disturbed.
 
     Raises DeviceError and OSError if there is no memory.
     """
     whole, parts = _shortest(size, 1), _shortest(size, _MANY)
-    return LinkCost(max(0, (parts - whole) // (_MANY - 1)), size * 1_000_000_000 // whole)
+    return Link(max(0, (parts - whole) // (_MANY - 1)), size * 1_000_000_000 // whole)
 
 
 def _shortest(size: int, count: int) -> int:

@@ -42,7 +42,7 @@ class Prepared(NamedTuple):
 def pipelined(profile: Profile) -> Grouping:
     """The groups with which the last layer has computed first, as the profile has it (`carpool.core.grouping`)."""
     layers = [grouping.Layer(layer.size, layer.compute_ns) for layer in profile.layers]
-    return grouping.optimal(layers, grouping.Link(*profile.link))
+    return grouping.optimal(layers, profile.link)
 
 
 def prepare(

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from carpool.core.grouping import Link
 from carpool.serve.entry import Layer, Profile
-from carpool.serve.link import LinkCost
 from carpool.serve.structure import Storage, memory_of
 
 _VERSION = 2
@@ -63,7 +63,7 @@ def keep(profile: Profile, path: Path) -> None:
             partial.unlink()
 
 
-def measure(module: nn.Module, inputs: Inputs, storages: Sequence[Storage], key: str, link: LinkCost) -> Profile:
+def measure(module: nn.Module, inputs: Inputs, storages: Sequence[Storage], key: str, link: Link) -> Profile:
     """Run the module a few times.  What it writes into its own tensors is undone.  ``link``: as measured."""
     before = [memory_of(storage).clone() for storage in storages]
     _timed(module, inputs)  # libraries make themselves ready

@@ -14,12 +14,12 @@ from typing import cast
 
 import torch
 
-from carpool.serve import link
 from carpool.serve.address import NoFront, connect
 from carpool.serve.calling import Signature
 from carpool.serve.channel import Channel, Gone
 from carpool.serve.device import Demand, Device, of_process
 from carpool.serve.errors import LONGEST, ModelFailed, ModelTooLarge, ServeError, UnknownModel, WrongInput, text_of
+from carpool.serve.link import copy_us
 from carpool.serve.messages import (
     Answer,
     Broken,
@@ -42,9 +42,6 @@ from carpool.serve.seat import Refused, TooLarge
 from carpool.serve.structure import Unusable
 from carpool.serve.tensors import joined, named, split
 
-#: Bytes with which the link is measured: it takes some tens of milliseconds.
-_MEASURED = 8 << 20
-
 
 class Hosted:
     """A model of this worker.  ``compute_us``: what its last batch took, 0: none yet."""
@@ -59,10 +56,9 @@ class Hosted:
 
 
 class Worker:
-    def __init__(self, channel: Channel, device: Device, cost: link.LinkCost) -> None:
+    def __init__(self, channel: Channel, device: Device) -> None:
         self._channel = channel
         self._device = device
-        self._cost = cost
         self._hosted: dict[str, Hosted] = {}
 
     def serve(self) -> None:
@@ -143,7 +139,7 @@ class Worker:
     def _place(self, hosted: Hosted, deadline_us: int | None) -> None:
         """There is memory for the weights, and the model is bound to it.  Raises TooLarge, Refused, OSError."""
         entry, bounds = hosted.entry, hosted.entry.layout.bounds
-        reload_us = self._cost.copy_us(len(bounds) - 1, bounds[-1] - bounds[0])
+        reload_us = copy_us(entry.profile.link, len(bounds) - 1, bounds[-1] - bounds[0])
         demand = Demand(entry.number, entry.device_bytes, reload_us, hosted.compute_us, deadline_us)
         hosted.model.bind(self._device.place(demand))
 
@@ -183,7 +179,7 @@ def main() -> int:
         print(f"carpool: {error}", file=sys.stderr)
         return 1
     channel = Channel(connection, ToWorker)
-    worker = Worker(channel, of_process(), link.measure(_MEASURED))
+    worker = Worker(channel, of_process())
     try:
         with suppress(Gone):
             channel.send(Hello(token))
