@@ -68,11 +68,14 @@ static int claim(struct cp_groups *g) {
 
 /* ---- access ---------------------------------------------------------------------------------------------------------- */
 
-static void protect(struct cp_groups *g, uint32_t k, int access) {
-  if (!mprotect(g->at + g->bounds[k], g->bounds[k + 1] - g->bounds[k], access)) return;
-  static const char message[] = "carpool: too many mappings for the groups of a model (sysctl vm.max_map_count)\n";
-  syscall(SYS_write, STDERR_FILENO, message, sizeof message - 1);
+static void give_up(const char *message) {
+  syscall(SYS_write, STDERR_FILENO, message, strlen(message));
   abort();
+}
+
+static void protect(struct cp_groups *g, uint32_t k, int access) {
+  if (mprotect(g->at + g->bounds[k], g->bounds[k + 1] - g->bounds[k], access))
+    give_up("carpool: too many mappings for the groups of a model (sysctl vm.max_map_count)\n");
 }
 
 static void set_open(struct cp_groups *g, uint32_t k, bool open) {
@@ -99,11 +102,20 @@ CP_EXPORT void cp_groups_shut(struct cp_groups *g) { shut(g, false); }
 
 /* ---- bringing -------------------------------------------------------------------------------------------------------- */
 
+/* The kernel need not clear a fresh page that a call fills, nor is there a fault for each: that takes half as long. */
+static void copy(const struct cp_groups *g, uint64_t at, uint64_t end) {
+  while (at < end) {
+    long written = cp_write_at(g->device, g->from + at, end - at, at);
+    if (written > 0) at += (uint64_t)written;
+    else if (!written || errno != EINTR) give_up("carpool: there is no memory for the weights of a model\n");
+  }
+}
+
 /* Access costs a third of the copy where pages are small, so who computes gets it for himself when he has caught up (he
  * would only wait), and the rest is given when all has been copied. */
 static void bring(struct cp_groups *g, uint32_t k) {
   if (cp_groups_has(g, k)) return;
-  memcpy(g->to + g->bounds[k], g->from + g->bounds[k], g->bounds[k + 1] - g->bounds[k]);
+  copy(g, g->bounds[k], g->bounds[k + 1]);
   cp_store(&g->header->state[k], CP_GROUP_THERE);
   wake(g);
 }
@@ -239,14 +251,14 @@ static bool has_bytes(int fd, uint64_t bytes) {
   return !fstat(fd, &status) && (uint64_t)status.st_size >= bytes;
 }
 
-/* NULL instead of MAP_FAILED.  Pages and their tables are made now, so that no touch costs that later. */
+/* NULL instead of MAP_FAILED. */
 static void *map(int fd, size_t bytes, int access, int kind) {
-  void *p = mmap(NULL, bytes, access, kind | MAP_POPULATE, fd, 0);
+  void *p = mmap(NULL, bytes, access, kind, fd, 0);
   return p == MAP_FAILED ? NULL : p;
 }
 
 static void release(struct cp_groups *g) {
-  if (g->to) munmap(g->to, g->bytes);
+  if (g->header) munmap(g->header, g->bounds[0]);
   if (g->at) munmap(g->at, g->bytes);
   if (g->from) munmap((void *)(uintptr_t)g->from, g->bytes);
   if (g->device >= 0) close(g->device);
@@ -259,11 +271,10 @@ static void release(struct cp_groups *g) {
 static int map_all(struct cp_groups *g, int device, int image) {
   if ((g->device = fcntl(device, F_DUPFD_CLOEXEC, 0)) < 0) return errno;
   snprintf(g->path, sizeof g->path, "/proc/self/fd/%d", g->device);
-  if (!(g->to = map(device, g->bytes, PROT_READ | PROT_WRITE, MAP_SHARED))) return errno;
+  if (!(g->header = map(device, g->bounds[0], PROT_READ | PROT_WRITE, MAP_SHARED))) return errno;
   if (!(g->from = map(image, g->bytes, PROT_READ, MAP_PRIVATE))) return errno;
-  if (!(g->at = map(device, g->bytes, PROT_READ, MAP_SHARED))) return errno;
-  g->header = (struct cp_groups_header *)g->to;
-  return mprotect(g->at, g->bytes, PROT_NONE) ? errno : 0;
+  if (!(g->at = map(device, g->bytes, PROT_NONE, MAP_SHARED))) return errno;
+  return 0;
 }
 
 static struct cp_groups *make(const uint64_t *bounds, uint32_t count) {

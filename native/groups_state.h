@@ -6,18 +6,17 @@
 #include <pthread.h>
 
 struct cp_groups {
-  char *to;         /* the weights' memory: written here, */
-  char *at;         /* and computed with here */
+  char *at;         /* the weights' memory, as it is computed with */
   const char *from; /* the image */
-  struct cp_groups_header *header;
+  struct cp_groups_header *header; /* up to bounds[0] */
   uint64_t *bounds;
   uint8_t *open; /* this process may read the group */
   struct cp_lock access; /* of the mapping; taken in the trap, and no holder touches weights */
   size_t bytes;
   uint32_t count;
   uint8_t key[CP_GROUPS_KEY];
+  int device;    /* the weights' memory, as it is written */
   char path[32]; /* for descriptions of our own, whose locks others' do not share */
-  int device;
   pthread_t thread;
   uint32_t busy, stop;
   struct cp_lock transfers; /* who begins or ends one */
@@ -28,6 +27,11 @@ struct cp_groups {
 
 static inline bool cp_groups_has(const struct cp_groups *g, uint32_t k) {
   return cp_load(&g->header->state[k]) == CP_GROUP_THERE;
+}
+
+static inline long cp_write_at(int fd, const void *from, size_t bytes, uint64_t at) {
+  cp_add(&cp_syscalls, 1);
+  return syscall(SYS_pwrite64, fd, from, bytes, at);
 }
 
 /* groups.c.  Let this process read the group, which is there */

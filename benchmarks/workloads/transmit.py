@@ -19,10 +19,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from carpool.core.grouping import Grouping
 from carpool.devices import memfd
 from carpool.serve import structure
 from carpool.serve.entry import Profile, Source
-from carpool.serve.layout import Grouping
 from carpool.serve.model import Model, pipelined, prepare
 
 _bert = importlib.import_module("tests.gpu.programs.models.bert")

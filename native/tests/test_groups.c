@@ -1,4 +1,5 @@
 /* Weights that come group by group: every touch sees them, whoever copies, stops, dies or takes over meanwhile. */
+#include "../groups_state.h"
 #include "check.h"
 #include <signal.h>
 #include <string.h>
@@ -8,10 +9,10 @@
 /* The copies that a process makes: it may die in the middle of one, or pause before it. */
 static int copies, dies_in = -1, pauses_in = -1;
 static int pause_pipe[2], paused_pipe[2];
-static void *watched_copy(void *to, const void *from, unsigned long bytes);
-#define memcpy watched_copy
+static long watched_write(int fd, const void *from, size_t bytes, uint64_t at);
+#define cp_write_at watched_write
 #include "../groups.c"
-#undef memcpy
+#undef cp_write_at
 #include "../groups_trap.c"
 
 #define GROUPS 7u
@@ -22,18 +23,25 @@ static uint64_t bounds[GROUPS + 1];
 static uint8_t key[CP_GROUPS_KEY] = {1, 2, 3}, other_key[CP_GROUPS_KEY] = {9};
 static int image;
 
-static void *watched_copy(void *to, const void *from, unsigned long bytes) {
-  if (bytes < CP_PAGE) return __builtin_memcpy(to, from, bytes); /* not a group */
+static bool begins_group(uint64_t at) {
+  for (uint32_t k = 0; k < GROUPS; k++)
+    if (bounds[k] == at) return true;
+  return false;
+}
+
+/* No more than a page at once, as the kernel may do. */
+static long watched_write(int fd, const void *from, size_t bytes, uint64_t at) {
   char byte;
+  if (!begins_group(at)) return cp_write_at(fd, from, CP_PAGE, at);
   if (copies == pauses_in) {
     CHECK_THAT(write(paused_pipe[1], "p", 1) == 1);
     CHECK_THAT(read(pause_pipe[0], &byte, 1) == 1);
   }
   if (copies++ == dies_in) {
-    __builtin_memcpy(to, from, bytes / 2);
+    cp_write_at(fd, from, bytes / 2, at);
     raise(SIGKILL);
   }
-  return __builtin_memcpy(to, from, bytes);
+  return cp_write_at(fd, from, CP_PAGE, at);
 }
 
 static bool expect_fault;
@@ -56,6 +64,10 @@ static int file_of(uint64_t bytes) {
   int fd = memfd_create("test", MFD_CLOEXEC);
   CHECK_THAT(fd >= 0 && !ftruncate(fd, (off_t)bytes));
   return fd;
+}
+
+static void spoil(int device) {
+  for (uint64_t at = HEADER; at < bounds[GROUPS]; at += 8) CHECK_THAT(pwrite(device, &at, 8, (off_t)at) == 8);
 }
 
 /* Groups of different sizes; one is empty. */
@@ -172,7 +184,7 @@ static void dropped_weights_come_again(void) {
     CHECK_THAT(cp_groups_load(g) == 0 && cp_groups_wait(g, GROUPS) == 0); /* the touches were faster than the thread */
     cp_groups_stop(g);
     CHECK_THAT(cp_groups_drop(g) == 0 && cp_groups_there(g) == 0);
-    memset(g->to + HEADER, 0xee, bounds[GROUPS] - HEADER);
+    spoil(device);
   }
   cp_groups_close(g);
   close(device);

@@ -20,12 +20,13 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from carpool.core import grouping
+from carpool.core.grouping import Grouping
 from carpool.devices import memfd
 from carpool.serve import link, structure, weights_file
 from carpool.serve import profile as profiles
 from carpool.serve.entry import Entry, Profile, Source
 from carpool.serve.groups import Groups
-from carpool.serve.layout import Grouping, Layout, lay_out
+from carpool.serve.layout import Layout, lay_out
 from carpool.serve.profile import Inputs
 from carpool.serve.store import write_image
 from carpool.serve.structure import Storage, Unusable
