@@ -1,8 +1,7 @@
-"""A hosted model: prepared once, then bound to its weights' memory in any number of workers.
+"""A hosted model is prepared once, for any number of workers.
 
 `prepare` builds the model plainly, with its weights, and keeps them as an image in the order in which computing uses
-them.  A worker (`Model`) has the structure only; its parameters lie in the device's copy of the weights, which may be
-on its way.
+them.  All of that happens on the CPU, whatever device the workers (`carpool.serve.model`) are on.
 """
 
 from __future__ import annotations
@@ -24,12 +23,17 @@ from carpool.core.grouping import Grouping
 from carpool.devices import memfd
 from carpool.serve import link, structure, weights_file
 from carpool.serve import profile as profiles
+from carpool.serve.device import Memory
 from carpool.serve.entry import Entry, Profile, Source
-from carpool.serve.groups import Groups
 from carpool.serve.layout import Layout, lay_out
+from carpool.serve.model import Model
 from carpool.serve.profile import Inputs
 from carpool.serve.store import write_image
 from carpool.serve.structure import Storage, Unusable
+
+#: Bytes of a pipeline group on a GPU.  Not measured: a transfer costs some microseconds there beside its bytes, a few
+#: per cent of what so many take.
+GPU_GROUP = 4 << 20
 
 
 class Prepared(NamedTuple):
@@ -44,6 +48,11 @@ def pipelined(profile: Profile) -> Grouping:
     """The groups with which the last layer has computed first, as the profile has it (`carpool.core.grouping`)."""
     layers = [grouping.Layer(layer.size, layer.compute_ns) for layer in profile.layers]
     return grouping.optimal(layers, profile.link)
+
+
+def joined(profile: Profile) -> Grouping:
+    """For a GPU: the profile's times are those of the CPU."""
+    return grouping.at_least([layer.size for layer in profile.layers], GPU_GROUP)
 
 
 def prepare(
@@ -134,7 +143,7 @@ def _answer(entry: Entry, image: int, inputs: Inputs) -> Any:
     """Of a worker to which the weights are still coming."""
     device = memfd.create("carpool-verify", entry.device_bytes, sealed=True)
     try:
-        model = Model(entry, image, device)
+        model = Model(entry, image, Memory(device))
     finally:
         os.close(device)
     try:
@@ -150,96 +159,6 @@ def _run(entry: Entry, model: Callable[..., Any], inputs: Inputs) -> Any:
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         torch.manual_seed(entry.source.seed)
         return model(*inputs)
-
-
-class Model:
-    """A worker's copy of a model: the structure, and the weights wherever on a device they are."""
-
-    def __init__(self, entry: Entry, image: int, device: int | None = None) -> None:
-        """``device``: see `bind`, which can be called later.  Both descriptors stay the caller's.
-
-        Raises Unusable, OSError, and what the factory raises.
-        """
-        factory = structure.resolve(entry.source.factory)
-        self.entry = entry
-        self.module = structure.build(factory, entry.source.seed, weights=entry.plainly is not None)
-        storages = structure.storages(self.module)
-        if structure.signature(storages) != entry.signature:
-            raise Unusable(f"{entry.source.factory} makes another model than when its weights were prepared")
-        self._groups: Groups | None = None
-        self._place: tuple[int, int] | None = None
-        self._shared = self._take_apart(storages, image)
-        self._nowhere: Tensor | None = structure.untouched(
-            entry.device_bytes
-        )  # initial weights need no memory any more
-        self._point_to(self._nowhere.data_ptr())
-        self._image: int | None = os.dup(image)
-        if device is not None:
-            try:
-                self.bind(device)
-            except BaseException:
-                self.close()
-                raise
-
-    def _take_apart(self, storages: Sequence[Storage], image: int) -> list[tuple[Storage, int]]:
-        """Those that lie on the device, with their offsets; private ones get memory of their own."""
-        private, shared = set(self.entry.profile.private), []
-        for index, (storage, offset) in enumerate(zip(storages, self.entry.layout.offsets, strict=True)):
-            if index in private:
-                structure.bind(storage, _own(image, offset, storage.size))
-            else:
-                shared.append((storage, offset))
-        return shared
-
-    def _point_to(self, address: int) -> None:
-        for storage, offset in self._shared:
-            memory = (ctypes.c_char * storage.size).from_address(address + offset)
-            structure.bind(storage, torch.frombuffer(memory, dtype=torch.uint8))
-
-    def bind(self, device: int) -> None:
-        """The weights' memory is ``device`` from now on (a descriptor of ``entry.device_bytes`` bytes, the caller's).
-
-        Nothing happens if it was before.  Never while it computes.  Raises OSError.
-        """
-        status = os.fstat(device)
-        place = status.st_dev, status.st_ino
-        if place == self._place:
-            return
-        assert self._image is not None, "the model has been closed"
-        groups = Groups(device, self._image, self.entry.layout.bounds, self.entry.key)
-        self._point_to(groups.address)
-        if self._groups is not None:
-            self._groups.close()
-        self._groups, self._place, self._nowhere = groups, place, None
-
-    @property
-    def groups(self) -> Groups:
-        """Only of a model that is bound."""
-        assert self._groups is not None, "the model is not bound to any memory yet"
-        return self._groups
-
-    def __call__(self, *inputs: Any) -> Any:
-        """Bring what is not there, and compute with what is there already."""
-        self.groups.load()
-        with torch.inference_mode():
-            return self.module(*inputs)
-
-    def stop(self) -> None:
-        """Returns when no group is being copied any more; the next call goes on with the rest."""
-        if self._groups is not None:
-            self._groups.stop()
-
-    def close(self) -> None:
-        """The module must not be used any more."""
-        if self._groups is not None:
-            self._groups.close()
-        if self._image is not None:
-            os.close(self._image)
-            self._image = None
-
-
-def _own(image: int, offset: int, size: int) -> Tensor:
-    return torch.frombuffer(bytearray(os.pread(image, size, offset)), dtype=torch.uint8).clone()
 
 
 def same_bits(one: Any, other: Any) -> bool:
