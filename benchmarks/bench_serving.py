@@ -28,7 +28,7 @@ from benchmarks.workloads.hosted import TWIN, batch
 from carpool.core.model import MIB
 from carpool.devices import memfd
 from carpool.serve.entry import Profile
-from carpool.serve.model import pipelined
+from carpool.serve.prepared import pipelined
 
 MODELS = ("resnet152", "inception_v3", "bert_base")
 TARGET = 1.15

@@ -22,8 +22,10 @@ from torch import Tensor, nn
 from carpool.core.grouping import Grouping
 from carpool.devices import memfd
 from carpool.serve import structure
+from carpool.serve.device import Memory
 from carpool.serve.entry import Profile, Source
-from carpool.serve.model import Model, pipelined, prepare
+from carpool.serve.model import Model
+from carpool.serve.prepared import pipelined, prepare
 
 _bert = importlib.import_module("tests.gpu.programs.models.bert")
 _resnet = importlib.import_module("tests.gpu.programs.models.resnet")
@@ -70,7 +72,7 @@ def opened(factory: str, x: Tensor, kept: Path, group: Callable[[Profile], Group
     """On a device of its own, whose pages are there."""
     source = Source(f"benchmarks.workloads.transmit:{factory}")
     entry, image, _ = prepare(source, (x,), kept=kept, group=group)
-    model = Model(entry, image, memfd.create("device", entry.device_bytes, sealed=True))
+    model = Model(entry, image, Memory(memfd.create("device", entry.device_bytes, sealed=True)))
     ready(model, x)
     return model
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.core.grouping import NS_PER_S, Layer, Link, finish, optimal, pipeswitch, start
+from carpool.core.grouping import NS_PER_S, Layer, Link, at_least, finish, optimal, pipeswitch, start
 
 PER_NS = NS_PER_S  # a rate of one byte per nanosecond
 AMOUNTS = st.one_of(st.just(0), st.integers(0, 30), st.integers(0, 1 << 60))
@@ -155,3 +155,19 @@ def test_impossible_figures_are_refused() -> None:
     for wrong in (lambda: Layer(-1, 0), lambda: Layer(0, -1), lambda: Link(-1, 1), lambda: Link(0, 0)):
         with pytest.raises(ValueError, match="cannot"):
             wrong()
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=20), st.integers(0, 60))
+def test_groups_of_at_least_so_many_bytes(sizes: list[int], least: int) -> None:
+    """And of no layer more than that takes."""
+    ends = at_least(sizes, least)
+    groups = [sizes[begin:end] for begin, end in zip((0, *ends), ends, strict=False)]
+    assert [size for group in groups for size in group] == sizes
+    for group in groups:
+        assert sum(group[:-1]) < least or len(group) == 1
+    assert all(sum(group) >= least for group in groups[:-1])
+
+
+def test_no_layers_have_no_groups_of_any_size() -> None:
+    with pytest.raises(ValueError, match="without layers"):
+        at_least([], 1)

@@ -212,6 +212,7 @@ class FakeRegistry:
     def __init__(self) -> None:
         self.infos: dict[str, ModelInfo] = {}
         self.away = False
+        self.gpus = False
         self.asked = 0
 
     def add(self, name: str, **changes: Any) -> ModelInfo:
@@ -232,6 +233,10 @@ class FakeRegistry:
         self._check()
         return {"PATH": "/usr/bin", "SHLVL": str(self.asked)}
 
+    async def on_gpus(self) -> bool:
+        self._check()
+        return self.gpus
+
     def _check(self) -> None:
         if self.away:
             raise ClientError("not_running", "no daemon is running")
@@ -245,14 +250,23 @@ class FakePreparing:
     failing: dict[str, str] = field(default_factory=dict)
     gate: asyncio.Event | None = None
     begun: list[tuple[str, ModelRequest, Path | None]] = field(default_factory=list)
+    on_gpu: list[bool] = field(default_factory=list)
     running: int = 0
     images: list[int] = field(default_factory=list)
 
     async def __call__(
-        self, spec: ModelRequest, name: str, *, env: dict[str, str], kept: Path | None, admit: Callable[[int], None]
+        self,
+        spec: ModelRequest,
+        name: str,
+        *,
+        env: dict[str, str],
+        kept: Path | None,
+        on_gpu: bool,
+        admit: Callable[[int], None],
     ) -> FakePrepared:
         assert not self.running, "two models are prepared at once"
         self.begun.append((name, spec, kept))
+        self.on_gpu.append(on_gpu)
         self.running += 1
         try:
             if self.gate is not None:

@@ -15,8 +15,10 @@ import torch
 
 from carpool.devices import memfd
 from carpool.serve import structure
+from carpool.serve.device import Memory
 from carpool.serve.entry import Source
-from carpool.serve.model import Model, Prepared, prepare, same_bits
+from carpool.serve.model import Model
+from carpool.serve.prepared import Prepared, prepare, same_bits
 from tests.serve import zoo
 
 
@@ -25,7 +27,7 @@ def killed_in(group: int, prepared: Prepared, device: int) -> int:
     said, say = os.pipe()
     pid = os.fork()
     if pid == 0:
-        model = Model(prepared.entry, prepared.image, device)
+        model = Model(prepared.entry, prepared.image, Memory(device))
         model.groups.load()
         model.groups.wait(group)
         os.write(say, b"x")
@@ -38,7 +40,7 @@ def killed_in(group: int, prepared: Prepared, device: int) -> int:
 
 
 def _there(prepared: Prepared, device: int) -> int:
-    model = Model(prepared.entry, prepared.image, device)
+    model = Model(prepared.entry, prepared.image, Memory(device))
     there = model.groups.there
     model.close()
     return there
@@ -65,7 +67,7 @@ def is_right(name: str, prepared: Prepared, device: int) -> bool:
     alone = structure.build(getattr(zoo, name), prepared.entry.source.seed, weights=True)
     with torch.inference_mode():
         expected = alone(*inputs)
-    return same_bits(Model(prepared.entry, prepared.image, device)(*inputs), expected)
+    return same_bits(Model(prepared.entry, prepared.image, Memory(device))(*inputs), expected)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from carpool.serve.device import Demand, Plain, of_process
+from carpool.serve.device import Demand, Memory, Plain, of_process
 from carpool.serve.seat import Refused
 
 
@@ -17,15 +17,15 @@ def demand(key: int, size: int = 4096) -> Demand:
 def test_memory_per_key() -> None:
     device = of_process()
     assert isinstance(device, Plain)
-    one, other = device.place(demand(1)), device.place(demand(2, 8192))
+    one, other = device.place(demand(1)).file, device.place(demand(2, 8192)).file
     assert [os.fstat(fd).st_size for fd in (one, other)] == [4096, 8192]
     device.take()
     device.release()
-    assert device.place(demand(1)) == one
+    assert device.place(demand(1)) == Memory(one, address=None)
     os.pwrite(one, b"x", 0)
     device.forget(1)
     device.forget(3)
-    assert os.pread(device.place(demand(1)), 1, 0) == b"\0"
+    assert os.pread(device.place(demand(1)).file, 1, 0) == b"\0"
     for key in (1, 2):
         device.forget(key)
     with pytest.raises(OSError, match="Bad file"):
@@ -35,7 +35,7 @@ def test_memory_per_key() -> None:
 def test_given_memory() -> None:
     given = os.memfd_create("given")
     device = Plain({5: given})
-    assert device.place(demand(5)) == given
+    assert device.place(demand(5)) == Memory(given)
     device.forget(5)
 
 

@@ -90,7 +90,15 @@ async def test_what_workers_and_preparation_are_given(one: Fronted) -> None:
     ((name, spec, kept),) = one.preparing.begun
     assert (name, spec.factory, spec.weights, spec.max_batch) == ("affine", "shop:affine", "/w.safetensors", 4)
     assert kept == Path("/cache/affine.json")
+    assert one.preparing.on_gpu == [False]
     assert one.environments == [Environment("/usr/bin/python3", "/shop", 7, (("PATH", "/usr/bin"),))]
+
+
+async def test_models_for_gpus_are_prepared_as_such(one: Fronted) -> None:
+    one.registry.gpus = True
+    one.add("affine")
+    await one.until_ready("affine")
+    assert one.preparing.on_gpu == [True]
 
 
 async def test_models_of_one_environment_share_workers(one: Fronted) -> None:

@@ -16,7 +16,7 @@ import pytest
 from carpool.protocol.problems import ClientError
 from carpool.serve.launching import Daemon, DaemonLauncher, DaemonRegistry
 from carpool.serve.ports import CannotStart
-from tests.cli.standin import Request, StandIn, as_json, job, problem
+from tests.cli.standin import Request, StandIn, as_json, device, device_list, job, problem
 
 START: tuple[Any, ...] = (["python", "-m", "carpool.serve.worker"], "/shop", {"A": "b"}, "model worker", 7)
 INFO = {
@@ -49,6 +49,15 @@ async def test_models_of_others_are_not_served(standin: StandIn, daemon: Daemon)
     assert await registry.environment("resnet") == {"A": "b"}
     with pytest.raises(ClientError):
         await registry.environment("bert")
+
+
+async def test_workers_are_on_gpus_where_there_is_nothing_else(standin: StandIn, daemon: Daemon) -> None:
+    host, gpu = device([]), msgspec.structs.replace(device([], name="cuda0"), kind="cuda")
+    found = []
+    for devices in ((host,), (host, gpu), (gpu,), (gpu, gpu)):
+        standin.reactions["GET /v1/devices"] = device_list(*devices)
+        found.append(await DaemonRegistry(daemon, os.geteuid()).on_gpus())
+    assert found == [False, False, True, True]
 
 
 async def test_a_worker_is_a_job_with_a_priority_among_services(standin: StandIn, daemon: Daemon) -> None:

@@ -13,8 +13,10 @@ import torch
 from carpool.core.grouping import Link
 from carpool.devices import memfd
 from carpool.serve import structure
+from carpool.serve.device import Memory
 from carpool.serve.entry import Entry, Layer, Profile, Source
-from carpool.serve.model import Model, Prepared, pipelined, prepare, same_bits
+from carpool.serve.model import Model
+from carpool.serve.prepared import GPU_GROUP, Prepared, joined, pipelined, prepare, same_bits
 from carpool.serve.profile import Inputs
 from carpool.serve.structure import Unusable
 from tests.serve import zoo
@@ -43,9 +45,9 @@ def prepared(request: pytest.FixtureRequest) -> Iterator[Prepared]:
 
 
 @pytest.fixture
-def device(prepared: Prepared) -> Iterator[int]:
+def device(prepared: Prepared) -> Iterator[Memory]:
     fd = memfd.create("test-device", prepared.entry.device_bytes, sealed=True)
-    yield fd
+    yield Memory(fd)
     os.close(fd)
 
 
@@ -61,7 +63,7 @@ def name_of(prepared: Prepared) -> str:
 
 
 @every_model
-def test_cold_and_warm(prepared: Prepared, device: int) -> None:
+def test_cold_and_warm(prepared: Prepared, device: Memory) -> None:
     name = name_of(prepared)
     inputs = (zoo.INPUTS[name](),)
     model = Model(prepared.entry, prepared.image, device)
@@ -74,7 +76,7 @@ def test_cold_and_warm(prepared: Prepared, device: int) -> None:
 
 
 @every_model
-def test_a_second_worker_finds_the_weights(prepared: Prepared, device: int) -> None:
+def test_a_second_worker_finds_the_weights(prepared: Prepared, device: Memory) -> None:
     name = name_of(prepared)
     inputs = (zoo.INPUTS[name](),)
     first = Model(prepared.entry, prepared.image, device)
@@ -89,7 +91,7 @@ def test_a_second_worker_finds_the_weights(prepared: Prepared, device: int) -> N
 
 
 @one_model("branching")
-def test_what_the_profile_has_not_seen(prepared: Prepared, device: int) -> None:
+def test_what_the_profile_has_not_seen(prepared: Prepared, device: Memory) -> None:
     """The other branch uses what comes last first, and what is never used in the first."""
     other = (-zoo.INPUTS["branching"](),)
     assert prepared.entry.profile.layers[-1].compute_ns == 0
@@ -99,7 +101,7 @@ def test_what_the_profile_has_not_seen(prepared: Prepared, device: int) -> None:
 
 
 @one_model("counting")
-def test_what_computing_writes_is_each_workers_own(prepared: Prepared, device: int) -> None:
+def test_what_computing_writes_is_each_workers_own(prepared: Prepared, device: Memory) -> None:
     inputs = (zoo.INPUTS["counting"](),)
     assert len(prepared.entry.profile.private) == 3
     expected = alone("counting", inputs, inputs)
@@ -129,7 +131,7 @@ def test_tied_weights_are_there_once(prepared: Prepared) -> None:
 
 
 @one_model("rotary")
-def test_another_model_under_the_same_name(prepared: Prepared, device: int) -> None:
+def test_another_model_under_the_same_name(prepared: Prepared, device: Memory) -> None:
     entry = msgspec.structs.replace(prepared.entry, source=source("brain"))
     with pytest.raises(Unusable, match="another model"):
         Model(entry, prepared.image, device)
@@ -139,7 +141,7 @@ def test_another_model_under_the_same_name(prepared: Prepared, device: int) -> N
 def test_too_small_a_device(prepared: Prepared) -> None:
     small = memfd.create("small", prepared.entry.device_bytes - memfd.PAGE, sealed=True)
     with pytest.raises(OSError, match="cannot be mapped"):
-        Model(prepared.entry, prepared.image, small)
+        Model(prepared.entry, prepared.image, Memory(small))
     os.close(small)
 
 
@@ -198,12 +200,12 @@ def test_bound_later_and_to_other_memory(prepared: Prepared) -> None:
     model = Model(prepared.entry, prepared.image)
     for expected in alone(name, inputs, inputs, inputs):
         device = memfd.create("another", prepared.entry.device_bytes, sealed=True)
-        model.bind(device)
+        model.bind(Memory(device))
         assert model.groups.there == 0
         assert same_bits(model(*inputs), expected)
         model.stop()
         groups = model.groups
-        model.bind(device)
+        model.bind(Memory(device))
         assert model.groups is groups
         os.close(device)
     model.close()
@@ -223,12 +225,12 @@ def test_an_unbound_model_has_no_weights(prepared: Prepared) -> None:
 
 
 @one_model("rotary")
-def test_memory_that_cannot_be_bound_leaves_the_model_where_it_was(prepared: Prepared, device: int) -> None:
+def test_memory_that_cannot_be_bound_leaves_the_model_where_it_was(prepared: Prepared, device: Memory) -> None:
     inputs = (zoo.INPUTS["rotary"](),)
     model = Model(prepared.entry, prepared.image, device)
     small = memfd.create("small", memfd.PAGE, sealed=True)
     with pytest.raises(OSError, match="cannot be mapped"):
-        model.bind(small)
+        model.bind(Memory(small))
     os.close(small)
     assert same_bits(model(*inputs), alone("rotary", inputs)[0])
     model.close()
@@ -253,3 +255,10 @@ def test_groups_are_those_that_have_computed_first() -> None:
     slow, free = Link(50_000_000, 1 << 40), Link(0, 1 << 30)
     assert pipelined(Profile("k", layers, (), 0, slow)) == (6,)
     assert pipelined(Profile("k", layers, (), 0, free))[0] == 1
+
+
+def test_groups_for_a_gpu_do_not_ask_for_times() -> None:
+    sizes = (GPU_GROUP // 2, GPU_GROUP // 2, 2 * GPU_GROUP, 7, 0)
+    for compute_ns in (0, 1_000_000):
+        layers = tuple(Layer((k,), size, compute_ns) for k, size in enumerate(sizes))
+        assert joined(Profile("k", layers, (), 0, Link(0, 1))) == (2, 3, 5)

@@ -15,8 +15,10 @@ import torch
 from carpool.protocol.models import ModelRequest
 from carpool.runtime.launch import site_directory
 from carpool.runtime.native import library_path
-from carpool.serve.model import Model, same_bits
+from carpool.serve.device import Memory
+from carpool.serve.model import Model
 from carpool.serve.oip.messages import TensorSpec
+from carpool.serve.prepared import joined, same_bits
 from carpool.serve.preparing import CannotPrepare, PreparedModel, prepare
 from carpool.serve.store import OverBudget, is_image
 from tests.serve import hosted, zoo
@@ -34,9 +36,8 @@ def preparing(root: Path, python: str) -> Preparing:
     def begin(
         factory: str, *, python: str = python, cwd: Path = root, env: dict[str, str] | None = None, **others: Any
     ) -> Coroutine[Any, Any, PreparedModel]:
-        options = {"kept": None, "admit": lambda size: None} | {
-            k: others.pop(k) for k in ("kept", "admit") if k in others
-        }
+        options = {"kept": None, "on_gpu": False, "admit": lambda size: None}
+        options |= {name: others.pop(name) for name in options if name in others}
         spec = ModelRequest(f"tests.serve.hosted:{factory}", python, str(cwd), {}, **{"max_batch": 4} | others)
         return prepare(spec, factory, env=dict(os.environ) | (env or {}), **options)
 
@@ -56,7 +57,7 @@ async def test_an_image_and_what_the_model_takes(preparing: Preparing, tmp_path:
     assert made.model.max_batch == 4
     device = os.memfd_create("device")
     os.ftruncate(device, made.entry.device_bytes)
-    model, x = Model(made.entry, made.image, device), zoo.INPUTS["brain"]()
+    model, x = Model(made.entry, made.image, Memory(device)), zoo.INPUTS["brain"]()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(made.entry.source.seed)
         alone = hosted.brain()
@@ -65,6 +66,13 @@ async def test_an_image_and_what_the_model_takes(preparing: Preparing, tmp_path:
     os.close(device)
     os.close(made.image)
     assert descriptors() == before
+
+
+async def test_groups_for_workers_on_gpus(preparing: Preparing) -> None:
+    """Four layers, and a few hundred KiB in all: one group."""
+    made = await preparing("brain", on_gpu=True)
+    os.close(made.image)
+    assert len(made.entry.layout.bounds) == 1 + len(joined(made.entry.profile)) == 2
 
 
 async def test_an_environment_that_was_captured_in_a_job(preparing: Preparing, tmp_path: Path, root: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from carpool.devices import memfd
 from carpool.serve.channel import Channel
-from carpool.serve.device import Demand, Device, Plain
+from carpool.serve.device import Demand, Device, Memory, Plain
 from carpool.serve.groups import Groups
 from carpool.serve.link import copy_us
 from carpool.serve.messages import (
@@ -33,6 +33,7 @@ from carpool.serve.messages import (
     heads,
 )
 from carpool.serve.oip.messages import InferRequest, Tensor
+from carpool.serve.on_device import NoGpu, OnHost
 from carpool.serve.preparing import PreparedModel
 from carpool.serve.seat import Refused, TooLarge
 from carpool.serve.worker import Worker
@@ -49,7 +50,7 @@ class Noting:
         self.log: list[str | Demand] = []
         self.refusal: Exception | None = None
 
-    def place(self, demand: Demand) -> int:
+    def place(self, demand: Demand) -> Memory:
         self.log.append(demand)
         if self.refusal:
             raise self.refusal
@@ -87,7 +88,7 @@ class Front:
         with connection:
             try:
                 Worker(Channel(connection, ToWorker), device).serve()
-            except Broken as error:
+            except (Broken, NoGpu) as error:
                 self.error = error
 
     def ask(self, message: Load | Infer, requests: Sequence[Sequence[Tensor]] = (), fd: int | None = None) -> Frame:
@@ -192,6 +193,22 @@ def test_a_model_that_fails(
     assert front.failed("trying", asking("trying", x, what)) == ("model_failed", text)
     assert device.log[-1] == "release"
     assert isinstance(front.infer("trying", asking("trying", x)).message, Answer)
+
+
+def test_a_model_that_spoils_the_device(models: dict[str, PreparedModel], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be computed in this process any more, so it ends."""
+
+    def check(_: OnHost) -> None:
+        raise NoGpu("device-side assert triggered")
+
+    monkeypatch.setattr(OnHost, "check", check)
+    front = Front(Plain())
+    front.load("trying", models["trying"])
+    inputs = [asking("trying", torch.rand(1, WIDTH), 1).inputs]
+    front.channel.send(Infer(7, "trying", heads(inputs), None), inputs)
+    assert front.channel.receive() is None
+    front.close()
+    assert isinstance(front.error, NoGpu)
 
 
 def test_inputs_that_are_wrong(front: Front, models: dict[str, PreparedModel]) -> None:

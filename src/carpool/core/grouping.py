@@ -126,6 +126,22 @@ def optimal(layers: Sequence[Layer], link: Link) -> Grouping:
     return found
 
 
+def at_least(sizes: Sequence[int], least: int) -> Grouping:
+    """Consecutive layers, joined until a group has so many bytes; for a device whose times nobody has measured.
+
+    The last group may have less.  Raises ValueError for no layers.
+    """
+    if not sizes:
+        raise ValueError("a model without layers has no groups")
+    ends, size = [], 0
+    for end, bytes_ in enumerate(sizes, 1):
+        size += bytes_
+        if size >= least or end == len(sizes):
+            ends.append(end)
+            size = 0
+    return tuple(ends)
+
+
 def _groups(times: _Times, idle: int, first: int) -> Grouping | None:
     """The furthest ends while the device idles for at most so long and starts by then; None: they do not reach all."""
     ends: list[int] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -28,12 +28,22 @@ class Demand(msgspec.Struct, frozen=True):
     deadline_us: int | None
 
 
+class Memory(NamedTuple):
+    """Where weights are.
+
+    ``file``: a descriptor of as many bytes.  ``address``: theirs on a GPU, where the file is no more than their header
+    (``native/groups.h``); None: the file is the memory.
+    """
+
+    file: int
+    address: int | None = None
+
+
 class Device(Protocol):
-    def place(self, demand: Demand) -> int:
+    def place(self, demand: Demand) -> Memory:
         """Wait until there is memory for the weights, for one turn; they may be brought there from now on.
 
-        Returns the memory's descriptor, which stays the device's.  Raises TooLarge, Refused (`carpool.serve.seat`), and
-        OSError.
+        The descriptor stays the device's.  Raises TooLarge, Refused (`carpool.serve.seat`), and OSError.
         """
 
     def take(self) -> None:
@@ -53,14 +63,14 @@ class Plain:
         """``given``: memory for some keys, descriptors that become its own."""
         self._files = dict(given or {})
 
-    def place(self, demand: Demand) -> int:
+    def place(self, demand: Demand) -> Memory:
         """Raises Refused if there is no memory."""
         if demand.key not in self._files:
             try:
                 self._files[demand.key] = memfd.create("carpool-weights", demand.size, sealed=True)
             except DeviceError as error:
                 raise seat.Refused(str(error)) from None
-        return self._files[demand.key]
+        return Memory(self._files[demand.key])
 
     def take(self) -> None:
         """It has it."""
@@ -79,7 +89,7 @@ class Seat:
     def __init__(self) -> None:
         self._files: dict[int, int] = {}
 
-    def place(self, demand: Demand) -> int:
+    def place(self, demand: Demand) -> Memory:
         file = seat.place(
             demand.key,
             demand.size,
@@ -92,7 +102,7 @@ class Seat:
             self._files[demand.key] = file
             if before is not None:
                 os.close(before)
-        return self._files[demand.key]
+        return Memory(self._files[demand.key], seat.address(demand.key))
 
     def take(self) -> None:
         seat.take()

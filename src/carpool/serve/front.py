@@ -224,7 +224,8 @@ class Front:
         async with self._preparing:
             registration.reason = "it is being prepared"
             kept = None if profiles is None else profiles / f"{name}.json"
-            prepared = await self._prepare(spec, name, env=env, kept=kept, admit=admit)
+            on_gpu = await self._registry.on_gpus()
+            prepared = await self._prepare(spec, name, env=env, kept=kept, on_gpu=on_gpu, admit=admit)
             image = os.dup(prepared.image)
             try:
                 self._store.put(name, image, os.fstat(image).st_size)

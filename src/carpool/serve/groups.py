@@ -1,8 +1,12 @@
-"""Weights that come to the device group by group (``native/groups.h``), called through ctypes."""
+"""Weights that come to the device group by group (``native/groups.h``), called through ctypes.
+
+What is for GPUs: not yet run on a GPU.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import os
 from collections.abc import Sequence
@@ -11,6 +15,7 @@ from typing import NamedTuple
 from carpool.runtime.native import library_path
 
 KEY_BYTES = 32
+_STOPPED = "nobody in this process is bringing these weights"
 
 
 class Stopped(Exception):
@@ -31,12 +36,15 @@ def _library() -> ctypes.CDLL:
     if not hasattr(library, "cp_groups_open"):
         library = ctypes.CDLL(str(library_path()), use_errno=True)
     pointer, integer, number = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32
+    opening = (integer, integer, ctypes.POINTER(ctypes.c_uint64), number, ctypes.c_char_p)
     for name, result, arguments in (
-        ("open", pointer, (integer, integer, ctypes.POINTER(ctypes.c_uint64), number, ctypes.c_char_p)),
+        ("open", pointer, opening),
+        ("open_on_device", pointer, (*opening, ctypes.c_uint64)),
         ("close", None, (pointer,)),
         ("address", pointer, (pointer,)),
         ("load", integer, (pointer,)),
         ("wait", integer, (pointer, number)),
+        ("follow", integer, (pointer, number, pointer)),
         ("stop", None, (pointer,)),
         ("drop", integer, (pointer,)),
         ("shut", None, (pointer,)),
@@ -58,21 +66,27 @@ class Groups:
 
     ``device``: descriptor of the weights' memory; ``image``: of the copy in the host.  Group k lies in both from
     ``bounds[k]`` to ``bounds[k + 1]``, whole pages.  ``key`` (32 bytes) tells these weights from others that may
-    have been there before.  Both descriptors stay the caller's.  Raises OSError.
+    have been there before.  Both descriptors stay the caller's.
+
+    ``address``: where the weights lie on a GPU, in whose context the calling thread is; of ``device`` only the
+    header is used then.  Nothing waits there by itself: see `follow`.  None: a host device.  Raises OSError.
     """
 
-    def __init__(self, device: int, image: int, bounds: Sequence[int], key: bytes) -> None:
+    def __init__(self, device: int, image: int, bounds: Sequence[int], key: bytes, address: int | None = None) -> None:
         if len(key) != KEY_BYTES:
             raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(key)}")
         self.bounds = tuple(bounds)
         self.count = len(bounds) - 1
-        self._handle: int | None = _library().cp_groups_open(
-            device, image, (ctypes.c_uint64 * len(bounds))(*bounds), self.count, key
-        )
+        given = device, image, (ctypes.c_uint64 * len(bounds))(*bounds), self.count, key
+        self._handle: int | None
+        if address is None:
+            self._handle = _library().cp_groups_open(*given)
+        else:
+            self._handle = _library().cp_groups_open_on_device(*given, address)
         if not self._handle:
             number = ctypes.get_errno()
             raise OSError(number, f"the weights cannot be mapped: {os.strerror(number)}")
-        self.address: int = _library().cp_groups_address(self._handle)
+        self.address: int = _library().cp_groups_address(self._handle) if address is None else address
 
     def load(self) -> None:
         """Begin to bring what is not there; call it before every use, never during one.  Raises OSError."""
@@ -81,7 +95,17 @@ class Groups:
     def wait(self, count: int | None = None) -> None:
         """Until the first ``count`` groups are there; None: all.  Raises Stopped."""
         if _library().cp_groups_wait(self._handle, self.count if count is None else count):
-            raise Stopped("nobody in this process is bringing these weights")
+            raise Stopped(_STOPPED)
+
+    def follow(self, count: int, stream: int) -> None:
+        """What is submitted to this stream of the GPU from now on comes after the first ``count`` groups.
+
+        ``stream``: its handle in the driver.  Raises Stopped, and OSError if a copy failed.
+        """
+        error = _library().cp_groups_follow(self._handle, count, stream)
+        if error == errno.ECANCELED:
+            raise Stopped(_STOPPED)
+        _check(error)
 
     def stop(self) -> None:
         """Returns when no group is being copied any more; touches of missing ones wait for the next `load`."""

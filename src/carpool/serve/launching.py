@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 TIMEOUT_S = 10.0  # for one answer of the daemon
 NOT_FOUND = 404
+GPU = "cuda"  # the kind of such a device
 POLL_S = 0.5  # between two looks at a worker that has not connected yet
 
 
@@ -40,7 +41,7 @@ class Daemon:
 
 
 class DaemonRegistry:
-    """The registered models of one owner."""
+    """The registered models of one owner, and the devices."""
 
     def __init__(self, daemon: Daemon, owner: int) -> None:
         self._daemon = daemon
@@ -53,6 +54,10 @@ class DaemonRegistry:
     async def environment(self, name: str) -> dict[str, str]:
         """Raises ClientError."""
         return await self._daemon.ask(lambda client: client.model_environment(name))
+
+    async def on_gpus(self) -> bool:
+        """Raises ClientError."""
+        return {device.kind for device in await self._daemon.ask(Client.devices)} == {GPU}
 
 
 class DaemonLauncher:

@@ -12,8 +12,8 @@ import msgspec
 from carpool.core.grouping import Grouping
 
 PAGE = 4096
-#: As PyTorch aligns its own tensors, so that kernels take the same paths as without Carpool.
-ALIGNMENT = 64
+#: As PyTorch aligns its own tensors (on GPUs; on the CPU 64), so that kernels take the same paths as without Carpool.
+ALIGNMENT = 512
 HEADER_BYTES = 48
 STATE_BYTES = 4
 

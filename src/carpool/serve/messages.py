@@ -116,12 +116,13 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Prepare(msgspec.Struct, frozen=True, tag=True):
-    """``kept``: the file of the profile."""
+    """``kept``: the file of the profile.  ``on_gpu``: workers are on GPUs; this process never is."""
 
     name: str
     source: Source
     max_batch: Count
     kept: str | None
+    on_gpu: bool
 
 
 class Admit(msgspec.Struct, frozen=True, tag=True):

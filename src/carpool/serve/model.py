@@ -1,162 +1,30 @@
-"""A hosted model: prepared once, then bound to its weights' memory in any number of workers.
+"""A worker's copy of a model, which is bound to its weights' memory.
 
-`prepare` builds the model plainly, with its weights, and keeps them as an image in the order in which computing uses
-them.  A worker (`Model`) has the structure only; its parameters lie in the device's copy of the weights, which may be
-on its way.
+It has the structure only; its parameters lie in the device's copy of the weights, which may be on its way.
 """
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
 import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
-import msgspec
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch import Tensor
 
-from carpool.core import grouping
-from carpool.core.grouping import Grouping
-from carpool.devices import memfd
-from carpool.serve import link, structure, weights_file
-from carpool.serve import profile as profiles
-from carpool.serve.entry import Entry, Profile, Source
+from carpool.serve import structure
+from carpool.serve.device import Memory
+from carpool.serve.entry import Entry
 from carpool.serve.groups import Groups
-from carpool.serve.layout import Layout, lay_out
-from carpool.serve.profile import Inputs
-from carpool.serve.store import write_image
+from carpool.serve.on_device import OnDevice, where
 from carpool.serve.structure import Storage, Unusable
-
-
-class Prepared(NamedTuple):
-    """``image``: descriptor of the sealed image, the receiver's to close.  ``answer``: of the plain module."""
-
-    entry: Entry
-    image: int
-    answer: Any
-
-
-def pipelined(profile: Profile) -> Grouping:
-    """The groups with which the last layer has computed first, as the profile has it (`carpool.core.grouping`)."""
-    layers = [grouping.Layer(layer.size, layer.compute_ns) for layer in profile.layers]
-    return grouping.optimal(layers, profile.link)
-
-
-def prepare(
-    source: Source,
-    inputs: Inputs | Callable[[nn.Module], Inputs],
-    *,
-    kept: Path | None = None,
-    admit: Callable[[int], None] = lambda size: None,
-    group: Callable[[Profile], Grouping] = pipelined,
-) -> Prepared:
-    """Build, load, measure, and keep the image.
-
-    ``inputs``: of one run, with the largest batch, or what makes them for the module.  ``kept``: file of the profile,
-    which is measured again if it is of something else.  ``admit`` hears how many bytes the image will have, and raises
-    whatever is to stop that.
-    Raises Unusable, DeviceError or OSError (no memory), and what the model itself raises.
-    """
-    module = structure.build(structure.resolve(source.factory), source.seed, weights=True)
-    if source.weights is not None:
-        weights_file.read(module, Path(source.weights))
-    storages = structure.storages(module)
-    if not storages:
-        raise Unusable(f"the model of {source.factory} has neither parameters nor buffers")
-    given = inputs(module) if callable(inputs) else inputs
-    digest = _digest(storages)
-    profile = _profile(module, given, storages, profiles.profile_key(digest, source.factory, given), kept)
-    layout = _layout(storages, profile, group(profile))
-    admit(layout.size)
-    key = hashlib.sha256(digest + msgspec.json.encode(layout)).digest()
-    entry = Entry(source, structure.signature(storages), key, layout, profile, None)
-    parts = ((offset, _bytes_of(storage)) for offset, storage in zip(layout.offsets, storages, strict=True))
-    image = write_image(source.factory, layout.size, parts)
-    try:
-        answer = _run(entry, module, given)
-        return Prepared(_verified(entry, image, given, answer), image, answer)
-    except BaseException:
-        os.close(image)
-        raise
-
-
-def _profile(module: nn.Module, inputs: Inputs, storages: Sequence[Storage], key: str, kept: Path | None) -> Profile:
-    found = profiles.stored(kept, key, len(storages)) if kept else None
-    if found:
-        return found
-    measured = profiles.measure(module, inputs, storages, key, link.measure())
-    if kept:
-        profiles.keep(measured, kept)
-    return measured
-
-
-def _layout(storages: Sequence[Storage], profile: Profile, groups: Grouping) -> Layout:
-    layers = [layer.storages for layer in profile.layers]
-    return lay_out([storage.size for storage in storages], layers, profile.private, groups)
-
-
-def _digest(storages: Sequence[Storage]) -> bytes:
-    digest = hashlib.sha256(structure.signature(storages).encode())
-    for storage in storages:
-        digest.update(_bytes_of(storage))
-    return digest.digest()
-
-
-def _bytes_of(storage: Storage) -> memoryview:
-    return memoryview((ctypes.c_char * storage.size).from_address(storage.address)).cast("B")
-
-
-def _verified(entry: Entry, image: int, inputs: Inputs, expected: Any) -> Entry:
-    """Does a worker compute what the plain module computes?  If not without initial weights, it builds with them.
-
-    Raises Unusable if that does not help.
-    """
-    try:
-        if same_bits(_answer(entry, image, inputs), expected):
-            return entry
-        why = "built without weights it computes something else"
-    except Exception as error:  # noqa: BLE001 - whatever a factory does with parameters that have no values
-        why = f"it cannot be built without weights: {error}"
-    entry = msgspec.structs.replace(entry, plainly=why)
-    if same_bits(_answer(entry, image, inputs), expected):
-        return entry
-    raise Unusable(
-        f"the model of {entry.source.factory} does not compute the same with its weights in another place:"
-        " either it keeps copies of them, or its answers differ from run to run"
-    )
-
-
-def _answer(entry: Entry, image: int, inputs: Inputs) -> Any:
-    """Of a worker to which the weights are still coming."""
-    device = memfd.create("carpool-verify", entry.device_bytes, sealed=True)
-    try:
-        model = Model(entry, image, device)
-    finally:
-        os.close(device)
-    try:
-        answer = _run(entry, model, inputs)
-        model.groups.wait()
-        return tree_map_only(Tensor, Tensor.clone, answer)  # it may lie in the weights
-    finally:
-        model.close()
-
-
-def _run(entry: Entry, model: Callable[..., Any], inputs: Inputs) -> Any:
-    """With the same random numbers each time."""
-    with torch.random.fork_rng(devices=[]), torch.inference_mode():
-        torch.manual_seed(entry.source.seed)
-        return model(*inputs)
 
 
 class Model:
     """A worker's copy of a model: the structure, and the weights wherever on a device they are."""
 
-    def __init__(self, entry: Entry, image: int, device: int | None = None) -> None:
-        """``device``: see `bind`, which can be called later.  Both descriptors stay the caller's.
+    def __init__(self, entry: Entry, image: int, memory: Memory | None = None) -> None:
+        """``memory``: see `bind`, which can be called later.  All descriptors stay the caller's.
 
         Raises Unusable, OSError, and what the factory raises.
         """
@@ -167,16 +35,18 @@ class Model:
         if structure.signature(storages) != entry.signature:
             raise Unusable(f"{entry.source.factory} makes another model than when its weights were prepared")
         self._groups: Groups | None = None
-        self._place: tuple[int, int] | None = None
+        self._place: tuple[int, int, int | None] | None = None
+        self._on: OnDevice = where(None)
+        self._private: list[Storage] = []
         self._shared = self._take_apart(storages, image)
         self._nowhere: Tensor | None = structure.untouched(
             entry.device_bytes
         )  # initial weights need no memory any more
-        self._point_to(self._nowhere.data_ptr())
+        self._point_to(self._on, self._nowhere.data_ptr())
         self._image: int | None = os.dup(image)
-        if device is not None:
+        if memory is not None:
             try:
-                self.bind(device)
+                self.bind(memory)
             except BaseException:
                 self.close()
                 raise
@@ -187,30 +57,36 @@ class Model:
         for index, (storage, offset) in enumerate(zip(storages, self.entry.layout.offsets, strict=True)):
             if index in private:
                 structure.bind(storage, _own(image, offset, storage.size))
+                self._private.append(storage)
             else:
                 shared.append((storage, offset))
         return shared
 
-    def _point_to(self, address: int) -> None:
+    def _point_to(self, on: OnDevice, address: int) -> None:
         for storage, offset in self._shared:
-            memory = (ctypes.c_char * storage.size).from_address(address + offset)
-            structure.bind(storage, torch.frombuffer(memory, dtype=torch.uint8))
+            structure.bind(storage, on.memory(address + offset, storage.size))
 
-    def bind(self, device: int) -> None:
-        """The weights' memory is ``device`` from now on (a descriptor of ``entry.device_bytes`` bytes, the caller's).
+    def bind(self, memory: Memory) -> None:
+        """The weights are there from now on (in ``entry.device_bytes`` bytes, the caller's).
 
-        Nothing happens if it was before.  Never while it computes.  Raises OSError.
+        Nothing happens if they were before.  Never while it computes.  Raises OSError.
         """
-        status = os.fstat(device)
-        place = status.st_dev, status.st_ino
+        status = os.fstat(memory.file)
+        place = status.st_dev, status.st_ino, memory.address
         if place == self._place:
             return
         assert self._image is not None, "the model has been closed"
-        groups = Groups(device, self._image, self.entry.layout.bounds, self.entry.key)
-        self._point_to(groups.address)
+        groups = Groups(memory.file, self._image, self.entry.layout.bounds, self.entry.key, memory.address)
+        self._on = where(memory.address)
+        self._point_to(self._on, groups.address)
         if self._groups is not None:
             self._groups.close()
         self._groups, self._place, self._nowhere = groups, place, None
+
+    @property
+    def device(self) -> torch.device:
+        """Where it takes its inputs: on which device it is bound."""
+        return self._on.device
 
     @property
     def groups(self) -> Groups:
@@ -219,10 +95,21 @@ class Model:
         return self._groups
 
     def __call__(self, *inputs: Any) -> Any:
-        """Bring what is not there, and compute with what is there already."""
+        """Bring what is not there, and compute with what is there already.  Needs the turn."""
         self.groups.load()
-        with torch.inference_mode():
+        self._bring_private()
+        with torch.inference_mode(), self._on.computing(self.module, self.groups):
             return self.module(*inputs)
+
+    def _bring_private(self) -> None:
+        """Once, to where the weights are; not when it is bound, because copying needs the turn."""
+        for storage in self._private:
+            if storage.tensors[0].device != self.device:
+                structure.bind(storage, structure.memory_of(storage).to(self.device))
+
+    def check(self) -> None:
+        """After an error of the module's: can another batch be computed in this process?  Raises NoGpu."""
+        self._on.check()
 
     def stop(self) -> None:
         """Returns when no group is being copied any more; the next call goes on with the rest."""
@@ -240,17 +127,3 @@ class Model:
 
 def _own(image: int, offset: int, size: int) -> Tensor:
     return torch.frombuffer(bytearray(os.pread(image, size, offset)), dtype=torch.uint8).clone()
-
-
-def same_bits(one: Any, other: Any) -> bool:
-    """Whether two outputs, however nested, are the same to the last bit."""
-    ours, theirs = tree_leaves(one), tree_leaves(other)
-    return len(ours) == len(theirs) and all(_same(a, b) for a, b in zip(ours, theirs, strict=True))
-
-
-def _same(one: Any, other: Any) -> bool:
-    if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
-        return bool(one == other)
-    if one.dtype != other.dtype or one.shape != other.shape:
-        return False
-    return bool(torch.equal(*(tensor.contiguous().flatten().view(torch.uint8) for tensor in (one, other))))

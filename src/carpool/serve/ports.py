@@ -16,11 +16,19 @@ class CannotStart(Exception):
 
 class Preparing(Protocol):
     async def __call__(
-        self, spec: ModelRequest, name: str, *, env: dict[str, str], kept: Path | None, admit: Callable[[int], None]
+        self,
+        spec: ModelRequest,
+        name: str,
+        *,
+        env: dict[str, str],
+        kept: Path | None,
+        on_gpu: bool,
+        admit: Callable[[int], None],
     ) -> PreparedModel:
         """What is built and measured is built in a process of its own.  Raises CannotPrepare.
 
-        ``kept``: file of the profile.  ``admit`` hears how many bytes the image will have, and raises OverBudget.
+        ``kept``: file of the profile.  ``on_gpu``: its workers will be.  ``admit`` hears how many bytes the
+        image will have, and raises OverBudget.
         """
 
 
@@ -42,10 +50,13 @@ class Launcher(Protocol):
 
 
 class Registry(Protocol):
-    """The daemon's list of models.  Every method may raise ClientError."""
+    """What the daemon knows.  Every method may raise ClientError."""
 
     async def models(self) -> list[ModelInfo]:
         """Those of this process's owner."""
 
     async def environment(self, name: str) -> dict[str, str]:
         """Secrets included."""
+
+    async def on_gpus(self) -> bool:
+        """Whether all workers are on GPUs: there are no other devices."""

@@ -17,7 +17,7 @@ from carpool.serve.channel import Channel, Gone
 from carpool.serve.errors import ServeError, text_of
 from carpool.serve.example import Example
 from carpool.serve.messages import Admit, Admitted, NotReady, Prepare, Ready, ToPreparer
-from carpool.serve.model import prepare
+from carpool.serve.prepared import joined, pipelined, prepare
 from carpool.serve.profile import Inputs
 from carpool.serve.structure import Unusable
 from carpool.serve.tensors import named
@@ -33,7 +33,8 @@ class Preparer:
         """Raises what `carpool.serve.model.prepare` and `Example` raise, and Gone."""
         request = self._request
         kept = None if request.kept is None else Path(request.kept)
-        made = prepare(request.source, self._inputs, kept=kept, admit=self._admit)
+        group = joined if request.on_gpu else pipelined
+        made = prepare(request.source, self._inputs, kept=kept, admit=self._admit, group=group)
         assert self._example is not None
         model = self._example.describe(request.name, named(made.answer))
         self._channel.send(Ready(made.entry, model), fd=made.image)

@@ -37,18 +37,26 @@ class PreparedModel(NamedTuple):
 
 
 async def prepare(
-    spec: ModelRequest, name: str, *, env: dict[str, str], kept: Path | None, admit: Callable[[int], None]
+    spec: ModelRequest,
+    name: str,
+    *,
+    env: dict[str, str],
+    kept: Path | None,
+    on_gpu: bool,
+    admit: Callable[[int], None],
 ) -> PreparedModel:
     """In a process of the model's interpreter, directory and environment, which is no job.
 
-    ``kept``: file of the model's profile.  ``admit`` hears how many bytes the image will have, before it is made, and
-    may raise OverBudget.  Raises CannotPrepare.  When it is cancelled, the process is killed.
+    ``kept``: file of the model's profile.  ``on_gpu``: its workers will be.  ``admit`` hears how many bytes the
+    image will have, before it is made, and may raise OverBudget.  Raises CannotPrepare.  When it is cancelled, the
+    process is killed.
     """
     image: int | None = None
     try:
         with tempfile.TemporaryFile() as said:
             async with _started(spec, env, said) as (process, channel):
-                request = Prepare(name, Source(spec.factory, spec.weights), spec.max_batch, str(kept) if kept else None)
+                source = Source(spec.factory, spec.weights)
+                request = Prepare(name, source, spec.max_batch, str(kept) if kept else None, on_gpu)
                 prepared = await _converse(channel, request, admit)
                 if prepared is None:
                     raise CannotPrepare(await _why(process, said, spec.python))

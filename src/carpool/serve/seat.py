@@ -33,6 +33,7 @@ def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(None)
     library.cp_service_place.restype = ctypes.c_int
     library.cp_service_place.argtypes = [ctypes.POINTER(_Demand), ctypes.POINTER(ctypes.c_int)]
+    library.cp_weights_address.restype, library.cp_weights_address.argtypes = ctypes.c_uint64, (ctypes.c_uint64,)
     for name in ("take", "release"):
         function = getattr(library, f"cp_service_{name}")
         function.restype, function.argtypes = None, ()
@@ -55,6 +56,11 @@ def place(
     if result:
         raise OSError(result, "this process has no seat on a device of Carpool's")
     return None if file.value < 0 else file.value
+
+
+def address(weights: int) -> int | None:
+    """Where the memory that was placed lies on the GPU; None: a host device.  Ask after each `place`: it may move."""
+    return _library().cp_weights_address(weights) or None
 
 
 def take() -> None:

@@ -127,7 +127,7 @@ def _empty(args: Any, kwargs: Any) -> Tensor:
 
 def _placed(memory: Tensor, like: Tensor) -> Tensor:
     """A tensor of the same shape in ``memory``, the bytes of a storage."""
-    return torch.empty(0, dtype=like.dtype).set_(
+    return torch.empty(0, dtype=like.dtype, device=memory.device).set_(
         memory.untyped_storage(), like.storage_offset(), like.size(), like.stride()
     )
 
@@ -166,7 +166,10 @@ def memory_of(storage: Storage) -> Tensor:
 
 
 def bind(storage: Storage, memory: Tensor) -> None:
-    """Let the storage's tensors lie in ``memory`` (uint8, as many bytes) from now on.  They stay the same objects."""
+    """Let the storage's tensors lie in ``memory`` (uint8, as many bytes) from now on.  They stay the same objects.
+
+    The memory may be on another device than theirs, as with `Module.to`.
+    """
     for tensor in storage.tensors:
         tensor.data = _placed(memory, tensor)
 

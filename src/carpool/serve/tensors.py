@@ -11,6 +11,7 @@ import torch
 from carpool.serve.errors import ModelFailed, WrongInput
 from carpool.serve.oip.messages import Tensor
 
+CPU = torch.device("cpu")
 DTYPES = {
     "BOOL": torch.bool,
     "UINT8": torch.uint8,
@@ -37,8 +38,9 @@ def datatype(name: str, dtype: torch.dtype) -> str:
     return found
 
 
-def joined(requests: Sequence[Sequence[Tensor]]) -> dict[str, torch.Tensor]:
-    """The inputs of a batch by name: those of several requests one behind the other in their first dimension.
+def joined(requests: Sequence[Sequence[Tensor]], device: torch.device = CPU) -> dict[str, torch.Tensor]:
+    """The inputs of a batch by name, on the device: those of several requests one behind the other in their first
+    dimension.
 
     Raises WrongInput unless the requests have the same inputs, which agree in all other dimensions.
     """
@@ -50,7 +52,7 @@ def joined(requests: Sequence[Sequence[Tensor]]) -> dict[str, torch.Tensor]:
             raise WrongInput("the requests of a batch have different inputs")
         for tensor in request:
             columns[tensor.name].append(tensor)
-    return {name: _on_device(name, [_view(part) for part in parts]) for name, parts in columns.items()}
+    return {name: _on_device(name, [_view(part) for part in parts], device) for name, parts in columns.items()}
 
 
 def _view(tensor: Tensor) -> torch.Tensor:
@@ -63,13 +65,13 @@ def _view(tensor: Tensor) -> torch.Tensor:
     return torch.frombuffer(tensor.data, dtype=dtype).reshape(tensor.shape)
 
 
-def _on_device(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
+def _on_device(name: str, parts: list[torch.Tensor], device: torch.device) -> torch.Tensor:
     if len(parts) == 1:
-        return parts[0].clone()
+        return parts[0].to(device, copy=True)
     first = parts[0]
     if any(part.dtype != first.dtype or part.shape[1:] != first.shape[1:] or not part.dim() for part in parts):
         raise WrongInput(f"input {name!r} is not of the same kind in all requests of a batch")
-    return torch.cat(parts)
+    return torch.cat(parts).to(device)
 
 
 def named(answer: Any) -> dict[str, torch.Tensor]:
@@ -100,8 +102,9 @@ def split(outputs: Mapping[str, torch.Tensor], rows: Sequence[int]) -> list[list
 
     A single request gets all there is.  Raises ModelFailed.
     """
+    outputs = {name: value.cpu() for name, value in outputs.items()}  # waits for what is still being computed
     if len(rows) == 1:
-        return [[_off_device(name, value) for name, value in outputs.items()]]
+        return [[_sent(name, value) for name, value in outputs.items()]]
     for name, value in outputs.items():
         if not value.dim() or value.shape[0] != sum(rows):
             shape = list(value.shape)
@@ -109,10 +112,10 @@ def split(outputs: Mapping[str, torch.Tensor], rows: Sequence[int]) -> list[list
                 f"output {name!r} has shape {shape} for {sum(rows)} rows: it cannot be divided by requests"
             )
     parts = {name: value.contiguous().split(list(rows)) for name, value in outputs.items()}
-    return [[_off_device(name, part[place]) for name, part in parts.items()] for place in range(len(rows))]
+    return [[_sent(name, part[place]) for name, part in parts.items()] for place in range(len(rows))]
 
 
-def _off_device(name: str, value: torch.Tensor) -> Tensor:
+def _sent(name: str, value: torch.Tensor) -> Tensor:
     kind = datatype(name, value.dtype)
     value = value.resolve_conj().resolve_neg().contiguous()
     return Tensor(name, kind, tuple(value.shape), ctypes.string_at(value.data_ptr(), value.nbytes))

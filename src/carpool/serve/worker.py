@@ -14,6 +14,7 @@ from typing import cast
 
 import torch
 
+from carpool.serve import on_device
 from carpool.serve.address import NoFront, connect
 from carpool.serve.calling import Signature
 from carpool.serve.channel import Channel, Gone
@@ -38,6 +39,7 @@ from carpool.serve.messages import (
 )
 from carpool.serve.model import Model
 from carpool.serve.oip.messages import Tensor
+from carpool.serve.on_device import NoGpu
 from carpool.serve.seat import Refused, TooLarge
 from carpool.serve.structure import Unusable
 from carpool.serve.tensors import joined, named, split
@@ -62,7 +64,7 @@ class Worker:
         self._hosted: dict[str, Hosted] = {}
 
     def serve(self) -> None:
-        """Until the front has gone.  Raises Broken, Gone."""
+        """Until the front has gone.  Raises Broken, Gone, NoGpu."""
         try:
             while frame := self._channel.receive():
                 self._handle(frame)
@@ -144,13 +146,13 @@ class Worker:
         hosted.model.bind(self._device.place(demand))
 
     def _answers(self, hosted: Hosted, requests: list[list[Tensor]]) -> tuple[list[list[Tensor]], Cost]:
-        """The outputs, off the device.  Raises ServeError, OSError."""
+        """The outputs, off the device.  Raises ServeError, OSError, NoGpu."""
         groups = hosted.model.groups
         there, waited_us = groups.there, groups.waits.waited_us
         groups.load()  # copying begins while this process may still wait for its turn
         self._device.take()
         try:
-            inputs = joined(requests)
+            inputs = joined(requests, hosted.model.device)
             begin = time.perf_counter_ns()
             answers = split(named(hosted.model(*hosted.signature.arguments(inputs))), _rows(hosted, requests))
             spent_us = (time.perf_counter_ns() - begin) // 1000
@@ -159,6 +161,7 @@ class Worker:
         except Unusable as error:
             raise WrongInput(str(error)) from None
         except (Exception, SystemExit) as error:  # whatever the model's code does
+            hosted.model.check()
             raise ModelFailed(text_of(error)) from error
         waited_us = (
             groups.waits.waited_us - waited_us
@@ -174,8 +177,9 @@ def _rows(hosted: Hosted, requests: list[list[Tensor]]) -> list[int]:
 
 def main() -> int:
     try:
+        on_device.begin()
         connection, token = connect()
-    except NoFront as error:
+    except (NoGpu, NoFront) as error:
         print(f"carpool: {error}", file=sys.stderr)
         return 1
     channel = Channel(connection, ToWorker)
@@ -186,6 +190,9 @@ def main() -> int:
             worker.serve()
     except Broken as error:
         print(f"carpool: the front is of another version, or has died: {error}", file=sys.stderr)
+        return 1
+    except NoGpu as error:
+        print(f"carpool: {error}", file=sys.stderr)
         return 1
     return 0
 

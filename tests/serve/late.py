@@ -1,0 +1,51 @@
+"""A GPU that is none: memory of the host, into which weights come only when an operation says that it follows them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+
+from carpool.serve.groups import Stopped
+
+STREAM = 1
+
+
+class LateGroups:
+    """Stands in for `Groups` on a GPU.  What nobody has followed or waited for is noise.
+
+    ``followed``: groups and streams, in the order of the calls.  With ``stopped`` nobody brings anything.
+    """
+
+    def __init__(self, device: int, image: int, bounds: Sequence[int], key: bytes, address: int) -> None:
+        self.bounds, self.address, self.count = tuple(bounds), address, len(bounds) - 1
+        self.followed: list[tuple[int, int]] = []
+        self.stopped = False
+        self._image = os.dup(image)
+        self.drop()
+
+    def load(self) -> None:
+        pass
+
+    def follow(self, count: int, stream: int) -> None:
+        self.followed.append((count, stream))
+        self.wait(count)
+
+    def wait(self, count: int | None = None) -> None:
+        if self.stopped:
+            raise Stopped
+        count = self.count if count is None else count
+        begin, end = self.bounds[self.there], self.bounds[max(self.there, count)]
+        ctypes.memmove(self.address + begin, os.pread(self._image, end - begin, begin), end - begin)
+        self.there = max(self.there, count)
+
+    def stop(self) -> None:
+        pass
+
+    def drop(self) -> None:
+        self.there = 0
+        self.followed.clear()
+        ctypes.memset(self.address, 0xFF, self.bounds[-1])
+
+    def close(self) -> None:
+        os.close(self._image)
