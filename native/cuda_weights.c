@@ -1,7 +1,7 @@
 /* Weights' memory on a CUDA device, one extent for each model.
  *
  * Two descriptors come for a model: a file, of which the header alone is used (groups.h), and the memory, which
- * comes anew each time that it was taken away.  It is mapped when the process has been told that it may use it, always
+ * comes anew each time that it was taken away; a daemon that has been started again sends what is there once more.  It is mapped when the process has been told that it may use it, always
  * at the same address, so a model is bound to it once.  It is writable: groups are brought by the jobs themselves. */
 #include "cuda_weights.h"
 
@@ -11,7 +11,7 @@
 enum { HEADER = 0, MEMORY = 1 }; /* packets' c */
 
 struct weights {
-  uint64_t key, size;
+  uint64_t key, size, number; /* number: of the extent, no other has it */
   CUdeviceptr at; /* reserved */
   uint64_t reserved;
   int header, memory; /* come, and not asked for or mapped; -1: none */
@@ -48,13 +48,19 @@ void cp_weights_came(const struct cp_packet *p, int fd) {
   cp_acquire(&lock);
   struct weights *w = find_or_add(p->a);
   if (!w) cp_give_up("it has too many models");
-  int *place = p->c == MEMORY ? &w->memory : &w->header;
-  cp_close_fd(place);
-  *place = fd;
-  if (p->c == MEMORY) {
+  bool memory = p->c == MEMORY, known = memory && w->number == p->d && (w->mapped || w->memory >= 0);
+  int *place = memory ? &w->memory : &w->header;
+  if (!known) {
+    cp_close_fd(place);
+    *place = fd;
+    fd = -1;
+  }
+  if (memory && !known) {
     unmap(w);
     w->size = p->b;
+    w->number = p->d;
   }
+  cp_close_fd(&fd);
   cp_release(&lock);
 }
 

@@ -190,6 +190,11 @@ void cp_groups_close_all(struct cp_groups *g) {
 }
 
 CP_EXPORT int cp_groups_wait(struct cp_groups *g, uint32_t n) {
+  int error = cp_groups_await(g, n);
+  return g->carrier->start && cp_load(&g->due) ? 0 : error; /* the gate waits */
+}
+
+int cp_groups_await(struct cp_groups *g, uint32_t n) {
   for (uint32_t k = 0; k < n && k < g->count; k++) {
     for (;;) {
       uint32_t sequence = cp_load(&g->header->sequence);

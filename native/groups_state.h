@@ -56,6 +56,7 @@ void cp_groups_admit(struct cp_groups *g, uint32_t k);
 /* Until the sequence is another, or the time is over (negative: never). */
 void cp_groups_sleep(struct cp_groups *g, uint32_t sequence, int64_t timeout_us);
 int cp_groups_bring(struct cp_groups *g); /* cp_groups_load, in the middle of the groups' use */
+int cp_groups_await(struct cp_groups *g, uint32_t n); /* cp_groups_wait, also if they are due */
 /* Nothing can be read here until the next load. */
 void cp_groups_close_all(struct cp_groups *g);
 void cp_groups_wake(struct cp_groups *g); /* whoever waits for a group looks again */

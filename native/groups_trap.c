@@ -46,7 +46,7 @@ bool cp_groups_back(uint64_t key) {
   for (int i = 0; i < MOST_OPEN; i++) {
     struct cp_groups *g = cp_load(&opened[i]);
     if (!g || memcmp(g->key, &key, sizeof key) || !cp_load(&g->due)) continue;
-    bool all = !cp_groups_bring(g) && !cp_groups_wait(g, g->count);
+    bool all = !cp_groups_bring(g) && !cp_groups_await(g, g->count);
     if (all) cp_store(&g->due, 0);
     back &= all;
   }

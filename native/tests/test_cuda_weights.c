@@ -23,7 +23,7 @@ uint64_t cp_weights_address(uint64_t key);
 static uint64_t bounds[GROUPS + 1];
 static const uint8_t key[CP_GROUPS_KEY] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
 static uint64_t number; /* what the daemon calls them: the key's first bytes */
-static int image, header, memory;
+static int image, header;
 
 static uint64_t value(uint64_t offset) { return offset * 6364136223846793005ull + 1; }
 
@@ -47,12 +47,15 @@ static void make_image(void) {
 
 /* ---- the daemon's part ------------------------------------------------------------------------------------------------- */
 
+static uint64_t extent; /* its number */
+
 static void send_file(uint64_t which, int fd) {
-  send_packet(daemon_fd, (struct cp_packet){.type = CP_WEIGHTS, .a = number, .b = SIZE, .c = which}, fd);
+  send_packet(daemon_fd, (struct cp_packet){.type = CP_WEIGHTS, .a = number, .b = SIZE, .c = which, .d = extent}, fd);
 }
 
 static void send_memory(void) {
-  memory = make_memory(SIZE);
+  int memory = make_memory(SIZE);
+  extent++;
   send_file(1, memory);
   close(memory);
 }
@@ -249,6 +252,26 @@ static void ends_its_turn(void) {
   pthread_join(thread, NULL);
 }
 
+/* A daemon that was started again does not know what it has sent.  A copy may be under way. */
+static void sent_once_more(void) {
+  begin_service();
+  int file = placed(true, false), fd = make_memory(SIZE);
+  struct cp_groups *g = opened(file);
+  CHECK_THAT(cp_groups_load(g) == 0);
+  uint32_t before = descriptors();
+  send_file(1, fd); /* of the same number, so it is not looked at */
+  send_file(0, header);
+  cp_extents_take(false);
+  CHECK_THAT(cp_weights_address(number) && descriptors() == before + 1);
+  give();
+  cp_service_take();
+  check(g, GROUPS);
+  released_by_us();
+  CHECK_THAT(cp_groups_there(g) == GROUPS);
+  cp_groups_close(g);
+  close(file), close(fd);
+}
+
 /* Nothing can be mapped: an error, and the process lives. */
 static void memory_is_cut_while_it_is_due(void) {
   begin_service();
@@ -263,7 +286,7 @@ static void memory_is_cut_while_it_is_due(void) {
 
 int main(int argc, char **argv) {
   static const struct test_case cases[] = {CASE(come_and_stay), CASE(from_the_last_to_the_first), CASE(lost_and_found),
-                                          CASE(turn_for_something_else), CASE(ends_its_turn),
+                                          CASE(turn_for_something_else), CASE(sent_once_more), CASE(ends_its_turn),
                                           CASE(memory_is_cut_while_it_is_due)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }

@@ -17,6 +17,7 @@ from carpool.core.commands import DropWeights, PlaceWeights
 from carpool.core.events import WeightsFound
 from carpool.core.model import Demand, DeviceId, JobId
 from carpool.daemon.aside import aside
+from carpool.daemon.clock import wall_us
 from carpool.daemon.demands import answer_demand, demand_of
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.keepsakes import is_weights_extent, weights_extent_name, weights_extent_of, weights_name, weights_of
@@ -93,7 +94,7 @@ class WeightFiles:
         device = self._seating.devices[name[0]]
         if in_extents(device) and file.extent is None:
             file.extent = device.make_weights(demand.size)
-            file.number += 1
+            file.number = max(file.number + 1, wall_us())  # workers may still have one that no shim keeps any more
         return file
 
     def _answer(self, job: Job, file: _File, name: Key) -> None:
@@ -101,7 +102,7 @@ class WeightFiles:
         key = int(name[2], 16)
         self._give(job, file.name, file.fd, Packet(PacketType.WEIGHTS, a=key, b=file.size, c=_FILE))
         if file.extent is not None:
-            packet = Packet(PacketType.WEIGHTS, a=key, b=file.extent.size, c=_EXTENT)
+            packet = Packet(PacketType.WEIGHTS, a=key, b=file.extent.size, c=_EXTENT, d=file.number)
             self._give(job, file.extent_name(name), file.extent.fd, packet)
         answer_demand(job, Placed.YES)
 
