@@ -7,6 +7,7 @@
  * cuda_gate.c    threads in gated calls, waiting for the turn
  * cuda_turn.c    turns begin and end, early release, boundaries
  * cuda_ahead.c   how far a job may run ahead of its device
+ * cuda_backlog.c and how much it may have under way there beside a service
  * cuda_visible.c which devices the process sees
  * cuda_streams.c contexts, streams, captures: what has to be drained, and when that is forbidden
  * cuda_drain.c   has everything ended that was submitted?
@@ -90,7 +91,7 @@ extern CP_HIDDEN struct cp_thread *cp_threads;
 extern CP_HIDDEN uint32_t cp_own_streams; /* per-thread default streams have been used, by any thread so far */
 
 /* Read by every gated call; 0: pass. */
-enum { CP_SHUT = 1, CP_FENCE = 2 /* there is no membarrier: each call needs a fence */, CP_AHEAD = 4, CP_ASK = 8 /* the process is pending */ };
+enum { CP_SHUT = 1, CP_FENCE = 2 /* there is no membarrier: each call needs a fence */, CP_AHEAD = 4, CP_ASK = 8 /* the process is pending */, CP_BOUND = 16 };
 extern CP_HIDDEN uint32_t cp_shut;
 
 struct cp_thread *cp_thread_start(void);
@@ -146,6 +147,12 @@ void cp_ahead_boundary(void); /* the turn is held, somebody waits for it */
 void cp_ahead_wait(void);
 void cp_ahead_forget(void);            /* the turn has ended */
 void cp_ahead_drop(CUcontext context); /* it is about to go.  Books' lock held */
+
+/* cuda_backlog.c */
+void cp_backlog_wait(void);  /* before a call that submits; not in flight */
+void cp_backlog_bound(void); /* the seat says how much may be under way */
+void cp_backlog_forget(void);            /* the turn has ended */
+void cp_backlog_drop(CUcontext context); /* it is about to go.  Books' lock held */
 
 /* cuda_visible.c */
 void cp_see_own_devices(void); /* before the driver is initialised */

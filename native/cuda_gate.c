@@ -104,17 +104,21 @@ static void await_turn(void) {
 /* The thread counts as in flight, but not while it waits. */
 void cp_enter_slowly(struct cp_thread *t, uint64_t seq) {
   int saved = errno;
+  bool bounded = false;
   for (;;) {
     cp_store(&t->seq, seq + 1); /* a fence, too: where there is no membarrier it is needed */
     uint32_t shut = cp_load(&cp_shut);
-    if (!(shut & (CP_SHUT | CP_AHEAD | CP_ASK))) break;
+    bool bound = (shut & CP_BOUND) && !bounded;
+    if (!bound && !(shut & (CP_SHUT | CP_AHEAD | CP_ASK))) break;
     cp_store(&t->seq, seq);
     if (shut & CP_ASK)
       cp_cuda_claim();
     else if (shut & CP_SHUT)
       await_turn();
-    else
+    else if (shut & CP_AHEAD)
       cp_ahead_wait();
+    else
+      cp_backlog_wait(), bounded = true;
   }
   errno = saved;
 }

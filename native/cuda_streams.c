@@ -43,6 +43,7 @@ static void add_context(CUcontext context, CUdevice device) {
 /* Books' lock held. */
 static void drop_context(CUcontext context) {
   cp_ahead_drop(context);
+  cp_backlog_drop(context);
   cp_residue_drop(context);
   uint32_t n = 0;
   for (uint32_t i = 0; i < cp_books.context_count; i++)

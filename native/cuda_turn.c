@@ -183,7 +183,10 @@ static void save_later(void) {
 static bool close_gate(uint32_t cause) {
   (void)cause;
   uint64_t begin = cp_now_us();
-  if (cp.gate == CP_CLOSED) return true;
+  if (cp.gate == CP_CLOSED) {
+    if (cp_load(&cp.ending)) not_ending(); /* asked once more, for a turn that nobody has used */
+    return true;
+  }
   if (cp.gate != CP_HELD || !quiet) return false; /* opened since by a first use */
   quiet = false;
   if (!cp_residue_save()) {
@@ -199,6 +202,7 @@ static bool close_gate(uint32_t cause) {
   cp_put(&cp.seat->residue_total, cp.seat->residue_total + cp_residue_bytes());
   cp.close_us += cp_now_us() - begin;
   cp_ahead_forget();
+  cp_backlog_forget();
   not_ending();
   return true;
 }
@@ -277,7 +281,10 @@ static bool leave(void) {
   return list;
 }
 
-static void take(void) { cp_extents_take(false); }
+static void take(void) {
+  cp_backlog_bound();
+  cp_extents_take(false);
+}
 
 const struct cp_backend cp_cuda_backend = {.open = open_gate,
                                            .close = close_gate,

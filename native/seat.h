@@ -110,7 +110,8 @@ struct cp_seat {
   uint32_t placed_seq;    /* 416 futex. daemon: number of the latest demand answered */
   uint32_t placed;        /* 420 daemon: CP_PLACED_*, the answer */
   uint64_t paused_us;     /* 424 daemon: since when it has been paused, 0: it is not */
-  uint64_t reserved[10];  /* 432 */
+  uint64_t ahead_us;      /* 432 daemon: the device may have so much of its work before it, 0: any (CUDA, beside a service).  Bell rung afterwards */
+  uint64_t reserved[9];   /* 440 */
 };
 /* NO: memory by grant.  Otherwise its memory is the driver's.  ALL: it has the device to itself.  SHARE: at most p_limit
  * bytes of it, of both classes together; it asks for more as for persistent memory (a further process of a job). */

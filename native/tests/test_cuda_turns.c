@@ -228,6 +228,37 @@ static void run_ahead(void) {
   cp_store(&go[ITERATIONS - 1], 1);
 }
 
+/* Beside a service: of calls that take 2 ms each, a device that may have 6 ms before it never has many. */
+static uint32_t ended_calls;
+static void one_more(void *unused) {
+  (void)unused;
+  cp_add(&ended_calls, 1);
+}
+static void little_before_it(void) {
+  enum { CALLS = 200 };
+  uint32_t most = 0;
+  begin();
+  give();
+  spin_on(NULL, 1);
+  cp_store(&seat_of(0)->ahead_us, 6000);
+  cp_ring(seat_of(0));
+  for (uint64_t end = cp_now_us() + 20000000; !(cp_load(&cp_shut) & CP_BOUND); sched_yield()) CHECK_THAT(cp_now_us() < end);
+  for (uint32_t i = 0; i < CALLS; i++) {
+    spin_on(NULL, 2000);
+    OK(cp_real.cuLaunchHostFunc(NULL, one_more, NULL));
+    uint32_t under_way = i + 1 - cp_load(&ended_calls);
+    if (i > CALLS / 2 && under_way > most) most = under_way;
+  }
+  CHECK_THAT(most >= 1 && most <= 32); /* without a bound: all of them */
+  cp_store(&seat_of(0)->ahead_us, 0);
+  cp_ring(seat_of(0));
+  for (uint64_t end = cp_now_us() + 20000000; cp_load(&cp_shut) & CP_BOUND; sched_yield()) CHECK_THAT(cp_now_us() < end);
+  for (uint32_t i = 0; i < 50; i++) spin_on(NULL, 2000);
+  CHECK_THAT(cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY);
+  ask(CP_YIELD_NOW);
+  released(CP_BY_FORCE);
+}
+
 /* What has been submitted goes on meanwhile; the next call waits. */
 static void paused_and_on_again(void) {
   begin();
@@ -265,7 +296,7 @@ int main(int argc, char **argv) {
   static const struct test_case cases[] = {CASE(waits_for_the_turn), CASE(boundary_drains), CASE(alone),
                                           CASE(forced_drains_all_streams), CASE(own_streams_are_drained),
                                           CASE(calls_in_flight_count), CASE(synchronous_copies_count),
-                                          CASE(early_release), CASE(busy_is_not_idle), CASE(run_ahead),
+                                          CASE(early_release), CASE(busy_is_not_idle), CASE(run_ahead), CASE(little_before_it),
                                           CASE(paused_and_on_again), CASE(paused_and_made_to_let_go)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }

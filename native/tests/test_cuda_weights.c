@@ -257,11 +257,13 @@ static void sent_once_more(void) {
   begin_service();
   int file = placed(true, false), fd = make_memory(SIZE);
   struct cp_groups *g = opened(file);
-  CHECK_THAT(cp_groups_load(g) == 0);
   uint32_t before = descriptors();
+  CHECK_THAT(cp_groups_load(g) == 0);
   send_file(1, fd); /* of the same number, so it is not looked at */
   send_file(0, header);
   cp_extents_take(false);
+  CHECK_THAT(cp_groups_wait(g, GROUPS) == 0);
+  cp_groups_stop(g);
   CHECK_THAT(cp_weights_address(number) && descriptors() == before + 1);
   give();
   cp_service_take();

@@ -256,6 +256,7 @@ class Settings:
     interference_limit_ppm: int = 1_500_000  # jobs known to slow each other by more are kept apart; 0: never
     max_recoveries: int = 3  # so often a job that has run out of memory is started again
     serving: int = Serving.EDF  # who is first among services: 0 (edf): by deadline; 1 (fcfs): by arrival; 2 (priority)
+    run_ahead_us: Micros = 2_000  # beside a service a GPU may have so much of another job's work before it; 0: any
     service_patience_us: Micros = 20_000  # a service without a deadline waits so long for iteration boundaries
     kill_after_us: Micros = 10_000_000  # cancel: SIGKILL this long after SIGTERM
     extra: dict[str, int] = field(default_factory=dict)  # settings that policies have themselves

@@ -175,7 +175,8 @@ class Daemon:
         text = msgspec.json.encode(settings).decode()
         await self.journal.durable("INSERT OR REPLACE INTO meta VALUES ('settings', ?)", (text,))
         self.settings = self.context.settings = settings
-        self.seating.grace_us = settings.grace_us
+        self.seating.grace_us, self.seating.run_ahead_us = settings.grace_us, settings.run_ahead_us
+        self.seating.bound_run_ahead()
         for job in self.jobs.live.values():
             if job.seated is not None:
                 set_grace(job.seated.seat, settings.grace_us)

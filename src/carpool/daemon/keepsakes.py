@@ -11,8 +11,8 @@ from carpool.devices.base import DeviceError, Extent
 #: "board:<device>:<slot>", "lane:<lane>", "bank:<device>:<bank>", "store:<device>".  A lane or bank in extents has a
 #: name for each: "lane:<lane>:<offset>:<size>", "bank:<device>:<bank>:<offset>:<size>".
 #: A companion has the board under a name of its own: "companion:<device>:<slot>:<pid>".
-#: The memory of weights: "weights:<device>:<key>:<size>:<reload_us>".  Where it comes in extents, that only says what is
-#: there, and the memory itself is "weights-extent:<device>:<key>:<number>:<size>".
+#: The memory of weights: "weights:<device>:<key>:<size>:<reload_us>".  Where it comes in extents that only says what
+#: is there, and the memory itself is "weights-extent:<device>:<key>:<number>:<size>".
 BOARD, LANE, BANK, STORE, COMPANION, WEIGHTS = "board", "lane", "bank", "store", "companion", "weights"
 WEIGHTS_EXTENT = "weights-extent"
 

@@ -21,6 +21,7 @@ class Seating:
         self._jobs = jobs
         self.devices = devices
         self.grace_us = settings.grace_us
+        self.run_ahead_us = settings.run_ahead_us
         self.close_lanes = False  # debugging: memory in extents is closed between turns
         self.lane_device: dict[LaneId, DeviceId] = {}
         self.holder: dict[LaneId, JobId] = {}  # as the core knows it
@@ -60,7 +61,20 @@ class Seating:
         # The shim keeps duplicates before the job can use anything, so that no crash of ours loses memory in use.
         kept = [fds[0], job.seated.store_fd, *fds[1:3]]
         self.keep(job.id, dict(zip(self.names(job), kept, strict=True)), pid)
+        self.bound_run_ahead()
         return fds
+
+    def bound_run_ahead(self) -> None:
+        """Jobs beside a service let the device have little of their work before it (``native/cuda_backlog.c``)."""
+        seated = [job for job in self._jobs.live.values() if job.seated is not None]
+        served = {job.device for job in seated if job.spec.service is not None}
+        for job in seated:
+            assert job.seated is not None
+            bounded = job.seated.extents and job.spec.service is None and job.device in served
+            bound = self.run_ahead_us if bounded else 0
+            if job.seated.seat.get("ahead_us") != bound:
+                job.seated.seat.set("ahead_us", bound)
+                job.seated.board.ring(job.seated.seat)
 
     def tell_debugging(self, seat: Seat) -> None:
         """What a new process, and one of an earlier daemon, is to do for debugging."""
@@ -107,6 +121,7 @@ class Seating:
         job.grow_seq = 0  # the next process counts anew
         job.traits = 0
         job.weights, job.weights_sent = set(), set()
+        self.bound_run_ahead()
         if not self._anybody(job.device, job.owner):
             device.close_banks(job.owner)
         self.freed()

@@ -89,6 +89,7 @@ FIELDS: dict[str, tuple[int, Literal["I", "Q"]]] = {
     "placed_seq": (416, "I"),
     "placed": (420, "I"),
     "paused_us": (424, "Q"),
+    "ahead_us": (432, "Q"),
 }
 
 
