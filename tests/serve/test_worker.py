@@ -195,14 +195,15 @@ def test_a_model_that_fails(
     assert isinstance(front.infer("trying", asking("trying", x)).message, Answer)
 
 
-def test_a_model_that_spoils_the_device(models: dict[str, PreparedModel], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_spoils_the_device(
+    front: Front, models: dict[str, PreparedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing can be computed in this process any more, so it ends."""
 
     def check(_: OnHost) -> None:
         raise NoGpu("device-side assert triggered")
 
     monkeypatch.setattr(OnHost, "check", check)
-    front = Front(Plain())
     front.load("trying", models["trying"])
     inputs = [asking("trying", torch.rand(1, WIDTH), 1).inputs]
     front.channel.send(Infer(7, "trying", heads(inputs), None), inputs)
