@@ -16,6 +16,7 @@
  * cuda_memory.c  the driver's own memory, counted
  * cuda_share.c   and limited, in further processes of a job
  * nccl.c         processes that must compute at the same time
+ * cuda_weights.h weights of services: cuda_weights.c, cuda_groups.c
  * cuda_grant.h   memory by grant: cuda_extents.c, cuda_pools.c, cuda_segments.c, cuda_live.c, cuda_residue.c, cuda_room.c
  *
  * Whether a process has attached does not matter to most of it: the gate is simply never shut then.
@@ -38,9 +39,10 @@ struct cp_real {
 #include "functions.def"
 #define CP_CALLED(X) \
   X(cuCtxGetCurrent) X(cuCtxPopCurrent_v2) X(cuCtxSynchronize) X(cuDeviceGetCount) X(cuDevicePrimaryCtxGetState) \
-  X(cuEventCreate) X(cuEventDestroy_v2) X(cuEventQuery) X(cuEventRecord) X(cuEventRecord_ptsz) X(cuMemAddressReserve) \
-  X(cuMemFreeHost) X(cuMemHostAlloc) X(cuMemImportFromShareableHandle) X(cuMemSetAccess) X(cuStreamIsCapturing) \
-  X(cuStreamIsCapturing_ptsz) X(cuStreamQuery) X(cuThreadExchangeStreamCaptureMode)
+  X(cuEventCreate) X(cuEventDestroy_v2) X(cuEventQuery) X(cuEventRecord) X(cuEventRecord_ptsz) X(cuEventSynchronize) \
+  X(cuMemAddressFree) X(cuMemAddressReserve) X(cuMemFreeHost) X(cuMemHostAlloc) X(cuMemHostRegister_v2) \
+  X(cuMemHostUnregister) X(cuMemImportFromShareableHandle) X(cuMemSetAccess) X(cuStreamIsCapturing) \
+  X(cuStreamIsCapturing_ptsz) X(cuStreamQuery) X(cuStreamWaitEvent) X(cuThreadExchangeStreamCaptureMode)
 #define CP_FIELD(symbol) __typeof__(symbol) *symbol;
   CP_CALLED(CP_FIELD)
 };

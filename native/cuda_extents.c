@@ -3,6 +3,7 @@
  * A process attaches before it uses the driver, and to initialise the driver is the program's business: until then the
  * descriptors wait.  Mapped or not, they are cut alike. */
 #include "cuda_grant.h"
+#include "cuda_weights.h"
 
 #include <poll.h>
 
@@ -63,14 +64,14 @@ static bool set_access(CUdeviceptr address, uint64_t bytes, CUmemAccess_flags fl
   return !bytes || cp_real.cuMemSetAccess(address, bytes, &access, 1) == CUDA_SUCCESS;
 }
 
-static bool map_at(CUdeviceptr address, const struct extent *e) {
+bool cp_extent_map(CUdeviceptr address, uint64_t bytes, int fd, bool open) {
   CUmemGenericAllocationHandle handle;
-  void *shared = (void *)(uintptr_t)e->fd;
+  void *shared = (void *)(uintptr_t)fd;
   if (cp_real.cuMemImportFromShareableHandle(&handle, shared, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != CUDA_SUCCESS)
     return false;
-  bool mapped = cp_real.cuMemMap(address, e->size, 0, handle, 0) == CUDA_SUCCESS;
-  if (mapped && !barred && !set_access(address, e->size, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
-    cp_real.cuMemUnmap(address, e->size);
+  bool mapped = cp_real.cuMemMap(address, bytes, 0, handle, 0) == CUDA_SUCCESS;
+  if (mapped && open && !set_access(address, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
+    cp_real.cuMemUnmap(address, bytes);
     mapped = false;
   }
   cp_real.cuMemRelease(handle); /* the mapping keeps the memory */
@@ -83,7 +84,7 @@ static void map_waiting(struct range *r) {
   CUstreamCaptureMode mode = cp_relax();
   while (r->mapped_count < r->count) {
     struct extent *e = &r->extent[r->mapped_count];
-    if (!map_at(r->base + r->mapped, e)) break;
+    if (!cp_extent_map(r->base + r->mapped, e->size, e->fd, !barred)) break;
     cp_close_fd(&e->fd);
     cp_store(&r->mapped, r->mapped + e->size);
     r->mapped_count++;
@@ -171,7 +172,15 @@ static void handle(struct cp_packet *p, int fd) {
     add_extent(p, fd);
     return;
   }
+  if (p->type == CP_WEIGHTS) {
+    cp_weights_came(p, fd < 0 ? cp_insist(p, NULL) : fd);
+    return;
+  }
   cp_close_fd(&fd);
+  if (p->type == CP_CUT && p->b == 2) {
+    cp_weights_cut(p->a);
+    cp_send(CP_CUT_DONE, p->a, p->b, 0, 0);
+  }
   if (p->type == CP_CUT && p->b < 2) cut_back(p);
   if (p->type == CP_LANE) move(1, p->a);
   if (p->type == CP_BANK) move(0, p->a);
@@ -230,5 +239,6 @@ static void forget(struct range *r) {
 /* A child has no seat, and must not keep memory that its parent gives back. */
 void cp_extents_forked(bool child) {
   for (uint32_t i = 0; i < 2 && child; i++) forget(&ranges[i]);
+  if (child) cp_weights_forked();
   cp_release(&lock);
 }

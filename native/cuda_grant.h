@@ -21,6 +21,7 @@ uint64_t cp_extents_mapped(uint32_t class_); /* bytes */
 /* For debugging: a use of the memory without the turn is an error of the driver's. */
 void cp_extents_close(void);
 bool cp_extents_open(void); /* false: that has failed for now */
+bool cp_extent_map(CUdeviceptr address, uint64_t bytes, int fd, bool open); /* with access, or without */
 void cp_extents_stop(void); /* the process is about to end */
 void cp_extents_fork(void);
 void cp_extents_forked(bool child);

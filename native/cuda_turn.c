@@ -5,6 +5,8 @@
  * takes too long the gate is opened again: what is under way may be waiting for the job's own next call. */
 #include "cuda_books.h"
 #include "cuda_grant.h"
+#include "cuda_weights.h"
+#include "groups.h"
 
 #include <sched.h>
 
@@ -29,6 +31,11 @@ static void not_ending(void) {
   cp_futex_wake(&cp.ending);
 }
 
+static void nap(uint64_t us) {
+  cp_add(&cp_syscalls, 1);
+  syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = (long)us * 1000}, NULL);
+}
+
 /* At exit the driver may be gone, and then says so itself. */
 static bool usable(void) {
   bool open = cp_extents_open();
@@ -41,11 +48,17 @@ static void get_memory(void) {
   cp_extents_take(true);
   for (uint64_t begin = cp_now_us(); !usable(); cp_extents_take(true)) {
     if (cp_now_us() - begin > CP_FAILING_US) cp_give_up("it is smaller, or cannot be mapped");
-    cp_add(&cp_syscalls, 1);
-    syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = CP_RETRY_US * 1000}, NULL);
+    nap(CP_RETRY_US);
   }
   cp_lower_limits();
   cp_residue_restore();
+}
+
+/* A service that has lost its turn in the middle goes on when all its weights are there again. */
+static void get_weights_back(void) {
+  uint64_t key = cp.seat->weights, begin = cp_now_us();
+  for (; key && !cp_groups_back(key); nap(CP_RETRY_US))
+    if (cp_now_us() - begin > CP_FAILING_US) cp_give_up("its weights cannot be brought back");
 }
 
 static void open_gate(const void *unused) {
@@ -53,7 +66,12 @@ static void open_gate(const void *unused) {
   uint64_t begin = cp_now_us();
   if (cp_load(&cp.ending)) return;
   bool fresh = cp.gate == CP_CLOSED;
+  if (fresh && !cp_service_answered()) { /* the helper gives this turn back */
+    nap(LOOK_US);
+    return;
+  }
   if (fresh) get_memory();
+  if (fresh) get_weights_back();
   if (fresh) cp_turn_begins(begin);
   quiet = false;
   cp_store(&cp.gate, CP_OPEN);
@@ -109,11 +127,12 @@ bool cp_until(bool (*ask)(void), uint64_t begin, uint64_t limit) {
   while (!ask()) {
     uint64_t spent = cp_now_us() - begin;
     if (spent >= limit) return false;
+    if (spent >= SPIN_US) {
+      nap(LOOK_US);
+      continue;
+    }
     cp_add(&cp_syscalls, 1);
-    if (spent < SPIN_US)
-      sched_yield();
-    else
-      syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = LOOK_US * 1000}, NULL);
+    sched_yield();
   }
   return true;
 }
@@ -242,6 +261,22 @@ static bool boundary(void) {
   return list;
 }
 
+/* As at a boundary, whoever waits.  A turn that nobody has used goes, too. */
+static bool leave(void) {
+  cp_acquire(&cp.gate_lock);
+  bool ask = cp_load(&cp.seat->turn) && !cp_load(&cp.ending) && !cp_capturing() && cp_now_us() >= save_again_us;
+  bool used = ask && cp.gate == CP_OPEN;
+  if (used) {
+    cp_store(&cp.gate, CP_HELD);
+    cp_shut_bit(CP_SHUT, true);
+  }
+  if (ask) cp_store(&cp.ending, ASKED);
+  bool list = used && cp_live_ask();
+  cp_release(&cp.gate_lock);
+  if (ask) cp_ring(cp.seat);
+  return list;
+}
+
 static void take(void) { cp_extents_take(false); }
 
 const struct cp_backend cp_cuda_backend = {.open = open_gate,
@@ -251,4 +286,6 @@ const struct cp_backend cp_cuda_backend = {.open = open_gate,
                                            .watch = watch,
                                            .boundary = boundary,
                                            .trim = cp_segments_trim,
-                                           .take = take};
+                                           .take = take,
+                                           .leave = leave,
+                                           .weights = cp_weights_take};

@@ -46,9 +46,11 @@ void cp_take_files(void) {
   while (cp_load(&cp.seat->lane) != cp.lane || cp_load(&cp.seat->bank) != cp.bank) take_next(true);
 }
 
-int cp_take_weights(uint64_t key) {
+int cp_take_weights(uint64_t key, int *file) {
+  cp_acquire(&cp.gate_lock); /* closed: the job has no turn */
   while (take_next(false)) {}
-  int fd = weights.key == key ? weights.fd : -1;
-  if (fd >= 0) weights.fd = -1;
-  return fd;
+  *file = weights.key == key ? weights.fd : -1;
+  if (*file >= 0) weights.fd = -1;
+  cp_release(&cp.gate_lock);
+  return 0;
 }

@@ -10,15 +10,11 @@
 #define CLAIMS 1000
 #define TAKE_OVER_US 10000 /* so often it is looked whether the process that copies still lives */
 
-enum { IDLE = 0, BUSY = 1, ENDED = 2 /* all is there, or it was stopped; the thread is to be joined */ };
-
-int cp_signals_start(void);
-
 static uint32_t loads;
 
 /* ---- the header ------------------------------------------------------------------------------------------------------ */
 
-static void wake(struct cp_groups *g) {
+void cp_groups_wake(struct cp_groups *g) {
   cp_add(&g->header->sequence, 1);
   if (cp_load(&g->header->sleepers)) cp_futex_wake(&g->header->sequence);
 }
@@ -68,18 +64,8 @@ static int claim(struct cp_groups *g) {
 
 /* ---- access ---------------------------------------------------------------------------------------------------------- */
 
-static void give_up(const char *message) {
-  syscall(SYS_write, STDERR_FILENO, message, strlen(message));
-  abort();
-}
-
-static void protect(struct cp_groups *g, uint32_t k, int access) {
-  if (mprotect(g->at + g->bounds[k], g->bounds[k + 1] - g->bounds[k], access))
-    give_up("carpool: too many mappings for the groups of a model (sysctl vm.max_map_count)\n");
-}
-
 static void set_open(struct cp_groups *g, uint32_t k, bool open) {
-  if (g->bounds[k] != g->bounds[k + 1]) protect(g, k, open ? PROT_READ : PROT_NONE);
+  if (g->carrier->give && g->bounds[k] != g->bounds[k + 1]) g->carrier->give(g, k, open);
   cp_store(&g->open[k], open);
 }
 
@@ -102,34 +88,36 @@ CP_EXPORT void cp_groups_shut(struct cp_groups *g) { shut(g, false); }
 
 /* ---- bringing -------------------------------------------------------------------------------------------------------- */
 
-/* The kernel need not clear a fresh page that a call fills, nor is there a fault for each: that takes half as long. */
-static void copy(const struct cp_groups *g, uint64_t at, uint64_t end) {
-  while (at < end) {
-    long written = cp_write_at(g->device, g->from + at, end - at, at);
-    if (written > 0) at += (uint64_t)written;
-    else if (!written || errno != EINTR) give_up("carpool: there is no memory for the weights of a model\n");
-  }
-}
-
-/* Access costs a third of the copy where pages are small, so who computes gets it for himself when he has caught up (he
- * would only wait), and the rest is given when all has been copied. */
-static void bring(struct cp_groups *g, uint32_t k) {
-  if (cp_groups_has(g, k)) return;
-  copy(g, g->bounds[k], g->bounds[k + 1]);
+static bool finished(struct cp_groups *g, uint32_t k) {
+  if (cp_groups_has(g, k)) return true;
+  if (!g->carrier->finish(g, k)) return false;
   cp_store(&g->header->state[k], CP_GROUP_THERE);
-  wake(g);
+  cp_groups_wake(g);
+  return true;
 }
 
-/* Returns when all is there, or the load has been stopped. */
+static bool started(struct cp_groups *g, uint32_t k) { return cp_groups_has(g, k) || g->carrier->start(g, k); }
+
+/* What has been started is finished, also if the load is stopped meanwhile.  False: a copy has failed. */
+static bool bring_rest(struct cp_groups *g) {
+  bool starts = g->carrier->start, good = true;
+  uint32_t n = starts ? 0 : g->count;
+  while (starts && good && n < g->count && !cp_load(&g->stop)) n += good = started(g, n);
+  for (uint32_t k = 0; k < n && (starts || !cp_load(&g->stop)); k++) good &= finished(g, k);
+  return good;
+}
+
+/* Returns when all is there, the load has been stopped, or a copy has failed. */
 static void bring_all(struct cp_groups *g) {
-  while (!cp_load(&g->stop) && cp_groups_there(g) < g->count) {
+  bool good = !g->carrier->ready || g->carrier->ready(g);
+  while (good && !cp_load(&g->stop) && cp_groups_there(g) < g->count) {
     uint32_t sequence = cp_load(&g->header->sequence);
     int fd = lock(g);
     if (fd < 0) { /* another process copies; does it still live? */
       cp_groups_sleep(g, sequence, TAKE_OVER_US);
       continue;
     }
-    for (uint32_t k = 0; k < g->count && !cp_load(&g->stop); k++) bring(g, k);
+    good = bring_rest(g);
     unlock(fd);
   }
 }
@@ -137,19 +125,19 @@ static void bring_all(struct cp_groups *g) {
 static void *transfer(void *groups) {
   struct cp_groups *g = groups;
   bring_all(g);
-  cp_store(&g->busy, ENDED);
-  wake(g); /* also those whom a process that died had not woken */
+  cp_store(&g->busy, CP_GROUPS_ENDED);
+  cp_groups_wake(g); /* also those whom a process that died had not woken */
   for (uint32_t k = 0; k < g->count && !cp_load(&g->stop); k++)
     if (cp_groups_has(g, k)) cp_groups_admit(g, k);
   return NULL;
 }
 
 static void join(struct cp_groups *g) {
-  if (cp_load(&g->busy) == IDLE) return;
+  if (cp_load(&g->busy) == CP_GROUPS_IDLE) return;
   cp_store(&g->stop, 1);
-  wake(g);
+  cp_groups_wake(g);
   pthread_join(g->thread, NULL);
-  cp_store(&g->busy, IDLE);
+  cp_store(&g->busy, CP_GROUPS_IDLE);
 }
 
 static bool is_ready(const struct cp_groups *g) {
@@ -167,39 +155,51 @@ static int claim_again(struct cp_groups *g) {
 }
 
 static int begin(struct cp_groups *g) {
-  if (cp_load(&g->busy) == BUSY || is_ready(g)) return 0;
+  if (cp_load(&g->busy) == CP_GROUPS_BUSY || is_ready(g)) return 0;
   join(g);
   int error = claim_again(g);
   if (error) return error;
+  if (g->carrier->start) cp_groups_shut(g); /* what was started is there, or has failed */
   g->load = cp_add(&loads, 1);
   cp_store(&g->stop, 0);
-  cp_store(&g->busy, BUSY);
+  cp_store(&g->busy, CP_GROUPS_BUSY);
   error = pthread_create(&g->thread, NULL, transfer, g);
-  if (error) cp_store(&g->busy, IDLE);
+  if (error) cp_store(&g->busy, CP_GROUPS_IDLE);
   return error;
 }
 
 CP_EXPORT int cp_groups_load(struct cp_groups *g) {
+  cp_store(&g->due, 0);
+  return cp_groups_bring(g);
+}
+
+int cp_groups_bring(struct cp_groups *g) {
   cp_acquire(&g->transfers);
   cp_store(&g->barred, 0);
   int error = begin(g);
   cp_release(&g->transfers);
-  if (cp_load(&g->busy) == BUSY) cp_groups_shut(g); /* the thread is under way meanwhile */
+  if (!g->carrier->start && cp_load(&g->busy) == CP_GROUPS_BUSY) cp_groups_shut(g); /* the thread is under way meanwhile */
   return error;
 }
 
 void cp_groups_close_all(struct cp_groups *g) {
   cp_store(&g->barred, 1);
+  cp_store(&g->due, 1);
   cp_groups_stop(g);
   shut(g, true);
 }
 
 CP_EXPORT int cp_groups_wait(struct cp_groups *g, uint32_t n) {
+  int error = cp_groups_await(g, n);
+  return g->carrier->start && cp_load(&g->due) ? 0 : error; /* the gate waits */
+}
+
+int cp_groups_await(struct cp_groups *g, uint32_t n) {
   for (uint32_t k = 0; k < n && k < g->count; k++) {
     for (;;) {
       uint32_t sequence = cp_load(&g->header->sequence);
       if (cp_groups_has(g, k)) break;
-      if (cp_load(&g->busy) != BUSY) return ECANCELED;
+      if (cp_load(&g->busy) != CP_GROUPS_BUSY) return ECANCELED;
       cp_groups_sleep(g, sequence, -1);
     }
   }
@@ -213,7 +213,7 @@ CP_EXPORT void cp_groups_stop(struct cp_groups *g) {
 }
 
 CP_EXPORT int cp_groups_drop(struct cp_groups *g) {
-  if (cp_load(&g->busy) == BUSY) return EBUSY;
+  if (cp_load(&g->busy) == CP_GROUPS_BUSY) return EBUSY;
   cp_groups_stop(g);
   int fd = lock(g);
   if (fd < 0) return errno;
@@ -251,15 +251,14 @@ static bool has_bytes(int fd, uint64_t bytes) {
   return !fstat(fd, &status) && (uint64_t)status.st_size >= bytes;
 }
 
-/* NULL instead of MAP_FAILED. */
-static void *map(int fd, size_t bytes, int access, int kind) {
+void *cp_groups_map(int fd, size_t bytes, int access, int kind) {
   void *p = mmap(NULL, bytes, access, kind, fd, 0);
   return p == MAP_FAILED ? NULL : p;
 }
 
 static void release(struct cp_groups *g) {
+  g->carrier->close(g);
   if (g->header) munmap(g->header, g->bounds[0]);
-  if (g->at) munmap(g->at, g->bytes);
   if (g->from) munmap((void *)(uintptr_t)g->from, g->bytes);
   if (g->device >= 0) close(g->device);
   free(g->bounds);
@@ -268,18 +267,18 @@ static void release(struct cp_groups *g) {
 }
 
 /* A sealed image cannot be mapped shared everywhere; a private mapping has the same pages. */
-static int map_all(struct cp_groups *g, int device, int image) {
+static int map_both(struct cp_groups *g, int device, int image) {
   if ((g->device = fcntl(device, F_DUPFD_CLOEXEC, 0)) < 0) return errno;
   snprintf(g->path, sizeof g->path, "/proc/self/fd/%d", g->device);
-  if (!(g->header = map(device, g->bounds[0], PROT_READ | PROT_WRITE, MAP_SHARED))) return errno;
-  if (!(g->from = map(image, g->bytes, PROT_READ, MAP_PRIVATE))) return errno;
-  if (!(g->at = map(device, g->bytes, PROT_NONE, MAP_SHARED))) return errno;
+  if (!(g->header = cp_groups_map(device, g->bounds[0], PROT_READ | PROT_WRITE, MAP_SHARED))) return errno;
+  if (!(g->from = cp_groups_map(image, g->bytes, PROT_READ, MAP_PRIVATE))) return errno;
   return 0;
 }
 
-static struct cp_groups *make(const uint64_t *bounds, uint32_t count) {
+static struct cp_groups *make(const struct cp_carrier *carrier, const uint64_t *bounds, uint32_t count) {
   struct cp_groups *g = calloc(1, sizeof *g);
   if (!g) return NULL;
+  g->carrier = carrier;
   g->device = -1;
   g->count = count;
   g->bytes = bounds[count];
@@ -293,18 +292,19 @@ static struct cp_groups *make(const uint64_t *bounds, uint32_t count) {
   return NULL;
 }
 
-CP_EXPORT struct cp_groups *cp_groups_open(int device, int image, const uint64_t *bounds, uint32_t count,
-                                           const uint8_t *key) {
+struct cp_groups *cp_groups_make(const struct cp_carrier *carrier, char *at, int device, int image,
+                                 const uint64_t *bounds, uint32_t count, const uint8_t *key) {
   if (!well_formed(bounds, count) || !has_bytes(device, bounds[count]) || !has_bytes(image, bounds[count])) {
     errno = EINVAL;
     return NULL;
   }
-  struct cp_groups *g = make(bounds, count);
+  struct cp_groups *g = make(carrier, bounds, count);
   if (!g) return NULL;
+  g->at = at;
   memcpy(g->key, key, CP_GROUPS_KEY);
-  int error = map_all(g, device, image);
+  int error = map_both(g, device, image);
+  if (!error) error = carrier->open(g);
   if (!error) error = claim(g);
-  if (!error && cp_signals_start()) error = errno;
   if (!error) error = cp_groups_enlist(g);
   if (!error) return g;
   release(g);

@@ -49,6 +49,8 @@ void cp_groups_shut(struct cp_groups *g);
 /* The turn is over in the middle of computing with the weights whose key begins with these 8 bytes: all touches wait from
  * now on, and nothing is brought.  With `bar` false the next turn has begun: they are loaded. */
 void cp_groups_bar(uint64_t key, bool bar);
+/* After that, where nothing traps: all is there when it returns.  False: it could not be brought just now. */
+bool cp_groups_back(uint64_t key);
 uint32_t cp_groups_there(const struct cp_groups *g);
 /* How many touches had to wait in this process, and how long in all. */
 void cp_groups_waits(const struct cp_groups *g, uint64_t *touches, uint64_t *waited_us);

@@ -5,12 +5,28 @@
 
 #include <pthread.h>
 
+/* Of a load.  ENDED: all is there, or it was stopped, or it failed; the thread is to be joined. */
+enum { CP_GROUPS_IDLE = 0, CP_GROUPS_BUSY = 1, CP_GROUPS_ENDED = 2 };
+
+/* How groups come to a kind of device.  All but `open` and `close` are called by the thread that brings them. */
+struct cp_carrier {
+  int (*open)(struct cp_groups *g); /* header and image are mapped.  0, or an errno */
+  void (*close)(struct cp_groups *g);
+  void (*give)(struct cp_groups *g, uint32_t k, bool access); /* for this process to read; NULL: it always may */
+  /* NULL: `finish` does it all.  Otherwise groups are started one after another, and finished in the same order. */
+  bool (*start)(struct cp_groups *g, uint32_t k);
+  bool (*finish)(struct cp_groups *g, uint32_t k); /* returns when the group is there.  Both: false, it failed */
+  bool (*ready)(struct cp_groups *g); /* NULL, or: the thread begins; is there memory to bring them to? */
+};
+
 struct cp_groups {
+  const struct cp_carrier *carrier;
+  void *carriage; /* the carrier's own */
   char *at;         /* the weights' memory, as it is computed with */
   const char *from; /* the image */
   struct cp_groups_header *header; /* up to bounds[0] */
   uint64_t *bounds;
-  uint8_t *open; /* this process may read the group */
+  uint8_t *open; /* this process may read the group; if they are started: it has been */
   struct cp_lock access; /* of the mapping; taken in the trap, and no holder touches weights */
   size_t bytes;
   uint32_t count;
@@ -21,6 +37,7 @@ struct cp_groups {
   uint32_t busy, stop;
   struct cp_lock transfers; /* who begins or ends one */
   uint32_t barred; /* also touches of what is there wait, until the next load */
+  uint32_t due;    /* barred in the middle of their use: all has to be there before that goes on */
   uint32_t load; /* number of the latest one; no other has it, of these groups or of any in this process */
   uint64_t touches, waited_us;
 };
@@ -38,8 +55,15 @@ static inline long cp_write_at(int fd, const void *from, size_t bytes, uint64_t 
 void cp_groups_admit(struct cp_groups *g, uint32_t k);
 /* Until the sequence is another, or the time is over (negative: never). */
 void cp_groups_sleep(struct cp_groups *g, uint32_t sequence, int64_t timeout_us);
+int cp_groups_bring(struct cp_groups *g); /* cp_groups_load, in the middle of the groups' use */
+int cp_groups_await(struct cp_groups *g, uint32_t n); /* cp_groups_wait, also if they are due */
 /* Nothing can be read here until the next load. */
 void cp_groups_close_all(struct cp_groups *g);
+void cp_groups_wake(struct cp_groups *g); /* whoever waits for a group looks again */
+void *cp_groups_map(int fd, size_t bytes, int access, int kind); /* mmap(), with NULL instead of MAP_FAILED */
+/* As cp_groups_open.  at: where the groups are to come, if that is known. */
+struct cp_groups *cp_groups_make(const struct cp_carrier *carrier, char *at, int device, int image,
+                                 const uint64_t *bounds, uint32_t count, const uint8_t *key);
 /* groups_trap.c: from now on, or no longer, touches of these groups wait.  0, or EMFILE. */
 int cp_groups_enlist(struct cp_groups *g);
 void cp_groups_delist(const struct cp_groups *g);

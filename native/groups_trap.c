@@ -35,15 +35,29 @@ void cp_groups_bar(uint64_t key, bool bar) {
     if (bar)
       cp_groups_close_all(g);
     else if (cp_load(&g->barred))
-      cp_groups_load(g);
+      cp_groups_bring(g);
   }
   cp_release(&opened_lock);
+}
+
+bool cp_groups_back(uint64_t key) {
+  bool back = true;
+  cp_acquire(&opened_lock);
+  for (int i = 0; i < MOST_OPEN; i++) {
+    struct cp_groups *g = cp_load(&opened[i]);
+    if (!g || memcmp(g->key, &key, sizeof key) || !cp_load(&g->due)) continue;
+    bool all = !cp_groups_bring(g) && !cp_groups_await(g, g->count);
+    if (all) cp_store(&g->due, 0);
+    back &= all;
+  }
+  cp_release(&opened_lock);
+  return back;
 }
 
 static struct cp_groups *owner_of(const char *address) {
   for (int i = 0; i < MOST_OPEN; i++) {
     struct cp_groups *g = cp_load(&opened[i]);
-    if (g && address >= g->at + g->bounds[0] && address < g->at + g->bytes) return g;
+    if (g && g->carrier->give && address >= g->at + g->bounds[0] && address < g->at + g->bytes) return g;
   }
   return NULL;
 }

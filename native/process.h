@@ -26,6 +26,10 @@ struct cp_backend {
   bool (*boundary)(void);  /* an iteration has ended; true: the turn ends here and the live blocks are wanted */
   void (*trim)(void);      /* without the turn: give back memory that is not used */
   void (*take)(void);      /* packets have come, or something is about to be used that the daemon has sent before */
+  bool (*leave)(void);     /* any thread: the turn is to end here, by the helper's hand; true: the live blocks are wanted */
+  /* The weights that the daemon has said are there can be used: 0, and the descriptor of their memory (CUDA: of its header)
+   * if another has come, else -1; or an errno. */
+  int (*weights)(uint64_t key, int *file);
 };
 
 struct cp_process {
@@ -105,11 +109,12 @@ void cp_skip_packet(void);
 void cp_close_fd(int *fd);
 /* files.c: map the lane and the bank that the seat names, or abort.  Gate lock held, gate closed */
 void cp_take_files(void);
-int cp_take_weights(uint64_t key); /* the descriptor that has come for these weights, -1: none.  Gate lock held, gate closed */
+int cp_take_weights(uint64_t key, int *file); /* as the backend's `weights` */
 /* service.c.  want: a demand whose turn was over too early is made again; returns its number, 0: there is none */
 uint32_t cp_service_wants(void);
 void cp_service_revoked(void); /* the turn is about to end, by whatever cause; arenas closed */
 void cp_service_again(void);   /* helper thread: a turn has been granted, or a demand answered */
+bool cp_service_answered(void); /* false: the turn that is there is for an earlier demand */
 /* grow.c.  class_ 2: a share (CUDA).  optional: may be denied at once, but is answered at once */
 bool cp_grow(uint32_t class_, size_t total, bool optional);
 /* The next two with the grow lock.  Takes what a request has brought for which nobody has waited (SIGINT).  False: its answer

@@ -7,6 +7,8 @@
 
 #include "groups.h"
 
+#define LOOK_US 1000
+
 struct cp_demand {
   uint64_t weights, bytes, reload_us, compute_us, deadline_us; /* as in the seat */
 };
@@ -37,10 +39,15 @@ void cp_service_revoked(void) {
   cp_store(&lost, LOST);
 }
 
+bool cp_service_answered(void) {
+  const struct cp_seat *s = cp.seat;
+  return !cp_load(&s->weights) || cp_load(&s->placed_seq) == cp_load(&s->demand_seq);
+}
+
 void cp_service_again(void) {
   struct cp_seat *s = cp.seat;
-  bool answered = cp_load(&s->placed_seq) == cp_load(&s->demand_seq);
-  if (!answered && cp_load(&s->weights) && cp_load(&s->turn)) cp_turn_end(CP_BY_EARLY); /* it is for something else */
+  bool answered = cp_service_answered();
+  if (!answered && cp_load(&s->turn)) cp_turn_end(CP_BY_EARLY); /* it is for something else */
   if (cp_load(&lost) != DEMANDED_AGAIN) return;
   if (answered && cp_load(&s->placed) != CP_PLACED_YES) cp_give_up("its weights do not fit onto the device any more");
   if (!answered || !cp_load(&s->turn)) return;
@@ -84,19 +91,40 @@ CP_EXPORT void cp_service_take(void) {
   }
 }
 
-/* Gives the turn back; one that is still to come is awaited before.  What it was wanted for is done. */
-CP_EXPORT void cp_service_release(void) {
-  if (!cp_active()) return;
-  if (cp_load(&cp.seat->want)) cp_service_take();
+static void forget_demand(void) {
   cp_acquire(&cp.gate_lock);
   cp_store(&cp.seat->weights, 0);
   cp_store(&lost, NOT_LOST);
   cp_release(&cp.gate_lock);
-  cp_turn_end(CP_BY_BOUNDARY);
+}
+
+/* What the turn was wanted for is done, and it is about to be released.  1: before that, this thread has to say which blocks
+ * are live (`cp_live_blocks`). */
+CP_EXPORT int cp_service_ending(void) {
+  if (!cp_active() || !cp.backend->leave || cp_load(&cp.seat->want)) return 0;
+  forget_demand();
+  return cp.backend->leave();
+}
+
+static void leave_by_helper(void) {
+  while (cp_load(&cp.seat->turn)) {
+    cp.backend->leave();
+    uint32_t ending = cp_load(&cp.ending);
+    cp_futex_wait(&cp.ending, ending, ending ? -1 : LOOK_US); /* 0: not now */
+  }
+}
+
+/* Gives the turn back; one that is still to come is awaited before.  What it was wanted for is done. */
+CP_EXPORT void cp_service_release(void) {
+  if (!cp_active()) return;
+  if (cp_load(&cp.seat->want)) cp_service_take();
+  forget_demand();
+  cp.backend->leave ? leave_by_helper() : cp_turn_end(CP_BY_BOUNDARY);
 }
 
 /* Waits until the weights' memory is on the device.  0, with the descriptor of their memory, the caller's to close, or -1: that
- * of last time; CP_PLACED_*: why that can never be; ENOTCONN: this process has no seat.  It has given its turn back. */
+ * of last time; CP_PLACED_*: why that can never be; ENOTCONN: this process has no seat; ENOMEM: the memory cannot be mapped.
+ * It has given its turn back. */
 CP_EXPORT int cp_service_place(const struct cp_demand *demand, int *file) {
   *file = -1;
   if (!cp_active()) return ENOTCONN;
@@ -110,8 +138,5 @@ CP_EXPORT int cp_service_place(const struct cp_demand *demand, int *file) {
     cp_service_release();
     return why;
   }
-  cp_acquire(&cp.gate_lock);
-  *file = cp_take_weights(demand->weights);
-  cp_release(&cp.gate_lock);
-  return 0;
+  return cp.backend->weights(demand->weights, file);
 }

@@ -10,7 +10,10 @@
 static void open_arenas(const void *address);
 static bool close_arenas(uint32_t cause);
 static bool shut_arenas(void);
-static const struct cp_backend host = {.open = open_arenas, .close = close_arenas, .shut = shut_arenas};
+static const struct cp_backend host = {.open = open_arenas,
+                                       .close = close_arenas,
+                                       .shut = shut_arenas,
+                                       .weights = cp_take_weights};
 
 struct cp_process cp = {.fd = -1, .backend = &host};
 uint64_t cp_syscalls;

@@ -12,6 +12,7 @@ static int pause_pipe[2], paused_pipe[2];
 static long watched_write(int fd, const void *from, size_t bytes, uint64_t at);
 #define cp_write_at watched_write
 #include "../groups.c"
+#include "../groups_host.c"
 #undef cp_write_at
 #include "../groups_trap.c"
 

@@ -13,7 +13,7 @@ from cuda_contract import AsJob, CudaContract, agent_pid, make_device
 from device_contract import ANOTHER, OWNER, PATTERN, UNIT, use_store
 
 from carpool.core.model import GIB, MIB
-from carpool.devices.base import DeviceError
+from carpool.devices.base import DeviceError, Extent
 from carpool.devices.cuda import messages
 from carpool.devices.cuda.device import CudaDevice
 from carpool.devices.cuda.driver import DriverError
@@ -54,6 +54,34 @@ def test_a_bank_that_is_cut_gives_whole_extents_back(device: CudaDevice) -> None
     device.cut_bank(bank, SMALLEST + UNIT)  # it is smaller already
     device.cut_bank(bank, 0)
     assert device.bank_files(bank) == () and device.used_bytes() == 0
+
+
+def test_weights_are_in_one_piece_that_free_banks_give_way_to(device: CudaDevice, stub: Stub) -> None:
+    bank = device.take_bank(OWNER, 0, None)
+    device.grow_bank(bank, 5 * SMALLEST)
+    device.free_bank(bank)
+    memory = device.make_weights(4 * SMALLEST + 1)
+    assert memory.size == 4 * SMALLEST + UNIT and device.used_bytes() <= MEMORY - CONTEXT
+    with pytest.raises(DriverError):
+        device.make_weights(4 * SMALLEST)
+    used = device.used_bytes()
+    device.drop_weights(memory)
+    assert device.used_bytes() == used - memory.size
+    device.close_banks(OWNER)
+    stub.wait_until_free()
+
+
+def test_weights_of_an_earlier_daemon_are_taken_over(device: CudaDevice, stub: Stub) -> None:
+    with closing(make_device()) as before:
+        kept = Extent(os.dup(before.make_weights(UNIT).fd), UNIT)
+    device.adopt_weights(kept)
+    assert device.used_bytes() == UNIT
+    device.drop_weights(kept)
+    stub.wait_until_free()
+    other = Extent(os.memfd_create("something else"), UNIT)
+    with pytest.raises(DeviceError):
+        device.adopt_weights(other)
+    os.close(other.fd)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from carpool.daemon.copies import Copies
 from carpool.daemon.demands import answer_demand, demand_of, is_met
 from carpool.daemon.granting import Granting
 from carpool.daemon.jobs import Job, JobTable
-from carpool.daemon.keepsakes import COMPANION, WEIGHTS
+from carpool.daemon.keepsakes import COMPANION, weights_in
 from carpool.daemon.lines import INHERITED, PREFIX, Line, Lines
 from carpool.daemon.offloads import Offloads
 from carpool.daemon.pauses import Pauses
@@ -104,7 +104,7 @@ class Channels:
             self._add(job, INHERITED, fds[0])
             for name in [name for name in kept if name.startswith(PREFIX)]:
                 self._add(job, name, kept.pop(name))
-            for name in [name for name in kept if name.startswith(f"{WEIGHTS}:")]:
+            for name in weights_in(kept):
                 self._weights(job, name, kept)
             for name in [name for name in kept if name.startswith(f"{COMPANION}:")]:
                 self._companion(job, name, kept, message.child_pid)

@@ -105,7 +105,8 @@ class Job:
     bank_seq: int = 0  # `passed_seq` when it got its bank: still the same means that it has restored nothing
     bank_sent: bool = True  # it has been told of the bank that its seat names
     kept_banks: set[BankId] = field(default_factory=set)  # those whose descriptors its shim keeps
-    weights: set[str] = field(default_factory=set)  # memory of weights that it has been sent, by the names in its shim
+    weights: set[str] = field(default_factory=set)  # memory of weights that its shim keeps, by name
+    weights_sent: set[str] = field(default_factory=set)  # those of them that it has been sent by this daemon
     pieces: dict[MemoryClass, Pieces] = field(default_factory=dict)  # of its lane and its bank, if they are in extents
     cuts: set[tuple[MemoryClass, int, int]] = field(default_factory=set)  # CUTs that it has not answered
     found: bool = False  # after a restart, and not told yet what is known of its memory

@@ -11,8 +11,10 @@ from carpool.devices.base import DeviceError, Extent
 #: "board:<device>:<slot>", "lane:<lane>", "bank:<device>:<bank>", "store:<device>".  A lane or bank in extents has a
 #: name for each: "lane:<lane>:<offset>:<size>", "bank:<device>:<bank>:<offset>:<size>".
 #: A companion has the board under a name of its own: "companion:<device>:<slot>:<pid>".
-#: The memory of weights: "weights:<device>:<key>:<size>:<reload_us>".
+#: The memory of weights: "weights:<device>:<key>:<size>:<reload_us>".  Where it comes in extents, that only says what is
+#: there, and the memory itself is "weights-extent:<device>:<key>:<number>:<size>".
 BOARD, LANE, BANK, STORE, COMPANION, WEIGHTS = "board", "lane", "bank", "store", "companion", "weights"
+WEIGHTS_EXTENT = "weights-extent"
 
 
 def memory_name(kind: MemoryClass, device: DeviceId, number: int) -> str:
@@ -28,6 +30,29 @@ def weights_of(name: str) -> tuple[DeviceId, Demand]:
     """What `weights_name` was made of.  Raises ValueError."""
     _, device, key, size, reload_us = name.split(":")
     return device, Demand(key, int(size), int(reload_us))
+
+
+def weights_extent_name(device: DeviceId, key: str, number: int | None = None, size: int = 0) -> str:
+    """Without a number: how all of these weights begin."""
+    start = f"{WEIGHTS_EXTENT}:{device}:{key}:"
+    return start if number is None else f"{start}{number}:{size}"
+
+
+def weights_extent_of(name: str) -> tuple[DeviceId, str, int, int]:
+    """Device, key, number, size.  Raises ValueError."""
+    _, device, key, number, size = name.split(":")
+    return device, key, int(number), int(size)
+
+
+def is_weights_extent(name: str) -> bool:
+    return name.startswith(f"{WEIGHTS_EXTENT}:")
+
+
+def weights_in(kept: Mapping[str, int]) -> list[str]:
+    """Their names among what a shim keeps, files before extents."""
+    return sorted(
+        (name for name in kept if name.startswith((f"{WEIGHTS}:", f"{WEIGHTS_EXTENT}:"))), key=is_weights_extent
+    )
 
 
 def extent_names(whole: str, sizes: Sequence[int]) -> list[str]:

@@ -106,7 +106,7 @@ class Seating:
         job.offloading = job.turn_due = False
         job.grow_seq = 0  # the next process counts anew
         job.traits = 0
-        job.weights = set()
+        job.weights, job.weights_sent = set(), set()
         if not self._anybody(job.device, job.owner):
             device.close_banks(job.owner)
         self.freed()

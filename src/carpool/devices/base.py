@@ -217,6 +217,24 @@ class ExtentDevice(Device, Protocol):
         """Whether the driver has so much memory at this moment, for whoever asks first.  Blocks."""
         ...
 
+    def make_weights(self, size: int) -> Extent:
+        """New memory for the weights of a model, in one piece; the descriptor stays the device's.
+
+        Raises DeviceError if it cannot be had.
+        """
+        ...
+
+    def drop_weights(self, memory: Extent) -> None:
+        """It is free as soon as no job maps it any more."""
+        ...
+
+    def adopt_weights(self, memory: Extent) -> None:
+        """Take over what an earlier daemon has made.  Owns the descriptor.
+
+        Raises DeviceError if it is something else; then the descriptor stays the caller's.
+        """
+        ...
+
     def copy_out(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId) -> Callable[[], None]:
         """What there is to do, in a thread, to copy bytes (begin, end) of a bank to the same place of the job's store.
 

@@ -6,6 +6,8 @@ import ctypes
 import functools
 
 from carpool.protocol.seat import Placed
+from carpool.runtime import native
+from carpool.runtime.live_blocks import hand_over
 
 
 class Refused(Exception):
@@ -34,9 +36,9 @@ def _library() -> ctypes.CDLL:
     library.cp_service_place.restype = ctypes.c_int
     library.cp_service_place.argtypes = [ctypes.POINTER(_Demand), ctypes.POINTER(ctypes.c_int)]
     library.cp_weights_address.restype, library.cp_weights_address.argtypes = ctypes.c_uint64, (ctypes.c_uint64,)
-    for name in ("take", "release"):
+    for name, result in (("take", None), ("ending", ctypes.c_int), ("release", None)):
         function = getattr(library, f"cp_service_{name}")
-        function.restype, function.argtypes = None, ()
+        function.restype, function.argtypes = result, ()
     return library
 
 
@@ -70,4 +72,7 @@ def take() -> None:
 
 def release() -> None:
     """The turn goes back, and the weights may go; nothing is computed with them any more."""
-    _library().cp_service_release()
+    library, ours = _library(), native.preloaded()
+    if library.cp_service_ending() and ours is not None:
+        hand_over(ours)
+    library.cp_service_release()

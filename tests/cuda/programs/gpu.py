@@ -102,13 +102,16 @@ class Gpu:
         self.call("cuMemcpyDtoH_v2", ctypes.byref(value), ctypes.c_uint64(address), ctypes.c_size_t(8))
         return value.value
 
+    def content(self, address: int, size: int) -> bytes:
+        found = ctypes.create_string_buffer(size)
+        self.call("cuMemcpyDtoH_v2", found, ctypes.c_uint64(address), ctypes.c_size_t(size))
+        return found.raw
+
     def digest(self, pieces: Sequence[tuple[int, int]]) -> str:
         """One hash over the content of pieces of memory."""
         total = hashlib.sha256()
         for address, size in pieces:
-            content = ctypes.create_string_buffer(size)
-            self.call("cuMemcpyDtoH_v2", content, ctypes.c_uint64(address), ctypes.c_size_t(size))
-            total.update(content)
+            total.update(self.content(address, size))
         return total.hexdigest()
 
     def free_bytes(self) -> int:

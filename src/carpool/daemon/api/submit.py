@@ -20,7 +20,7 @@ from carpool.daemon.errors import ApiError, JournalFull
 from carpool.daemon.jobfiles import create_directory
 from carpool.daemon.jobs import Job, may_use, named_devices
 from carpool.daemon.journal import disk_full
-from carpool.devices.base import Device, in_extents
+from carpool.devices.base import Device
 from carpool.protocol.api import (
     AUTO,
     HistoryInfo,
@@ -232,9 +232,6 @@ def _check_service(context: Context, spec: SubmitRequest) -> None:
     if spec.exclusive or spec.gpus > 1 or spec.engine == Engine.CHECKPOINT:
         text = "a service shares its device: it is not exclusive, has one device, and is of engine grant"
         raise ApiError(400, "service_alone", text, "leave exclusive, gpus and engine out")
-    if any(in_extents(device) for device in context.seating.devices.values() if may_use(spec, device.id)):
-        text = "services run on host devices only"
-        raise ApiError(422, "service_device", text, "name host devices, as carpool devices lists them")
 
 
 def _check_dependency(context: Context, number: JobId) -> None:

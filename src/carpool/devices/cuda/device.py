@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from carpool.core.model import GIB, DeviceId, JobId, LaneId
 from carpool.devices.banked import BankedDevice
@@ -24,6 +25,7 @@ from carpool.devices.cuda.link import Link
 from carpool.devices.stores import Stores
 
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+Made = TypeVar("Made")
 
 
 class CudaDevice(BankedDevice):
@@ -54,6 +56,7 @@ class CudaDevice(BankedDevice):
         self.model = model
         self._link = link
         self._lanes: dict[LaneId, list[Extent]] = {}
+        self._weights: list[Extent] = []
         self._store_numbers: dict[JobId, int] = {}  # by which the agent knows those that it has pinned
         self._numbers = itertools.count(1)
 
@@ -122,6 +125,21 @@ class CudaDevice(BankedDevice):
         self._rest()
         return True
 
+    # Weights
+
+    def make_weights(self, size: int) -> Extent:
+        size = self._whole(size)
+        self._weights.append(self._insist(lambda: self._extents.make(size), size))
+        return self._weights[-1]
+
+    def drop_weights(self, memory: Extent) -> None:
+        self._weights.remove(memory)
+        self._release([memory])
+
+    def adopt_weights(self, memory: Extent) -> None:
+        self._extents.check([memory], None)
+        self._weights.append(self._extents.add(memory))
+
     # Stores
 
     def drop_store(self, job: JobId) -> None:
@@ -153,6 +171,8 @@ class CudaDevice(BankedDevice):
         """Ends the agent, too."""
         for lane in tuple(self._lanes):
             self.close_lane(lane)
+        for memory in tuple(self._weights):
+            self.drop_weights(memory)
         self._banks.close()
         self._stores.close()
         self._link.close()
@@ -168,13 +188,14 @@ class CudaDevice(BankedDevice):
         return -(-size // unit) * unit
 
     def _grow(self, files: list[Extent], size: int) -> None:
-        """Free banks give way to what is asked for, as far as it takes; that may be there a little later."""
         size = self._whole(size)
-        missing = size - self._extents.used(files)
+        self._insist(lambda: self._extents.grow(files, size), size - self._extents.used(files))
+
+    def _insist(self, make: Callable[[], Made], missing: int) -> Made:
+        """Free banks give way to what is asked for, as far as it takes; that may be there a little later."""
         while True:
             try:
-                self._extents.grow(files, size)
-                return
+                return make()
             except DriverError as error:
                 before = self._extents.total
                 work = self._banks.emptying(missing) if error.code == OUT_OF_MEMORY and missing > 0 else None

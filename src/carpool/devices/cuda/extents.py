@@ -44,12 +44,16 @@ class Extents:
         self._next = 1
         self.total = 0  # bytes
 
+    def make(self, size: int) -> Extent:
+        """One, however large.  Raises DeviceError."""
+        self._possible(size)
+        return self._create(size)
+
     def grow(self, files: list[Extent], size: int) -> None:
         """Add extents until there are ``size`` bytes.  Raises DeviceError; then nothing has changed."""
-        ready, new = self._link.ready(), list[Extent]()
-        if size > ready.memory:
-            raise DeviceError(f"{size} bytes are more than the {ready.memory} of {ready.name}")
-        missing, piece = size - self.used(files), largest(self._capacity, ready.granularity)
+        self._possible(size)
+        new = list[Extent]()
+        missing, piece = size - self.used(files), largest(self._capacity, self._link.ready().granularity)
         if missing > 0 and len(files) >= _MANY:
             missing = -(-missing // piece) * piece
         try:
@@ -96,7 +100,7 @@ class Extents:
             if place < len(files):
                 os.close(file.fd)
             else:
-                files.append(self._add(file))
+                files.append(self.add(file))
 
     # For banks
 
@@ -124,13 +128,19 @@ class Extents:
     def close(self, files: Sequence[Extent]) -> None:
         self.release(files)
 
+    def _possible(self, size: int) -> None:
+        ready = self._link.ready()
+        if size > ready.memory:
+            raise DeviceError(f"{size} bytes are more than the {ready.memory} of {ready.name}")
+
     def _create(self, size: int) -> Extent:
         fds = self._link.ask(messages.Create(size))
         if len(fds) != 1:
             raise DeviceError("the descriptor of new device memory did not arrive: too many open files")
-        return self._add(Extent(fds[0], size))
+        return self.add(Extent(fds[0], size))
 
-    def _add(self, file: Extent) -> Extent:
+    def add(self, file: Extent) -> Extent:
+        """Owns the descriptor."""
         with self._lock:
             self._numbers[file.fd] = self._next
             self._next += 1

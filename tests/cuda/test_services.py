@@ -1,0 +1,87 @@
+"""Services on a GPU: right answers, from weights that come and go, and training beside them notices nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from tests.cuda.rig import Bare, Daemon, Daemons, Program
+from tests.cuda.test_sharing import KNOWN
+from tests.devices.cuda_stub import Stub
+from tests.live import Running
+
+
+def service(daemon: Daemon, arguments: str) -> Running:
+    return daemon.submit(f"service {arguments}", meet=True, service=1)
+
+
+def all_right(job: Running) -> dict[str, Any]:
+    result: dict[str, Any] = job.result()
+    assert result["right"] == result["of"], (result, job.log())
+    return result
+
+
+def beside(daemon: Daemon, bare: Bare, services: list[Running], *programs: str) -> None:
+    """Both compute what they should."""
+    jobs = [daemon.submit(program, meet=True, **KNOWN) for program in programs]
+    expected = [bare.digest(Program.named(program)) for program in programs]
+    daemon.meeting.begin(len(services) + len(jobs))
+    assert [job.result()["digest"] for job in jobs] == expected
+
+
+def test_training_beside_a_service_is_bit_identical(daemons: Daemons, bare: Bare, stub: Stub) -> None:
+    daemon = daemons()
+    worker = service(daemon, "--rounds 40")
+    beside(daemon, bare, [worker], "train --iterations 300 --seed 1", "train --iterations 300 --seed 2")
+    result = all_right(worker)
+    assert result["counters"]["turns"] >= 120 and result["copied"] == 3
+    assert result["counters"]["residue_total"] == 0, "nothing lived between requests"
+    stub.wait_until_free()
+
+
+def test_weights_that_do_not_fit_together_take_turns(daemons: Daemons) -> None:
+    """Two workers with the same models share their memory; a half of it has to go all the time."""
+    daemon = daemons("cuda:0:160MiB")
+    workers = [service(daemon, "--models 6 --mib 40 --rounds 4") for _ in range(2)]
+    daemon.meeting.begin(2)
+    copied = [all_right(worker)["copied"] for worker in workers]
+    assert sum(copied) > 6
+
+
+def test_a_service_that_keeps_its_turn_loses_it_and_computes_right(daemons: Daemons, bare: Bare) -> None:
+    daemon = daemons(options=["--setting=forced_after_us=30000"])
+    worker = service(daemon, "--models 2 --rounds 4 --spin 20000")
+    beside(daemon, bare, [worker], "train --iterations 100 --seed 3")
+    assert all_right(worker)["counters"]["forced"] > 0
+
+
+@pytest.mark.parametrize("kills", [3])
+def test_services_outlive_the_daemon(daemons: Daemons, bare: Bare, kills: int) -> None:
+    daemon = daemons()
+    worker = service(daemon, "--models 3 --rounds 200")
+    job = daemon.submit("train --iterations 300 --seed 4", meet=True, **KNOWN)
+    expected = bare.digest(Program.named("train --iterations 300 --seed 4"))
+    daemon.meeting.begin(2)
+    for number in range(kills):
+        switches = worker.info().switches
+        daemon.until(lambda: worker.info().phase == "ended" or worker.info().switches > switches + number)  # noqa: B023
+        daemon.kill()
+        daemon.start()
+    assert job.result()["digest"] == expected
+    all_right(worker)
+
+
+def test_a_killed_worker_takes_no_weights_along(daemons: Daemons, stub: Stub) -> None:
+    daemon = daemons()
+    workers = [service(daemon, "--models 3 --rounds 200") for _ in range(2)]
+    daemon.meeting.begin(2)
+    for worker in workers:
+        daemon.until_under_way(worker)
+    pid = workers[0].info().pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    all_right(workers[1])
+    stub.wait_until_free()
