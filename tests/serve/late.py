@@ -6,9 +6,38 @@ import ctypes
 import os
 from collections.abc import Sequence
 
-from carpool.serve.groups import Stopped
+import pytest
+import torch
+
+from carpool.serve import model
+from carpool.serve.device import Demand, Memory, Plain
+from carpool.serve.groups import Stopped, Waits
+from carpool.serve.on_device import OnGpu, OnHost
 
 STREAM = 1
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that are bound to an address from now on are on such a GPU."""
+    monkeypatch.setattr(model, "Groups", LateGroups)
+    monkeypatch.setattr(OnGpu, "device", OnHost.device)
+    monkeypatch.setattr(OnGpu, "memory", OnHost.memory)
+    monkeypatch.setattr(OnGpu, "stream", lambda self: STREAM)
+
+
+class Gpu(Plain):
+    """Memory for weights, in two places in turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._memory: dict[int, list[torch.Tensor]] = {}
+
+    def place(self, demand: Demand) -> Memory:
+        if demand.key not in self._memory:
+            self._memory[demand.key] = [torch.empty(demand.size, dtype=torch.uint8) for _ in range(2)]
+        pieces = self._memory[demand.key]
+        pieces.reverse()
+        return Memory(super().place(demand).file, pieces[0].data_ptr())
 
 
 class LateGroups:
@@ -38,6 +67,10 @@ class LateGroups:
         begin, end = self.bounds[self.there], self.bounds[max(self.there, count)]
         ctypes.memmove(self.address + begin, os.pread(self._image, end - begin, begin), end - begin)
         self.there = max(self.there, count)
+
+    @property
+    def waits(self) -> Waits:
+        return Waits(0, 0)
 
     def stop(self) -> None:
         pass

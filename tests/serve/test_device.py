@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from carpool.serve.device import Demand, Memory, Plain, of_process
+from carpool.serve import seat
+from carpool.serve.device import Demand, Memory, Plain, Seat, of_process
 from carpool.serve.seat import Refused
 
 
@@ -42,3 +43,16 @@ def test_given_memory() -> None:
 def test_no_memory() -> None:
     with pytest.raises(Refused, match="bytes of device memory"):
         Plain().place(demand(1, 2**63))
+
+
+def test_a_job_keeps_the_file_and_asks_for_the_address_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = os.memfd_create("first"), os.memfd_create("second")
+    files, addresses = iter([first, None, None, second]), iter([1 << 40, 1 << 40, 1 << 41, None])
+    monkeypatch.setattr(seat, "place", lambda key, size, **others: next(files))
+    monkeypatch.setattr(seat, "address", lambda key: next(addresses))
+    device = Seat()
+    given = [device.place(demand(1)) for _ in range(4)]
+    assert given == [Memory(first, 1 << 40), Memory(first, 1 << 40), Memory(first, 1 << 41), Memory(second, None)]
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(first)
+    os.close(second)

@@ -75,6 +75,7 @@ def test_each_group_once_and_only_when_it_is_needed(groups: Asked, weights: list
         lambda a, b: torch.stack((b, a)),
         lambda a, b: torch.add(a, 1, out=torch.empty(16)).add_(b),
         lambda a, b: torch.where(a > 0, input=a, other=b),
+        lambda a, b: torch.neg(a, out=b),
         lambda a, b: torch._foreach_add([a, a], [a, b]),
         lambda a, b: b.view(4, 4).t()[1:],
         lambda a, b: b.to(torch.float64),

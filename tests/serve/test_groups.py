@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from carpool.core.grouping import Link
 from carpool.devices import memfd
+from carpool.serve import groups as module
 from carpool.serve import link
 from carpool.serve.groups import Groups, Stopped
 from carpool.serve.store import write_image
@@ -108,6 +112,26 @@ def test_nothing_is_left_mapped_or_open(image: int, device: int) -> None:
         groups.close()
         groups.close()
     assert held() == before
+
+
+def test_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for libcarpool: what it is given, and what becomes of its answers."""
+    opened: list[Any] = []
+    answers = {(2, 7): 0, (3, 7): errno.ECANCELED, (4, 7): errno.EIO}
+    library = SimpleNamespace(
+        cp_groups_open_on_device=lambda *given: opened.append(given) or 11,
+        cp_groups_follow=lambda handle, count, stream: answers[count, stream],
+    )
+    monkeypatch.setattr(module, "_library", lambda: library)
+    groups = Groups(5, 6, BOUNDS, KEY, 1 << 40)
+    assert groups.address == 1 << 40
+    ((device, image, bounds, count, key, address),) = opened
+    assert (device, image, tuple(bounds), count, key, address) == (5, 6, BOUNDS, 4, KEY, 1 << 40)
+    groups.follow(2, 7)
+    with pytest.raises(Stopped):
+        groups.follow(3, 7)
+    with pytest.raises(OSError, match="Input/output error"):
+        groups.follow(4, 7)
 
 
 def test_what_a_transfer_costs() -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from carpool.devices import memfd
-from carpool.serve import model as models
 from carpool.serve import on_device
 from carpool.serve.device import Memory
 from carpool.serve.entry import Source
@@ -18,7 +17,7 @@ from carpool.serve.model import Model
 from carpool.serve.on_device import NoGpu, OnGpu, OnHost, where
 from carpool.serve.prepared import prepare, same_bits
 from tests.serve import zoo
-from tests.serve.late import STREAM, LateGroups
+from tests.serve.late import STREAM, LateGroups, stand_in
 from tests.serve.test_model import alone
 
 OPAQUE = {"traced"}
@@ -29,10 +28,7 @@ def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     """The model, and its weights that are not there."""
     name = request.param
     entry, image, _ = prepare(Source(f"tests.serve.zoo:{name}", seed=7), (zoo.INPUTS[name](),), group=zoo.per_layer)
-    monkeypatch.setattr(models, "Groups", LateGroups)
-    monkeypatch.setattr(OnGpu, "device", OnHost.device)
-    monkeypatch.setattr(OnGpu, "memory", OnHost.memory)
-    monkeypatch.setattr(OnGpu, "stream", lambda self: STREAM)
+    stand_in(monkeypatch)
     header, memory = memfd.create("header", memfd.PAGE, sealed=True), torch.empty(entry.device_bytes, dtype=torch.uint8)
     model = Model(entry, image, Memory(header, memory.data_ptr()))
     assert isinstance(model.groups, LateGroups)

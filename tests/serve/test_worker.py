@@ -37,7 +37,7 @@ from carpool.serve.on_device import NoGpu, OnHost
 from carpool.serve.preparing import PreparedModel
 from carpool.serve.seat import Refused, TooLarge
 from carpool.serve.worker import Worker
-from tests.serve import zoo
+from tests.serve import late, zoo
 from tests.serve.hosted import WIDTH
 from tests.serve.working import SEED, alone, asking, held, prepared, request
 
@@ -195,14 +195,15 @@ def test_a_model_that_fails(
     assert isinstance(front.infer("trying", asking("trying", x)).message, Answer)
 
 
-def test_a_model_that_spoils_the_device(models: dict[str, PreparedModel], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_spoils_the_device(
+    front: Front, models: dict[str, PreparedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing can be computed in this process any more, so it ends."""
 
     def check(_: OnHost) -> None:
         raise NoGpu("device-side assert triggered")
 
     monkeypatch.setattr(OnHost, "check", check)
-    front = Front(Plain())
     front.load("trying", models["trying"])
     inputs = [asking("trying", torch.rand(1, WIDTH), 1).inputs]
     front.channel.send(Infer(7, "trying", heads(inputs), None), inputs)
@@ -315,6 +316,21 @@ def test_weights_that_have_moved(models: dict[str, PreparedModel]) -> None:
         frame = front.infer("other", asking("other", x))
         assert frame.requests == expected
         assert frame.message.cost.copied_groups > 0
+    front.close()
+
+
+def test_weights_on_a_gpu(models: dict[str, PreparedModel], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is none: they come when an operation follows them, to another address each time."""
+    late.stand_in(monkeypatch)
+    front = Front(late.Gpu())
+    x = torch.rand(3, WIDTH)
+    expected = alone("trying", SEED, x, torch.zeros(3, dtype=torch.int64))
+    groups = len(models["trying"].entry.layout.bounds) - 1
+    front.load("trying", models["trying"])
+    for _ in range(3):
+        frame = front.infer("trying", asking("trying", x))
+        assert frame.requests == [expected]
+        assert frame.message.cost.copied_groups == groups
     front.close()
 
 
