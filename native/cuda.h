@@ -83,6 +83,7 @@ struct cp_thread {
   uint64_t seq;    /* odd: in a gated call.  Grows with each of them */
   CUstream stream; /* of its latest work */
   uint32_t taken;  /* the record belongs to a living thread */
+  uint32_t following; /* what it submits comes after the weights that it needs */
   struct cp_thread *next;
 } __attribute__((aligned(128)));
 
@@ -91,7 +92,7 @@ extern CP_HIDDEN struct cp_thread *cp_threads;
 extern CP_HIDDEN uint32_t cp_own_streams; /* per-thread default streams have been used, by any thread so far */
 
 /* Read by every gated call; 0: pass. */
-enum { CP_SHUT = 1, CP_FENCE = 2 /* there is no membarrier: each call needs a fence */, CP_AHEAD = 4, CP_ASK = 8 /* the process is pending */, CP_BOUND = 16 };
+enum { CP_SHUT = 1, CP_FENCE = 2 /* there is no membarrier: each call needs a fence */, CP_AHEAD = 4, CP_ASK = 8 /* the process is pending */, CP_BOUND = 16, CP_GUARD = 32 };
 extern CP_HIDDEN uint32_t cp_shut;
 
 struct cp_thread *cp_thread_start(void);

@@ -1,6 +1,7 @@
 /* The gate of a process on a CUDA device: who is in a call, who waits for the turn, attaching and forking. */
 #include "cuda_books.h"
 #include "cuda_grant.h"
+#include "cuda_weights.h"
 
 #include <linux/membarrier.h>
 #include <pthread.h>
@@ -104,12 +105,11 @@ static void await_turn(void) {
 /* The thread counts as in flight, but not while it waits. */
 void cp_enter_slowly(struct cp_thread *t, uint64_t seq) {
   int saved = errno;
-  bool bounded = false;
+  uint32_t once = CP_BOUND | CP_GUARD; /* to be looked at before this call */
   for (;;) {
     cp_store(&t->seq, seq + 1); /* a fence, too: where there is no membarrier it is needed */
     uint32_t shut = cp_load(&cp_shut);
-    bool bound = (shut & CP_BOUND) && !bounded;
-    if (!bound && !(shut & (CP_SHUT | CP_AHEAD | CP_ASK))) break;
+    if (!(shut & (CP_SHUT | CP_AHEAD | CP_ASK | once))) break;
     cp_store(&t->seq, seq);
     if (shut & CP_ASK)
       cp_cuda_claim();
@@ -117,8 +117,10 @@ void cp_enter_slowly(struct cp_thread *t, uint64_t seq) {
       await_turn();
     else if (shut & CP_AHEAD)
       cp_ahead_wait();
+    else if (shut & once & CP_GUARD)
+      cp_groups_gate(t), once &= ~(uint32_t)CP_GUARD;
     else
-      cp_backlog_wait(), bounded = true;
+      cp_backlog_wait(), once &= ~(uint32_t)CP_BOUND;
   }
   errno = saved;
 }

@@ -91,6 +91,28 @@ CP_EXPORT struct cp_groups *cp_groups_open_on_device(int header, int image, cons
   return cp_groups_make(&carrier, (char *)(uintptr_t)address, header, image, bounds, count, key);
 }
 
+/* ---- computing: who does not say what he needs ------------------------------------------------------------------------------- */
+
+static struct cp_groups *guarded;
+
+/* From now on, until NULL, they are computed with although some of them are on their way. */
+CP_EXPORT void cp_groups_guard(struct cp_groups *g) {
+  cp_store(&guarded, g);
+  cp_shut_bit(CP_GUARD, g);
+}
+
+/* What this thread submits between two such calls comes after the groups that it needs. */
+CP_EXPORT void cp_groups_operation(int begins) {
+  struct cp_thread *t = cp_thread ? cp_thread : cp_thread_start();
+  t->following = begins != 0;
+}
+
+/* Groups that nobody brings any more are an error of who follows them. */
+void cp_groups_gate(const struct cp_thread *t) {
+  struct cp_groups *g = cp_load(&guarded);
+  if (g && !t->following) cp_groups_wait(g, g->count);
+}
+
 /* ---- computing ------------------------------------------------------------------------------------------------------------- */
 
 /* Until it is there, or its copy has been started.  0, or ECANCELED. */

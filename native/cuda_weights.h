@@ -11,4 +11,6 @@ bool cp_weights_map(uint64_t key);
 int cp_weights_take(uint64_t key, int *header); /* the backend's `weights`.  ENOMEM: they cannot be mapped */
 void cp_weights_forked(void);                   /* in a child: it keeps none */
 CP_EXPORT uint64_t cp_weights_address(uint64_t key); /* 0: they are not mapped */
+/* cuda_groups.c.  Not in flight: work that has not followed its weights comes after all of them */
+void cp_groups_gate(const struct cp_thread *t);
 #endif

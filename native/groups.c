@@ -169,6 +169,7 @@ static int begin(struct cp_groups *g) {
 }
 
 CP_EXPORT int cp_groups_load(struct cp_groups *g) {
+  if (cp_load(&g->barred) && cp_service_lost()) return 0; /* they come back with the turn */
   cp_store(&g->due, 0);
   return cp_groups_bring(g);
 }

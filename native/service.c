@@ -5,7 +5,7 @@
  * them wait (`cp_groups_bar`) until it has asked for them anew and has its next turn. */
 #include "process.h"
 
-#include "groups.h"
+#include "groups_state.h"
 
 #define LOOK_US 1000
 
@@ -24,6 +24,8 @@ static uint32_t next_number(void) {
   cp_store(&s->demand_seq, number);
   return number;
 }
+
+bool cp_service_lost(void) { return cp_load(&lost) != NOT_LOST; }
 
 uint32_t cp_service_wants(void) {
   if (!cp.seat->weights) return 0;

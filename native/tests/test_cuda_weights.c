@@ -4,6 +4,8 @@
 #include "cuda_weights.h"
 #include "groups.h"
 
+#include <fcntl.h>
+
 #define GROUPS 6u
 #define HEADER CP_PAGE
 #define SIZE (8 * CP_MIB)
@@ -188,6 +190,39 @@ static void from_the_last_to_the_first(void) {
   cp_groups_close(g);
 }
 
+/* Work of a thread that does not say what it needs waits for everything; of one that does it does not. */
+void cp_groups_guard(struct cp_groups *g);
+void cp_groups_operation(int begins);
+static int copying_elsewhere(void) {
+  struct flock first = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+  char path[32];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", header);
+  int fd = open(path, O_RDWR);
+  CHECK_THAT(fd >= 0 && !fcntl(fd, F_OFD_SETLK, &first));
+  return fd;
+}
+static void guarded(void) {
+  begin_service();
+  struct cp_groups *g = opened(placed(true, true));
+  int other = copying_elsewhere();
+  CHECK_THAT(cp_groups_load(g) == 0);
+  cp_service_take();
+  cp_groups_guard(g);
+  cp_groups_operation(1);
+  spin_on(NULL, 10);
+  OK(cuCtxSynchronize());
+  cp_groups_operation(0);
+  pthread_t thread = start(launch_one, &first_flag);
+  syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 20000000}, NULL); /* so that what does not wait is seen */
+  CHECK_THAT(!cp_load(&first_flag) && cp_groups_there(g) == 0);
+  close(other);
+  CHECK_THAT(soon(&first_flag) && cp_groups_there(g) == GROUPS);
+  pthread_join(thread, NULL);
+  cp_groups_guard(NULL);
+  released_by_us();
+  cp_groups_close(g);
+}
+
 /* The turn is lost in the middle, and the weights with it; what the program calls next finds all of them. */
 static void *next_call(void *groups) {
   OK(cuCtxSetCurrent(context));
@@ -252,6 +287,23 @@ static void ends_its_turn(void) {
   pthread_join(thread, NULL);
 }
 
+/* A turn comes and goes before the process has even looked at the memory. */
+static void lost_before_they_are_opened(void) {
+  begin_service();
+  int file = placed(true, true);
+  ask(CP_YIELD_NOW);
+  released(CP_BY_FORCE);
+  uint64_t again = packet(CP_WANT).a;
+  struct cp_groups *g = opened(file);
+  CHECK_THAT(cp_groups_load(g) == 0 && cp_groups_wait(g, GROUPS) == 0);
+  say_placed((uint32_t)again, CP_PLACED_YES);
+  give();
+  cp_service_take();
+  check(g, GROUPS);
+  released_by_us();
+  cp_groups_close(g);
+}
+
 /* A daemon that was started again does not know what it has sent.  A copy may be under way. */
 static void sent_once_more(void) {
   begin_service();
@@ -287,8 +339,8 @@ static void memory_is_cut_while_it_is_due(void) {
 }
 
 int main(int argc, char **argv) {
-  static const struct test_case cases[] = {CASE(come_and_stay), CASE(from_the_last_to_the_first), CASE(lost_and_found),
-                                          CASE(turn_for_something_else), CASE(sent_once_more), CASE(ends_its_turn),
+  static const struct test_case cases[] = {CASE(come_and_stay), CASE(from_the_last_to_the_first), CASE(guarded), CASE(lost_and_found),
+                                          CASE(turn_for_something_else), CASE(lost_before_they_are_opened), CASE(sent_once_more), CASE(ends_its_turn),
                                           CASE(memory_is_cut_while_it_is_due)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }

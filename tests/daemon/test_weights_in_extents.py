@@ -183,3 +183,17 @@ async def test_what_is_no_device_memory_is_refused(rig: Rig) -> None:
     with pytest.raises(ValueError, match="is not memory of cuda0"):
         files.adopt(job, FIRST, fd)
     os.close(fd)
+
+
+async def test_jobs_beside_a_service_run_little_ahead(rig: Rig) -> None:
+    job = rig.attach()
+    assert job.seat.get("ahead_us") == 0
+    service, bell = worker(rig), job.seat.get("bell")
+    another = rig.attach()
+    assert job.seat.get("bell") != bell
+    assert [client.seat.get("ahead_us") for client in (job, service, another)] == [2000, 0, 2000]
+    rig.seating.run_ahead_us = 500
+    rig.seating.bound_run_ahead()
+    assert job.seat.get("ahead_us") == 500
+    rig.seating.unseat(service.job)
+    assert [client.seat.get("ahead_us") for client in (job, another)] == [0, 0]

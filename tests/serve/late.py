@@ -60,6 +60,12 @@ class LateGroups:
         self.followed.append((count, stream))
         self.wait(count)
 
+    def guard(self, on: bool) -> None:
+        pass
+
+    def operation(self, begins: bool) -> None:
+        pass
+
     def wait(self, count: int | None = None) -> None:
         if self.stopped:
             raise Stopped

@@ -27,11 +27,19 @@ class Asked:
         self.bounds, self.count = BOUNDS, len(BOUNDS) - 1
         self.followed: list[tuple[int, int]] = []
         self.error: Exception | None = None
+        self.guarded = self.within = False
 
     def follow(self, count: int, stream: int) -> None:
         if self.error:
             raise self.error
         self.followed.append((count, stream))
+
+    def guard(self, on: bool) -> None:
+        self.guarded = on
+
+    def operation(self, begins: bool) -> None:
+        assert begins != self.within, "one after another"
+        self.within = begins
 
     def weight(self, offset: int) -> Tensor:
         """16 numbers, in a storage of their own."""
@@ -51,6 +59,20 @@ def weights(groups: Asked) -> list[Tensor]:
 
 def following(groups: Any, stream: int = 1) -> Following:
     return Following(groups, lambda: stream)
+
+
+def test_what_is_no_operation_is_left_to_the_gate(groups: Asked, weights: list[Tensor]) -> None:
+    """Which waits for all groups unless a thread is within an operation."""
+    seen = []
+    with following(groups) as mode:
+        assert groups.guarded and not groups.within
+        weights[0] + 1
+        mode._groups.follow = lambda count, stream: seen.append(groups.within)
+        weights[1] + 1
+        with pytest.raises(RuntimeError):
+            weights[0] @ torch.ones(3)
+        assert groups.guarded and not groups.within
+    assert seen == [False] and not groups.guarded
 
 
 def test_each_group_once_and_only_when_it_is_needed(groups: Asked, weights: list[Tensor]) -> None:

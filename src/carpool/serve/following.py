@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from carpool.serve.groups import Groups
 class Following(TorchDispatchMode):  # type: ignore[misc]
     """Inside of it, whatever PyTorch dispatches in this thread comes after the groups that its tensors lie in.
 
+    What reaches the GPU in another way, a kernel's own launch or another thread's, waits for all groups at the gate.
     ``stream``: the handle of the one that operations are submitted to.  Operations raise Stopped and OSError as
     `Groups.follow` does.
     """
@@ -49,7 +50,19 @@ class Following(TorchDispatchMode):  # type: ignore[misc]
             if count > self._followed.get(stream, 0):
                 self._groups.follow(count, stream)
                 self._followed[stream] = count
-        return func(*args, **kwargs)
+        self._groups.operation(begins=True)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self._groups.operation(begins=False)
+
+    def __enter__(self) -> Self:
+        self._groups.guard(on=True)
+        return super().__enter__()  # type: ignore[no-any-return]
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self._groups.guard(on=False)
 
     def _needed(self, func: Any, values: Iterable[Any]) -> int:
         """How many groups have to be there."""

@@ -45,6 +45,8 @@ def _library() -> ctypes.CDLL:
         ("load", integer, (pointer,)),
         ("wait", integer, (pointer, number)),
         ("follow", integer, (pointer, number, pointer)),
+        ("guard", None, (pointer,)),
+        ("operation", None, (integer,)),
         ("stop", None, (pointer,)),
         ("drop", integer, (pointer,)),
         ("shut", None, (pointer,)),
@@ -106,6 +108,14 @@ class Groups:
         if error == errno.ECANCELED:
             raise Stopped(_STOPPED)
         _check(error)
+
+    def guard(self, on: bool) -> None:
+        """While it is on, what any thread submits to the GPU outside of an `operation` comes after all groups."""
+        _library().cp_groups_guard(self._handle if on else None)
+
+    def operation(self, begins: bool) -> None:
+        """What this thread submits between its begin and its end comes after the groups that it needs (`follow`)."""
+        _library().cp_groups_operation(begins)
 
     def stop(self) -> None:
         """Returns when no group is being copied any more; touches of missing ones wait for the next `load`."""

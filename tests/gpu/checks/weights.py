@@ -63,6 +63,12 @@ class CopiedGroups:
 
         torch.cuda.ExternalStream(stream).wait_event(self._events[count - 1])
 
+    def guard(self, on: bool) -> None:
+        """Everything that is launched here is PyTorch's."""
+
+    def operation(self, begins: bool) -> None:
+        """See `guard`."""
+
     def wait(self) -> None:
         self._events[-1].synchronize()
 
