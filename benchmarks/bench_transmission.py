@@ -11,7 +11,8 @@ from benchmarks.jobs import run_bare
 #: Target of the default groups; the others are there to compare.
 TARGET = 1.15
 START_TARGET_MS = 3.0
-WAYS = ("default", "per layer", "one group", "no pipeline")
+#: Of PipeSwitch's ablations (figures 7 to 9); pages of the host are not pinned.
+WAYS = ("default", "per layer", "one group", "no pipeline", "no model store", "one process")
 #: Rounds, usually and in quick runs.
 MODELS = {"resnet152": (5, 2), "bert-base": (5, 2), "resnet152-small": (25, 5), "bert-base-small": (25, 5)}
 

@@ -17,11 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_model
 from torch import Tensor, nn
 
 from carpool.core.grouping import Grouping
 from carpool.devices import memfd
-from carpool.serve import structure
+from carpool.serve import structure, weights_file
 from carpool.serve.device import Memory
 from carpool.serve.entry import Profile, Source
 from carpool.serve.model import Model
@@ -107,6 +108,22 @@ def first_group(model: Model, _x: Tensor) -> float:
     return timed(start)
 
 
+def from_file(module: nn.Module, weights: Path, x: Tensor) -> None:
+    """Without a model store: the file is in the kernel's cache, but its weights are nowhere else."""
+    weights_file.read(module, weights)
+    compute(module, x)
+
+
+def in_one_process(factory: str, weights: Path, x: Tensor) -> None:
+    """Without a standby that has the structure: the process that computes makes the model first, as a script does."""
+    from_file(structure.build(globals()[factory], 0, weights=True), weights, x)
+
+
+def compute(module: nn.Module, x: Tensor) -> object:
+    with torch.inference_mode():
+        return module(x)
+
+
 def _empty(model: Model) -> None:
     model.groups.load()
     model.groups.wait()
@@ -127,26 +144,28 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def measure(name: str, rounds: int) -> dict[str, list[float]]:
-    factory, make = MODELS[name]
-    x = make()
     with tempfile.TemporaryDirectory() as directory:
-        kept = Path(directory) / "profile.json"
-        default, layered, whole = (opened(factory, x, kept, each) for each in (pipelined, per_layer, one_group))
+        return _measured(MODELS[name], rounds, Path(directory))
+
+
+def _measured(model: tuple[str, Callable[[], Tensor]], rounds: int, directory: Path) -> dict[str, list[float]]:
+    factory, make = model
+    x, weights = make(), directory / "weights.safetensors"
+    kept = directory / "profile.json"
+    default, layered, whole = (opened(factory, x, kept, each) for each in (pipelined, per_layer, one_group))
     plain = structure.build(globals()[factory], 0, weights=True)
+    save_model(plain, str(weights))
     size = default.groups.bounds[1] - default.groups.bounds[0]
     source, target = _file(size), _file(size)
-
-    def bare() -> object:
-        with torch.inference_mode():
-            return plain(x)
-
     ways: dict[str, Callable[[], float]] = {
-        "plain": lambda: timed(bare),
+        "plain": lambda: timed(lambda: compute(plain, x)),
         "ready": lambda: ready(default, x),
         "default": lambda: cold(default, x),
         "per layer": lambda: cold(layered, x),
         "one group": lambda: cold(whole, x),
         "no pipeline": lambda: waiting(default, x),
+        "no model store": lambda: timed(lambda: from_file(plain, weights, x)),
+        "one process": lambda: timed(lambda: in_one_process(factory, weights, x)),
         "first group": lambda: first_group(default, x),
         "first group, plain copy": lambda: timed(lambda: target.copy_(source)),
     }
