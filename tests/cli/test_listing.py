@@ -114,6 +114,13 @@ def test_devices_shows_oversubscription(standin: StandIn, carpool: Cli) -> None:
     assert json.loads(carpool.ok("devices", "--json"))["store"]["budget_bytes"] == 8 << 30
 
 
+def test_devices_shows_weights_of_models(standin: StandIn, carpool: Cli) -> None:
+    standin.reactions["GET /v1/devices"] = device_list(device([1], weights_bytes=230 << 20))
+    assert carpool.ok("devices").splitlines()[3] == (
+        "  host0 weights of models: 230 MiB, until somebody needs the memory"
+    )
+
+
 def test_devices_shows_how_each_is_shared() -> None:
     for sharing, words in (("timeslice", "slices of time"), ("mps", "a server that they share")):
         line = sharing_line(device([1], sharing=sharing))

@@ -111,6 +111,8 @@ def test_answers_and_training_are_what_they_are_alone(
     assert answers == [[True] * (ROUNDS * len(MODELS))] * CLIENTS
     assert training.result() == expected
     assert service.front.metric("carpool_copied_bytes_total") > 1 << 28, "they do not fit together"
+    (device,) = service.daemon.client.devices().devices
+    assert 0 < device.weights_bytes <= device.capacity_bytes
 
 
 @pytest.mark.parametrize("what", [DIE_AT_ONCE, DIE_HALFWAY])

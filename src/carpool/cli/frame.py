@@ -66,7 +66,8 @@ def _summary(snapshot: Snapshot) -> Line:
 def _device(device: DeviceInfo) -> Line:
     share = bar(device.granted_bytes, device.capacity_bytes, 20)
     granted = f"{format_size(device.granted_bytes)} of {format_size(device.capacity_bytes)} granted"
-    return f"{device.id}  {share}  {granted}, {format_size(device.used_bytes)} in use", "bold"
+    weights = f", {format_size(device.weights_bytes)} of weights" if device.weights_bytes else ""
+    return f"{device.id}  {share}  {granted}, {format_size(device.used_bytes)} in use{weights}", "bold"
 
 
 def _lanes(device: DeviceInfo, jobs: dict[int, JobInfo], now: int) -> list[Line]:

@@ -317,6 +317,7 @@ class DeviceInfo(msgspec.Struct, frozen=True):
     telemetry: TelemetryInfo = TelemetryInfo()
     sharing: str = "concurrent"  # "concurrent" | "timeslice" | "mps": how its lanes compute at the same time
     alone: int | None = None  # the job that has it to itself
+    weights_bytes: int = 0  # weights of models, beside what is granted; what no worker uses is free, too
 
 
 class StoreInfo(msgspec.Struct, frozen=True):

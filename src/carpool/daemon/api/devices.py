@@ -88,6 +88,7 @@ def _device_info(context: Context, device: Device, view: DeviceView) -> DeviceIn
         telemetry=telemetry_info(context.telemetry, device.id),
         sharing=view.sharing.value,
         alone=view.alone,
+        weights_bytes=view.weights,
     )
 
 
