@@ -29,7 +29,7 @@ from carpool.serve.oip.messages import Message, Tensor
 from carpool.serve.oip.requests import encode_request
 
 CONNECTIONS = 16
-DEVICE_MIB = 64
+DEVICE = "host:64MiB"
 TARGET_PER_S = 1500.0
 TIMEOUT_S = 120.0
 
@@ -65,7 +65,7 @@ def run(quick: bool) -> list[Figure]:
     bares = []
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        served = stack.enter_context(Served(directory, ["affine"], DEVICE_MIB))
+        served = stack.enter_context(Served(directory, ["affine"], DEVICE))
         bare = stack.enter_context(_server("bare"))
         servers = {
             "the endpoint's process": stack.enter_context(_server("endpoint")),

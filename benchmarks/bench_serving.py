@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.figures import Figure, median_figure, rounds_of
 from benchmarks.on_call import Listener, OnCall, seconds
-from benchmarks.through_serve import Asked, Served, room_mib
+from benchmarks.through_serve import Asked, Served, room
 from benchmarks.workloads.hosted import TWIN, batch
 from carpool.core.model import MIB
 from carpool.devices import memfd
@@ -52,72 +52,90 @@ def measure(model: str, rounds: int) -> list[Figure]:
     taken: Taken = defaultdict(list)
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         listener = stack.enter_context(closing(Listener(Path(name))))
-        served = stack.enter_context(Served(Path(name), [model, model + TWIN], room_mib(model)))
+        served = stack.enter_context(Served(Path(name), [model, model + TWIN], room(model)))
         asking = Asking(served, model, stack.enter_context(listener.job(served.client)))
-        without = Without(listener, model, stack)
+        without = Without(listener, model, stack, core=CORE)
         size = first_group_bytes(served.profiles / f"{model}.json")
         for _ in range(rounds):
             asking.round(taken)
-            without.round(taken)
+            without.at_once(taken)
+            without.started(taken)
             time_copies(size, taken)
     return figures_of(model, taken, size)
 
 
-class Asking:
-    """Requests through Carpool.  Before and after a round ``model`` is on the device, and training rests."""
+class Requests:
+    """Requests for a model through Carpool, and for those that take the same."""
 
     def __init__(self, served: Served, model: str, training: OnCall) -> None:
         self._served = served
         self._training = training
-        self._model = model
         self._x = batch(model)
         self._chance = random.Random(0)
-        for _ in range(WARM_UPS):
-            for each in (model + TWIN, model):
-                self._ask(each)
 
-    def round(self, taken: Taken) -> None:
-        asked = {READY: self._ask(self._model), "cold": self._ask(self._model + TWIN)}
-        asked["preempting, cold"] = self._preempt(self._model)
-        asked["preempting"] = self._preempt(self._model)
-        for way, times in asked.items():
-            taken[way].append(times.answered_s)
-            taken[f"{way}: first layer"].append(times.first_layer_s)
-
-    def _ask(self, model: str) -> Asked:
+    def ask(self, model: str) -> Asked:
         return self._served.ask(model, self._x)
 
-    def _preempt(self, model: str) -> Asked:
+    def preempt(self, model: str) -> Asked:
+        """Training, which rests before and afterwards, is under way."""
         self._training.tell("train")
         time.sleep(self._chance.uniform(0, BEFORE_S))
-        asked = self._ask(model)
+        asked = self.ask(model)
         self._training.tell("rest")
         return asked
 
 
-class Without:
-    """Processes without Carpool, all on one core."""
+class Asking:
+    """Before and after a round ``model`` is on the device, and training rests."""
 
-    def __init__(self, listener: Listener, model: str, stack: ExitStack) -> None:
+    def __init__(self, served: Served, model: str, training: OnCall) -> None:
+        self._requests = Requests(served, model, training)
+        self._model = model
+        for _ in range(WARM_UPS):
+            for each in (model + TWIN, model):
+                self._requests.ask(each)
+
+    def round(self, taken: Taken) -> None:
+        ask, preempt = self._requests.ask, self._requests.preempt
+        note(taken, READY, ask(self._model))
+        note(taken, "cold", ask(self._model + TWIN))
+        note(taken, "preempting, cold", preempt(self._model))
+        note(taken, "preempting", preempt(self._model))
+
+
+def note(taken: Taken, way: str, asked: Asked) -> None:
+    taken[way].append(asked.answered_s)
+    taken[f"{way}: first layer"].append(asked.first_layer_s)
+
+
+class Without:
+    """Processes without Carpool.  ``core``: of all of them, if they may use one only."""
+
+    def __init__(self, listener: Listener, model: str, stack: ExitStack, core: int | None) -> None:
         self._listener = listener
         self._model = model
-        self._ready = stack.enter_context(listener.plain(model, core=CORE))
-        self._both = stack.enter_context(listener.plain(model, core=CORE))
+        self._core = core
+        self._ready = stack.enter_context(listener.plain(model, core=core))
+        self._both = stack.enter_context(listener.plain(model, core=core))
         self._chance = random.Random(0)
         self._ready.tell("ask")
         self._both.tell("fetch")
 
-    def round(self, taken: Taken) -> None:
+    def at_once(self, taken: Taken) -> None:
         taken[PLAIN].append(seconds(self._ready, "ask"))
         self._both.tell("train")
         time.sleep(self._chance.uniform(0, BEFORE_S))
         taken["one process"].append(seconds(self._both, "fetch"))
         self._both.tell("rest")
-        with self._listener.plain(core=CORE) as training:
+
+    def started(self, taken: Taken) -> None:
+        """What needs processes that are started for it."""
+        with self._listener.plain(core=self._core) as training:
             training.tell("train")
+            time.sleep(self._chance.uniform(0, BEFORE_S))
             taken["unmanaged"].append(seconds(self._ready, "ask"))
             begin = time.monotonic()
-        with self._listener.plain(self._model, core=CORE) as started:
+        with self._listener.plain(self._model, core=self._core) as started:
             started.tell("ask")
             taken["stop-and-start"].append(time.monotonic() - begin)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure, median_figure, rounds_of
-from benchmarks.through_serve import Served, room_mib
+from benchmarks.through_serve import Served, room
 from benchmarks.workloads.hosted import TWIN, batch
 
 MODEL = "inception_v3"
@@ -31,7 +31,7 @@ def measure(model: str, cycles_s: tuple[float, ...], least_s: float, rounds: int
     """The ready model is asked beside each cycle, for as long as a phase, but not for longer than ``least_s``."""
     with (
         tempfile.TemporaryDirectory() as name,
-        Served(Path(name), [model, model + TWIN], room_mib(model)) as served,
+        Served(Path(name), [model, model + TWIN], room(model)) as served,
     ):
         asking = Asking(served, model)
         taken = {cycle_s: [asking.both(cycle_s, least_s) for _ in range(rounds)] for cycle_s in cycles_s}

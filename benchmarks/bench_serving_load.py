@@ -22,8 +22,8 @@ from benchmarks.workloads.hosted import batch
 
 #: Without a target: requests of some milliseconds, which show what each of them costs the training.
 SMALL = "small"
-#: And the device's memory, in MiB.
-MODELS = {"inception_v3": 512, SMALL: 128}
+#: And the device.
+MODELS = {"inception_v3": "host:512MiB", SMALL: "host:128MiB"}
 LOADS = (0.1, 0.5, 0.9)
 TARGET = 0.9
 WARM_UPS = 3

@@ -19,10 +19,11 @@ WORKLOADS = Path(__file__).resolve().parent / "workloads"
 TIMEOUT_S = 300
 
 
-def environment() -> dict[str, str]:
-    """One thread that never spins, on both sides of every comparison."""
+def environment(threads: int = 1) -> dict[str, str]:
+    """Threads that never spin, as many on both sides of every comparison."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("CARPOOL_")}
-    return {**inherited, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+    count = str(threads)
+    return {**inherited, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OMP_WAIT_POLICY": "passive"}
 
 
 def argv(script: str, *arguments: object) -> list[str]:

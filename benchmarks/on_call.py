@@ -44,9 +44,10 @@ class OnCall:
 
 
 class Listener:
-    """A socket for such processes, in a directory of the caller's."""
+    """A socket for such processes, in a directory of the caller's.  ``device``: theirs, as PyTorch calls it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, device: str = "cpu") -> None:
+        self._device = device
         self._path = directory / "on-call"
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(TIMEOUT_S)
@@ -58,7 +59,7 @@ class Listener:
         self._path.unlink()
 
     def argv(self, *model: str) -> list[str]:
-        return [sys.executable, "-m", "benchmarks.workloads.on_call", str(self._path), *model]
+        return [sys.executable, "-m", "benchmarks.workloads.on_call", str(self._path), self._device, *model]
 
     def accept(self) -> OnCall:
         """The next one that comes; they must be started one after the other."""

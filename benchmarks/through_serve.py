@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
+from urllib.request import urlopen
 
 from benchmarks.jobs import environment
 from benchmarks.on_call import ROOT
@@ -32,16 +34,18 @@ class Asked(NamedTuple):
 
 
 class Served:
-    """``with Served(directory, ["bert_base"], mib) as served``: models of `benchmarks.workloads.hosted` can be asked.
+    """``with Served(directory, ["bert_base"], device) as served``: models of `workloads.hosted` can be asked.
 
-    ``client`` speaks with the daemon, whose device has ``mib``; ``endpoint`` is asked by `ask`.
+    ``device``: the only one, as for ``carpool up``.  ``threads``: of what prepares a model or computes with it.
+    ``client`` speaks with the daemon; ``endpoint`` is asked by `ask`.
     """
 
-    def __init__(self, directory: Path, models: Sequence[str], mib: int) -> None:
+    def __init__(self, directory: Path, models: Sequence[str], device: str, threads: int = 1) -> None:
         self._directory = directory
         self._models = models
+        self._threads = threads
         self._marks = directory / "marks"
-        self._session = Session(directory / "state", [f"host:{mib}MiB"], "fair")
+        self._session = Session(directory / "state", [device], "fair")
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Served:
@@ -64,7 +68,7 @@ class Served:
 
     def _serve(self) -> None:
         """Until all models are ready.  Raises RuntimeError with the reason why one is not."""
-        env = environment() | {MARKS: str(self._marks)}
+        env = environment(self._threads) | {MARKS: str(self._marks)}
         for name in self._models:
             factory = f"benchmarks.workloads.hosted:{name}"
             self.client.add_model(name, ModelRequest(factory, sys.executable, str(ROOT), env, max_batch=ROWS))
@@ -102,7 +106,15 @@ class Served:
             raise RuntimeError("the answer was not computed by the model that was asked")
         return Asked(*((at - begin_ns) / 1e9 for at in (called, first_layer, computed, end_ns)))
 
+    def copied_bytes(self, model: str) -> int:
+        """Weights that have come to the device for requests of the model, so far."""
+        with urlopen(f"{self.url}/metrics", timeout=TIMEOUT_S) as page:
+            found = re.search(
+                rf'^carpool_copied_bytes_total{{model="{model}"}} (\d+)$', page.read().decode(), re.MULTILINE
+            )
+        return int(found[1]) if found else 0
 
-def room_mib(model: str) -> int:
-    """A device on which the model has room beside training, but not its twin as well."""
-    return round(1.9 * weights_bytes(model) / MIB)
+
+def room(model: str) -> str:
+    """A host device on which the model has room beside training, but not its twin as well."""
+    return f"host:{round(1.9 * weights_bytes(model) / MIB)}MiB"

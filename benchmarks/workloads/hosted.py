@@ -1,8 +1,10 @@
-"""Models for `carpool serve`: PipeSwitch's three, with images and sentences of half the usual size, and a small one.
+"""Models for `carpool serve`: PipeSwitch's three, and a small one.
 
+``resnet152``, ``inception_v3`` and ``bert_base`` take images and sentences of half the usual size; those of the usual
+size have it in their names.
 Each has a *twin* with other weights: where a device has room for one of them only, each request for one makes the other
 leave.  If ``BENCH_MARKS`` names a file, every answer writes three times (nanoseconds of CLOCK_MONOTONIC) to its
-beginning: the model is called, its first layer with weights is computed, all is computed.
+beginning: the model is called, its first layer with weights is computed, all is computed.  A GPU is waited for.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -49,6 +52,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
     "resnet152": (_resnet152, lambda rows: images(rows, 112)),
     "inception_v3": (inception.network, lambda rows: images(rows, 149)),
     "bert_base": (_sentences, lambda rows: words(rows, 64)),
+    "resnet152_224": (_resnet152, lambda rows: images(rows, 224)),
+    "inception_v3_299": (inception.network, lambda rows: images(rows, 299)),
+    "bert_base_128": (_sentences, lambda rows: words(rows, 128)),
     "small": (_small, lambda rows: images(rows, 16)),
 }
 
@@ -80,6 +86,8 @@ def _mark(module: nn.Module, path: str) -> None:
 
     def marks(number: int) -> Callable[..., None]:
         def hook(*_: Any) -> None:
+            if number and torch.cuda.is_initialized():
+                torch.cuda.current_stream().synchronize()
             times[number] = time.monotonic_ns()
             if number == 2:
                 os.pwrite(file, TIMES.pack(*times), 0)
@@ -92,36 +100,8 @@ def _mark(module: nn.Module, path: str) -> None:
     module.register_forward_hook(marks(2))
 
 
-def resnet152() -> nn.Module:
-    return hosted("resnet152")
-
-
-def resnet152_twin() -> nn.Module:
-    return hosted("resnet152_twin")
-
-
-def inception_v3() -> nn.Module:
-    return hosted("inception_v3")
-
-
-def inception_v3_twin() -> nn.Module:
-    return hosted("inception_v3_twin")
-
-
-def bert_base() -> nn.Module:
-    return hosted("bert_base")
-
-
-def bert_base_twin() -> nn.Module:
-    return hosted("bert_base_twin")
-
-
-def small() -> nn.Module:
-    return hosted("small")
-
-
-def small_twin() -> nn.Module:
-    return hosted("small_twin")
+#: The factories, by name.
+globals().update({name: partial(hosted, name) for kind in MODELS for name in (kind, kind + TWIN)})
 
 
 class Affine(nn.Module):

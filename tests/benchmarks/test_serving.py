@@ -15,7 +15,7 @@ from benchmarks import bench_serving_cycles as cycles
 from benchmarks import bench_serving_load as load
 from benchmarks import networks
 from benchmarks.on_call import Listener, OnCall
-from benchmarks.through_serve import Served, room_mib
+from benchmarks.through_serve import Served, room
 from benchmarks.workloads import hosted, inception
 from carpool.core.model import MIB
 
@@ -35,7 +35,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with ExitStack() as stack:
         listener = stack.enter_context(closing(Listener(directory)))
         models = [MODEL, MODEL + hosted.TWIN]
-        served = stack.enter_context(Served(directory, models, room_mib(MODEL)))
+        served = stack.enter_context(Served(directory, models, room(MODEL)))
         yield Stage(directory, served, listener, stack.enter_context(listener.job(served.client)))
 
 
@@ -44,7 +44,9 @@ def test_every_way_of_a_request_is_measured(stage: Stage) -> None:
     taken: services.Taken = defaultdict(list)
     services.Asking(stage.served, MODEL, stage.training).round(taken)
     with ExitStack() as stack:
-        services.Without(stage.listener, MODEL, stack).round(taken)
+        without = services.Without(stage.listener, MODEL, stack, core=services.CORE)
+        without.at_once(taken)
+        without.started(taken)
     first_group = services.first_group_bytes(stage.served.profiles / f"{MODEL}.json")
     services.time_copies(first_group, taken)
     found = {figure.name: figure for figure in services.figures_of(MODEL, taken, first_group)}

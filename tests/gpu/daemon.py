@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import signal
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from carpool.runtime.native import library_path
-from tests.gpu.registry import Skip, require
+from tests.gpu.registry import needs_packages, require
 from tests.gpu.scripts import PROGRAMS
 
 if TYPE_CHECKING:
@@ -69,9 +68,7 @@ class Daemon:
 @contextmanager
 def daemon(size: str = "", *, sharing: str = "timeslice", **settings: int) -> Iterator[Daemon]:
     """``size``: how much of the GPU's memory it shares, all by default.  Raises Skip where it cannot run."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise Skip(f"the daemon needs {', '.join(missing)}: python3 -m pip install -r requirements.txt")
+    needs_packages(*NEEDED)
     require(library_path().exists(), "libcarpool is not built: python3 native/build.py")
     options = [f"--sharing={sharing}", *(f"--setting={name}={value}" for name, value in (EAGER | settings).items())]
     from tests.live import LiveDaemon

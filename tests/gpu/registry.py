@@ -5,6 +5,7 @@ Each is a function that returns figures or nothing, and raises when something is
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -56,3 +57,10 @@ def require(truth: bool, what: str) -> None:
     """Unlike ``assert`` it is there under ``python -O`` too."""
     if not truth:
         raise AssertionError(what)
+
+
+def needs_packages(*names: str) -> None:
+    """Raises Skip if the interpreter lacks one of them."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Skip(f"there is no {', '.join(missing)} here: python3 -m pip install -r requirements-dev.txt")

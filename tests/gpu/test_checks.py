@@ -64,6 +64,12 @@ def test_it_fails_where_the_driver_does(run: Run, name: str, fault: str) -> None
     assert json.loads(done.stdout)["outcome"] == runner.FAILED, done.stdout
 
 
+def test_an_image_that_cannot_be_registered_is_copied_all_the_same(run: Run) -> None:
+    done = json.loads(run("one", "weights_extents", CARPOOL_STUB_FAIL="cuMemHostRegister_v2=801").stdout)
+    assert (done["outcome"], done["figures"]["registering read-only refused, error, 64 MiB"]) == (runner.PASSED, 801)
+    assert done["figures"]["copying 128 groups, 64 MiB"] > 0
+
+
 def test_a_table_and_two_files_are_written(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "out"
     good = run("check", "--out", str(out), "extent_is_cleared")

@@ -13,7 +13,7 @@ import pytest
 
 from tests.gpu import mps, runner
 from tests.gpu.measurements import fairness, handover, iterations, jobs
-from tests.gpu.registry import Skip
+from tests.gpu.registry import Skip, needs_packages
 
 MEASURES = {name: each for name, each in runner.load().items() if each.measures}
 Answer = Callable[[int, tuple[str, ...]], str]
@@ -113,6 +113,11 @@ def test_fairness_is_counted_from_arrival_to_arrival(pretend: Callable[..., None
             "phase 4, 2 jobs for 15.0 s": 0,
         }
     )
+
+
+def test_what_lacks_a_package_is_skipped() -> None:
+    with pytest.raises(Skip, match="there is no no_such_package here"):
+        needs_packages("json", "no_such_package")
 
 
 def test_without_an_mps_server_it_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

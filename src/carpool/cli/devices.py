@@ -90,7 +90,8 @@ def _below(listed: DeviceList) -> Iterator[str]:
     for device in listed.devices:
         yield from (lane_line(device, lane) for lane in device.lanes)
         if device.weights_bytes:
-            yield f"  {device.id} weights of models: {format_size(device.weights_bytes)}, until somebody needs the memory"
+            size = format_size(device.weights_bytes)
+            yield f"  {device.id} weights of models: {size}, until somebody needs the memory"
         if moved := words.moved(device.moved):
             yield f"  {device.id} moved by its jobs: {moved}"
         yield sharing_line(device)

@@ -5,13 +5,12 @@ What copies them is a stand-in for libcarpool's thread; what waits for them is w
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from tests.gpu.registry import Needs, Skip, check, require
+from tests.gpu.registry import Needs, check, needs_packages, require
 from tests.gpu.scripts import needs_cuda
 
 if TYPE_CHECKING:
@@ -79,9 +78,7 @@ class CopiedGroups:
 @check("a model whose weights come to the GPU while it computes answers as the plain module, bit for bit", Needs.TORCH)
 def weights_come_late() -> None:
     needs_cuda()
-    for package in ("msgspec", "numpy"):
-        if importlib.util.find_spec(package) is None:
-            raise Skip(f"there is no {package} here: python3 -m pip install {package}")
+    needs_packages("msgspec", "numpy", "safetensors")
     from carpool.serve.entry import Source
     from carpool.serve.prepared import prepare
     from tests.serve import zoo

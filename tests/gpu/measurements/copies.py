@@ -26,8 +26,8 @@ def copy_rates() -> Figures:
     size = min(SIZE, gpu.memory // 4)
     out, back = pinned_rates(gpu, size)
     figures: Figures = {"pinned, out": out / 1e9, "pinned, in": back / 1e9}
-    extent = _extent(gpu, size)
-    memory, address = _shared(size)
+    extent = mapped(gpu, size)
+    memory, address = shared(size)
     figures |= _rates(gpu, extent.address, address, size, "pageable")
     begin = time.perf_counter()
     gpu.pin(address, size)
@@ -40,7 +40,7 @@ def copy_rates() -> Figures:
 
 def pinned_rates(gpu: Gpu, size: int) -> tuple[float, float]:
     """Bytes per second from the device to memory that the driver has pinned, and back; leaves nothing behind."""
-    extent = _extent(gpu, size)
+    extent = mapped(gpu, size)
     pinned = int(driver.call("cuMemHostAlloc", size, 0))
     rates = _medians(gpu, extent.address, pinned, size)
     driver.call("cuMemFreeHost", pinned)
@@ -48,7 +48,7 @@ def pinned_rates(gpu: Gpu, size: int) -> tuple[float, float]:
     return rates
 
 
-def _extent(gpu: Gpu, size: int) -> Mapped:
+def mapped(gpu: Gpu, size: int) -> Mapped:
     fd = gpu.create(size)
     try:
         return gpu.open(fd, size)
@@ -56,7 +56,7 @@ def _extent(gpu: Gpu, size: int) -> Mapped:
         os.close(fd)
 
 
-def _shared(size: int) -> tuple[mmap.mmap, int]:
+def shared(size: int) -> tuple[mmap.mmap, int]:
     """A memfd, mapped and touched."""
     fd = os.memfd_create("copies")
     os.ftruncate(fd, size)

@@ -1,0 +1,51 @@
+"""Models on demand: requests through `carpool serve`, beside training and beside what there is without Carpool.
+
+What PipeSwitch measures (OSDI 2020, figure 5 and table 4): batches of 8, images and sentences of the usual size.  The
+training is ResNet-50 with a batch of 32, which waits for no iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.gpu.daemon import NEEDED
+from tests.gpu.registry import Figures, Needs, measure, needs_packages
+from tests.gpu.scripts import needs_cuda
+
+MODELS = {"resnet152": "resnet152_224", "inception_v3": "inception_v3_299", "bert_base": "bert_base_128"}
+ROUNDS, STARTS = 12, 3
+#: 0: no bound.
+BOUNDS_US = (1000, 2000, 5000, 0)
+ASKS, SECONDS = 20, 4.0
+
+
+def served(model: str) -> Callable[[], Figures]:
+    def function() -> Figures:
+        needs_serving()
+        from tests.gpu import serving
+
+        with serving.stage(MODELS[model], serving.GPU) as on:
+            return serving.ways(on, ROUNDS, STARTS)
+
+    function.__name__ = f"serving_{model}"
+    return function
+
+
+for each in MODELS:
+    title = f"requests that preempt training, or whose weights are not on the device, against ready ones: {each}"
+    measure(title, Needs.TORCH)(served(each))
+
+
+@measure("a request that preempts training, and training beside requests, by run-ahead: resnet152", Needs.TORCH)
+def serving_run_ahead() -> Figures:
+    needs_serving()
+    from tests.gpu import serving
+
+    with serving.stage(MODELS["resnet152"], serving.GPU) as on:
+        return serving.run_ahead(on, BOUNDS_US, ASKS, SECONDS)
+
+
+def needs_serving() -> None:
+    """Raises Skip."""
+    needs_cuda()
+    needs_packages(*NEEDED, "click", "numpy", "safetensors")
