@@ -57,7 +57,8 @@ static int make(struct cp_groups *g, struct carriage *c) {
   if (cp_real.cuStreamCreate(&c->stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) return ENOMEM;
   for (uint32_t k = 0; k < g->count; k++)
     if (cp_real.cuEventCreate(&c->events[k], flags) != CUDA_SUCCESS) return ENOMEM;
-  c->pinned = cp_real.cuMemHostRegister_v2((void *)(uintptr_t)g->from, g->bytes, CU_MEMHOSTREGISTER_READ_ONLY) == CUDA_SUCCESS;
+  void *image = (void *)(uintptr_t)g->from;
+  c->pinned = cp_real.cuMemHostRegister_v2(image, g->bytes, CU_MEMHOSTREGISTER_READ_ONLY) == CUDA_SUCCESS;
   if (!c->pinned) warn();
   return 0;
 }

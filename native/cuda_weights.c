@@ -1,8 +1,9 @@
 /* Weights' memory on a CUDA device, one extent for each model.
  *
- * Two descriptors come for a model: a file, of which the header alone is used (groups.h), and the memory, which
- * comes anew each time that it was taken away; a daemon that has been started again sends what is there once more.  It is mapped when the process has been told that it may use it, always
- * at the same address, so a model is bound to it once.  It is writable: groups are brought by the jobs themselves. */
+ * Two descriptors come for a model: a file, of which the header alone is used (groups.h), and the memory, which comes anew
+ * each time that it was taken away; a daemon that has been started again sends what is there once more.  It is mapped when
+ * the process has been told that it may use it, always at the same address, so a model is bound to it once.  It is
+ * writable: groups are brought by the jobs themselves. */
 #include "cuda_weights.h"
 
 #include "cuda_grant.h"
@@ -29,11 +30,23 @@ static struct weights *find(uint64_t key) {
   return NULL;
 }
 
+/* Of a model that has nothing on the device; should it come back, it will be somewhere else. */
+static struct weights *spare(void) {
+  if (count < MOST_MODELS) return &table[count++];
+  for (uint32_t i = 0; i < count; i++) {
+    struct weights *w = &table[i];
+    if (w->mapped || w->memory >= 0 || w->header >= 0) continue;
+    if (w->reserved) cp_real.cuMemAddressFree(w->at, w->reserved);
+    return w;
+  }
+  return NULL;
+}
+
 static struct weights *find_or_add(uint64_t key) {
   struct weights *w = find(key);
-  if (w || count == MOST_MODELS) return w;
-  table[count] = (struct weights){.key = key, .header = -1, .memory = -1};
-  return &table[count++];
+  if (w) return w;
+  if ((w = spare())) *w = (struct weights){.key = key, .header = -1, .memory = -1};
+  return w;
 }
 
 static void unmap(struct weights *w) {
@@ -47,7 +60,7 @@ static void unmap(struct weights *w) {
 void cp_weights_came(const struct cp_packet *p, int fd) {
   cp_acquire(&lock);
   struct weights *w = find_or_add(p->a);
-  if (!w) cp_give_up("it has too many models");
+  if (!w) cp_give_up("it has too many models on the device");
   bool memory = p->c == MEMORY, known = memory && w->number == p->d && (w->mapped || w->memory >= 0);
   int *place = memory ? &w->memory : &w->header;
   if (!known) {
@@ -111,7 +124,7 @@ CP_EXPORT uint64_t cp_weights_address(uint64_t key) {
   return at;
 }
 
-static uint64_t wanted;
+static uint64_t wanted; /* one thread places weights at a time */
 static bool mapped_now(void) { return cp_weights_map(wanted); }
 
 int cp_weights_take(uint64_t key, int *header) {

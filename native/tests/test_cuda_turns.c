@@ -253,8 +253,9 @@ static void little_before_it(void) {
   cp_store(&seat_of(0)->ahead_us, 0);
   cp_ring(seat_of(0));
   for (uint64_t end = cp_now_us() + 20000000; cp_load(&cp_shut) & CP_BOUND; sched_yield()) CHECK_THAT(cp_now_us() < end);
-  for (uint32_t i = 0; i < 50; i++) spin_on(NULL, 2000);
-  CHECK_THAT(cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY);
+  hold_on(NULL, &first_flag);
+  for (uint32_t i = 0; i < 50; i++) spin_on(NULL, 10); /* with a bound each would wait for a second */
+  cp_store(&first_flag, 1);
   ask(CP_YIELD_NOW);
   released(CP_BY_FORCE);
 }

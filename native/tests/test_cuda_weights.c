@@ -326,6 +326,24 @@ static void sent_once_more(void) {
   close(file), close(fd);
 }
 
+/* Models come and go: those that have nothing here make room in the table. */
+static void more_models_than_there_is_room_for(void) {
+  begin_service();
+  int file = placed(true, false);
+  close(file);
+  CUdeviceptr at = cp_weights_address(number);
+  for (uint64_t k = 1; k <= 600; k++) {
+    int fd = make_memory(2 * CP_MIB);
+    struct cp_packet p = {.type = CP_WEIGHTS, .a = number + k, .b = 2 * CP_MIB, .c = 1, .d = k};
+    send_packet(daemon_fd, p, fd);
+    close(fd);
+    cp_extents_take(false);
+    CHECK_THAT(cp_weights_map(number + k));
+    cut_to(2, number + k, 0);
+  }
+  CHECK_THAT(cp_weights_address(number) == at && !cp_weights_address(number + 600));
+}
+
 /* Nothing can be mapped: an error, and the process lives. */
 static void memory_is_cut_while_it_is_due(void) {
   begin_service();
@@ -341,6 +359,6 @@ static void memory_is_cut_while_it_is_due(void) {
 int main(int argc, char **argv) {
   static const struct test_case cases[] = {CASE(come_and_stay), CASE(from_the_last_to_the_first), CASE(guarded), CASE(lost_and_found),
                                           CASE(turn_for_something_else), CASE(lost_before_they_are_opened), CASE(sent_once_more), CASE(ends_its_turn),
-                                          CASE(memory_is_cut_while_it_is_due)};
+                                          CASE(memory_is_cut_while_it_is_due), CASE(more_models_than_there_is_room_for)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }
