@@ -111,7 +111,7 @@ def test_answers_and_training_are_what_they_are_alone(
     assert answers == [[True] * (ROUNDS * len(MODELS))] * CLIENTS
     assert training.result() == expected
     assert service.front.metric("carpool_copied_bytes_total") > 1 << 28, "they do not fit together"
-    (device,) = service.daemon.client.devices().devices
+    (device,) = service.daemon.client.devices()
     assert 0 < device.weights_bytes <= device.capacity_bytes
 
 
@@ -119,12 +119,19 @@ def test_answers_and_training_are_what_they_are_alone(
 @pytest.mark.parametrize("model", ["small", "large"])
 def test_a_worker_that_dies_while_it_computes(service: Service, model: str, what: int) -> None:
     """At once: the weights are still being copied, unless they were there."""
-    retries = service.front.metric("carpool_retries_total")
+    retries, before = service.front.metric("carpool_retries_total"), ended(service).keys()
     fate = service.will(what)
     assert service.ask(model, what=what) and not fate.exists()
     assert service.front.metric("carpool_retries_total") == retries + 1
     assert all(service.ask(each) for each in MODELS)
     service.front.settle(STANDBY + 1)
+    assert [ended(service)[number] for number in ended(service).keys() - before] == [("failed", signal.SIGKILL)]
+
+
+def ended(service: Service) -> dict[int, tuple[str, int | None]]:
+    """How each job has, that has."""
+    jobs = service.daemon.client.jobs()
+    return {job.id: (job.outcome, job.signal) for job in jobs if job.outcome is not None}
 
 
 def test_a_worker_that_dies_while_it_waits(service: Service, callers: ThreadPoolExecutor) -> None:

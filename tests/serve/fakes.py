@@ -27,7 +27,7 @@ from carpool.serve.store import write_image
 from tests.serve.backend import MODELS, PATIENCE_S, answers
 
 ENVIRONMENT = Environment("/usr/bin/python3", "/shop", 100, (("PATH", "/usr/bin"),))
-PAUSES = Pauses(0.0, 0.0)
+PAUSES = Pauses(0.0, 0.0, 0.0)
 SIZE = memfd.PAGE
 COST = Cost(compute_us=7, copied_groups=0, copied_bytes=0)
 
@@ -196,8 +196,8 @@ class Fakes:
 
     # What tests ask
 
-    def pool(self, standby: int = 2, environment: Environment = ENVIRONMENT) -> Pool:
-        return Pool(environment, self, self, standby=standby, pauses=PAUSES)
+    def pool(self, standby: int = 2, environment: Environment = ENVIRONMENT, pauses: Pauses = PAUSES) -> Pool:
+        return Pool(environment, self, self, standby=standby, pauses=pauses)
 
     def computing(self) -> list[FakeHandle]:
         return [handle for handle, what in self.doing.items() if what == "infer"]

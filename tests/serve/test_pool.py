@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from carpool.serve.errors import ModelFailed
-from carpool.serve.pool import Pool, State
+from carpool.serve.pool import Pauses, Pool, State
 from tests.serve.backend import MODELS
 from tests.serve.fakes import ENVIRONMENT, FakePrepared, Fakes, until
 
@@ -168,6 +168,25 @@ async def test_who_gives_up_a_worker_has_another(pool: Pool, fakes: Fakes) -> No
     assert fakes.jobs[fakes.handles.index(worker.handle)].cancelled  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("given_up", [False, True])
+async def test_the_job_of_a_worker_that_died_ends_as_it_did(fakes: Fakes, given_up: bool) -> None:
+    """It is not cancelled before the daemon has heard of its end; one that only hangs is, at once."""
+    pool = fakes.pool(standby=0, pauses=Pauses(0.0, 0.0, 3600.0))
+    await pool.add("affine@1", AFFINE).loaded
+    await ready(pool, 1)
+    worker = pool.take("affine@1")
+    (job,), (handle,) = fakes.jobs, fakes.handles
+    if not given_up:
+        handle.die()
+    pool.give_back(worker, lost=True)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert job.cancelled == given_up and len(fakes.handles) == 1 + given_up
+    job.over.set()
+    await until(lambda: job.cancelled and len(fakes.handles) == 2)
+    await pool.close()
+
+
 @pytest.mark.parametrize("fault", ["unstartable", "stillborn"])
 async def test_a_worker_that_cannot_be_started_is_tried_again(
     fakes: Fakes, fault: str, caplog: pytest.LogCaptureFixture
@@ -197,7 +216,7 @@ async def test_a_worker_that_ends_without_having_computed_counts_as_a_failure(
     fakes.handles[0].die()
     await until(lambda: len(fakes.handles) == 4)
     await ready(pool)
-    assert "worker job 1 ended before it computed anything; the next attempt in" in caplog.text
+    assert "worker job 1 ended before it computed anything: it has hung up; the next attempt in" in caplog.text
     assert not any(out_of_service), "the others can compute"
     await pool.close()
 

@@ -41,7 +41,7 @@ class Running:
         )
 
     def pool(self, environment: Any) -> Pool:
-        self.pools.append(Pool(environment, self.launcher, self.door, standby=1, pauses=Pauses(0.1, 0.1)))
+        self.pools.append(Pool(environment, self.launcher, self.door, standby=1, pauses=Pauses(0.1, 0.1, 0.1)))
         return self.pools[-1]
 
     async def until_said(self, line: str) -> str:

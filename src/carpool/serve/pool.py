@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -39,13 +39,17 @@ class State(StrEnum):
 
 @dataclass(eq=False, slots=True)
 class Worker:
-    """A connected process.  ``models``: the keys of those that it has loaded; ``last``: that it computed last."""
+    """A connected process.
+
+    ``models``: the keys of those that it has loaded; ``last``: that it computed last; ``given_up``: it was alive then.
+    """
 
     handle: Handle
     job: Job
     state: State = State.STARTING
     models: set[str] = field(default_factory=set)
     last: str = ""
+    given_up: bool = False
 
 
 class Hosting:
@@ -61,10 +65,14 @@ class Hosting:
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Between two attempts to start a worker, in seconds; doubled from one failure to the next."""
+    """Between two attempts to start a worker, in seconds; doubled from one failure to the next.
+
+    ``ending_s``: so long a worker that has died is waited for, so that its job ends as it did and is not cancelled.
+    """
 
     first_s: float = 1.0
     longest_s: float = 60.0
+    ending_s: float = 10.0
 
 
 class Pool:
@@ -157,9 +165,10 @@ class Pool:
                     self.trouble = ""
                     self._is_current(worker)
                     await worker.handle.lost.wait()
+                    how = await self._how_it_ended(worker)
                 if not worker.last:
-                    raise CannotStart(f"worker {worker.job.name} ended before it computed anything")
-                log.warning("worker %s has ended; another one takes its place", worker.job.name)
+                    raise CannotStart(f"worker {worker.job.name} ended before it computed anything: {how}")
+                log.warning("worker %s has ended: %s; another one takes its place", worker.job.name, how)
                 pause_s = self._pauses.first_s
             except CannotStart as error:
                 self.trouble = str(error)
@@ -167,6 +176,13 @@ class Pool:
                 self.changed()
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, self._pauses.longest_s)
+
+    async def _how_it_ended(self, worker: Worker) -> str:
+        if worker.given_up:
+            return "it was given up"
+        with suppress(TimeoutError):
+            return await asyncio.wait_for(worker.job.ended(), self._pauses.ending_s)
+        return "it has hung up"
 
     @asynccontextmanager
     async def _started(self) -> AsyncIterator[Worker]:
@@ -291,6 +307,7 @@ async def _connected(connected: asyncio.Future[Handle], job: Job) -> Handle:
 def _lose(worker: Worker) -> None:
     """It ends, if it has not yet; whoever keeps its place starts another one."""
     worker.state = State.LOST
+    worker.given_up = worker.given_up or not worker.handle.lost.is_set()
     worker.handle.close()
     worker.handle.lost.set()
 
