@@ -53,6 +53,7 @@ static inline long cp_write_at(int fd, const void *from, size_t bytes, uint64_t 
 
 /* service.c.  The turn that they were loaded for has been lost, and has not come back yet */
 bool cp_service_lost(void);
+void cp_service_take(void); /* it is asked for again, and has come when this returns */
 /* groups.c.  Let this process read the group, which is there */
 void cp_groups_admit(struct cp_groups *g, uint32_t k);
 /* Until the sequence is another, or the time is over (negative: never). */

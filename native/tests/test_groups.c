@@ -20,7 +20,10 @@ static long watched_write(int fd, const void *from, size_t bytes, uint64_t at);
 #define HEADER CP_PAGE
 
 uint64_t cp_syscalls;
-bool cp_service_lost(void) { return false; }
+static bool turn_lost;
+static uint32_t turns_asked_for;
+bool cp_service_lost(void) { return cp_load(&turn_lost); }
+void cp_service_take(void) { cp_add(&turns_asked_for, 1); }
 static uint64_t bounds[GROUPS + 1];
 static uint8_t key[CP_GROUPS_KEY] = {1, 2, 3}, other_key[CP_GROUPS_KEY] = {9};
 static int image;
@@ -242,6 +245,26 @@ static void barred_weights_wait(bool dropped) {
   close(device);
 }
 
+/* A touch of weights alone asks for the turn that was lost; until it has come nothing is brought. */
+static void a_touch_asks_for_the_turn(void) {
+  int device = file_of(bounds[GROUPS]);
+  struct cp_groups *g = opened_on(device);
+  uint64_t id;
+  pthread_t reader;
+  memcpy(&id, key, sizeof id);
+  CHECK_THAT(cp_groups_load(g) == 0 && cp_groups_wait(g, GROUPS) == 0);
+  cp_store(&turn_lost, true);
+  cp_groups_bar(id, true);
+  CHECK_THAT(cp_groups_load(g) == 0 && cp_load(&g->barred) && cp_load(&turns_asked_for) == 0);
+  CHECK_THAT(!pthread_create(&reader, NULL, read_all, g));
+  for (uint64_t begin = cp_now_us(); !cp_load(&turns_asked_for); usleep(100)) CHECK_THAT(cp_now_us() < begin + 20000000);
+  cp_store(&turn_lost, false);
+  cp_groups_bar(id, false);
+  CHECK_THAT(!pthread_join(reader, NULL) && cp_groups_wait(g, GROUPS) == 0);
+  cp_groups_close(g);
+  close(device);
+}
+
 /* Killed in the middle of each copy: what looks as if it were there is, and the next process brings the rest. */
 static void a_killed_process_leaves_nothing_half_done(void) {
   for (int k = 0; k < (int)GROUPS - 1; k++) {
@@ -347,6 +370,7 @@ int main(void) {
   punched_weights_come_again();
   barred_weights_wait(false);
   barred_weights_wait(true);
+  a_touch_asks_for_the_turn();
   a_killed_process_leaves_nothing_half_done();
   the_second_process_waits_or_takes_over(false);
   the_second_process_waits_or_takes_over(true);

@@ -188,8 +188,8 @@ async def test_what_is_no_device_memory_is_refused(rig: Rig) -> None:
 async def test_jobs_beside_a_service_run_little_ahead(rig: Rig) -> None:
     job = rig.attach()
     assert job.seat.get("ahead_us") == 0
-    service, bell = worker(rig), job.seat.get("bell")
-    another = rig.attach()
+    bell = job.seat.get("bell")
+    service, another = worker(rig), rig.attach()
     assert job.seat.get("bell") != bell
     assert [client.seat.get("ahead_us") for client in (job, service, another)] == [2000, 0, 2000]
     rig.seating.run_ahead_us = 500
