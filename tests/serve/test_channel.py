@@ -8,7 +8,6 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -29,14 +28,11 @@ from carpool.serve.messages import (
     heads,
 )
 from carpool.serve.oip.messages import Tensor
+from tests.serve.descriptors import descriptors
 from tests.serve.test_messages import ENTRY
 
 Pair = tuple[socket.socket, socket.socket]
 LARGE = 3_000_000  # more than a socket holds
-
-
-def descriptors() -> list[str]:
-    return sorted(path.name for path in Path("/proc/self/fd").iterdir())
 
 
 @pytest.fixture

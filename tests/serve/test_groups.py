@@ -18,6 +18,7 @@ from carpool.serve import groups as module
 from carpool.serve import link
 from carpool.serve.groups import Groups, Stopped
 from carpool.serve.store import write_image
+from tests.serve.descriptors import descriptors
 
 PAGE = memfd.PAGE
 BOUNDS = (PAGE, 2 * PAGE, 5 * PAGE, 5 * PAGE, 8 * PAGE)
@@ -103,7 +104,7 @@ def test_nothing_is_left_mapped_or_open(image: int, device: int) -> None:
     def held() -> tuple[int, int]:
         lines = Path("/proc/self/maps").read_text().splitlines()
         mapped = sum("memfd:device" in line or "carpool-model" in line for line in lines)
-        return mapped, len(list(Path("/proc/self/fd").iterdir()))
+        return mapped, len(descriptors())
 
     before = held()
     for _ in range(300):  # more than can be open at once

@@ -23,6 +23,7 @@ from carpool.serve.handle import Door, Expected, Handle
 from carpool.serve.messages import PREFIX, Answer, Cost, Failed, Hello, Infer, Load, Loaded, ToWorker, heads
 from carpool.serve.preparing import PreparedModel
 from tests.serve import given_memory, zoo
+from tests.serve.descriptors import descriptors
 from tests.serve.hosted import WIDTH
 from tests.serve.working import SEED, Stage, alone, asking, held, prepared, request
 
@@ -263,10 +264,6 @@ async def impostor(door: Door) -> AsyncIterator[tuple[Impostor, Handle]]:
     yield made, handle
     handle.close()
     made.socket.close()
-
-
-def descriptors() -> list[str]:
-    return sorted(path.name for path in Path("/proc/self/fd").iterdir())
 
 
 @pytest.mark.parametrize("known", [True, False])

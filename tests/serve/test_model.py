@@ -20,10 +20,7 @@ from carpool.serve.prepared import GPU_GROUP, Prepared, joined, pipelined, prepa
 from carpool.serve.profile import Inputs
 from carpool.serve.structure import Unusable
 from tests.serve import zoo
-
-
-def descriptors() -> list[str]:
-    return sorted(path.name for path in Path("/proc/self/fd").iterdir())
+from tests.serve.descriptors import descriptors
 
 
 def source(name: str) -> Source:

@@ -6,17 +6,13 @@ import mmap
 import os
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from carpool.serve.store import OverBudget, Store, is_image, write_image
+from tests.serve.descriptors import descriptors
 
 SIZE = 3 * mmap.PAGESIZE
-
-
-def descriptors() -> list[str]:
-    return sorted(path.name for path in Path("/proc/self/fd").iterdir())
 
 
 def image(name: str = "one", size: int = SIZE) -> int:
