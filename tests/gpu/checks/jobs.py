@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 
@@ -40,7 +41,24 @@ def identical_copies(count: int, *arguments: str, **settings: int) -> Figures:
     """What the program computes alone, a job of its own tells."""
     with daemon("384MiB", **settings) as shared:
         expected = shared.output(shared.submit(COPIES, *arguments))
-        return identical(shared, expected, count, COPIES, *arguments)
+        results = copies_side_by_side(shared, count, *arguments)
+        same(expected, list(results.values()))
+        return moves(shared, list(results))
+
+
+def copies_side_by_side(shared: Daemon, count: int, *arguments: str) -> dict[int, str]:
+    """What each of so many jobs has printed last.  None is done before all of them have their memory."""
+    fifo = shared.home / "all-are-there"
+    os.mkfifo(fifo)
+    jobs = [shared.submit(COPIES, *arguments, os.fspath(fifo)) for _ in range(count)]
+    for job in jobs:
+        wait_for_iterations(shared, job)
+    there = os.open(fifo, os.O_RDWR)
+    try:
+        return {job: shared.output(job) for job in jobs}
+    finally:
+        os.close(there)
+        fifo.unlink()
 
 
 def identical_training(count: int, way: str, size: str = "", ballast: str = "0", **settings: int) -> Figures:

@@ -6,6 +6,7 @@ import statistics
 
 from carpool.devices.cuda import driver
 from carpool.devices.cuda.memory import Gpu
+from tests.gpu.checks.jobs import copies_side_by_side
 from tests.gpu.daemon import Daemon, daemon
 from tests.gpu.measurements.copies import pinned_rates
 from tests.gpu.registry import Figures, measure, require
@@ -41,9 +42,7 @@ def offload_rate() -> Figures:
 
 def moved_rates(shared: Daemon, part: int) -> tuple[float, float]:
     """Bytes per second to the host and back, of jobs that do not fit together."""
-    jobs = [shared.submit("copies.py", str(part), ITERATIONS) for _ in range(JOBS)]
-    for job in jobs:
-        shared.output(job)
+    jobs = copies_side_by_side(shared, JOBS, str(part), ITERATIONS)
     moved = [shared.client.job(job).moved for job in jobs]
     out_us, in_us = sum(each.out_us for each in moved), sum(each.in_us for each in moved)
     require(out_us > 0 and in_us > 0, "nothing was moved")

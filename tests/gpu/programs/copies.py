@@ -1,7 +1,8 @@
-"""Computes by copies and fills alone and prints a digest: ``copies.py MIB ITERATIONS``.
+"""Computes by copies and fills alone and prints a digest: ``copies.py MIB ITERATIONS [FIFO]``.
 
 No kernel is needed for it, so it runs on the stub driver, too.  Its memory is that of a program without PyTorch's
-allocator: all of it persistent.  What an iteration leaves depends on all that were before.
+allocator: all of it persistent.  What an iteration leaves depends on all that were before.  After the first one it
+waits until somebody has opened the FIFO for writing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import carpool
 from carpool.devices.cuda import driver
 from carpool.devices.cuda.memory import Gpu
 
-SIZE, ITERATIONS = int(sys.argv[1]) << 20, int(sys.argv[2])
+SIZE, ITERATIONS, FIFO = int(sys.argv[1]) << 20, int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None
 PLACES = 16
 
 
@@ -33,6 +34,8 @@ def main() -> None:
             driver.call("cuMemsetD32Async", back + number % PLACES * part, number, part // 8, stream)
             driver.call("cuStreamSynchronize", stream)
             front, back = back, front
+        if number == 0 and FIFO is not None:
+            open(FIFO).close()
     content = bytearray(SIZE)
     driver.call("cuMemcpyDtoH", content, front, SIZE)
     print(hashlib.sha256(content).hexdigest())
