@@ -1,6 +1,7 @@
 """The event stream: every event and command of the core in order, to the journal and to those who listen.
 
-Entries get their number when they are recorded; they reach the journal in batches, a moment later, in order.
+Entries get their number when they are recorded; they reach the journal in batches, a moment later, in order, and
+before anybody is shown them: a number that was seen stands for the same entry after a crash.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from carpool.core import commands, events
 from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.daemon.clock import wall_us
+from carpool.daemon.errors import JournalFull
 from carpool.daemon.journal import Journal
 from carpool.protocol.api import EventInfo
 
@@ -67,7 +69,7 @@ class Feed:
         self._pending: list[tuple[object, ...]] = []
         self._flush_timer: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
-        self._pruned = last_seq
+        self._pruned = self._written = last_seq
         self._closed = False
 
     def record(self, now_us: int, happened: Event | Command) -> None:
@@ -103,20 +105,27 @@ class Feed:
         self.flush()
         self._news.set()
 
-    async def lines(self, since: int, follow: bool) -> AsyncIterator[bytes]:
-        """Encoded lines after number ``since``; with ``follow`` until the daemon stops.
+    async def written(self) -> int:
+        """The number up to which everything is in the journal.  Raises JournalFull when the disk is full."""
+        wanted = self._seq
+        if wanted > self._written and not self._closed:
+            self.flush()
+            await self._journal.flushed()
+            self._written = max(self._written, wanted)
+        return wanted
 
-        A daemon that was killed may have shown more than it had written: those numbers are given to others now.
-        """
+    async def lines(self, since: int, follow: bool) -> AsyncIterator[bytes]:
+        """Encoded lines after number ``since``; with ``follow`` until the daemon stops."""
         since = min(since, self._seq)
         while True:
+            shown = await self._to_be_shown()
             before = since
             async for entry in self._stored(since):
                 since = entry.seq
                 yield entry.line()
             if since > before and self._outpaced(since):
                 continue
-            for entry in self._after(since):
+            for entry in self._after(since, shown):
                 since = entry.seq
                 yield entry.line()
             if not follow or self._closed:
@@ -126,17 +135,24 @@ class Feed:
                 self._news.clear()
                 await self._news.wait()
 
-    def _after(self, since: int) -> list[Entry]:
-        """Entries in memory after ``since``."""
+    async def _to_be_shown(self) -> int:
+        """As far as listeners may see: what the journal has, or everything while there is no room for it."""
+        try:
+            return await self.written()
+        except JournalFull:
+            return self._seq
+
+    def _after(self, since: int, last: int) -> list[Entry]:
+        """Entries in memory after ``since``, as far as ``last``."""
         if not self._recent:
             return []
-        return list(self._recent)[max(0, since + 1 - self._recent[0].seq) :]
+        first = self._recent[0].seq
+        return list(self._recent)[max(0, since + 1 - first) : max(0, last + 1 - first)]
 
     async def _stored(self, since: int) -> AsyncIterator[Entry]:
         """Entries that only the journal still holds, page by page."""
         while self._outpaced(since):
-            self.flush()
-            await self._journal.flushed()
+            await self.written()
             page = await asyncio.to_thread(self._page, since)
             for entry in page:
                 yield entry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import msgspec
 from aiohttp import web
@@ -11,7 +12,7 @@ from carpool.core.events import CancelRequested
 from carpool.core.model import JobPhase
 from carpool.daemon.api.context import CONTEXT, Context, find_job, require_owner
 from carpool.daemon.api.middleware import json_response, number_parameter
-from carpool.daemon.errors import ApiError
+from carpool.daemon.errors import ApiError, JournalFull
 from carpool.daemon.jobs import EndedJob, Job, job_info
 from carpool.daemon.store import read_placement
 
@@ -67,10 +68,15 @@ async def show_placement(request: web.Request) -> web.Response:
 
 
 async def wait_job(request: web.Request) -> web.Response:
-    """A long poll: answers when the job has ended or ``timeout_s`` is over, with the job as it is then."""
+    """A long poll: answers when the job has ended or ``timeout_s`` is over, with the job as it is then.
+
+    The next daemon knows of an end that was answered, and of all events before it.
+    """
     context = request.app[CONTEXT]
     job = find_job(context, request)
-    await context.jobs.wait_end(job.id, number_parameter(request, "timeout_s", None, LONGEST_WAIT_S))
+    if await context.jobs.wait_end(job.id, number_parameter(request, "timeout_s", None, LONGEST_WAIT_S)):
+        with suppress(JournalFull):  # it has ended all the same, and is recorded when there is room
+            await context.feed.written()
     return await show_job(request)
 
 

@@ -1,0 +1,79 @@
+"""The event stream and the journal: what was shown is there after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from carpool.core.events import Tick
+from carpool.daemon.errors import JournalFull
+from carpool.daemon.feed import Feed, last_seq
+from carpool.daemon.journal import Journal
+from carpool.daemon.schema import open_journal
+
+
+class Rig:
+    def __init__(self, path: Path) -> None:
+        connection = open_journal(path)
+        self.reader = sqlite3.connect(path)
+        self.journal = Journal(connection, asyncio.get_running_loop())
+        self.feed = Feed(self.journal, path, last_seq(connection))
+
+    def written(self) -> int:
+        return last_seq(self.reader)
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    made = Rig(tmp_path / "journal.db")
+    yield made
+    made.feed.close()
+    made.journal.close()
+    made.reader.close()
+
+
+def number(line: bytes) -> int:
+    seq: int = json.loads(line)["seq"]
+    return seq
+
+
+async def test_what_a_listener_sees_is_in_the_journal(rig: Rig) -> None:
+    seen: list[int] = []
+
+    async def listen() -> None:
+        async for line in rig.feed.lines(0, follow=True):
+            assert rig.written() >= number(line)
+            seen.append(number(line))
+            if len(seen) == 60:
+                return
+
+    listener = asyncio.create_task(listen())
+    for batch in range(20):
+        for each in range(3):
+            rig.feed.record(batch * 3 + each, Tick())
+        await asyncio.sleep(0)  # others come between
+    await listener
+    assert seen == list(range(1, 61))
+
+
+async def test_who_does_not_follow_sees_all_that_was_there_when_he_asked(rig: Rig) -> None:
+    for at in range(5):
+        rig.feed.record(at, Tick())
+    assert [number(line) async for line in rig.feed.lines(2, follow=False)] == [3, 4, 5]
+
+
+async def test_a_full_disk_hides_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = JournalFull("disk_full", "full", "make room")
+    monkeypatch.setattr(rig.journal, "_commit", lambda writes: full)
+    rig.feed.record(0, Tick())
+    assert [number(line) async for line in rig.feed.lines(0, follow=False)] == [1]
+    with pytest.raises(JournalFull):
+        await rig.feed.written()
+    monkeypatch.undo()
+    await rig.feed.written()
+    assert rig.written() == 1
