@@ -69,14 +69,27 @@ static void set_open(struct cp_groups *g, uint32_t k, bool open) {
   cp_store(&g->open[k], open);
 }
 
+/* Access lock held. */
+static void settle(struct cp_groups *g) {
+  if (!cp_load(&g->moved)) return;
+  g->carrier->remap(g);
+  for (uint32_t k = 0; k < g->count; k++) cp_store(&g->open[k], false);
+  cp_store(&g->dropped, 0);
+  cp_store(&g->moved, 0);
+}
+
 void cp_groups_admit(struct cp_groups *g, uint32_t k) {
   if (cp_load(&g->open[k])) return;
   cp_acquire(&g->access);
+  settle(g);
   if (!cp_load(&g->open[k]) && !cp_load(&g->barred)) set_open(g, k, true);
   cp_release(&g->access);
 }
 
 static void shut(struct cp_groups *g, bool all) {
+  cp_acquire(&g->access);
+  settle(g);
+  cp_release(&g->access);
   for (uint32_t k = 0; k < g->count; k++) {
     cp_acquire(&g->access);
     if (cp_load(&g->open[k]) && (all || !cp_groups_has(g, k))) set_open(g, k, false);
@@ -85,6 +98,17 @@ static void shut(struct cp_groups *g, bool all) {
 }
 
 CP_EXPORT void cp_groups_shut(struct cp_groups *g) { shut(g, false); }
+
+void cp_groups_let_go(struct cp_groups *g) {
+  cp_acquire(&g->access);
+  if (cp_load(&g->dropped)) {
+    g->carrier->forget(g);
+    for (uint32_t k = 0; k < g->count; k++)
+      if (cp_load(&g->open[k])) set_open(g, k, false);
+    cp_store(&g->dropped, 0);
+  }
+  cp_release(&g->access);
+}
 
 /* ---- bringing -------------------------------------------------------------------------------------------------------- */
 
@@ -141,12 +165,13 @@ static void join(struct cp_groups *g) {
 }
 
 static bool is_ready(const struct cp_groups *g) {
+  if (cp_load(&g->moved)) return false;
   for (uint32_t k = 0; k < g->count; k++)
     if (!cp_groups_has(g, k) || !cp_load(&g->open[k])) return false;
   return true;
 }
 
-/* The header goes with the rest when the memory's pages are given back.  Another process may just be making it anew. */
+/* Another process may just be making the header. */
 static int claim_again(struct cp_groups *g) {
   int error;
   for (int i = 0; (error = claim(g)) == EBUSY && i < CLAIMS; i++)
@@ -177,9 +202,13 @@ CP_EXPORT int cp_groups_load(struct cp_groups *g) {
 int cp_groups_bring(struct cp_groups *g) {
   cp_acquire(&g->transfers);
   cp_store(&g->barred, 0);
+  cp_acquire(&g->access); /* whoever closes them has done so, or does not any more */
+  cp_store(&g->dropped, 0);
+  cp_release(&g->access);
   int error = begin(g);
   cp_release(&g->transfers);
-  if (!g->carrier->start && cp_load(&g->busy) == CP_GROUPS_BUSY) cp_groups_shut(g); /* the thread is under way meanwhile */
+  if (!g->carrier->start && (cp_load(&g->busy) == CP_GROUPS_BUSY || cp_load(&g->moved)))
+    cp_groups_shut(g); /* the thread is under way meanwhile */
   return error;
 }
 
@@ -237,7 +266,7 @@ CP_EXPORT void cp_groups_waits(const struct cp_groups *g, uint64_t *touches, uin
   *waited_us = cp_load(&g->waited_us);
 }
 
-/* ---- open and close -------------------------------------------------------------------------------------------------- */
+/* ---- open, move and close -------------------------------------------------------------------------------------------- */
 
 static bool well_formed(const uint64_t *bounds, uint32_t count) {
   if (!count || count > CP_GROUPS_MOST) return false;
@@ -265,6 +294,28 @@ static void release(struct cp_groups *g) {
   free(g->bounds);
   free(g->open);
   free(g);
+}
+
+static bool is_file(int fd, int other) {
+  struct stat a, b;
+  return !fstat(fd, &a) && !fstat(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+static int replace_file(struct cp_groups *g, int device) {
+  void *header = mmap(g->header, g->bounds[0], PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, device, 0);
+  if (header == MAP_FAILED || syscall(SYS_dup3, device, g->device, O_CLOEXEC) < 0) return errno;
+  cp_store(&g->moved, 1);
+  return claim_again(g);
+}
+
+CP_EXPORT int cp_groups_move(struct cp_groups *g, int device) {
+  if (is_file(g->device, device)) return 0;
+  if (!g->carrier->remap || !has_bytes(device, g->bytes)) return EINVAL;
+  cp_acquire(&g->transfers);
+  join(g);
+  int error = replace_file(g, device);
+  cp_release(&g->transfers);
+  return error;
 }
 
 /* A sealed image cannot be mapped shared everywhere; a private mapping has the same pages. */
@@ -305,7 +356,7 @@ struct cp_groups *cp_groups_make(const struct cp_carrier *carrier, char *at, int
   memcpy(g->key, key, CP_GROUPS_KEY);
   int error = map_both(g, device, image);
   if (!error) error = carrier->open(g);
-  if (!error) error = claim(g);
+  if (!error) error = claim_again(g);
   if (!error) error = cp_groups_enlist(g);
   if (!error) return g;
   release(g);

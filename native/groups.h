@@ -46,6 +46,15 @@ int cp_groups_drop(struct cp_groups *g);
 /* Somebody has dropped the weights: touches wait from now on.  The next load would do that, too, but it takes some 10 ms
  * for 256 MiB in small pages, which a request need not wait for. */
 void cp_groups_shut(struct cp_groups *g);
+/* After they were dropped: their memory is in another file from now on, of as many bytes.  Nothing happens if it is the same.
+ * Never while anybody computes.  0, or an errno as of cp_groups_open. */
+int cp_groups_move(struct cp_groups *g, int device);
+/* The same for all groups of this process whose key begins with these 8 bytes.  False: it failed. */
+bool cp_groups_moved(uint64_t key, int device);
+/* Somebody has dropped them: cp_groups_clear closes them, and lets go of their pages, which others may have now. */
+void cp_groups_dropped(uint64_t key);
+void cp_groups_clear(void);
+bool cp_groups_any_dropped(void);
 /* The turn is over in the middle of computing with the weights whose key begins with these 8 bytes: all touches wait from
  * now on, and nothing is brought.  With `bar` false the next turn has begun: they are loaded. */
 void cp_groups_bar(uint64_t key, bool bar);

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#define PIECE (4 * CP_MIB)
+
 int cp_signals_start(void);
 
 static void give_up(const char *message) {
@@ -40,7 +42,20 @@ static void close_(struct cp_groups *g) {
   if (g->at) munmap(g->at, g->bytes);
 }
 
-static const struct cp_carrier host = {.open = open_, .close = close_, .give = give, .finish = finish};
+static void remap(struct cp_groups *g) {
+  if (mmap(g->at, g->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, g->device, 0) == MAP_FAILED)
+    give_up("carpool: the weights of a model cannot be mapped\n");
+}
+
+/* The file's pages stay; without this one's page tables, taking access or mapping another file takes no time.  In pieces,
+ * because other mappings of the process cannot change meanwhile. */
+static void forget(struct cp_groups *g) {
+  for (size_t at = 0; at < g->bytes; at += PIECE)
+    madvise(g->at + at, g->bytes - at < PIECE ? g->bytes - at : PIECE, MADV_DONTNEED);
+}
+
+static const struct cp_carrier host = {
+    .open = open_, .close = close_, .give = give, .finish = finish, .remap = remap, .forget = forget};
 
 CP_EXPORT struct cp_groups *cp_groups_open(int device, int image, const uint64_t *bounds, uint32_t count,
                                            const uint8_t *key) {

@@ -17,6 +17,10 @@ struct cp_carrier {
   bool (*start)(struct cp_groups *g, uint32_t k);
   bool (*finish)(struct cp_groups *g, uint32_t k); /* returns when the group is there.  Both: false, it failed */
   bool (*ready)(struct cp_groups *g); /* NULL, or: the thread begins; is there memory to bring them to? */
+  /* Where memory is in files alone.  Access lock held.  `remap`: nothing can be read, and the file is another one;
+   * `forget`: nobody reads for a while. */
+  void (*remap)(struct cp_groups *g);
+  void (*forget)(struct cp_groups *g);
 };
 
 struct cp_groups {
@@ -37,6 +41,8 @@ struct cp_groups {
   uint32_t busy, stop;
   struct cp_lock transfers; /* who begins or ends one */
   uint32_t barred; /* also touches of what is there wait, until the next load */
+  uint32_t moved;  /* header and device are another file's, the mapping is not yet */
+  uint32_t dropped; /* by others; nothing of the mapping has been given up yet */
   uint32_t due;    /* barred in the middle of their use: all has to be there before that goes on */
   uint32_t load; /* number of the latest one; no other has it, of these groups or of any in this process */
   uint64_t touches, waited_us;
@@ -62,6 +68,7 @@ int cp_groups_bring(struct cp_groups *g); /* cp_groups_load, in the middle of th
 int cp_groups_await(struct cp_groups *g, uint32_t n); /* cp_groups_wait, also if they are due */
 /* Nothing can be read here until the next load. */
 void cp_groups_close_all(struct cp_groups *g);
+void cp_groups_let_go(struct cp_groups *g); /* if they are dropped */
 void cp_groups_wake(struct cp_groups *g); /* whoever waits for a group looks again */
 void *cp_groups_map(int fd, size_t bytes, int access, int kind); /* mmap(), with NULL instead of MAP_FAILED */
 /* As cp_groups_open.  at: where the groups are to come, if that is known. */

@@ -28,11 +28,53 @@ void cp_groups_delist(const struct cp_groups *g) {
   cp_release(&opened_lock);
 }
 
-void cp_groups_bar(uint64_t key, bool bar) {
+/* Lock held.  NULL: they are not those of this key. */
+static struct cp_groups *of_key(int i, uint64_t key) {
+  struct cp_groups *g = cp_load(&opened[i]);
+  return g && !memcmp(g->key, &key, sizeof key) ? g : NULL;
+}
+
+bool cp_groups_moved(uint64_t key, int device) {
+  bool good = true;
+  cp_acquire(&opened_lock);
+  for (int i = 0; i < MOST_OPEN; i++) {
+    struct cp_groups *g = of_key(i, key);
+    if (g && cp_groups_move(g, device)) good = false;
+  }
+  cp_release(&opened_lock);
+  return good;
+}
+
+static uint32_t any_dropped;
+
+void cp_groups_dropped(uint64_t key) {
+  cp_acquire(&opened_lock);
+  for (int i = 0; i < MOST_OPEN; i++) {
+    struct cp_groups *g = of_key(i, key);
+    if (g && g->carrier->forget) cp_store(&g->dropped, 1);
+  }
+  cp_release(&opened_lock);
+  cp_store(&any_dropped, 1);
+}
+
+bool cp_groups_any_dropped(void) { return cp_load(&any_dropped); }
+
+void cp_groups_clear(void) {
+  if (!cp_load(&any_dropped)) return;
+  cp_store(&any_dropped, 0);
   cp_acquire(&opened_lock);
   for (int i = 0; i < MOST_OPEN; i++) {
     struct cp_groups *g = cp_load(&opened[i]);
-    if (!g || memcmp(g->key, &key, sizeof key)) continue;
+    if (g && g->carrier->forget) cp_groups_let_go(g);
+  }
+  cp_release(&opened_lock);
+}
+
+void cp_groups_bar(uint64_t key, bool bar) {
+  cp_acquire(&opened_lock);
+  for (int i = 0; i < MOST_OPEN; i++) {
+    struct cp_groups *g = of_key(i, key);
+    if (!g) continue;
     if (bar)
       cp_groups_close_all(g);
     else if (cp_load(&g->barred))
@@ -45,8 +87,8 @@ bool cp_groups_back(uint64_t key) {
   bool back = true;
   cp_acquire(&opened_lock);
   for (int i = 0; i < MOST_OPEN; i++) {
-    struct cp_groups *g = cp_load(&opened[i]);
-    if (!g || memcmp(g->key, &key, sizeof key) || !cp_load(&g->due)) continue;
+    struct cp_groups *g = of_key(i, key);
+    if (!g || !cp_load(&g->due)) continue;
     bool all = !cp_groups_bring(g) && !cp_groups_await(g, g->count);
     if (all) cp_store(&g->due, 0);
     back &= all;

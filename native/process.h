@@ -30,6 +30,7 @@ struct cp_backend {
   /* The weights that the daemon has said are there can be used: 0, and the descriptor of their memory (CUDA: of its header)
    * if another has come, else -1; or an errno. */
   int (*weights)(uint64_t key, int *file);
+  void (*again)(uint64_t key); /* a turn that was lost in their use is there again: wherever they are now, it goes on there */
 };
 
 struct cp_process {
@@ -109,7 +110,9 @@ void cp_skip_packet(void);
 void cp_close_fd(int *fd);
 /* files.c: map the lane and the bank that the seat names, or abort.  Gate lock held, gate closed */
 void cp_take_files(void);
-int cp_take_weights(uint64_t key, int *file); /* as the backend's `weights` */
+int cp_take_weights(uint64_t key, int *file); /* as the backend's `weights`; and `again` */
+void cp_weights_again(uint64_t key);
+void cp_weights_news(void); /* as the backend's `take` */
 /* service.c.  want: a demand whose turn was over too early is made again; returns its number, 0: there is none */
 uint32_t cp_service_wants(void);
 void cp_service_revoked(void); /* the turn is about to end, by whatever cause; arenas closed */

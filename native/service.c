@@ -54,6 +54,7 @@ void cp_service_again(void) {
   if (answered && cp_load(&s->placed) != CP_PLACED_YES) cp_give_up("its weights do not fit onto the device any more");
   if (!answered || !cp_load(&s->turn)) return;
   cp_store(&lost, NOT_LOST);
+  if (cp.backend->again) cp.backend->again(s->weights);
   cp_groups_bar(s->weights, false);
 }
 
@@ -122,6 +123,7 @@ CP_EXPORT void cp_service_release(void) {
   if (cp_load(&cp.seat->want)) cp_service_take();
   forget_demand();
   cp.backend->leave ? leave_by_helper() : cp_turn_end(CP_BY_BOUNDARY);
+  if (cp_groups_any_dropped()) cp_ring(cp.seat); /* the helper thread closes them now */
 }
 
 /* Waits until the weights' memory is on the device.  0, with the descriptor of their memory, the caller's to close, or -1: that

@@ -13,7 +13,9 @@ static bool shut_arenas(void);
 static const struct cp_backend host = {.open = open_arenas,
                                        .close = close_arenas,
                                        .shut = shut_arenas,
-                                       .weights = cp_take_weights};
+                                       .take = cp_weights_news,
+                                       .weights = cp_take_weights,
+                                       .again = cp_weights_again};
 
 struct cp_process cp = {.fd = -1, .backend = &host};
 uint64_t cp_syscalls;

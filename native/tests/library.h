@@ -31,6 +31,10 @@
 uint32_t cp_service_wants(void) { return 0; }
 void cp_service_revoked(void) {}
 void cp_service_again(void) {}
+void cp_groups_dropped(uint64_t key) { (void)key; }
+void cp_groups_clear(void) {}
+bool cp_groups_any_dropped(void) { return false; }
+bool cp_groups_moved(uint64_t key, int device) { return (void)key, (void)device, true; }
 #endif
 
 /* The daemon's answer to a HELLO, as the test plays it. */

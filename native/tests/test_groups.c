@@ -215,14 +215,71 @@ static void punched_weights_come_again(void) {
   close(device);
 }
 
+/* Dropped weights come back somewhere else, at the same addresses; what is in their old memory is others'. */
+static void moved_weights_come_again(bool cleared) {
+  uint64_t id;
+  int device = file_of(bounds[GROUPS]), next = file_of(bounds[GROUPS] + CP_PAGE);
+  struct cp_groups *g = opened_on(device);
+  const void *at = cp_groups_address(g);
+  memcpy(&id, key, sizeof id);
+  CHECK_THAT(cp_groups_load(g) == 0);
+  check_all(g);
+  CHECK_THAT(cp_groups_wait(g, GROUPS) == 0);
+  cp_groups_stop(g);
+  struct cp_groups *other = cp_groups_open(next, image, bounds, GROUPS, other_key);
+  CHECK_THAT(cp_groups_load(other) == 0 && cp_groups_wait(other, GROUPS) == 0);
+  cp_groups_close(other);
+  spoil(device);
+  if (cleared) {
+    cp_groups_dropped(id + 1); /* another's */
+    cp_groups_clear();
+    CHECK_THAT(cp_load(&g->open[0]));
+    cp_groups_dropped(id);
+    cp_groups_clear();
+    CHECK_THAT(!cp_load(&g->open[0]) && !cp_load(&g->dropped));
+  }
+  CHECK_THAT(cp_groups_move(g, next) == 0 && cp_groups_there(g) == 0 && cp_groups_address(g) == at);
+  spoil(next);
+  for (int round = 0; round < 2; round++) {
+    copies = 0;
+    CHECK_THAT(cp_groups_load(g) == 0);
+    check_all(g);
+    CHECK_THAT(cp_groups_wait(g, GROUPS) == 0 && copies == (round ? 0 : (int)GROUPS - 1));
+    CHECK_THAT(cp_groups_move(g, next) == 0 && cp_groups_there(g) == GROUPS); /* the same */
+  }
+  int small = file_of(bounds[GROUPS] - CP_PAGE);
+  CHECK_THAT(cp_groups_move(g, small) == EINVAL);
+  check_all(g);
+  cp_groups_close(g);
+  close(device), close(next), close(small);
+}
+
+/* Others have brought them there already: nothing is copied, and nothing of the old memory is seen. */
+static void moved_to_where_they_are(void) {
+  int device = file_of(bounds[GROUPS]), next = file_of(bounds[GROUPS]);
+  struct cp_groups *g = opened_on(device);
+  CHECK_THAT(cp_groups_load(g) == 0);
+  check_all(g);
+  cp_groups_stop(g);
+  load_and_check(next);
+  spoil(device);
+  copies = 0;
+  CHECK_THAT(cp_groups_move(g, next) == 0 && cp_groups_load(g) == 0);
+  check_all(g);
+  CHECK_THAT(copies == 0);
+  cp_groups_close(g);
+  close(device), close(next);
+}
+
 static void *read_all(void *groups) {
   check_all(groups);
   return NULL;
 }
 
-/* The turn is lost in the middle: what is there cannot be read, and may go, until the next turn has begun. */
-static void barred_weights_wait(bool dropped) {
-  int device = file_of(bounds[GROUPS]);
+/* The turn is lost in the middle: what is there cannot be read, and may go, until the next turn has begun; then they may
+ * be somewhere else. */
+static void barred_weights_wait(bool dropped, bool moved) {
+  int device = file_of(bounds[GROUPS]), next = file_of(bounds[GROUPS]);
   struct cp_groups *g = opened_on(device);
   uint64_t begin, id;
   pthread_t reader;
@@ -237,12 +294,16 @@ static void barred_weights_wait(bool dropped) {
   CHECK_THAT(cp_load(&g->touches) == touches + 1);
   if (dropped)
     CHECK_THAT(!fallocate(device, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)bounds[GROUPS]));
+  if (moved) {
+    CHECK_THAT(cp_groups_moved(id + 1, next) && cp_groups_moved(id, next) && cp_groups_there(g) == 0);
+    spoil(device);
+  }
   cp_groups_bar(id + 1, false); /* another's */
   CHECK_THAT(cp_load(&g->barred));
   cp_groups_bar(id, false);
   CHECK_THAT(!pthread_join(reader, NULL) && cp_groups_wait(g, GROUPS) == 0);
   cp_groups_close(g);
-  close(device);
+  close(device), close(next);
 }
 
 /* A touch of weights alone asks for the turn that was lost; until it has come nothing is brought. */
@@ -347,6 +408,28 @@ static void other_weights_are_forgotten(void) {
   close(device);
 }
 
+static void *unlock_soon(void *fd) {
+  usleep(5000);
+  close(*(int *)fd);
+  return NULL;
+}
+
+/* Two workers that get the memory at the same moment: one makes the header, the other one finds it. */
+static void headers_that_others_make_are_waited_for(void) {
+  int device = file_of(bounds[GROUPS]);
+  struct cp_groups *g = opened_on(device);
+  struct cp_groups_header *header = g->header;
+  cp_store(&header->magic, 0);
+  int fd = lock(g);
+  pthread_t other;
+  CHECK_THAT(fd >= 0 && !pthread_create(&other, NULL, unlock_soon, &fd));
+  struct cp_groups *late = opened_on(device);
+  CHECK_THAT(!pthread_join(other, NULL));
+  cp_groups_close(late);
+  cp_groups_close(g);
+  close(device);
+}
+
 static void bad_bounds_are_refused(void) {
   int device = file_of(bounds[GROUPS]);
   uint64_t odd[2] = {HEADER, HEADER + 1}, none[2] = {0, HEADER}, back[3] = {HEADER, 3 * HEADER, 2 * HEADER};
@@ -368,8 +451,12 @@ int main(void) {
   a_stopped_load_goes_on_where_it_was();
   dropped_weights_come_again();
   punched_weights_come_again();
-  barred_weights_wait(false);
-  barred_weights_wait(true);
+  moved_weights_come_again(false);
+  moved_weights_come_again(true);
+  moved_to_where_they_are();
+  barred_weights_wait(false, false);
+  barred_weights_wait(true, false);
+  barred_weights_wait(true, true);
   a_touch_asks_for_the_turn();
   a_killed_process_leaves_nothing_half_done();
   the_second_process_waits_or_takes_over(false);
@@ -377,6 +464,7 @@ int main(void) {
   nobody_writes_into_weights();
   memory_in_the_same_place_is_another();
   other_weights_are_forgotten();
+  headers_that_others_make_are_waited_for();
   bad_bounds_are_refused();
   return 0;
 }

@@ -5,11 +5,37 @@
 #include <pthread.h>
 
 #define KEY 0x1122334455667788u
-static uint32_t bars, loads; /* of the groups */
+static uint32_t bars, loads, drops, clears; /* of the groups */
+static ino_t moved_to;
 
 void cp_groups_bar(uint64_t key, bool bar) {
   CHECK_THAT(key == KEY);
   cp_add(bar ? &bars : &loads, 1);
+}
+
+void cp_groups_dropped(uint64_t key) {
+  CHECK_THAT(key == KEY);
+  cp_add(&drops, 1);
+}
+
+/* Never while it computes, or waits for what it will compute with. */
+void cp_groups_clear(void) {
+  CHECK_THAT(!cp.seat->weights);
+  cp_add(&clears, 1);
+}
+
+bool cp_groups_any_dropped(void) { return cp_load(&drops); }
+
+static ino_t inode(int file) {
+  struct stat status;
+  CHECK_THAT(!fstat(file, &status));
+  return status.st_ino;
+}
+
+bool cp_groups_moved(uint64_t key, int device) {
+  CHECK_THAT(key == KEY);
+  moved_to = inode(device);
+  return true;
 }
 
 static const struct cp_demand demand = {KEY, 1 << 20, 100, 200, 300};
@@ -20,6 +46,13 @@ static struct cp_packet next(uint32_t type) {
   struct cp_packet p;
   CHECK_THAT(recv(daemon_fd, &p, sizeof p, 0) == sizeof p && p.type == type);
   return p;
+}
+
+/* They have been dropped. */
+static void take_back_weights(void) {
+  struct cp_packet p = {.type = CP_CUT, .a = KEY, .b = 2};
+  CHECK_THAT(send(daemon_fd, &p, sizeof p, 0) == sizeof p);
+  cp_ring(cp.seat);
 }
 
 static void send_weights(uint64_t key) {
@@ -77,9 +110,8 @@ static int place(struct placing how, int *file) {
 
 static void computes_and_gives_back(void) {
   int file;
-  struct stat ours, theirs;
   CHECK_THAT(place((struct placing){CP_PLACED_YES, true, true}, &file) == 0);
-  CHECK_THAT(!fstat(file, &ours) && !fstat(weights_file, &theirs) && ours.st_ino == theirs.st_ino && !close(file));
+  CHECK_THAT(inode(file) == inode(weights_file) && !close(file));
   cp_service_take();
   CHECK_THAT(cp.gate == CP_OPEN && cp.seat->want == CP_WANT_NO);
   cells[1]++;
@@ -118,9 +150,14 @@ static void *toucher(void *unused) {
   return NULL;
 }
 
-/* It loses its turn in the middle: nothing of the weights can be read until the demand has been met again. */
-static void loses_its_turn(void) {
-  int file;
+static void wait_until(const uint32_t *count) {
+  for (uint64_t end = cp_now_us() + 20000000; !cp_load(count); pause_us(200)) CHECK_THAT(cp_now_us() < end);
+}
+
+/* It loses its turn in the middle: nothing of the weights can be read until the demand has been met again.  Meanwhile they
+ * may have been dropped, and have come back somewhere else. */
+static void loses_its_turn(bool dropped) {
+  int file, before = weights_file;
   pthread_t thread;
   CHECK_THAT(place((struct placing){CP_PLACED_YES, false, true}, &file) == 0);
   cp_service_take();
@@ -129,15 +166,40 @@ static void loses_its_turn(void) {
   CHECK_THAT(next(CP_RELEASED).a == CP_BY_FORCE && bars == 1 && !loads);
   CHECK_THAT(!pthread_create(&thread, NULL, toucher, NULL));
   CHECK_THAT(next(CP_WANT).a == number + 1 && cp.seat->demand_seq == number + 1 && cp.seat->weights == KEY);
+  if (dropped) {
+    take_back_weights();
+    wait_until(&drops);
+    weights_file = memfd_create("others", 0);
+    send_weights(KEY);
+  }
   say_placed(number + 1, CP_PLACED_YES);
   pause_us(1000); /* long enough to see it go wrong, if it does */
   CHECK_THAT(!cp_load(&loads));
   grant();
-  CHECK_THAT(!pthread_join(thread, NULL) && cells[2] == 1);
-  for (uint64_t end = cp_now_us() + 20000000; !cp_load(&loads); pause_us(200)) CHECK_THAT(cp_now_us() < end);
+  CHECK_THAT(!pthread_join(thread, NULL));
+  wait_until(&loads);
+  CHECK_THAT(moved_to == inode(weights_file) && drops == dropped);
   cp_service_release();
   next(CP_RELEASED);
   CHECK_THAT(loads == 1 && bars == 1);
+  CHECK_THAT(place((struct placing){CP_PLACED_YES, false, true}, &file) == 0 && (file >= 0) == dropped);
+  CHECK_THAT(!dropped || (inode(file) == inode(weights_file) && !close(file) && before != weights_file));
+  cp_service_release();
+  next(CP_RELEASED);
+  bars = loads = drops = 0;
+}
+
+/* Of another model, whose memory the process has had, too. */
+static void each_has_its_own(void) {
+  int file, before = weights_file;
+  take_back_weights();
+  wait_until(&clears);
+  weights_file = memfd_create("back again", 0);
+  CHECK_THAT(place((struct placing){CP_PLACED_YES, true, true}, &file) == 0 && inode(file) == inode(weights_file));
+  CHECK_THAT(before != weights_file && !close(file));
+  cp_service_release();
+  next(CP_RELEASED);
+  drops = 0;
 }
 
 static void *daemon_is_early(void *unused) {
@@ -166,7 +228,7 @@ static void without_a_demand(void) {
   pthread_t thread;
   CHECK_THAT(!pthread_create(&thread, NULL, toucher, NULL) && next(CP_WANT).a == 0);
   grant();
-  CHECK_THAT(!pthread_join(thread, NULL) && cells[2] == 2);
+  CHECK_THAT(!pthread_join(thread, NULL) && cells[2] == 3);
   cp_service_release();
   next(CP_RELEASED);
 }
@@ -183,7 +245,9 @@ int main(void) {
   computes_and_gives_back();
   refused();
   given_up_before_the_turn();
-  loses_its_turn();
+  loses_its_turn(false);
+  loses_its_turn(true);
+  each_has_its_own();
   without_a_demand();
   turn_before_the_weights();
   return 0;

@@ -16,11 +16,16 @@ from carpool.daemon.keepsakes import weights_name
 from carpool.devices import memfd
 from carpool.protocol.seat import PacketType, Placed
 
-KEY = 0xABC
+KEY, OTHER = 0xABC, 0xDEF
 NAME = f"{KEY:016x}"
 SIZE = 2 * MIB
 DEMAND = Demand(NAME, SIZE, 700, 30, 5_000_000)
-KEPT = weights_name("host0", DEMAND)
+
+
+def kept(client: Client) -> str:
+    """Under what name its shim keeps the memory."""
+    (name,) = (name for name in client.kept if name.startswith("weights:"))
+    return name
 
 
 @pytest.fixture
@@ -34,16 +39,16 @@ def worker(rig: Rig, owner: int = 1000) -> Client:
     return rig.attach(owner, service=100)
 
 
-def demands(rig: Rig, client: Client, size: int = SIZE) -> list[object]:
-    words = {"weights": KEY, "weights_bytes": size, "reload_us": 700, "compute_us": 30, "deadline_us": 5_000_000}
+def demands(rig: Rig, client: Client, size: int = SIZE, key: int = KEY) -> list[object]:
+    words = {"weights": key, "weights_bytes": size, "reload_us": 700, "compute_us": 30, "deadline_us": 5_000_000}
     number = client.seat.get("demand_seq") + 1
     for word, value in (words | {"demand_seq": number, "want": 1}).items():
         client.seat.set(word, value)
     return list(rig.says(client, PacketType.WANT, number))
 
 
-def place(rig: Rig, client: Client, size: int = SIZE) -> None:
-    rig.do(commands.PlaceWeights("host0", client.job.owner, NAME, size, client.job.id))
+def place(rig: Rig, client: Client, size: int = SIZE, key: int = KEY) -> None:
+    rig.do(commands.PlaceWeights("host0", client.job.owner, f"{key:016x}", size, client.job.id))
 
 
 def answered(client: Client) -> bool:
@@ -71,8 +76,8 @@ async def test_a_demand_is_told_and_answered_with_the_memory(rig: Rig) -> None:
     place(rig, client)
     assert client.seat.get("placed") == Placed.YES and answered(client)
     fd = sent(client)
-    assert memfd.is_sealed(fd, SIZE)
-    assert os.fstat(client.kept[KEPT]).st_ino == os.fstat(fd).st_ino
+    assert os.fstat(fd).st_size >= SIZE and memfd.is_sealed(fd, os.fstat(fd).st_size)
+    assert os.fstat(client.kept[kept(client)]).st_ino == os.fstat(fd).st_ino
     os.close(fd)
 
 
@@ -102,33 +107,56 @@ async def test_another_owner_has_memory_of_its_own(rig: Rig) -> None:
         os.close(fd)
 
 
-async def test_dropped_memory_is_empty_before_anybody_gets_it_again(rig: Rig) -> None:
-    client = worker(rig)
+async def test_dropped_memory_is_that_of_the_owners_next_weights(rig: Rig) -> None:
+    client, other = worker(rig), worker(rig)
     demands(rig, client)
     place(rig, client)
     fd = sent(client)
     os.pwrite(fd, bytes([1]) * SIZE, 0)
     rig.do(commands.DropWeights("host0", 1000, NAME))
-    assert os.pread(fd, memfd.PAGE, 0) == bytes(memfd.PAGE)  # at once
+    assert os.pread(fd, memfd.PAGE, 0) == bytes(memfd.PAGE)  # nothing is there
+    assert not any(name.startswith("weights:") for name in client.kept)
+    packet, fds = client.receive()
+    assert (packet.type, packet.a, packet.b, fds) == (PacketType.CUT, KEY, 2, [])
+    demands(rig, other, key=OTHER)
+    place(rig, other, key=OTHER)
+    packet, (same,) = other.receive()
+    assert (packet.type, packet.a) == (PacketType.WEIGHTS, OTHER)
+    assert os.fstat(same).st_ino == os.fstat(fd).st_ino and memfd.pages(same) == SIZE
     demands(rig, client)
-    place(rig, client)
-    rig.do(commands.GrantTurn(1, client.job.id))
-    assert answered(client) or not client.seat.get("turn")  # the turn does not come before the answer
-    await until(lambda: answered(client))
-    assert memfd.pages(fd) == 0 and client.silent()
-    assert client.seat.get("turn") == 1
+    place(rig, client)  # and now they come somewhere else
+    fresh = sent(client)
+    assert os.fstat(fresh).st_ino != os.fstat(fd).st_ino
+    for each in (fd, same, fresh):
+        os.close(each)
+
+
+async def test_memory_never_changes_its_owner(rig: Rig) -> None:
+    first, second = worker(rig, 1000), worker(rig, 1001)
+    demands(rig, first)
+    place(rig, first)
+    fd = sent(first)
+    rig.do(commands.DropWeights("host0", 1000, NAME))
+    demands(rig, second)
+    place(rig, second)
+    other = sent(second)
+    assert os.fstat(other).st_ino != os.fstat(fd).st_ino and memfd.pages(other) <= memfd.PAGE
     os.close(fd)
+    os.close(other)
 
 
-async def test_memory_that_nobody_has_is_closed(rig: Rig) -> None:
+async def test_memory_of_dropped_weights_goes_with_the_owners_last_service(rig: Rig) -> None:
     client = worker(rig)
     demands(rig, client)
     place(rig, client)
-    os.close(sent(client))
+    fd = sent(client)
+    os.pwrite(fd, bytes([1]) * SIZE, 0)
+    os.close(fd)
     rig.seating.unseat(client.job)
-    assert KEPT not in client.kept
+    assert not any(name.startswith("weights:") for name in client.kept)
+    assert rig.device.used_bytes() >= SIZE
     rig.do(commands.DropWeights("host0", 1000, NAME))
-    await until(lambda: not rig.channels.weights._files)
+    assert rig.device.used_bytes() < SIZE and not rig.channels.weights._files
 
 
 async def test_what_can_never_be_is_answered(rig: Rig) -> None:
@@ -166,21 +194,65 @@ async def test_a_want_that_has_its_turn_is_not_told_again(rig: Rig) -> None:
     assert len(demands(rig, client)) == 1, "the turn is for the demand before, and goes back"
 
 
+def bank(rig: Rig) -> int:
+    """A descriptor of memory as it would be for a bank of weights."""
+    return memfd.create("weights", rig.device.window, sealed=True)
+
+
+def found(key: str = NAME) -> WeightsFound:
+    return WeightsFound("host0", 1000, key, SIZE, 700)
+
+
 async def test_what_shims_have_kept_is_found_again(rig: Rig) -> None:
     job, other, files = rig.job(), rig.job(), rig.channels.weights
-    fd = memfd.create("weights", SIZE, sealed=True)
-    files.adopt(job, KEPT, os.dup(fd))
-    files.adopt(other, KEPT, os.dup(fd))
-    assert list(files.found()) == []  # nothing is in it
-    os.pwrite(fd, b"x", 0)
-    assert list(files.found()) == [WeightsFound("host0", 1000, NAME, SIZE, 700)]
+    fd, name = bank(rig), weights_name("host0", DEMAND, 3, 17)
+    files.adopt(job, name, os.dup(fd))
+    files.adopt(other, name, fd)
+    assert list(files.found()) == [found()]
+    assert job.weights == other.weights == {name}
+
+
+async def test_of_what_shims_have_kept_the_last_counts(rig: Rig) -> None:
+    """They had not been told that weights were dropped, and that others have the memory."""
+    jobs, files = [rig.job() for _ in range(3)], rig.channels.weights
+    first, second = bank(rig), bank(rig)
+    others = Demand(f"{OTHER:016x}", SIZE, 700, 30, 5_000_000)
+    stale = weights_name("host0", DEMAND, 3, 17)
+    moved, taken = weights_name("host0", DEMAND, 4, 19), weights_name("host0", others, 3, 18)
+    for job, name, fd in zip(jobs, (stale, moved, taken), (first, second, os.dup(first)), strict=True):
+        files.adopt(job, name, fd)
+    assert set(files.found()) == {found(), found(others.weights)}
+    assert [job.weights for job in jobs] == [set(), {moved}, {taken}]
+
+
+async def test_a_bank_of_nobody_is_free(rig: Rig) -> None:
+    """After a restart, too; what weights before have left there is not taken for these."""
+    job, client, files = rig.job(), worker(rig), rig.channels.weights
+    fd = bank(rig)
+    os.pwrite(fd, bytes([1]) * SIZE, 0)
+    files.adopt(job, weights_name("host0", DEMAND, 3, 17), os.dup(fd))
+    assert list(files.found()) == [found()]
+    rig.do(commands.DropWeights("host0", 1000, NAME))
+    demands(rig, client)
+    place(rig, client)
+    same = sent(client)
+    assert os.fstat(same).st_ino == os.fstat(fd).st_ino
+    assert os.pread(same, memfd.PAGE, 0) == bytes(memfd.PAGE)
     os.close(fd)
+    os.close(same)
 
 
 async def test_what_is_not_that_memory_is_refused(rig: Rig) -> None:
-    job, files = rig.job(), rig.channels.weights
-    for name, size, sealed in ((KEPT, SIZE, False), (KEPT, MIB, True), ("weights:host0", SIZE, True)):
+    job, files, name = rig.job(), rig.channels.weights, weights_name("host0", DEMAND, 3, 17)
+    window = rig.device.window
+    for given, size, sealed in (
+        (name, window, False),
+        (name, MIB, True),
+        (weights_name("host0", DEMAND, 0, 17), window, True),
+        (weights_name("host9", DEMAND, 3, 17), window, True),
+        ("weights:host0", window, True),
+    ):
         fd = memfd.create("weights", size, sealed=sealed)
         with pytest.raises(ValueError):
-            files.adopt(job, name, fd)
+            files.adopt(job, given, fd)
         os.close(fd)

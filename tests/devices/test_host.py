@@ -97,3 +97,58 @@ def test_impossible_capacities_and_sizes(device: HostDevice) -> None:
         HostDevice("host1", 0)
     with pytest.raises(DeviceError, match="cannot create"):
         device.open_lane(1, 1 << 63)
+
+
+# Banks for weights
+
+
+def with_weights(device: HostDevice, size: int, filled: int | None = None) -> tuple[int, int]:
+    """A bank for weights of ``size`` bytes, of which so many have been written, and its descriptor."""
+    bank = device.weights.take_for(1000, size)
+    fd = single(device.weights.files(bank))
+    fill(fd, 0, size if filled is None else filled)
+    return bank, fd
+
+
+def test_weights_take_over_the_pages_of_those_before(device: HostDevice) -> None:
+    (small, _), (large, fd) = with_weights(device, MIB), with_weights(device, 3 * MIB)
+    for bank in (small, large):
+        device.weights.free(bank)
+    assert device.used_bytes() == 4 * MIB
+    assert device.weights.take_for(1001, 2 * MIB) not in (small, large)  # another owner's
+    assert device.weights.take_for(1000, 2 * MIB) == large
+    assert device.weights.take_for(1000, MIB) == small
+    assert memfd.pages(fd) == 3 * MIB
+
+
+def test_free_banks_of_weights_give_way(device: HostDevice) -> None:
+    bank, fd = with_weights(device, CAPACITY)
+    device.weights.free(bank)
+    assert device.surplus() is None
+    device.open_lane(1, MIB)
+    fill(single(device.lane_files(1)), 0, MIB)
+    work = device.surplus()
+    assert work is not None
+    assert device.weights.take_for(1000, MIB) != bank  # while it is emptied
+    work()
+    assert memfd.extents(fd) == [(0, CAPACITY - MIB)] and device.surplus() is None
+
+
+def test_what_larger_weights_have_left_gives_way(device: HostDevice) -> None:
+    large, fd = with_weights(device, CAPACITY)
+    device.weights.free(large)
+    assert device.weights.take_for(1000, MIB) == large
+    _, other = with_weights(device, 2 * MIB)
+    work = device.surplus()
+    assert work is not None
+    device.weights.free(large)
+    assert device.weights.take_for(1000, CAPACITY) != large  # its end is about to go
+    work()
+    assert device.used_bytes() == CAPACITY and memfd.pages(other) == 2 * MIB
+    assert memfd.extents(fd) == [(0, CAPACITY - 2 * MIB)]
+    assert device.weights.take_for(1000, CAPACITY) == large
+
+
+def test_weights_that_are_used_stay(device: HostDevice) -> None:
+    with_weights(device, CAPACITY), with_weights(device, MIB)
+    assert device.surplus() is None

@@ -3,6 +3,7 @@
 Arguments: models, MiB of each, rounds, and how often each round computes.
 """
 
+import os
 import sys
 from hashlib import sha256
 
@@ -40,10 +41,12 @@ class Model:
         file = seat.place(int.from_bytes(self.key[:8], "little"), size, reload_us=1000 * mib)
         if file is None:
             return
-        assert memfd.is_sealed(file, size)
-        if self.groups is not None:
-            self.groups.close()
-        self.groups = Groups(file, self.image, self.layout.bounds, self.key)
+        assert memfd.is_sealed(file, os.fstat(file).st_size)
+        if self.groups is None:
+            self.groups = Groups(file, self.image, self.layout.bounds, self.key)
+        else:
+            self.groups.move(file)
+        os.close(file)
 
     def answer(self) -> bool:
         """Whether what it computes is what it should be, to the last bit."""

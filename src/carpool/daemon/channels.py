@@ -68,7 +68,7 @@ class Channels:
         self.granting = Granting(seating, self.banking, returning)
         self.pauses = Pauses(post)
         self.weights = WeightFiles(jobs, seating, self.send)
-        self.granting.before_turn, self.weights.placed = self.weights.obstacle, self.granting.again
+        self.granting.before_turn = self.weights.obstacle
         self.offloads.again = returning.again = self.granting.again
         for device in seating.devices.values():
             if in_extents(device):

@@ -11,8 +11,10 @@ from carpool.devices.base import DeviceError, Extent
 #: "board:<device>:<slot>", "lane:<lane>", "bank:<device>:<bank>", "store:<device>".  A lane or bank in extents has a
 #: name for each: "lane:<lane>:<offset>:<size>", "bank:<device>:<bank>:<offset>:<size>".
 #: A companion has the board under a name of its own: "companion:<device>:<slot>:<pid>".
-#: The memory of weights: "weights:<device>:<key>:<size>:<reload_us>".  Where it comes in extents that only says what
-#: is there, and the memory itself is "weights-extent:<device>:<key>:<number>:<size>".
+#: The memory of weights: "weights:<device>:<key>:<size>:<reload_us>:<bank>:<number>", of the bank in which they lie,
+#: and a number that increases: of several that say the same bank, or the same key, the last one is true.  Where memory
+#: comes in extents both are 0, the file only says what is there, and the memory itself is
+#: "weights-extent:<device>:<key>:<number>:<size>".
 BOARD, LANE, BANK, STORE, COMPANION, WEIGHTS = "board", "lane", "bank", "store", "companion", "weights"
 WEIGHTS_EXTENT = "weights-extent"
 
@@ -22,26 +24,29 @@ def memory_name(kind: MemoryClass, device: DeviceId, number: int) -> str:
     return f"{BANK}:{device}:{number}" if kind is MemoryClass.PERSISTENT else f"{LANE}:{number}"
 
 
-def weights_name(device: DeviceId, demand: Demand) -> str:
-    return f"{WEIGHTS}:{device}:{demand.weights}:{demand.size}:{demand.reload_us}"
+def weights_name(device: DeviceId, demand: Demand, bank: int = 0, number: int = 0) -> str:
+    return f"{WEIGHTS}:{device}:{demand.weights}:{demand.size}:{demand.reload_us}:{bank}:{number}"
 
 
-def weights_of(name: str) -> tuple[DeviceId, Demand]:
+def weights_of(name: str) -> tuple[DeviceId, Demand, int, int]:
     """What `weights_name` was made of.  Raises ValueError."""
-    _, device, key, size, reload_us = name.split(":")
-    return device, Demand(key, int(size), int(reload_us))
+    _, device, key, size, reload_us, bank, number = name.split(":")
+    return device, Demand(key, int(size), int(reload_us)), int(bank), int(number)
 
 
-def weights_extent_name(device: DeviceId, key: str, number: int | None = None, size: int = 0) -> str:
-    """Without a number: how all of these weights begin."""
-    start = f"{WEIGHTS_EXTENT}:{device}:{key}:"
-    return start if number is None else f"{start}{number}:{size}"
+def weights_extent_name(device: DeviceId, key: str, number: int, size: int) -> str:
+    return f"{WEIGHTS_EXTENT}:{device}:{key}:{number}:{size}"
 
 
 def weights_extent_of(name: str) -> tuple[DeviceId, str, int, int]:
     """Device, key, number, size.  Raises ValueError."""
     _, device, key, number, size = name.split(":")
     return device, key, int(number), int(size)
+
+
+def weights_key_of(name: str) -> str:
+    """Of either kind of name."""
+    return name.split(":")[2]
 
 
 def is_weights_extent(name: str) -> bool:

@@ -1,8 +1,8 @@
 """The memory of services' weights: one file per device, owner and key, mapped by every worker of the owner there.
 
-On a host device the weights lie in that file.  It stays when they are dropped: its pages go, and workers need not map
-it again.  Where memory comes in extents, the file's first bytes only say what is there (``native/groups.h``), and the
-weights lie in an extent of their own, which goes when they are dropped.
+On a host device the weights lie in that file, which is a bank of the device: when they are dropped, the owner's next
+weights get it, and its pages.  Where memory comes in extents, the file's first bytes only say what is there
+(``native/groups.h``), and the weights lie in an extent of their own, which goes when they are dropped.
 
 Workers' shims keep duplicates, so weights outlive the daemon, and the worker that has brought them.
 """
@@ -16,14 +16,20 @@ from dataclasses import dataclass
 from carpool.core.commands import DropWeights, PlaceWeights
 from carpool.core.events import WeightsFound
 from carpool.core.model import Demand, DeviceId, JobId
-from carpool.daemon.aside import aside
 from carpool.daemon.clock import wall_us
 from carpool.daemon.demands import answer_demand, demand_of
 from carpool.daemon.jobs import Job, JobTable
-from carpool.daemon.keepsakes import is_weights_extent, weights_extent_name, weights_extent_of, weights_name, weights_of
+from carpool.daemon.keepsakes import (
+    is_weights_extent,
+    weights_extent_name,
+    weights_extent_of,
+    weights_key_of,
+    weights_name,
+    weights_of,
+)
 from carpool.daemon.seating import Seating
 from carpool.devices import memfd
-from carpool.devices.base import DeviceError, Extent, ExtentDevice, in_extents
+from carpool.devices.base import BankId, DeviceError, Extent, ExtentDevice, PagedDevice, in_extents, in_pages
 from carpool.protocol.seat import Packet, PacketType, Placed
 
 #: Of the header, whose first bytes say that it is one (``native/groups.h``).
@@ -34,15 +40,20 @@ _CUT_WEIGHTS = 2
 Key = tuple[DeviceId, int, str]  # device, owner, key of the weights
 
 
+def _header(name: Key, demand: Demand) -> _File:
+    fd = memfd.create(f"carpool-{name[0]}-weights", demand.size, sealed=True)
+    return _File(weights_name(name[0], demand), fd, demand.size, demand.reload_us)
+
+
 @dataclass(slots=True)
 class _File:
     name: str  # under which shims keep it
     fd: int
     size: int
     reload_us: int
-    emptying: bool = False  # its pages are being given back
+    bank: BankId | None = None  # whose descriptor it is; None: our own
     extent: Extent | None = None
-    number: int = 0  # of the extent; no other one of these weights has it
+    number: int = 0  # larger for what came later: of the extent, or of the weights in their bank
 
     def extent_name(self, key: Key) -> str:
         assert self.extent is not None
@@ -50,15 +61,14 @@ class _File:
 
 
 class WeightFiles:
-    """``placed`` hears of jobs that have had to wait for the memory."""
-
     def __init__(self, jobs: JobTable, seating: Seating, send: Callable[[JobId, Packet, list[int]], None]) -> None:
-        self.placed: Callable[[Job], None] = lambda job: None
         self._jobs = jobs
         self._seating = seating
         self._send = send
         self._files: dict[Key, _File] = {}
         self._due: dict[JobId, Key] = {}  # what jobs have been promised, and not been told
+        self._latest = 0  # number
+        self._owners: set[tuple[DeviceId, int]] = set()  # who has banks for weights
 
     def place(self, job: Job, command: PlaceWeights) -> None:
         """Answer the job's demand, now or later: it may map the memory, and copy."""
@@ -76,8 +86,6 @@ class WeightFiles:
             file = self._file(name, demand)
         except (DeviceError, OSError) as error:
             return str(error)
-        if file.emptying:
-            return "memory is being given back"
         del self._due[job.id]
         self._answer(job, file, name)
         return None
@@ -87,15 +95,28 @@ class WeightFiles:
         if file is not None and file.size != demand.size:
             self._close(name)
             file = None
-        if file is None:
-            fd = memfd.create(f"carpool-{name[0]}-weights", demand.size, sealed=True)
-            kept = weights_name(name[0], demand)
-            file = self._files[name] = _File(kept, fd, demand.size, demand.reload_us)
         device = self._seating.devices[name[0]]
+        if file is None:
+            file = self._files[name] = (
+                self._in_bank(device, name, demand) if in_pages(device) else _header(name, demand)
+            )
         if in_extents(device) and file.extent is None:
             file.extent = device.make_weights(demand.size)
             file.number = max(file.number + 1, wall_us())  # workers may still have one that no shim keeps any more
         return file
+
+    def _in_bank(self, device: PagedDevice, name: Key, demand: Demand) -> _File:
+        bank, number = device.weights.take_for(name[1], demand.size), self._next_number()
+        self._owners.add(name[:2])
+        fd = device.weights.files(bank)[0].fd
+        os.pwrite(fd, HEADER, 0)  # of what has been there before only some pages may be left
+        return _File(
+            weights_name(name[0], demand, bank, number), fd, demand.size, demand.reload_us, bank, number=number
+        )
+
+    def _next_number(self) -> int:
+        self._latest = max(self._latest + 1, wall_us())
+        return self._latest
 
     def _answer(self, job: Job, file: _File, name: Key) -> None:
         """What it has not been sent yet, then the answer."""
@@ -122,13 +143,12 @@ class WeightFiles:
         file = self._files.get(name)
         if file is None:
             return
-        os.pwrite(file.fd, HEADER, 0)  # first: half of the pages are nothing
+        os.pwrite(file.fd, HEADER, 0)
         if file.extent is not None:
             self._drop_extent(name, file)
-        elif not file.emptying and not self._device_in_extents(name):
-            file.emptying = True
-            fd, size = os.dup(file.fd), file.size
-            aside("carpool-weights", lambda: memfd.punch_and_close(fd, size), lambda _: self._emptied(name, file))
+        elif file.bank is not None:
+            self._close(name)
+            self.tidy()
 
     def _device_in_extents(self, name: Key) -> ExtentDevice | None:
         device = self._seating.devices[name[0]]
@@ -139,16 +159,15 @@ class WeightFiles:
         device = self._device_in_extents(name)
         assert device is not None and file.extent is not None
         kept, file_extent, file.extent = file.extent_name(name), file.extent, None
-        self._take_back(name, lambda known: known == kept)
+        self._take_back(name[1], kept)
         device.drop_weights(file_extent)
 
-    def _take_back(self, name: Key, which: Callable[[str], bool]) -> None:
-        """Extents of these weights, from whatever workers have them."""
+    def _take_back(self, owner: int, kept: str) -> None:
+        """From whatever workers have it."""
         for job in self._jobs.live.values():
-            gone = [known for known in job.weights if job.owner == name[1] and which(known)]
-            if gone:
-                self._let_go(job, gone)
-                self._send(job.id, Packet(PacketType.CUT, a=int(name[2], 16), b=_CUT_WEIGHTS), [])
+            if job.owner == owner and kept in job.weights:
+                self._let_go(job, [kept])
+                self._send(job.id, Packet(PacketType.CUT, a=int(weights_key_of(kept), 16), b=_CUT_WEIGHTS), [])
                 if job.seated is not None:
                     job.seated.board.ring(job.seated.seat)
 
@@ -157,31 +176,30 @@ class WeightFiles:
         job.weights_sent -= set(names)
         self._seating.drop(job.id, names)
 
-    def _emptied(self, name: Key, file: _File) -> None:
-        file.emptying = False
-        for number in [number for number, due in self._due.items() if due == name]:
-            if (job := self._jobs.live.get(number)) is None:
-                del self._due[number]
-            elif self.obstacle(job) is None:
-                self.placed(job)
-        self.tidy()
-
     def tidy(self) -> None:
         """Close what nobody has mapped and nothing is in."""
         used = {name for job in self._jobs.live.values() for name in job.weights}
         for key, file in tuple(self._files.items()):
-            if file.name not in used and not file.emptying and not self._holds(key, file):
+            if file.name not in used and file.bank is None and file.extent is None:
                 self._close(key)
-
-    def _holds(self, name: Key, file: _File) -> bool:
-        """Is there anything on the device?"""
-        return file.extent is not None if self._device_in_extents(name) else memfd.pages(file.fd) > 0
+        here = {(job.device, job.owner) for job in self._jobs.live.values() if job.seated and job.spec.service}
+        here |= {key[:2] for key in self._files}
+        for device_id, owner in self._owners - here:
+            device = self._seating.devices[device_id]
+            assert in_pages(device)
+            device.weights.close(owner)
+        self._owners &= here
 
     def _close(self, key: Key) -> None:
         file = self._files[key]
         if file.extent is not None:
             self._drop_extent(key, file)
         del self._files[key]
+        device = self._seating.devices[key[0]]
+        if in_pages(device) and file.bank is not None:
+            device.weights.free(file.bank)
+            self._take_back(key[1], file.name)
+            return
         os.close(file.fd)
         for job in self._jobs.live.values():
             if file.name in job.weights and job.owner == key[1]:
@@ -194,18 +212,49 @@ class WeightFiles:
         if is_weights_extent(name):
             self._adopt_extent(job, name, fd)
             return
-        device, demand = weights_of(name)
-        key = device, job.owner, demand.weights
-        known = self._files.get(key)
-        if not memfd.is_sealed(fd, demand.size):
-            raise ValueError(f"{name} is not the memory of weights")
-        if known is None:
-            self._files[key] = _File(name, fd, demand.size, demand.reload_us)
-        elif os.fstat(known.fd).st_ino == os.fstat(fd).st_ino:
-            os.close(fd)
+        device_id, demand, bank, number = weights_of(name)
+        key = device_id, job.owner, demand.weights
+        device = self._seating.devices.get(device_id)
+        if device is None:
+            raise ValueError(f"{name} is memory of a device that is not shared any more")
+        if in_pages(device):
+            self._adopt_bank(device, key, _File(name, fd, demand.size, demand.reload_us, bank, number=number))
         else:
-            raise ValueError(f"{name} is another file than that of other workers")
+            self._adopt_header(key, _File(name, fd, demand.size, demand.reload_us))
         job.weights.add(name)
+
+    def _adopt_header(self, key: Key, file: _File) -> None:
+        known = self._files.get(key)
+        if not memfd.is_sealed(file.fd, file.size):
+            raise ValueError(f"{file.name} is not the memory of weights")
+        if known is None:
+            self._files[key] = file
+        elif os.fstat(known.fd).st_ino == os.fstat(file.fd).st_ino:
+            os.close(file.fd)
+        else:
+            raise ValueError(f"{file.name} is another file than that of other workers")
+
+    def _adopt_bank(self, device: PagedDevice, key: Key, file: _File) -> None:
+        """What was there earlier, in this bank or of these weights in another one, is there no more."""
+        assert file.bank is not None
+        memory = [Extent(file.fd, file.size)]
+        try:
+            device.weights.check(file.bank, key[1], memory)
+        except DeviceError as error:
+            raise ValueError(f"{file.name} is not the memory of weights: {error}") from None
+        device.weights.adopt(file.bank, key[1], memory)
+        self._owners.add(key[:2])
+        file.fd = device.weights.files(file.bank)[0].fd
+        rivals = [
+            other
+            for other, known in self._files.items()
+            if other == key or (other[0] == key[0] and known.bank == file.bank)
+        ]
+        if all(self._files[other].number < file.number for other in rivals):
+            for other in rivals:
+                del self._files[other]
+            self._files[key] = file
+        self._latest = max(self._latest, file.number)
 
     def _adopt_extent(self, job: Job, name: str, fd: int) -> None:
         """The latest one counts.  Whoever has an earlier one has not computed with it since."""
@@ -229,16 +278,20 @@ class WeightFiles:
 
     def found(self) -> Iterator[WeightsFound]:
         """What is on the devices."""
+        self._take_back_stale()
         for key, file in self._files.items():
-            if self._device_in_extents(key):
-                self._settle(key, file)
-            if self._holds(key, file):
-                yield WeightsFound(*key, file.size, file.reload_us)
+            device = self._seating.devices[key[0]]
+            if in_pages(device) and file.bank is not None:
+                device.weights.hold_for(file.bank, file.size)
+            elif file.extent is None:
+                os.pwrite(file.fd, HEADER, 0)
+                continue
+            yield WeightsFound(*key, file.size, file.reload_us)
 
-    def _settle(self, key: Key, file: _File) -> None:
-        """Nobody keeps an extent that does not count, and without one nothing is there."""
-        current = None if file.extent is None else file.extent_name(key)
-        if current is None:
-            os.pwrite(file.fd, HEADER, 0)
-        stale = weights_extent_name(key[0], key[2])
-        self._take_back(key, lambda known: known.startswith(stale) and known != current)
+    def _take_back_stale(self) -> None:
+        """Nobody keeps what does not count."""
+        current = {file.name for file in self._files.values()}
+        current |= {file.extent_name(key) for key, file in self._files.items() if file.extent is not None}
+        for job in self._jobs.live.values():
+            for name in sorted(job.weights - current):
+                self._take_back(job.owner, name)

@@ -252,5 +252,47 @@ class ExtentDevice(Device, Protocol):
         ...
 
 
+class WeightMemory(Protocol):
+    """Banks of a device for weights: sparse files with the pages that weights before have left."""
+
+    def take_for(self, owner: int, size: int) -> BankId:
+        """One for weights of so many bytes, until `free`.  Raises DeviceError if the memory cannot be had."""
+        ...
+
+    def hold_for(self, bank: BankId, size: int) -> None:
+        """Weights were found in it.  Raises DeviceError for an unknown bank."""
+        ...
+
+    def free(self, bank: BankId) -> None:
+        """Its pages stay, for the next weights of the owner, until somebody else needs them."""
+        ...
+
+    def files(self, bank: BankId) -> Sequence[Extent]:
+        """The one that it has.  Raises DeviceError for an unknown bank."""
+        ...
+
+    def check(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
+        """Before `adopt`: whether it can be that bank of that owner.  Raises DeviceError."""
+        ...
+
+    def adopt(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
+        """Take over a bank of an earlier daemon, free.  Owns the descriptors; duplicates of known ones are closed."""
+        ...
+
+    def close(self, owner: int | None = None) -> None:
+        """Nobody of that owner computes with weights any more."""
+        ...
+
+
+class PagedDevice(Device, Protocol):
+    """A device whose memory exists from the first use of a page on."""
+
+    weights: WeightMemory
+
+
+def in_pages(device: Device) -> TypeGuard[PagedDevice]:
+    return device.kind == "host"
+
+
 def in_extents(device: Device) -> TypeGuard[ExtentDevice]:
     return device.kind == "cuda"

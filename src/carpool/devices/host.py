@@ -2,7 +2,8 @@
 
 A lane's file is as large as the lane, so touching bytes beyond it raises SIGBUS in the job: the kernel enforces the
 lane's size.  A bank is a sparse file of `BANK_WINDOWS` windows, which libcarpool maps at several offsets; only pages
-that were touched exist, and those are what `used_bytes` counts.  A store has room for a bank.
+that were touched exist, and those are what `used_bytes` counts.  A store has room for a bank.  Weights of services lie
+in banks of their own, one model in each, whose pages the next model of the owner takes over.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class HostDevice(BankedDevice):
         window = round_up(capacity, GIB)
         banks = Banks(f"carpool-{device}-bank", SparseFiles(BANK_WINDOWS * window))
         super().__init__(device, capacity, window, banks, Stores(device, BANK_WINDOWS * window))
+        self.weights = WeightBanks(f"carpool-{device}-weights", SparseFiles(window))
         self._lanes: dict[LaneId, int] = {}
 
     # Lanes
@@ -79,13 +81,18 @@ class HostDevice(BankedDevice):
         self._banks.files(bank)  # the job gives them back
 
     def used_bytes(self) -> int:
-        return sum(memfd.pages(fd) for fd in self._lanes.values()) + self._banks.used()
+        return sum(memfd.pages(fd) for fd in self._lanes.values()) + self._banks.used() + self.weights.used()
+
+    def surplus(self) -> Callable[[], None] | None:
+        excess = self.used_bytes() - self.capacity
+        return self.weights.emptying(excess) or super().surplus() if excess > 0 else None
 
     def close(self) -> None:
         for fd in self._lanes.values():
             os.close(fd)
         self._lanes.clear()
         self._banks.close()
+        self.weights.close()
         self._stores.close()
 
 
@@ -121,3 +128,51 @@ class SparseFiles:
     def close(self, files: Sequence[Extent]) -> None:
         for file in files:
             os.close(file.fd)
+
+
+class WeightBanks(Banks):
+    """Banks of sparse files, each for as many bytes as the weights in it have."""
+
+    def __init__(self, name: str, memory: SparseFiles) -> None:
+        super().__init__(name, memory)
+        self._sizes: dict[BankId, int] = {}
+        self._trimmed: set[BankId] = set()  # nobody gets these before that is done
+
+    def take_for(self, owner: int, size: int) -> BankId:
+        """A free bank, or a new one.  Its content is what the weights before left.  Raises DeviceError."""
+        bank = self.take(owner, size, None)
+        self._sizes[bank] = size
+        return bank
+
+    def hold_for(self, bank: BankId, size: int) -> None:
+        """Weights of ``size`` bytes were found in it.  Raises DeviceError."""
+        self.hold(bank)
+        self._sizes[bank] = size
+
+    def emptying(self, size: int) -> Callable[[], None] | None:
+        """Of a free bank; without one, of what a bank has beyond its weights, left by larger ones."""
+        return super().emptying(size) or self._trimming(size)
+
+    def _trimming(self, size: int) -> Callable[[], None] | None:
+        for bank, needed in self._sizes.items():
+            files = self.files(bank)
+            beyond = sum(end - max(begin, needed) for begin, end in memfd.extents(files[0].fd) if end > needed)
+            if beyond:
+                self._trimmed.add(bank)
+                work = self._memory.emptying(files, min(size, beyond))
+                return lambda: self._trim(bank, work)
+        return None
+
+    def _trim(self, bank: BankId, work: Callable[[], None]) -> None:
+        """In a thread.  `free` may come at any moment: one of the two gives the bank back."""
+        try:
+            work()
+        finally:
+            self._trimmed.discard(bank)
+            if bank not in self._sizes:
+                super().free(bank)
+
+    def free(self, bank: BankId) -> None:
+        self._sizes.pop(bank, None)
+        if bank not in self._trimmed:
+            super().free(bank)

@@ -31,8 +31,8 @@ class Demand(msgspec.Struct, frozen=True):
 class Memory(NamedTuple):
     """Where weights are.
 
-    ``file``: a descriptor of as many bytes.  ``address``: theirs on a GPU, where the file is no more than their header
-    (``native/groups.h``); None: the file is the memory.
+    ``file``: a descriptor of at least as many bytes.  ``address``: theirs on a GPU, where the file is no more than
+    their header (``native/groups.h``); None: the file is the memory.
     """
 
     file: int
@@ -111,7 +111,7 @@ class Seat:
         seat.release()
 
     def forget(self, key: int) -> None:
-        """The daemon gives a process each file once, and takes the pages back when somebody needs them."""
+        """The daemon tells libcarpool when the weights are dropped, and gives the memory to others."""
 
 
 def of_process() -> Device:

@@ -50,6 +50,7 @@ def _library() -> ctypes.CDLL:
         ("stop", None, (pointer,)),
         ("drop", integer, (pointer,)),
         ("shut", None, (pointer,)),
+        ("move", integer, (pointer, integer)),
         ("there", number, (pointer,)),
         ("waits", None, (pointer, *[ctypes.POINTER(ctypes.c_uint64)] * 2)),
     ):
@@ -61,6 +62,10 @@ def _library() -> ctypes.CDLL:
 def _check(error: int) -> None:
     if error:
         raise OSError(error, os.strerror(error))
+
+
+def _unmappable(error: int) -> OSError:
+    return OSError(error, f"the weights cannot be mapped: {os.strerror(error)}")
 
 
 class Groups:
@@ -86,8 +91,7 @@ class Groups:
         else:
             self._handle = _library().cp_groups_open_on_device(*given, address)
         if not self._handle:
-            number = ctypes.get_errno()
-            raise OSError(number, f"the weights cannot be mapped: {os.strerror(number)}")
+            raise _unmappable(ctypes.get_errno())
         self.address: int = _library().cp_groups_address(self._handle) if address is None else address
 
     def load(self) -> None:
@@ -128,6 +132,15 @@ class Groups:
     def shut(self) -> None:
         """Another process has dropped the weights: done now, it costs the next `load` nothing."""
         _library().cp_groups_shut(self._handle)
+
+    def move(self, device: int) -> None:
+        """Dropped weights come back into another file, which counts from now on; the address stays.
+
+        Only on a host device, and never while anybody computes.  Raises OSError.
+        """
+        error = _library().cp_groups_move(self._handle, device)
+        if error:
+            raise _unmappable(error)
 
     @property
     def there(self) -> int:

@@ -69,11 +69,16 @@ class Model:
     def bind(self, memory: Memory) -> None:
         """The weights are there from now on (in ``entry.device_bytes`` bytes, the caller's).
 
-        Nothing happens if they were before.  Never while it computes.  Raises OSError.
+        Nothing happens if they were before.  Other memory of a host device is mapped where the earlier one was.
+        Never while it computes.  Raises OSError.
         """
         status = os.fstat(memory.file)
         place = status.st_dev, status.st_ino, memory.address
         if place == self._place:
+            return
+        if self._groups is not None and memory.address is None:
+            self._groups.move(memory.file)
+            self._place = place
             return
         assert self._image is not None, "the model has been closed"
         groups = Groups(memory.file, self._image, self.entry.layout.bounds, self.entry.key, memory.address)

@@ -26,7 +26,7 @@ from carpool.core.grouping import Link
 from carpool.serve.entry import Layer, Profile
 from carpool.serve.structure import Storage, memory_of
 
-_VERSION = 3
+_VERSION = 4
 _RUNS = 3
 
 Inputs = tuple[Any, ...]
