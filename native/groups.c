@@ -304,6 +304,7 @@ static bool is_file(int fd, int other) {
 static int replace_file(struct cp_groups *g, int device) {
   void *header = mmap(g->header, g->bounds[0], PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, device, 0);
   if (header == MAP_FAILED || syscall(SYS_dup3, device, g->device, O_CLOEXEC) < 0) return errno;
+  g->carrier->change(g);
   cp_store(&g->moved, 1);
   return claim_again(g);
 }

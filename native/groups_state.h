@@ -4,6 +4,7 @@
 #include "groups.h"
 
 #include <pthread.h>
+#include <string.h>
 
 /* Of a load.  ENDED: all is there, or it was stopped, or it failed; the thread is to be joined. */
 enum { CP_GROUPS_IDLE = 0, CP_GROUPS_BUSY = 1, CP_GROUPS_ENDED = 2 };
@@ -17,8 +18,9 @@ struct cp_carrier {
   bool (*start)(struct cp_groups *g, uint32_t k);
   bool (*finish)(struct cp_groups *g, uint32_t k); /* returns when the group is there.  Both: false, it failed */
   bool (*ready)(struct cp_groups *g); /* NULL, or: the thread begins; is there memory to bring them to? */
-  /* Where memory is in files alone.  Access lock held.  `remap`: nothing can be read, and the file is another one;
-   * `forget`: nobody reads for a while. */
+  /* Where memory is in files alone.  `change`: the file is another one.  Access lock held: `remap`: that is mapped now, and
+   * nothing can be read; `forget`: nobody reads for a while. */
+  void (*change)(struct cp_groups *g);
   void (*remap)(struct cp_groups *g);
   void (*forget)(struct cp_groups *g);
 };
@@ -27,6 +29,7 @@ struct cp_groups {
   const struct cp_carrier *carrier;
   void *carriage; /* the carrier's own */
   char *at;         /* the weights' memory, as it is computed with */
+  char *to;         /* the same as it is written, NULL: only by calls */
   const char *from; /* the image */
   struct cp_groups_header *header; /* up to bounds[0] */
   uint64_t *bounds;
@@ -55,6 +58,11 @@ static inline bool cp_groups_has(const struct cp_groups *g, uint32_t k) {
 static inline long cp_write_at(int fd, const void *from, size_t bytes, uint64_t at) {
   cp_add(&cp_syscalls, 1);
   return syscall(SYS_pwrite64, fd, from, bytes, at);
+}
+
+static inline long cp_copy_at(char *to, const char *from, size_t bytes, uint64_t at) {
+  memcpy(to + at, from, bytes);
+  return (long)bytes;
 }
 
 /* service.c.  The turn that they were loaded for has been lost, and has not come back yet */

@@ -7,13 +7,16 @@
 #include <sys/wait.h>
 
 /* The copies that a process makes: it may die in the middle of one, or pause before it. */
-static int copies, dies_in = -1, pauses_in = -1;
+static int copies, through_mappings, dies_in = -1, pauses_in = -1;
 static int pause_pipe[2], paused_pipe[2];
 static long watched_write(int fd, const void *from, size_t bytes, uint64_t at);
+static long watched_copy(char *to, const char *from, size_t bytes, uint64_t at);
 #define cp_write_at watched_write
+#define cp_copy_at watched_copy
 #include "../groups.c"
 #include "../groups_host.c"
 #undef cp_write_at
+#undef cp_copy_at
 #include "../groups_trap.c"
 
 #define GROUPS 7u
@@ -34,19 +37,33 @@ static bool begins_group(uint64_t at) {
   return false;
 }
 
-/* No more than a page at once, as the kernel may do. */
-static long watched_write(int fd, const void *from, size_t bytes, uint64_t at) {
+/* True: half of the bytes, and then it dies. */
+static bool watched(uint64_t at) {
   char byte;
-  if (!begins_group(at)) return cp_write_at(fd, from, CP_PAGE, at);
+  if (!begins_group(at)) return false;
   if (copies == pauses_in) {
     CHECK_THAT(write(paused_pipe[1], "p", 1) == 1);
     CHECK_THAT(read(pause_pipe[0], &byte, 1) == 1);
   }
-  if (copies++ == dies_in) {
+  return copies++ == dies_in;
+}
+
+/* No more than a page at once, as the kernel may do. */
+static long watched_write(int fd, const void *from, size_t bytes, uint64_t at) {
+  if (watched(at)) {
     cp_write_at(fd, from, bytes / 2, at);
     raise(SIGKILL);
   }
   return cp_write_at(fd, from, CP_PAGE, at);
+}
+
+static long watched_copy(char *to, const char *from, size_t bytes, uint64_t at) {
+  if (watched(at)) {
+    cp_copy_at(to, from, bytes / 2, at);
+    raise(SIGKILL);
+  }
+  through_mappings++;
+  return cp_copy_at(to, from, bytes, at);
 }
 
 static bool expect_fault;
@@ -183,8 +200,10 @@ static void dropped_weights_come_again(void) {
   int device = file_of(bounds[GROUPS]);
   struct cp_groups *g = opened_on(device);
   for (int round = 0; round < 3; round++) {
+    through_mappings = 0;
     CHECK_THAT(cp_groups_load(g) == 0);
     check_all(g);
+    CHECK_THAT(cp_groups_wait(g, GROUPS) == 0 && through_mappings == (round ? (int)GROUPS - 1 : 0));
     cp_groups_stop(g);
     CHECK_THAT(cp_groups_load(g) == 0 && cp_groups_wait(g, GROUPS) == 0); /* the touches were faster than the thread */
     cp_groups_stop(g);
@@ -199,10 +218,12 @@ static void dropped_weights_come_again(void) {
 static void punched_weights_come_again(void) {
   int device = file_of(bounds[GROUPS]);
   struct cp_groups *g = opened_on(device), *other = opened_on(device);
+  through_mappings = 0;
   for (int round = 0; round < 3; round++) {
     CHECK_THAT(cp_groups_load(g) == 0);
     check_all(g);
     CHECK_THAT(cp_groups_wait(g, GROUPS) == 0);
+    CHECK_THAT(through_mappings == 0); /* fresh pages each time */
     copies = 0;
     CHECK_THAT(cp_groups_load(other) == 0);
     check_all(other);
@@ -267,7 +288,9 @@ static void moved_to_where_they_are(void) {
   CHECK_THAT(cp_groups_move(g, next) == 0 && cp_groups_load(g) == 0);
   check_all(g);
   CHECK_THAT(copies == 0);
+  CHECK_THAT(files_count == 2);
   cp_groups_close(g);
+  CHECK_THAT(files_count == 0);
   close(device), close(next);
 }
 
@@ -327,9 +350,10 @@ static void a_touch_asks_for_the_turn(void) {
 }
 
 /* Killed in the middle of each copy: what looks as if it were there is, and the next process brings the rest. */
-static void a_killed_process_leaves_nothing_half_done(void) {
+static void a_killed_process_leaves_nothing_half_done(bool fresh) {
   for (int k = 0; k < (int)GROUPS - 1; k++) {
     int device = file_of(bounds[GROUPS]);
+    if (!fresh) spoil(device);
     copies = 0, dies_in = k;
     CHECK_THAT(WTERMSIG(in_child(load_and_check, device)) == SIGKILL);
     dies_in = -1;
@@ -458,7 +482,8 @@ int main(void) {
   barred_weights_wait(true, false);
   barred_weights_wait(true, true);
   a_touch_asks_for_the_turn();
-  a_killed_process_leaves_nothing_half_done();
+  a_killed_process_leaves_nothing_half_done(true);
+  a_killed_process_leaves_nothing_half_done(false);
   the_second_process_waits_or_takes_over(false);
   the_second_process_waits_or_takes_over(true);
   nobody_writes_into_weights();
