@@ -115,7 +115,7 @@ async def test_dropped_memory_is_that_of_the_owners_next_weights(rig: Rig) -> No
     os.pwrite(fd, bytes([1]) * SIZE, 0)
     rig.do(commands.DropWeights("host0", 1000, NAME))
     assert os.pread(fd, memfd.PAGE, 0) == bytes(memfd.PAGE)  # nothing is there
-    assert not any(name.startswith("weights:") for name in client.kept)
+    assert "weights-bank:host0:1" in client.kept and not any(name.startswith("weights:") for name in client.kept)
     packet, fds = client.receive()
     assert (packet.type, packet.a, packet.b, fds) == (PacketType.CUT, KEY, 2, [])
     demands(rig, other, key=OTHER)
@@ -123,6 +123,7 @@ async def test_dropped_memory_is_that_of_the_owners_next_weights(rig: Rig) -> No
     packet, (same,) = other.receive()
     assert (packet.type, packet.a) == (PacketType.WEIGHTS, OTHER)
     assert os.fstat(same).st_ino == os.fstat(fd).st_ino and memfd.pages(same) == SIZE
+    assert "weights-bank:host0:1" not in client.kept
     demands(rig, client)
     place(rig, client)  # and now they come somewhere else
     fresh = sent(client)
@@ -156,7 +157,7 @@ async def test_memory_of_dropped_weights_goes_with_the_owners_last_service(rig: 
     assert not any(name.startswith("weights:") for name in client.kept)
     assert rig.device.used_bytes() >= SIZE
     rig.do(commands.DropWeights("host0", 1000, NAME))
-    assert rig.device.used_bytes() < SIZE and not rig.channels.weights._files
+    assert rig.device.used_bytes() < SIZE and not rig.channels.weights.table
 
 
 async def test_what_can_never_be_is_answered(rig: Rig) -> None:
@@ -204,7 +205,7 @@ def found(key: str = NAME) -> WeightsFound:
 
 
 async def test_what_shims_have_kept_is_found_again(rig: Rig) -> None:
-    job, other, files = rig.job(), rig.job(), rig.channels.weights
+    job, other, files = rig.job(), rig.job(), rig.channels.found_weights
     fd, name = bank(rig), weights_name("host0", DEMAND, 3, 17)
     files.adopt(job, name, os.dup(fd))
     files.adopt(other, name, fd)
@@ -214,7 +215,7 @@ async def test_what_shims_have_kept_is_found_again(rig: Rig) -> None:
 
 async def test_of_what_shims_have_kept_the_last_counts(rig: Rig) -> None:
     """They had not been told that weights were dropped, and that others have the memory."""
-    jobs, files = [rig.job() for _ in range(3)], rig.channels.weights
+    jobs, files = [rig.job() for _ in range(3)], rig.channels.found_weights
     first, second = bank(rig), bank(rig)
     others = Demand(f"{OTHER:016x}", SIZE, 700, 30, 5_000_000)
     stale = weights_name("host0", DEMAND, 3, 17)
@@ -225,9 +226,29 @@ async def test_of_what_shims_have_kept_the_last_counts(rig: Rig) -> None:
     assert [job.weights for job in jobs] == [set(), {moved}, {taken}]
 
 
+async def test_free_banks_outlive_the_daemon(rig: Rig) -> None:
+    """Otherwise nobody would count their pages, which workers still have."""
+    jobs, client, files = [rig.job(), rig.job()], worker(rig), rig.channels.found_weights
+    fd, other = bank(rig), bank(rig)
+    os.pwrite(fd, bytes([1]) * SIZE, 0)
+    name, taken, free = weights_name("host0", DEMAND, 4, 17), "weights-bank:host0:4", "weights-bank:host0:3"
+    files.adopt(jobs[0], free, os.dup(fd))
+    files.adopt(jobs[0], taken, os.dup(other))
+    files.adopt(jobs[1], name, other)
+    assert list(files.found()) == [found()]
+    assert [job.weights for job in jobs] == [{free}, {name}]
+    assert rig.device.used_bytes() >= SIZE
+    demands(rig, client, key=OTHER)
+    place(rig, client, key=OTHER)
+    _, (same,) = client.receive()
+    assert os.fstat(same).st_ino == os.fstat(fd).st_ino and not jobs[0].weights
+    os.close(fd)
+    os.close(same)
+
+
 async def test_a_bank_of_nobody_is_free(rig: Rig) -> None:
     """After a restart, too; what weights before have left there is not taken for these."""
-    job, client, files = rig.job(), worker(rig), rig.channels.weights
+    job, client, files = rig.job(), worker(rig), rig.channels.found_weights
     fd = bank(rig)
     os.pwrite(fd, bytes([1]) * SIZE, 0)
     files.adopt(job, weights_name("host0", DEMAND, 3, 17), os.dup(fd))
@@ -243,7 +264,7 @@ async def test_a_bank_of_nobody_is_free(rig: Rig) -> None:
 
 
 async def test_what_is_not_that_memory_is_refused(rig: Rig) -> None:
-    job, files, name = rig.job(), rig.channels.weights, weights_name("host0", DEMAND, 3, 17)
+    job, files, name = rig.job(), rig.channels.found_weights, weights_name("host0", DEMAND, 3, 17)
     window = rig.device.window
     for given, size, sealed in (
         (name, window, False),
@@ -251,6 +272,9 @@ async def test_what_is_not_that_memory_is_refused(rig: Rig) -> None:
         (weights_name("host0", DEMAND, 0, 17), window, True),
         (weights_name("host9", DEMAND, 3, 17), window, True),
         ("weights:host0", window, True),
+        ("weights-bank:host0:3", MIB, True),
+        ("weights-bank:host9:3", window, True),
+        ("weights-bank:host0", window, True),
     ):
         fd = memfd.create("weights", size, sealed=sealed)
         with pytest.raises(ValueError):

@@ -135,10 +135,10 @@ async def test_what_nobody_has_and_is_not_there_is_closed(rig: Rig) -> None:
     client = worker(rig)
     place(rig, client)
     rig.seating.unseat(client.job)
-    assert not {FILE, FIRST} & set(client.kept) and rig.channels.weights._files
+    assert not {FILE, FIRST} & set(client.kept) and rig.channels.weights.table
     drop(rig)
     rig.channels.weights.tidy()
-    assert not rig.channels.weights._files
+    assert not rig.channels.weights.table
 
 
 async def test_what_shims_have_kept_is_found_again(rig: Rig, stub: Stub) -> None:
@@ -150,7 +150,7 @@ async def test_what_shims_have_kept_is_found_again(rig: Rig, stub: Stub) -> None
     drop(before)
     place(before, second)
     mine, theirs = worker(rig), worker(rig)
-    files = rig.channels.weights
+    files = rig.channels.found_weights
     for client, kept in ((mine, held), (theirs, second.kept)):
         for name in (FILE, FIRST, SECOND):
             if name in kept:
@@ -166,7 +166,7 @@ async def test_what_shims_have_kept_is_found_again(rig: Rig, stub: Stub) -> None
 
 
 async def test_without_its_extent_nothing_is_there(rig: Rig) -> None:
-    client, files = worker(rig), rig.channels.weights
+    client, files = worker(rig), rig.channels.found_weights
     fd = memfd.create("weights", SIZE, sealed=True)
     os.pwrite(fd, b"\1" * memfd.PAGE, 0)
     files.adopt(client.job, FILE, os.dup(fd))
@@ -175,7 +175,7 @@ async def test_without_its_extent_nothing_is_there(rig: Rig) -> None:
 
 
 async def test_what_is_no_device_memory_is_refused(rig: Rig) -> None:
-    job, files = worker(rig).job, rig.channels.weights
+    job, files = worker(rig).job, rig.channels.found_weights
     fd = memfd.create("weights", SIZE, sealed=True)
     with pytest.raises(ValueError, match="belongs to no weights"):
         files.adopt(job, FIRST, fd)

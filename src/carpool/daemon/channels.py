@@ -18,6 +18,7 @@ from carpool.daemon.boards import BoardError
 from carpool.daemon.companions import Companions
 from carpool.daemon.copies import Copies
 from carpool.daemon.demands import answer_demand, demand_of, is_met
+from carpool.daemon.found_weights import FoundWeights
 from carpool.daemon.granting import Granting
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.keepsakes import COMPANION, weights_in
@@ -68,6 +69,7 @@ class Channels:
         self.granting = Granting(seating, self.banking, returning)
         self.pauses = Pauses(post)
         self.weights = WeightFiles(jobs, seating, self.send)
+        self.found_weights = FoundWeights(jobs, seating, self.weights)
         self.granting.before_turn = self.weights.obstacle
         self.offloads.again = returning.again = self.granting.again
         for device in seating.devices.values():
@@ -131,7 +133,7 @@ class Channels:
     def _weights(self, job: Job, name: str, kept: dict[str, int]) -> None:
         """Unless this daemon knows them, after a shim has only come back.  Raises OSError, ValueError."""
         if self.recovering:
-            self.weights.adopt(job, name, kept[name])
+            self.found_weights.adopt(job, name, kept[name])
             del kept[name]
         else:
             os.close(kept.pop(name))

@@ -14,9 +14,9 @@ from carpool.devices.base import DeviceError, Extent
 #: The memory of weights: "weights:<device>:<key>:<size>:<reload_us>:<bank>:<number>", of the bank in which they lie,
 #: and a number that increases: of several that say the same bank, or the same key, the last one is true.  Where memory
 #: comes in extents both are 0, the file only says what is there, and the memory itself is
-#: "weights-extent:<device>:<key>:<number>:<size>".
+#: "weights-extent:<device>:<key>:<number>:<size>".  A bank whose weights were dropped: "weights-bank:<device>:<bank>".
 BOARD, LANE, BANK, STORE, COMPANION, WEIGHTS = "board", "lane", "bank", "store", "companion", "weights"
-WEIGHTS_EXTENT = "weights-extent"
+WEIGHTS_EXTENT, WEIGHTS_BANK = "weights-extent", "weights-bank"
 
 
 def memory_name(kind: MemoryClass, device: DeviceId, number: int) -> str:
@@ -49,15 +49,27 @@ def weights_key_of(name: str) -> str:
     return name.split(":")[2]
 
 
+def free_bank_name(device: DeviceId, bank: int) -> str:
+    """Of one for weights."""
+    return f"{WEIGHTS_BANK}:{device}:{bank}"
+
+
+def free_bank_of(name: str) -> tuple[DeviceId, int] | None:
+    """Device and bank; None: it is another kind of name.  Raises ValueError."""
+    if not name.startswith(f"{WEIGHTS_BANK}:"):
+        return None
+    _, device, bank = name.split(":")
+    return device, int(bank)
+
+
 def is_weights_extent(name: str) -> bool:
     return name.startswith(f"{WEIGHTS_EXTENT}:")
 
 
 def weights_in(kept: Mapping[str, int]) -> list[str]:
     """Their names among what a shim keeps, files before extents."""
-    return sorted(
-        (name for name in kept if name.startswith((f"{WEIGHTS}:", f"{WEIGHTS_EXTENT}:"))), key=is_weights_extent
-    )
+    kinds = (f"{WEIGHTS}:", f"{WEIGHTS_EXTENT}:", f"{WEIGHTS_BANK}:")
+    return sorted((name for name in kept if name.startswith(kinds)), key=is_weights_extent)
 
 
 def extent_names(whole: str, sizes: Sequence[int]) -> list[str]:

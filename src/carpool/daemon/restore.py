@@ -99,7 +99,7 @@ class Restore:
             past = tuple(ended.core for ended in job.past)
             self._post(Submitted(job.id, job.core_spec(after), waited_us, past))
         running = [job for job in unfinished if job.id in self._jobs.live and self._was_started(job)]
-        for found in self._channels.weights.found():
+        for found in self._channels.found_weights.found():
             self._post(found)
         for job in running:
             self._adopt(job)
