@@ -104,7 +104,7 @@ int cp_take_weights(uint64_t key, int *file) {
 void cp_weights_news(void) {
   if (cp_load(&weights_count)) {
     cp_acquire(&cp.gate_lock);
-    while (take_next(false, true)) {}
+    while (take_next(false, cp.gate != CP_CLOSED)) {}
     cp_release(&cp.gate_lock);
   }
   if (!cp_load(&cp.seat->weights)) cp_groups_clear(); /* who computes, or is about to, would wait for that */
@@ -112,7 +112,7 @@ void cp_weights_news(void) {
 
 void cp_weights_again(uint64_t key) {
   cp_acquire(&cp.gate_lock);
-  while (take_next(false, true)) {}
+  while (take_next(false, cp.gate != CP_CLOSED)) {}
   const struct weights *w = find_weights(key);
   int file = w ? (int)syscall(SYS_fcntl, w->fd, F_DUPFD_CLOEXEC, 0) : -1;
   cp_release(&cp.gate_lock);

@@ -14,15 +14,14 @@ static uint32_t loads;
 
 /* ---- the header ------------------------------------------------------------------------------------------------------ */
 
+/* Sleepers are not counted: one may fall asleep on one header and wake up when there is another. */
 void cp_groups_wake(struct cp_groups *g) {
   cp_add(&g->header->sequence, 1);
-  if (cp_load(&g->header->sleepers)) cp_futex_wake(&g->header->sequence);
+  cp_futex_wake(&g->header->sequence);
 }
 
 void cp_groups_sleep(struct cp_groups *g, uint32_t sequence, int64_t timeout_us) {
-  cp_add(&g->header->sleepers, 1);
   cp_futex_wait(&g->header->sequence, sequence, timeout_us);
-  cp_add(&g->header->sleepers, -1);
 }
 
 /* The right to write: returns the descriptor that holds it, or -1 and errno, EBUSY if somebody else does. */
@@ -54,7 +53,6 @@ static int claim(struct cp_groups *g) {
     cp_store(&h->magic, 0);
     for (uint32_t k = 0; k < g->count; k++) cp_store(&h->state[k], CP_GROUP_EMPTY);
     cp_store(&h->count, g->count);
-    cp_store(&h->sleepers, 1); /* some may sleep since before; nobody knows */
     memcpy(h->key, g->key, CP_GROUPS_KEY);
     cp_store(&h->magic, CP_GROUPS_MAGIC);
   }
@@ -165,7 +163,7 @@ static void join(struct cp_groups *g) {
 }
 
 static bool is_ready(const struct cp_groups *g) {
-  if (cp_load(&g->moved)) return false;
+  if (cp_load(&g->moved) || !is_ours(g)) return false;
   for (uint32_t k = 0; k < g->count; k++)
     if (!cp_groups_has(g, k) || !cp_load(&g->open[k])) return false;
   return true;
@@ -177,6 +175,13 @@ static int claim_again(struct cp_groups *g) {
   for (int i = 0; (error = claim(g)) == EBUSY && i < CLAIMS; i++)
     syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 1000000}, NULL);
   return error;
+}
+
+/* Where the turn has been lost a file may be others' meanwhile: nothing is done there before the next one. */
+static int claim_unless_lost(struct cp_groups *g) {
+  if (!g->carrier->remap || !cp_service_lost()) return claim_again(g);
+  cp_store(&g->barred, 1);
+  return 0;
 }
 
 static int begin(struct cp_groups *g) {
@@ -306,7 +311,7 @@ static int replace_file(struct cp_groups *g, int device) {
   if (header == MAP_FAILED || syscall(SYS_dup3, device, g->device, O_CLOEXEC) < 0) return errno;
   g->carrier->change(g);
   cp_store(&g->moved, 1);
-  return claim_again(g);
+  return claim_unless_lost(g);
 }
 
 CP_EXPORT int cp_groups_move(struct cp_groups *g, int device) {
@@ -357,7 +362,7 @@ struct cp_groups *cp_groups_make(const struct cp_carrier *carrier, char *at, int
   memcpy(g->key, key, CP_GROUPS_KEY);
   int error = map_both(g, device, image);
   if (!error) error = carrier->open(g);
-  if (!error) error = claim_again(g);
+  if (!error) error = claim_unless_lost(g);
   if (!error) error = cp_groups_enlist(g);
   if (!error) return g;
   release(g);

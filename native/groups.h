@@ -19,7 +19,7 @@ struct cp_groups_header {
   uint32_t count;
   uint8_t key[CP_GROUPS_KEY]; /* of the weights and their order */
   uint32_t sequence;          /* futex: changes when a group comes */
-  uint32_t sleepers;          /* processes that die asleep stay counted: that costs system calls and nothing else */
+  uint32_t reserved;
   uint32_t state[];           /* of each group; THERE is written after its last byte */
 };
 

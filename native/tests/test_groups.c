@@ -20,6 +20,7 @@ static long watched_copy(char *to, const char *from, size_t bytes, uint64_t at);
 #include "../groups_trap.c"
 
 #define GROUPS 7u
+#define READERS 3
 #define HEADER CP_PAGE
 
 uint64_t cp_syscalls;
@@ -305,16 +306,16 @@ static void barred_weights_wait(bool dropped, bool moved) {
   int device = file_of(bounds[GROUPS]), next = file_of(bounds[GROUPS]);
   struct cp_groups *g = opened_on(device);
   uint64_t begin, id;
-  pthread_t reader;
+  pthread_t readers[READERS];
   memcpy(&id, key, sizeof id);
   CHECK_THAT(cp_groups_load(g) == 0);
   check_all(g);
   cp_groups_bar(id, true);
-  uint64_t touches = cp_load(&g->touches);
-  CHECK_THAT(!pthread_create(&reader, NULL, read_all, g));
-  for (begin = cp_now_us(); cp_load(&g->touches) == touches; usleep(100)) CHECK_THAT(cp_now_us() < begin + 20000000);
+  uint64_t touches = cp_load(&g->touches) + READERS;
+  for (int i = 0; i < READERS; i++) CHECK_THAT(!pthread_create(&readers[i], NULL, read_all, g));
+  for (begin = cp_now_us(); cp_load(&g->touches) < touches; usleep(100)) CHECK_THAT(cp_now_us() < begin + 20000000);
   usleep(1000); /* long enough to see it go wrong, if it does */
-  CHECK_THAT(cp_load(&g->touches) == touches + 1);
+  CHECK_THAT(cp_load(&g->touches) == touches);
   if (dropped)
     CHECK_THAT(!fallocate(device, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)bounds[GROUPS]));
   if (moved) {
@@ -324,7 +325,8 @@ static void barred_weights_wait(bool dropped, bool moved) {
   cp_groups_bar(id + 1, false); /* another's */
   CHECK_THAT(cp_load(&g->barred));
   cp_groups_bar(id, false);
-  CHECK_THAT(!pthread_join(reader, NULL) && cp_groups_wait(g, GROUPS) == 0);
+  for (int i = 0; i < READERS; i++) CHECK_THAT(!pthread_join(readers[i], NULL));
+  CHECK_THAT(cp_groups_wait(g, GROUPS) == 0);
   cp_groups_close(g);
   close(device), close(next);
 }
@@ -423,6 +425,47 @@ static void memory_in_the_same_place_is_another(void) {
   }
 }
 
+/* The memory has been others' meanwhile: what they have brought there is not taken for ours. */
+static void what_others_have_brought_is_not_ours(void) {
+  int device = file_of(bounds[GROUPS]);
+  struct cp_groups *g = opened_on(device);
+  CHECK_THAT(cp_groups_load(g) == 0);
+  check_all(g);
+  CHECK_THAT(cp_groups_wait(g, GROUPS) == 0);
+  cp_groups_stop(g);
+  struct cp_groups *other = cp_groups_open(device, image, bounds, GROUPS, other_key);
+  CHECK_THAT(other && cp_groups_load(other) == 0 && cp_groups_wait(other, GROUPS) == 0);
+  cp_groups_close(other);
+  spoil(device);
+  CHECK_THAT(cp_groups_load(g) == 0);
+  check_all(g);
+  cp_groups_close(g);
+  close(device);
+}
+
+/* A turn came and went before the groups were opened, or moved: who has the memory now keeps it until the next one. */
+static void without_a_turn_nothing_is_claimed(bool moved) {
+  int first = file_of(bounds[GROUPS]), device = file_of(bounds[GROUPS]);
+  uint64_t id;
+  memcpy(&id, key, sizeof id);
+  struct cp_groups *other = cp_groups_open(device, image, bounds, GROUPS, other_key);
+  CHECK_THAT(other && cp_groups_load(other) == 0 && cp_groups_wait(other, GROUPS) == 0);
+  struct cp_groups *g = moved ? opened_on(first) : NULL;
+  cp_store(&turn_lost, true);
+  if (moved)
+    CHECK_THAT(cp_groups_move(g, device) == 0);
+  else
+    g = opened_on(device);
+  CHECK_THAT(cp_groups_load(g) == 0 && is_ours(other) && cp_groups_there(other) == GROUPS);
+  cp_store(&turn_lost, false);
+  cp_groups_close(other);
+  cp_groups_bar(id, false);
+  check_all(g);
+  CHECK_THAT(is_ours(g));
+  cp_groups_close(g);
+  close(first), close(device);
+}
+
 static void other_weights_are_forgotten(void) {
   int device = file_of(bounds[GROUPS]);
   load_and_check(device);
@@ -488,6 +531,9 @@ int main(void) {
   the_second_process_waits_or_takes_over(true);
   nobody_writes_into_weights();
   memory_in_the_same_place_is_another();
+  what_others_have_brought_is_not_ours();
+  without_a_turn_nothing_is_claimed(false);
+  without_a_turn_nothing_is_claimed(true);
   other_weights_are_forgotten();
   headers_that_others_make_are_waited_for();
   bad_bounds_are_refused();

@@ -51,6 +51,11 @@ def place(rig: Rig, client: Client, size: int = SIZE, key: int = KEY) -> None:
     rig.do(commands.PlaceWeights("host0", client.job.owner, f"{key:016x}", size, client.job.id))
 
 
+def done(client: Client) -> None:
+    """It has computed what its turn was for."""
+    client.seat.set("weights", 0)
+
+
 def answered(client: Client) -> bool:
     return client.seat.get("placed_seq") == client.seat.get("demand_seq")
 
@@ -113,6 +118,7 @@ async def test_dropped_memory_is_that_of_the_owners_next_weights(rig: Rig) -> No
     place(rig, client)
     fd = sent(client)
     os.pwrite(fd, bytes([1]) * SIZE, 0)
+    done(client)
     rig.do(commands.DropWeights("host0", 1000, NAME))
     assert os.pread(fd, memfd.PAGE, 0) == bytes(memfd.PAGE)  # nothing is there
     assert "weights-bank:host0:1" in client.kept and not any(name.startswith("weights:") for name in client.kept)
@@ -129,6 +135,29 @@ async def test_dropped_memory_is_that_of_the_owners_next_weights(rig: Rig) -> No
     fresh = sent(client)
     assert os.fstat(fresh).st_ino != os.fstat(fd).st_ino
     for each in (fd, same, fresh):
+        os.close(each)
+
+
+async def test_nobody_gets_memory_that_a_worker_may_still_write(rig: Rig) -> None:
+    """Its promise was made by a daemon that was killed; it goes on where it is, and is somewhere else the next time."""
+    client, other = worker(rig), worker(rig)
+    demands(rig, client)
+    place(rig, client)
+    fd = sent(client)
+    os.pwrite(fd, bytes([1]) * SIZE, 0)
+    rig.do(commands.DropWeights("host0", 1000, NAME))
+    assert os.pread(fd, SIZE, 0) == bytes([1]) * SIZE
+    demands(rig, other, key=OTHER)
+    place(rig, other, key=OTHER)
+    _, (another,) = other.receive()
+    assert os.fstat(another).st_ino != os.fstat(fd).st_ino
+    assert client.receive()[0].type == PacketType.CUT
+    demands(rig, client)
+    place(rig, client)
+    fresh = sent(client)
+    assert len({os.fstat(each).st_ino for each in (fd, another, fresh)}) == 3
+    assert rig.device.used_bytes() < SIZE
+    for each in (fd, another, fresh):
         os.close(each)
 
 

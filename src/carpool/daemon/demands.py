@@ -21,6 +21,15 @@ def demand_of(job: Job) -> Demand | None:
     return Demand(weights_key(seat.get("weights")), size, reload_us, compute_us, deadline_us or None)
 
 
+def computes_with(job: Job, weights: str) -> bool:
+    """Whether a service has been told that these weights are there, and has not said that it is done."""
+    demand = demand_of(job)
+    if demand is None or demand.weights != weights or job.seated is None:
+        return False
+    seat = job.seated.seat
+    return bool(seat.get("placed") == Placed.YES and seat.get("placed_seq") == seat.get("demand_seq"))
+
+
 def is_met(seat: Seat, number: int) -> bool:
     """Whether a service has had the turn, or has it now, that it wanted with its demand of this number; 0: without one.
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from carpool.core.commands import DropWeights, PlaceWeights
 from carpool.core.model import Demand, DeviceId, JobId
 from carpool.daemon.clock import wall_us
-from carpool.daemon.demands import answer_demand, demand_of
+from carpool.daemon.demands import answer_demand, computes_with, demand_of
 from carpool.daemon.jobs import Job, JobTable
 from carpool.daemon.keepsakes import (
     free_bank_name,
@@ -105,9 +105,12 @@ class WeightFiles:
     def _in_bank(self, device: PagedDevice, name: Key, demand: Demand) -> File:
         bank, number = device.weights.take_for(name[1], demand.size), self._next_number()
         self.owners.add(name[:2])
-        self._forget_free(name[0], bank)
         fd = device.weights.files(bank)[0].fd
-        os.pwrite(fd, HEADER, 0)  # of what has been there before only some pages may be left
+        try:
+            os.pwrite(fd, HEADER, 0)  # of what has been there before only some pages may be left
+        except OSError:
+            device.weights.free(bank)
+            raise
         return File(weights_name(name[0], demand, bank, number), fd, demand.size, demand.reload_us, bank, number=number)
 
     def _next_number(self) -> int:
@@ -118,6 +121,8 @@ class WeightFiles:
         """What it has not been sent yet, then the answer."""
         key = int(name[2], 16)
         self._give(job, file.name, file.fd, Packet(PacketType.WEIGHTS, a=key, b=file.size, c=_FILE))
+        if file.bank is not None:
+            self._forget_free(name[0], file.bank)
         if file.extent is not None:
             packet = Packet(PacketType.WEIGHTS, a=key, b=file.extent.size, c=_EXTENT, d=file.number)
             self._give(job, file.extent_name(name), file.extent.fd, packet)
@@ -139,12 +144,13 @@ class WeightFiles:
         file = self.table.get(name)
         if file is None:
             return
+        if file.bank is not None:
+            self._close(name)
+            self.tidy()
+            return
         os.pwrite(file.fd, HEADER, 0)
         if file.extent is not None:
             self._drop_extent(name, file)
-        elif file.bank is not None:
-            self._close(name)
-            self.tidy()
 
     def device_in_extents(self, name: Key) -> ExtentDevice | None:
         device = self._seating.devices[name[0]]
@@ -162,10 +168,10 @@ class WeightFiles:
         """From whatever workers have it.  ``instead``: what their shims keep from now on."""
         for job in self._jobs.live.values():
             if job.owner == owner and kept in job.weights:
-                self.let_go(job, [kept])
-                if instead and job.seated is not None:
+                if instead and job.seated is not None:  # first: we may be killed in between
                     job.weights |= set(instead)
                     self._seating.keep(job.id, instead, job.seated.pid)
+                self.let_go(job, [kept])
                 self._send(job.id, Packet(PacketType.CUT, a=int(weights_key_of(kept), 16), b=_CUT_WEIGHTS), [])
                 if job.seated is not None:
                     job.seated.board.ring(job.seated.seat)
@@ -196,6 +202,19 @@ class WeightFiles:
             device.weights.close(owner)
         self.owners &= here
 
+    def _leave_bank(self, device: PagedDevice, key: Key, file: File, bank: BankId) -> None:
+        """A worker that was promised them by an earlier daemon, or before a job got the device, may still copy."""
+        if any(
+            job.owner == key[1] and job.device == key[0] and computes_with(job, key[2])
+            for job in self._jobs.live.values()
+        ):
+            device.weights.abandon(bank)
+            self.take_back(key[1], file.name)
+            return
+        os.pwrite(file.fd, HEADER, 0)
+        device.weights.free(bank)
+        self.take_back(key[1], file.name, {free_bank_name(key[0], bank): file.fd})
+
     def _close(self, key: Key) -> None:
         file = self.table[key]
         if file.extent is not None:
@@ -203,8 +222,7 @@ class WeightFiles:
         del self.table[key]
         device = self._seating.devices[key[0]]
         if in_pages(device) and file.bank is not None:
-            device.weights.free(file.bank)
-            self.take_back(key[1], file.name, {free_bank_name(key[0], file.bank): file.fd})
+            self._leave_bank(device, key, file, file.bank)
             return
         os.close(file.fd)
         for job in self._jobs.live.values():

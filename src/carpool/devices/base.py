@@ -267,6 +267,10 @@ class WeightMemory(Protocol):
         """Its pages stay, for the next weights of the owner, until somebody else needs them."""
         ...
 
+    def abandon(self, bank: BankId) -> None:
+        """Nobody gets it any more: its memory goes when the processes that have it let go of it."""
+        ...
+
     def files(self, bank: BankId) -> Sequence[Extent]:
         """The one that it has.  Raises DeviceError for an unknown bank."""
         ...

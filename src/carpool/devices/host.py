@@ -9,6 +9,7 @@ in banks of their own, one model in each, whose pages the next model of the owne
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 
 from carpool.core.model import GIB, DeviceId, LaneId
@@ -137,17 +138,19 @@ class WeightBanks(Banks):
         super().__init__(name, memory)
         self._sizes: dict[BankId, int] = {}
         self._trimmed: set[BankId] = set()  # nobody gets these before that is done
+        self._lock = threading.Lock()  # of both, and of what follows from them
 
     def take_for(self, owner: int, size: int) -> BankId:
         """A free bank, or a new one.  Its content is what the weights before left.  Raises DeviceError."""
-        bank = self.take(owner, size, None)
-        self._sizes[bank] = size
+        with self._lock:
+            bank = self.take(owner, size, None)
+            self._sizes[bank] = round_up(size, PAGE)
         return bank
 
     def hold_for(self, bank: BankId, size: int) -> None:
         """Weights of ``size`` bytes were found in it.  Raises DeviceError."""
         self.hold(bank)
-        self._sizes[bank] = size
+        self._sizes[bank] = round_up(size, PAGE)
 
     def emptying(self, size: int) -> Callable[[], None] | None:
         """Of a free bank; without one, of what a bank has beyond its weights, left by larger ones."""
@@ -168,11 +171,18 @@ class WeightBanks(Banks):
         try:
             work()
         finally:
-            self._trimmed.discard(bank)
-            if bank not in self._sizes:
-                super().free(bank)
+            with self._lock:
+                self._trimmed.discard(bank)
+                if bank not in self._sizes:
+                    super().free(bank)
 
     def free(self, bank: BankId) -> None:
+        with self._lock:
+            self._sizes.pop(bank, None)
+            if bank not in self._trimmed:
+                super().free(bank)
+
+    def abandon(self, bank: BankId) -> None:
+        """Nobody gets it any more: its memory goes when the processes that have it let go of it."""
         self._sizes.pop(bank, None)
-        if bank not in self._trimmed:
-            super().free(bank)
+        self._memory.close(self._of.pop(bank).files)
