@@ -7,7 +7,6 @@ A new kind passes this suite before it gets tests of its own: subclass `DeviceCo
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from bank_contract import BankContract
@@ -15,6 +14,7 @@ from contract_base import ANOTHER, CAPACITY, OWNER, PATTERN, UNIT, duplicates, u
 
 from carpool.core.model import GIB
 from carpool.devices.base import Device, DeviceError, Extent
+from tests.descriptors import descriptors
 
 
 class DeviceContract(BankContract):
@@ -184,7 +184,7 @@ class DeviceContract(BankContract):
             successor.hold_bank(99)
 
     def test_nothing_is_left_open(self) -> None:
-        before = len(list(Path("/proc/self/fd").iterdir()))
+        before = descriptors()
         device = self.make()
         for lane in range(1, 4):
             device.open_lane(lane, UNIT)
@@ -193,5 +193,5 @@ class DeviceContract(BankContract):
         device.close_lane(2)
         device.drop_store(2)
         device.close()
-        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        assert descriptors() == before
         assert device.used_bytes() == 0

@@ -16,6 +16,7 @@ from carpool.protocol.seat import BOARD_BYTES, CHUNK, FIELDS, HEADER_BYTES, IN_D
 from carpool.protocol.session import BUSY, WITHDRAWN
 from carpool.runtime import shim_take
 from carpool.runtime.shim_take import Taking
+from tests.descriptors import descriptors
 
 CHUNKS = 16
 BANK = CHUNKS * CHUNK
@@ -60,9 +61,9 @@ class Scene:
 @pytest.fixture
 def scene() -> Iterator[Scene]:
     made = Scene()
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors()
     yield made
-    assert len(list(Path("/proc/self/fd").iterdir())) == before, "it left descriptors open"
+    assert descriptors() == before, "it left descriptors open"
     made.close()
 
 

@@ -28,7 +28,7 @@ from carpool.serve.messages import (
     heads,
 )
 from carpool.serve.oip.messages import Tensor
-from tests.serve.descriptors import descriptors
+from tests.descriptors import descriptors
 from tests.serve.test_messages import ENTRY
 
 Pair = tuple[socket.socket, socket.socket]

@@ -18,7 +18,7 @@ from carpool.serve import groups as module
 from carpool.serve import link
 from carpool.serve.groups import Groups, Stopped
 from carpool.serve.store import write_image
-from tests.serve.descriptors import descriptors
+from tests.descriptors import descriptors
 
 PAGE = memfd.PAGE
 BOUNDS = (PAGE, 2 * PAGE, 5 * PAGE, 5 * PAGE, 8 * PAGE)

@@ -22,8 +22,8 @@ from carpool.serve.groups import Groups
 from carpool.serve.handle import Door, Expected, Handle
 from carpool.serve.messages import PREFIX, Answer, Cost, Failed, Hello, Infer, Load, Loaded, ToWorker, heads
 from carpool.serve.preparing import PreparedModel
+from tests.descriptors import descriptors
 from tests.serve import given_memory, zoo
-from tests.serve.descriptors import descriptors
 from tests.serve.hosted import WIDTH
 from tests.serve.working import SEED, Stage, alone, asking, held, prepared, request
 

@@ -19,8 +19,8 @@ from carpool.serve.model import Model
 from carpool.serve.prepared import GPU_GROUP, Prepared, joined, pipelined, prepare, same_bits
 from carpool.serve.profile import Inputs
 from carpool.serve.structure import Unusable
+from tests.descriptors import descriptors
 from tests.serve import zoo
-from tests.serve.descriptors import descriptors
 
 
 def source(name: str) -> Source:

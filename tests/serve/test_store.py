@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from carpool.serve.store import OverBudget, Store, is_image, write_image
-from tests.serve.descriptors import descriptors
+from tests.descriptors import descriptors
 
 SIZE = 3 * mmap.PAGESIZE
 
