@@ -177,11 +177,11 @@ static void handle(struct cp_packet *p, int fd) {
     return;
   }
   cp_close_fd(&fd);
-  if (p->type == CP_CUT && p->b == 2) {
+  if (p->type == CP_CUT && p->b == CP_CUT_WEIGHTS) {
     cp_weights_cut(p->a);
     cp_send(CP_CUT_DONE, p->a, p->b, 0, 0);
   }
-  if (p->type == CP_CUT && p->b < 2) cut_back(p);
+  if (p->type == CP_CUT && p->b < CP_CUT_WEIGHTS) cut_back(p);
   if (p->type == CP_LANE) move(1, p->a);
   if (p->type == CP_BANK) move(0, p->a);
 }

@@ -22,7 +22,6 @@ static void take_file(struct cp_packet *p, int fd) {
 /* ---- weights' memory ------------------------------------------------------------------------------------------------- */
 
 #define MOST_WEIGHTS 4096
-#define CUT_WEIGHTS 2 /* a packet's b */
 
 /* What has come, and has not been taken back.  Gate lock held. */
 static struct weights {
@@ -53,7 +52,7 @@ static void take_weights(struct cp_packet *p, int fd) {
 
 /* They have been dropped; their memory is, or will be, that of others. */
 static void cut_weights(const struct cp_packet *p) {
-  struct weights *w = p->b == CUT_WEIGHTS ? find_weights(p->a) : NULL;
+  struct weights *w = p->b == CP_CUT_WEIGHTS ? find_weights(p->a) : NULL;
   if (!w) return;
   cp_close_fd(&w->fd);
   cp_add(&weights_count, -1);
@@ -90,12 +89,21 @@ void cp_take_files(void) {
   while (cp_load(&cp.seat->lane) != cp.lane || cp_load(&cp.seat->bank) != cp.bank) take_next(true, false);
 }
 
+/* Gate lock held.  Lanes and banks come only while the gate is closed. */
+static void take_news(void) {
+  while (take_next(false, cp.gate != CP_CLOSED)) {}
+}
+
+/* The caller's to close.  -1 and errno. */
+static int duplicate(int fd) { return (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 0); }
+
 int cp_take_weights(uint64_t key, int *file) {
-  cp_acquire(&cp.gate_lock); /* closed: the job has no turn */
-  while (take_next(false, false)) {}
+  cp_acquire(&cp.gate_lock);
+  take_news();
   struct weights *w = find_weights(key);
-  *file = w && w->fresh ? (int)syscall(SYS_fcntl, w->fd, F_DUPFD_CLOEXEC, 0) : -1;
-  int error = w && w->fresh && *file < 0 ? errno : 0;
+  bool fresh = w && w->fresh;
+  *file = fresh ? duplicate(w->fd) : -1;
+  int error = fresh && *file < 0 ? errno : 0;
   if (*file >= 0) w->fresh = false;
   cp_release(&cp.gate_lock);
   return error;
@@ -104,7 +112,7 @@ int cp_take_weights(uint64_t key, int *file) {
 void cp_weights_news(void) {
   if (cp_load(&weights_count)) {
     cp_acquire(&cp.gate_lock);
-    while (take_next(false, cp.gate != CP_CLOSED)) {}
+    take_news();
     cp_release(&cp.gate_lock);
   }
   if (!cp_load(&cp.seat->weights)) cp_groups_clear(); /* who computes, or is about to, would wait for that */
@@ -112,9 +120,9 @@ void cp_weights_news(void) {
 
 void cp_weights_again(uint64_t key) {
   cp_acquire(&cp.gate_lock);
-  while (take_next(false, cp.gate != CP_CLOSED)) {}
+  take_news();
   const struct weights *w = find_weights(key);
-  int file = w ? (int)syscall(SYS_fcntl, w->fd, F_DUPFD_CLOEXEC, 0) : -1;
+  int file = w ? duplicate(w->fd) : -1;
   cp_release(&cp.gate_lock);
   if (w && (file < 0 || !cp_groups_moved(key, file))) cp_give_up("its weights' memory cannot be mapped");
   cp_close_fd(&file);

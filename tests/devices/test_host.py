@@ -102,11 +102,11 @@ def test_impossible_capacities_and_sizes(device: HostDevice) -> None:
 # Banks for weights
 
 
-def with_weights(device: HostDevice, size: int, filled: int | None = None) -> tuple[int, int]:
-    """A bank for weights of ``size`` bytes, of which so many have been written, and its descriptor."""
+def with_weights(device: HostDevice, size: int) -> tuple[int, int]:
+    """A bank with weights of ``size`` bytes, and its descriptor."""
     bank = device.weights.take_for(1000, size)
     fd = single(device.weights.files(bank))
-    fill(fd, 0, size if filled is None else filled)
+    fill(fd, 0, size)
     return bank, fd
 
 

@@ -85,7 +85,6 @@ class FoundWeights:
         except DeviceError as error:
             raise ValueError(f"{name} is not the memory of weights: {error}") from None
         device.weights.adopt(bank, owner, [memory])
-        self._weights.owners.add((device.id, owner))
 
     def _adopt_extent(self, job: Job, name: str, fd: int) -> None:
         """The latest one counts.  Whoever has an earlier one has not computed with it since."""

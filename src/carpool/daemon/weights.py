@@ -67,7 +67,6 @@ class WeightFiles:
         self.table: dict[Key, File] = {}
         self._due: dict[JobId, Key] = {}  # what jobs have been promised, and not been told
         self.latest = 0  # number
-        self.owners: set[tuple[DeviceId, int]] = set()  # who has banks for weights
 
     def place(self, job: Job, command: PlaceWeights) -> None:
         """Answer the job's demand, now or later: it may map the memory, and copy."""
@@ -104,7 +103,6 @@ class WeightFiles:
 
     def _in_bank(self, device: PagedDevice, name: Key, demand: Demand) -> File:
         bank, number = device.weights.take_for(name[1], demand.size), self._next_number()
-        self.owners.add(name[:2])
         fd = device.weights.files(bank)[0].fd
         try:
             os.pwrite(fd, HEADER, 0)  # of what has been there before only some pages may be left
@@ -196,11 +194,11 @@ class WeightFiles:
                 self._close(key)
         here = {(job.device, job.owner) for job in self._jobs.live.values() if job.seated and job.spec.service}
         here |= {key[:2] for key in self.table}
-        for device_id, owner in self.owners - here:
-            device = self._seating.devices[device_id]
-            assert in_pages(device)
-            device.weights.close(owner)
-        self.owners &= here
+        for device in self._seating.devices.values():
+            if in_pages(device):
+                for owner in device.weights.owners():
+                    if (device.id, owner) not in here:
+                        device.weights.close(owner)
 
     def _leave_bank(self, device: PagedDevice, key: Key, file: File, bank: BankId) -> None:
         """A worker that was promised them by an earlier daemon, or before a job got the device, may still copy."""

@@ -99,6 +99,10 @@ class Banks:
         self._memory.adopt(known.files, files)
         self._next = max(self._next, bank + 1)
 
+    def owners(self) -> set[int]:
+        """Who has any."""
+        return {bank.owner for bank in self._of.values()}
+
     def used(self) -> int:
         return sum(self._used(bank) for bank in self._of.values())
 

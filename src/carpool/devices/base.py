@@ -283,6 +283,10 @@ class WeightMemory(Protocol):
         """Take over a bank of an earlier daemon, free.  Owns the descriptors; duplicates of known ones are closed."""
         ...
 
+    def owners(self) -> set[int]:
+        """Who has any."""
+        ...
+
     def close(self, owner: int | None = None) -> None:
         """Nobody of that owner computes with weights any more."""
         ...
