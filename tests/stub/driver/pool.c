@@ -80,16 +80,26 @@ static CUresult take(CUmemoryPool pool, size_t bytes, struct stub_range **range)
   return CUDA_SUCCESS;
 }
 
+static CUresult take_locked(int device, CUmemoryPool pool, CUdeviceptr *address, size_t bytes) {
+  struct stub_range *range;
+  stub_ranges_lock();
+  CUresult result = take(pool ? pool : current_of(device), bytes, &range);
+  if (!result) *address = (CUdeviceptr)range->base;
+  stub_ranges_unlock();
+  return result;
+}
+
 static CUresult alloc(CUstream stream, CUmemoryPool pool, CUdeviceptr *address, size_t bytes) {
   CUstream real;
   CUresult result = stub_stream(stream, &real);
   if (result) return result;
   if (!address || !bytes || (pool && pool->destroyed)) return CUDA_ERROR_INVALID_VALUE;
-  struct stub_range *range;
-  stub_ranges_lock();
-  result = take(pool ? pool : current_of(real->context->device), bytes, &range);
-  if (!result) *address = (CUdeviceptr)range->base;
-  stub_ranges_unlock();
+  int device = real->context->device;
+  result = take_locked(device, pool, address, bytes);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && !real->capture) { /* the real one need not wait for what is freed before it */
+    result = stub_stream_drain(real);
+    if (!result) result = take_locked(device, pool, address, bytes);
+  }
   return result ? result : stub_submit(stream, stub_op(CU_GRAPH_NODE_TYPE_MEM_ALLOC, NULL, NULL, 0));
 }
 STREAM_CALL(cuMemAllocAsync, (address, bytes, stream), CUdeviceptr *address, size_t bytes, CUstream stream) {

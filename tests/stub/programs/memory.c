@@ -179,6 +179,14 @@ static void pool(void) {
   OK(cuMemAllocAsync(&a, 4 * MIB, stream));
   OK(cuMemFree_v2(a)); /* allowed too */
   CHECK_THAT(free_bytes() == 64 * MIB);
+  OK(cuMemAllocAsync(&a, 40 * MIB, stream));
+  OK(spin(stream, 20000));
+  OK(cuMemFreeAsync(a, stream)); /* not yet; what comes after it in its stream may have the memory all the same */
+  OK(cuMemAllocAsync(&b, 60 * MIB, stream));
+  OK(cuMemFreeAsync(b, stream));
+  IS(cuMemAllocAsync(&a, 65 * MIB, stream), CUDA_ERROR_OUT_OF_MEMORY);
+  OK(cuStreamSynchronize(stream));
+  CHECK_THAT(free_bytes() == 64 * MIB);
   OK(cuStreamDestroy_v2(stream));
 }
 
