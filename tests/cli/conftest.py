@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # the helper modules beside the 
 
 from standin import StandIn
 
+#: Less than a whole test may take; a busy machine needs a lot of it.
+PATIENCE_S = 240.0
 SOURCE = Path(__file__).parents[2] / "src"
 
 
@@ -50,7 +52,7 @@ class Cli:
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
 
     def ok(self, *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:

@@ -25,7 +25,7 @@ for _ in range(20):
 
 def estimate(carpool: Cli, *words: str, cwd: Path) -> dict[str, Any]:
     """The answer of the rehearsal alone."""
-    result = carpool("estimate", "--json", "--estimator", "faketensor", *words, cwd=cwd)
+    result = carpool("estimate", "--json", "--estimator", "faketensor", "--time-limit", "3m", *words, cwd=cwd)
     assert result.returncode in (0, 5), result.stderr
     answer: dict[str, Any] = json.loads(result.stdout)["answers"][0]
     return answer

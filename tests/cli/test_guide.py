@@ -61,7 +61,6 @@ def test_a_guide_does_what_it_says(carpool: Cli, home: Path, page: str, least: i
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=100,
         )
     assert result.returncode == 0, result.stdout + result.stderr
     rest = result.stdout

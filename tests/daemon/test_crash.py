@@ -9,7 +9,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from daemon_harness import Daemon, Refused, alive
 
 #: Lower it (20 is plenty) while you work on something else.
 KILLS = int(os.environ.get("CARPOOL_TEST_KILLS", "100"))
+PATIENCE_S = 60.0
 WORK = "import sys, time; time.sleep({delay}); open({path!r}, 'a').write('x'); sys.exit({code})"
 
 
@@ -51,6 +52,15 @@ class Client(threading.Thread):
             self.stopped.wait(0.1)  # a bounded load: every job is three processes
 
 
+def until_accepted(clients: Sequence[Client]) -> None:
+    """Return when the daemon that lives has acknowledged one more job."""
+    before = sum(len(client.accepted) for client in clients)
+    deadline = time.monotonic() + PATIENCE_S
+    while sum(len(client.accepted) for client in clients) == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(120 + 10 * KILLS)
 def test_killed_at_random_points_under_load_nothing_is_lost(make_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
@@ -62,7 +72,9 @@ def test_killed_at_random_points_under_load_nothing_is_lost(make_daemon: Callabl
     for client in clients:
         client.start()
     try:
-        for _ in range(KILLS):
+        for number in range(KILLS):
+            if number % 2:
+                until_accepted(clients)  # else it may be killed while it recovers, every time
             # Not a synchronisation: the point of this test is that the moment does not matter.
             time.sleep(moments.uniform(0.0, 0.3))
             daemon.kill()
@@ -73,7 +85,6 @@ def test_killed_at_random_points_under_load_nothing_is_lost(make_daemon: Callabl
         for client in clients:
             client.join()
     accepted = {job: expected for client in clients for job, expected in client.accepted.items()}
-    assert len(accepted) >= KILLS // 2, "too little load to mean anything"
     for job, (path, code) in sorted(accepted.items()):
         info = daemon.wait(job)
         outcome = "failed" if code else "succeeded"

@@ -143,6 +143,7 @@ def test_a_failure_while_no_daemon_lived_is_judged_by_the_next(daemon: Daemon, t
         *(str(pipe), str(tmp_path / "starts")),
     )
     daemon.until_line(job, "here")
+    daemon.until("StartJob", job)  # what has been shown is in the journal
     pid = daemon.show(job)["pid"]
     daemon.kill()
     let_go(pipe)

@@ -115,6 +115,23 @@ async def until(what: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
+class Clock:
+    """Stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self._looks = 0
+
+    def __call__(self) -> float:
+        self._looks += 1
+        return self.now
+
+    async def looked_at(self) -> None:
+        """Return when somebody has, after now, and has done what follows from it."""
+        enough = self._looks + 2
+        await until(lambda: self._looks >= enough)
+
+
 async def test_who_runs_is_left_alone(make: Callable[..., Scene]) -> None:
     scene = make()
     scene.owe_memory()
@@ -219,15 +236,21 @@ async def test_who_does_not_answer_at_all_is_given_up(
     make: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It runs, as far as can be seen: its shim is asked, and in the end nobody waits any more."""
-    monkeypatch.setattr(stopped, "TAKE_AFTER_S", 0.1)
-    monkeypatch.setattr(stopped, "FAIL_AFTER_S", 0.4)
+    clock = Clock()
+    monkeypatch.setattr(stopped, "monotonic", clock)
     scene = make()
     scene.owe_memory()
+    await clock.looked_at()
+    assert not scene.taken
+    clock.now += stopped.TAKE_AFTER_S + 0.1
     await until(lambda: scene.taken)
     os.pwrite(scene.job.seated.store_fd, b"x", 0)  # type: ignore[union-attr] - it moves
     scene.stopped.busy(scene.job)
-    await asyncio.sleep(0.3)
+    await clock.looked_at()
+    clock.now += stopped.TAKE_AFTER_S + stopped.FAIL_AFTER_S - 0.1
+    await clock.looked_at()
     assert not scene.given_up
+    clock.now += 0.2
     await until(lambda: scene.given_up)
     await until(lambda: not scene.stopped._tasks)
 

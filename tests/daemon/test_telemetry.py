@@ -65,6 +65,12 @@ def stub(nvml_library: Path, tmp_path: Path) -> Iterator[StubNvml]:
                 assert not thread.is_alive()
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first answer that takes longer than a few of the short intervals here is not told as silence."""
+    monkeypatch.setattr("carpool.daemon.telemetry.STALE_INTERVALS", 1_000_000)
+
+
 class Watched(Telemetry):
     """Tests wait for its rounds."""
 
@@ -224,7 +230,9 @@ async def test_a_call_that_hangs_blocks_nothing(
         stub.everywhere({"wait.nvmlDeviceGetPowerUsage": None})
         with monkeypatch.context() as later:
             later.setattr("carpool.daemon.telemetry.monotonic_us", lambda: monotonic_us() + 7_000_000)
-            assert telemetry.state("cuda0").reason == "no answer for 7 s"
+            state = telemetry.state("cuda0")
+        assert state.age_us is not None and state.age_us >= 7_000_000
+        assert state.reason == f"no answer for {state.age_us // 1_000_000} s"
         os.close(end)
         await telemetry.until_level(Level.BASIC)
 
@@ -287,6 +295,7 @@ def test_the_core_hears_of_a_device_that_has_never_answered(monkeypatch: pytest.
     assert told == [DeviceLoad("cuda0", None, "no answer for more than 5 s")]
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(
     ("fails", "why"),
     [
@@ -307,6 +316,7 @@ async def test_a_device_that_fails_is_told_apart_from_one_without_telemetry(
     assert [event.why for event in told][:1] == [] if why is None else why in told[0].why
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_driver_that_measures_nothing_closes_nothing(stub: StubNvml) -> None:
     told = Told()
     stub.gpu("GPU-1", dict.fromkeys(FULL) | {"fail.nvmlDeviceGetComputeRunningProcesses_v3": 3})
@@ -421,12 +431,17 @@ def test_what_a_host_device_does_reaches_the_core(make_daemon: Callable[..., Dae
     event = daemon.until_event(loaded)
     load = event["data"]["load"]
     assert load["active_ppm"] % 10_000 == 0 and load["risk_dram_ppm"] is None
-    first, second = daemon.get("/v1/devices")["devices"]
+    listed = daemon.get("/v1/devices")["devices"]
+    while any(device["telemetry"]["processes"] is None for device in listed):  # measured too long ago
+        listed = daemon.get("/v1/devices")["devices"]
+    first, second = listed
     assert {process["job"] for process in first["telemetry"]["processes"]} == {job}
     assert sum(process["used_bytes"] for process in first["telemetry"]["processes"]) > 1 << 20
     assert second["telemetry"]["processes"] == []
     idle = [e["data"]["load"] for e in daemon.events() if e["kind"] == "DeviceLoad" and e["data"]["device"] == "host1"]
-    assert idle == [{"active_ppm": 0, "risk_active_ppm": 0, "risk_occupancy_ppm": 0, "risk_dram_ppm": None}]
+    zero = {"active_ppm": 0, "risk_active_ppm": 0, "risk_occupancy_ppm": 0, "risk_dram_ppm": None}
+    known = [load for load in idle if load is not None]  # on a busy machine it may not be known for a while
+    assert known and all(load == zero for load in known)
     daemon.cancel(job)
     daemon.wait(job)
 

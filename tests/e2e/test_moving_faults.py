@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.watching import counted, iterates, last_event, nothing_left, until, until_event
+from tests.e2e.watching import is_moving, iterates, last_event, nothing_left, until, until_event
 
 if TYPE_CHECKING:
     from conftest import Bare, Daemon, Daemons, Running, Workload
@@ -58,14 +58,16 @@ def test_jobs_killed_while_they_are_moved(
     survivor = steady(daemon, workload, release, 160)
     until_event(daemon, "GrantTurn", survivor)
     in_flight = 0
-    for number in range(ROUNDS):
+    for number in range(MOST_KILLS):
+        if number >= ROUNDS and in_flight:
+            break
         victim = steady(daemon, workload, release, 200)
         until_event(daemon, "Offload", victim)
-        time.sleep(moments.uniform(0, 0.03) * number)
+        time.sleep(moments.uniform(0, 0.03) * (number % ROUNDS))
         victim.signal(signal.SIGKILL)
         ended = victim.wait()
         assert (ended.outcome, ended.signal) == ("failed", signal.SIGKILL), victim.log()
-        in_flight += counted(daemon, "Offload")[victim.id] > counted(daemon, "Offloaded")[victim.id]
+        in_flight += is_moving(daemon, victim)
         iterates(daemon, survivor)
     assert in_flight, "no job was hit while its memory was moved"
     finished(bare, workload, release, [survivor])

@@ -49,6 +49,13 @@ def counted(daemon: Daemon, kind: str) -> Counter[int | None]:
     return Counter(event.job for event in daemon.client.events() if event.kind == kind)
 
 
+def is_moving(daemon: Daemon, job: Running) -> bool:
+    """Whether the job has been asked to offload and has not done so."""
+    kinds = [event.kind for event in daemon.client.events() if event.job == job.id]
+    moves = [kind for kind in kinds if kind in ("Offload", "Offloaded", "OffloadFailed")]
+    return moves[-1:] == ["Offload"]
+
+
 def causes(daemon: Daemon) -> Counter[str]:
     """Why turns ended."""
     ends = (event for event in daemon.client.events() if event.kind in ("TurnPassed", "TurnReleased"))

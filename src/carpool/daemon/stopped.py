@@ -15,10 +15,10 @@ import asyncio
 import logging
 import os
 import signal
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from time import monotonic
 
 from carpool.core.model import JobId
 from carpool.daemon.jobs import Job, JobTable
@@ -46,7 +46,7 @@ class _Patience:
     seen: object = None
 
     def spent(self, seen: object) -> float:
-        now = time.monotonic()
+        now = monotonic()
         if seen is None or seen != self.seen:
             self.since, self.seen = now, seen
         return now - self.since
@@ -94,7 +94,7 @@ class Stopped:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _watch(self, job: Job) -> None:
-        patience = _Patience(time.monotonic())
+        patience = _Patience(monotonic())
         try:
             await asyncio.sleep(FIRST_LOOK_S)
             while self._owes(job):

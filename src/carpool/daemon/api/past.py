@@ -77,11 +77,18 @@ async def _parts(history: History, device: str, asked: Asked) -> list[tuple[Micr
     """Once each: what has been written is not in the minute that has begun."""
     if asked.source == "memory":
         return await asyncio.to_thread(_since, asked.since, history.recent(device))
-    opened = history.opened(device)
-    await history.written()
     stored = HOUR if asked.source == "hours" else MINUTE
-    parts = await asyncio.to_thread(history.stored, device, stored, asked.since, asked.until)
-    return [*parts, *([opened] if opened is not None and opened[0] >= asked.since else [])]
+    while True:
+        before = history.opened(device)
+        await history.written()
+        parts = await asyncio.to_thread(history.stored, device, stored, asked.since, asked.until)
+        opened = history.opened(device)
+        if _start(before) == _start(opened):  # else a minute ended meanwhile, and may be among the parts or not
+            return [*parts, *([opened] if opened is not None and opened[0] >= asked.since else [])]
+
+
+def _start(opened: tuple[Micros, Spans] | None) -> Micros | None:
+    return None if opened is None else opened[0]
 
 
 def _since(since: Micros, samples: list[tuple[Micros, Sample]]) -> list[tuple[Micros, Spans]]:
