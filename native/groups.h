@@ -58,6 +58,8 @@ bool cp_groups_any_dropped(void);
 /* The turn is over in the middle of computing with the weights whose key begins with these 8 bytes: all touches wait from
  * now on, and nothing is brought.  With `bar` false the next turn has begun: they are loaded. */
 void cp_groups_bar(uint64_t key, bool bar);
+/* Returns when nothing of these weights is being copied; whatever waits for the rest waits on. */
+void cp_groups_halt(uint64_t key);
 /* After that, where nothing traps: all is there when it returns.  False: it could not be brought just now. */
 bool cp_groups_back(uint64_t key);
 uint32_t cp_groups_there(const struct cp_groups *g);

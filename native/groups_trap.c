@@ -83,6 +83,15 @@ void cp_groups_bar(uint64_t key, bool bar) {
   cp_release(&opened_lock);
 }
 
+void cp_groups_halt(uint64_t key) {
+  cp_acquire(&opened_lock);
+  for (int i = 0; i < MOST_OPEN; i++) {
+    struct cp_groups *g = of_key(i, key);
+    if (g) cp_groups_stop(g);
+  }
+  cp_release(&opened_lock);
+}
+
 bool cp_groups_back(uint64_t key) {
   bool back = true;
   cp_acquire(&opened_lock);

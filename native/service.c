@@ -17,6 +17,10 @@ struct cp_demand {
 enum { NOT_LOST = 0, LOST = 1, DEMANDED_AGAIN = 2 };
 static uint32_t lost;
 
+/* Taken before the gate lock: no demand is forgotten while its weights are called back. */
+static struct cp_lock demand_lock;
+static uint64_t called_back; /* key of the weights, 0: none.  Lock held */
+
 /* Gate lock held. */
 static uint32_t next_number(void) {
   struct cp_seat *s = cp.seat;
@@ -46,16 +50,24 @@ bool cp_service_answered(void) {
   return !cp_load(&s->weights) || cp_load(&s->placed_seq) == cp_load(&s->demand_seq);
 }
 
-void cp_service_again(void) {
-  struct cp_seat *s = cp.seat;
+/* Demand lock held. */
+static void call_back(void) {
+  const struct cp_seat *s = cp.seat;
   bool answered = cp_service_answered();
-  if (!answered && cp_load(&s->turn)) cp_turn_end(CP_BY_EARLY); /* it is for something else */
-  if (cp_load(&lost) != DEMANDED_AGAIN) return;
   if (answered && cp_load(&s->placed) != CP_PLACED_YES) cp_give_up("its weights do not fit onto the device any more");
   if (!answered || !cp_load(&s->turn)) return;
+  called_back = cp_load(&s->weights);
   cp_store(&lost, NOT_LOST);
-  if (cp.backend->again) cp.backend->again(s->weights);
-  cp_groups_bar(s->weights, false);
+  if (cp.backend->again) cp.backend->again(called_back);
+  cp_groups_bar(called_back, false);
+}
+
+void cp_service_again(void) {
+  if (!cp_service_answered() && cp_load(&cp.seat->turn)) cp_turn_end(CP_BY_EARLY); /* it is for something else */
+  if (cp_load(&lost) != DEMANDED_AGAIN) return;
+  cp_acquire(&demand_lock);
+  if (cp_load(&lost) == DEMANDED_AGAIN) call_back();
+  cp_release(&demand_lock);
 }
 
 static void say(const struct cp_demand *demand) {
@@ -94,11 +106,17 @@ CP_EXPORT void cp_service_take(void) {
   }
 }
 
+/* Who computes with weights has stopped their copying, but may not have known of that which the helper thread began. */
 static void forget_demand(void) {
+  cp_acquire(&demand_lock);
+  uint64_t copied = called_back;
+  called_back = 0;
   cp_acquire(&cp.gate_lock);
   cp_store(&cp.seat->weights, 0);
   cp_store(&lost, NOT_LOST);
   cp_release(&cp.gate_lock);
+  cp_release(&demand_lock);
+  if (copied) cp_groups_halt(copied);
 }
 
 /* What the turn was wanted for is done, and it is about to be released.  1: before that, this thread has to say which blocks

@@ -331,6 +331,22 @@ static void barred_weights_wait(bool dropped, bool moved) {
   close(device), close(next);
 }
 
+static void a_halted_load_goes_on_later(void) {
+  int device = file_of(bounds[GROUPS]);
+  struct cp_groups *g = opened_on(device);
+  uint64_t id;
+  memcpy(&id, key, sizeof id);
+  CHECK_THAT(cp_groups_load(g) == 0);
+  cp_groups_halt(id + 1); /* another's */
+  CHECK_THAT(cp_load(&g->busy) != CP_GROUPS_IDLE);
+  cp_groups_halt(id);
+  CHECK_THAT(cp_load(&g->busy) == CP_GROUPS_IDLE);
+  CHECK_THAT(cp_groups_load(g) == 0);
+  check_all(g);
+  cp_groups_close(g);
+  close(device);
+}
+
 /* A touch of weights alone asks for the turn that was lost; until it has come nothing is brought. */
 static void a_touch_asks_for_the_turn(void) {
   int device = file_of(bounds[GROUPS]);
@@ -524,6 +540,7 @@ int main(void) {
   barred_weights_wait(false, false);
   barred_weights_wait(true, false);
   barred_weights_wait(true, true);
+  a_halted_load_goes_on_later();
   a_touch_asks_for_the_turn();
   a_killed_process_leaves_nothing_half_done(true);
   a_killed_process_leaves_nothing_half_done(false);

@@ -5,12 +5,18 @@
 #include <pthread.h>
 
 #define KEY 0x1122334455667788u
-static uint32_t bars, loads, drops, clears; /* of the groups */
+static uint32_t bars, loads, halts, drops, clears; /* of the groups */
 static ino_t moved_to;
 
 void cp_groups_bar(uint64_t key, bool bar) {
   CHECK_THAT(key == KEY);
   cp_add(bar ? &bars : &loads, 1);
+}
+
+/* With the turn. */
+void cp_groups_halt(uint64_t key) {
+  CHECK_THAT(key == KEY && !cp.seat->weights && cp_load(&cp.seat->turn));
+  cp_add(&halts, 1);
 }
 
 void cp_groups_dropped(uint64_t key) {
@@ -116,7 +122,7 @@ static void computes_and_gives_back(void) {
   CHECK_THAT(cp.gate == CP_OPEN && cp.seat->want == CP_WANT_NO);
   cells[1]++;
   cp_service_release();
-  CHECK_THAT(next(CP_RELEASED).a == CP_BY_BOUNDARY && !cp.seat->weights && !bars);
+  CHECK_THAT(next(CP_RELEASED).a == CP_BY_BOUNDARY && !cp.seat->weights && !bars && !halts);
   CHECK_THAT(place((struct placing){CP_PLACED_YES, false, true}, &file) == 0 && file == -1);
 }
 
@@ -178,15 +184,16 @@ static void loses_its_turn(bool dropped) {
   grant();
   CHECK_THAT(!pthread_join(thread, NULL));
   wait_until(&loads);
-  CHECK_THAT(moved_to == inode(weights_file) && drops == dropped);
+  CHECK_THAT(moved_to == inode(weights_file) && drops == dropped && !halts);
   cp_service_release();
   next(CP_RELEASED);
+  CHECK_THAT(halts == 1); /* what came back with the turn goes with it */
   CHECK_THAT(loads == 1 && bars == 1);
   CHECK_THAT(place((struct placing){CP_PLACED_YES, false, true}, &file) == 0 && (file >= 0) == dropped);
   CHECK_THAT(!dropped || (inode(file) == inode(weights_file) && !close(file) && before != weights_file));
   cp_service_release();
   next(CP_RELEASED);
-  bars = loads = drops = 0;
+  bars = loads = halts = drops = 0;
 }
 
 /* Of another model, whose memory the process has had, too. */
