@@ -129,6 +129,12 @@ static inline CUstream new_stream(unsigned int flags) {
   return stream;
 }
 
+/* Of an iteration that took so long that the device has all the time that it may need to end.  As cp_step_end. */
+static inline int end_long_step(void) {
+  cp.boundary.step_us = cp_now_us() - 4000000;
+  return cp_step_end(0, 0);
+}
+
 static inline bool soon(uint32_t *flag) {
   for (uint64_t end = cp_now_us() + 10000000; cp_now_us() < end;) {
     if (cp_load(flag)) return true;

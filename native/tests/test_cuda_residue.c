@@ -100,7 +100,7 @@ static void listed(bool pinned) {
     uint64_t address[] = {a + 8 * CP_MIB, a, a + 512, end - 4096, end - 512, 4096, a - 1024},
              bytes[] = {CP_MIB, 512, 1024, 4096, 8192, 4096, 1024};
     ask(CP_YIELD_BOUNDARY);
-    CHECK_THAT(cp_step_end(0, 0) == 1);
+    CHECK_THAT(end_long_step() == 1);
     cp_live_blocks(address, bytes, sizeof bytes / sizeof *bytes);
     released(CP_BY_BOUNDARY);
     CHECK_THAT(seat_of(0)->residue == CP_MIB + 1536 + 4096 && (stub_pinned_bytes() != 0) == pinned);
@@ -126,7 +126,7 @@ static void many_blocks(void) {
     bytes[i] = 512;
   }
   ask(CP_YIELD_BOUNDARY);
-  CHECK_THAT(cp_step_end(0, 0) == 1);
+  CHECK_THAT(end_long_step() == 1);
   cp_live_blocks(address, bytes, BLOCKS);
   released(CP_BY_BOUNDARY);
   CHECK_THAT(seat_of(0)->residue == 40 * (99 * 4096 + 512));
@@ -137,9 +137,9 @@ static void many_blocks(void) {
 /* Not known, not said in time, or a list that does not know the segment: all of it. */
 static void not_listed(void) {
   begin_with(MEMORY);
-  CHECK_THAT(cp_step_end(0, 0) == 0); /* nobody waits */
+  CHECK_THAT(end_long_step() == 0); /* nobody waits */
   ask(CP_YIELD_BOUNDARY);
-  CHECK_THAT(cp_step_end(0, 0) == 0); /* nothing is there that could be listed */
+  CHECK_THAT(end_long_step() == 0); /* nothing is there that could be listed */
   released(CP_BY_BOUNDARY);
   others_turn();
   CUdeviceptr a = segment(2 * CP_MIB);
@@ -147,7 +147,7 @@ static void not_listed(void) {
   for (int said = 0; said < 4; said++) {
     uint64_t before = a - 1024, bytes = 1024;
     ask(CP_YIELD_BOUNDARY);
-    CHECK_THAT(cp_step_end(0, 0) == 1);
+    CHECK_THAT(end_long_step() == 1);
     if (said == 1) cp_live_blocks(NULL, NULL, UINT64_MAX);
     if (said == 2) cp_live_blocks(NULL, NULL, 0);
     if (said == 3) cp_live_blocks(&before, &bytes, 1);

@@ -153,10 +153,12 @@ static void idle_memory(void) {
   begin_granted(0, 0);
   close(add_memory(BANK, 0, 64 * CP_MIB));
   set_limit(BANK, 64 * CP_MIB);
+  give(); /* until then it is not idle */
   cp.p_cap = 64 * CP_MIB;
   CUdeviceptr a = segment(20 * CP_MIB), b = segment(40 * CP_MIB);
   OK(cuMemFree_v2(b));
-  cp_ring(seat_of(0));
+  ask(CP_YIELD_NOW);
+  released(CP_BY_FORCE);
   struct cp_packet p = packet(CP_SHRUNK);
   CHECK_THAT(p.a == BANK && p.b == 20 * CP_MIB && seat()->p_used == 20 * CP_MIB && cp.p_cap == 20 * CP_MIB);
   cut_to(BANK, 0, 64 * CP_MIB);

@@ -89,7 +89,7 @@ static void others_use_bank(void) {
   CHECK_THAT(p != MAP_FAILED);
   memset(p, (int)next_random(), BANK);
   munmap(p, BANK);
-  if (next_random() % 4) return;
+  if (offloads % 4) return;
   send_bank(bank[++changes % 2]);
 }
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from carpool.protocol.api import JobInfo
 from tests.devices.cuda_stub import Stub
 from tests.live import PATIENCE_S, BareRuns, LiveDaemon, Running, Script
@@ -145,6 +147,19 @@ class Ended:
 
     info: JobInfo
     counters: dict[str, int]  # libcarpool's, of its process
+
+
+#: Jobs that are to take turns do so at least so often.
+TURNS = 5
+
+
+def run_in_turns(daemon: Daemon, bare: Bare, programs: Sequence[str], **request: Any) -> list[Ended]:
+    """As `run_together`; again, if one was nearly through before the other had its first turn."""
+    for _ in range(5):
+        ended = run_together(daemon, bare, programs, **request)
+        if all(job.counters["turns"] >= TURNS for job in ended):
+            return ended
+    pytest.fail(f"they did not take turns: {[job.counters for job in ended]}")
 
 
 def run_together(daemon: Daemon, bare: Bare, programs: Sequence[str], **request: Any) -> list[Ended]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import sys
 import tempfile
@@ -58,11 +59,17 @@ def test_a_journal_replays_to_the_same_decisions(daemon: Daemon) -> None:
     assert found.events > 200 and found.commands > 200, "turns were taken"
 
 
-def test_a_journal_with_offloads_replays(daemon: Daemon) -> None:
+def test_a_journal_with_offloads_replays(daemon: Daemon, tmp_path: Path) -> None:
     """Three jobs of which the device holds one; in the middle an operator changes its mode and its quantum."""
-    steps = ("attach", "help", f"grow:p:{40 * MIB}", f"touch:p:{40 * MIB}", "rounds:20", f"check:{40 * MIB}:90")
-    jobs = [daemon.fake(*steps) for _ in range(3)]
+    os.mkfifo(tmp_path / "gate")
+    steps = ("attach", "help", f"grow:p:{40 * MIB}", f"touch:p:{40 * MIB}", "rounds:20")
+    check = f"check:{40 * MIB}:90"
+    jobs = [
+        daemon.fake(*steps, f"listen:{tmp_path / 'gate'}", check)
+    ]  # it does not end before the others want to begin
+    jobs += [daemon.fake(*steps, check) for _ in range(2)]
     daemon.until("Offloaded", jobs[0])
+    (tmp_path / "gate").write_text("go on")
     daemon.put("/v1/devices/host0", {"oversubscribe": "on", "quantum_us": 2000})
     for job in jobs:
         assert daemon.wait(job)["outcome"] == "succeeded"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import socket
@@ -34,6 +35,7 @@ def shim() -> Iterator[Shim]:
 def no_descriptor_left() -> Iterator[None]:
     """For this process."""
     old = resource.getrlimit(resource.RLIMIT_NOFILE)
+    gc.collect()  # else what earlier tests have left may be closed in between
     free = os.dup(0)
     os.close(free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free, old[1]))
