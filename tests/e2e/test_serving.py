@@ -110,7 +110,7 @@ def test_answers_and_training_are_what_they_are_alone(
     answers = list(callers.map(service.rounds, range(CLIENTS)))
     assert answers == [[True] * (ROUNDS * len(MODELS))] * CLIENTS
     assert training.result() == expected
-    assert service.front.metric("carpool_copied_bytes_total") > 1 << 28, "they do not fit together"
+    assert service.front.metric("carpool_copied_bytes_total") > 1 << 27, "once each would be a quarter of that"
     (device,) = service.daemon.client.devices()
     assert 0 < device.weights_bytes <= device.capacity_bytes
 
