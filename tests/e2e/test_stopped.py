@@ -142,11 +142,11 @@ def test_a_job_stopped_while_it_is_moved(bare: Bare, daemons: Daemons, workload:
         pid = stop(daemon, victim)
         hit = is_moving(daemon, victim)
         others_go_on(daemon, pid, other)
-        since = last_event(daemon)
         os.kill(pid, signal.SIGCONT)
         iterates(daemon, victim)
         if hit:
             break
+        since = last_event(daemon)
     finished(bare, workload, release, [("steady", other), ("steady", victim)])
     nothing_left(daemon)
     assert hit, "it was not stopped while it was moved"
