@@ -50,16 +50,23 @@ bool cp_service_answered(void) {
   return !cp_load(&s->weights) || cp_load(&s->placed_seq) == cp_load(&s->demand_seq);
 }
 
-/* Demand lock held. */
+static bool is_met(void) { return cp_service_answered() && cp_load(&cp.seat->turn); }
+
+/* Demand lock held.  As long as they are lost nothing is written to where they were. */
 static void call_back(void) {
   const struct cp_seat *s = cp.seat;
-  bool answered = cp_service_answered();
-  if (answered && cp_load(&s->placed) != CP_PLACED_YES) cp_give_up("its weights do not fit onto the device any more");
-  if (!answered || !cp_load(&s->turn)) return;
-  called_back = cp_load(&s->weights);
-  cp_store(&lost, NOT_LOST);
-  if (cp.backend->again) cp.backend->again(called_back);
-  cp_groups_bar(called_back, false);
+  if (cp_service_answered() && cp_load(&s->placed) != CP_PLACED_YES)
+    cp_give_up("its weights do not fit onto the device any more");
+  if (!is_met()) return;
+  uint64_t key = cp_load(&s->weights);
+  if (cp.backend->again) cp.backend->again(key);
+  cp_acquire(&cp.gate_lock);
+  if (cp_load(&lost) == DEMANDED_AGAIN && is_met()) { /* the turn may have been lost once more meanwhile */
+    called_back = key;
+    cp_store(&lost, NOT_LOST);
+    cp_groups_bar(key, false);
+  }
+  cp_release(&cp.gate_lock);
 }
 
 void cp_service_again(void) {
@@ -109,14 +116,13 @@ CP_EXPORT void cp_service_take(void) {
 /* Who computes with weights has stopped their copying, but may not have known of that which the helper thread began. */
 static void forget_demand(void) {
   cp_acquire(&demand_lock);
-  uint64_t copied = called_back;
+  if (called_back) cp_groups_halt(called_back);
   called_back = 0;
   cp_acquire(&cp.gate_lock);
   cp_store(&cp.seat->weights, 0);
   cp_store(&lost, NOT_LOST);
   cp_release(&cp.gate_lock);
   cp_release(&demand_lock);
-  if (copied) cp_groups_halt(copied);
 }
 
 /* What the turn was wanted for is done, and it is about to be released.  1: before that, this thread has to say which blocks

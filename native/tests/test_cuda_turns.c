@@ -193,8 +193,8 @@ static void *keep_busy(void *unused) {
 
 /* Not if that thread has had to wait for a processor as long as an idle one may stay. */
 static bool is_idle(void) {
-  uint64_t grace = seat_of(0)->grace_us;
-  return cp_load(&busy.gap_us) >= grace || cp_now_us() - cp_load(&busy.at_us) >= grace;
+  uint64_t grace = seat_of(0)->grace_us, at = cp_load(&busy.at_us); /* before the gap, which is set before */
+  return cp_load(&busy.gap_us) >= grace || cp_now_us() - at >= grace;
 }
 
 static void busy_is_not_idle(void) {

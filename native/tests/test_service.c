@@ -7,15 +7,16 @@
 #define KEY 0x1122334455667788u
 static uint32_t bars, loads, halts, drops, clears; /* of the groups */
 static ino_t moved_to;
+static bool ends_in_between; /* the turn, while the weights are called back */
 
 void cp_groups_bar(uint64_t key, bool bar) {
-  CHECK_THAT(key == KEY);
+  CHECK_THAT(key == KEY && (bar || !cp_service_lost()));
   cp_add(bar ? &bars : &loads, 1);
 }
 
 /* With the turn. */
 void cp_groups_halt(uint64_t key) {
-  CHECK_THAT(key == KEY && !cp.seat->weights && cp_load(&cp.seat->turn));
+  CHECK_THAT(key == cp.seat->weights && cp_load(&cp.seat->turn));
   cp_add(&halts, 1);
 }
 
@@ -38,9 +39,12 @@ static ino_t inode(int file) {
   return status.st_ino;
 }
 
+/* What they were written to may be others': as long as they are lost nobody begins to write. */
 bool cp_groups_moved(uint64_t key, int device) {
-  CHECK_THAT(key == KEY);
+  CHECK_THAT(key == KEY && cp_service_lost());
   moved_to = inode(device);
+  if (ends_in_between) cp_turn_end(CP_BY_FORCE);
+  ends_in_between = false;
   return true;
 }
 
@@ -48,9 +52,15 @@ static const struct cp_demand demand = {KEY, 1 << 20, 100, 200, 300};
 static uint64_t *cells; /* ephemeral */
 static int weights_file;
 
-static struct cp_packet next(uint32_t type) {
+static struct cp_packet any(void) {
   struct cp_packet p;
-  CHECK_THAT(recv(daemon_fd, &p, sizeof p, 0) == sizeof p && p.type == type);
+  CHECK_THAT(recv(daemon_fd, &p, sizeof p, 0) == sizeof p);
+  return p;
+}
+
+static struct cp_packet next(uint32_t type) {
+  struct cp_packet p = any();
+  CHECK_THAT(p.type == type);
   return p;
 }
 
@@ -196,6 +206,35 @@ static void loses_its_turn(bool dropped) {
   bars = loads = halts = drops = 0;
 }
 
+/* And once more, while its weights are just being called back. */
+static void loses_it_twice(void) {
+  int file;
+  pthread_t threads[2];
+  CHECK_THAT(place((struct placing){CP_PLACED_YES, false, true}, &file) == 0);
+  cp_service_take();
+  uint32_t number = cp.seat->demand_seq;
+  ask_yield(CP_YIELD_NOW);
+  CHECK_THAT(next(CP_RELEASED).a == CP_BY_FORCE && bars == 1);
+  CHECK_THAT(!pthread_create(&threads[0], NULL, toucher, NULL) && next(CP_WANT).a == number + 1);
+  ends_in_between = true;
+  say_placed(number + 1, CP_PLACED_YES);
+  grant();
+  struct cp_packet p = any();
+  bool wanted = p.type == CP_WANT; /* who was in the middle of its touch may be quicker */
+  if (wanted) CHECK_THAT(p.a == number + 2);
+  if (wanted) p = any();
+  CHECK_THAT(p.type == CP_RELEASED && p.a == CP_BY_FORCE && bars == 2 && !loads);
+  CHECK_THAT(!pthread_create(&threads[1], NULL, toucher, NULL) && (wanted || next(CP_WANT).a == number + 2));
+  say_placed(number + 2, CP_PLACED_YES);
+  grant();
+  for (int i = 0; i < 2; i++) CHECK_THAT(!pthread_join(threads[i], NULL));
+  wait_until(&loads);
+  cp_service_release();
+  next(CP_RELEASED);
+  CHECK_THAT(loads == 1 && bars == 2 && halts == 1);
+  bars = loads = halts = 0;
+}
+
 /* Of another model, whose memory the process has had, too. */
 static void each_has_its_own(void) {
   int file, before = weights_file;
@@ -235,7 +274,7 @@ static void without_a_demand(void) {
   pthread_t thread;
   CHECK_THAT(!pthread_create(&thread, NULL, toucher, NULL) && next(CP_WANT).a == 0);
   grant();
-  CHECK_THAT(!pthread_join(thread, NULL) && cells[2] == 3);
+  CHECK_THAT(!pthread_join(thread, NULL) && cells[2] == 5);
   cp_service_release();
   next(CP_RELEASED);
 }
@@ -254,6 +293,7 @@ int main(void) {
   given_up_before_the_turn();
   loses_its_turn(false);
   loses_its_turn(true);
+  loses_it_twice();
   each_has_its_own();
   without_a_demand();
   turn_before_the_weights();
