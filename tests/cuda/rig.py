@@ -11,6 +11,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,12 +126,18 @@ class Daemons:
 
 
 def children(pid: int) -> list[int]:
-    found = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for file in found for child in file.read_text().split()]
+    found: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended meanwhile
+            found += map(int, file.read_text().split())
+    return found
 
 
 def command_of(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
+    """Empty if it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def clean_environment(allocator: Path) -> dict[str, str]:

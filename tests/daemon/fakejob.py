@@ -275,6 +275,7 @@ class FakeJob:
     def sleep_idle(self) -> None:
         """Off the device for good."""
         self.idle.set()
+        print("idle")
         signal.pause()
 
     # The rest

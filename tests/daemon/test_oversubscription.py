@@ -168,8 +168,8 @@ def test_an_answer_that_came_while_no_daemon_lived(pair: Pair) -> None:
 
 def test_an_idle_holder_loses_its_turn(pair: Pair) -> None:
     pair.daemon.put("/v1/policy", {"settings": {"quantum_us": 30_000_000}})
-    idle = pair.daemon.fake("attach", "help", "turn", "iterate:5", "turn", "say:mine", "sleep_idle")
-    pair.daemon.until_line(idle, "mine")
+    idle = pair.daemon.fake("attach", "help", "turn", "iterate:5", "turn", "sleep_idle")
+    pair.daemon.until_line(idle, "idle")
     other = pair.daemon.fake("attach", "help", "iterate:3")
     assert pair.daemon.wait(other)["outcome"] == "succeeded"
     ended = pair.daemon.until_event(

@@ -15,7 +15,7 @@ from carpool.estimate.rehearsal import Rehearsal, rehearse
 from carpool.estimate.watch import STEPS
 
 BATCH, INPUTS, CLASSES = 64, 1024, 512  # every tensor is whole grains
-LIMIT_S = 60.0
+LIMIT_S = 360.0
 
 
 def training(width: int, optimizer: str = "SGD", **settings: float) -> Rehearsal:

@@ -26,7 +26,8 @@ class Notebook:
     """One kernel.  Cells run one after another."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._manager = KernelManager(kernel_name=KERNEL)
+        patient = 2 * PATIENCE_S  # half of it until it gets a SIGTERM
+        self._manager = KernelManager(kernel_name=KERNEL, shutdown_wait_time=patient)
         self._manager.start_kernel(env=dict(environment))
         self._client: BlockingKernelClient = self._manager.client()
         self._client.start_channels()

@@ -23,7 +23,7 @@ from carpool.serve.oip.datatypes import DATATYPES, unpack_strings
 from carpool.serve.oip.messages import InferRequest, Model, Tensor, TensorSpec
 
 Array = NDArray[Any]
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 
 def spec(name: str, datatype: str, *shape: int) -> TensorSpec:

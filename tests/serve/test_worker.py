@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import socket
+import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -225,17 +227,23 @@ def test_inputs_that_are_wrong(front: Front, models: dict[str, PreparedModel]) -
     assert front.failed("gone", request("gone", x=x)) == ("unknown_model", "this worker has no model 'gone'")
 
 
+PATIENCE_S = 20.0
+
+
 def threads() -> int:
     return len(list(Path("/proc/self/task").iterdir()))
 
 
 class Counting(Plain):
-    """How many threads there are when the turn goes back."""
+    """How many threads there are when the turn goes back; one that has ended may be listed a moment longer."""
 
-    seen: int = 0
+    allowed = seen = sys.maxsize
 
     def release(self) -> None:
-        self.seen = threads()
+        deadline = time.monotonic() + PATIENCE_S
+        while (seen := threads()) > self.allowed and time.monotonic() < deadline:
+            time.sleep(0.001)
+        self.seen = seen
 
 
 def test_nothing_is_copied_without_a_turn(models: dict[str, PreparedModel]) -> None:
@@ -247,10 +255,10 @@ def test_nothing_is_copied_without_a_turn(models: dict[str, PreparedModel]) -> N
     device = Counting({model.entry.number: fd})
     front = Front(device)
     front.load("trying", model)
-    before = threads()
+    device.allowed = threads()
     x = torch.rand(1, WIDTH)
     assert front.failed("trying", request("trying", x=x), asking("trying", x))[0] == "wrong_input"
-    assert device.seen == before
+    assert device.seen <= device.allowed
     os.close(copying)
     assert isinstance(front.infer("trying", asking("trying", x)).message, Answer)
     front.close()
