@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from daemon_harness import Daemon, Refused
 
+from carpool.daemon.api.past import Asked, _parts
 from carpool.daemon.history import DAY, HOUR, MINUTE, RECENT_US, History
 from carpool.daemon.journal import Journal
 from carpool.daemon.schema import open_journal
@@ -109,6 +110,25 @@ def test_memory_holds_the_last_minutes(path: Path) -> None:
         opened = history.opened("host0")
         assert opened is not None and opened[1]["used_bytes"].samples == 6
         assert history.recent("host1") == [] and history.opened("host1") is None
+
+    with_history(path, work)
+
+
+def test_a_minute_that_ends_while_it_is_read_counts_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(START, START + HOUR, MINUTE)
+
+    async def work(history: History) -> None:
+        written = history.written
+
+        async def late() -> None:
+            if len(history.recent("host0")) == 1:
+                history.add("host0", START + MINUTE, sample(2))
+            await written()
+
+        history.add("host0", START, sample(1))
+        monkeypatch.setattr(history, "written", late)
+        parts = await _parts(history, "host0", asked)
+        assert [(when - START, spans["used_bytes"].samples) for when, spans in parts] == [(0, 1), (MINUTE, 1)]
 
     with_history(path, work)
 
