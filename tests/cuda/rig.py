@@ -160,11 +160,20 @@ class Ended:
 TURNS = 5
 
 
-def run_in_turns(daemon: Daemon, bare: Bare, programs: Sequence[str], **request: Any) -> list[Ended]:
-    """As `run_together`; again, if one was nearly through before the other had its first turn."""
+def run_in_turns(
+    daemon: Daemon,
+    bare: Bare,
+    programs: Sequence[str],
+    turns: Callable[[dict[str, int]], int] = lambda counters: counters["turns"],
+    **request: Any,
+) -> list[Ended]:
+    """As `run_together`; again, if one was nearly through before the other had its first turn.
+
+    ``turns``: of a job's counters, how many of those turns it had that a test is about.
+    """
     for _ in range(5):
         ended = run_together(daemon, bare, programs, **request)
-        if all(job.counters["turns"] >= TURNS for job in ended):
+        if all(turns(job.counters) >= TURNS for job in ended):
             return ended
     pytest.fail(f"they did not take turns: {[job.counters for job in ended]}")
 

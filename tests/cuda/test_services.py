@@ -57,7 +57,7 @@ def test_a_service_that_keeps_its_turn_loses_it_and_computes_right(daemons: Daem
     for _ in range(5):  # training may be through before the service has its first turn
         worker = service(daemon, "--models 2 --rounds 4 --spin 20000")
         beside(daemon, bare, [worker], "train --iterations 100 --seed 3")
-        forced = forced or all_right(worker)["counters"]["forced"]
+        forced = all_right(worker)["counters"]["forced"]
         if forced:
             break
     assert forced > 0
@@ -83,7 +83,8 @@ def test_a_killed_worker_takes_no_weights_along(daemons: Daemons, stub: Stub) ->
     daemon = daemons()
     workers = [service(daemon, f"--models 3 --rounds {rounds}") for rounds in (1_000_000, 200)]
     daemon.meeting.begin(2)
-    daemon.until_under_way(workers[0])
+    for worker in workers:
+        daemon.until_under_way(worker)
     pid = workers[0].info().pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)

@@ -157,7 +157,7 @@ def test_wait_times_out_with_the_job_as_it_is(daemon: Daemon) -> None:
     daemon.until("ProcessStarted", job)
     begun = time.monotonic()
     assert daemon.get(f"/v1/jobs/{job}/wait?timeout_s=0.2")["phase"] == "running"
-    assert 0.15 < time.monotonic() - begun < PATIENCE_S
+    assert 0.15 < time.monotonic() - begun < 5
 
 
 def test_private_memory_is_reported(daemon: Daemon) -> None:

@@ -112,12 +112,18 @@ async def test_another_owner_has_memory_of_its_own(rig: Rig) -> None:
         os.close(fd)
 
 
-async def test_dropped_memory_is_that_of_the_owners_next_weights(rig: Rig) -> None:
-    client, other = worker(rig), worker(rig)
+def brought(rig: Rig, client: Client) -> int:
+    """The memory that the worker has been given for its weights, and has filled."""
     demands(rig, client)
     place(rig, client)
     fd = sent(client)
     os.pwrite(fd, bytes([1]) * SIZE, 0)
+    return fd
+
+
+async def test_dropped_memory_is_that_of_the_owners_next_weights(rig: Rig) -> None:
+    client, other = worker(rig), worker(rig)
+    fd = brought(rig, client)
     done(client)
     rig.do(commands.DropWeights("host0", 1000, NAME))
     assert os.pread(fd, memfd.PAGE, 0) == bytes(memfd.PAGE)  # nothing is there
@@ -141,10 +147,7 @@ async def test_dropped_memory_is_that_of_the_owners_next_weights(rig: Rig) -> No
 async def test_nobody_gets_memory_that_a_worker_may_still_write(rig: Rig) -> None:
     """Its promise was made by a daemon that was killed; it goes on where it is, and is somewhere else the next time."""
     client, other = worker(rig), worker(rig)
-    demands(rig, client)
-    place(rig, client)
-    fd = sent(client)
-    os.pwrite(fd, bytes([1]) * SIZE, 0)
+    fd = brought(rig, client)
     rig.do(commands.DropWeights("host0", 1000, NAME))
     assert os.pread(fd, SIZE, 0) == bytes([1]) * SIZE
     demands(rig, other, key=OTHER)

@@ -64,9 +64,8 @@ def test_a_journal_with_offloads_replays(daemon: Daemon, tmp_path: Path) -> None
     os.mkfifo(tmp_path / "gate")
     steps = ("attach", "help", f"grow:p:{40 * MIB}", f"touch:p:{40 * MIB}", "rounds:20")
     check = f"check:{40 * MIB}:90"
-    jobs = [
-        daemon.fake(*steps, f"listen:{tmp_path / 'gate'}", check)
-    ]  # it does not end before the others want to begin
+    held = f"listen:{tmp_path / 'gate'}"  # it does not end before the others want to begin
+    jobs = [daemon.fake(*steps, held, check)]
     jobs += [daemon.fake(*steps, check) for _ in range(2)]
     daemon.until("Offloaded", jobs[0])
     (tmp_path / "gate").write_text("go on")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -230,20 +229,23 @@ def test_inputs_that_are_wrong(front: Front, models: dict[str, PreparedModel]) -
 PATIENCE_S = 20.0
 
 
-def threads() -> int:
-    return len(list(Path("/proc/self/task").iterdir()))
+def threads() -> set[str]:
+    return {path.name for path in Path("/proc/self/task").iterdir()}
 
 
 class Counting(Plain):
-    """How many threads there are when the turn goes back; one that has ended may be listed a moment longer."""
+    """Which threads are new when the turn goes back; one that has ended may be listed a moment longer."""
 
-    allowed = seen = sys.maxsize
+    known: set[str] | None = None
+    new: set[str] | None = None
 
     def release(self) -> None:
+        if self.known is None:
+            return
         deadline = time.monotonic() + PATIENCE_S
-        while (seen := threads()) > self.allowed and time.monotonic() < deadline:
+        while (new := threads() - self.known) and time.monotonic() < deadline:
             time.sleep(0.001)
-        self.seen = seen
+        self.new = new
 
 
 def test_nothing_is_copied_without_a_turn(models: dict[str, PreparedModel]) -> None:
@@ -255,10 +257,10 @@ def test_nothing_is_copied_without_a_turn(models: dict[str, PreparedModel]) -> N
     device = Counting({model.entry.number: fd})
     front = Front(device)
     front.load("trying", model)
-    device.allowed = threads()
+    device.known = threads()
     x = torch.rand(1, WIDTH)
     assert front.failed("trying", request("trying", x=x), asking("trying", x))[0] == "wrong_input"
-    assert device.seen <= device.allowed
+    assert device.new == set()
     os.close(copying)
     assert isinstance(front.infer("trying", asking("trying", x)).message, Answer)
     front.close()

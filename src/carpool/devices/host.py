@@ -184,5 +184,6 @@ class WeightBanks(Banks):
 
     def abandon(self, bank: BankId) -> None:
         """Nobody gets it any more: its memory goes when the processes that have it let go of it."""
-        self._sizes.pop(bank, None)
-        self._memory.close(self._of.pop(bank).files)
+        with self._lock:
+            self._sizes.pop(bank, None)
+            self._memory.close(self._of.pop(bank).files)
