@@ -29,8 +29,8 @@ from benchmarks.figures import Figure, Skipped, measured_once
 from benchmarks.jobs import argv, run_bare
 from carpool.core.model import MIB, Micros, Settings
 from carpool.sim.driver import simulate
-from carpool.sim.job import TraceJob
-from carpool.sim.options import TELEMETRY_US, Options
+from carpool.sim.model.options import TELEMETRY_US, Options
+from carpool.sim.model.trace_job import TraceJob
 
 #: What the small network of the script needs beside the parameters that it is told to have.
 NETWORK_PERSISTENT, NETWORK_EPHEMERAL = 1 * MIB, 2 * MIB

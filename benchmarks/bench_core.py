@@ -22,8 +22,8 @@ from carpool.core import events
 from carpool.core.commands import StartJob
 from carpool.core.machine import Machine
 from carpool.core.model import GIB, MIB, Cause, DeviceSpec, Estimate, JobSpec, Memory, Oversubscribe, Settings, Usage
-from carpool.core.placement import available_placements
 from carpool.core.policies import available_policies
+from carpool.core.policies.placement import available_placements
 
 DEVICES = 8
 TARGETS_US = {10: 50, 100: 100, 1000: 500}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure
 from benchmarks.jobs import WORKLOADS, argv, environment, result_of, submit
-from carpool.cli.estimating import ask
+from carpool.cli.request.estimator_process import ask
 from carpool.protocol.estimates import NAMES, Prediction, Question, Subject
 from demo.session import Session
 

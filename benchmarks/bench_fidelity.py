@@ -18,8 +18,8 @@ from pathlib import Path
 from benchmarks.figures import Figure, median_figure
 from carpool.core.model import MIB, Settings
 from carpool.sim.driver import simulate
-from carpool.sim.job import WHOLE_PPM, TraceJob
-from carpool.sim.options import Options, suggested_telemetry_us
+from carpool.sim.model.options import Options, suggested_telemetry_us
+from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 from carpool.sim.traces.journal import read_journal
 from demo.shared import run_shared
 

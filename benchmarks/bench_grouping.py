@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from benchmarks.figures import Figure, measured_once, median_figure
 from benchmarks.networks import Work, bert_base, inception_v3, resnet152
-from carpool.core.grouping import NS_PER_S, Grouping, Layer, Link, finish, optimal, pipeswitch, start
+from carpool.serve.plan.grouping import NS_PER_S, Grouping, Layer, Link, finish, optimal, pipeswitch, start
 
 TARGET_MS = 50.0
 NS_PER_MS = 1_000_000

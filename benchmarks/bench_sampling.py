@@ -22,19 +22,19 @@ import pynvml
 from benchmarks.figures import Figure, median_figure
 from benchmarks.jobs import argv, environment
 from carpool.core.model import MIB, JobPhase
-from carpool.daemon.boards import Board
-from carpool.daemon.clock import monotonic_us
-from carpool.daemon.history import History
-from carpool.daemon.jobs import Job, JobTable, Seated
-from carpool.daemon.journal import Journal
-from carpool.daemon.sampler import private_bytes
-from carpool.daemon.schema import open_journal
-from carpool.daemon.telemetry import Telemetry, processes_of, uses_of
+from carpool.daemon.jobs.seat_table import Board
+from carpool.daemon.jobs.table import Job, JobTable, Seated
+from carpool.daemon.journal.device_history import History
+from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.writer import Journal
+from carpool.daemon.seats.sampler import private_bytes
+from carpool.daemon.system.clock import monotonic_us
+from carpool.daemon.telemetry.service import Telemetry, processes_of, uses_of
 from carpool.devices.base import Device
 from carpool.devices.host import HostDevice
-from carpool.monitor.trees import Trees
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import BOARD_BYTES, Seat
+from carpool.telemetry.process_trees import Trees
 from tests.stub.nvml.build import build_nvml
 from tests.stub.nvml.values import stubbed
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from benchmarks.figures import Figure, median_figure
 from benchmarks.served import SIMULATED, TRANSFER_US, Kind, networks, serve
 from carpool.core.model import Micros
-from carpool.sim.result import Result
-from carpool.sim.services.spec import GROUP_BYTES, Services
+from carpool.sim.model.result import Result
+from carpool.sim.model.served_models import GROUP_BYTES, Services
 
 CYCLES_S, QUICK_CYCLES_S = (1, 2, 5, 10, 30), (1, 2)
 MODELS = ("ResNet-152", "BERT-base")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from benchmarks.figures import Figure, measured_once
 from benchmarks.served import SIMULATED, TRANSFER_US, Kind, milliseconds, poisson, salus, serve
 from carpool.core.model import Serving, Settings
-from carpool.sim.services.spec import Services
+from carpool.sim.model.served_models import Services
 from carpool.sim.services.summary import ServicesSummary
 
 LOADS = (10, 30, 40, 50, 70, 90)

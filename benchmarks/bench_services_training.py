@@ -9,7 +9,7 @@ from benchmarks.figures import Figure, median_figure
 from benchmarks.served import SIMULATED, TRANSFER_US, milliseconds, networks, poisson, serve
 from carpool.core.model import MIB
 from carpool.sim.generators.workloads import workload
-from carpool.sim.services.spec import Services
+from carpool.sim.model.served_models import Services
 
 LOADS = (0, 10, 50, 90)
 #: Seconds that the training takes alone.

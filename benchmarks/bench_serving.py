@@ -27,8 +27,8 @@ from benchmarks.through_serve import Asked, Served, room
 from benchmarks.workloads.hosted import TWIN, batch
 from carpool.core.model import MIB
 from carpool.devices import memfd
-from carpool.serve.entry import Profile
-from carpool.serve.prepared import pipelined
+from carpool.serve.plan.manifest import Profile
+from carpool.serve.prepare.prepare import pipelined
 
 MODELS = ("resnet152", "inception_v3", "bert_base")
 TARGET = 1.15

@@ -22,9 +22,9 @@ from benchmarks.figures import Figure, measured_once, median_figure
 from carpool.core.model import Allocation, Settings
 from carpool.sim.driver import simulate
 from carpool.sim.generators import generate
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options, suggested_resolution_us
-from carpool.sim.result import Result
+from carpool.sim.model.options import Options, suggested_resolution_us
+from carpool.sim.model.result import Result
+from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.traces import read_trace, write_trace
 
 DEVICES = 8

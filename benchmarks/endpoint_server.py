@@ -11,7 +11,7 @@ import sys
 
 from aiohttp import web
 
-from carpool.serve.endpoint import Endpoint, Options
+from carpool.serve.http.endpoint import Endpoint, Options
 from tests.serve.backend import NumpyBackend
 
 

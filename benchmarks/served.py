@@ -16,10 +16,10 @@ from benchmarks.bench_grouping import NETWORKS, V100
 from carpool.core.model import Micros
 from carpool.sim.driver import simulate
 from carpool.sim.generators.workloads import inference, training
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
-from carpool.sim.result import Result
-from carpool.sim.services.spec import GROUP_BYTES, ServedModel, Services, poisson_us
+from carpool.sim.model.options import Options
+from carpool.sim.model.result import Result
+from carpool.sim.model.served_models import GROUP_BYTES, ServedModel, Services, poisson_us
+from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.services.summary import ServicesSummary, summarize_services
 
 SIMULATED = "simulated"

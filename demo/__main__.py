@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from carpool.protocol.client import ClientError
-from carpool.protocol.sizes import parse_size
+from carpool.protocol.units import parse_size
 from demo.alone import JobFailed, run_alone
 from demo.picture import Band, draw
 from demo.report import completion_table, memory_table, peaks_together, table

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.exit_codes import MEANINGS
+from carpool.cli.base.exit_codes import MEANINGS
+from carpool.cli.base.presets import PRESETS
 from carpool.cli.main import COMMANDS, cli
-from carpool.cli.presets import PRESETS
 from carpool.core import model
 from carpool.protocol import api
-from carpool.protocol.sizes import format_size
+from carpool.protocol.units import format_size
 
 DOCS = Path(__file__).parent
 WIDTH = 100

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from carpool.estimate.trees import Forest, Tree
+from carpool.estimate.learned.trees import Forest, Tree
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.intp]

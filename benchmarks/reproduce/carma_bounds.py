@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from benchmarks.reproduce.carma_ways import DEVICES, MEMORY, WARMUP_SHARE_PPM, WARMUP_US
 from benchmarks.reproduce.markdown import table
 from benchmarks.reproduce.runs import Data, minutes
-from carpool.sim.job import WHOLE_PPM, TraceJob
+from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 
 #: What bounds the makespan, by the name under which it is stored, and what the column is called.
 LIMITS = {

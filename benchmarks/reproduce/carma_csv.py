@@ -9,7 +9,7 @@ from pathlib import Path
 
 from carpool.core.model import MIB
 from carpool.sim.generators.workloads import training
-from carpool.sim.job import TraceJob
+from carpool.sim.model.trace_job import TraceJob
 
 MINUTE_US = 60_000_000
 #: Columns of the catalogue by the name that an estimator has here, and the figure that stands for "no estimate".

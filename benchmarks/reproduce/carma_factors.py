@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.reproduce.carma_ways import MEMORY, Way
 from benchmarks.reproduce.runs import NEVER_US, SECOND
-from carpool.sim.job import TraceJob
+from carpool.sim.model.trace_job import TraceJob
 
 
 @dataclass(frozen=True, slots=True)

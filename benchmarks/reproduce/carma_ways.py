@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.reproduce.runs import NEVER_US, SECOND, Data, minutes
-from carpool.cli.presets import PRESETS
+from carpool.cli.base.presets import PRESETS
 from carpool.core.model import GIB, Oversubscribe, Settings
 from carpool.sim.driver import simulate
-from carpool.sim.interference import Concurrent
-from carpool.sim.job import TraceJob
-from carpool.sim.options import TELEMETRY_US, Options
-from carpool.sim.result import Result
-from carpool.sim.summary import summarize
+from carpool.sim.model.interference import Concurrent
+from carpool.sim.model.options import TELEMETRY_US, Options
+from carpool.sim.model.result import Result
+from carpool.sim.model.trace_job import TraceJob
+from carpool.sim.results.summary import summarize
 
 DEVICES = 3
 MEMORY = 40 * GIB

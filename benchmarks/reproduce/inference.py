@@ -11,9 +11,9 @@ from benchmarks.reproduce.runs import Data
 from carpool.core.model import GIB, Oversubscribe, Settings
 from carpool.sim.driver import simulate
 from carpool.sim.generators import generate
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
-from carpool.sim.result import Result
+from carpool.sim.model.options import Options
+from carpool.sim.model.result import Result
+from carpool.sim.model.trace_job import TraceJob
 
 CAPACITY = 16 * GIB
 REQUEST_MS = 10.0

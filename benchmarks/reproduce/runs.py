@@ -8,10 +8,10 @@ from typing import Any
 
 from carpool.core.model import GIB, Allocation, Micros, Oversubscribe, Settings
 from carpool.sim.driver import Witness, simulate
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
-from carpool.sim.result import Result
-from carpool.sim.summary import summarize
+from carpool.sim.model.options import Options
+from carpool.sim.model.result import Result
+from carpool.sim.model.trace_job import TraceJob
+from carpool.sim.results.summary import summarize
 
 Data = dict[str, Any]
 

@@ -8,8 +8,8 @@ from benchmarks.reproduce.runs import Data, figures, in_lanes, no_reservations
 from benchmarks.reproduce.spread import crossing
 from carpool.core.model import GIB, MIB
 from carpool.sim.generators import generate
-from carpool.sim.job import TraceJob
-from carpool.sim.options import suggested_resolution_us
+from carpool.sim.model.options import suggested_resolution_us
+from carpool.sim.model.trace_job import TraceJob
 
 UTILIZATIONS = (1.0, 0.95, 0.9, 0.8, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 SEED = 0  # all trials arrive at once and are alike: other seeds give the same ratios to the third digit

@@ -14,7 +14,7 @@ from carpool.core.commands import Command, StartJob
 from carpool.core.events import Event
 from carpool.core.model import Micros, Settings
 from carpool.sim.generators import generate
-from carpool.sim.job import TraceJob
+from carpool.sim.model.trace_job import TraceJob
 
 POLICIES = tuple(SALUS_TABLE_1)
 KEYS = ("makespan", "queueing", "jct", "p95")

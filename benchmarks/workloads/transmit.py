@@ -20,13 +20,13 @@ import torch
 from safetensors.torch import save_model
 from torch import Tensor, nn
 
-from carpool.core.grouping import Grouping
 from carpool.devices import memfd
-from carpool.serve import structure, weights_file
-from carpool.serve.device import Memory
-from carpool.serve.entry import Profile, Source
-from carpool.serve.model import Model
-from carpool.serve.prepared import pipelined, prepare
+from carpool.serve.model import skeleton, weights_file
+from carpool.serve.model.bound_model import Model
+from carpool.serve.model.weights_device import Memory
+from carpool.serve.plan.grouping import Grouping
+from carpool.serve.plan.manifest import Profile, Source
+from carpool.serve.prepare.prepare import pipelined, prepare
 
 _bert = importlib.import_module("tests.gpu.programs.models.bert")
 _resnet = importlib.import_module("tests.gpu.programs.models.resnet")
@@ -116,7 +116,7 @@ def from_file(module: nn.Module, weights: Path, x: Tensor) -> None:
 
 def in_one_process(factory: str, weights: Path, x: Tensor) -> None:
     """Without a standby that has the structure: the process that computes makes the model first, as a script does."""
-    from_file(structure.build(globals()[factory], 0, weights=True), weights, x)
+    from_file(skeleton.build(globals()[factory], 0, weights=True), weights, x)
 
 
 def compute(module: nn.Module, x: Tensor) -> object:
@@ -153,7 +153,7 @@ def _measured(model: tuple[str, Callable[[], Tensor]], rounds: int, directory: P
     x, weights = make(), directory / "weights.safetensors"
     kept = directory / "profile.json"
     default, layered, whole = (opened(factory, x, kept, each) for each in (pipelined, per_layer, one_group))
-    plain = structure.build(globals()[factory], 0, weights=True)
+    plain = skeleton.build(globals()[factory], 0, weights=True)
     save_model(plain, str(weights))
     size = default.groups.bounds[1] - default.groups.bounds[0]
     source, target = _file(size), _file(size)

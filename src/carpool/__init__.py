@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from carpool.runtime.progress import iteration as iteration
-    from carpool.runtime.progress import progress as progress
+    from carpool.runtime.torch_hooks.progress import iteration as iteration
+    from carpool.runtime.torch_hooks.progress import progress as progress
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "iteration", "progress"]
@@ -20,9 +20,9 @@ def __getattr__(name: str) -> object:
     """Load the API when it is used: the daemon and the command line need none of it."""
     if name not in ("iteration", "progress"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from carpool.runtime import progress as api
+    from carpool.runtime.torch_hooks import progress as api
 
-    # Loading the module `carpool.runtime.progress` does not hide these names: they belong to another package.
+    # Loading the module `progress` does not hide these names: the module belongs to another package.
     globals()["iteration"], globals()["progress"] = api.iteration, api.progress
     return globals()[name]
 

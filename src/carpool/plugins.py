@@ -15,9 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from carpool.core.placement import PLACEMENTS
 from carpool.core.policies import POLICIES
-from carpool.core.registry import Registry
+from carpool.core.policies.placement import PLACEMENTS
+from carpool.core.policies.registry import Registry
 from carpool.protocol.policy_names import split_name
 
 #: Packages announce policies in this group: name = "package.module:Class".

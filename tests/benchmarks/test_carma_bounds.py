@@ -11,7 +11,7 @@ from benchmarks.reproduce import results
 from benchmarks.reproduce.carma_bounds import AS_ASSUMED, LIMITS, Demand, bounds, earliest_end, highest
 from benchmarks.reproduce.carma_ways import run, ways
 from carpool.core.model import GIB
-from carpool.sim.job import TraceJob
+from carpool.sim.model.trace_job import TraceJob
 
 MINUTE = 60_000_000
 

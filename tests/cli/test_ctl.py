@@ -12,7 +12,7 @@ import pytest
 from conftest import Cli
 from standin import Answer, Request, StandIn, as_json, device, device_list
 
-from carpool.protocol.sizes import format_time_us
+from carpool.protocol.units import format_time_us
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ import pytest
 from conftest import Cli
 from standin import StandIn, as_json, problem
 
-from carpool.cli import many
-from carpool.cli.environments import in_conda, in_venv
-from carpool.cli.grid import combinations, filled, parameter
-from carpool.cli.job_file import read_job_file
-from carpool.cli.problem import Problem
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.request import batch
+from carpool.cli.request.job_file import read_job_file
+from carpool.cli.request.sweep import combinations, filled, parameter
+from carpool.cli.request.venv_environment import in_conda, in_venv
 
 Write = Callable[[str], Path]
 
@@ -33,7 +33,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def requests_of(path: Path, **options: Any) -> list[dict[str, Any]]:
-    made = many.from_file(read_job_file(path), options.pop("grid", {}), options)
+    made = batch.from_file(read_job_file(path), options.pop("grid", {}), options)
     return [json.loads(_encoded(job)) | {"env": made.env | job.env} for job in made.jobs]
 
 
@@ -45,7 +45,7 @@ def _encoded(job: object) -> bytes:
 
 def refused(path: Path) -> str:
     with pytest.raises(Problem) as raised:
-        many.from_file(read_job_file(path), {}, {})
+        batch.from_file(read_job_file(path), {}, {})
     return raised.value.info.message.replace(f"{path}:", "")
 
 
@@ -115,7 +115,7 @@ n = [1, 2]
 after = "train"
 """
     )
-    made = many.from_file(read_job_file(path), {}, {})
+    made = batch.from_file(read_job_file(path), {}, {})
     assert [job.name for job in made.jobs] == ["prepare", "train n=1", "train n=2", ""]
     assert [job.weight for job in made.jobs] == [5, 7, 7, 5]
     assert [job.after for job in made.jobs] == [[], [12], [12], []]

@@ -10,11 +10,11 @@ import pytest
 from conftest import Cli
 from standin import Answer, Request, StandIn, as_json, device, device_list, ended, job
 
-from carpool.cli.devices import sharing_line
-from carpool.cli.frame import Snapshot, frame
-from carpool.cli.ls import job_table
-from carpool.cli.show import describe
-from carpool.cli.style import Style
+from carpool.cli.commands.devices import sharing_line
+from carpool.cli.commands.ls import job_table
+from carpool.cli.commands.show import describe
+from carpool.cli.render.style import Style
+from carpool.cli.render.top_frame import Snapshot, frame
 from carpool.protocol.api import JobInfo, JobList, LoadInfo, MovedInfo, PlacementInfo, PlacementRow, ReasonInfo
 
 WAITS = ReasonInfo("memory", "waiting for memory: needs 3.1 GiB, largest lane 2 GiB")

@@ -12,10 +12,10 @@ from conftest import Cli
 from real import DEVICE, stopped_afterwards
 from standin import HOST, StandIn, as_json, device, device_list
 
-from carpool.cli.frame import Snapshot, frame
-from carpool.cli.measured import measured_lines, summary
-from carpool.cli.past import step_for
-from carpool.cli.style import Style
+from carpool.cli.render.device_history import step_for
+from carpool.cli.render.style import Style
+from carpool.cli.render.telemetry import measured_lines, summary
+from carpool.cli.render.top_frame import Snapshot, frame
 from carpool.protocol.api import (
     DeviceInfo,
     LoadInfo,

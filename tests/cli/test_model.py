@@ -12,9 +12,9 @@ from conftest import Cli
 from real import DEVICE, stopped_afterwards
 from standin import Answer, Request, StandIn, as_json, problem
 
-from carpool.cli.exit_codes import Exit
-from carpool.cli.problem import Problem
-from carpool.cli.registration import weights_file
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.request.model_registration import weights_file
 
 
 def info(name: str = "resnet", **changes: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from carpool.cli.exit_codes import MEANINGS, Exit
+from carpool.cli.base.exit_codes import MEANINGS, Exit
 from carpool.core.model import Settings
 from carpool.protocol.api import TelemetryInfo
 

@@ -20,15 +20,15 @@ from typing import Any
 import pytest
 from conftest import Cli
 
-from carpool.cli import simulate
+from carpool.cli.base.presets import PRESETS
+from carpool.cli.commands import simulate
 from carpool.cli.main import main
-from carpool.cli.presets import PRESETS
-from carpool.cli.simulation.wanted import MOST_LIMITS
+from carpool.cli.simulation.options import MOST_LIMITS
 from carpool.core.model import GIB, Allocation, Oversubscribe
 from carpool.core.policies.las import LIMITS
 from carpool.sim import driver, replay
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
+from carpool.sim.model.options import Options
+from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.replay import Difference, Replay, Row
 from carpool.sim.traces import FORMATS as KNOWN_FORMATS
 from carpool.sim.traces import read_trace

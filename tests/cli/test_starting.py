@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from carpool.cli.starting import _silent
+from carpool.cli.base.daemon_start import _silent
 from carpool.protocol.paths import Home
 
 

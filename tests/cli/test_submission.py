@@ -11,9 +11,9 @@ import pytest
 from conftest import Cli
 from standin import StandIn, as_json
 
-from carpool.cli.problem import Problem
-from carpool.cli.resolve import resolve_command
-from carpool.cli.submission import captured_environment
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.request.command_line import resolve_command
+from carpool.cli.request.job_options import captured_environment
 
 
 def program(path: Path) -> Path:
@@ -98,7 +98,7 @@ def test_variables_that_are_no_text_stay_behind_with_a_warning(capsys: pytest.Ca
 
 
 def test_up_gives_presets_and_settings_to_the_daemon() -> None:
-    from carpool.cli.up import _daemon_options
+    from carpool.cli.commands.up import _daemon_options
 
     options = _daemon_options(("host:1GiB",), "srtf", None, "salus", {"quantum_us": 7, "max_lanes": None}, 2)
     assert options[:6] == ["--device", "host:1GiB", "--policy", "srtf", "--placement", "magm"]

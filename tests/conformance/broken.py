@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from carpool.core.model import Settings
 from carpool.core.policies import BasePolicy, Key
-from carpool.core.view import DeviceView, JobView, View
+from carpool.core.policies.view import DeviceView, JobView, View
 
 
 class FloatKey(BasePolicy):

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from carpool import policy_check
 from carpool.core.model import Allocation, Outcome, Settings
 from carpool.core.policies import BasePolicy, available_policies
-from carpool.sim import contract
-from carpool.sim.contract import ContractViolation, check_policy
-from carpool.sim.contract.outcome import check_repeated, check_result
+from carpool.policy_check import ContractViolation, check_policy
+from carpool.policy_check.outcome import check_repeated, check_result
 from carpool.sim.driver import simulate
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
-from carpool.sim.result import Result, Span
+from carpool.sim.model.options import Options
+from carpool.sim.model.result import Result, Span
+from carpool.sim.model.trace_job import TraceJob
 from tests.conformance.broken import EXPECTED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,6 +132,6 @@ def test_a_simulation_that_gets_stuck_is_told(monkeypatch: pytest.MonkeyPatch) -
     from carpool.sim import driver
 
     monkeypatch.setattr(driver, "IDLE_TICKS", 3)
-    monkeypatch.setattr(contract, "EVENTS_PER_JOB", 10**9)
+    monkeypatch.setattr(policy_check, "EVENTS_PER_JOB", 10**9)
     with pytest.raises(ContractViolation, match=r"whole devices: job .* would never end under it"):
         check_policy("tests.conformance.broken:RestlessOnDevices")

@@ -12,7 +12,7 @@ from carpool.core import events
 from carpool.core.commands import Command, StartJob
 from carpool.core.machine import Machine
 from carpool.core.model import MIB, DeviceSpec, Estimate, JobSpec, Load, Memory, Settings
-from carpool.core.placement import available_placements
+from carpool.core.policies.placement import available_placements
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "placement.md"
 SECOND = 1_000_000

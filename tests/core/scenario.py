@@ -20,7 +20,7 @@ from carpool.core.model import (
     Settings,
     Usage,
 )
-from carpool.core.view import JobView
+from carpool.core.policies.view import JobView
 
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
 EVERY_BOUNDARY = Settings(quantum_us=0, max_switch_share_ppm=1_000_000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from carpool.core.policies import BasePolicy, Key
-from carpool.core.view import JobView, View
+from carpool.core.policies.view import JobView, View
 
 
 class Smallest(BasePolicy):

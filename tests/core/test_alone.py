@@ -19,8 +19,8 @@ from carpool.core.commands import (
     WithdrawYield,
 )
 from carpool.core.errors import IllegalTransition
+from carpool.core.memory.eviction import put_aside
 from carpool.core.model import MIB, Cause, JobId, JobPhase, JobSpec, Memory, Oversubscribe, Usage
-from carpool.core.victims import put_aside
 from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate
 
 WHY = "its processes communicate by NCCL"

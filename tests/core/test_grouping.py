@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.core.grouping import NS_PER_S, Layer, Link, at_least, finish, optimal, pipeswitch, start
+from carpool.serve.plan.grouping import NS_PER_S, Layer, Link, at_least, finish, optimal, pipeswitch, start
 
 PER_NS = NS_PER_S  # a rate of one byte per nanosecond
 AMOUNTS = st.one_of(st.just(0), st.integers(0, 30), st.integers(0, 1 << 60))

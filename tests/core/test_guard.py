@@ -8,11 +8,11 @@ import pytest
 
 from carpool.core.machine import Machine
 from carpool.core.model import MIB, Settings
-from carpool.core.placement import register_placement
 from carpool.core.policies import BasePolicy, load_policy, register_policy
+from carpool.core.policies.placement import register_placement
 from carpool.sim.driver import PolicyFailed, simulate
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
+from carpool.sim.model.options import Options
+from carpool.sim.model.trace_job import TraceJob
 from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate
 
 METHODS = ("lanes", "admission_key", "turn_key", "switch_after", "victim_key", "next_change")

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from carpool.core import admission, events
-from carpool.core.candidates import Choice
+from carpool.core import events
 from carpool.core.commands import Command, StartJob
-from carpool.core.lanes import Refusal
 from carpool.core.machine import Machine
+from carpool.core.memory.lanes import Refusal
 from carpool.core.model import MIB, Cause, DeviceSpec, Engine, Settings, Sharing, Usage
-from carpool.core.state import Job, State
+from carpool.core.placement import queue
+from carpool.core.placement.candidates import Choice
+from carpool.core.state.state import Job, State
 from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate
 
 HERE = " (concurrent)"  # devices of no known model
@@ -328,13 +329,13 @@ def test_one_refusal_speaks_for_all_kinds_of_which_nothing_is_known(monkeypatch:
     begin(scenario, 1, "y")
     knows(scenario, ("slow", "", 100), ("slow", "y", 400))
     asked: list[int] = []
-    real = admission.attempt
+    real = queue.attempt
 
     def counted(state: State, job: Job, open_devices: set[str]) -> Choice | Refusal:
         asked.append(job.id)
         return real(state, job, open_devices)
 
-    monkeypatch.setattr(admission, "attempt", counted)
+    monkeypatch.setattr(queue, "attempt", counted)
     for number in range(2, 12):
         scenario.submit(number, kind=f"grid {number}", estimate=estimate(10, 10))
     scenario.submit(12, kind="slow", estimate=estimate(10, 10))

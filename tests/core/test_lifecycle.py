@@ -7,8 +7,8 @@ import pytest
 from carpool.core import events
 from carpool.core.commands import EndJob, SignalJob, StartJob
 from carpool.core.errors import IllegalTransition, InvariantError
+from carpool.core.lifecycle.transitions import LATE, TABLE, mermaid
 from carpool.core.model import JobPhase, Outcome, Settings, Usage
-from carpool.core.transitions import LATE, TABLE, mermaid
 from tests.core.scenario import P, Scenario, estimate
 
 

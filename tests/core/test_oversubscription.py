@@ -18,9 +18,9 @@ from carpool.core.commands import (
     RequestYield,
     WatchIdle,
 )
+from carpool.core.memory.eviction import candidates, choose
 from carpool.core.model import MIB, Cause, JobId, Memory, MemoryClass, Oversubscribe, Settings, Usage
 from carpool.core.policies import BasePolicy, load_policy
-from carpool.core.victims import candidates, choose
 from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate
 
 #: Moves cost nothing, so that only the order matters.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.core.paces import (
+from carpool.core.state.slowdown_table import (
     ENOUGH_ITERATIONS,
     ENOUGH_US,
     FAR,

@@ -7,14 +7,21 @@ from typing import Any
 
 import pytest
 
-from carpool.core import admission, events
+from carpool.core import events
 from carpool.core.commands import Command, DenyMemory, GrantMemory, StartJob
 from carpool.core.decision import Placement
 from carpool.core.machine import Machine
 from carpool.core.model import MIB, DeviceSpec, JobPhase, Load, Memory, Oversubscribe, Settings, Usage
-from carpool.core.placement import BasePlacement, Key, available_placements, load_placement, register_placement
-from carpool.core.state import State
-from carpool.core.view import DeviceView, JobView, View
+from carpool.core.placement import queue
+from carpool.core.policies.placement import (
+    BasePlacement,
+    Key,
+    available_placements,
+    load_placement,
+    register_placement,
+)
+from carpool.core.policies.view import DeviceView, JobView, View
+from carpool.core.state.state import State
 from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate
 
 BUSY = Load(950_000, 950_000, 600_000, 300_000)
@@ -362,13 +369,13 @@ def test_a_load_makes_nobody_look_at_the_queue_unless_it_could_close_a_device(
     scenario.start(1, exclusive=True)
     scenario.submit(2)
     looks: list[State] = []
-    whole = admission.admit
+    whole = queue.admit
 
     def admit(state: State) -> None:
         looks.append(state)
         whole(state)
 
-    monkeypatch.setattr(admission, "admit", admit)
+    monkeypatch.setattr(queue, "admit", admit)
     scenario.send(events.DeviceLoad("a", Load(0, 0)))
     assert len(looks) == times
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.core.quantile import PPM, quantile
+from carpool.core.stats import PPM, quantile
 
 
 @given(st.lists(st.integers(0, 1 << 50), min_size=1, max_size=40), st.integers(1, PPM))

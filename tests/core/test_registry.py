@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from carpool.core.registry import Registry
+from carpool.core.policies.registry import Registry
 
 
 class Base:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from carpool.core import events, lifecycle
+from carpool.core import events
 from carpool.core.commands import AllocateDevices, Command, EndJob, PreemptJob, SignalJob
 from carpool.core.errors import IllegalTransition
+from carpool.core.lifecycle import lifecycle
 from carpool.core.machine import Machine
 from carpool.core.model import Allocation, DeviceSpec, JobSpec, Outcome, Settings, Usage
-from carpool.core.state import KEPT_ENDED
+from carpool.core.state.state import KEPT_ENDED
 
 SECOND = 1_000_000
 

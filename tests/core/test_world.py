@@ -25,8 +25,8 @@ from carpool.core.model import (
     Serving,
     Settings,
 )
-from carpool.core.paces import FRESH_US
-from carpool.core.placement import available_placements
+from carpool.core.policies.placement import available_placements
+from carpool.core.state.slowdown_table import FRESH_US
 from tests.core.seats import Program
 from tests.core.serving import ServiceProcess
 from tests.core.world import World

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from carpool.core import commands, events
+from carpool.core.lifecycle.transitions import mermaid
 from carpool.core.machine import Machine
 from carpool.core.model import MIB, Cause, DeviceSpec, Estimate, JobSpec, Memory, MemoryClass, Settings, Usage
-from carpool.core.transitions import mermaid
 from carpool.plugins import ensure_policy
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "policies.md"

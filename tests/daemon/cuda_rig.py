@@ -11,8 +11,8 @@ from rig import Client, Rig
 
 from carpool.core import commands
 from carpool.core.model import MIB, Memory, MemoryClass
+from carpool.devices.cuda.agent_link import Link
 from carpool.devices.cuda.device import CudaDevice
-from carpool.devices.cuda.link import Link
 from carpool.protocol.seat import PacketType
 
 CAPACITY = 224 * MIB

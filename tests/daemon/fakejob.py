@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 from fakeextents import BANK, LANE, ExtentMover
 from fakemover import Mover
 
-from carpool.daemon import futex
+from carpool.daemon.system import futex
 from carpool.protocol.seat import (
     BOARD_BYTES,
     FIELDS,

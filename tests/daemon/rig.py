@@ -12,10 +12,10 @@ from typing import Any
 from carpool.core import commands
 from carpool.core.events import Event
 from carpool.core.model import MIB, Memory, Settings
-from carpool.daemon.channels import Channels
+from carpool.daemon.channels.router import Channels
 from carpool.daemon.effects import Effects
-from carpool.daemon.jobs import Job, JobTable
-from carpool.daemon.seating import Seating
+from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.seats.allocator import Seating
 from carpool.devices.host import HostDevice
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, Packet, PacketType, Seat

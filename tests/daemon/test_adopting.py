@@ -14,9 +14,9 @@ from rig import Client, Rig
 from carpool.core import commands
 from carpool.core.events import Adopted
 from carpool.core.model import MIB, JobPhase
-from carpool.daemon import granting
-from carpool.daemon.lines import INHERITED
-from carpool.daemon.restore import Restore
+from carpool.daemon.channels.connections import INHERITED
+from carpool.daemon.memory import grants
+from carpool.daemon.restart import Restore
 from carpool.protocol.seat import PacketType
 from carpool.protocol.session import Register
 from tests.devices.cuda_stub import Stub
@@ -24,7 +24,7 @@ from tests.devices.cuda_stub import Stub
 
 @pytest.fixture
 async def rig(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    monkeypatch.setattr(granting, "RETRY_S", 3600.0)
+    monkeypatch.setattr(grants, "RETRY_S", 3600.0)
     made = cuda_rig()
     yield made
     made.close()

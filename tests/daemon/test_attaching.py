@@ -12,7 +12,7 @@ import pytest
 from rig import Client, Rig
 
 from carpool.core.events import Attached, Detached, TurnWanted
-from carpool.daemon import lines
+from carpool.daemon.channels import connections
 from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, Leave, Packet, PacketType
 
 
@@ -167,7 +167,7 @@ async def test_what_is_no_channel_of_its_own_is_closed(
     """A name that is known or none of a channel's, or one channel too many."""
     if name == "more":
         name = "channel:2"
-        monkeypatch.setattr(lines, "MOST_CHANNELS", 1)
+        monkeypatch.setattr(connections, "MOST_CHANNELS", 1)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     other.rig.channels.bring(other.client.job, name, ours.detach())
     assert theirs.recv(1) == b""

@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 
 from carpool.core.events import Event, TraitsSeen
-from carpool.daemon.beside import Beside, computes
-from carpool.daemon.jobs import Job, JobTable
-from carpool.daemon.sampler import tell_traits
+from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.seats.sampler import tell_traits
+from carpool.daemon.telemetry.ungated_processes import Beside, computes
 from carpool.devices.base import Device
-from carpool.monitor.sample import Level, ProcessMemory, Sample
 from carpool.protocol.api import SubmitRequest
+from carpool.telemetry.sample import Level, ProcessMemory, Sample
 
 SEATED = 500
 

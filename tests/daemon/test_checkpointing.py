@@ -12,14 +12,14 @@ import pytest
 
 from carpool.core.events import Event, TraitsSeen, TurnReleased, TurnWanted
 from carpool.core.model import MIB, Cause, Memory, Usage
-from carpool.daemon import checkpoint_restart, checkpointing
-from carpool.daemon.aside import aside
-from carpool.daemon.checkpoint_restart import CheckpointRestart
-from carpool.daemon.checkpointing import Checkpointing
-from carpool.daemon.guests import Guest, Guests, Stage
-from carpool.daemon.jobs import Job, JobTable
-from carpool.daemon.suspended import Note, Notes
-from carpool.daemon.suspensions import Suspensions
+from carpool.daemon.checkpoint import driver, restart
+from carpool.daemon.checkpoint.driver import Checkpointing
+from carpool.daemon.checkpoint.jobs import Guest, Guests, Stage
+from carpool.daemon.checkpoint.notes import Note, Notes
+from carpool.daemon.checkpoint.restart import CheckpointRestart
+from carpool.daemon.checkpoint.suspend import Suspensions
+from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.system.background import aside
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda.checkpoint import Busy, NotGuaranteed
 from carpool.protocol.api import SubmitRequest
@@ -100,7 +100,7 @@ async def test_what_the_driver_does_not_put_back_is_lost(rig: Rig) -> None:
 
 
 async def test_a_turn_whose_memory_does_not_come_is_given_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpointing, "PATIENCE_US", 0)
+    monkeypatch.setattr(driver, "PATIENCE_US", 0)
     rig.room = [False]
     rig.parts.turn(rig.job)
     await rig.until(lambda: rig.job.grant_waits is not None)
@@ -119,7 +119,7 @@ async def test_one_that_was_cancelled_while_it_was_suspended_comes_back_soon(rig
 
 
 async def test_one_that_is_busy_at_a_restart_is_asked_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_restart, "RESTART_S", 0)
+    monkeypatch.setattr(restart, "RESTART_S", 0)
     rig.moves = [Busy("it computes")]
     await rig.restart.restart()
     assert rig.job.stays is not None, "nobody else gets a turn before it"

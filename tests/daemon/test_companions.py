@@ -12,8 +12,8 @@ from cuda_rig import cuda_rig
 from rig import Client, Rig
 
 from carpool.core.events import Detached, TraitsSeen
-from carpool.daemon.companions import Companion
-from carpool.daemon.lines import INHERITED
+from carpool.daemon.channels.companions import Companion
+from carpool.daemon.channels.connections import INHERITED
 from carpool.protocol.seat import PROTOCOL, OutOf, Packet, PacketType
 from carpool.protocol.session import Register
 from tests.devices.cuda_stub import Stub

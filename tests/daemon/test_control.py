@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from daemon_harness import SOURCE, Daemon, Refused
 
-from carpool.daemon.capacity import default_store
+from carpool.daemon.config.default_sizes import default_store
 
 MIB = 1 << 20
 TWO = ("--device", "host:64MiB", "--device", "host:32MiB")

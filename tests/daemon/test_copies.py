@@ -13,7 +13,7 @@ from rig import Client, Rig
 from carpool.core import commands
 from carpool.core.events import Event, Offloaded, OffloadFailed
 from carpool.core.model import MIB
-from carpool.daemon import granting
+from carpool.daemon.memory import grants
 from carpool.devices.base import DeviceError
 from carpool.protocol.seat import PacketType, Yield
 from tests.devices.cuda_stub import Stub
@@ -23,7 +23,7 @@ SIZE = 40 * MIB
 
 @pytest.fixture
 async def rig(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    monkeypatch.setattr(granting, "RETRY_S", 0.05)
+    monkeypatch.setattr(grants, "RETRY_S", 0.05)
     made = cuda_rig()
     yield made
     await made.channels.copies.close()

@@ -14,7 +14,7 @@ import pytest
 from daemon_harness import PATIENCE_S, Daemon
 
 from carpool.core.model import MIB
-from carpool.daemon.procstate import STOPPED, state_of
+from carpool.daemon.system.process_state import STOPPED, state_of
 from carpool.protocol.paths import Home
 from tests.devices.cuda_stub import MEMORY, Stub
 from tests.stub.nvml.build import build_nvml

@@ -12,13 +12,13 @@ from typing import Any, cast
 import pytest
 
 from carpool.core.model import Engine, JobPhase, Outcome
-from carpool.daemon import engines
-from carpool.daemon.engines import Engines
-from carpool.daemon.executables import Look
-from carpool.daemon.jobs import Choice, Job, job_info
-from carpool.daemon.journal import Journal
-from carpool.daemon.schema import open_journal
-from carpool.daemon.store import Store, read_beside, read_history, read_jobs
+from carpool.daemon.engine import selection
+from carpool.daemon.engine.preload_check import Look
+from carpool.daemon.engine.selection import Engines
+from carpool.daemon.jobs.table import Choice, Job, job_info
+from carpool.daemon.journal.records import Store, read_beside, read_history, read_jobs
+from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.writer import Journal
 from carpool.devices.base import Device
 from carpool.protocol.api import SubmitRequest
 
@@ -45,7 +45,7 @@ def request(**more: Any) -> SubmitRequest:
 
 @pytest.fixture
 def static(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "look", lambda command, library: Look(True, STATIC))
+    monkeypatch.setattr(selection, "look", lambda command, library: Look(True, STATIC))
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_a_file_system_that_does_not_answer_keeps_nobody_waiting(monkeypatch: py
         over.wait()
         return Look(True, STATIC)
 
-    monkeypatch.setattr(engines, "look", hang)
-    monkeypatch.setattr(engines, "PATIENCE_S", 0.01)
-    monkeypatch.setattr(engines, "MOST_LOOKS", 1)
+    monkeypatch.setattr(selection, "look", hang)
+    monkeypatch.setattr(selection, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(selection, "MOST_LOOKS", 1)
 
     async def both() -> None:
         made = Engines({"cuda0": cast("Device", StandIn("cuda0", True))}, lambda owner, spec: "")
@@ -103,20 +103,20 @@ def test_a_file_system_that_does_not_answer_keeps_nobody_waiting(monkeypatch: py
 
 
 def test_what_one_user_waits_for_is_nothing_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "look", lambda command, library: Look(True, STATIC))
-    monkeypatch.setattr(engines, "become_reader", lambda *_: None)
+    monkeypatch.setattr(selection, "look", lambda command, library: Look(True, STATIC))
+    monkeypatch.setattr(selection, "become_reader", lambda *_: None)
     made = Engines({"cuda0": cast("Device", StandIn("cuda0", True))}, lambda owner, spec: "")
-    made._looks[1000] = engines.MOST_LOOKS
+    made._looks[1000] = selection.MOST_LOOKS
     assert "does not answer" in asyncio.run(made.choose(request(), 1000, 1000))[1].why
     assert asyncio.run(made.choose(request(), 1001, 1001))[1].why == STATIC
-    assert dict(made._looks) == {1000: engines.MOST_LOOKS}
+    assert dict(made._looks) == {1000: selection.MOST_LOOKS}
 
 
 def test_where_no_thread_can_start_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(engines, "aside", full)
+    monkeypatch.setattr(selection, "aside", full)
     made = Engines({"cuda0": cast("Device", StandIn("cuda0", True))}, lambda owner, spec: "")
     found, why = asyncio.run(made.choose(request(), os.geteuid(), os.getegid()))
     assert found.engine == "grant" and "new thread" in why.why

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.daemon.elf import Machine, OddFile, read_program
-from carpool.daemon.executables import Command, gains_rights, look
-from carpool.daemon.owner_rights import become_reader
+from carpool.daemon.engine.elf import Machine, OddFile, read_program
+from carpool.daemon.engine.preload_check import Command, gains_rights, look
+from carpool.daemon.system.drop_privileges import become_reader
 
 SHELL = Path("/bin/sh").resolve()
 ME = (os.geteuid(), os.getegid())

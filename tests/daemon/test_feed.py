@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from carpool.core.events import Tick
-from carpool.daemon.errors import JournalFull
-from carpool.daemon.feed import Feed, last_seq
-from carpool.daemon.journal import Journal
-from carpool.daemon.schema import open_journal
+from carpool.daemon.journal.event_log import Feed, last_seq
+from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.writer import Journal
+from carpool.daemon.system.errors import JournalFull
 
 
 class Rig:

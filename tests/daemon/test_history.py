@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from daemon_harness import Daemon, Refused
 
-from carpool.daemon.api.past import Asked, _parts
-from carpool.daemon.history import DAY, HOUR, MINUTE, RECENT_US, History
-from carpool.daemon.journal import Journal
-from carpool.daemon.schema import open_journal
-from carpool.monitor.rollup import Span
-from carpool.monitor.sample import Level, Sample
+from carpool.daemon.api.device_history import Asked, _parts
+from carpool.daemon.journal.device_history import DAY, HOUR, MINUTE, RECENT_US, History
+from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.writer import Journal
+from carpool.telemetry.rollup import Span
+from carpool.telemetry.sample import Level, Sample
 
 SECOND = 1_000_000
 START = 1_790_000_000 * SECOND // HOUR * HOUR

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.errors import JournalFull
-from carpool.daemon.journal import Journal, Write
+from carpool.daemon.journal.writer import Journal, Write
+from carpool.daemon.system.errors import JournalFull
 
 INSERT = "INSERT INTO words VALUES (?)"
 NO_TEXT = "\udcff"  # of a file's name that is no UTF-8

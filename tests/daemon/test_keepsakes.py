@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from carpool.core.model import MemoryClass
-from carpool.daemon.keepsakes import extent_names, kept_extents, memory_name
+from carpool.daemon.seats.kept_fds import extent_names, kept_extents, memory_name
 from carpool.devices.base import DeviceError, Extent
 
 BANK = memory_name(MemoryClass.PERSISTENT, "cuda0", 3)

@@ -8,10 +8,10 @@ import pytest
 
 from carpool.core.events import DeviceLoad
 from carpool.core.model import Load
-from carpool.core.risk import risk_ppm
-from carpool.daemon.feed import RING_KINDS
-from carpool.daemon.loads import Known, Loads, load_of
-from carpool.monitor.sample import Level, Sample
+from carpool.core.placement.risk import risk_ppm
+from carpool.daemon.journal.event_log import RING_KINDS
+from carpool.daemon.telemetry.load_events import Known, Loads, load_of
+from carpool.telemetry.sample import Level, Sample
 
 SECOND = 1_000_000
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from daemon_harness import Daemon, Refused, as_nobody
 
-from carpool.daemon.errors import JournalFull
-from carpool.daemon.journal import Journal
-from carpool.daemon.models import Model, Models, read_models
-from carpool.daemon.schema import open_journal
+from carpool.daemon.journal.model_registry import Model, Models, read_models
+from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.writer import Journal
+from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.models import ModelRequest
 
 Make = Callable[..., Daemon]

@@ -14,9 +14,9 @@ from rig import CAPACITY, Client, Rig
 from carpool.core import commands
 from carpool.core.events import Offloaded, OffloadFailed, TurnPassed
 from carpool.core.model import MIB, Memory, MemoryClass
-from carpool.daemon import emptying, granting
-from carpool.daemon.emptying import Emptying
-from carpool.daemon.seats import usage_of
+from carpool.daemon.memory import grants, reclaim
+from carpool.daemon.memory.reclaim import Emptying
+from carpool.daemon.seats.record import usage_of
 from carpool.devices.base import DeviceError, single
 from carpool.protocol.seat import OffloadState, PacketType
 from carpool.protocol.session import BUSY, WITHDRAWN
@@ -348,7 +348,7 @@ async def test_the_shim_took_it_and_a_turn_came_first(rig: Rig) -> None:
 async def test_a_bank_that_cannot_be_had_now(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gone: bool
 ) -> None:
-    monkeypatch.setattr(granting, "RETRY_S", 0.01)
+    monkeypatch.setattr(grants, "RETRY_S", 0.01)
     client = rig.attach()
     rig.offload(client)
     rig.do(commands.GrantMemory(client.job.id, Memory()))
@@ -415,8 +415,8 @@ async def test_what_a_job_writes_is_bounded_by_what_can_be(rig: Rig) -> None:
 async def test_a_background_error_is_logged_and_tried_again(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(emptying, "INTERVAL_S", 0.001)
-    monkeypatch.setattr(emptying, "RETRY_S", 0.001)
+    monkeypatch.setattr(reclaim, "INTERVAL_S", 0.001)
+    monkeypatch.setattr(reclaim, "RETRY_S", 0.001)
 
     def fail() -> None:
         raise OSError(errno.EMFILE, "Too many open files")

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 from cuda_rig import until
 
-from carpool.daemon import outbox
-from carpool.daemon.outbox import Outbox
+from carpool.daemon.system import outbox
+from carpool.daemon.system.outbox import Outbox
 from tests.descriptors import descriptors
 
 Ends = tuple[socket.socket, socket.socket]

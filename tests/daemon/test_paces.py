@@ -16,13 +16,13 @@ import msgspec
 import pytest
 from daemon_harness import Daemon, Refused
 
-from carpool.cli.why import explain_placement
+from carpool.cli.render.placement_table import explain_placement
 from carpool.core.events import PaceKnown
-from carpool.core.paces import FRESH_US
-from carpool.daemon.clock import monotonic_us, wall_us
-from carpool.daemon.journal import Journal
-from carpool.daemon.paces import PaceTable, read_paces
-from carpool.daemon.schema import open_journal
+from carpool.core.state.slowdown_table import FRESH_US
+from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.slowdown_table import PaceTable, read_paces
+from carpool.daemon.journal.writer import Journal
+from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.protocol.api import PlacementInfo
 
 SIDE_BY_SIDE = ("--device", "host:64MiB", "--device", "host:64MiB", "--policy", "pack", "--placement", "first-fit")

@@ -9,9 +9,9 @@ from rig import Client, Rig
 
 from carpool.core import commands
 from carpool.core.events import TurnPaused
-from carpool.daemon.clock import monotonic_us
-from carpool.daemon.pauses import is_paused
-from carpool.daemon.seats import turn_us
+from carpool.daemon.seats.pauses import is_paused
+from carpool.daemon.seats.record import turn_us
+from carpool.daemon.system.clock import monotonic_us
 from carpool.protocol.seat import PacketType, Yield
 
 HOUR_US = 3_600_000_000

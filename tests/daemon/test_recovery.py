@@ -11,7 +11,7 @@ import pytest
 from daemon_harness import Daemon, Refused, alive
 from failing import MESSAGE, WAITS, fails, let_go, pipe
 
-from carpool.daemon.outofmemory import last_error, ran_out
+from carpool.daemon.jobs.oom_detection import last_error, ran_out
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import OutOf
 

@@ -22,7 +22,7 @@ from carpool.core.events import (
     TraitsSeen,
 )
 from carpool.core.model import MIB, Memory, MemoryClass, Reason
-from carpool.daemon.companions import SHARE, Companion
+from carpool.daemon.channels.companions import SHARE, Companion
 from carpool.protocol.seat import PROTOCOL, Grow, Packet, PacketType, Whole
 from carpool.protocol.session import Register
 from tests.devices.cuda_stub import Stub

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from daemon_harness import SECOND_USER, Daemon, Refused, as_nobody, submission
 
-from carpool.daemon.capacity import default_capacity
-from carpool.daemon.schema import open_journal
-from carpool.daemon.store import Run, read_history
+from carpool.daemon.config.default_sizes import default_capacity
+from carpool.daemon.journal.records import Run, read_history
+from carpool.daemon.journal.schema import open_journal
 
 MIB = 1 << 20
 Make = Callable[..., Daemon]

@@ -19,11 +19,11 @@ from rig import Client, Rig
 
 from carpool.core import commands
 from carpool.core.events import TurnReleased
-from carpool.daemon import stopped
-from carpool.daemon.jobs import Job
-from carpool.daemon.kept_stopped import KeptStopped
-from carpool.daemon.procstate import state_of
-from carpool.daemon.stopped import Stopped
+from carpool.daemon.jobs.table import Job
+from carpool.daemon.stopped import watchdog
+from carpool.daemon.stopped.markers import KeptStopped
+from carpool.daemon.stopped.watchdog import Stopped
+from carpool.daemon.system.process_state import state_of
 from carpool.protocol.seat import Yield
 
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
@@ -94,9 +94,9 @@ class Scene:
 
 @pytest.fixture
 async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Scene]]:
-    monkeypatch.setattr(stopped, "FIRST_LOOK_S", 0.01)
-    monkeypatch.setattr(stopped, "LOOK_S", 0.01)
-    monkeypatch.setattr(stopped, "POLLS", 100)
+    monkeypatch.setattr(watchdog, "FIRST_LOOK_S", 0.01)
+    monkeypatch.setattr(watchdog, "LOOK_S", 0.01)
+    monkeypatch.setattr(watchdog, "POLLS", 100)
     rig, made = Rig(), []
 
     def scene(code: str = "import signal; signal.pause()") -> Scene:
@@ -237,17 +237,17 @@ async def test_who_does_not_answer_at_all_is_given_up(
 ) -> None:
     """It runs, as far as can be seen: its shim is asked, and in the end nobody waits any more."""
     clock = Clock()
-    monkeypatch.setattr(stopped, "monotonic", clock)
+    monkeypatch.setattr(watchdog, "monotonic", clock)
     scene = make()
     scene.owe_memory()
     await clock.looked_at()
     assert not scene.taken
-    clock.now += stopped.TAKE_AFTER_S + 0.1
+    clock.now += watchdog.TAKE_AFTER_S + 0.1
     await until(lambda: scene.taken)
     os.pwrite(scene.job.seated.store_fd, b"x", 0)  # type: ignore[union-attr] - it moves
     scene.stopped.busy(scene.job)
     await clock.looked_at()
-    clock.now += stopped.TAKE_AFTER_S + stopped.FAIL_AFTER_S - 0.1
+    clock.now += watchdog.TAKE_AFTER_S + watchdog.FAIL_AFTER_S - 0.1
     await clock.looked_at()
     assert not scene.given_up
     clock.now += 0.2
@@ -264,7 +264,7 @@ async def test_the_watch_goes_on_after_an_error(
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as broken:
-        broken.setattr(stopped.os, "pidfd_open", no_descriptors)
+        broken.setattr(watchdog.os, "pidfd_open", no_descriptors)
         scene.stop()
         scene.owe_turn()
         await until(lambda: "Too many open files" in caplog.text)

@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 
 from carpool.core.model import Attempt, JobPhase, Outcome, Usage
-from carpool.daemon.jobs import Ended, Job
-from carpool.daemon.journal import Journal
-from carpool.daemon.schema import open_journal
-from carpool.daemon.store import KEPT_RUNS, Store, expected, read_history, read_jobs
+from carpool.daemon.jobs.table import Ended, Job
+from carpool.daemon.journal.records import KEPT_RUNS, Store, expected, read_history, read_jobs
+from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.writer import Journal
 from carpool.protocol.api import SubmitRequest
 
 

@@ -12,7 +12,7 @@ from daemon_harness import Daemon, Refused, submission
 from carpool.core.model import JobPhase, Outcome
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.submit import pending_dependencies
-from carpool.daemon.jobs import Job, JobTable
+from carpool.daemon.jobs.table import Job, JobTable
 from carpool.protocol.api import SubmitRequest
 
 

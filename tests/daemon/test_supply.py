@@ -13,10 +13,10 @@ from rig import Rig
 
 from carpool.core import commands
 from carpool.core.model import MIB, MemoryClass
-from carpool.daemon import granting
-from carpool.daemon.lines import INHERITED
+from carpool.daemon.channels.connections import INHERITED
+from carpool.daemon.memory import grants
+from carpool.devices.cuda.agent_link import Link
 from carpool.devices.cuda.device import CudaDevice
-from carpool.devices.cuda.link import Link
 from carpool.protocol.seat import KIND_OFFSET, Grow, Kind, Packet, PacketType
 from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
 
@@ -25,7 +25,7 @@ PATIENCE_S = 20.0
 
 @pytest.fixture
 async def rig(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    monkeypatch.setattr(granting, "RETRY_S", 3600.0)  # what is tried again is tried because something has happened
+    monkeypatch.setattr(grants, "RETRY_S", 3600.0)  # what is tried again is tried because something has happened
     made = cuda_rig()
     yield made
     made.close()
@@ -125,7 +125,7 @@ async def test_a_grant_waits_until_a_process_is_gone(rig: Rig) -> None:
 async def test_a_grant_is_tried_again_by_and_by(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(granting, "RETRY_S", 0.01)
+    monkeypatch.setattr(grants, "RETRY_S", 0.01)
     foreign = CudaDevice("foreign", MEMORY, Link(0))
     foreign.open_lane(1, 200 * MIB)
     client = rig.attach()

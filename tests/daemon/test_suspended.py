@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.proctree import _parent, below
-from carpool.daemon.suspended import Note, Notes
+from carpool.daemon.checkpoint.notes import Note, Notes
+from carpool.daemon.system.process_tree import _parent, below
 
 NESTED = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(0, flush=True); input()'])"
 

@@ -21,14 +21,14 @@ from daemon_harness import SOURCE, Daemon
 from carpool.core.events import DeviceLoad
 from carpool.core.model import Load
 from carpool.daemon.api.telemetry import telemetry_info
-from carpool.daemon.clock import monotonic_us
-from carpool.daemon.jobs import Job, JobTable
-from carpool.daemon.telemetry import Guests, Telemetry, processes_of
-from carpool.daemon.worker import MISTAKE, Worker
+from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.system.clock import monotonic_us
+from carpool.daemon.telemetry.reader_thread import MISTAKE, Worker
+from carpool.daemon.telemetry.service import Guests, Telemetry, processes_of
 from carpool.devices.base import Device
-from carpool.monitor.readers import Found, Roots, Target
-from carpool.monitor.sample import CARPOOL, QUANTITIES, Level, Sample
 from carpool.protocol.api import ProcessInfo, SubmitRequest, TelemetryInfo
+from carpool.telemetry.readers import Found, Roots, Target
+from carpool.telemetry.sample import CARPOOL, QUANTITIES, Level, Sample
 from tests.stub.nvml.build import build_nvml
 from tests.stub.nvml.values import FULL, GIB, StubNvml, stubbed
 
@@ -69,7 +69,7 @@ def stub(nvml_library: Path, tmp_path: Path) -> Iterator[StubNvml]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A first answer that takes longer than a few of the short intervals here is not told as silence."""
-    monkeypatch.setattr("carpool.daemon.telemetry.STALE_INTERVALS", 1_000_000)
+    monkeypatch.setattr("carpool.daemon.telemetry.service.STALE_INTERVALS", 1_000_000)
 
 
 class Watched(Telemetry):
@@ -203,7 +203,7 @@ async def test_processes_are_shown_with_their_jobs(stub: StubNvml) -> None:
 
 
 async def test_failing_and_coming_back(stub: StubNvml, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="carpool.daemon.telemetry")
+    caplog.set_level("INFO", logger="carpool.daemon.telemetry.service")
     async with running() as telemetry:
         await telemetry.until_level(Level.BASIC)
         stub.everywhere({"fail.nvmlDeviceGetMemoryInfo_v2": 1, "fail.nvmlInitWithFlags": 9})
@@ -231,7 +231,7 @@ async def test_a_call_that_hangs_blocks_nothing(
         stub.everywhere({"wait.nvmlDeviceGetPowerUsage": None})
         with monkeypatch.context() as later:
             latest = telemetry.recent("cuda0")[-1].taken_us
-            later.setattr("carpool.daemon.telemetry.monotonic_us", lambda: latest + 7_000_000)
+            later.setattr("carpool.daemon.telemetry.service.monotonic_us", lambda: latest + 7_000_000)
             assert telemetry.state("cuda0").reason == "no answer for 7 s"
         os.close(end)
         await telemetry.until_level(Level.BASIC)
@@ -290,7 +290,7 @@ async def test_the_core_hears_of_a_device_that_answers_no_more(stub: StubNvml, t
 def test_the_core_hears_of_a_device_that_has_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[DeviceLoad] = []
     telemetry = Telemetry({"cuda0": cast(Device, StandInGpu())}, dict, on_load=told.append)
-    monkeypatch.setattr("carpool.daemon.telemetry.monotonic_us", lambda: monotonic_us() + 7_000_000)
+    monkeypatch.setattr("carpool.daemon.telemetry.service.monotonic_us", lambda: monotonic_us() + 7_000_000)
     telemetry._notice_silence()
     assert told == [DeviceLoad("cuda0", None, "no answer for more than 5 s")]
 

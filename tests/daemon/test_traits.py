@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from daemon_harness import FAKEJOB, Daemon
 
-from carpool.daemon.traits import why_alone, why_immovable
+from carpool.daemon.jobs.constraints import why_alone, why_immovable
 from carpool.protocol.seat import Trait
 
 NCCL = "its processes communicate by NCCL"

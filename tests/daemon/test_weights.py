@@ -12,7 +12,7 @@ from rig import Client, Rig
 from carpool.core import commands
 from carpool.core.events import TurnWanted, WeightsFound
 from carpool.core.model import MIB, Demand
-from carpool.daemon.keepsakes import weights_name
+from carpool.daemon.seats.kept_fds import weights_name
 from carpool.devices import memfd
 from carpool.protocol.seat import PacketType, Placed
 

@@ -13,9 +13,9 @@ from rig import Client, Rig
 from carpool.core import commands
 from carpool.core.events import WeightsFound
 from carpool.core.model import MIB
-from carpool.daemon import granting, weights
-from carpool.daemon.keepsakes import weights_name
-from carpool.daemon.weights import HEADER
+from carpool.daemon.memory import grants, weights
+from carpool.daemon.memory.weights import HEADER
+from carpool.daemon.seats.kept_fds import weights_name
 from carpool.devices import memfd
 from carpool.protocol.seat import PacketType, Placed
 from tests.daemon.test_weights import DEMAND, KEY, NAME, answered, demands
@@ -31,7 +31,7 @@ CUT = (PacketType.CUT, KEY, 2, 0, 0)
 
 @pytest.fixture
 async def rig(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    monkeypatch.setattr(granting, "RETRY_S", 3600.0)  # what is tried again is tried because something has happened
+    monkeypatch.setattr(grants, "RETRY_S", 3600.0)  # what is tried again is tried because something has happened
     monkeypatch.setattr(weights, "wall_us", lambda: 0)
     made = cuda_rig()
     yield made

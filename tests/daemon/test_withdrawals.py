@@ -9,8 +9,8 @@ import pytest
 from carpool.core import commands
 from carpool.core.events import MemoryRequested, MemoryReturned, RequestWithdrawn
 from carpool.core.model import MIB, Memory, MemoryClass, Reason
-from carpool.daemon import granting
-from carpool.daemon.seats import needed
+from carpool.daemon.memory import grants
+from carpool.daemon.seats.record import needed
 from carpool.devices.base import DeviceError
 from carpool.protocol.seat import Grow, PacketType
 from tests.daemon.cuda_rig import until
@@ -69,7 +69,7 @@ async def test_a_late_grant_answers_its_own_request(rig: Rig, monkeypatch: pytes
 
     A job of an older library does not say that it has withdrawn the first request.
     """
-    monkeypatch.setattr(granting, "RETRY_S", 0.01)
+    monkeypatch.setattr(grants, "RETRY_S", 0.01)
     client = rig.attach()
     rig.offload(client)
     rig.do(commands.GrantMemory(client.job.id, Memory()))
@@ -90,7 +90,7 @@ async def test_a_late_grant_answers_its_own_request(rig: Rig, monkeypatch: pytes
 
 async def test_what_is_granted_and_not_there_yet_is_refused_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The core has what is not needed any more; what the job had before comes all the same."""
-    monkeypatch.setattr(granting, "RETRY_S", 0.01)
+    monkeypatch.setattr(grants, "RETRY_S", 0.01)
     client = rig.attach()
     rig.offload(client)
     rig.do(commands.GrantMemory(client.job.id, Memory()))

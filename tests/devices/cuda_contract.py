@@ -12,8 +12,8 @@ from device_contract import CAPACITY, PATTERN, DeviceContract
 from carpool.devices import memfd
 from carpool.devices.base import Extent
 from carpool.devices.cuda import messages
+from carpool.devices.cuda.agent_link import Link
 from carpool.devices.cuda.device import CudaDevice
-from carpool.devices.cuda.link import Link
 
 
 def make_device() -> CudaDevice:

@@ -12,9 +12,9 @@ from cuda_contract import AsJob, agent_pid, make_device
 from device_contract import CAPACITY, OWNER, PATTERN, UNIT, duplicates, use_store
 
 from carpool.devices.base import DeviceError, Extent
+from carpool.devices.cuda.agent_link import Link
 from carpool.devices.cuda.device import CudaDevice
 from carpool.devices.cuda.driver import DriverError
-from carpool.devices.cuda.link import Link
 from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
 
 JOB = 7
@@ -82,7 +82,7 @@ def test_an_agent_whose_context_is_spoiled_is_replaced(stub: Stub, failure: str)
 
 
 def test_an_agent_that_hangs_is_not_waited_for(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carpool.devices.cuda.link.END_S", 0.1)
+    monkeypatch.setattr("carpool.devices.cuda.agent_link.END_S", 0.1)
     with closing(CudaDevice("cuda0", CAPACITY, Link(0))) as device:
         device.open_lane(1, UNIT)
         os.kill(agent_pid(device), signal.SIGSTOP)

@@ -24,7 +24,7 @@ def loaded(python: str, statement: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "module",
-    ["carpool", "carpool.cli.main", "carpool.daemon.__main__", "carpool.core.machine", "carpool.serve.endpoint"],
+    ["carpool", "carpool.cli.main", "carpool.daemon.__main__", "carpool.core.machine", "carpool.serve.http.endpoint"],
 )
 def test_no_framework_outside_jobs(python: str, module: str) -> None:
     assert loaded(python, f"import {module}").isdisjoint(FRAMEWORKS)
@@ -38,7 +38,7 @@ def test_the_core_loads_neither_the_loop_nor_a_socket(python: str) -> None:
 
 
 def test_the_command_line_does_not_load_the_server(python: str) -> None:
-    assert loaded(python, "import carpool.cli.main, carpool.cli.ls, carpool.cli.submit").isdisjoint(
+    assert loaded(python, "import carpool.cli.main, carpool.cli.commands.ls, carpool.cli.commands.submit").isdisjoint(
         {"aiohttp", "asyncio"}
     )
 

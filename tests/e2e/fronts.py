@@ -19,7 +19,7 @@ import tritonclient.http as triton
 from tritonclient.utils import np_to_triton_dtype
 
 from carpool.protocol.models import ModelRequest
-from carpool.serve import structure
+from carpool.serve.model import skeleton
 from tests.e2e import hosted
 from tests.e2e.watching import until
 
@@ -116,7 +116,7 @@ def sample(seed: int) -> torch.Tensor:
 
 def alone(model: str, seeds: Sequence[int]) -> list[bytes]:
     """What a model answers without Carpool."""
-    module = structure.build(getattr(hosted, model), 0, weights=True)
+    module = skeleton.build(getattr(hosted, model), 0, weights=True)
     nothing = torch.zeros(1, dtype=torch.int64)
     with torch.inference_mode():
         return [module(sample(seed), nothing).numpy().tobytes() for seed in seeds]

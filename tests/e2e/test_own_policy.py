@@ -11,8 +11,8 @@ import pytest
 
 from carpool.core.model import Settings
 from carpool.sim.driver import simulate
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
+from carpool.sim.model.options import Options
+from carpool.sim.model.trace_job import TraceJob
 
 if TYPE_CHECKING:
     from conftest import Daemon, Daemons, Running, Workload

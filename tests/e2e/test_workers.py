@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from carpool.protocol.api import SubmitRequest
-from carpool.serve.handle import Door, Handle
-from carpool.serve.preparing import PreparedModel
+from carpool.serve.pool.worker_handle import Door, Handle
+from carpool.serve.prepare.subprocess import PreparedModel
 from tests.live import Running
 from tests.serve import zoo
 from tests.serve.working import SEED, alone, prepared, request

@@ -21,16 +21,16 @@ from carpool.core.events import Event
 from carpool.core.machine import Machine
 from carpool.core.model import GIB, MIB, Allocation, Micros, Oversubscribe, Serving, Settings
 from carpool.core.policies import available_policies
-from carpool.daemon.feed import Feed
-from carpool.daemon.journal import Journal
+from carpool.daemon.journal.event_log import Feed
+from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
-from carpool.daemon.schema import open_journal
 from carpool.sim.driver import simulate
-from carpool.sim.interference import Timeslice
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options, core_settings
-from carpool.sim.scene import Scene
-from carpool.sim.services.spec import ServedModel, Services, poisson_us
+from carpool.sim.model.interference import Timeslice
+from carpool.sim.model.options import Options, core_settings
+from carpool.sim.model.served_models import ServedModel, Services, poisson_us
+from carpool.sim.model.trace_job import TraceJob
+from carpool.sim.world import Scene
 
 Entry = tuple[Micros, str, str]  # when, kind, everything in it as JSON
 

@@ -10,7 +10,7 @@ from carpool.core.model import MIB
 from carpool.estimate import auto
 from carpool.estimate.auto import Auto
 from carpool.estimate.base import CannotEstimate, Estimator, Features, Prediction, Run, Subject
-from carpool.estimate.trees import DamagedWeights
+from carpool.estimate.learned.trees import DamagedWeights
 from tests.estimate.test_learned import RESNET50
 
 

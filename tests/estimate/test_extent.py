@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.estimate.extent import GRAIN, Extent
+from carpool.estimate.rehearsal.allocator_mirror import GRAIN, Extent
 
 NATIVE = Path(__file__).parents[2] / "native"
 BASE = 1 << 40

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carpool.core.model import MIB
-from carpool.estimate import knowledge, learned
+from carpool.estimate import learned
 from carpool.estimate.base import CannotEstimate, Features, Subject
-from carpool.estimate.knowledge import LEVELS, level_of, numbers
-from carpool.estimate.learned import FILE, Learned
-from carpool.estimate.trees import DamagedWeights
+from carpool.estimate.learned import FILE, Learned, knowledge
+from carpool.estimate.learned.knowledge import LEVELS, level_of, numbers
+from carpool.estimate.learned.trees import DamagedWeights
 
 GIB = 1024 * MIB
 #: resnet50 of timm at a batch of 32: what its layers are, and about what fake tensors say of it.
@@ -38,7 +38,7 @@ RECORDED = json.loads((Path(__file__).parent / "data" / "recorded.json").read_te
 
 
 def shipped_text() -> str:
-    return resources.files("carpool.estimate.weights").joinpath(FILE).read_text()
+    return resources.files("carpool.estimate.learned.weights").joinpath(FILE).read_text()
 
 
 def on_gpu(features: Features) -> Subject:

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from carpool.estimate.arenas import PAGE
-from carpool.estimate.extent import GRAIN
-from carpool.estimate.rehearsal import Rehearsal, rehearse
-from carpool.estimate.watch import STEPS
+from carpool.estimate.rehearsal.allocator_mirror import GRAIN
+from carpool.estimate.rehearsal.arenas import PAGE
+from carpool.estimate.rehearsal.rehearsal import Rehearsal, rehearse
+from carpool.estimate.rehearsal.watch import STEPS
 
 BATCH, INPUTS, CLASSES = 64, 1024, 512  # every tensor is whole grains
 LIMIT_S = 360.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from carpool.estimate.trees import DamagedWeights, Forest, forest
+from carpool.estimate.learned.trees import DamagedWeights, Forest, forest
 
 
 def test_a_value_goes_down_to_its_leaf() -> None:

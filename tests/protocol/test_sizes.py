@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from carpool.protocol.paths import Home, default_home
-from carpool.protocol.sizes import format_size, parse_size, parse_time_us
+from carpool.protocol.units import format_size, parse_size, parse_time_us
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from carpool.runtime import launch
-from carpool.runtime.shim_door import Door
+from carpool.runtime.shim.attach_socket import Door
 
 HERE = Path(__file__).parent
 #: Becomes the rest of its command line, as the shim's child does.

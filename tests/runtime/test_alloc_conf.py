@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from carpool.runtime.alloc_conf import fix_segments
+from carpool.runtime.torch_hooks.alloc_conf import fix_segments
 
 if TYPE_CHECKING:
     from conftest import Job

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from carpool.runtime.last_words import DEVICE, HEAP, OTHER, lacking
+from carpool.runtime.torch_hooks.oom_report import DEVICE, HEAP, OTHER, lacking
 
 if TYPE_CHECKING:
     from conftest import Job

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from carpool.runtime import live_blocks
+from carpool.runtime.torch_hooks import live_blocks
 
 
 def segment(

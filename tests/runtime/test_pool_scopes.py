@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from carpool.runtime import pool_scopes
+from carpool.runtime.torch_hooks import memory_pools
 
 
 def begin(device: int, pool: tuple[int, int]) -> str:
@@ -37,7 +37,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def test_begins_and_ends_are_counted_wherever_they_are_called(torch: SimpleNamespace) -> None:
     told: list[int] = []
-    pool_scopes.watch(told.append)
+    memory_pools.watch(told.append)
     memory, own = torch.cuda.memory, torch._C
     assert memory._cuda_beginAllocateCurrentThreadToPool(0, (0, 1)) == "begun (0, 1)"
     own._cuda_beginAllocateToPool(0, pool=(0, 2))
@@ -48,7 +48,7 @@ def test_begins_and_ends_are_counted_wherever_they_are_called(torch: SimpleNames
 
 def test_a_scope_that_does_not_begin_is_not_counted(torch: SimpleNamespace) -> None:
     told: list[int] = []
-    pool_scopes.watch(told.append)
+    memory_pools.watch(told.append)
     with pytest.raises(RuntimeError):
         torch._C._cuda_beginAllocateToPool(1, (0, 1))
     assert told == []
@@ -56,7 +56,7 @@ def test_a_scope_that_does_not_begin_is_not_counted(torch: SimpleNamespace) -> N
 
 def test_without_cuda_nothing_is_changed(torch: SimpleNamespace) -> None:
     torch.version.cuda = None
-    pool_scopes.watch(lambda change: None)
+    memory_pools.watch(lambda change: None)
     assert torch._C._cuda_endAllocateToPool is end
 
 
@@ -65,5 +65,5 @@ def test_the_names_are_those_of_this_pytorch() -> None:
     import torch
 
     known = {name for name in dir(torch._C) if "AllocateToPool" in name or "ToPool" in name}
-    ours = {*pool_scopes._BEGIN, *pool_scopes._END}
+    ours = {*memory_pools._BEGIN, *memory_pools._END}
     assert {name for name in known if name.startswith(("_cuda_begin", "_cuda_end"))} <= ours

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from carpool.runtime.shim import Shim
-from carpool.runtime.shim_door import Door
+from carpool.runtime.shim.__main__ import Shim
+from carpool.runtime.shim.attach_socket import Door
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.runtime.shim_group import kills_in_group
+from carpool.runtime.shim.cgroup_oom import kills_in_group
 
 
 @pytest.mark.parametrize(

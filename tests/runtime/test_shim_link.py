@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from carpool.protocol.session import MAX_FDS
-from carpool.runtime.shim_link import Link
+from carpool.runtime.shim.daemon_link import Link
 
 
 @pytest.fixture

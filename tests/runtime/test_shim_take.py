@@ -14,8 +14,8 @@ import pytest
 
 from carpool.protocol.seat import BOARD_BYTES, CHUNK, FIELDS, HEADER_BYTES, IN_DEVICE, IN_STORE, SEAT_BYTES, Seat
 from carpool.protocol.session import BUSY, WITHDRAWN
-from carpool.runtime import shim_take
-from carpool.runtime.shim_take import Taking
+from carpool.runtime.shim import offload_stopped_job
+from carpool.runtime.shim.offload_stopped_job import Taking
 from tests.descriptors import descriptors
 
 CHUNKS = 16
@@ -69,9 +69,13 @@ def scene() -> Iterator[Scene]:
 
 def test_its_words_are_those_of_the_protocol() -> None:
     offsets = [FIELDS[name][0] for name in ("turn", "offload", "offloaded")]
-    assert offsets == [shim_take._TURN, shim_take._OFFLOAD, shim_take._OFFLOADED]
-    assert (shim_take.CHUNK, shim_take.IN_DEVICE, shim_take.IN_STORE) == (CHUNK, IN_DEVICE, IN_STORE)
-    assert (shim_take.BUSY, shim_take.WITHDRAWN) == (BUSY, WITHDRAWN)
+    assert offsets == [offload_stopped_job._TURN, offload_stopped_job._OFFLOAD, offload_stopped_job._OFFLOADED]
+    assert (offload_stopped_job.CHUNK, offload_stopped_job.IN_DEVICE, offload_stopped_job.IN_STORE) == (
+        CHUNK,
+        IN_DEVICE,
+        IN_STORE,
+    )
+    assert (offload_stopped_job.BUSY, offload_stopped_job.WITHDRAWN) == (BUSY, WITHDRAWN)
 
 
 def test_everything_that_exists_is_copied(scene: Scene) -> None:
@@ -105,7 +109,7 @@ def test_what_is_in_the_store_already_stays_as_it_is(scene: Scene) -> None:
 def test_not_while_the_job_moves_it_itself(scene: Scene) -> None:
     scene.write(0, CHUNK, 1)
     script = (
-        "import os, sys; sys.path.insert(0, sys.argv[2]); from carpool.runtime.shim_take import lock;"
+        "import os, sys; sys.path.insert(0, sys.argv[2]); from carpool.runtime.shim.offload_stopped_job import lock;"
         "fd = os.open('/proc/self/fd/' + sys.argv[1], os.O_RDWR); assert lock(fd); print('mine', flush=True); input()"
     )
     source = str(Path(__file__).parents[2] / "src")

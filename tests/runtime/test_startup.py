@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from carpool.runtime import launch
-from carpool.runtime.shim_door import Door
+from carpool.runtime.shim.attach_socket import Door
 
 if TYPE_CHECKING:
     from conftest import Job

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from carpool.runtime.state_pool import StatePool
+from carpool.runtime.torch_hooks.optimizer_pool import StatePool
 
 
 class Cuda:

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from carpool.serve import errors
-from carpool.serve.batching import Batch, Batcher, Queue, Refusal, Waiting
 from carpool.serve.client import DTYPES
+from carpool.serve.oip import errors
 from carpool.serve.oip.datatypes import DATATYPES, unpack_strings
 from carpool.serve.oip.messages import InferRequest, Model, Tensor, TensorSpec
+from carpool.serve.queue.batching import Batch, Batcher, Queue, Refusal, Waiting
 
 Array = NDArray[Any]
 PATIENCE_S = 240.0

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from carpool.serve.endpoint import Endpoint, Options
+from carpool.serve.http.endpoint import Endpoint, Options
 from tests.serve.backend import PATIENCE_S, NumpyBackend
 from tests.serve.working import Stage
 

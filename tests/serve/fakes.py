@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from carpool.devices import memfd
+from carpool.protocol.client_errors import ClientError
 from carpool.protocol.models import ModelInfo, ModelRequest
-from carpool.protocol.problems import ClientError
-from carpool.serve.environment import Environment
-from carpool.serve.errors import ModelFailed, WorkerLost
-from carpool.serve.messages import Cost
+from carpool.serve.model.image_store import write_image
+from carpool.serve.oip.errors import ModelFailed, WorkerLost
 from carpool.serve.oip.messages import InferRequest, Model, Tensor
-from carpool.serve.pool import Pauses, Pool
-from carpool.serve.ports import CannotStart
-from carpool.serve.preparing import CannotPrepare
-from carpool.serve.store import write_image
+from carpool.serve.pool.environment_key import Environment
+from carpool.serve.pool.interfaces import CannotStart
+from carpool.serve.pool.pool import Pauses, Pool
+from carpool.serve.prepare.subprocess import CannotPrepare
+from carpool.serve.wire.messages import Cost
 from tests.serve.backend import MODELS, PATIENCE_S, answers
 
 ENVIRONMENT = Environment("/usr/bin/python3", "/shop", 100, (("PATH", "/usr/bin"),))

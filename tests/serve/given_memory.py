@@ -9,7 +9,7 @@ import os
 import sys
 
 from carpool.serve import worker
-from carpool.serve.device import Plain
+from carpool.serve.model.weights_device import Plain
 
 MEMORY = "TEST_MEMORY"
 

@@ -14,11 +14,11 @@ import traceback
 import torch
 
 from carpool.devices import memfd
-from carpool.serve import structure
-from carpool.serve.device import Memory
-from carpool.serve.entry import Source
-from carpool.serve.model import Model
-from carpool.serve.prepared import Prepared, prepare, same_bits
+from carpool.serve.model import skeleton
+from carpool.serve.model.bound_model import Model
+from carpool.serve.model.weights_device import Memory
+from carpool.serve.plan.manifest import Source
+from carpool.serve.prepare.prepare import Prepared, prepare, same_bits
 from tests.serve import zoo
 
 
@@ -64,7 +64,7 @@ def answers(name: str, prepared: Prepared, device: int, workers: int) -> list[bo
 
 def is_right(name: str, prepared: Prepared, device: int) -> bool:
     inputs = (zoo.INPUTS[name](),)
-    alone = structure.build(getattr(zoo, name), prepared.entry.source.seed, weights=True)
+    alone = skeleton.build(getattr(zoo, name), prepared.entry.source.seed, weights=True)
     with torch.inference_mode():
         expected = alone(*inputs)
     return same_bits(Model(prepared.entry, prepared.image, Memory(device))(*inputs), expected)

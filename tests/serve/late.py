@@ -9,17 +9,17 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from carpool.serve import model
-from carpool.serve.device import Demand, Memory, Plain
-from carpool.serve.groups import Stopped, Waits
-from carpool.serve.on_device import OnGpu, OnHost
+from carpool.serve.model import bound_model
+from carpool.serve.model.native_groups import Stopped, Waits
+from carpool.serve.model.torch_device import OnGpu, OnHost
+from carpool.serve.model.weights_device import Demand, Memory, Plain
 
 STREAM = 1
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models that are bound to an address from now on are on such a GPU."""
-    monkeypatch.setattr(model, "Groups", LateGroups)
+    monkeypatch.setattr(bound_model, "Groups", LateGroups)
     monkeypatch.setattr(OnGpu, "device", OnHost.device)
     monkeypatch.setattr(OnGpu, "memory", OnHost.memory)
     monkeypatch.setattr(OnGpu, "stream", lambda self: STREAM)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from carpool.serve.access import authorized, read_token
-from carpool.serve.errors import StartError
+from carpool.serve.http.auth import authorized, read_token
+from carpool.serve.oip.errors import StartError
 
 
 def test_a_token_is_what_its_file_holds(tmp_path: Path) -> None:

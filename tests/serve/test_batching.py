@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from carpool.serve.batching import PATIENCE_US, Batch, Batcher, Order, Queue, Refusal, Waiting
+from carpool.serve.queue.batching import PATIENCE_US, Batch, Batcher, Order, Queue, Refusal, Waiting
 
 MODELS = ("cat", "dog")
 

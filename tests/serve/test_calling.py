@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from carpool.serve.calling import Signature
-from carpool.serve.structure import Unusable
+from carpool.serve.model.call_signature import Signature
+from carpool.serve.model.skeleton import Unusable
 
 
 class Words(nn.Module):

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.serve.channel import AsyncChannel, Channel, Gone, peer
-from carpool.serve.messages import (
+from carpool.serve.oip.messages import Tensor
+from carpool.serve.wire.channel import AsyncChannel, Channel, Gone, peer
+from carpool.serve.wire.messages import (
     PREFIX,
     Broken,
     Frame,
@@ -27,7 +28,6 @@ from carpool.serve.messages import (
     encode,
     heads,
 )
-from carpool.serve.oip.messages import Tensor
 from tests.descriptors import descriptors
 from tests.serve.test_messages import ENTRY
 

@@ -7,8 +7,8 @@ import zlib
 
 import pytest
 
-from carpool.serve.compression import decompressed
-from carpool.serve.errors import BodyTooLarge, WrongEncoding, WrongInput
+from carpool.serve.http.request_body import decompressed
+from carpool.serve.oip.errors import BodyTooLarge, WrongEncoding, WrongInput
 
 BODY = b'{"inputs": []}'
 COMPRESSED = {"gzip": gzip.compress(BODY), "deflate": zlib.compress(BODY)}

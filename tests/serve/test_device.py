@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from carpool.serve import seat
-from carpool.serve.device import Demand, Memory, Plain, Seat, of_process
-from carpool.serve.seat import Refused
+from carpool.serve.model import seat_device
+from carpool.serve.model.seat_device import Refused
+from carpool.serve.model.weights_device import Demand, Memory, Plain, Seat, of_process
 
 
 def demand(key: int, size: int = 4096) -> Demand:
@@ -48,8 +48,8 @@ def test_no_memory() -> None:
 def test_a_job_keeps_the_file_and_asks_for_the_address_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = os.memfd_create("first"), os.memfd_create("second")
     files, addresses = iter([first, None, None, second]), iter([1 << 40, 1 << 40, 1 << 41, None])
-    monkeypatch.setattr(seat, "place", lambda key, size, **others: next(files))
-    monkeypatch.setattr(seat, "address", lambda key: next(addresses))
+    monkeypatch.setattr(seat_device, "place", lambda key, size, **others: next(files))
+    monkeypatch.setattr(seat_device, "address", lambda key: next(addresses))
     device = Seat()
     given = [device.place(demand(1)) for _ in range(4)]
     assert given == [Memory(first, 1 << 40), Memory(first, 1 << 40), Memory(first, 1 << 41), Memory(second, None)]

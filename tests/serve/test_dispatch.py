@@ -9,9 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from carpool.serve.batching import Order, Queue
-from carpool.serve.dispatch import Dispatcher, now_us
-from carpool.serve.errors import (
+from carpool.serve.metrics import Metrics
+from carpool.serve.oip.errors import (
     DeadlineMissed,
     ModelFailed,
     ModelTooLarge,
@@ -20,9 +19,10 @@ from carpool.serve.errors import (
     ServeError,
     WorkerLost,
 )
-from carpool.serve.metrics import Metrics
 from carpool.serve.oip.messages import InferRequest, Tensor, WantedOutput
-from carpool.serve.recent import Recent
+from carpool.serve.queue.batching import Order, Queue
+from carpool.serve.queue.dispatcher import Dispatcher, now_us
+from carpool.serve.queue.running_median import Recent
 from tests.serve.backend import MODELS, array, tensor
 from tests.serve.fakes import COST, FakePrepared, Fakes, until
 

@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from carpool.serve.batching import Queue
-from carpool.serve.dispatch import Dispatcher
-from carpool.serve.errors import ModelUnavailable, WorkerLost
 from carpool.serve.metrics import Metrics
-from carpool.serve.pool import Hosting
+from carpool.serve.oip.errors import ModelUnavailable, WorkerLost
+from carpool.serve.pool.pool import Hosting
+from carpool.serve.queue.batching import Queue
+from carpool.serve.queue.dispatcher import Dispatcher
 from tests.serve.backend import MODELS
 from tests.serve.fakes import FakePrepared, Fakes
 from tests.serve.test_dispatch import request, result

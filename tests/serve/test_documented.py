@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from carpool.serve.errors import ServeError
+from carpool.serve.oip.errors import ServeError
 from tests.serve.conftest import Server
 
 

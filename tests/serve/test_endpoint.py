@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carpool.serve.endpoint import Endpoint, Options
-from carpool.serve.errors import StartError
+from carpool.serve.http.endpoint import Endpoint, Options
+from carpool.serve.oip.errors import StartError
 from carpool.serve.oip.messages import LENGTH_HEADER
 from tests.serve.backend import FAILURES, MODELS, PATIENCE_S, NumpyBackend
 from tests.serve.conftest import Server, Start

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from carpool.serve.errors import ModelFailed
-from carpool.serve.example import Example
+from carpool.serve.model.example_inputs import Example
+from carpool.serve.model.skeleton import Unusable
+from carpool.serve.oip.errors import ModelFailed
 from carpool.serve.oip.messages import TensorSpec
-from carpool.serve.structure import Unusable
 
 
 class Words(nn.Module):

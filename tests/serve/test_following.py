@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from carpool.serve.following import Following, is_opaque
-from carpool.serve.groups import Stopped
-from carpool.serve.prepared import same_bits
+from carpool.serve.model.cold_mode import Following, is_opaque
+from carpool.serve.model.native_groups import Stopped
+from carpool.serve.prepare.prepare import same_bits
 from tests.serve import zoo
 
 #: Of groups with 16 numbers each; the third one is empty.

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from carpool.serve.environment import Environment
-from carpool.serve.errors import DeadlineMissed, ModelFailed, ModelUnavailable, UnknownModel
 from carpool.serve.front import Choices, Front
 from carpool.serve.metrics import Metrics
-from carpool.serve.store import Store
+from carpool.serve.model.image_store import Store
+from carpool.serve.oip.errors import DeadlineMissed, ModelFailed, ModelUnavailable, UnknownModel
+from carpool.serve.pool.environment_key import Environment
 from tests.serve.fakes import SIZE, FakePreparing, FakeRegistry, Fakes, until
 from tests.serve.test_dispatch import LONG_US, request, result
 

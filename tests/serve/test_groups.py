@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from carpool.core.grouping import Link
 from carpool.devices import memfd
-from carpool.serve import groups as module
-from carpool.serve import link
-from carpool.serve.groups import Groups, Stopped
-from carpool.serve.store import write_image
+from carpool.serve.model import link_cost
+from carpool.serve.model import native_groups as module
+from carpool.serve.model.image_store import write_image
+from carpool.serve.model.native_groups import Groups, Stopped
+from carpool.serve.plan.grouping import Link
 from tests.descriptors import descriptors
 
 PAGE = memfd.PAGE
@@ -136,10 +136,10 @@ def test_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_transfer_costs() -> None:
-    cost = link.measure(1 << 20)
+    cost = link_cost.measure(1 << 20)
     assert cost.transfer_ns >= 0
     assert cost.rate > 0
 
 
 def test_how_long_a_copy_takes() -> None:
-    assert link.copy_us(Link(transfer_ns=1500, rate=2_000_000_000), 4, 8_000_000) == 4006
+    assert link_cost.copy_us(Link(transfer_ns=1500, rate=2_000_000_000), 4, 8_000_000) == 4006

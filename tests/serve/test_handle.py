@@ -15,13 +15,13 @@ import torch
 
 from carpool.devices import memfd
 from carpool.runtime.launch import plain_environment
-from carpool.serve.address import SOCKET, TOKEN, NoFront, connect
-from carpool.serve.channel import Channel
-from carpool.serve.errors import ModelFailed, UnknownModel, WorkerLost
-from carpool.serve.groups import Groups
-from carpool.serve.handle import Door, Expected, Handle
-from carpool.serve.messages import PREFIX, Answer, Cost, Failed, Hello, Infer, Load, Loaded, ToWorker, heads
-from carpool.serve.preparing import PreparedModel
+from carpool.serve.model.native_groups import Groups
+from carpool.serve.oip.errors import ModelFailed, UnknownModel, WorkerLost
+from carpool.serve.pool.worker_handle import Door, Expected, Handle
+from carpool.serve.prepare.subprocess import PreparedModel
+from carpool.serve.wire.address import SOCKET, TOKEN, NoFront, connect
+from carpool.serve.wire.channel import Channel
+from carpool.serve.wire.messages import PREFIX, Answer, Cost, Failed, Hello, Infer, Load, Loaded, ToWorker, heads
 from tests.descriptors import descriptors
 from tests.serve import given_memory, zoo
 from tests.serve.hosted import WIDTH

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from carpool.protocol.problems import ClientError
-from carpool.serve.launching import Daemon, DaemonLauncher, DaemonRegistry
-from carpool.serve.ports import CannotStart
+from carpool.protocol.client_errors import ClientError
+from carpool.serve.pool.interfaces import CannotStart
+from carpool.serve.pool.launcher import Daemon, DaemonLauncher, DaemonRegistry
 from tests.cli.standin import Request, StandIn, as_json, device, device_list, job, problem
 
 START: tuple[Any, ...] = (["python", "-m", "carpool.serve.worker"], "/shop", {"A": "b"}, "model worker", 7)

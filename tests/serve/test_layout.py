@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.serve.layout import ALIGNMENT, HEADER_BYTES, PAGE, STATE_BYTES, lay_out
+from carpool.serve.plan.layout import ALIGNMENT, HEADER_BYTES, PAGE, STATE_BYTES, lay_out
 
 
 @st.composite

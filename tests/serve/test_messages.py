@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.core.grouping import Link
-from carpool.serve import messages
-from carpool.serve.entry import Entry, Layer, Profile, Source
-from carpool.serve.layout import Layout
-from carpool.serve.messages import (
+from carpool.serve.oip.datatypes import DATATYPES
+from carpool.serve.oip.messages import Model, Tensor, TensorSpec
+from carpool.serve.plan.grouping import Link
+from carpool.serve.plan.layout import Layout
+from carpool.serve.plan.manifest import Entry, Layer, Profile, Source
+from carpool.serve.wire import messages
+from carpool.serve.wire.messages import (
     PREFIX,
     Admit,
     Answer,
@@ -34,8 +36,6 @@ from carpool.serve.messages import (
     heads,
     sizes,
 )
-from carpool.serve.oip.datatypes import DATATYPES
-from carpool.serve.oip.messages import Model, Tensor, TensorSpec
 
 ENTRY = Entry(
     Source("shop:model", "w.safetensors", 3), "s", b"k" * 32, Layout((4096,), (4096, 8192), 8192),

@@ -10,15 +10,15 @@ import msgspec
 import pytest
 import torch
 
-from carpool.core.grouping import Link
 from carpool.devices import memfd
-from carpool.serve import structure
-from carpool.serve.device import Memory
-from carpool.serve.entry import Entry, Layer, Profile, Source
-from carpool.serve.model import Model
-from carpool.serve.prepared import GPU_GROUP, Prepared, joined, pipelined, prepare, same_bits
-from carpool.serve.profile import Inputs
-from carpool.serve.structure import Unusable
+from carpool.serve.model import skeleton
+from carpool.serve.model.bound_model import Model
+from carpool.serve.model.profile import Inputs
+from carpool.serve.model.skeleton import Unusable
+from carpool.serve.model.weights_device import Memory
+from carpool.serve.plan.grouping import Link
+from carpool.serve.plan.manifest import Entry, Layer, Profile, Source
+from carpool.serve.prepare.prepare import GPU_GROUP, Prepared, joined, pipelined, prepare, same_bits
 from tests.descriptors import descriptors
 from tests.serve import zoo
 
@@ -29,7 +29,7 @@ def source(name: str) -> Source:
 
 def alone(name: str, *runs: Inputs) -> list[object]:
     """What the model computes without Carpool, run after run."""
-    module = structure.build(getattr(zoo, name), 7, weights=True)
+    module = skeleton.build(getattr(zoo, name), 7, weights=True)
     with torch.inference_mode():
         return [module(*inputs) for inputs in runs]
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from carpool.devices import memfd
-from carpool.serve import on_device
-from carpool.serve.device import Memory
-from carpool.serve.entry import Source
-from carpool.serve.groups import Stopped
-from carpool.serve.model import Model
-from carpool.serve.on_device import NoGpu, OnGpu, OnHost, where
-from carpool.serve.prepared import prepare, same_bits
+from carpool.serve.model import torch_device
+from carpool.serve.model.bound_model import Model
+from carpool.serve.model.native_groups import Stopped
+from carpool.serve.model.torch_device import NoGpu, OnGpu, OnHost, where
+from carpool.serve.model.weights_device import Memory
+from carpool.serve.plan.manifest import Source
+from carpool.serve.prepare.prepare import prepare, same_bits
 from tests.serve import zoo
 from tests.serve.late import STREAM, LateGroups, stand_in
 from tests.serve.test_model import alone
@@ -115,10 +115,10 @@ def test_memory_of_a_gpu_as_pytorch_takes_it(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_job_on_a_gpu_that_its_pytorch_cannot_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OnGpu, "device", torch.device("cuda", 4711))
-    on_device.begin()  # it is none
+    torch_device.begin()  # it is none
     monkeypatch.setenv("CARPOOL_CUDA_DEVICE", "GPU-1")
     with pytest.raises(NoGpu, match="cannot use the GPU"):
-        on_device.begin()
+        torch_device.begin()
 
 
 def test_a_context_that_is_spoiled(monkeypatch: pytest.MonkeyPatch) -> None:

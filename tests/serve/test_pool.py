@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from carpool.serve.errors import ModelFailed
-from carpool.serve.pool import Pauses, Pool, State
+from carpool.serve.oip.errors import ModelFailed
+from carpool.serve.pool.pool import Pauses, Pool, State
 from tests.serve.backend import MODELS
 from tests.serve.fakes import ENVIRONMENT, FakePrepared, Fakes, until
 

@@ -16,12 +16,12 @@ import torch
 from carpool.protocol.models import ModelRequest
 from carpool.runtime.launch import site_directory
 from carpool.runtime.native import library_path
-from carpool.serve.device import Memory
-from carpool.serve.model import Model
+from carpool.serve.model.bound_model import Model
+from carpool.serve.model.image_store import OverBudget, is_image
+from carpool.serve.model.weights_device import Memory
 from carpool.serve.oip.messages import TensorSpec
-from carpool.serve.prepared import joined, same_bits
-from carpool.serve.preparing import CannotPrepare, PreparedModel, prepare
-from carpool.serve.store import OverBudget, is_image
+from carpool.serve.prepare.prepare import joined, same_bits
+from carpool.serve.prepare.subprocess import CannotPrepare, PreparedModel, prepare
 from tests.serve import hosted, zoo
 from tests.serve.working import Stage
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from carpool.core.grouping import Link
-from carpool.serve import structure
-from carpool.serve.entry import Profile
-from carpool.serve.profile import measure
+from carpool.serve.model import skeleton
+from carpool.serve.model.profile import measure
+from carpool.serve.plan.grouping import Link
+from carpool.serve.plan.manifest import Profile
 from tests.serve import zoo
 
 
 def profiled(module: nn.Module, x: Tensor) -> tuple[Profile, dict[str, int]]:
     """The profile, and which storage a name is in."""
-    storages = structure.storages(module.eval().requires_grad_(False))
+    storages = skeleton.storages(module.eval().requires_grad_(False))
     places = {name: index for index, storage in enumerate(storages) for name in storage.names}
     return measure(module, (x,), storages, "key", Link(1000, 1 << 30)), places
 
@@ -47,7 +47,7 @@ def test_the_order_of_use() -> None:
 
 
 def test_every_layer_that_is_used_takes_time() -> None:
-    profile, _ = profiled(structure.build(zoo.residual, 7, weights=True), zoo.INPUTS["residual"]())
+    profile, _ = profiled(skeleton.build(zoo.residual, 7, weights=True), zoo.INPUTS["residual"]())
     times = [layer.compute_ns for layer in profile.layers]
     assert all(time > 0 for time in times[:-1])
     assert times[-1] == 0  # counters of batches, which only training uses
@@ -62,7 +62,7 @@ def test_what_is_written_is_found_and_undone() -> None:
 
 
 def test_running_averages_are_not_written_when_serving() -> None:
-    profile, _ = profiled(structure.build(zoo.residual, 7, weights=True), zoo.INPUTS["residual"]())
+    profile, _ = profiled(skeleton.build(zoo.residual, 7, weights=True), zoo.INPUTS["residual"]())
     assert profile.private == ()
 
 

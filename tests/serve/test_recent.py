@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.serve.recent import FRESH_US, MOST, Recent
+from carpool.serve.queue.running_median import FRESH_US, MOST, Recent
 
 
 def test_a_few_extreme_values_do_not_matter() -> None:

@@ -14,12 +14,12 @@ import tritonclient.http.aio as triton
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from carpool.protocol.serving import ORDERS, Serving
-from carpool.serve.batching import Order
-from carpool.serve.errors import StartError
-from carpool.serve.handle import Door
-from carpool.serve.pool import Pauses, Pool
-from carpool.serve.preparing import prepare
-from carpool.serve.serving import Parts, serve
+from carpool.serve.oip.errors import StartError
+from carpool.serve.pool.pool import Pauses, Pool
+from carpool.serve.pool.worker_handle import Door
+from carpool.serve.prepare.subprocess import prepare
+from carpool.serve.queue.batching import Order
+from carpool.serve.server import Parts, serve
 from tests.serve import working
 from tests.serve.fakes import until
 from tests.serve.plain import PlainLauncher, Registry

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from carpool.serve.store import OverBudget, Store, is_image, write_image
+from carpool.serve.model.image_store import OverBudget, Store, is_image, write_image
 from tests.descriptors import descriptors
 
 SIZE = 3 * mmap.PAGESIZE

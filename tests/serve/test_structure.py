@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from carpool.serve import structure
-from carpool.serve.structure import Unusable
+from carpool.serve.model import skeleton
+from carpool.serve.model.skeleton import Unusable
 from tests.serve import zoo
 
 LARGE = 4096
@@ -34,15 +34,15 @@ def resident_bytes() -> int:
 
 @pytest.mark.parametrize("name", [name for name in zoo.INPUTS if name != "refusing"])
 def test_the_same_structure_with_and_without_weights(name: str) -> None:
-    parts = [structure.storages(structure.build(getattr(zoo, name), 7, weights=w)) for w in (True, False)]
-    assert structure.signature(parts[0]) == structure.signature(parts[1])
+    parts = [skeleton.storages(skeleton.build(getattr(zoo, name), 7, weights=w)) for w in (True, False)]
+    assert skeleton.signature(parts[0]) == skeleton.signature(parts[1])
 
 
 def test_structure_costs_no_memory() -> None:
     before = resident_bytes()
-    module = structure.build(wide, 0, weights=False)
+    module = skeleton.build(wide, 0, weights=False)
     grown = resident_bytes() - before
-    total = sum(storage.size for storage in structure.storages(module))
+    total = sum(storage.size for storage in skeleton.storages(module))
     assert total > 256 << 20
     assert grown < total // 2  # temporaries may be kept for later
 
@@ -52,35 +52,35 @@ def test_a_build_leaves_nothing_behind() -> None:
     torch.manual_seed(3)
     expected = torch.rand(4)
     torch.manual_seed(3)
-    structure.build(zoo.rotary, 7, weights=False)
+    skeleton.build(zoo.rotary, 7, weights=False)
     with pytest.raises(ZeroDivisionError):
-        structure.build(lambda: 1 // 0, 7, weights=False)  # type: ignore[arg-type, return-value]
+        skeleton.build(lambda: 1 // 0, 7, weights=False)  # type: ignore[arg-type, return-value]
     assert torch.equal(torch.rand(4), expected)
     assert nn.Linear(300, 300).weight.abs().sum() > 0
 
 
 def test_ready_to_compute() -> None:
-    module = structure.build(zoo.residual, 7, weights=False)
+    module = skeleton.build(zoo.residual, 7, weights=False)
     assert not any(part.training for part in module.modules())
     assert not any(parameter.requires_grad for parameter in module.parameters())
 
 
 def test_binding_keeps_the_tensors() -> None:
-    module = structure.build(zoo.tied, 7, weights=True)
+    module = skeleton.build(zoo.tied, 7, weights=True)
     kept, values = module.word.weight, module.word.weight.clone()
-    for storage in structure.storages(module):
-        structure.bind(storage, structure.memory_of(storage).clone())
+    for storage in skeleton.storages(module):
+        skeleton.bind(storage, skeleton.memory_of(storage).clone())
     assert module.word.weight is kept is module.head.weight
     assert torch.equal(kept, values)
 
 
 def test_parts_of_one_memory_stay_parts_of_it() -> None:
-    module = structure.build(zoo.shared, 7, weights=True)
-    (storage,) = structure.storages(module)
+    module = skeleton.build(zoo.shared, 7, weights=True)
+    (storage,) = skeleton.storages(module)
     assert storage.names == ("first", "second")
     values = [tensor.clone() for tensor in storage.tensors]
-    memory = structure.memory_of(storage).clone()
-    structure.bind(storage, memory)
+    memory = skeleton.memory_of(storage).clone()
+    skeleton.bind(storage, memory)
     assert all(torch.equal(tensor, value) for tensor, value in zip(storage.tensors, values, strict=True))
     assert {tensor.untyped_storage().data_ptr() for tensor in storage.tensors} == {memory.data_ptr()}
 
@@ -103,7 +103,7 @@ def test_tensors_that_cannot_be_moved(make: Callable[[], Tensor], message: str) 
     module = nn.Module()
     module.register_buffer("x", make())
     with pytest.raises(Unusable, match=message):
-        structure.storages(module)
+        skeleton.storages(module)
 
 
 @pytest.mark.parametrize(
@@ -122,4 +122,4 @@ def test_tensors_that_cannot_be_moved(make: Callable[[], Tensor], message: str) 
 )
 def test_factories_that_make_no_model(factory: str, message: str) -> None:
     with pytest.raises(Unusable, match=message):
-        structure.storages(structure.build(structure.resolve(factory), 0, weights=True))
+        skeleton.storages(skeleton.build(skeleton.resolve(factory), 0, weights=True))

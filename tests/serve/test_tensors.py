@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.serve import tensors
-from carpool.serve.errors import ModelFailed, WrongInput
+from carpool.serve.model import torch_tensors
 from carpool.serve.oip.datatypes import DATATYPES
+from carpool.serve.oip.errors import ModelFailed, WrongInput
 from carpool.serve.oip.messages import Tensor
 
 
@@ -21,33 +21,33 @@ def tensor(name: str, datatype: str, *shape: int) -> Tensor:
     return Tensor(name, datatype, shape, memoryview(bytearray(data)))
 
 
-@pytest.mark.parametrize("datatype", sorted(tensors.DTYPES))
+@pytest.mark.parametrize("datatype", sorted(torch_tensors.DTYPES))
 @pytest.mark.parametrize("shape", [(2, 3), (), (0, 4)])
 def test_there_and_back(datatype: str, shape: tuple[int, ...]) -> None:
     sent = tensor("x", datatype, *shape)
-    joined = tensors.joined([[sent]])
-    assert joined["x"].dtype == tensors.DTYPES[datatype]
-    assert tensors.split(joined, [1]) == [[sent]]
+    joined = torch_tensors.joined([[sent]])
+    assert joined["x"].dtype == torch_tensors.DTYPES[datatype]
+    assert torch_tensors.split(joined, [1]) == [[sent]]
 
 
 def test_all_datatypes_but_bytes() -> None:
-    assert set(tensors.DTYPES) == set(DATATYPES) - {"BYTES"}
+    assert set(torch_tensors.DTYPES) == set(DATATYPES) - {"BYTES"}
     with pytest.raises(WrongInput, match="'x' is of BYTES"):
-        tensors.joined([[tensor("x", "BYTES", 1)]])
+        torch_tensors.joined([[tensor("x", "BYTES", 1)]])
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5))
 def test_batches_are_joined_and_divided(rows: list[int]) -> None:
     requests = [[tensor("a", "FP32", count, 2), tensor("b", "INT64", count)] for count in rows]
-    joined = tensors.joined(requests)
+    joined = torch_tensors.joined(requests)
     assert joined["a"].shape == (sum(rows), 2)
-    assert tensors.split(joined, rows) == requests
+    assert torch_tensors.split(joined, rows) == requests
 
 
 def test_inputs_are_the_models_own() -> None:
     """The message's memory may be used again, and a model may write into its inputs."""
     data = bytearray(4)
-    joined = tensors.joined([[Tensor("x", "UINT8", (4,), memoryview(data))]])
+    joined = torch_tensors.joined([[Tensor("x", "UINT8", (4,), memoryview(data))]])
     data[0] = 7
     assert joined["x"].tolist() == [0, 0, 0, 0]
 
@@ -63,15 +63,15 @@ def test_inputs_are_the_models_own() -> None:
 )
 def test_batches_that_do_not_fit_together(other: list[Tensor]) -> None:
     with pytest.raises(WrongInput, match="batch"):
-        tensors.joined([[tensor("a", "FP32", 1, 2)], other])
+        torch_tensors.joined([[tensor("a", "FP32", 1, 2)], other])
 
 
 def test_names_of_outputs() -> None:
     one, two = torch.zeros(1), torch.ones(1)
-    assert list(tensors.named(one)) == ["output"]
-    assert list(tensors.named([one, two])) == ["output0", "output1"]
-    assert list(tensors.named((one,))) == ["output0"]
-    assert tensors.named({"logits": one}) == {"logits": one}
+    assert list(torch_tensors.named(one)) == ["output"]
+    assert list(torch_tensors.named([one, two])) == ["output0", "output1"]
+    assert list(torch_tensors.named((one,))) == ["output0"]
+    assert torch_tensors.named({"logits": one}) == {"logits": one}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_names_of_outputs() -> None:
 )
 def test_answers_without_tensors(answer: object, why: str) -> None:
     with pytest.raises(ModelFailed, match=why):
-        tensors.named(answer)
+        torch_tensors.named(answer)
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_answers_without_tensors(answer: object, why: str) -> None:
 )
 def test_outputs_that_cannot_be_sent(value: torch.Tensor, why: str) -> None:
     with pytest.raises(ModelFailed, match=why):
-        tensors.split({"y": value}, [1, 1])
+        torch_tensors.split({"y": value}, [1, 1])
 
 
 def test_outputs_in_any_order_of_memory() -> None:
     value = torch.arange(6.0).reshape(2, 3).t()[::1]
-    (((sent,),)) = tensors.split({"y": value}, [1])
+    (((sent,),)) = torch_tensors.split({"y": value}, [1])
     assert torch.frombuffer(bytearray(sent.data), dtype=torch.float32).tolist() == [0, 3, 1, 4, 2, 5]
-    first, second = tensors.split({"y": value[:2]}, [1, 1])
+    first, second = torch_tensors.split({"y": value[:2]}, [1, 1])
     assert torch.frombuffer(bytearray(second[0].data), dtype=torch.float32).tolist() == [1, 4]
     assert first[0].shape == (1, 2)

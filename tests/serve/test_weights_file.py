@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file, save_model
 from torch import Tensor, nn
 
-from carpool.serve import structure, weights_file
-from carpool.serve.structure import Unusable
+from carpool.serve.model import skeleton, weights_file
+from carpool.serve.model.skeleton import Unusable
 from tests.serve import zoo
 
 DTYPES = [
@@ -31,7 +31,7 @@ class Bag(nn.Module):
 
 
 def built(name: str, seed: int) -> nn.Module:
-    return structure.build(getattr(zoo, name), seed, weights=True)
+    return skeleton.build(getattr(zoo, name), seed, weights=True)
 
 
 @pytest.mark.parametrize("name", ["residual", "recurrent", "rotary", "brain"])

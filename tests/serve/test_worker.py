@@ -15,11 +15,15 @@ import pytest
 import torch
 
 from carpool.devices import memfd
-from carpool.serve.channel import Channel
-from carpool.serve.device import Demand, Device, Memory, Plain
-from carpool.serve.groups import Groups
-from carpool.serve.link import copy_us
-from carpool.serve.messages import (
+from carpool.serve.model.link_cost import copy_us
+from carpool.serve.model.native_groups import Groups
+from carpool.serve.model.seat_device import Refused, TooLarge
+from carpool.serve.model.torch_device import NoGpu, OnHost
+from carpool.serve.model.weights_device import Demand, Device, Memory, Plain
+from carpool.serve.oip.messages import InferRequest, Tensor
+from carpool.serve.prepare.subprocess import PreparedModel
+from carpool.serve.wire.channel import Channel
+from carpool.serve.wire.messages import (
     PREFIX,
     Answer,
     Broken,
@@ -33,10 +37,6 @@ from carpool.serve.messages import (
     Unload,
     heads,
 )
-from carpool.serve.oip.messages import InferRequest, Tensor
-from carpool.serve.on_device import NoGpu, OnHost
-from carpool.serve.preparing import PreparedModel
-from carpool.serve.seat import Refused, TooLarge
 from carpool.serve.worker import Worker
 from tests.serve import late, zoo
 from tests.serve.hosted import WIDTH

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import torch
 
-from carpool.serve import structure
-from carpool.serve.entry import Source
-from carpool.serve.example import Example
+from carpool.serve.model import skeleton
+from carpool.serve.model.example_inputs import Example
+from carpool.serve.model.torch_tensors import datatype, named
 from carpool.serve.oip.messages import InferRequest, Tensor
-from carpool.serve.prepared import prepare
-from carpool.serve.preparing import PreparedModel
-from carpool.serve.tensors import datatype, named
+from carpool.serve.plan.manifest import Source
+from carpool.serve.prepare.prepare import prepare
+from carpool.serve.prepare.subprocess import PreparedModel
 from tests.serve import hosted, zoo
 
 SEED = 7
@@ -86,6 +86,6 @@ def asking(model: str, x: torch.Tensor, what: int = 0) -> InferRequest:
 
 def alone(name: str, seed: int, *inputs: torch.Tensor) -> list[Tensor]:
     """What the model answers without Carpool."""
-    module = structure.build(getattr(hosted, name), seed, weights=True)
+    module = skeleton.build(getattr(hosted, name), seed, weights=True)
     with torch.inference_mode():
         return [tensor(output, value) for output, value in named(module(*inputs)).items()]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - its usual name
 from torch.nn.utils.parametrizations import weight_norm
 
-from carpool.serve.entry import Profile
+from carpool.serve.plan.manifest import Profile
 
 
 def per_layer(profile: Profile) -> tuple[int, ...]:

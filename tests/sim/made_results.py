@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from carpool.core.model import Allocation, Outcome, Settings
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
-from carpool.sim.result import JobResult, Recording, Result, Series, Span
+from carpool.sim.model.options import Options
+from carpool.sim.model.result import JobResult, Recording, Result, Series, Span
+from carpool.sim.model.trace_job import TraceJob
 
 SECOND = 1_000_000
 

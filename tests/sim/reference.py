@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from carpool.core.model import Allocation, Micros, Outcome, Settings
-from carpool.sim.job import TraceJob
+from carpool.sim.model.trace_job import TraceJob
 
 SECOND: Micros = 1_000_000
 NON_PREEMPTIVE = ("fifo", "sjf")

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carpool.core.model import GIB, Settings
-from carpool.core.paces import Paces
+from carpool.core.state.slowdown_table import Paces
 from carpool.sim.driver import Simulation, simulate
-from carpool.sim.interference import Timeslice
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
+from carpool.sim.model.interference import Timeslice
+from carpool.sim.model.options import Options
+from carpool.sim.model.trace_job import TraceJob
 
 SECOND = 1_000_000
 

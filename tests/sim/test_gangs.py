@@ -8,9 +8,9 @@ import pytest
 
 from carpool.core.model import GIB, Allocation, Outcome, Settings
 from carpool.sim.driver import simulate
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
-from carpool.sim.result import Result
+from carpool.sim.model.options import Options
+from carpool.sim.model.result import Result
+from carpool.sim.model.trace_job import TraceJob
 
 SECOND = 1_000_000
 

@@ -13,10 +13,11 @@ from statistics import mean
 import pytest
 
 from carpool.core.model import GIB
-from carpool.sim.generators import KINDS, available_generators, draws, generate
+from carpool.sim.generators import KINDS, available_generators, generate
 from carpool.sim.generators.parameters import rule_of
 from carpool.sim.generators.workloads import inference, training
-from carpool.sim.job import TraceJob
+from carpool.sim.model import random_draws
+from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.traces import read_trace, write_trace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -186,10 +187,10 @@ def test_bursts_are_bursts() -> None:
 
 def test_draws_have_their_means() -> None:
     random = Random(1)
-    assert mean(draws.exponential(random, 5) for _ in range(50_000)) == pytest.approx(5, rel=0.05)
-    assert mean(draws.lognormal(random, 5, 1.0) for _ in range(50_000)) == pytest.approx(5, rel=0.05)
-    assert mean(draws.pareto(random, 5, 3.0) for _ in range(50_000)) == pytest.approx(5, rel=0.05)
-    assert mean(draws.uniform(random, 4, 6) for _ in range(50_000)) == pytest.approx(5, rel=0.05)
+    assert mean(random_draws.exponential(random, 5) for _ in range(50_000)) == pytest.approx(5, rel=0.05)
+    assert mean(random_draws.lognormal(random, 5, 1.0) for _ in range(50_000)) == pytest.approx(5, rel=0.05)
+    assert mean(random_draws.pareto(random, 5, 3.0) for _ in range(50_000)) == pytest.approx(5, rel=0.05)
+    assert mean(random_draws.uniform(random, 4, 6) for _ in range(50_000)) == pytest.approx(5, rel=0.05)
 
 
 @pytest.mark.parametrize("kind", available_generators())

@@ -11,8 +11,8 @@ import pytest
 
 from carpool.core.model import Allocation, Micros, Outcome, Settings
 from carpool.sim.driver import simulate
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
+from carpool.sim.model.options import Options
+from carpool.sim.model.trace_job import TraceJob
 from tests.sim.reference import SECOND, Rule, schedule
 
 Timeline = dict[str, list[tuple[int, int]]]

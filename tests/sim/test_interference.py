@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from carpool.sim.driver import simulate
-from carpool.sim.interference import Checked, Concurrent, Timeslice
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
+from carpool.sim.model.interference import Checked, Concurrent, Timeslice
+from carpool.sim.model.options import Options
+from carpool.sim.model.trace_job import TraceJob
 
 
 def job(utilization: float, device_us: int = 10, host_us: int = 0) -> TraceJob:

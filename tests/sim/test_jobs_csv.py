@@ -6,8 +6,8 @@ import csv
 from pathlib import Path
 
 from carpool.core.model import Outcome
-from carpool.sim.job import TraceJob
-from carpool.sim.jobs_csv import COLUMNS, write_jobs_csv
+from carpool.sim.model.trace_job import TraceJob
+from carpool.sim.results.jobs_csv import COLUMNS, write_jobs_csv
 from tests.sim.made_results import SECOND, ended, result
 
 

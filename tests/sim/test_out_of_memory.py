@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from carpool.core import commands
 from carpool.core.model import GIB, MIB, Micros, Outcome, Oversubscribe, Settings
 from carpool.sim.driver import simulate
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
-from carpool.sim.result import JobResult, Result
-from carpool.sim.summary import summarize
+from carpool.sim.model.options import Options
+from carpool.sim.model.result import JobResult, Result
+from carpool.sim.model.trace_job import TraceJob
+from carpool.sim.results.summary import summarize
 
 SECOND = 1_000_000
 PLACEMENTS = ("exclusive", "round-robin", "first-fit", "best-fit", "magm", "lug")

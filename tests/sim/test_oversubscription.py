@@ -13,12 +13,12 @@ from carpool.core.commands import CloseLane, Command, EndJob, GrantMemory, Offlo
 from carpool.core.events import Event, Offloaded
 from carpool.core.model import Allocation, JobPhase, Micros, Outcome, Oversubscribe, Settings
 from carpool.core.policies import BasePolicy, Key, available_policies, register_policy
-from carpool.core.view import JobView, View
+from carpool.core.policies.view import JobView, View
 from carpool.sim.driver import Simulation, simulate
-from carpool.sim.job import TraceJob
-from carpool.sim.options import COPY_BYTES_PER_US, Options
-from carpool.sim.result import JobResult, Result
-from carpool.sim.summary import summarize
+from carpool.sim.model.options import COPY_BYTES_PER_US, Options
+from carpool.sim.model.result import JobResult, Result
+from carpool.sim.model.trace_job import TraceJob
+from carpool.sim.results.summary import summarize
 
 MS: Micros = 1000
 SECOND: Micros = 1_000_000

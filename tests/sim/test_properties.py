@@ -12,9 +12,9 @@ import pytest
 
 from carpool.core.model import Micros, Outcome
 from carpool.sim.driver import simulate
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
-from carpool.sim.result import JobResult, Result, Span
+from carpool.sim.model.options import Options
+from carpool.sim.model.result import JobResult, Result, Span
+from carpool.sim.model.trace_job import TraceJob
 from tests.sim.reference import RULES, SECOND, WORK_CONSERVING, Rule, crowded_trace, in_scale, scattered_trace
 
 TRACES = 40

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from carpool.core.model import Micros, Outcome
 from carpool.sim.driver import simulate
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
-from carpool.sim.result import Result
+from carpool.sim.model.options import Options
+from carpool.sim.model.result import Result
+from carpool.sim.model.trace_job import TraceJob
 from tests.sim.reference import RULES, Expected, Rule, crowded_trace, in_scale, scattered_trace, schedule
 
 TRACES_PER_RULE = 200

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from carpool.core.model import GIB, Allocation, Outcome, Settings
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
+from carpool.sim.model.options import Options
+from carpool.sim.model.result import JobResult, Recording, Result, Span
+from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.report import timeline, write_report
 from carpool.sim.report.jct import jct_chart
 from carpool.sim.report.rows import Row, rows_of
 from carpool.sim.report.scale import scale_for
 from carpool.sim.report.thin import MOST_POINTS, between, mean, thinned
-from carpool.sim.result import JobResult, Recording, Result, Span
 from tests.sim.made_results import SECOND, ended, recorded, result, series
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -121,7 +121,8 @@ def test_a_trace_of_which_nothing_ran(tmp_path: Path) -> None:
 
 def test_nothing_but_a_report_loads_plotly() -> None:
     code = (
-        "import sys, carpool.cli.simulate, carpool.sim.driver, carpool.sim.summary, carpool.sim.jobs_csv\n"
+        "import sys, carpool.cli.commands.simulate, carpool.sim.driver\n"
+        "import carpool.sim.results.summary, carpool.sim.results.jobs_csv\n"
         "sys.exit('plotly' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from carpool.core.events import DeviceLoad, Event
 from carpool.core.model import Load, Micros, Settings
-from carpool.core.risk import risk_ppm
-from carpool.sim.clock import Agenda
+from carpool.core.placement.risk import risk_ppm
 from carpool.sim.driver import simulate
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
-from carpool.sim.telemetry import IDLE, WINDOW, Level, Telemetry
+from carpool.sim.jobs.telemetry import IDLE, WINDOW, Level, Telemetry
+from carpool.sim.model.agenda import Agenda
+from carpool.sim.model.options import Options
+from carpool.sim.model.trace_job import TraceJob
 
 SECOND = 1_000_000
 FULL: Level = (1_000_000, 500_000, 500_000)

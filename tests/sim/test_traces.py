@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from carpool.core.model import MIB
-from carpool.sim.job import WHOLE_PPM, TraceJob
+from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 from carpool.sim.traces import FORMATS, TraceError, read_trace, read_trace_with_notes, write_trace
 from carpool.sim.traces.columns import COLUMNS, DEFAULTS, ESTIMATE
 from carpool.sim.traces.numbers import Unfit, decimal

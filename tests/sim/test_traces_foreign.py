@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from carpool.daemon import schema
+from carpool.daemon.journal import schema
 from carpool.protocol.paths import Home
-from carpool.sim.job import TraceJob
+from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.traces import TraceError, journal, read_journal, read_trace, read_trace_with_notes
 from carpool.sim.traces.alibaba import V2020
 

@@ -11,10 +11,10 @@ import torch
 from common import finish, start
 
 from carpool.devices import memfd
-from carpool.serve import seat
-from carpool.serve.groups import Groups
-from carpool.serve.layout import lay_out
-from carpool.serve.store import write_image
+from carpool.serve.model import seat_device
+from carpool.serve.model.image_store import write_image
+from carpool.serve.model.native_groups import Groups
+from carpool.serve.plan.layout import lay_out
 
 out = start()
 models, mib, rounds, repeats = map(int, sys.argv[2:])
@@ -38,7 +38,7 @@ class Model:
 
     def place(self) -> None:
         size = self.layout.bounds[-1]
-        file = seat.place(int.from_bytes(self.key[:8], "little"), size, reload_us=1000 * mib)
+        file = seat_device.place(int.from_bytes(self.key[:8], "little"), size, reload_us=1000 * mib)
         if file is None:
             return
         assert memfd.is_sealed(file, os.fstat(file).st_size)
@@ -53,7 +53,7 @@ class Model:
         self.place()
         assert self.groups is not None
         self.groups.load()
-        seat.take()
+        seat_device.take()
         self.copies += self.groups.there < self.groups.count
         self.groups.load()
         right = True
@@ -64,16 +64,18 @@ class Model:
                 right &= torch.equal(y, z)
                 x = y / WIDTH**0.5
         self.groups.stop()
-        seat.release()
+        seat_device.release()
         return right
 
     def weights(self, k: int) -> torch.Tensor:
         assert self.groups is not None
-        data = (seat.ctypes.c_char * (WIDTH * WIDTH * 4)).from_address(self.groups.address + self.layout.offsets[k])
+        data = (seat_device.ctypes.c_char * (WIDTH * WIDTH * 4)).from_address(
+            self.groups.address + self.layout.offsets[k]
+        )
         return torch.frombuffer(data, dtype=torch.float32).view(WIDTH, WIDTH)
 
 
 all_models = [Model(number) for number in range(models)]
-seat.release()
+seat_device.release()
 right = sum(model.answer() for _ in range(rounds) for model in all_models)
 finish(out, right=right, of=models * rounds)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import click
 
-from carpool.cli.exit_codes import Exit, exit_code_of
-from carpool.cli.problem import Problem
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit, exit_code_of
 from carpool.protocol.api import ErrorBody, ErrorInfo
 from carpool.protocol.client import ClientError
 
@@ -30,7 +30,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"carpool.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"carpool.cli.commands.{cmd_name}").command
         return command
 
     def resolve_command(
@@ -117,7 +117,7 @@ def _report(info: ErrorInfo, code: Exit, as_json: bool) -> int:
 
         print(msgspec.json.encode(ErrorBody(info)).decode(), file=sys.stderr)
         return code
-    from carpool.cli.style import stderr_style
+    from carpool.cli.render.style import stderr_style
 
     print(f"{stderr_style().red('carpool:')} {info.message}", file=sys.stderr)
     if info.hint:

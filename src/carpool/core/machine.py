@@ -6,39 +6,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
-from carpool.core import (
-    admission,
-    adoption,
-    alone,
-    claims,
-    company,
-    events,
-    lifecycle,
-    memory,
-    moves,
-    preemption,
-    requests,
-    reservations,
-    suspension,
-    turns,
-    weights,
-    whole,
-    yielding,
-)
-from carpool.core.checks import check_quantum, check_settings
+from carpool.core import events
+from carpool.core.allocators import whole_devices
 from carpool.core.commands import Command
 from carpool.core.decision import Placement
 from carpool.core.errors import IllegalTransition
-from carpool.core.evaluation import evaluate
 from carpool.core.events import Event
-from carpool.core.explain import explain
-from carpool.core.figures import account
-from carpool.core.invariants import check
-from carpool.core.legality import illegal, subject
+from carpool.core.lifecycle import adoption, lifecycle
+from carpool.core.lifecycle.explain import explain
+from carpool.core.lifecycle.invariants import check
+from carpool.core.lifecycle.legality import illegal, subject
+from carpool.core.memory import exclusive, grants, preemption, requests, suspension, waiters
+from carpool.core.metering import co_runners, transfer_cost
+from carpool.core.metering.usage import account
+from carpool.core.metering.views import full_view
 from carpool.core.model import Cause, DeviceId, JobId, JobPhase, LaneId, Micros, Reason, Settings
-from carpool.core.snapshot import full_view
-from carpool.core.state import Device, Job, State
-from carpool.core.view import View
+from carpool.core.placement import queue, reservations
+from carpool.core.placement.decision_record import evaluate
+from carpool.core.policies.view import View
+from carpool.core.state.settings_check import check_quantum, check_settings
+from carpool.core.state.state import Device, Job, State
+from carpool.core.turns import turns, weights, yielding
 
 
 class Machine:
@@ -77,14 +65,14 @@ class Machine:
             events.TurnPassed: self._turn_passed,
             events.MemoryRequested: self._memory_requested,
             events.RequestWithdrawn: lambda job, event: requests.withdrawn(self._state, job, event.memory_class),
-            events.MemoryReturned: lambda job, event: memory.returned(
+            events.MemoryReturned: lambda job, event: grants.returned(
                 self._state, job, event.memory_class, event.total
             ),
-            events.Preempted: lambda job, event: whole.preempted(self._state, job, event.usage),
-            events.Offloaded: lambda job, event: claims.offloaded(self._state, job),
-            events.OffloadFailed: lambda job, event: claims.offload_failed(self._state, job),
+            events.Preempted: lambda job, event: whole_devices.preempted(self._state, job, event.usage),
+            events.Offloaded: lambda job, event: waiters.offloaded(self._state, job),
+            events.OffloadFailed: lambda job, event: waiters.offload_failed(self._state, job),
             events.Sampled: lambda job, event: self._account(job, event.usage),
-            events.TraitsSeen: lambda job, event: alone.seen(self._state, job, event),
+            events.TraitsSeen: lambda job, event: exclusive.seen(self._state, job, event),
             events.Adopted: lambda job, event: adoption.adopt(self._state, job, event),
         }
 
@@ -173,7 +161,7 @@ class Machine:
         self._state.settle_quanta()
         self._state.admit_all = True
         if self._state.whole is not None:
-            whole.add_device(self._state, event.device.id)
+            whole_devices.add_device(self._state, event.device.id)
 
     def _device(self, name: DeviceId) -> Device:
         device = self._state.devices.get(name)
@@ -199,7 +187,7 @@ class Machine:
         if self._state.whole is not None:
             return
         if less:
-            memory.freed(self._state, device)
+            grants.freed(self._state, device)
         else:
             weights.give_way(self._state, device)
             reservations.review(self._state)
@@ -226,11 +214,11 @@ class Machine:
             raise ValueError(f"allocation is {state.settings.allocation}; it cannot be changed while jobs are there")
         state.settings, state.policy, state.placement = event.settings, policy, placement
         state.settle_quanta()
-        company.reset(state)
+        co_runners.reset(state)
         if state.whole is not None:
-            whole.reorder(state)
+            whole_devices.reorder(state)
             return
-        admission.reorder(state)
+        queue.reorder(state)
         turns.reorder(state)
         for name in state.devices:
             state.touch_device(name)  # the budget of the host store may be another
@@ -256,12 +244,12 @@ class Machine:
     def _account(self, job: Job, usage: Any) -> None:
         device = self._state.device_of(job)
         if device is not None and (usage.out_bytes or usage.in_bytes):
-            moves.observe(device.moved, job.usage, usage)
+            transfer_cost.observe(device.moved, job.usage, usage)
         if job.stretch is not None:
-            company.observe(self._state, job, job.stretch, usage)
+            co_runners.observe(self._state, job, job.stretch, usage)
         account(self._state, job, usage)
         if not job.measured and self._seen_enough(job):
-            memory.measured(self._state, job)
+            grants.measured(self._state, job)
         turns.rank(self._state, job)
 
     def _seen_enough(self, job: Job) -> bool:
@@ -273,7 +261,7 @@ class Machine:
 
     def _turn_released(self, job: Job, event: events.TurnReleased) -> None:
         if event.cause is not Cause.BOUNDARY:
-            company.cut_off(self._state, job)
+            co_runners.cut_off(self._state, job)
         self._account(job, event.usage)
         lane = self._state.lanes[_lane_of(job)]
         if event.cause is Cause.EARLY:
@@ -283,7 +271,7 @@ class Machine:
 
     def _turn_passed(self, job: Job, event: events.TurnPassed) -> None:
         if event.cause is not Cause.BOUNDARY:
-            company.cut_off(self._state, job)
+            co_runners.cut_off(self._state, job)
         self._account(job, event.usage)
         lane = self._state.lanes[_lane_of(job)]
         if event.cause is Cause.EARLY:
@@ -301,14 +289,14 @@ class Machine:
         state = self._state
         changed: list[JobId] = []
         while (key := state.timers.pop(state.now)) is not None:
-            if key[0] == whole.NEXT_CHANGE:
+            if key[0] == whole_devices.NEXT_CHANGE:
                 changed.append(cast(JobId, key[1]))
             else:
                 self._due(*key)
         if changed:
-            whole.changed(state, changed)
+            whole_devices.changed(state, changed)
         if state.whole is not None:
-            whole.schedule(state)
+            whole_devices.schedule(state)
 
     def _due(self, kind: str, subject: Any) -> None:
         state = self._state
@@ -340,13 +328,13 @@ class Machine:
             if state.dirty_devices:
                 name = min(state.dirty_devices)
                 del state.dirty_devices[name]
-                claims.serve(state, state.devices[name])
+                waiters.serve(state, state.devices[name])
             elif state.dirty_lanes:
                 self._refresh_lanes()
             elif state.admit_all or state.newcomers:
-                admission.admit(state)
+                queue.admit(state)
             elif state.company_changed:
-                company.refresh(state)  # it may open a device to somebody
+                co_runners.refresh(state)  # it may open a device to somebody
             else:
                 return
 

@@ -141,7 +141,7 @@ class JobSpec:
 
     owner: int  # uid
     name: str = ""
-    kind: str = ""  # jobs of one kind do the same work (see `core.interference`); empty: nobody knows
+    kind: str = ""  # jobs of one kind do the same work (see `core.placement.interference`); empty: nobody knows
     iterations: int | None = None  # declared by --iterations
     duration_us: Micros | None = None  # declared by --duration: device time expected in total
     weight: int = 100  # share under `fair`; larger is more; --priority
@@ -208,7 +208,7 @@ class Load:
     """What a device has been doing over the telemetry window, in millionths; None: it has no such counter."""
 
     active_ppm: int  # mean of SMACT
-    risk_active_ppm: int  # `core.risk` of SMACT, and so on
+    risk_active_ppm: int  # `core.placement.risk` of SMACT, and so on
     risk_occupancy_ppm: int | None = None
     risk_dram_ppm: int | None = None
 

@@ -18,13 +18,13 @@ import msgspec
 from carpool.core.model import Settings
 from carpool.daemon.api.server import check_socket
 from carpool.daemon.app import Daemon
-from carpool.daemon.errors import StartupError
-from carpool.daemon.filelimit import raise_file_limit
-from carpool.daemon.gpus import Gpus
-from carpool.daemon.options import Options, parse_options
-from carpool.daemon.same_devices import settle_devices
-from carpool.daemon.schema import open_journal
-from carpool.daemon.settings import changed_settings
+from carpool.daemon.config.device_continuity import settle_devices
+from carpool.daemon.config.gpu_discovery import Gpus
+from carpool.daemon.config.options import Options, parse_options
+from carpool.daemon.config.settings import changed_settings
+from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.system.errors import StartupError
+from carpool.daemon.system.fd_limit import raise_file_limit
 from carpool.protocol.api import ErrorBody
 from carpool.protocol.paths import Home
 

@@ -17,38 +17,38 @@ from carpool.core.machine import Machine
 from carpool.core.model import MIB, DeviceId, Settings
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.server import serve
-from carpool.daemon.beside import Beside
-from carpool.daemon.channels import Channels
-from carpool.daemon.checkpoint_restart import CheckpointRestart
-from carpool.daemon.checkpointing import Checkpointing
-from carpool.daemon.clock import wall_us
-from carpool.daemon.controls import Controls, read_controls
+from carpool.daemon.channels.router import Channels
+from carpool.daemon.checkpoint.driver import Checkpointing
+from carpool.daemon.checkpoint.jobs import Guests
+from carpool.daemon.checkpoint.notes import Notes
+from carpool.daemon.checkpoint.restart import CheckpointRestart
+from carpool.daemon.checkpoint.suspend import Suspensions
+from carpool.daemon.config.mps import MpsPipe
+from carpool.daemon.config.options import Options
 from carpool.daemon.effects import Effects
-from carpool.daemon.emptying import Emptying
-from carpool.daemon.engines import Engines
-from carpool.daemon.feed import Feed, last_seq
-from carpool.daemon.guests import Guests
-from carpool.daemon.history import History
-from carpool.daemon.jobs import JobTable
-from carpool.daemon.journal import Journal
-from carpool.daemon.kept_stopped import KeptStopped
+from carpool.daemon.engine.selection import Engines
+from carpool.daemon.jobs.table import JobTable
+from carpool.daemon.journal.device_controls import Controls, read_controls
+from carpool.daemon.journal.device_history import History
+from carpool.daemon.journal.event_log import Feed, last_seq
+from carpool.daemon.journal.model_registry import Models, read_models
+from carpool.daemon.journal.records import Store, read_beside, read_history, read_jobs
+from carpool.daemon.journal.slowdown_table import PaceTable, read_paces
+from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
-from carpool.daemon.models import Models, read_models
-from carpool.daemon.mps import MpsPipe
-from carpool.daemon.options import Options
-from carpool.daemon.paces import PaceTable, read_paces
-from carpool.daemon.processes import Processes
-from carpool.daemon.restore import Restore
-from carpool.daemon.retries import Retries
-from carpool.daemon.sampler import Sampler
-from carpool.daemon.seating import Seating
-from carpool.daemon.seats import set_grace
-from carpool.daemon.sessions import SessionServer
-from carpool.daemon.stopped import Stopped
-from carpool.daemon.store import Store, read_beside, read_history, read_jobs
-from carpool.daemon.suspended import Notes
-from carpool.daemon.suspensions import Suspensions
-from carpool.daemon.telemetry import Telemetry, processes_of, uses_of
+from carpool.daemon.memory.reclaim import Emptying
+from carpool.daemon.restart import Restore
+from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.record import set_grace
+from carpool.daemon.seats.sampler import Sampler
+from carpool.daemon.shims.retries import Retries
+from carpool.daemon.shims.sessions import SessionServer
+from carpool.daemon.shims.supervisor import Processes
+from carpool.daemon.stopped.markers import KeptStopped
+from carpool.daemon.stopped.watchdog import Stopped
+from carpool.daemon.system.clock import wall_us
+from carpool.daemon.telemetry.service import Telemetry, processes_of, uses_of
+from carpool.daemon.telemetry.ungated_processes import Beside
 from carpool.devices.base import Device
 
 log = logging.getLogger(__name__)

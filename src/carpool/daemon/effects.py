@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 from carpool.core import commands
 from carpool.core.model import JobId, JobPhase, LaneId, MemoryClass
-from carpool.daemon.channels import Channels
-from carpool.daemon.checkpointing import Checkpointing
-from carpool.daemon.clock import wall_us
-from carpool.daemon.demands import answer_demand
-from carpool.daemon.jobs import Job, JobTable
-from carpool.daemon.keepsakes import LANE
-from carpool.daemon.pauses import is_paused
-from carpool.daemon.processes import Processes
-from carpool.daemon.retries import Retries
-from carpool.daemon.seating import Seating
-from carpool.daemon.seats import request_yield, watch_idle, withdraw_yield
-from carpool.daemon.store import Store
+from carpool.daemon.channels.router import Channels
+from carpool.daemon.checkpoint.driver import Checkpointing
+from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.journal.records import Store
+from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.demands import answer_demand
+from carpool.daemon.seats.kept_fds import LANE
+from carpool.daemon.seats.pauses import is_paused
+from carpool.daemon.seats.record import request_yield, watch_idle, withdraw_yield
+from carpool.daemon.shims.retries import Retries
+from carpool.daemon.shims.supervisor import Processes
+from carpool.daemon.system.clock import wall_us
 from carpool.devices.base import Device, in_extents, single
 from carpool.protocol.seat import Packet, PacketType, Placed, Yield
 

@@ -9,8 +9,8 @@ from carpool.core.commands import Command
 from carpool.core.events import Event, Tick
 from carpool.core.inbox import Inbox
 from carpool.core.machine import Machine
-from carpool.daemon.clock import Clock, MonotonicClock, Timer
-from carpool.daemon.feed import Feed
+from carpool.daemon.journal.event_log import Feed
+from carpool.daemon.system.clock import Clock, MonotonicClock, Timer
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from carpool.core.model import DeviceId, JobId
 from carpool.devices.banks import Banks
 from carpool.devices.base import BankId, DeviceError, Extent
-from carpool.devices.stores import Stores
+from carpool.devices.host_stores import Stores
 
 
 class BankedDevice(ABC):

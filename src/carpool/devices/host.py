@@ -17,7 +17,7 @@ from carpool.devices import memfd
 from carpool.devices.banked import BankedDevice
 from carpool.devices.banks import Banks
 from carpool.devices.base import BankId, DeviceError, Extent
-from carpool.devices.stores import Stores
+from carpool.devices.host_stores import Stores
 
 PAGE = memfd.PAGE
 BANK_WINDOWS = 16

@@ -10,7 +10,7 @@ from functools import cache
 import carpool.estimate as estimates
 from carpool.estimate.base import CannotEstimate, Estimator, Prediction, Subject
 from carpool.estimate.learned import text_of
-from carpool.estimate.trees import DamagedWeights, number
+from carpool.estimate.learned.trees import DamagedWeights, number
 
 CALIBRATION = "horus.json"
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from carpool.estimate.base import CannotEstimate, Features, Prediction, Subject
-from carpool.estimate.script import OTHERWISE, player
+from carpool.estimate.rehearsal.script import OTHERWISE, player
 
 if TYPE_CHECKING:
-    from carpool.estimate.rehearsal import Rehearsal
+    from carpool.estimate.rehearsal.rehearsal import Rehearsal
 
 LIMIT_S = 60.0
 #: A script is rehearsed once in a process, however many estimators want to know: a second time might go another way.
@@ -35,9 +35,9 @@ class FakeTensor:
             import torch  # noqa: F401 - is it there?
         except ImportError as error:
             raise CannotEstimate(f"PyTorch cannot be imported: {error}", "activate the job's environment") from None
-        from carpool.estimate.factory import play_model
-        from carpool.estimate.rehearsal import rehearse
-        from carpool.estimate.watch import STEPS
+        from carpool.estimate.rehearsal.factory import play_model
+        from carpool.estimate.rehearsal.rehearsal import rehearse
+        from carpool.estimate.rehearsal.watch import STEPS
 
         key = replace(subject, features=None, history=())
         if key not in _REHEARSED:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from carpool.core.quantile import quantile
+from carpool.core.stats import quantile
 from carpool.estimate.base import CannotEstimate, Prediction, Subject
 
 SHARE_PPM = 950_000  # of the runs that must have got by with it

@@ -54,7 +54,7 @@ def walk(subject: Subject) -> Features:
         import torch
     except ImportError as error:
         raise CannotEstimate(f"PyTorch cannot be imported: {error}", "activate the job's environment") from None
-    from carpool.estimate import factory
+    from carpool.estimate.rehearsal import factory
 
     batch = factory.checked(subject)
     with torch.device("meta"):

@@ -29,9 +29,7 @@ from carpool.protocol.api import (
     TelemetryHistory,
     VersionInfo,
 )
-from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest
-from carpool.protocol.paths import Home
-from carpool.protocol.problems import (
+from carpool.protocol.client_errors import (
     ApiError,
     ClientError,
     DaemonNotAnswering,
@@ -40,6 +38,8 @@ from carpool.protocol.problems import (
     UnusablePath,
     VersionMismatch,
 )
+from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest
+from carpool.protocol.paths import Home
 from carpool.protocol.unix_http import UnixConnection
 
 __all__ = [

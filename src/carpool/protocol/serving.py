@@ -13,7 +13,7 @@ ORDERS = ("fcfs", "edf", "priority")
 
 
 class Serving(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The only argument of ``python -m carpool.serve.front_main``, as JSON.  Nothing in it is secret."""
+    """The only argument of ``python -m carpool.serve.__main__``, as JSON.  Nothing in it is secret."""
 
     home: str  # the daemon's directory
     host: str = DEFAULT_HOST

@@ -1,6 +1,6 @@
 """Messages between a shim and the daemon: one JSON object per SOCK_SEQPACKET packet, descriptors by SCM_RIGHTS.
 
-The shim's side (`carpool.runtime.shim`) is written with the standard library only, because it also starts jobs
+The shim's side (`carpool.runtime.shim.__main__`) is written with the standard library only, because it also starts jobs
 whose interpreter has nothing else; these types are the daemon's side and the definition of the messages.
 """
 

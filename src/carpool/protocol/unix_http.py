@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from carpool.protocol.api import API_VERSION, PROTOCOL_HEADER, ErrorBody, ErrorInfo
-from carpool.protocol.problems import (
+from carpool.protocol.client_errors import (
     ApiError,
     DaemonNotAnswering,
     DaemonNotRunning,

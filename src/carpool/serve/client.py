@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from carpool.serve.errors import WrongInput
 from carpool.serve.oip.datatypes import pack_strings, unpack_strings
+from carpool.serve.oip.errors import WrongInput
 from carpool.serve.oip.messages import LENGTH_HEADER, READY, IndexEntry, Message, Tensor, WireModel, decode_json
 from carpool.serve.oip.requests import encode_request
 from carpool.serve.oip.responses import decode_response

@@ -15,19 +15,19 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from carpool.protocol.client_errors import ClientError
 from carpool.protocol.models import ModelInfo, ModelRequest
-from carpool.protocol.problems import ClientError
-from carpool.serve.batching import Order, Queue
-from carpool.serve.dispatch import Dispatcher
-from carpool.serve.dispatchers import Dispatchers
-from carpool.serve.environment import Environment
-from carpool.serve.errors import UnknownModel
 from carpool.serve.metrics import Metrics
+from carpool.serve.model.image_store import OverBudget, Store
+from carpool.serve.oip.errors import UnknownModel
 from carpool.serve.oip.messages import InferRequest, Model, Tensor
-from carpool.serve.pool import Pool
-from carpool.serve.ports import Preparing, Registry
-from carpool.serve.preparing import CannotPrepare, PreparedModel
-from carpool.serve.store import OverBudget, Store
+from carpool.serve.pool.environment_key import Environment
+from carpool.serve.pool.interfaces import Preparing, Registry
+from carpool.serve.pool.pool import Pool
+from carpool.serve.prepare.subprocess import CannotPrepare, PreparedModel
+from carpool.serve.queue.batching import Order, Queue
+from carpool.serve.queue.dispatcher import Dispatcher
+from carpool.serve.queue.dispatchers import Dispatchers
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """``python -m carpool.serve.worker``: computes what its front asks for, one batch after the other.
 
-The front's address and a token are in the environment (`carpool.serve.address`).  A worker keeps the structure of its
+The front's address and a token are in the environment (`serve.wire.address`).  A worker keeps the structure of its
 models; their weights are on the device, and outlive it.  It ends when the front has gone.
 """
 
@@ -14,14 +14,20 @@ from typing import cast
 
 import torch
 
-from carpool.serve import on_device
-from carpool.serve.address import NoFront, connect
-from carpool.serve.calling import Signature
-from carpool.serve.channel import Channel, Gone
-from carpool.serve.device import Demand, Device, of_process
-from carpool.serve.errors import LONGEST, ModelFailed, ModelTooLarge, ServeError, UnknownModel, WrongInput, text_of
-from carpool.serve.link import copy_us
-from carpool.serve.messages import (
+from carpool.serve.model import torch_device
+from carpool.serve.model.bound_model import Model
+from carpool.serve.model.call_signature import Signature
+from carpool.serve.model.link_cost import copy_us
+from carpool.serve.model.seat_device import Refused, TooLarge
+from carpool.serve.model.skeleton import Unusable
+from carpool.serve.model.torch_device import NoGpu
+from carpool.serve.model.torch_tensors import joined, named, split
+from carpool.serve.model.weights_device import Demand, Device, of_process
+from carpool.serve.oip.errors import LONGEST, ModelFailed, ModelTooLarge, ServeError, UnknownModel, WrongInput, text_of
+from carpool.serve.oip.messages import Tensor
+from carpool.serve.wire.address import NoFront, connect
+from carpool.serve.wire.channel import Channel, Gone
+from carpool.serve.wire.messages import (
     Answer,
     Broken,
     Cost,
@@ -37,12 +43,6 @@ from carpool.serve.messages import (
     Unload,
     heads,
 )
-from carpool.serve.model import Model
-from carpool.serve.oip.messages import Tensor
-from carpool.serve.on_device import NoGpu
-from carpool.serve.seat import Refused, TooLarge
-from carpool.serve.structure import Unusable
-from carpool.serve.tensors import joined, named, split
 
 
 class Hosted:
@@ -177,7 +177,7 @@ def _rows(hosted: Hosted, requests: list[list[Tensor]]) -> list[int]:
 
 def main() -> int:
     try:
-        on_device.begin()
+        torch_device.begin()
         connection, token = connect()
     except (NoGpu, NoFront) as error:
         print(f"carpool: {error}", file=sys.stderr)

@@ -12,10 +12,10 @@ from carpool.core.inbox import Inbox
 from carpool.core.machine import Machine
 from carpool.core.model import Micros
 from carpool.plugins import ensure_placement, ensure_policy
-from carpool.sim.job import WHOLE_PPM, TraceJob
-from carpool.sim.options import Options, check_options, core_settings
-from carpool.sim.result import Result
-from carpool.sim.scene import Scene
+from carpool.sim.model.options import Options, check_options, core_settings
+from carpool.sim.model.result import Result
+from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
+from carpool.sim.world import Scene
 
 #: So many timers of the core in a row, while no job has anything planned, or with hardly any time between them: a
 #: policy that never lets anybody run, or one that wants to look again without end.

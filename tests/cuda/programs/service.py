@@ -18,10 +18,10 @@ from gpu import MIB, Gpu
 from meeting import meet
 
 from carpool.runtime import native
-from carpool.serve import seat
-from carpool.serve.groups import Groups
-from carpool.serve.layout import lay_out
-from carpool.serve.store import write_image
+from carpool.serve.model import seat_device
+from carpool.serve.model.image_store import write_image
+from carpool.serve.model.native_groups import Groups
+from carpool.serve.plan.layout import lay_out
 
 
 def options() -> argparse.Namespace:
@@ -49,8 +49,8 @@ class Model:
         self.copied = 0
 
     def place(self) -> None:
-        file = seat.place(self.number, self.layout.bounds[-1], reload_us=1000 * self.mib)
-        address = seat.address(self.number)
+        file = seat_device.place(self.number, self.layout.bounds[-1], reload_us=1000 * self.mib)
+        address = seat_device.address(self.number)
         assert address
         if self.groups is None:
             assert file is not None
@@ -66,7 +66,7 @@ class Model:
         assert self.groups is not None
         self.copied += self.groups.there < self.groups.count
         self.groups.load()
-        seat.take()
+        seat_device.take()
         gpu.fill(total, MIB, 0)
         for k, offset in enumerate(self.layout.offsets):
             self.groups.follow(k + 1, 0)
@@ -74,7 +74,7 @@ class Model:
             gpu.launch("spin_us", spin)
         right = gpu.content(total, MIB) == self.sum
         self.groups.stop()
-        seat.release()
+        seat_device.release()
         return right
 
 
@@ -94,7 +94,7 @@ def main() -> None:
     library.begin_iterations()
     total = gpu.segment(MIB)
     nothing_lives(total)
-    seat.release()
+    seat_device.release()
     meet()
     print("under way", flush=True)
     right = sum(model.answer(gpu, total, given.spin) for _ in range(given.rounds) for model in models)

@@ -24,8 +24,8 @@ def lane_outlives_its_agent() -> None:
         import msgspec  # noqa: F401 - what daemon and agent talk with
     except ImportError:
         raise Skip("there is no msgspec here: python3 -m pip install msgspec") from None
+    from carpool.devices.cuda.agent_link import Link
     from carpool.devices.cuda.device import CudaDevice
-    from carpool.devices.cuda.link import Link
 
     with workers(1) as (job,):
         before, _ = job.ask("free")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 
-from carpool.monitor.foreign import sees_all_processes
+from carpool.telemetry.unmanaged import sees_all_processes
 from tests.gpu.registry import Figures, Needs, Skip, check, require
 from tests.gpu.scripts import needs_cuda
 
@@ -21,7 +21,7 @@ SLACK_MIB, SLACK_C = 64, 5
 def telemetry_against_nvidia_smi() -> Figures:
     needs_cuda()
     try:
-        from carpool.monitor.gpus import Gpus
+        from carpool.telemetry.gpus import Gpus
     except ImportError as error:
         raise Skip(f"{error}: python3 -m pip install nvidia-ml-py") from None
     import torch

@@ -14,7 +14,7 @@ from tests.gpu.registry import Needs, check, needs_packages, require
 from tests.gpu.scripts import needs_cuda
 
 if TYPE_CHECKING:
-    from carpool.serve.prepared import Prepared
+    from carpool.serve.prepare.prepare import Prepared
 
 MODELS = ("residual", "tied", "recurrent", "branching", "shared", "brain", "traced")
 #: Cycles of the GPU before each group's copy, some milliseconds: who does not wait reads noise.
@@ -22,12 +22,12 @@ LATE = 10_000_000
 
 
 class CopiedGroups:
-    """Stands in for `carpool.serve.groups.Groups`: copies in a stream of its own, and an event after each."""
+    """Stands in for `serve.model.native_groups.Groups`: copies in a stream of its own, and an event after each."""
 
     def __init__(self, device: int, image: int, bounds: Sequence[int], key: bytes, address: int) -> None:
         import torch
 
-        from carpool.serve.on_device import OnGpu
+        from carpool.serve.model.torch_device import OnGpu
 
         self.bounds, self.address, self.count = tuple(bounds), address, len(bounds) - 1
         self._image = torch.frombuffer(bytearray(os.pread(image, bounds[-1], 0)), dtype=torch.uint8).pin_memory()
@@ -79,8 +79,8 @@ class CopiedGroups:
 def weights_come_late() -> None:
     needs_cuda()
     needs_packages("msgspec", "numpy", "safetensors")
-    from carpool.serve.entry import Source
-    from carpool.serve.prepared import prepare
+    from carpool.serve.plan.manifest import Source
+    from carpool.serve.prepare.prepare import prepare
     from tests.serve import zoo
 
     for name in MODELS:
@@ -96,16 +96,16 @@ def _compare(name: str, prepared: Prepared, inputs: tuple[Any, ...]) -> None:
     import torch
 
     from carpool.devices import memfd
-    from carpool.serve import model as models
-    from carpool.serve import structure
-    from carpool.serve.device import Memory
-    from carpool.serve.on_device import OnGpu
-    from carpool.serve.prepared import same_bits
+    from carpool.serve.model import bound_model as models
+    from carpool.serve.model import skeleton
+    from carpool.serve.model.torch_device import OnGpu
+    from carpool.serve.model.weights_device import Memory
+    from carpool.serve.prepare.prepare import same_bits
     from tests.serve import zoo
 
     entry, image, _ = prepared
     given = [value.to(OnGpu.device) for value in inputs]
-    plain = structure.build(getattr(zoo, name), entry.source.seed, weights=True).to(OnGpu.device)
+    plain = skeleton.build(getattr(zoo, name), entry.source.seed, weights=True).to(OnGpu.device)
     with torch.inference_mode():
         expected = plain(*given)
     header = memfd.create("header", memfd.PAGE, sealed=True)

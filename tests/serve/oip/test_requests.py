@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carpool.serve.errors import WrongInput
 from carpool.serve.oip.datatypes import DATATYPES, pack, pack_strings
+from carpool.serve.oip.errors import WrongInput
 from carpool.serve.oip.messages import Message, Model, Tensor, TensorSpec, WantedOutput
 from carpool.serve.oip.requests import decode_request, encode_request
 

@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from carpool.serve.errors import WrongInput
 from carpool.serve.oip.datatypes import DATATYPES, pack, pack_strings
+from carpool.serve.oip.errors import WrongInput
 from carpool.serve.oip.messages import InferRequest, Tensor, WantedOutput
 from carpool.serve.oip.responses import decode_response, encode_response
 

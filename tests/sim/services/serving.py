@@ -9,11 +9,11 @@ from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.core.model import Micros, Settings
 from carpool.sim.driver import Simulation
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options, check_options
-from carpool.sim.result import Result
-from carpool.sim.services.result import ModelResult
-from carpool.sim.services.spec import ServedModel, Services
+from carpool.sim.model.options import Options, check_options
+from carpool.sim.model.result import Result
+from carpool.sim.model.served_models import ServedModel, Services
+from carpool.sim.model.served_result import ModelResult
+from carpool.sim.model.trace_job import TraceJob
 
 MS: Micros = 1000
 SIZE = 60_000_000  # bytes: 10 ms at the usual rate, and 15 groups of 4 MB

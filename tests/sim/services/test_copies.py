@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.core.grouping import Layer, Link, finish, start
-from carpool.sim.services.copies import Copies, finish_us
+from carpool.serve.plan.grouping import Layer, Link, finish, start
+from carpool.sim.services.weight_copies import Copies, finish_us
 
 RATE = 6000  # bytes per microsecond
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from carpool.core.model import MIB
-from carpool.sim.services.file import read_services
-from carpool.sim.services.spec import ServedModel, Services
+from carpool.sim.model.served_models import ServedModel, Services
+from carpool.sim.services.toml_file import read_services
 from carpool.sim.traces.errors import TraceError
 
 ALL = """

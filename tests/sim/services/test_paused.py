@@ -10,9 +10,9 @@ from carpool.core.commands import GrantTurn, PauseTurn
 from carpool.core.events import Event, MemoryRequested, Sampled, TurnPaused
 from carpool.core.model import GIB, MIB, Oversubscribe, Settings
 from carpool.sim.driver import Simulation
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
-from carpool.sim.services.spec import ServedModel
+from carpool.sim.model.options import Options
+from carpool.sim.model.served_models import ServedModel
+from carpool.sim.model.trace_job import TraceJob
 from tests.sim.services.serving import MS, Story, books, latencies, model, serve
 
 JOB = TraceJob("t", 0, 1000 * MS, iterations=20, iteration_us=50 * MS)

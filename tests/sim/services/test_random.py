@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from carpool.core import commands, events
 from carpool.core.model import MIB, Outcome, Oversubscribe, Serving, Settings
-from carpool.sim.job import TraceJob
-from carpool.sim.services.spec import ServedModel, Services
+from carpool.sim.model.served_models import ServedModel, Services
+from carpool.sim.model.trace_job import TraceJob
 from tests.sim.services.serving import MS, Story, books, serve
 
 CAPACITY = 1000 * MIB

@@ -9,9 +9,9 @@ import pytest
 from carpool.core.commands import DropWeights, PlaceWeights
 from carpool.core.model import GIB, MIB, Allocation, Oversubscribe, Serving, Settings
 from carpool.sim.driver import simulate
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options
-from carpool.sim.services.spec import Services, poisson_us
+from carpool.sim.model.options import Options
+from carpool.sim.model.served_models import Services, poisson_us
+from carpool.sim.model.trace_job import TraceJob
 from tests.sim.services.serving import ALL, FIRST, MS, SIZE, Story, books, latencies, model, serve
 
 TWO_WORKERS = Services((), workers=2)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from carpool.sim.job import TraceJob
-from carpool.sim.summary import summarize
+from carpool.sim.model.trace_job import TraceJob
+from carpool.sim.results.summary import summarize
 from tests.sim.services.serving import FIRST, MS, SIZE, model, serve
 
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from carpool.cli.presets import PRESETS
-from carpool.cli.simulation.wanted import ESTIMATE_COLUMN, Wanted
+from carpool.cli.base.presets import PRESETS
+from carpool.cli.simulation.options import ESTIMATE_COLUMN, Wanted
 from carpool.core.model import NUMBER_SETTINGS, OPTIONAL_SETTINGS, Allocation, Oversubscribe, Settings
 
 if TYPE_CHECKING:
-    from carpool.sim.choices import Policy
-    from carpool.sim.job import TraceJob
-    from carpool.sim.options import Options
-    from carpool.sim.services.spec import Services
+    from carpool.sim.by_name import Policy
+    from carpool.sim.model.options import Options
+    from carpool.sim.model.served_models import Services
+    from carpool.sim.model.trace_job import TraceJob
 
 #: These are about turns and memory: without lanes they would have nothing to decide.
 ALWAYS_LANES = ("fair", "pack", "tq")
@@ -25,7 +25,7 @@ MICROS = 1_000_000  # of a second
 
 def all_options(wanted: Wanted, services: Services | None) -> list[Options]:
     """One per policy, in their order.  Raises UsageError for what makes no sense."""
-    from carpool.sim.choices import load_choices
+    from carpool.sim.by_name import load_choices
 
     if len(set(wanted.policies)) != len(wanted.policies):
         raise click.UsageError("--policy names a policy twice; name each once.")
@@ -45,9 +45,9 @@ def check_estimator(wanted: Wanted, jobs: Sequence[TraceJob]) -> None:
 
 
 def _options(wanted: Wanted, name: str, policy: Policy, services: Services | None) -> Options:
-    from carpool.sim.choices import load_interference
-    from carpool.sim.job import WHOLE_PPM
-    from carpool.sim.options import Options, check_options, suggested_telemetry_us
+    from carpool.sim.by_name import load_interference
+    from carpool.sim.model.options import Options, check_options, suggested_telemetry_us
+    from carpool.sim.model.trace_job import WHOLE_PPM
 
     options = Options(
         devices=wanted.devices,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.exit_codes import Exit
-from carpool.cli.problem import Problem
-from carpool.cli.simulation.wanted import Wanted
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.simulation.options import Wanted
 
 
 def csv_path(wanted: Wanted, policy: str) -> Path | None:

@@ -7,23 +7,23 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from carpool.cli.exit_codes import Exit
-from carpool.cli.problem import Problem
-from carpool.cli.progress import Progress, bar
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.render.formatting import duration
+from carpool.cli.render.progress import Progress, bar
+from carpool.cli.simulation.options import Wanted
 from carpool.cli.simulation.outputs import csv_path, writing
-from carpool.cli.simulation.wanted import Wanted
-from carpool.cli.words import duration
 
 if TYPE_CHECKING:
-    from carpool.sim.job import TraceJob
-    from carpool.sim.options import Options
-    from carpool.sim.result import Result
-    from carpool.sim.summary import Summary
+    from carpool.sim.model.options import Options
+    from carpool.sim.model.result import Result
+    from carpool.sim.model.trace_job import TraceJob
+    from carpool.sim.results.summary import Summary
 
 
 def run_all(wanted: Wanted, jobs: list[TraceJob], options: Sequence[Options]) -> list[Summary]:
     """One summary per policy.  Results are kept for a report only: a million jobs are a gigabyte."""
-    from carpool.sim.summary import summarize
+    from carpool.sim.results.summary import summarize
 
     summaries, kept = [], []
     for each in options:
@@ -55,7 +55,7 @@ def _run(jobs: list[TraceJob], options: Options) -> Result:
 
 def _with_resolution(wanted: Wanted, jobs: list[TraceJob], options: Options) -> Options:
     """What --resolution says; otherwise what keeps the simulation short, and a note about it."""
-    from carpool.sim.options import suggested_resolution_us
+    from carpool.sim.model.options import suggested_resolution_us
 
     if wanted.resolution_us is not None:
         return dataclasses.replace(options, resolution_us=wanted.resolution_us)
@@ -69,7 +69,7 @@ def _with_resolution(wanted: Wanted, jobs: list[TraceJob], options: Options) -> 
 def _write_csv(wanted: Wanted, result: Result) -> None:
     path = csv_path(wanted, result.options.settings.policy)
     if path is not None:
-        from carpool.sim.jobs_csv import write_jobs_csv
+        from carpool.sim.results.jobs_csv import write_jobs_csv
 
         with writing(path):
             write_jobs_csv(result, path)

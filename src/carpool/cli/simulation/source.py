@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from carpool.cli.exit_codes import Exit
-from carpool.cli.problem import Problem
-from carpool.cli.progress import Progress
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.render.progress import Progress
+from carpool.cli.simulation.options import Wanted
 from carpool.cli.simulation.outputs import writing
-from carpool.cli.simulation.wanted import Wanted
 from carpool.protocol.paths import expanded
 
 if TYPE_CHECKING:
-    from carpool.sim.job import TraceJob
-    from carpool.sim.services.spec import Services
+    from carpool.sim.model.served_models import Services
+    from carpool.sim.model.trace_job import TraceJob
 
 
 def check_source(wanted: Wanted) -> None:
@@ -50,7 +50,7 @@ def read_jobs(wanted: Wanted, home: Path) -> list[TraceJob]:
 
 def read_served(wanted: Wanted) -> Services | None:
     """What is served beside the jobs.  Raises Problem."""
-    from carpool.sim.services.file import read_services
+    from carpool.sim.services.toml_file import read_services
     from carpool.sim.traces import TraceError
 
     if wanted.services is None:

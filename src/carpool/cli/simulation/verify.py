@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from carpool.cli.common import plural, print_json
-from carpool.cli.exit_codes import Exit
-from carpool.cli.problem import Problem
-from carpool.cli.progress import Progress
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.options_common import plural, print_json
+from carpool.cli.render.progress import Progress
 
 if TYPE_CHECKING:
     from carpool.sim.replay import Replay

@@ -1,17 +1,20 @@
-"""The placement policies by name: those that come with Carpool, and those that a driver has registered."""
+"""Which device a job gets, and beside which jobs: the queue, candidates, collocation, reservations, gangs.
+
+May import memory and everything below.  Placement *policies* are in `carpool.core.policies.placement`; users' policies
+of version 0.1 import their base from here, new ones import `carpool.policies`.
+"""
 
 from __future__ import annotations
 
-from carpool.core.placement.base import BasePlacement, PlacementPolicy
-from carpool.core.placement.best_fit import BestFit
-from carpool.core.placement.exclusive import Exclusive
-from carpool.core.placement.first_fit import FirstFit
-from carpool.core.placement.guard import GuardedPlacement
-from carpool.core.placement.lug import Lug
-from carpool.core.placement.magm import Magm
-from carpool.core.placement.round_robin import RoundRobin
-from carpool.core.policies.base import Key
-from carpool.core.registry import Registry
+from carpool.core.policies.placement import (
+    PLACEMENTS,
+    BasePlacement,
+    Key,
+    PlacementPolicy,
+    available_placements,
+    load_placement,
+    register_placement,
+)
 
 __all__ = [
     "PLACEMENTS",
@@ -22,12 +25,3 @@ __all__ = [
     "load_placement",
     "register_placement",
 ]
-
-PLACEMENTS: Registry[PlacementPolicy] = Registry(
-    ("placement policy", "placement policies", "known"),
-    (BestFit, Exclusive, FirstFit, Lug, Magm, RoundRobin),
-    BasePlacement,
-    GuardedPlacement,
-)
-available_placements, load_placement = PLACEMENTS.available, PLACEMENTS.load
-register_placement = PLACEMENTS.register

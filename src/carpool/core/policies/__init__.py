@@ -8,10 +8,10 @@ from carpool.core.policies.fifo import Fifo
 from carpool.core.policies.guard import Guarded
 from carpool.core.policies.las import Las
 from carpool.core.policies.pack import Pack
+from carpool.core.policies.registry import Registry
 from carpool.core.policies.sjf import Sjf
 from carpool.core.policies.srtf import Srsf, Srtf
 from carpool.core.policies.tq import Tq
-from carpool.core.registry import Registry
 
 __all__ = [
     "POLICIES",

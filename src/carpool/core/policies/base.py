@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from carpool.core.model import Micros
-from carpool.core.view import DeviceView, JobView, View
+from carpool.core.policies.view import DeviceView, JobView, View
 
 SECOND: Micros = 1_000_000
 

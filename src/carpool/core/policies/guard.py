@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 
 from carpool.core.model import Micros, Settings
 from carpool.core.policies.base import BasePolicy, Key, Policy
-from carpool.core.registry import P
-from carpool.core.view import DeviceView, JobView, View
+from carpool.core.policies.registry import P
+from carpool.core.policies.view import DeviceView, JobView, View
 
 T = TypeVar("T")
 

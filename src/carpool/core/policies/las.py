@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from carpool.core.model import Micros, Settings
 from carpool.core.policies.base import BasePolicy, Key
-from carpool.core.view import JobView, View
+from carpool.core.policies.view import JobView, View
 
 #: Names of the limits of the queues, in ascending order; those that are not set end the list.
 LIMITS = tuple(f"las_limit_{number}_us" for number in range(1, 10))

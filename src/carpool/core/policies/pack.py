@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from carpool.core.model import Micros
 from carpool.core.policies.base import BasePolicy, Key
-from carpool.core.view import DeviceView, JobView, View
+from carpool.core.policies.view import DeviceView, JobView, View
 
 
 class Pack(BasePolicy):

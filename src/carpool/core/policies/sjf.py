@@ -5,7 +5,7 @@ from __future__ import annotations
 from carpool.core.model import Micros
 from carpool.core.policies.base import BasePolicy, Key
 from carpool.core.policies.srtf import expected_us
-from carpool.core.view import JobView, View
+from carpool.core.policies.view import JobView, View
 
 
 class Sjf(BasePolicy):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from carpool.core.model import Micros
 from carpool.core.policies.base import BasePolicy, Key
-from carpool.core.view import JobView, View
+from carpool.core.policies.view import JobView, View
 
 
 class Tq(BasePolicy):

@@ -7,12 +7,12 @@ import os
 from aiohttp import web
 
 import carpool
-from carpool.core.placement import available_placements
 from carpool.core.policies import available_policies
+from carpool.core.policies.placement import available_placements
 from carpool.daemon.api.context import CONTEXT, require_operator
 from carpool.daemon.api.middleware import json_response, read_body
-from carpool.daemon.errors import ApiError
-from carpool.daemon.settings import changed_settings, check_store, settings_table
+from carpool.daemon.config.settings import changed_settings, check_store, settings_table
+from carpool.daemon.system.errors import ApiError
 from carpool.plugins import announced_placements, announced_policies
 from carpool.protocol.api import (
     API_VERSION,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from carpool.daemon.errors import ApiError
-from carpool.protocol.sizes import LARGEST
+from carpool.daemon.system.errors import ApiError
+from carpool.protocol.units import LARGEST
 
 
 def check_texts(what: str, texts: Iterable[str], env: Mapping[str, str]) -> None:

@@ -11,17 +11,17 @@ from aiohttp import web
 from carpool.core.events import Event
 from carpool.core.machine import Machine
 from carpool.core.model import Settings
-from carpool.daemon.controls import Controls
-from carpool.daemon.engines import Engines
-from carpool.daemon.errors import ApiError
-from carpool.daemon.feed import Feed
-from carpool.daemon.history import History
-from carpool.daemon.jobs import EndedJob, Job, JobTable
-from carpool.daemon.models import Models
-from carpool.daemon.seating import Seating
-from carpool.daemon.sessions import peer_credentials
-from carpool.daemon.store import Store
-from carpool.daemon.telemetry import Telemetry
+from carpool.daemon.engine.selection import Engines
+from carpool.daemon.jobs.table import EndedJob, Job, JobTable
+from carpool.daemon.journal.device_controls import Controls
+from carpool.daemon.journal.device_history import History
+from carpool.daemon.journal.event_log import Feed
+from carpool.daemon.journal.model_registry import Models
+from carpool.daemon.journal.records import Store
+from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.system.errors import ApiError
+from carpool.daemon.system.peer import peer_credentials
+from carpool.daemon.telemetry.service import Telemetry
 from carpool.protocol.paths import Home
 
 

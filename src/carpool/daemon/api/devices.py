@@ -6,14 +6,14 @@ import msgspec
 from aiohttp import web
 
 from carpool.core.model import JobPhase, LaneId, Oversubscribe
-from carpool.core.view import DeviceView
+from carpool.core.policies.view import DeviceView
 from carpool.daemon.api.context import CONTEXT, Context, require_operator
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.telemetry import telemetry_info
-from carpool.daemon.controls import Control
-from carpool.daemon.errors import ApiError
-from carpool.daemon.jobs import may_use, moved_info
-from carpool.daemon.settings import LARGEST
+from carpool.daemon.config.settings import LARGEST
+from carpool.daemon.jobs.table import may_use, moved_info
+from carpool.daemon.journal.device_controls import Control
+from carpool.daemon.system.errors import ApiError
 from carpool.devices.base import Device
 from carpool.protocol.api import DeviceInfo, DeviceList, DeviceRequest, LaneInfo, StoreInfo
 

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from carpool.daemon.api.context import CONTEXT, caller
-from carpool.daemon.errors import ApiError, CarpoolError, JournalFull
+from carpool.daemon.system.errors import ApiError, CarpoolError, JournalFull
 from carpool.protocol.api import API_VERSION, PROTOCOL_HEADER, ErrorBody, ErrorInfo
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from aiohttp import web
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
 from carpool.daemon.api.context import CONTEXT, caller
 from carpool.daemon.api.middleware import flag_parameter, json_response, number_parameter, read_body
-from carpool.daemon.clock import wall_us
-from carpool.daemon.errors import ApiError
-from carpool.daemon.models import Model
+from carpool.daemon.journal.model_registry import Model
+from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.errors import ApiError
 from carpool.protocol.models import (
     ModelEnvironment,
     ModelList,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from carpool.daemon.api import admin, devices, jobs, models, past, streams, submit
+from carpool.daemon.api import admin, device_history, devices, jobs, models, streams, submit
 from carpool.daemon.api.middleware import Handler
 from carpool.protocol import api
 from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest
@@ -48,7 +48,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/devices", devices.devices, "Devices, lanes, turns", api.DeviceList),
     Route("PUT", "/v1/devices/{device}", devices.put_device, "Change one", api.DeviceInfo, api.DeviceRequest),
     Route(
-        *("GET", "/v1/devices/{device}/telemetry", past.telemetry, "What it did", api.TelemetryHistory),
+        *("GET", "/v1/devices/{device}/telemetry", device_history.telemetry, "What it did", api.TelemetryHistory),
         query=("since", "step"),
     ),
     Route(

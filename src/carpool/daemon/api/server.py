@@ -11,7 +11,7 @@ from carpool.daemon.api.context import CONTEXT, Context
 from carpool.daemon.api.middleware import add_protocol_header, guard
 from carpool.daemon.api.openapi import openapi
 from carpool.daemon.api.routes import add_routes
-from carpool.daemon.errors import StartupError
+from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
 
 LARGEST_BODY = 16 << 20  # environments may be large

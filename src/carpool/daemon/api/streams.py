@@ -9,9 +9,9 @@ from aiohttp import web
 from carpool.core.model import JobId
 from carpool.daemon.api.context import CONTEXT, Context, find_job, require_owner
 from carpool.daemon.api.middleware import flag_parameter, number_parameter
-from carpool.daemon.errors import ApiError
-from carpool.daemon.jobfiles import open_owned
-from carpool.daemon.jobs import EndedJob, Job
+from carpool.daemon.jobs.files import open_owned
+from carpool.daemon.jobs.table import EndedJob, Job
+from carpool.daemon.system.errors import ApiError
 
 CHUNK = 64 * 1024
 POLL_S = 0.1

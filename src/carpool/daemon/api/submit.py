@@ -9,17 +9,17 @@ from collections.abc import Sequence
 import msgspec
 from aiohttp import web
 
-from carpool.core.amounts import clipped
 from carpool.core.events import Submitted
 from carpool.core.model import Engine, Estimate, JobId, Outcome
+from carpool.core.state.amounts import clipped
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
 from carpool.daemon.api.context import CONTEXT, Caller, Context, caller
 from carpool.daemon.api.middleware import json_response, read_body
-from carpool.daemon.clock import wall_us
-from carpool.daemon.errors import ApiError, JournalFull
-from carpool.daemon.jobfiles import create_directory
-from carpool.daemon.jobs import Job, may_use, named_devices
-from carpool.daemon.journal import disk_full
+from carpool.daemon.jobs.files import create_directory
+from carpool.daemon.jobs.table import Job, may_use, named_devices
+from carpool.daemon.journal.writer import disk_full
+from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.errors import ApiError, JournalFull
 from carpool.devices.base import Device
 from carpool.protocol.api import (
     AUTO,
@@ -31,7 +31,7 @@ from carpool.protocol.api import (
     SubmitResponse,
 )
 from carpool.protocol.estimates import AT_SUBMISSION
-from carpool.protocol.sizes import format_size
+from carpool.protocol.units import format_size
 
 MOST_JOBS = 1000
 _SMALLEST = {

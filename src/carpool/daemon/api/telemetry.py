@@ -6,12 +6,12 @@ import dataclasses
 from typing import Any
 
 from carpool.core.model import DeviceId
-from carpool.daemon.clock import wall_us
-from carpool.daemon.loads import Known
-from carpool.daemon.telemetry import Telemetry
-from carpool.monitor.sample import Sample
-from carpool.monitor.window import mean
+from carpool.daemon.system.clock import wall_us
+from carpool.daemon.telemetry.load_events import Known
+from carpool.daemon.telemetry.service import Telemetry
 from carpool.protocol.api import LoadInfo, MeanInfo, ProcessInfo, TelemetryInfo
+from carpool.telemetry.sample import Sample
+from carpool.telemetry.window import mean
 
 MEANS = [name for name in MeanInfo.__struct_fields__ if name != "samples"]
 #: Quantities that have the same name and form in both.

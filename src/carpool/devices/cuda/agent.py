@@ -4,7 +4,7 @@ It makes device memory for the daemon and copies it to pinned host memory and ba
 descriptors that the daemon and the shims hold, so an agent that dies costs a context and the pins, and the next one
 goes on.  It ends when the daemon's end of the socket is closed.
 
-Run by `carpool.devices.cuda.link` as ``python -P -m carpool.devices.cuda.agent SOCKET_FD DEVICE LINGER_S``.
+Run by `carpool.devices.cuda.agent_link` as ``python -P -m carpool.devices.cuda.agent SOCKET_FD DEVICE LINGER_S``.
 
 Not yet run on a GPU.
 """
@@ -20,7 +20,7 @@ from carpool.devices.base import DeviceError
 from carpool.devices.cuda import checkpoint, driver, messages
 from carpool.devices.cuda.memory import Gpu, Mapped
 from carpool.devices.cuda.pinned import PinnedStore
-from carpool.monitor.instances import beside, full_name
+from carpool.telemetry.mig import beside, full_name
 
 #: CUDA errors after which nothing works any more in the context where they happened.
 _SPOILED = (214, 700, 702, 709, 710, *range(714, 720))

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from carpool.devices.base import DeviceError, Extent
 from carpool.devices.cuda import messages
+from carpool.devices.cuda.agent_link import Link
 from carpool.devices.cuda.extents import Extents
-from carpool.devices.cuda.link import Link
 
 #: The agent answers nobody else while it copies a piece: about 10 ms at the speed of the link.
 PIECE = 256 << 20

@@ -18,11 +18,11 @@ from carpool.devices.banked import BankedDevice
 from carpool.devices.banks import Banks
 from carpool.devices.base import BankId, DeviceError, Extent
 from carpool.devices.cuda import messages
+from carpool.devices.cuda.agent_link import Link
 from carpool.devices.cuda.copies import Copying, StoreCopy, plan_copies
 from carpool.devices.cuda.driver import DriverError
 from carpool.devices.cuda.extents import Extents
-from carpool.devices.cuda.link import Link
-from carpool.devices.stores import Stores
+from carpool.devices.host_stores import Stores
 
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 Made = TypeVar("Made")

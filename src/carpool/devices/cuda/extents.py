@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from carpool.devices.base import DeviceError, Extent
 from carpool.devices.cuda import messages
-from carpool.devices.cuda.link import Link
+from carpool.devices.cuda.agent_link import Link
 
 #: The largest extents are so large, or such a part of the device: calls of the driver take their time per extent,
 #: whatever its size, and every extent is a descriptor, here and in shims.

@@ -22,8 +22,8 @@ from typing import TypeVar
 from carpool.devices import memfd
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda import driver, messages
+from carpool.devices.cuda.agent_link import Link
 from carpool.devices.cuda.driver import DriverError, NoDriver
-from carpool.devices.cuda.link import Link
 
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 CHECKPOINT_CALLS = tuple(f"cuCheckpointProcess{what}" for what in ("Lock", "Checkpoint", "Restore", "Unlock"))

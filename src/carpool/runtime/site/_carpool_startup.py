@@ -110,7 +110,7 @@ def _own_channel() -> int:
 def _prepare(package: str) -> None:
     if os.environ.get("CARPOOL_CUDA_DEVICE"):
         try:
-            _runtime(package, "alloc_conf").fix_segments(os.environ)
+            _runtime(package, "torch_hooks.alloc_conf").fix_segments(os.environ)
         except Exception as error:  # noqa: BLE001 - the user's program runs in any case
             print(f"carpool: warning: {error}", file=sys.stderr)
 
@@ -120,13 +120,13 @@ def _attach(package: str, channel: Channel | None, server: int | None) -> None:
         if _runtime(package, "native").preloaded() is None:
             return
         if server == os.getpid():
-            _runtime(package, "hooks").install_for_forks(after_import)
+            _runtime(package, "torch_hooks.hooks").install_for_forks(after_import)
             return
         inherited = channel if _is_main() else None  # not in a fork
         if inherited is not None and not inherited.is_open():
             raise RuntimeError("the job channel has been closed by the script")
         fd = _own_channel() if inherited is None else inherited.fd
-        if not _runtime(package, "hooks").install(fd, after_import) and inherited is None:
+        if not _runtime(package, "torch_hooks.hooks").install(fd, after_import) and inherited is None:
             os.close(fd)
     except Exception as error:  # noqa: BLE001 - the user's program runs in any case
         print(f"carpool: warning: {error}; this process runs without Carpool", file=sys.stderr)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from carpool.serve.errors import WrongInput
+from carpool.serve.oip.errors import WrongInput
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from carpool.serve.errors import WrongInput
+from carpool.serve.oip.errors import WrongInput
 from carpool.serve.oip.messages import (
     LARGEST,
     InferRequest,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from carpool.serve.errors import WrongInput
 from carpool.serve.oip.datatypes import NotRepresentable
+from carpool.serve.oip.errors import WrongInput
 from carpool.serve.oip.messages import VERSION, InferRequest, Message, Tensor, WireResponse, WireTensor, decode_json
 from carpool.serve.oip.tensors import decode_tensor, encode_tensor, join, split
 

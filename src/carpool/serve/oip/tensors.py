@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from carpool.serve.errors import WrongInput
 from carpool.serve.oip.datatypes import DATATYPES, Datatype, NotRepresentable, pack, unpack, unpack_strings
+from carpool.serve.oip.errors import WrongInput
 from carpool.serve.oip.messages import Message, Tensor, WireTensor, parameter
 
 LARGEST_RANK = 32

@@ -14,7 +14,7 @@ from carpool.sim.generators.parameters import parse_parameters
 from carpool.sim.generators.poisson import Poisson
 from carpool.sim.generators.salus import Salus
 from carpool.sim.generators.sweep import Sweep
-from carpool.sim.job import TraceJob
+from carpool.sim.model.trace_job import TraceJob
 
 
 class Kind(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from carpool.sim.generators.draws import MINUTE, exponential
 from carpool.sim.generators.parameters import number
 from carpool.sim.generators.poisson import Poisson
+from carpool.sim.model.random_draws import MINUTE, exponential
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from carpool.sim.generators.draws import MINUTE, uniform
 from carpool.sim.generators.parameters import count, number
 from carpool.sim.generators.workloads import inference, millionths
-from carpool.sim.job import TraceJob
+from carpool.sim.model.random_draws import MINUTE, uniform
+from carpool.sim.model.trace_job import TraceJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from carpool.sim.generators.draws import MINUTE, SECOND, arrivals, lognormal, pareto, pick, weighted
 from carpool.sim.generators.parameters import choice, count, number
 from carpool.sim.generators.workloads import millionths, training
-from carpool.sim.job import TraceJob
+from carpool.sim.model.random_draws import MINUTE, SECOND, arrivals, lognormal, pareto, pick, weighted
+from carpool.sim.model.trace_job import TraceJob
 
 #: Devices of a job and the share of such jobs, rounded from Microsoft's Philly trace (Jeon et al., USENIX ATC 2019).
 PHILLY_GPUS = ((1, 0.90), (2, 0.04), (4, 0.05), (8, 0.01))

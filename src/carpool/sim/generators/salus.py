@@ -27,10 +27,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from carpool.sim.generators.draws import MINUTE, SECOND, arrivals, lognormal, pick
 from carpool.sim.generators.parameters import count, number
 from carpool.sim.generators.workloads import training
-from carpool.sim.job import TraceJob
+from carpool.sim.model.random_draws import MINUTE, SECOND, arrivals, lognormal, pick
+from carpool.sim.model.trace_job import TraceJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from carpool.sim.job import ASSUMED_ITERATION_US, WHOLE_PPM, TraceJob
+from carpool.sim.model.trace_job import ASSUMED_ITERATION_US, WHOLE_PPM, TraceJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Sequence
 
-from carpool.sim.summary import Summary
+from carpool.sim.results.summary import Summary
 
 Show = Callable[[Summary], str]
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from carpool.core.model import Micros, Outcome
+from carpool.sim.model.result import Result
 from carpool.sim.report.chart import Chart, figure, label
 from carpool.sim.report.scale import Scale, scale_for
 from carpool.sim.report.thin import MOST_POINTS
-from carpool.sim.result import Result
 
 _AXES = [
     {"label": "linear", "method": "relayout", "args": [{"xaxis.type": "linear"}]},

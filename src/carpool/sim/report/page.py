@@ -9,15 +9,15 @@ from pathlib import Path
 from plotly.offline import get_plotlyjs
 
 from carpool.core.model import GIB, Allocation, Micros
-from carpool.sim.options import Options
+from carpool.sim.model.options import Options
+from carpool.sim.model.result import Result
 from carpool.sim.report.chart import Chart, embedded
 from carpool.sim.report.figures import figures_table
 from carpool.sim.report.jct import jct_chart
 from carpool.sim.report.scale import Scale, scale_for
 from carpool.sim.report.timeline import timeline_chart
 from carpool.sim.report.usage import memory_chart, utilization_chart
-from carpool.sim.result import Result
-from carpool.sim.summary import summarize
+from carpool.sim.results.summary import summarize
 from carpool.sim.traces.numbers import print_decimal
 
 #: Nothing is loaded from anywhere, and the browser sees to it.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from carpool.core.model import Allocation, LaneId, Micros
-from carpool.sim.result import Result, Span
+from carpool.sim.model.result import Result, Span
 
 
 class Row(NamedTuple):

@@ -7,8 +7,8 @@ from heapq import merge
 from itertools import groupby, pairwise
 
 from carpool.core.model import Micros
-from carpool.sim.job import WHOLE_PPM
-from carpool.sim.result import Series
+from carpool.sim.model.result import Series
+from carpool.sim.model.trace_job import WHOLE_PPM
 
 #: No curve has many more.
 MOST_POINTS = 2000

@@ -8,10 +8,10 @@ from typing import Any
 import plotly.graph_objects as go
 
 from carpool.core.model import GIB, Micros
+from carpool.sim.model.result import Result, Series
 from carpool.sim.report.chart import Chart, figure
 from carpool.sim.report.scale import Scale
 from carpool.sim.report.thin import MOST_POINTS, between, mean, thinned
-from carpool.sim.result import Result, Series
 
 MOST_DEVICES = 16
 #: From so many curves on they are drawn on request (a click in the legend), beside their mean.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from carpool.core.model import Micros, Serving
-from carpool.serve.batching import Batch, Batcher, Order, Queue, Refusal, Waiting
-from carpool.sim.services.result import ModelResult
-from carpool.sim.services.spec import Services
+from carpool.serve.queue.batching import Batch, Batcher, Order, Queue, Refusal, Waiting
+from carpool.sim.model.served_models import Services
+from carpool.sim.model.served_result import ModelResult
 
 ORDERS = {Serving.EDF: Order.EDF, Serving.FCFS: Order.FCFS, Serving.PRIORITY: Order.PRIORITY}
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from carpool.core.model import GIB, Outcome
-from carpool.sim.percentile import SECOND_US, percentile_s
-from carpool.sim.result import Result
-from carpool.sim.services.result import ModelResult, ServicesResult
+from carpool.sim.model.percentile import SECOND_US, percentile_s
+from carpool.sim.model.result import Result
+from carpool.sim.model.served_result import ModelResult, ServicesResult
 
 
 @dataclass(frozen=True, slots=True)

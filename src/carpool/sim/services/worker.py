@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from carpool.core.model import DeviceId, Estimate, JobId, JobSpec, Memory, Micros, Service, Usage
-from carpool.serve.batching import Batch
-from carpool.sim.services.spec import Services
+from carpool.serve.queue.batching import Batch
+from carpool.sim.model.served_models import Services
 
 
 class Worker:

@@ -25,15 +25,15 @@ from carpool.core.events import (
     TurnWanted,
 )
 from carpool.core.model import Cause, Demand, DeviceId, JobId, MemoryClass, Outcome, Serving
-from carpool.serve.batching import Batch
-from carpool.sim.clock import Driver
-from carpool.sim.device import ModelledDevice
-from carpool.sim.ledger import Ledger
-from carpool.sim.options import Options
-from carpool.sim.services.copies import Copies, finish_us
+from carpool.serve.queue.batching import Batch
+from carpool.sim.jobs.ledger import Ledger
+from carpool.sim.jobs.modelled_device import ModelledDevice
+from carpool.sim.model.agenda import Driver
+from carpool.sim.model.options import Options
+from carpool.sim.model.served_models import Services
+from carpool.sim.model.served_result import ServicesResult
 from carpool.sim.services.front import Front
-from carpool.sim.services.result import ServicesResult
-from carpool.sim.services.spec import Services
+from carpool.sim.services.weight_copies import Copies, finish_us
 from carpool.sim.services.worker import Worker, spec_of
 
 

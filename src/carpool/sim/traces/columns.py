@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from typing import Any
 
-from carpool.sim.job import WHOLE_PPM, TraceJob
+from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 from carpool.sim.traces.numbers import Unfit, decimal, is_zero, mebibytes, print_decimal, print_mebibytes, whole
 
 #: What `TraceJob` has when nothing is said.

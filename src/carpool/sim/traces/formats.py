@@ -6,7 +6,7 @@ import csv
 from collections.abc import Callable
 from pathlib import Path
 
-from carpool.sim.job import TraceJob
+from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.traces import alibaba
 from carpool.sim.traces.errors import TraceError
 from carpool.sim.traces.files import open_bytes, readable

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from carpool.core.model import Micros
-from carpool.sim.job import ASSUMED_ITERATION_US, TraceJob
+from carpool.sim.model.trace_job import ASSUMED_ITERATION_US, TraceJob
 from carpool.sim.traces.errors import TraceError
 
 FILE = "journal.sqlite"  # in the daemon's home directory

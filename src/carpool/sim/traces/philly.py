@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from carpool.sim.job import TraceJob
+from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.traces.errors import TraceError, quoted
+from carpool.sim.traces.external import Collection, Found
 from carpool.sim.traces.files import open_text, readable
-from carpool.sim.traces.foreign import Collection, Found
 
 _FORM = "%Y-%m-%d %H:%M:%S"
 _UNKNOWN = (None, "", "None")  # how the log writes a time that it does not know

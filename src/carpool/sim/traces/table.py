@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from carpool.sim.job import TraceJob
-from carpool.sim.plain_lines import PlainLines
+from carpool.sim.model.csv_lines import PlainLines
+from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.traces.columns import BY_NAME, COLUMNS, DEFAULTS, ESTIMATE, Column, column_named, estimate_column
+from carpool.sim.traces.derive import complete
 from carpool.sim.traces.errors import TraceError, quoted
 from carpool.sim.traces.files import rows, without_collection
 from carpool.sim.traces.numbers import Unfit
-from carpool.sim.traces.timing import complete
 
 _ITERATIONS = {"iterations", "iteration_ms", "host_ms"}
 

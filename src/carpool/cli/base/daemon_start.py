@@ -1,0 +1,159 @@
+"""Starting the daemon, by hand (`carpool up`) or with the first submission."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.render.progress import Progress
+from carpool.protocol.api import ErrorInfo
+from carpool.protocol.client import Client, DaemonNotRunning
+from carpool.protocol.paths import Home
+
+START_TIMEOUT_S = 120.0  # populating the memory of large devices takes seconds per GiB
+RETRY_S = 0.05
+ROUND_S = 2.0
+DYING_S = 5.0
+LOG_TAIL = 5
+#: Of the job that we may run inside of: the daemon outlives it and is no part of it.
+JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID")
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """What a starting daemon writes to its --ready-fd: one line, one of the two."""
+
+    pid: int | None = None
+    error: ErrorInfo | None = None
+
+
+class StartupFailed(Problem):
+    """The daemon said, or left in its log, why it cannot start."""
+
+
+def connected(home: Path) -> Client:
+    """A client of the running daemon; if there is none, one is started with its default settings."""
+    client = Client(home)
+    try:
+        client.connect()
+    except DaemonNotRunning:
+        with Progress("starting the daemon"):
+            _start_or_join(client, home)
+    return client
+
+
+def _start_or_join(client: Client, home: Path) -> None:
+    """Two first submissions may race: each home has one lock, so one daemon wins and both clients use it."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            start_daemon(home, ())
+        except StartupFailed as failure:
+            if failure.info.code != "already_running" or time.monotonic() > deadline:
+                raise
+        if _connects(client, min(deadline, time.monotonic() + ROUND_S)):
+            return
+
+
+def _connects(client: Client, deadline: float) -> bool:
+    """Try until ``deadline``: the daemon that won the race takes a moment to listen (or dies, and we try ourselves)."""
+    while True:
+        try:
+            client.connect()
+        except DaemonNotRunning:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(RETRY_S)
+        else:
+            return True
+
+
+def start_daemon(home: Path, options: Sequence[str]) -> int:
+    """Start a daemon for ``home`` and wait until it is ready; its process id.  Raises StartupFailed."""
+    read_end, write_end = os.pipe()
+    arguments = ["--home", str(home), "--ready-fd", str(write_end), *options]
+    try:
+        with _open_log(Home(home)) as log:
+            process = subprocess.Popen(
+                # -P: what lies in the current directory must not be imported.
+                [sys.executable, "-P", "-m", "carpool.daemon", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=_daemon_environment(),
+                pass_fds=(write_end,),
+                start_new_session=True,
+            )
+        os.close(write_end)
+        write_end = -1
+        line = _read_line(read_end)
+    finally:
+        os.close(read_end)
+        if write_end >= 0:
+            os.close(write_end)
+    return _understood(line, process, Home(home))
+
+
+def _open_log(home: Home):  # type: ignore[no-untyped-def]  # a binary file
+    try:
+        home.root.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+        return home.log.open("ab")
+    except OSError as error:
+        raise StartupFailed(
+            Exit.NO_DAEMON,
+            "home_unusable",
+            f"cannot use {home.root} for the daemon's state: {error.strerror}",
+            "set CARPOOL_HOME (or --home) to a directory that you may write to",
+        ) from None
+
+
+def _daemon_environment() -> dict[str, str]:
+    env = {name: value for name, value in os.environ.items() if name not in JOB_VARIABLES}
+    preloads = [path for path in env.pop("LD_PRELOAD", "").split(":") if path and "libcarpool" not in path]
+    if preloads:
+        env["LD_PRELOAD"] = ":".join(preloads)
+    return env
+
+
+def _read_line(fd: int) -> bytes:
+    """Up to the end of the first line or of the pipe; empty after `START_TIMEOUT_S`."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    text = b""
+    while not text.endswith(b"\n"):
+        ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
+        chunk = os.read(fd, 4096) if ready else b""
+        if not chunk:
+            break
+        text += chunk
+    return text
+
+
+def _understood(line: bytes, process: subprocess.Popen[bytes], home: Home) -> int:
+    if not line:
+        raise _silent(process, home)
+    ready = msgspec.json.decode(line, type=Ready)
+    if ready.error is not None:
+        process.wait()
+        raise StartupFailed(Exit.NO_DAEMON, ready.error.code, ready.error.message, ready.error.hint)
+    process.returncode = 0  # it lives on without us: Popen need not warn about that
+    return ready.pid or process.pid
+
+
+def _silent(process: subprocess.Popen[bytes], home: Home) -> StartupFailed:
+    try:
+        code = process.wait(DYING_S)  # it closes the pipe a moment before it has ended
+        what = f"the daemon ended while it started (exit code {code})"
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        what = f"the daemon was not ready after {START_TIMEOUT_S:g} s and was stopped"
+    tail = home.log.read_text(errors="replace").splitlines()[-LOG_TAIL:]
+    return StartupFailed(Exit.NO_DAEMON, "start_failed", what, "\n  ".join([f"the end of {home.log}:", *tail]))

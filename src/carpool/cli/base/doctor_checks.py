@@ -1,0 +1,154 @@
+"""What `carpool doctor` looks at: each check tries the thing itself rather than asking for a version."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from carpool.protocol.client import Client, ClientError, DaemonNotRunning
+from carpool.protocol.paths import Home
+from carpool.protocol.units import format_size
+from carpool.protocol.unix_http import LONGEST_PATH
+
+MREMAP_MAYMOVE, MREMAP_DONTUNMAP = 1, 4
+LITTLE_MEMORY = 512 << 20
+LITTLE_DISK = 100 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    ok: bool
+    found: str
+    advice: str = ""  # what to do, if not ok
+
+
+def run_checks(home: Path) -> Iterator[Check]:
+    yield _kernel("memfd_create", "memory that processes share", _try_memfd)
+    yield _kernel("mremap(MREMAP_DONTUNMAP)", "closing and opening arenas in microseconds (Linux 5.13)", _try_mremap)
+    yield _kernel("pidfd_open", "noticing the death of a job at once (Linux 5.3)", _try_pidfd)
+    yield _preload()
+    yield _home(Home(home))
+    yield _socket_path(Home(home))
+    yield _disk(Home(home))
+    yield _memory()
+    yield _daemon(home)
+
+
+def _kernel(name: str, use: str, attempt: object) -> Check:
+    try:
+        attempt()  # type: ignore[operator]
+    except OSError as error:
+        kernel = os.uname().release
+        return Check(
+            name,
+            False,
+            f"{error.strerror} (Linux {kernel})",
+            f"Carpool needs it for {use}: use a newer kernel, or allow it in the container's seccomp profile",
+        )
+    return Check(name, True, use)
+
+
+def _try_memfd() -> None:
+    os.close(os.memfd_create("carpool-doctor", os.MFD_CLOEXEC))
+
+
+def _try_pidfd() -> None:
+    os.close(os.pidfd_open(os.getpid()))
+
+
+def _try_mremap() -> None:
+    """Move the page tables of a shared mapping away while the range stays reserved."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    size = mmap.PAGESIZE
+    fd = os.memfd_create("carpool-doctor", os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(fd, size)
+        old = _mapped(libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0))
+        new = libc.mremap(old, size, size, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, None)
+        failure = ctypes.get_errno() if new == ctypes.c_void_p(-1).value else 0
+        for address in {old, new} if not failure else {old}:
+            libc.munmap(address, size)
+        if failure:
+            raise OSError(failure, os.strerror(failure))
+    finally:
+        os.close(fd)
+
+
+def _mapped(address: int | None) -> int | None:
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return address
+
+
+def _preload() -> Check:
+    from carpool.runtime import native
+
+    path = native.library_path()
+    try:
+        ctypes.CDLL(os.fspath(path), mode=os.RTLD_LAZY | os.RTLD_LOCAL)
+    except OSError as error:
+        return Check("libcarpool", False, str(error), "build it: `make native` in a checkout, or install Carpool again")
+    return Check("libcarpool", True, str(path))
+
+
+def _home(home: Home) -> Check:
+    """Writable; a directory that does not exist yet is judged by the nearest one above it."""
+    name = "state directory"
+    place = next(path for path in (home.root, *home.root.parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        return Check(name, False, f"{place}: {error.strerror}", "set CARPOOL_HOME to a directory that you may write to")
+    return Check(name, True, f"{home.root}" + ("" if place == home.root else " (created at the first start)"))
+
+
+def _socket_path(home: Home) -> Check:
+    length = max(len(os.fsencode(path)) for path in (home.socket, home.session_socket))
+    fits = length <= LONGEST_PATH
+    return Check(
+        "socket path",
+        fits,
+        f"{length} of at most {LONGEST_PATH} bytes",
+        "" if fits else "set CARPOOL_HOME to a shorter path",
+    )
+
+
+def _disk(home: Home) -> Check:
+    place = next(path for path in (home.root, *home.root.parents) if path.exists())
+    stat = os.statvfs(place)
+    free = stat.f_bavail * stat.f_frsize
+    advice = "" if free >= LITTLE_DISK else "make room: the journal and the jobs' logs lie there"
+    return Check("free disk space", free >= LITTLE_DISK, format_size(free), advice)
+
+
+def _memory() -> Check:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    advice = (
+        ""
+        if available >= LITTLE_MEMORY
+        else "end other programs, or give a small device: carpool up --device host:256MiB"
+    )
+    return Check("free memory", available >= LITTLE_MEMORY, format_size(available), advice)
+
+
+def _daemon(home: Path) -> Check:
+    try:
+        with Client(home, timeout_s=5.0) as client:
+            version = client.version()
+    except DaemonNotRunning:
+        return Check("daemon", True, "not running; it starts with the first submission")
+    except ClientError as error:
+        return Check("daemon", False, error.info.message, error.info.hint)
+    return Check("daemon", True, f"version {version.version}, pid {version.pid}")

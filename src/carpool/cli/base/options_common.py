@@ -1,0 +1,140 @@
+"""What the commands share: the options --home and --json, parameter types, output."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from carpool.core.model import Oversubscribe
+from carpool.protocol.client import Client
+from carpool.protocol.paths import default_home, expanded
+from carpool.protocol.units import parse_size, parse_time_us
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def _home(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Path:
+    return expanded(value).absolute() if value else default_home()
+
+
+def with_common_options(function: F) -> F:
+    """Adds ``home: Path`` and ``as_json: bool``."""
+    function = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(function)
+    return click.option(
+        "--home",
+        metavar="DIR",
+        type=click.Path(file_okay=False),
+        callback=_home,
+        help="The daemon's directory.  [default: $CARPOOL_HOME, else the XDG state directory]",
+    )(function)
+
+
+def pass_on_common_options(context: click.Context, group: click.Group, home: Path, as_json: bool) -> None:
+    """What was given before a command of a group counts there."""
+    context.default_map = {name: {"home": str(home), "as_json": as_json} for name in group.commands}
+
+
+class Parsed(click.ParamType[Any]):
+    """A parameter that a function of text understands; its ValueError is the message."""
+
+    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return self.name.upper()
+
+
+def time_with_unit(text: str) -> int:
+    """Microseconds.  A bare number could be seconds or milliseconds, so a unit is needed.  Raises ValueError."""
+    if text.strip().replace(".", "", 1).isdecimal():
+        raise ValueError(f"{text!r} has no unit: write for example {text.strip()}s or {text.strip()}ms")
+    return parse_time_us(text)
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on."""
+    return _whole(text, 1)
+
+
+def not_negative(text: str) -> int:
+    """A whole number from 0 on."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
+    if value < least:
+        raise ValueError(f"{value} is too small: it must be {least} or more")
+    return value
+
+
+def job_id(text: str) -> int:
+    try:
+        return positive(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a job id: ids are the numbers that `carpool ls` shows") from None
+
+
+def job_ids(text: str) -> tuple[int, ...]:
+    """One id or several, separated by commas."""
+    return tuple(job_id(part) for part in text.split(","))
+
+
+class JobIdType(Parsed):
+    """A job's id; the shell completes those of the jobs that have not ended, with their names."""
+
+    def __init__(self) -> None:
+        super().__init__("id", job_id)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        from carpool.protocol.client import ClientError
+
+        try:
+            with Client(ctx.params.get("home") or default_home(), timeout_s=2.0) as client:
+                jobs = client.jobs(limit=100)
+        except ClientError:
+            return []  # a completion that fails is none; the command itself will say why
+        return [CompletionItem(str(job.id), help=job.name) for job in jobs if str(job.id).startswith(incomplete)]
+
+
+JOB_ID = JobIdType()
+SIZE = Parsed("size", parse_size)
+TIME_US = Parsed("time", parse_time_us)
+POSITIVE = Parsed("n", positive)
+OVERSUBSCRIBE = click.Choice([mode.value for mode in Oversubscribe])
+
+
+def print_json(value: object) -> None:
+    """One JSON document, indented for a terminal, on one line for programs."""
+    text = msgspec.json.encode(value)
+    if sys.stdout.isatty():
+        text = msgspec.json.format(text, indent=2)
+    sys.stdout.buffer.write(text + b"\n")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """In one write: ten thousand lines must not be ten thousand system calls."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,63 @@
+"""``carpool cancel``: end jobs early."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import click
+
+from carpool.cli.base.exit_codes import exit_code_of
+from carpool.cli.base.options_common import JOB_ID, print_json, with_common_options
+from carpool.cli.render import formatting
+from carpool.cli.render.style import stderr_style
+from carpool.protocol.client import ApiError, Client
+
+AT_ONCE = 32
+
+
+@click.command("cancel", short_help="End jobs early.")
+@click.argument("jobs", type=JOB_ID, nargs=-1, required=True)
+@with_common_options
+def command(home: Path, as_json: bool, jobs: tuple[int, ...]) -> int:
+    """Cancel jobs: SIGTERM, then, if that does not help, SIGKILL, for all processes of each.
+
+    Returns when the daemon has noted it, on disk; `carpool wait` waits for the end.  All ids are tried; the exit code
+    is that of the first problem.  A job that has ended stays as it is.
+    """
+    # Side by side: the daemon writes many of them to the disk at once, and while one after the other is cancelled those
+    # behind it would start.
+    with ThreadPoolExecutor(min(len(jobs), AT_ONCE)) as pool:
+        outcomes = list(pool.map(partial(_cancelled, home), jobs))
+    errors = [outcome for outcome in outcomes if isinstance(outcome, ApiError)]
+    if as_json:
+        print_json({"jobs": [_result(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]})
+    else:
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            _say(job, outcome)
+    return exit_code_of(errors[0]) if errors else 0
+
+
+def _cancelled(home: Path, job: int) -> str | ApiError:
+    """The job's state afterwards."""
+    with Client(home) as client:
+        try:
+            client.cancel(job)
+            return formatting.state(client.job(job))
+        except ApiError as error:
+            return error
+
+
+def _result(job: int, outcome: str | ApiError) -> dict[str, object]:
+    if isinstance(outcome, ApiError):
+        return {"id": job, "state": None, "error": outcome.info}
+    return {"id": job, "state": outcome, "error": None}
+
+
+def _say(job: int, outcome: str | ApiError) -> None:
+    if isinstance(outcome, ApiError):
+        hint = f"\n  {outcome.info.hint}" if outcome.info.hint else ""
+        click.echo(f"{stderr_style().red('carpool:')} {outcome.info.message}{hint}", err=True)
+    else:
+        click.echo(f"job {job} {outcome}")

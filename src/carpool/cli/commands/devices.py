@@ -1,0 +1,112 @@
+"""``carpool devices``: what there is to share, and who shares it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.options_common import TIME_US, plural, print_json, print_lines, with_common_options
+from carpool.cli.commands.ctl import store_line
+from carpool.cli.render import formatting
+from carpool.cli.render.device_history import past_lines, step_for
+from carpool.cli.render.style import stdout_style
+from carpool.cli.render.table import table, terminal_width
+from carpool.cli.render.telemetry import measured_lines
+from carpool.protocol.api import DeviceInfo, DeviceList, LaneInfo
+from carpool.protocol.client import Client
+from carpool.protocol.units import format_size, format_time_us
+
+SHARING = {
+    "concurrent": "lanes compute at the same time (concurrent)",
+    "timeslice": "lanes compute in slices of time, which the driver gives them (timeslice)",
+    "mps": "lanes of one user compute at the same time, in a server that they share (mps)",
+}
+HEADER = ("DEVICE", "SIZE", "GRANTED", "IN USE", "FREE", "STORED", "JOBS", "QUEUE", "QUANTUM", "OVER")
+
+
+@click.command("devices", short_help="List the devices and who shares them.")
+@click.argument("name", required=False)
+@click.option("--history", "history_us", type=TIME_US, help="What NAME did in the last TIME, as 10m, 1h or 7d.")
+@click.option("--step", "step_us", type=TIME_US, help="With --history: the time that a line covers.")
+@with_common_options
+def command(home: Path, as_json: bool, name: str | None, history_us: int | None, step_us: int | None) -> int:
+    """List the devices, their memory, their lanes, what was measured of them, and the host store.
+
+    GRANTED is promised to jobs and lanes; IN USE is what really exists; FREE is what can still be granted; STORED is
+    what of its jobs lies in the host store.  QUANTUM and OVER(subscribe) are what `carpool ctl` sets.  Below the
+    table: lanes, what has been moved, how lanes share the device, and what the device does, with the age of that
+    measurement.
+
+    With a NAME, that device only.  --history shows what it did: every measurement is kept for ten minutes, minutes
+    for a week, hours for 90 days.
+    """
+    if history_us is not None or step_us is not None:
+        return _history(home, as_json, name, history_us, step_us)
+    with Client(home) as client:
+        listed = client.device_list()
+    if name is not None:
+        listed = DeviceList([_named(listed, name)], listed.store)
+    if as_json:
+        print_json(listed)
+    else:
+        print_lines(table(HEADER, [_row(device) for device in listed.devices], stdout_style(), terminal_width()))
+        print_lines(_below(listed))
+    return 0
+
+
+def _named(listed: DeviceList, name: str) -> DeviceInfo:
+    for device in listed.devices:
+        if device.id == name:
+            return device
+    known = ", ".join(device.id for device in listed.devices)
+    raise Problem(Exit.NOT_FOUND, "unknown_device", f"there is no device {name!r}", f"known: {known}")
+
+
+def _history(home: Path, as_json: bool, name: str | None, history_us: int | None, step_us: int | None) -> int:
+    if name is None or history_us is None:
+        raise click.UsageError("--history and --step need a device: carpool devices host0 --history 1h")
+    if step_us is None and not as_json:
+        step_us = step_for(history_us)
+    with Client(home) as client:
+        past = client.telemetry(name, since_us=max(0, formatting.now_us() - history_us), step_us=step_us)
+    if as_json:
+        print_json(past)
+    else:
+        print_lines(past_lines(past, stdout_style()))
+    return 0
+
+
+def _row(device: DeviceInfo) -> tuple[str, ...]:
+    sizes = (device.capacity_bytes, device.granted_bytes, device.used_bytes, device.free_bytes, device.stored_bytes)
+    counts = (str(len(device.jobs)), str(len(device.queue)))
+    return (device.id, *map(format_size, sizes), *counts, format_time_us(device.quantum_us), device.oversubscribe)
+
+
+def _below(listed: DeviceList) -> Iterator[str]:
+    for device in listed.devices:
+        yield from (lane_line(device, lane) for lane in device.lanes)
+        if device.weights_bytes:
+            size = format_size(device.weights_bytes)
+            yield f"  {device.id} weights of models: {size}, until somebody needs the memory"
+        if moved := formatting.moved(device.moved):
+            yield f"  {device.id} moved by its jobs: {moved}"
+        yield sharing_line(device)
+        yield from measured_lines(device)
+    yield store_line(listed.store)
+
+
+def lane_line(device: DeviceInfo, lane: LaneInfo) -> str:
+    holder = f"job {lane.holder} computes" if lane.holder is not None else "nobody computes"
+    waiting = f", waiting: {', '.join(map(str, lane.waiting))}" if lane.waiting else ""
+    size, jobs = format_size(lane.size_bytes), plural(len(lane.jobs), "job")
+    return f"  {device.id} lane {lane.id}: {size}, {jobs}, {holder}{waiting}"
+
+
+def sharing_line(device: DeviceInfo) -> str:
+    if device.alone is not None:
+        return f"  {device.id} sharing: job {device.alone} has it to itself (`carpool show {device.alone}` says why)"
+    return f"  {device.id} sharing: {SHARING.get(device.sharing, device.sharing)}"

@@ -1,0 +1,35 @@
+"""``carpool doctor``: can Carpool work here, and if not, what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from carpool.cli.base.doctor_checks import run_checks
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.gpu_checks import gpu_checks
+from carpool.cli.base.options_common import print_json, with_common_options
+from carpool.cli.render.style import stdout_style
+
+
+@click.command("doctor", short_help="Check whether Carpool can work on this machine.")
+@with_common_options
+def command(home: Path, as_json: bool) -> int:
+    """Check this machine: kernel features, library, directories, memory, daemon, GPUs.
+
+    Exit code 1 if there is a problem; each comes with what to do about it.
+    """
+    checks = [*run_checks(home), *gpu_checks()]
+    healthy = all(check.ok for check in checks)
+    if as_json:
+        print_json({"ok": healthy, "checks": checks})
+        return Exit.OK if healthy else Exit.FAILED
+    style = stdout_style()
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        mark = style.green("ok     ") if check.ok else style.red("problem")
+        click.echo(f"{mark}  {check.name:<{width}}  {check.found}")
+        if not check.ok:
+            click.echo(f"         {'':<{width}}  -> {check.advice}")
+    return Exit.OK if healthy else Exit.FAILED

@@ -1,0 +1,82 @@
+"""``carpool down``: stop the daemon."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from pathlib import Path
+
+import click
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.options_common import plural, print_json, with_common_options
+from carpool.cli.render import formatting
+from carpool.cli.render.progress import Progress
+from carpool.protocol.client import Client, DaemonNotAnswering, DaemonNotRunning
+
+PATIENCE_S = 60.0
+
+
+@click.command("down", short_help="Stop the daemon; jobs go on.")
+@click.option("--stop-jobs", is_flag=True, help="Cancel the running jobs first.")
+@with_common_options
+def command(home: Path, as_json: bool, stop_jobs: bool) -> int:
+    """Stop the daemon; jobs go on unless --stop-jobs is given.
+
+    Jobs that run without a daemon keep computing until they need a turn, and the next daemon takes them over.
+    """
+    try:
+        # A daemon of another version must still be stoppable: that is the way to get rid of it.
+        with Client(home, check_version=False) as client:
+            running = _stop(client, stop_jobs)
+    except DaemonNotRunning:
+        _say(as_json, False, 0, "no daemon is running")
+        return 0
+    left = 0 if stop_jobs else running
+    goes_on = f"; {plural(left, 'job')} on without it" if left else ""
+    _say(
+        as_json,
+        True,
+        left,
+        "the daemon has stopped" + goes_on.replace("job on", "job goes on").replace("jobs on", "jobs go on"),
+    )
+    return 0
+
+
+def _say(as_json: bool, stopped: bool, jobs_left: int, text: str) -> None:
+    if as_json:
+        print_json({"stopped": stopped, "jobs_left": jobs_left})
+    else:
+        click.echo(text)
+
+
+def _stop(client: Client, stop_jobs: bool) -> int:
+    """Returns how many jobs had a process."""
+    running = len(client.jobs([phase for phase in formatting.ACTIVE if phase != "queued"]))
+    # Opened before the request, while the process certainly exists.
+    process = os.pidfd_open(client.version().pid)
+    try:
+        with Progress("stopping the daemon"):
+            client.shutdown(stop_jobs=stop_jobs)
+            _await_end(process)
+    except DaemonNotAnswering:
+        _await_end(process)  # it was on its way out already
+    finally:
+        os.close(process)
+    return running
+
+
+def _await_end(process: int) -> None:
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    started = time.monotonic()
+    if not poll.poll(PATIENCE_S * 1000):
+        seconds = int(time.monotonic() - started)
+        raise Problem(
+            Exit.TIMEOUT,
+            "still_stopping",
+            f"the daemon has not stopped after {seconds} s",
+            "see its daemon.log; if it hangs, kill it (its pid is in daemon.pid): no job is lost",
+        )

@@ -1,0 +1,119 @@
+"""``carpool estimate``: how much memory will a job need?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.options_common import POSITIVE, TIME_US, Parsed, print_json, print_lines, with_common_options
+from carpool.cli.render.style import stdout_style
+from carpool.cli.render.table import one_line, table, terminal_width
+from carpool.cli.request.command_line import resolve_command
+from carpool.cli.request.estimator_process import DEFAULT_LIMIT_S, ask, interpreter
+from carpool.cli.request.job_options import job_directory
+from carpool.protocol.api import RunInfo
+from carpool.protocol.client import Client, ClientError
+from carpool.protocol.estimates import NAMES, Answer, Answers, Question, Subject
+from carpool.protocol.units import format_size
+
+MICROS = 1_000_000
+
+
+def _shape(text: str) -> list[int]:
+    """``3x224x224``: the shape of one example.  Raises ValueError, for people."""
+    try:
+        shape = [int(part) for part in text.lower().split("x")]
+    except ValueError:
+        raise ValueError(f"{text!r} is no shape: whole numbers with x between them, as 3x224x224") from None
+    if min(shape) < 1:
+        raise ValueError(f"{text!r} is no shape: all its numbers must be 1 or more")
+    return shape
+
+
+@click.command("estimate", context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] [COMMAND [ARGS]...]")
+@click.option("--model", metavar="MODULE:FUNCTION", help="A function that builds a model, as nets.py:resnet50.")
+@click.option("--batch-size", type=POSITIVE, help="Examples per iteration; for --model.")
+@click.option("--input", "shapes", multiple=True, type=Parsed("shape", _shape), help="Shape of one, as 3x224x224.")
+@click.option("--optimizer", metavar="NAME", default="adam", show_default=True, help="As sgd,momentum=0.9.")
+@click.option("--loss", type=click.Choice(["auto", "cross_entropy", "mse", "mean"]), default="auto", show_default=True)
+@click.option("--estimator", "names", multiple=True, type=click.Choice(NAMES), help="Only this one.  [default: all]")
+@click.option(
+    "--device", type=click.Choice(["host", "cuda"]), default="host", show_default=True, help="Where it will run."
+)
+@click.option("--time-limit", "limit_us", type=TIME_US, help="For all together.  [default: 60s]")
+@click.option("--directory", "-C", metavar="DIR", help="Run there.  [default: here]")
+@with_common_options
+def command(home: Path, as_json: bool, words: Sequence[str], model: str | None, **options: Any) -> int:
+    """Estimate a job's memory without running it.
+
+    The script's own set-up code runs, up to its first optimizer steps, but over tensors that have shapes and no bytes.
+    Nothing is trained.  A script that needs real numbers there cannot be followed; then describe its model.  Examples:
+
+    \b
+        carpool estimate -- python train.py --batch-size 64
+        carpool estimate --model nets.py:resnet50 --batch-size 32 --input 3x224x224 --optimizer sgd,momentum=0.9
+    """
+    if bool(words) == bool(model):
+        raise Problem(
+            Exit.USAGE, "what_to_estimate", "give either a command or --model", "see `carpool estimate --help`"
+        )
+    answers = _answers(home, words, model or "", **options)
+    if as_json:
+        print_json(Answers(answers))
+    else:
+        print_lines(
+            table(("ESTIMATOR", "P", "E", "TOTAL", "RANGE", "HOW"), rows(answers), stdout_style(), terminal_width())
+        )
+    return Exit.OK if any(answer.prediction for answer in answers) else Exit.REFUSED
+
+
+def _answers(
+    home: Path,
+    words: Sequence[str],
+    model: str,
+    batch_size: int | None,
+    shapes: Sequence[list[int]],
+    optimizer: str,
+    loss: str,
+    names: Sequence[str],
+    device: str,
+    limit_us: int | None,
+    directory: str | None,
+) -> list[Answer]:
+    where = job_directory(directory)
+    argv = resolve_command(words, where, os.environ) if words else []
+    runs = earlier_runs(home, argv, str(where)) if argv else []
+    subject = Subject(argv, str(where), model, batch_size, optimizer, list(shapes), loss, runs, device)
+    limit_s = limit_us / MICROS if limit_us else DEFAULT_LIMIT_S
+    return ask(Question(subject, list(names or NAMES), limit_s), interpreter(argv, os.environ), where, os.environ)
+
+
+def earlier_runs(home: Path, argv: list[str], cwd: str) -> list[RunInfo]:
+    """What a running daemon knows; none is started for this."""
+    try:
+        with Client(home) as client:
+            return client.history(argv, cwd).runs
+    except ClientError:
+        return []
+
+
+def rows(answers: Sequence[Answer]) -> list[tuple[str, ...]]:
+    return [_row(answer) for answer in answers]
+
+
+def _row(answer: Answer) -> tuple[str, ...]:
+    found = answer.prediction
+    if found is None:
+        error = answer.error
+        why = "" if error is None else f"{error.message}; {error.hint}" if error.hint else error.message
+        return (answer.estimator, "-", "-", "-", "-", one_line(why))
+    spread = f"{format_size(found.low)} to {format_size(found.high)}"
+    figures = (format_size(found.persistent), format_size(found.ephemeral), format_size(found.total))
+    return (answer.estimator, *figures, spread, one_line(found.how))

@@ -1,0 +1,45 @@
+"""``carpool events``: what the core was told and what it decided."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from carpool.cli.base.options_common import JOB_ID, with_common_options
+from carpool.cli.render.formatting import clock
+from carpool.protocol.api import EventInfo
+from carpool.protocol.client import Client
+
+
+@click.command("events", short_help="Print what happened and what was decided.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with what happens from now on.")
+@click.option("--since", type=click.IntRange(min=0), default=0, show_default=True, help="Only after this number.")
+@click.option("--job", type=JOB_ID, help="Only of this job.")
+@with_common_options
+def command(home: Path, as_json: bool, follow: bool, since: int, job: int | None) -> int:
+    """Print the journal of events and commands, oldest first.
+
+    With --json: one object per line.
+    """
+    with Client(home) as client:
+        for event in client.events(since=since, follow=follow):
+            if job is None or event.job == job:
+                click.echo(msgspec.json.encode(event) if as_json else line(event))
+    return 0
+
+
+def line(event: EventInfo) -> str:
+    milliseconds = event.time_us // 1000 % 1000
+    subject = "" if event.job is None else f"job {event.job}"
+    facts = " ".join(f"{name}={_value(value)}" for name, value in event.data.items() if name != "job")
+    return f"{event.seq:>8}  {clock(event.time_us)}.{milliseconds:03}  {event.kind:<16}  {subject:<9}  {facts}".rstrip()
+
+
+def _value(value: object) -> str:
+    return (
+        value
+        if isinstance(value, str) and value.isprintable() and " " not in value
+        else msgspec.json.encode(value).decode()
+    )

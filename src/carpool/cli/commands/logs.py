@@ -1,0 +1,45 @@
+"""``carpool logs``: what a job has written."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from pathlib import Path
+
+import click
+
+from carpool.cli.base.options_common import JOB_ID, POSITIVE, print_json, with_common_options
+from carpool.protocol.client import Client
+
+
+@click.command("logs", short_help="Print what a job has written.")
+@click.argument("job", type=JOB_ID)
+@click.option("--follow", "-f", is_flag=True, help="Go on until the job has ended.")
+@click.option("--lines", "-n", type=POSITIVE, help="Only the last N lines (and, with -f, what follows).")
+@click.option(
+    "--attempt", type=POSITIVE, help="Of this start of a job that has been started again.  [default: the latest]"
+)
+@with_common_options
+def command(home: Path, as_json: bool, job: int, follow: bool, lines: int | None, attempt: int | None) -> int:
+    """Print what a job has written to its output and error streams.
+
+    With --json: one object per piece, {"text": "..."}.
+    """
+    with Client(home) as client:
+        if lines is not None:
+            past = b"".join(client.logs(job, attempt=attempt))
+            _write(b"".join(deque(past.splitlines(keepends=True), lines)), as_json)
+        if lines is None or follow:
+            offset = 0 if lines is None else len(past)
+            for piece in client.logs(job, follow=follow, offset=offset, attempt=attempt):
+                _write(piece, as_json)
+    return 0
+
+
+def _write(piece: bytes, as_json: bool) -> None:
+    if as_json:
+        if piece:
+            print_json({"text": piece.decode(errors="replace")})
+    else:
+        sys.stdout.buffer.write(piece)
+    sys.stdout.flush()

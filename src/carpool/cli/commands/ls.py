@@ -1,0 +1,84 @@
+"""``carpool ls``: the jobs, and why those wait that wait."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from carpool.cli.base.options_common import POSITIVE, print_json, print_lines, with_common_options
+from carpool.cli.render import formatting
+from carpool.cli.render.style import Style, stdout_style
+from carpool.cli.render.table import Paint, one_line, shorten, table, terminal_width
+from carpool.protocol.api import JobInfo, JobList
+from carpool.protocol.client import Client
+
+RECENT = 10
+NAME_WIDTH = 32
+HEADER = ("ID", "NAME", "STATE", "DEVICE", "TURN", "MEMORY P/E", "ITER", "TIME", "WHY")
+
+
+@click.command("ls", short_help="List the jobs, and why those wait that wait.")
+@click.option(
+    "--phase", "phases", multiple=True, type=click.Choice([*formatting.ACTIVE, "ended"]), help="Only these; repeatable."
+)
+@click.option("--all", "-a", "everything", is_flag=True, help="All jobs that ever were.")
+@click.option("--limit", "-n", type=POSITIVE, help="Only the newest N.")
+@with_common_options
+def command(home: Path, as_json: bool, phases: tuple[str, ...], everything: bool, limit: int | None) -> int:
+    """List the jobs: all that have not ended, and the last ten that have.
+
+    TURN says who computes now.  MEMORY is persistent / ephemeral.  TIME runs from the submission to the end.
+    WHY is what a job waits for, or why it ended; or why a job that runs needs its device to itself, or is not moved.
+    """
+    gc.disable()  # ten thousand objects that live to the end: looking for garbage among them takes a tenth of the time
+    with Client(home) as client:
+        jobs = _select(client, phases, everything, limit)
+    if as_json:
+        print_json(JobList(jobs))
+    elif not jobs:
+        print_lines(["no jobs" + ("" if everything or phases else " yet: carpool submit -- python train.py")])
+    else:
+        print_lines(job_table(jobs, stdout_style(), terminal_width()))
+    return 0
+
+
+def _select(client: Client, phases: Sequence[str], everything: bool, limit: int | None) -> list[JobInfo]:
+    if everything or phases or limit:
+        return client.jobs(phases, limit)
+    active = client.jobs(formatting.ACTIVE)
+    ended = client.jobs(("ended",), RECENT)
+    # A job may end between the two requests: the later answer counts.
+    merged = {job.id: job for job in (*active, *ended)}
+    return [merged[number] for number in sorted(merged)]
+
+
+def job_table(jobs: Sequence[JobInfo], style: Style, width: int | None) -> list[str]:
+    now = formatting.now_us()
+    name_width = NAME_WIDTH if width is not None else 1000
+    rows = [_row(job, now, name_width) for job in jobs]
+    return table(HEADER, rows, style, width, [_paint(job, style) for job in jobs])
+
+
+def _row(job: JobInfo, now: int, name_width: int) -> tuple[str, ...]:
+    return (
+        str(job.id),
+        shorten(one_line(formatting.title(job)), name_width),
+        formatting.state(job),
+        job.device or "-",
+        "yes" if job.holds_turn else "-",
+        formatting.memory_pair(job),
+        formatting.iterations(job),
+        formatting.duration(formatting.completion_us(job, now)),
+        one_line(formatting.why(job)),
+    )
+
+
+def _paint(job: JobInfo, style: Style) -> Paint | None:
+    if job.holds_turn:
+        return style.green
+    if job.outcome in ("failed", "lost", "refused"):
+        return style.red
+    return style.dim if job.outcome else None

@@ -1,0 +1,219 @@
+"""``carpool model``: which models there are for inference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from carpool.cli.base.options_common import (
+    POSITIVE,
+    Parsed,
+    not_negative,
+    pass_on_common_options,
+    plural,
+    print_json,
+    print_lines,
+    time_with_unit,
+    with_common_options,
+)
+from carpool.cli.render import formatting
+from carpool.cli.render.style import stdout_style
+from carpool.cli.render.table import one_line, table, terminal_width
+from carpool.cli.request.model_registration import registration
+from carpool.protocol.client import Client, ClientError
+from carpool.protocol.models import (
+    DEFAULT_BATCH,
+    DEFAULT_PRIORITY,
+    SUFFIXES,
+    ModelInfo,
+    ModelList,
+    check_factory,
+    check_name,
+)
+from carpool.protocol.paths import default_home
+from carpool.protocol.units import format_time_us
+
+HEADER = ("NAME", "OWNER", "DEADLINE", "BATCH", "DELAY", "PRIORITY", "FACTORY", "WEIGHTS")
+
+
+class ModelName(Parsed):
+    """A model's name; the shell completes those of the caller's models."""
+
+    def __init__(self) -> None:
+        super().__init__("name", check_name)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        try:
+            with Client(ctx.params.get("home") or default_home(), timeout_s=2.0) as client:
+                models = client.models()
+        except ClientError:
+            return []  # a completion that fails is none; the command itself will say why
+        return [CompletionItem(model.name) for model in models if model.name.startswith(incomplete)]
+
+
+def some_time(text: str) -> int:
+    """Microseconds, at least one.  Raises ValueError, for people."""
+    us = time_with_unit(text)
+    if us < 1:
+        raise ValueError(f"{text!r} is no time: it must be 1us or more")
+    return us
+
+
+_PRESENT = click.argument("name", type=ModelName())
+_OWNER = click.option("--owner", type=Parsed("uid", not_negative), help="Whose model, for root.  [default: yours]")
+
+
+@click.group("model", short_help="Register models for inference, list and remove them.", invoke_without_command=True)
+@with_common_options
+@click.pass_context
+def command(context: click.Context, home: Path, as_json: bool) -> int:
+    """Models for inference; without a command, those that there are.
+
+    What is registered stays when the daemon is started again.  `carpool serve` computes with it.
+    """
+    if context.invoked_subcommand is not None:
+        pass_on_common_options(context, command, home, as_json)
+        return 0
+    return _list(home, as_json)
+
+
+@command.command("add", short_help="Register a model.")
+@click.argument("name", type=Parsed("name", check_name))
+@click.option(
+    "--factory", required=True, type=Parsed("module:function", check_factory), help="What makes the model, a Module."
+)
+@click.option(
+    "--weights", metavar="FILE", help=f"Its weights: {' or '.join(SUFFIXES)}.  [default: as the factory leaves them]"
+)
+@click.option(
+    "--deadline",
+    "deadline_us",
+    type=Parsed("time", some_time),
+    help="When an answer is too late, as 50ms after its request's arrival.  [default: never]",
+)
+@click.option(
+    "--max-batch", type=POSITIVE, default=DEFAULT_BATCH, show_default=True, help="Rows that are computed together."
+)
+@click.option(
+    "--max-delay",
+    "max_delay_us",
+    type=Parsed("time", time_with_unit),
+    default="0s",
+    show_default=True,
+    help="How long a request may wait for others of its batch, as 2ms.",
+)
+@click.option(
+    "--priority", type=POSITIVE, default=DEFAULT_PRIORITY, show_default=True, help="Among models; larger is more."
+)
+@click.option("--directory", "-C", metavar="DIR", help="Run there, and import the factory from there.  [default: here]")
+@click.option("--replace", is_flag=True, help="Take the place of a model of this name.")
+@with_common_options
+def add(home: Path, as_json: bool, name: str, replace: bool, **options: Any) -> int:
+    """Register a model as NAME.
+
+    Its workers will get this directory, this environment and the active virtual environment.  Neither the factory nor
+    the weights are loaded now: whether they fit together `carpool serve` finds out.  The daemon starts by itself
+    if none runs.  Example:
+
+    \b
+        carpool model add resnet --factory shop.models:resnet --weights resnet.safetensors --deadline 50ms
+    """
+    from carpool.cli.base.daemon_start import connected
+
+    request = registration(**options)
+    with connected(home) as client:
+        info = client.add_model(name, request, replace=replace)
+    return _say(info, "registered", as_json)
+
+
+@command.command("ls", short_help="List the models.")
+@with_common_options
+def ls(home: Path, as_json: bool) -> int:
+    """List your models; root sees everybody's."""
+    return _list(home, as_json)
+
+
+@command.command("show", short_help="Show everything about a model.")
+@_PRESENT
+@_OWNER
+@with_common_options
+def show(home: Path, as_json: bool, name: str, owner: int | None) -> int:
+    """Show everything about a model but what is in its environment."""
+    with Client(home) as client:
+        info = client.model(name, owner=owner)
+    if as_json:
+        print_json(info)
+        return 0
+    facts = _facts(info)
+    width = max(len(label) for label, _ in facts)
+    lines = (f"  {label:<{width}}  {one_line(text)}" for label, text in facts)
+    print_lines([stdout_style().bold(f"model {info.name}"), *lines])
+    return 0
+
+
+@command.command("rm", short_help="Remove a model.")
+@_PRESENT
+@_OWNER
+@with_common_options
+def rm(home: Path, as_json: bool, name: str, owner: int | None) -> int:
+    """Remove a model.  Its files stay."""
+    with Client(home) as client:
+        info = client.remove_model(name, owner=owner)
+    return _say(info, "removed", as_json)
+
+
+def _say(info: ModelInfo, what: str, as_json: bool) -> int:
+    if as_json:
+        print_json(info)
+    else:
+        click.echo(f"model {info.name} {what}")
+    return 0
+
+
+def _list(home: Path, as_json: bool) -> int:
+    with Client(home) as client:
+        models = client.models()
+    if as_json:
+        print_json(ModelList(models))
+    elif not models:
+        print_lines(["no models yet: carpool model add NAME --factory module:function"])
+    else:
+        print_lines(table(HEADER, [_row(info) for info in models], stdout_style(), terminal_width()))
+    return 0
+
+
+def _row(info: ModelInfo) -> tuple[str, ...]:
+    return (
+        info.name,
+        str(info.owner),
+        _deadline(info) or "-",
+        str(info.max_batch),
+        format_time_us(info.max_delay_us),
+        str(info.priority),
+        info.factory,
+        one_line(info.weights or "-"),
+    )
+
+
+def _facts(info: ModelInfo) -> list[tuple[str, str]]:
+    return [
+        ("owner", f"uid {info.owner}"),
+        ("factory", info.factory),
+        ("weights", info.weights or "as the factory leaves them"),
+        ("deadline", _deadline(info) or "none"),
+        ("largest batch", str(info.max_batch)),
+        ("longest delay", format_time_us(info.max_delay_us)),
+        ("priority", str(info.priority)),
+        ("interpreter", info.python),
+        ("directory", info.cwd),
+        ("environment", plural(info.variables, "variable")),
+        ("registered", formatting.clock(info.added_us)),
+    ]
+
+
+def _deadline(info: ModelInfo) -> str:
+    return "" if info.deadline_us is None else format_time_us(info.deadline_us)

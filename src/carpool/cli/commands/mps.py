@@ -1,0 +1,76 @@
+"""``carpool mps``: NVIDIA's MPS server, which lets the lanes of one user compute at the same time on a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from carpool.cli.base.mps_control import COST, MpsControl, Status
+from carpool.cli.base.options_common import pass_on_common_options, print_json, with_common_options
+
+
+@click.group("mps", short_help="Start, stop or look at NVIDIA's MPS server.", invoke_without_command=True)
+@with_common_options
+@click.pass_context
+def command(context: click.Context, home: Path, as_json: bool) -> int:
+    """NVIDIA's MPS server, for `carpool up --sharing mps`; without a command, its status.
+
+    With it, kernels of several jobs of one user run on a GPU at the same time.  The price is isolation: a fault of one
+    job ends all of them, and while one user's jobs are there, another user's wait.
+    """
+    if context.invoked_subcommand is not None:
+        pass_on_common_options(context, command, home, as_json)
+        return 0
+    return _show(home, as_json)
+
+
+@command.command("on")
+@with_common_options
+def on(home: Path, as_json: bool) -> int:
+    """Start the control daemon, with its pipe and logs in the Carpool directory; nothing if it runs already."""
+    control = MpsControl(home)
+    started = control.start()
+    if as_json:
+        print_json({"started": started, **_fields(control.status())})
+        return 0
+    click.echo(f"MPS {'has been started' if started else 'runs already'}; its pipe is in {control.pipe}")
+    click.echo(COST)
+    click.echo("Jobs of a daemon that is started after this with --sharing mps use it; other programs do with")
+    click.echo(f"  export CUDA_MPS_PIPE_DIRECTORY={control.pipe}")
+    return 0
+
+
+@command.command("off")
+@with_common_options
+def off(home: Path, as_json: bool) -> int:
+    """Stop the control daemon that `carpool mps on` has started.  Refused while programs use it."""
+    stopped = MpsControl(home).stop()
+    if as_json:
+        print_json({"stopped": stopped})
+    else:
+        click.echo("MPS has been stopped" if stopped else "MPS does not run")
+    return 0
+
+
+@command.command("status")
+@with_common_options
+def status(home: Path, as_json: bool) -> int:
+    """Whether it runs, and how many programs use it."""
+    return _show(home, as_json)
+
+
+def _show(home: Path, as_json: bool) -> int:
+    found = MpsControl(home).status()
+    if as_json:
+        print_json(_fields(found))
+    elif not found.running:
+        click.echo("MPS does not run (`carpool mps on` starts it)")
+    else:
+        clients = "nobody uses it" if not found.clients else f"used by process {', '.join(map(str, found.clients))}"
+        click.echo(f"MPS runs with its pipe in {found.pipe}; {clients}")
+    return 0
+
+
+def _fields(found: Status) -> dict[str, object]:
+    return {"running": found.running, "pipe": str(found.pipe), "servers": found.servers, "clients": found.clients}

@@ -1,0 +1,89 @@
+"""``carpool policy``: who computes next, and the settings of the core."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from carpool.cli.base.options_common import Parsed, print_json, print_lines, with_common_options
+from carpool.cli.base.settings_text import setting
+from carpool.cli.render.formatting import duration
+from carpool.cli.render.style import stdout_style
+from carpool.protocol.api import PolicyInfo, PolicyRequest
+from carpool.protocol.client import Client, ClientError
+from carpool.protocol.paths import default_home
+from carpool.protocol.policy_names import absolute_name
+from carpool.protocol.units import format_size
+
+
+class PolicyName(click.ParamType[str]):
+    """The daemon knows which there are; the shell completes them."""
+
+    name = "name"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        try:
+            with Client(ctx.params.get("home") or default_home(), timeout_s=2.0) as client:
+                names = client.policy().available
+        except ClientError:
+            return []
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+@click.command("policy", short_help="Show or change the policy and the settings.")
+@click.argument("name", required=False, type=PolicyName())
+@click.option("--placement", metavar="NAME", help="Which device a job is placed on: as magm, or ./mine.py:Class.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    type=Parsed("name=value", setting),
+    help="A setting, as quantum_us=50ms; repeatable.",
+)
+@with_common_options
+def command(
+    home: Path, as_json: bool, name: str | None, placement: str | None, settings: tuple[tuple[str, int | None], ...]
+) -> int:
+    """Show or change the policies and the settings of the running daemon.
+
+    NAME is one of Carpool's, or one of yours as ./mine.py:Class.  Changes apply at once and stay in force when the
+    daemon is started again.
+    """
+    with Client(home) as client:
+        if name or placement or settings:
+            wanted, where = (absolute_name(each) if each else None for each in (name, placement))
+            info = client.set_policy(PolicyRequest(name=wanted, settings=dict(settings), placement=where))
+        else:
+            info = client.policy()
+    if as_json:
+        print_json(info)
+    else:
+        print_lines(_lines(info))
+    return 0
+
+
+def _lines(info: PolicyInfo) -> list[str]:
+    style = stdout_style()
+    width = max(map(len, info.settings), default=0)
+    others = ", ".join(name for name in info.available if name != info.name)
+    settings = [f"  {name:<{width}}  {_value(name, value)}" for name, value in info.settings.items()]
+    fault = [style.red(f"wrong, so jobs are served in order of arrival there: {info.fault}")] if info.fault else []
+    places = ", ".join(name for name in info.placements if name != info.placement)
+    # A daemon of an earlier version names none.
+    placement = [f"placement {style.bold(info.placement)} (others: {places})"] if info.placements else []
+    wrong = [style.red(f"wrong, so magm decides there: {info.placement_fault}")] if info.placement_fault else []
+    return [f"policy {style.bold(info.name)} (others: {others})", *fault, *placement, *wrong, *settings]
+
+
+def _value(name: str, value: int | None) -> str:
+    if value is None:
+        return "default"
+    if name.endswith("_us"):
+        return f"{value} ({value / 1000:g} ms)" if value < 1_000_000 else f"{value} ({duration(value)})"
+    if name.endswith("_ppm"):
+        return f"{value} ({value / 10_000:g} %)"
+    return f"{value} ({format_size(value)})" if name.endswith(("_step", "_bytes", "_store", "margin")) else str(value)

@@ -1,0 +1,66 @@
+"""``carpool run``: a job in the foreground, with this terminal."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.daemon_start import connected
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.options_common import with_common_options
+from carpool.cli.request.job_options import submission, with_submission_options
+from carpool.protocol.client import Client, ClientError
+
+
+@click.command("run", short_help="Run a job in the foreground.", context_settings={"allow_interspersed_args": False})
+@with_submission_options
+@with_common_options
+def command(home: Path, as_json: bool, **options: Any) -> int:
+    """Run a job in the foreground; its exit code is this command's.
+
+    Input, output and Ctrl-C go to the job.  A job killed by signal n gives 128 + n.  --json changes errors only.
+    """
+    request = submission(**options, foreground=True)
+    with connected(home) as client:
+        job = client.submit(request)
+        try:
+            _say_if_it_waits(client, job)
+            return _supervised(home, job)
+        except KeyboardInterrupt:
+            return _withdrawn(client, job)
+
+
+def _say_if_it_waits(client: Client, job: int) -> None:
+    """A terminal on which nothing happens needs an explanation; a script does not."""
+    if sys.stderr.isatty():
+        info = client.job(job)
+        if info.phase == "queued" and info.reason is not None:
+            click.echo(f"carpool: job {job} is queued: {info.reason.text}", err=True)
+
+
+def _supervised(home: Path, job: int) -> int:
+    from carpool.runtime.shim.__main__ import Refused, supervise  # what only this command needs
+
+    try:
+        return supervise(home, job, foreground=True)
+    except Refused as refused:
+        with Client(home) as client:
+            info = client.job(job)
+        if info.outcome is None:  # nobody but the user wanted it to end
+            raise KeyboardInterrupt from None
+        reason = info.reason.text if info.reason is not None else str(refused)
+        raise Problem(Exit.REFUSED, "not_run", f"job {job} was not run: {reason}") from None
+    except OSError as error:
+        raise Problem(Exit.FAILED, "start_failed", f"job {job}: {error}", f"carpool show {job}") from None
+
+
+def _withdrawn(client: Client, job: int) -> int:
+    """Nobody would ever start a foreground job whose terminal has gone."""
+    with suppress(ClientError):  # the daemon notices by itself that nobody supervises the job
+        client.cancel(job)
+    return Exit.INTERRUPTED

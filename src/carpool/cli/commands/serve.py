@@ -1,0 +1,82 @@
+"""``carpool serve``: an endpoint that computes with the registered models."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.daemon_start import connected
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.options_common import POSITIVE, SIZE, Parsed, with_common_options
+from carpool.protocol.models import ModelInfo, check_name
+from carpool.protocol.paths import expanded
+from carpool.protocol.serving import DEFAULT_HOST, DEFAULT_PORT, DEFAULT_QUEUE, DEFAULT_STANDBY, ORDERS, Serving
+
+
+@click.command("serve", short_help="Answer requests for inference with the registered models.")
+@click.option("--host", default=DEFAULT_HOST, show_default=True, metavar="ADDRESS", help="Where to listen.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="0: any that is free."
+)
+@click.option(
+    "--token-file", metavar="FILE", help="Ask clients for the token in it; needed where others can reach the address."
+)
+@click.option(
+    "--order",
+    type=click.Choice(ORDERS),
+    default=ORDERS[0],
+    show_default=True,
+    help="Of requests: by arrival, deadline or priority.",
+)
+@click.option("--store", "store_bytes", type=SIZE, help="Memory for all models' weights.  [default: half of it]")
+@click.option(
+    "--standby",
+    type=POSITIVE,
+    default=DEFAULT_STANDBY,
+    show_default=True,
+    help="Worker processes beside the one that computes, for each environment.",
+)
+@click.option(
+    "--queue", type=POSITIVE, default=DEFAULT_QUEUE, show_default=True, help="Requests that may wait for a model."
+)
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    type=Parsed("name", check_name),
+    help="Only this one; repeatable.  [default: all]",
+)
+@with_common_options
+def command(home: Path, as_json: bool, token_file: str | None, models: tuple[str, ...], **options: Any) -> int:
+    """Answer requests for inference with the registered models (Open Inference Protocol), until Ctrl-C.
+
+    Models that are registered, replaced or removed meanwhile come and go by themselves.  The daemon starts by itself if
+    none runs; when it stops, or is started again, this goes on.  A line says when a model is ready, or why not.
+    """
+    if token_file is not None:
+        token_file = str(expanded(token_file).absolute())
+    with connected(home) as client:
+        own = [info for info in client.models() if info.owner == os.geteuid()]
+    _check_models(own, models)
+    if not own and not as_json:
+        click.echo("no models yet; add them at any time: carpool model add NAME --factory module:function")
+    serving = Serving(home=str(home), token_file=token_file, models=list(models), as_json=as_json, **options)
+    sys.stdout.flush()
+    # -P: what lies in the current directory must not be imported.
+    arguments = ["-P", "-m", "carpool.serve.__main__", msgspec.json.encode(serving).decode()]
+    os.execv(sys.executable, [sys.executable, *arguments])
+
+
+def _check_models(own: list[ModelInfo], wanted: tuple[str, ...]) -> None:
+    """Raises Problem for a name that none of them has."""
+    known = [info.name for info in own]
+    for name in wanted:
+        if name not in known:
+            hint = f"yours: {', '.join(known)}" if known else "carpool model add NAME --factory module:function"
+            raise Problem(Exit.NOT_FOUND, "unknown_model", f"there is no model {name}", hint)

@@ -1,0 +1,157 @@
+"""``carpool show``: everything about one job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from carpool.cli.base.options_common import JOB_ID, print_json, print_lines, with_common_options
+from carpool.cli.render import formatting
+from carpool.cli.render.placement_table import explain_placement
+from carpool.cli.render.style import stdout_style
+from carpool.cli.render.table import one_line
+from carpool.protocol.api import AttemptInfo, JobInfo
+from carpool.protocol.client import Client
+from carpool.protocol.units import format_size
+
+
+@click.command("show", short_help="Show everything about a job.")
+@click.argument("job", type=JOB_ID)
+@click.option("--why", is_flag=True, help="Show instead why it is on its device, or on none: with all figures.")
+@with_common_options
+def command(home: Path, as_json: bool, job: int, why: bool) -> int:
+    """Show everything about a job, why it waits included."""
+    with Client(home) as client:
+        if why:
+            placement = client.placement(job)
+            print_json(placement) if as_json else print_lines(explain_placement(placement))
+            return 0
+        info = client.job(job)
+    if as_json:
+        print_json(info)
+        return 0
+    style = stdout_style()
+    facts = describe(info, formatting.now_us())
+    width = max(len(label) for label, _ in facts)
+    print_lines([style.bold(f"job {info.id}"), *(f"  {label:<{width}}  {one_line(text)}" for label, text in facts)])
+    return 0
+
+
+def describe(job: JobInfo, now: int) -> list[tuple[str, str]]:
+    """Pairs of label and text, without what is not known."""
+    facts = [*_identity(job), *_state(job), *_memory(job), *_progress(job), *_times(job, now), *_attempts(job)]
+    return [(label, text) for label, text in facts if text]
+
+
+def _identity(job: JobInfo) -> list[tuple[str, str]]:
+    return [
+        ("name", job.name),
+        ("command", formatting.command_line(job)),
+        ("directory", job.cwd),
+        ("owner", f"uid {job.owner}"),
+        ("weight", str(job.weight)),
+        ("engine", _engine(job)),
+        ("after", ", ".join(map(str, job.after))),
+    ]
+
+
+def _engine(job: JobInfo) -> str:
+    """The ordinary one is worth a line only where there is something to say about it."""
+    if job.engine == "checkpoint":
+        why = f" (chosen because {job.engine_why})" if job.engine_why else ""
+        return f"checkpoint: suspended by the driver between its turns{why}"
+    return f"{job.engine}: {job.engine_why}" if job.engine_why else ""
+
+
+def _state(job: JobInfo) -> list[tuple[str, str]]:
+    reason = "" if job.reason is None else f"{job.reason.text} [{job.reason.code}]"
+    where = f"{job.device or ''}{'' if job.lane is None else f', lane {job.lane}'}"
+    return [
+        ("state", formatting.state(job)),
+        ("why" if job.outcome else "waits because", reason),
+        ("device", where),
+        ("devices", ", ".join(job.devices)),
+        ("turn", "computes now" if job.holds_turn else ""),
+        ("alone", "" if job.alone is None else f"needs its device to itself: {job.alone}"),
+        ("not moved", "" if job.immovable is None else f"its memory stays on the device: {job.immovable}"),
+        ("process", "" if job.pid is None or job.outcome else str(job.pid)),
+    ]
+
+
+def _memory(job: JobInfo) -> list[tuple[str, str]]:
+    return [
+        ("persistent", _amount(job.persistent_bytes, job.persistent_limit)),
+        ("ephemeral", _amount(job.ephemeral_bytes, job.ephemeral_limit)),
+        ("unmanaged", _unmanaged(job)),
+        ("scratch", format_size(job.scratch_bytes) + " (outside the device, not limited)" if job.scratch_bytes else ""),
+        ("stored", _stored(job)),
+        ("moved", formatting.moved(job.moved)),
+        ("residue", format_size(job.residue_bytes) + " saved at the last switch" if job.switches else ""),
+        ("estimate from", job.estimate_source or ""),
+    ]
+
+
+def _unmanaged(job: JobInfo) -> str:
+    size = format_size(job.fixed_bytes)
+    return f"{size} of device memory from the driver itself (not limited, not moved)" if job.fixed_bytes else ""
+
+
+def _stored(job: JobInfo) -> str:
+    where = " in the host store"
+    if job.offloaded and job.engine == "checkpoint":
+        return f"{format_size(job.persistent_bytes)} by the driver, in memory of the job's own: suspended"
+    if job.offloaded:
+        return f"{format_size(job.stored_bytes)}{where}: offloaded"
+    return f"{format_size(job.stored_bytes)}{where}, which come back when they are used" if job.stored_bytes else ""
+
+
+def _amount(used: int, limit: int) -> str:
+    if not used and not limit:
+        return ""
+    return f"{format_size(used)} (granted {format_size(limit)})" if limit else format_size(used)
+
+
+def _progress(job: JobInfo) -> list[tuple[str, str]]:
+    per_iteration = "" if job.iteration_us is None else f", {job.iteration_us / 1000:.1f} ms each"
+    return [
+        ("iterations", formatting.iterations(job) + per_iteration if job.iterations or job.iterations_total else ""),
+        ("device time", formatting.duration(job.device_us) if job.device_us else ""),
+        ("switches", str(job.switches) if job.switches else ""),
+    ]
+
+
+def _times(job: JobInfo, now: int) -> list[tuple[str, str]]:
+    waited = (job.started_us or job.ended_us or now) - job.submitted_us
+    return [
+        ("submitted", formatting.clock(job.submitted_us)),
+        (
+            "started",
+            ""
+            if job.started_us is None
+            else f"{formatting.clock(job.started_us)}, after {formatting.duration(waited)}",
+        ),
+        ("ended", "" if job.ended_us is None else formatting.clock(job.ended_us)),
+        ("retries", str(job.retries) if job.retries else ""),
+        (
+            "completion time",
+            formatting.duration(formatting.completion_us(job, now)) + ("" if job.outcome else " so far"),
+        ),
+    ]
+
+
+def _attempts(job: JobInfo) -> list[tuple[str, str]]:
+    """One line each; the present one is what all the rest is about."""
+    found = [(f"attempt {each.number}", _attempt(each)) for each in job.attempts]
+    if job.attempts and not job.outcome:
+        found.append((f"attempt {job.attempt}", "waits" if job.started_us is None else "the present one"))
+    return found
+
+
+def _attempt(attempt: AttemptInfo) -> str:
+    where = f"on {attempt.device}, " if attempt.device else ""
+    lasted = attempt.ended_us - attempt.started_us if attempt.ended_us and attempt.started_us else None
+    after = "" if lasted is None else f" after {formatting.duration(lasted)}"
+    peak = attempt.persistent_bytes + attempt.ephemeral_bytes
+    memory = f", used {format_size(peak)}" if peak else ""
+    return f"{where}{attempt.text}{after}{memory}"

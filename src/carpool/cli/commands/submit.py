@@ -1,0 +1,131 @@
+"""``carpool submit``: hand jobs over and go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.daemon_start import connected
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.options_common import print_json, print_lines, with_common_options
+from carpool.cli.request.job_options import submission, with_background_options, with_submission_options
+from carpool.protocol.api import SubmitManyRequest, SubmitManyResponse, SubmitResponse
+from carpool.protocol.estimates import AT_SUBMISSION
+
+_LITERAL = "carpool.literal"
+
+
+class Submit(click.Command):
+    """Remembers whether ``--`` stands before the command: then its first word is never a job file."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        rest = super().parse_args(ctx, args)
+        words = ctx.params.get("words") or ()
+        before = len(given) - len(words) - 1
+        ctx.meta[_LITERAL] = bool(words) and before >= 0 and given[before] == "--"
+        return rest
+
+
+@click.command(
+    "submit", cls=Submit, context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False}
+)
+@with_submission_options
+@with_background_options
+@click.option(
+    "--estimate",
+    "estimator",
+    type=click.Choice(AT_SUBMISSION),
+    help="Estimate the memory first, as `carpool estimate` does: the script's set-up code runs here, now.",
+)
+@with_common_options
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    home: Path,
+    as_json: bool,
+    words: tuple[str, ...],
+    parameters: Sequence[tuple[str, tuple[str, ...]]],
+    estimator: str | None,
+    **options: Any,
+) -> int:
+    """Submit a job, or the jobs of a file, and print the ids.
+
+    The job gets this directory, this environment and the active virtual environment.  It runs as it is, not through
+    a shell.  A script.py without an interpreter runs with the virtual environment's python, else with the PATH's.
+    A single word that ends in .toml is a job file (see the guide); of several jobs all are accepted, or none.
+    The daemon starts by itself if none runs.  Examples:
+
+    \b
+        carpool submit -- python train.py --lr 0.1
+        carpool submit --iterations 2000 --mem 300MiB/1GiB train.py
+        carpool submit --param lr=1e-3,1e-4 -- python train.py --lr {lr}
+        carpool submit jobs.toml
+    """
+    grid = _grid(parameters)
+    if estimator is not None and options["memory"] is not None:
+        raise Problem(
+            Exit.USAGE, "two_estimates", "--mem says already what --estimate would find out", "give one of them"
+        )
+    request = _many(context, words, grid, options)
+    if request is None:
+        return _submit_one(home, as_json, words, estimator, options)
+    if estimator is not None:
+        from carpool.cli.commands.submit_estimate import estimated_many
+
+        request = estimated_many(request, estimator, home)
+    with connected(home) as client:
+        jobs = client.submit_many(request)
+    if as_json:
+        print_json(SubmitManyResponse(jobs))
+    else:
+        print_lines(map(str, jobs))
+    return 0
+
+
+def _submit_one(
+    home: Path, as_json: bool, words: tuple[str, ...], estimator: str | None, options: dict[str, Any]
+) -> int:
+    request = submission(words=words, **options)
+    if estimator is not None:
+        from carpool.cli.commands.submit_estimate import estimated
+
+        (request,) = estimated([request], estimator, home)
+    with connected(home) as client:
+        job = client.submit(request)
+    if as_json:
+        print_json(SubmitResponse(job))
+    else:
+        click.echo(job)
+    return 0
+
+
+def _grid(parameters: Sequence[tuple[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
+    grid = dict(parameters)
+    if len(grid) < len(parameters):
+        raise Problem(Exit.USAGE, "parameter_twice", "a parameter is given twice", "one --param with all its values")
+    return grid
+
+
+def _many(
+    context: click.Context, words: tuple[str, ...], grid: dict[str, tuple[str, ...]], options: dict[str, Any]
+) -> SubmitManyRequest | None:
+    """None: one job, as it stands on the command line."""
+    is_file = bool(words) and words[0].endswith(".toml") and not context.meta[_LITERAL]
+    if not is_file and not grid:
+        return None
+    from carpool.cli.request import batch, job_file  # what most submissions do not need
+
+    if not is_file:
+        return batch.from_command(grid, words, **options)
+    if len(words) > 1:
+        hint = f"a program of that name: carpool submit -- ./{words[0]}"
+        raise Problem(Exit.USAGE, "words_after_file", f"options stand before the job file {words[0]}", hint)
+    default = click.core.ParameterSource.DEFAULT
+    chosen = {name: value for name, value in options.items() if context.get_parameter_source(name) is not default}
+    return batch.from_file(job_file.read_job_file(Path(words[0])), grid, chosen)

@@ -1,0 +1,79 @@
+"""``carpool submit --estimate``: what an estimator says goes along with the jobs, before any of them is submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from carpool.cli.base.daemon_start import connected
+from carpool.cli.base.options_common import plural
+from carpool.cli.commands.estimate import earlier_runs
+from carpool.cli.render.progress import Progress
+from carpool.cli.request.estimator_process import DEFAULT_LIMIT_S, ask, interpreter
+from carpool.protocol.api import DeviceInfo, SubmitManyRequest, SubmitRequest
+from carpool.protocol.estimates import Answer, Question, Subject
+
+
+def estimated_many(request: SubmitManyRequest, name: str, home: Path) -> SubmitManyRequest:
+    """The same for all jobs of one submission; those whose memory is given keep it."""
+    whole = [msgspec.structs.replace(job, env=request.env | job.env) for job in request.jobs]
+    found = estimated(whole, name, home)
+    jobs = [msgspec.structs.replace(job, env=own.env) for job, own in zip(found, request.jobs, strict=True)]
+    return msgspec.structs.replace(request, jobs=jobs)
+
+
+def estimated(requests: Sequence[SubmitRequest], name: str, home: Path) -> list[SubmitRequest]:
+    """The requests with the estimator's figures, found one after the other; jobs that have none, as they were.
+
+    Why they have none is said on standard error, each reason once.
+    """
+    with connected(home) as client:
+        devices = client.devices()
+    found, failed = [], dict[str, int]()
+    with Progress(f"estimating {plural(len(requests), 'job')}") as progress:
+        for number, request in enumerate(requests, 1):
+            progress.update(f"estimating job {number} of {len(requests)}")
+            answer = _answer(request, name, devices, home)
+            if answer is not None and answer.prediction is None:
+                why = answer.error.message if answer.error else "no reason given"
+                failed[why] = failed.get(why, 0) + 1
+            found.append(_with(request, answer))
+    _tell(failed, len(requests))
+    return found
+
+
+def _answer(request: SubmitRequest, name: str, devices: Sequence[DeviceInfo], home: Path) -> Answer | None:
+    """None: nobody has to ask, because the memory is given, or the daemon will refuse the job."""
+    kind = _kind(request, devices)
+    if kind is None or request.persistent_bytes is not None:
+        return None
+    runs = earlier_runs(home, request.argv, request.cwd)
+    question = Question(Subject(request.argv, request.cwd, history=runs, device=kind), [name], DEFAULT_LIMIT_S)
+    (answer,) = ask(question, interpreter(request.argv, request.env), Path(request.cwd), request.env)
+    return answer
+
+
+def _kind(request: SubmitRequest, devices: Sequence[DeviceInfo]) -> str | None:
+    """Of the devices that the job may use: a GPU if one is among them, because a context takes memory besides."""
+    names = request.device.split(",") if request.device else None
+    kinds = {device.kind for device in devices if names is None or device.id in names}
+    return "cuda" if "cuda" in kinds else next(iter(kinds), None)
+
+
+def _with(request: SubmitRequest, answer: Answer | None) -> SubmitRequest:
+    if answer is None or answer.prediction is None:
+        return request
+    persistent, ephemeral = answer.prediction.persistent, answer.prediction.ephemeral
+    return msgspec.structs.replace(
+        request, persistent_bytes=persistent, ephemeral_bytes=ephemeral, estimate_source=answer.estimator
+    )
+
+
+def _tell(failed: Mapping[str, int], of: int) -> None:
+    for why, count in failed.items():
+        which = "" if of == 1 else f" for {count} of {of} jobs"
+        each = "the job is measured when it runs" if of == 1 else "they are measured when they run"
+        click.echo(f"carpool: no estimate{which}: {why}; {each}", err=True)

@@ -1,0 +1,70 @@
+"""``carpool top``: a live screen of devices, lanes and jobs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from carpool.cli.base.options_common import TIME_US, print_json, print_lines, with_common_options
+from carpool.cli.render import formatting
+from carpool.cli.render.style import stdout_style
+from carpool.cli.render.top_frame import Snapshot, frame
+from carpool.protocol.client import Client
+
+if TYPE_CHECKING:
+    from carpool.cli.render.screen import Screen
+
+RECENT = 5
+SHORTEST_US = 50_000
+LOAD_FACTOR = 5
+
+
+@click.command("top", short_help="Watch devices, lanes and jobs live.")
+@click.option("--once", is_flag=True, help="Print one frame and leave.")
+@click.option("--interval", "interval_us", type=TIME_US, default=1_000_000, show_default="1s", help="Between frames.")
+@with_common_options
+def command(home: Path, as_json: bool, once: bool, interval_us: int) -> int:
+    """Watch devices, lanes and jobs: who computes, memory, progress, completion times.
+
+    q or Ctrl-C leaves.  Without a terminal, or with --once or --json, it prints one frame.
+    """
+    with Client(home) as client:
+        if as_json:
+            print_json(snapshot(client))
+        elif once or not (sys.stdout.isatty() and sys.stdin.isatty()):
+            print_lines(frame(snapshot(client), None, None, stdout_style()))
+        else:
+            from carpool.cli.render.screen import Screen
+
+            with Screen() as screen:
+                _watch(client, screen, max(interval_us, SHORTEST_US) / 1e6)
+    return 0
+
+
+def _watch(client: Client, screen: Screen, interval_s: float) -> None:
+    """Until q."""
+    while True:
+        before = time.monotonic()
+        screen.show(frame(snapshot(client), *screen.size(), stdout_style()))
+        # With very many jobs a look is work for the daemon: it has better things to do.
+        pause_s = max(interval_s, LOAD_FACTOR * (time.monotonic() - before))
+        if screen.key(pause_s) in ("q", "Q"):
+            return
+
+
+def snapshot(client: Client) -> Snapshot:
+    active = client.jobs(formatting.ACTIVE)
+    # Asked last: a job that ends in between shows up in both lists rather than in none, and the later answer counts.
+    ended = client.jobs(("ended",), RECENT)
+    over = {job.id for job in ended}
+    return Snapshot(
+        time_us=formatting.now_us(),
+        policy=client.policy().name,
+        devices=client.devices(),
+        active=[job for job in active if job.id not in over],
+        ended=ended,
+    )

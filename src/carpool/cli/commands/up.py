@@ -1,0 +1,131 @@
+"""``carpool up``: start the daemon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.daemon_start import start_daemon
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.options_common import POSITIVE, SIZE, Parsed, print_json, with_common_options
+from carpool.cli.base.presets import PRESETS, preset
+from carpool.cli.base.settings_text import setting
+from carpool.cli.render.progress import Progress
+from carpool.protocol.client import Client, DaemonNotRunning
+from carpool.protocol.policy_names import absolute_name
+from carpool.protocol.units import format_size, telemetry_interval
+
+
+@click.command("up")
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="KIND",
+    help="host:SIZE, as host:1GiB, a GPU: cuda (if it is partitioned, all its instances), cuda:INDEX or"
+    " cuda:INDEX:SIZE, or MIG-UUID.  Repeatable.",
+)
+@click.option(
+    "--sharing",
+    type=click.Choice(["timeslice", "mps"]),
+    help="Jobs side by side on a GPU: by its driver, or by an MPS server that runs.  [default: timeslice]",
+)
+@click.option("--policy", metavar="NAME", help="Who computes next: as fair, or ./mine.py:Class.")
+@click.option("--placement", metavar="NAME", help="Which device a job is placed on: as magm, or ./mine.py:Class.")
+@click.option(
+    "--preset",
+    "preset_name",
+    type=Parsed("name", preset),
+    help=f"Behave as a published system: {', '.join(sorted(PRESETS))}.",
+)
+@click.option("--setting", "settings", multiple=True, type=Parsed("name=value", setting), help="Repeatable.")
+@click.option(
+    "--store", type=SIZE, help="Most host memory for what is moved out of devices.  [default: half of the rest]"
+)
+@click.option("--threads", type=POSITIVE, help="Bound the OpenMP threads of each job.  [default: as the job says]")
+@click.option(
+    "--debug-close-lanes",
+    is_flag=True,
+    help="Debugging on GPUs: a job has no access to its memory there between its turns.",
+)
+@click.option(
+    "--telemetry-interval",
+    "telemetry_us",
+    type=Parsed("time", telemetry_interval),
+    help="How often devices are measured, as 500ms.  [default: 1s]",
+)
+@with_common_options
+def command(
+    home: Path,
+    as_json: bool,
+    devices: tuple[str, ...],
+    sharing: str | None,
+    policy: str | None,
+    placement: str | None,
+    preset_name: str | None,
+    settings: tuple[tuple[str, int | None], ...],
+    store: int | None,
+    threads: int | None,
+    debug_close_lanes: bool,
+    telemetry_us: int | None,
+) -> int:
+    """Start the daemon, if none runs.
+
+    Without options, the first `carpool submit` does the same.  The default device takes a quarter of the memory, the
+    host store may take half of what the devices leave.  --policy, --placement and --setting prevail over what --preset
+    says.
+    """
+    options = _daemon_options(devices, policy, placement, preset_name, dict(settings), threads)
+    options += ["--sharing", sharing] if sharing else []
+    options += ["--debug-close-lanes"] if debug_close_lanes else []
+    options += [] if telemetry_us is None else ["--telemetry-interval", f"{telemetry_us}us"]
+    options += [] if store is None else ["--store", str(store)]
+    with Client(home) as client:
+        started = _start(client, home, options)
+        version, present = client.version(), client.devices()
+    if as_json:
+        print_json({"pid": version.pid, "home": version.home, "started": started, "devices": present})
+        return 0
+    sizes = ", ".join(f"{device.id} ({format_size(device.capacity_bytes)})" for device in present)
+    click.echo(f"the daemon {'has started' if started else 'runs already'}: pid {version.pid}, {sizes}")
+    return 0
+
+
+def _start(client: Client, home: Path, options: list[str]) -> bool:
+    """Whether there was something to start."""
+    try:
+        client.connect()
+    except DaemonNotRunning:
+        with Progress("starting the daemon"):
+            start_daemon(home, options)
+        return True
+    if options:
+        raise Problem(
+            Exit.REFUSED,
+            "already_running",
+            "a daemon runs already, and options apply to a new one only",
+            "stop it first (`carpool down`: jobs go on), or change the policy with `carpool policy`",
+        )
+    return False
+
+
+def _daemon_options(
+    devices: tuple[str, ...],
+    policy: str | None,
+    placement: str | None,
+    preset_name: str | None,
+    settings: dict[str, int | None],
+    threads: int | None,
+) -> list[str]:
+    chosen = PRESETS[preset_name] if preset_name else None
+    policy = policy or (chosen.policy if chosen else None)
+    placement = placement or (chosen.placement if chosen else None)
+    merged = {**(chosen.settings if chosen else {}), **settings}
+    options = [text for device in devices for text in ("--device", device)]
+    options += ["--policy", absolute_name(policy)] if policy else []
+    options += ["--placement", absolute_name(placement)] if placement else []
+    for name, value in merged.items():
+        options += ["--setting", f"{name}={'none' if value is None else value}"]
+    return options + (["--threads", str(threads)] if threads else [])

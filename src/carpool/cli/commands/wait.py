@@ -1,0 +1,76 @@
+"""``carpool wait``: until jobs have ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.options_common import JOB_ID, TIME_US, plural, print_json, with_common_options
+from carpool.cli.render import formatting
+from carpool.cli.render.progress import Progress, bar
+from carpool.cli.render.style import stdout_style
+from carpool.protocol.api import JobInfo, JobList
+from carpool.protocol.client import Client
+
+POLL_S = 1.0  # how often the progress line hears of the job; the end itself is reported at once
+
+
+@click.command("wait")
+@click.argument("jobs", type=JOB_ID, nargs=-1, required=True)
+@click.option("--timeout", "timeout_us", type=TIME_US, help="Give up after this long, as 30s or 2h.")
+@with_common_options
+def command(home: Path, as_json: bool, jobs: tuple[int, ...], timeout_us: int | None) -> int:
+    """Wait until all these jobs have ended.
+
+    The exit code is 0 if all have succeeded, else that of the first one (as given) that has not: its own exit code,
+    128 + n for signal n, 1 if it has neither (lost, refused, cancelled before it started).  6: the time is over.
+    """
+    deadline = None if timeout_us is None else time.monotonic() + timeout_us / 1e6
+    with Client(home) as client, Progress(f"waiting for {plural(len(jobs), 'job')}") as progress:
+        for job in jobs:
+            client.job(job)  # an unknown id must not come out after hours of waiting for the others
+        ended = [_ended(client, job, deadline, progress, position, len(jobs)) for position, job in enumerate(jobs)]
+    _report(ended, as_json)
+    return next((code for code in map(formatting.exit_code, ended) if code), 0)
+
+
+def _ended(client: Client, job: int, deadline: float | None, progress: Progress, position: int, count: int) -> JobInfo:
+    while True:
+        left = POLL_S if deadline is None else min(POLL_S, max(0.0, deadline - time.monotonic()))
+        info = client.wait(job, left)
+        if info.outcome is not None:
+            return info
+        if deadline is not None and time.monotonic() >= deadline:
+            raise Problem(
+                Exit.TIMEOUT,
+                "timeout",
+                f"job {job} has not ended: it is {formatting.state(info)}",
+                formatting.why(info),
+            )
+        progress.update(_line(info, position, count))
+
+
+def _line(job: JobInfo, position: int, count: int) -> str:
+    of = f"{position + 1}/{count} " if count > 1 else ""
+    done = f" {bar(job.iterations, job.iterations_total)} {formatting.iterations(job)}" if job.iterations_total else ""
+    reason = f": {formatting.why(job)}" if formatting.why(job) else ""
+    return f"{of}job {job.id} is {formatting.state(job)}{done}{reason}"
+
+
+def _report(jobs: Sequence[JobInfo], as_json: bool) -> None:
+    if as_json:
+        print_json(JobList(list(jobs)))
+        return
+    style = stdout_style()
+    for job in jobs:
+        paint = style.green if job.outcome == "succeeded" else style.red
+        reason = f": {formatting.why(job)}" if formatting.why(job) else ""
+        click.echo(
+            f"job {job.id} {paint(formatting.state(job))}"
+            f" after {formatting.duration(formatting.completion_us(job, 0))}{reason}"
+        )

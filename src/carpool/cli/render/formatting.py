@@ -1,0 +1,107 @@
+"""Job facts as people read them: times, memory, state, reasons."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import time
+
+from carpool.protocol.api import JobInfo, MovedInfo
+from carpool.protocol.units import format_size
+
+ACTIVE = ("queued", "starting", "running", "stopping")
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def duration(us: int) -> str:
+    """As in 0.4s, 12s, 3m05s, 2h07m, 4d03h."""
+    if us < 10_000_000:
+        return f"{max(us, 0) / 1e6:.1f}s"
+    seconds = us // 1_000_000
+    if seconds < 60:
+        return f"{seconds}s"
+    if seconds < 3600:
+        return f"{seconds // 60}m{seconds % 60:02}s"
+    if seconds < 86400:
+        return f"{seconds // 3600}h{seconds % 3600 // 60:02}m"
+    return f"{seconds // 86400}d{seconds % 86400 // 3600:02}h"
+
+
+def clock(us: int) -> str:
+    """Local time, as in 2026-01-31 12:00:05."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(us / 1e6))
+
+
+def memory_pair(job: JobInfo) -> str:
+    """Persistent / ephemeral memory; nothing for a job that has used none."""
+    if not job.persistent_bytes and not job.ephemeral_bytes:
+        return "-"
+    return f"{format_size(job.persistent_bytes)} / {format_size(job.ephemeral_bytes)}"
+
+
+def iterations(job: JobInfo) -> str:
+    if not job.iterations and job.iterations_total is None:
+        return "-"
+    return str(job.iterations) if job.iterations_total is None else f"{job.iterations}/{job.iterations_total}"
+
+
+def completion_us(job: JobInfo, now: int) -> int:
+    """Job completion time (JCT): from submission to the end, or to now."""
+    return (now if job.ended_us is None else job.ended_us) - job.submitted_us
+
+
+def moved(info: MovedInfo) -> str:
+    """What was moved to the host store and back, with rates; nothing if nothing was."""
+    ways = (("out", info.out_bytes, info.out_us), ("back", info.in_bytes, info.in_us))
+    return ", ".join(f"{format_size(size)} {way}{_rate(size, us)}" for way, size, us in ways if size)
+
+
+def _rate(size: int, us: int) -> str:
+    return f" ({format_size(size * 1_000_000 // us)}/s)" if us else ""
+
+
+def state(job: JobInfo) -> str:
+    """The phase, or how it ended.  A job that runs with its memory in the host store is shown as offloaded."""
+    if job.outcome is None:
+        phase = "offloaded" if job.offloaded and job.phase == "running" else job.phase
+        return phase if job.attempt == 1 else f"{phase}, attempt {job.attempt}"
+    if job.outcome != "failed":
+        return job.outcome
+    return f"failed ({signal_name(job.signal)})" if job.signal is not None else f"failed ({job.exit_code})"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def why(job: JobInfo) -> str:
+    """The reason of the present wait or of the outcome; of a job that runs, what it does not share."""
+    if job.reason is not None:
+        return job.reason.text
+    alone = "" if job.alone is None else f"needs its device to itself: {job.alone}"
+    immovable = "" if job.immovable is None else f"is not moved: {job.immovable}"
+    return "; ".join(text for text in (alone, immovable) if text and job.outcome is None)
+
+
+def command_line(job: JobInfo) -> str:
+    return shlex.join(job.command)
+
+
+def title(job: JobInfo) -> str:
+    """The name, or the command for a job without one."""
+    return job.name or " ".join(job.command)
+
+
+def exit_code(job: JobInfo) -> int:
+    """What a shell would say: the job's code, 128 + n for signal n, 1 for an end without either."""
+    if job.outcome == "succeeded":
+        return 0
+    if job.signal is not None:
+        return 128 + job.signal
+    return job.exit_code or 1

@@ -1,0 +1,63 @@
+"""From what the user typed to what is run: the command is checked when it is submitted, not when its turn comes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit
+
+
+def resolve_command(words: Sequence[str], directory: Path, env: Mapping[str, str]) -> list[str]:
+    """The argument vector that runs ``words`` in ``directory``.  Raises Problem if nothing can be run.
+
+    A ``script.py`` that is no program of its own gets a Python in front: that of the active virtual environment, else
+    the PATH's ``python3`` or ``python``, else Carpool's own.  Everything else is run as it is.
+    """
+    if not words or not words[0]:
+        raise Problem(
+            Exit.USAGE, "empty_command", "there is no command to run", "for example: carpool submit -- python train.py"
+        )
+    first = words[0]
+    path = directory / first
+    if first.endswith(".py") and path.is_file() and not ("/" in first and os.access(path, os.X_OK)):
+        return [python_for(env), *words]
+    _check_program(first, path, env)
+    return list(words)
+
+
+def python_for(env: Mapping[str, str]) -> str:
+    """The Python that the user would get by typing ``python`` in an activated environment."""
+    if env.get("VIRTUAL_ENV"):
+        python = Path(env["VIRTUAL_ENV"]) / "bin" / "python"
+        if os.access(python, os.X_OK):
+            return str(python)
+    search = env.get("PATH", os.defpath)
+    return shutil.which("python3", path=search) or shutil.which("python", path=search) or sys.executable
+
+
+def _check_program(first: str, path: Path, env: Mapping[str, str]) -> None:
+    if "/" in first:
+        _check_file(first, path)
+    elif shutil.which(first, path=env.get("PATH", os.defpath)) is None:
+        hint = "check its spelling, or activate its environment first"
+        if path.is_file():
+            hint = f"a program in this directory is called ./{first}"
+        elif first.endswith(".py"):
+            hint = f"and no script {path}"
+        raise Problem(Exit.NOT_FOUND, "command_not_found", f"there is no command {first!r} in PATH", hint)
+
+
+def _check_file(first: str, path: Path) -> None:
+    if not path.exists():
+        raise Problem(Exit.NOT_FOUND, "command_not_found", f"there is no file {first}", f"looked for {path}")
+    if path.is_dir():
+        raise Problem(Exit.USAGE, "not_a_command", f"{first} is a directory", "give the program or script inside it")
+    if not os.access(path, os.X_OK):
+        raise Problem(
+            Exit.REFUSED, "not_executable", f"{first} is not executable", f"chmod +x {first}, or name its interpreter"
+        )

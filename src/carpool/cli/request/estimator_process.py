@@ -1,0 +1,107 @@
+"""Asks the estimators: a process of the job's own interpreter, which answers over a pipe and is ended in time."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+import carpool
+from carpool.cli.request.command_line import python_for
+from carpool.protocol.api import ErrorInfo
+from carpool.protocol.estimates import Answer, Question
+
+BOOTSTRAP = Path(carpool.__file__).with_name("estimate") / "bootstrap.py"
+DEFAULT_LIMIT_S = 60.0
+DYING_S = 2.0
+LONGER = "give it longer: --time-limit 5m"
+OTHERWISE = "describe the model: --model FILE.py:FUNCTION"
+
+
+def interpreter(argv: Sequence[str], env: Mapping[str, str]) -> str:
+    """The Python that the command names, else the one that ``python`` would be."""
+    if argv and Path(argv[0]).name.startswith("python"):
+        return shutil.which(argv[0], path=env.get("PATH", os.defpath)) or argv[0]
+    return python_for(env)
+
+
+def ask(question: Question, python: str, directory: Path, env: Mapping[str, str]) -> list[Answer]:
+    """One answer per estimator, in the order of the question; what has not answered in time says so."""
+    reader, writer = os.pipe()
+    with tempfile.TemporaryFile() as complaints, os.fdopen(reader, "rb") as answers:
+        try:
+            process = _start(python, directory, env, writer, complaints)
+        finally:
+            os.close(writer)
+        try:
+            given, in_time = _converse(process, question, answers.fileno())
+            if in_time:
+                with suppress(subprocess.TimeoutExpired):  # it closes the pipe a moment before it has ended
+                    process.wait(DYING_S)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        found = {answer.estimator: answer for answer in given}
+        missing = _why(question, in_time, process.returncode, complaints)
+    return [found.get(name) or Answer(name, error=missing) for name in question.estimators]
+
+
+def _start(
+    python: str, directory: Path, env: Mapping[str, str], writer: int, complaints: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    # Nothing of the script's is to be left behind, not even its compiled modules.
+    quiet = {**env, "PYTHONDONTWRITEBYTECODE": "1", "OMP_WAIT_POLICY": "passive"}
+    return subprocess.Popen(
+        [python, str(BOOTSTRAP), str(writer)],
+        cwd=directory,
+        env=quiet,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=complaints,
+        pass_fds=[writer],
+        start_new_session=True,
+    )
+
+
+def _converse(process: subprocess.Popen[bytes], question: Question, reader: int) -> tuple[list[Answer], bool]:
+    """The answers that came, and whether the other side finished by itself."""
+    deadline = time.monotonic() + question.limit_s
+    assert process.stdin is not None
+    with suppress(BrokenPipeError), process.stdin as pipe:
+        pipe.write(msgspec.json.encode(question))
+    text = b""
+    while (left := deadline - time.monotonic()) > 0:
+        if not select.select([reader], [], [], left)[0]:
+            break
+        piece = os.read(reader, 1 << 16)
+        text += piece
+        if not piece:
+            return _decode(text), True
+    return _decode(text), False
+
+
+def _decode(text: bytes) -> list[Answer]:
+    whole = text[: text.rfind(b"\n") + 1]
+    return [msgspec.json.decode(line, type=Answer) for line in whole.splitlines()]
+
+
+def _why(question: Question, in_time: bool, status: int, complaints: IO[bytes]) -> ErrorInfo:
+    if not in_time:
+        hint = LONGER if question.subject.model else f"{LONGER}; or {OTHERWISE}"
+        return ErrorInfo("timeout", f"no answer within {question.limit_s:g} s", hint)
+    complaints.seek(0)
+    lines = complaints.read().decode(errors="replace").strip().splitlines()
+    said = lines[-1] if lines else f"exit status {status}"
+    hint = "run it by hand: it needs to be mended" if question.subject.model else OTHERWISE
+    return ErrorInfo("estimator_failed", f"the script or the estimator ended the process: {said}", hint)

@@ -1,0 +1,126 @@
+"""Job files: TOML that says what `carpool submit` says, for one job or many.
+
+Keys at the top hold for all jobs; each ``[[job]]`` adds its own, or overrides.  A file without any is one job.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.request.job_file_schema import KEYS, Literal
+from carpool.cli.request.toml_place import JOBS, line_of
+
+Values = dict[str, Any]
+Mistake = tuple[int, str]  # line, what is wrong there
+_MERGED = ("environment", "param")
+_PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """``jobs``: for each job the values of its keys, converted; the file's path and text for messages."""
+
+    path: Path
+    text: str
+    jobs: list[Values]
+
+    def problem(self, job: int, key: str, message: str, code: Exit = Exit.USAGE, hint: str = "") -> Problem:
+        """What is wrong with a key of a job, which may be written at the top."""
+        number = job if re.search(rf"^\s*\[\[\s*{JOBS}\s*\]\]", self.text, re.MULTILINE) else None
+        line = line_of(self.text, number, key)
+        if number is not None and line == line_of(self.text, number, None):
+            line = line_of(self.text, None, key)
+        return _problem(self.path, [(line, message)], code, hint)
+
+
+def read_job_file(path: Path) -> JobFile:
+    """All of it is checked before anything is returned.  Raises Problem with file and line."""
+    text = _text(path)
+    try:
+        table = tomllib.loads(text, parse_float=Literal)
+    except tomllib.TOMLDecodeError as error:
+        place = _PLACE.search(str(error))
+        where = f"{path}:{place[1]}:{place[2]}" if place else f"{path}:{len(text.splitlines())}"
+        raise Problem(Exit.USAGE, "bad_job_file", f"{where}: {_PLACE.sub('', str(error))}") from None
+    return _read(path, text, table)
+
+
+def _text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        hint = f"a program of that name: carpool submit -- ./{path.name}"
+        raise Problem(Exit.NOT_FOUND, "no_job_file", f"there is no file {path}", hint) from None
+    except OSError as error:
+        raise Problem(Exit.USAGE, "bad_job_file", f"{path} cannot be read: {error.strerror}") from None
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = 1 + data.count(b"\n", 0, error.start)
+        raise _problem(path, [(line, f"it is not UTF-8, as TOML has to be: {error.reason}")]) from None
+
+
+def _read(path: Path, text: str, table: Values) -> JobFile:
+    tables = table.pop(JOBS, None)
+    if tables is not None and not (isinstance(tables, list) and all(isinstance(each, dict) for each in tables)):
+        raise _problem(path, [(line_of(text, None, JOBS), "jobs are written as [[job]], one for each")])
+    if tables == []:
+        raise _problem(path, [(line_of(text, None, JOBS), "there is no job in it")])
+    mistakes = [] if "command" in table else _without_command(text, tables)
+    common = _converted(text, None, table, mistakes)
+    own = [_converted(text, number, each, mistakes) for number, each in enumerate(tables or [])]
+    if mistakes:
+        raise _problem(path, mistakes)
+    return JobFile(path, text, [_merged(common, each) for each in own] if tables else [common])
+
+
+def _without_command(text: str, tables: list[Values] | None) -> list[Mistake]:
+    """Jobs that have none, where there is none for all."""
+    lines = [line_of(text, number, None) for number, each in enumerate(tables or []) if "command" not in each]
+    lines = [line_of(text, None, None)] if tables is None else lines
+    return [(line, f"the job has no command: {KEYS['command'].allowed}") for line in lines]
+
+
+def _converted(text: str, job: int | None, table: Values, mistakes: list[Mistake]) -> Values:
+    """What is no value of its key goes into ``mistakes``."""
+    values = {}
+    for name, value in table.items():
+        if name not in KEYS:
+            mistakes.append((line_of(text, job, name), f"unknown key {name!r}{_meant(name)}"))
+            continue
+        try:
+            values[name] = KEYS[name].convert(value)
+        except ValueError as error:
+            mistakes.append((line_of(text, job, name), f"{name}: {error}; allowed is {KEYS[name].allowed}"))
+    if "venv" in values and "conda" in values:
+        mistakes.append((line_of(text, job, "conda"), "venv and conda exclude each other"))
+    return values
+
+
+def _meant(name: str) -> str:
+    near = difflib.get_close_matches(name, KEYS, 1)
+    return f"; did you mean {near[0]!r}?" if near else f"; allowed are {', '.join(KEYS)}"
+
+
+def _merged(common: Mapping[str, Any], own: Values) -> Values:
+    """A job's own values count; tables are joined, and one environment takes the place of the other."""
+    base = dict(common)
+    if "venv" in own or "conda" in own:
+        base = {name: value for name, value in base.items() if name not in ("venv", "conda")}
+    joined = {name: base[name] | own[name] for name in _MERGED if name in base and name in own}
+    return base | own | joined
+
+
+def _problem(path: Path, mistakes: Sequence[Mistake], code: Exit = Exit.USAGE, hint: str = "") -> Problem:
+    """All of them, in the order in which they stand there."""
+    lines = [f"{path}:{line}: {message}" for line, message in sorted(mistakes, key=lambda mistake: mistake[0])]
+    hints = [*([hint] if hint else []), "nothing has been submitted"]
+    return Problem(code, "bad_job_file", "\n".join(lines), "\n  ".join(hints))

@@ -1,0 +1,132 @@
+"""The keys of a job file: what each may be, and what it becomes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from carpool.cli.request.job_options import memory_hint
+from carpool.cli.request.sweep import check_name, check_values
+from carpool.core.model import Engine
+from carpool.protocol.api import AUTO
+from carpool.protocol.units import LARGEST, parse_time_us
+
+ENGINES = (AUTO, *(engine.value for engine in Engine))
+
+
+class Literal(str):
+    """A number with a point or an exponent, as it is written in the file."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """``convert`` raises ValueError, for people, for a value that is none of ``allowed``."""
+
+    allowed: str
+    convert: Callable[[Any], object]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or isinstance(value, Literal):
+        raise ValueError("it must be text")
+    return value
+
+
+def _command(value: Any) -> tuple[str, ...]:
+    if isinstance(value, list):
+        words = tuple(_text(word) for word in value)
+    else:
+        try:
+            words = tuple(shlex.split(_text(value)))
+        except ValueError as error:
+            raise ValueError(str(error).lower()) from None
+    if not words or not words[0]:
+        raise ValueError("there is no command")
+    return words
+
+
+def _whole(least: int) -> Callable[[Any], int]:
+    def convert(value: Any) -> int:
+        if type(value) is not int or value < least:
+            raise ValueError(f"it must be a whole number from {least} on")
+        if value > LARGEST:
+            raise ValueError("it is too large")
+        return value
+
+    return convert
+
+
+def _truth(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError("it must be true or false")
+    return value
+
+
+def _engine(value: Any) -> str:
+    if value not in ENGINES:
+        raise ValueError(f"it must be {' or '.join(ENGINES)}")
+    return str(value)
+
+
+def _after(value: Any) -> tuple[int | str, ...]:
+    items = value if isinstance(value, list) else [value]
+    if not all(type(item) is int or (isinstance(item, str) and not isinstance(item, Literal)) for item in items):
+        raise ValueError("it must be ids of jobs, or names of jobs above it in this file")
+    return tuple(items)
+
+
+def _environment(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ValueError("it must be a table of texts")
+    for name, content in value.items():
+        if not name or "=" in name:
+            raise ValueError(f"{name!r} is no name for a variable")
+        if not isinstance(content, str | int) or isinstance(content, bool):
+            raise ValueError(f"{name} must be text")
+    return {name: str(content) for name, content in value.items()}
+
+
+def _parameters(value: Any) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, dict):
+        raise ValueError("it must be a table of lists")
+    return {check_name(name): check_values(name, _values(name, values)) for name, values in value.items()}
+
+
+def _values(name: str, values: Any) -> list[str]:
+    items = values if isinstance(values, list) else [values]
+    if not all(isinstance(item, str | int) for item in items):
+        raise ValueError(f"the parameter {name} must be a list of texts or numbers")
+    return [("true" if item else "false") if isinstance(item, bool) else str(item) for item in items]
+
+
+def _memory(value: Any) -> tuple[int, int | None]:
+    return memory_hint(_text(value))
+
+
+def _time(value: Any) -> int:
+    return parse_time_us(_text(value))
+
+
+KEYS: Mapping[str, Key] = {
+    "name": Key("text", _text),
+    "command": Key('a list of words, or one text that is split as a shell would: ["python", "train.py"]', _command),
+    "directory": Key("a path, relative to this file", _text),
+    "environment": Key("a table of variables", _environment),
+    "venv": Key("the path of a virtual environment", _text),
+    "conda": Key("the name of a conda environment, or its path (with a slash)", _text),
+    "memory": Key('text, as in "300MiB" or "300MiB/1GiB" (persistent/ephemeral)', _memory),
+    "iterations": Key("a whole number from 1 on", _whole(1)),
+    "duration": Key('text, as in "90s" or "2h"', _time),
+    "priority": Key("a whole number from 1 on", _whole(1)),
+    "retries": Key("a whole number from 0 on", _whole(0)),
+    "after": Key("ids of jobs, or names of jobs above it in this file", _after),
+    "device": Key("a device, as host0, or several, as host0,host1: one of these", _text),
+    "gpus": Key("a whole number from 1 on: devices at once", _whole(1)),
+    "exclusive": Key("true or false", _truth),
+    "engine": Key(f"{' or '.join(ENGINES)}", _engine),
+    "param": Key("a table of lists: each combination of their values is a job", _parameters),
+}

@@ -1,0 +1,76 @@
+"""What the options of ``carpool simulate`` say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from carpool.protocol.units import parse_time_us
+
+MOST_LIMITS = 9
+#: Of an estimator's name: the column estimate_NAME_mib of the trace.
+ESTIMATE_COLUMN = "column:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One field per option.  Times are microseconds, sizes are bytes; None: not given."""
+
+    trace: Path | None
+    trace_format: str | None
+    generator: str | None
+    seed: int | None
+    journal: str | None  # "": that of the home directory
+    verify: bool
+    services: Path | None
+    limit: int | None
+    save_trace: Path | None
+    devices: int
+    policies: tuple[str, ...]
+    lanes: bool
+    backfill: bool | None
+    las_limits_us: tuple[int, ...] | None
+    las_unit: str | None  # "time" | "gpu"
+    quantum_us: int | None
+    settings: tuple[tuple[str, int | None], ...]
+    device_memory: int
+    oversubscribe: str | None  # "on" | "off" | "auto"
+    store: int | None
+    copy_rate: int | None  # bytes per second
+    sharing: str
+    interference_ppm: int
+    telemetry_us: int | None
+    warmup_us: int
+    warmup_share_ppm: int
+    estimator: str | None  # "none", "oracle", "column:NAME"
+    preset: str | None
+    placement: str | None
+    resolution_us: int | None
+    switch_cost_us: int
+    retries: int
+    undeclared: tuple[str, ...]  # "duration", "memory"
+    jobs_csv: Path | None
+    report: Path | None
+
+
+def estimator(text: str) -> str:
+    """Raises ValueError, for people."""
+    if text not in ("none", "oracle") and not text.removeprefix(ESTIMATE_COLUMN):
+        raise ValueError(f"{text!r} names no column")
+    if text not in ("none", "oracle") and not text.startswith(ESTIMATE_COLUMN):
+        raise ValueError(f"{text!r} is no estimator; use none, oracle or {ESTIMATE_COLUMN}NAME")
+    return text
+
+
+def las_limits(text: str) -> tuple[int, ...]:
+    """Microseconds, from times with commas between them.  Raises ValueError, for people.
+
+    >>> las_limits("3250,2h")
+    (3250000000, 7200000000)
+    """
+    limits = tuple(parse_time_us(part) for part in text.split(","))
+    if len(limits) > MOST_LIMITS:
+        raise ValueError(f"there are {len(limits)} limits; las has room for {MOST_LIMITS}")
+    if any(after <= before for before, after in zip((0, *limits), limits, strict=False)):
+        raise ValueError(f"{text!r}: each limit must be larger than the one before it, and the first larger than 0")
+    return limits

@@ -1,0 +1,120 @@
+"""The table of ``carpool simulate``: one row per policy, and below it what should not be overlooked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from carpool.cli.base.options_common import plural
+from carpool.cli.render.formatting import duration
+from carpool.cli.render.style import Style
+from carpool.cli.render.table import one_line, table
+from carpool.core.model import GIB
+from carpool.protocol.units import format_size
+
+if TYPE_CHECKING:
+    from carpool.sim.results.summary import Summary
+    from carpool.sim.services.summary import ServedSummary, ServicesSummary
+
+HEADER = (
+    *("POLICY", "MEAN JCT", "MEDIAN", "P95", "P99", "QUEUEING", "MAKESPAN"),
+    *("IN USE", "PREEMPTIONS", "JOBS/S"),
+)
+
+SERVED = ("P50", "P99", "MISSED", "REQUESTS", "REQUESTS/S", "BATCHES", "COPIES", "COPIED")
+
+
+def lines(summaries: Sequence[Summary], style: Style, width: int | None) -> list[str]:
+    served = _served(summaries, style, width)
+    if served and not summaries[0].jobs:
+        return served
+    shown = table(HEADER, [_row(summary) for summary in summaries], style, width)
+    first = summaries[0]
+    about = f"{plural(first.jobs, 'job')} on {plural(first.devices, 'device')}"
+    mixed = len({summary.allocation for summary in summaries}) > 1
+    return [*shown, style.dim(about), *(line for summary in summaries for line in _remarks(summary, mixed)), *served]
+
+
+def _row(summary: Summary) -> tuple[str, ...]:
+    jct = (summary.avg_jct_s, summary.median_jct_s, summary.p95_jct_s, summary.p99_jct_s)
+    return (
+        one_line(summary.policy),
+        *map(_time, (*jct, summary.avg_queueing_s, summary.makespan_s)),
+        f"{summary.utilization:.1%}",
+        str(summary.preemptions),
+        f"{summary.jobs_per_second_simulated:,.0f}",
+    )
+
+
+def _served(summaries: Sequence[Summary], style: Style, width: int | None) -> list[str]:
+    """The services of one policy model by model; of several policies all models together."""
+    found = [(one_line(each.policy), each.services) for each in summaries if each.services is not None]
+    if not found:
+        return []
+    rows = [(name, *_requests(services.all)) for name, services in found]
+    if len(found) == 1:
+        models = found[0][1].models
+        rows = [*((one_line(each.model or ""), *_requests(each)) for each in models), ("all", *rows[0][1:])]
+    first = "MODEL" if len(found) == 1 else "POLICY"
+    notes = [line for name, services in found for line in _beside(name, services)]
+    return [*table((first, *SERVED), rows, style, width), *notes]
+
+
+def _requests(served: ServedSummary) -> tuple[str, ...]:
+    return (
+        _latency(served.p50_s),
+        _latency(served.p99_s),
+        "-" if served.missed is None else str(served.missed),
+        str(served.requests),
+        f"{served.requests_per_s:,.1f}",
+        str(served.batches),
+        str(served.copies),
+        format_size(round(served.copied_gib * GIB)),
+    )
+
+
+def _latency(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1000:,.1f} ms"
+
+
+def _beside(name: str, services: ServicesSummary) -> Iterator[str]:
+    """What the services took of the devices, and what became of the rest."""
+    turns, computing = services.turns, services.computing
+    yield f"{name}: services had devices for {turns:.1%} of the time, and computed for {computing:.1%}"
+    if services.jobs_share is not None and services.jobs_slowdown is not None:
+        yield (
+            f"{name}: jobs computed in {services.jobs_share:.1%} of the time that services left, paused"
+            f" {plural(services.jobs_pauses, 'time')}, and took {services.jobs_slowdown:.2f} times as long as alone"
+        )
+    for count, what in (
+        (services.all.refused, "too many waited"),
+        (services.all.failed, "there was no memory for them"),
+    ):
+        if count:
+            yield f"{name}: {plural(count, 'request')} refused: {what}"
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else duration(round(seconds * 1_000_000))
+
+
+def _remarks(summary: Summary, mixed: bool) -> Iterator[str]:
+    name = one_line(summary.policy)
+    if mixed:
+        yield f"{name}: {'whole devices' if summary.allocation == 'devices' else 'lanes'}"
+    if summary.offloads:
+        yield (
+            f"{name}: {plural(summary.offloads, 'offload')}, {format_size(round(summary.moved_gib * GIB))} moved,"
+            f" {summary.moving:.1%} of the time"
+        )
+    if summary.out_of_memory:
+        yield (
+            f"{name}: memory was denied {plural(summary.out_of_memory, 'time')}; {plural(summary.recovered, 'job')}"
+            f" recovered, {_time(summary.lost_s)} of work lost"
+        )
+    if summary.failed:
+        yield f"{name}: {plural(summary.failed, 'job')} failed"
+    if summary.refused:
+        yield f"{name}: {plural(summary.refused, 'job')} refused; {one_line(summary.first_refusal or '')}"
+    if summary.deadlines_missed is not None:
+        yield f"{name}: {plural(summary.deadlines_missed, 'deadline')} missed"

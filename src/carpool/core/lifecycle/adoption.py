@@ -1,0 +1,179 @@
+"""After a restart: the lanes, grants and turns that are there already."""
+
+from __future__ import annotations
+
+from carpool.core.commands import GrantMemory, MoveJob, NameSuccessor, ResizeLane
+from carpool.core.errors import IllegalTransition
+from carpool.core.events import Adopted, WeightsFound
+from carpool.core.lifecycle.lifecycle import to_the_end
+from carpool.core.memory import exclusive
+from carpool.core.memory.grants import keep, keep_in_store, reserve
+from carpool.core.memory.lanes import Place, enter, find_place
+from carpool.core.metering import co_runners, warmup
+from carpool.core.metering.usage import FULL_WEIGHT
+from carpool.core.model import Demand, JobPhase, Memory
+from carpool.core.placement import gangs
+from carpool.core.placement.queue import dequeue, enqueue
+from carpool.core.state.amounts import join
+from carpool.core.state.state import NOTHING, Device, Job, Lane, Pause, State
+from carpool.core.turns import weights
+from carpool.core.turns.exclusive_turns import excludes, serves, suspends
+from carpool.core.turns.turns import rank
+
+
+def refuse_contradiction(state: State, event: Adopted) -> None:
+    """Raises IllegalTransition before anything changes."""
+    for name in (event.device, *event.further):
+        if name not in state.devices:
+            raise IllegalTransition(f"job {event.job} was found on {name!r}, which is no device of this daemon")
+    if suspends(state.jobs[event.job]) and (event.attached or event.lane is not None):
+        raise IllegalTransition(f"job {event.job} is suspended between its turns: it was found with a seat")
+    lane = state.lanes.get(event.lane) if event.lane is not None else None
+    if lane is None:
+        return
+    spec = state.jobs[event.job].spec
+    if (lane.device, lane.owner, lane.serves) != (event.device, spec.owner, spec.service is not None):
+        raise IllegalTransition(f"job {event.job} was found in lane {lane.id} of another device, owner or sort of work")
+    if event.holds_turn and lane.holder is not None:
+        raise IllegalTransition(f"jobs {lane.holder} and {event.job} both hold the turn of lane {lane.id}")
+
+
+def adopt(state: State, job: Job, event: Adopted) -> None:
+    """The lane exists in the world: it is noted, not opened."""
+    dequeue(state, job)
+    device = state.devices[event.device]
+    job.phase, job.device, job.started_us, job.placed = event.phase, event.device, event.started_us, state.number()
+    job.cancelled = event.phase is JobPhase.STOPPING
+    job.attached = job.was_attached = event.attached
+    job.adopted = True
+    job.offload_asked = event.offload_asked and not event.offloaded
+    job.usage, job.attained_us = event.usage, event.usage.device_us
+    job.virtual_us = event.usage.device_us * FULL_WEIGHT // job.spec.weight
+    job.levelled = event.usage.device_us > 0
+    if event.usage.iterations and event.usage.device_us:
+        job.iteration_us = event.usage.device_us // event.usage.iterations
+    job.measured = event.usage.iterations >= state.settings.measured_after
+    job.touched = event.holds_turn or event.wants_turn or event.granted.total > 0
+    job.idle_since_us = state.now
+    device.jobs.add(job.id)
+    if excludes(job):
+        device.guests.add(job.id)
+    gangs.hold(state, job, _all_devices(state, event))
+    if job.lonely:
+        exclusive.claim(state, device, job)
+    if event.lane is not None:
+        _rejoin(state, job, event)
+    elif not event.attached and not suspends(job):
+        keep(state, job, event.granted.persistent)
+    if not job.touched:
+        warmup.begin(state, device, job)
+    state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
+    if job.cancelled:
+        state.timers.set(("kill", job.id), state.now + state.settings.kill_after_us)
+    used = device.persistent + device.lane_bytes + device.weight_bytes
+    device.excess = max(device.excess, used - device.spec.capacity)
+
+
+def _all_devices(state: State, event: Adopted) -> tuple[Device, ...]:
+    """The one where the job is seated, and the others that it holds, as far as nobody else was found there."""
+    others = (state.devices[name] for name in dict.fromkeys(event.further) if name != event.device)
+    return (state.devices[event.device], *(device for device in others if device.idle))
+
+
+def _rejoin(state: State, job: Job, event: Adopted) -> None:
+    assert event.lane is not None
+    device = state.devices[event.device]
+    lane = state.lanes.get(event.lane)
+    if lane is None:
+        lane = state.lanes[event.lane] = Lane(event.lane, event.device, job.spec.owner, serves=serves(job))
+        device.lanes.add(lane.id)
+        state.next_lane = max(state.next_lane, lane.id + 1)
+    lane.jobs.add(job.id)
+    job.lane = lane.id
+    peak = Memory(event.usage.persistent_peak, event.usage.ephemeral_peak)
+    if event.offloaded:
+        job.offloaded, job.stored = True, join(event.granted, peak)
+        job.limit = Memory(0, event.granted.ephemeral)
+    else:
+        job.limit = event.granted
+        if peak.ephemeral > event.granted.ephemeral and not event.holds_turn:
+            # The earlier daemon had taken it for others; the job has to have it again before its next turn.
+            job.offloaded, job.stored = True, Memory(event.granted.persistent, peak.ephemeral)
+    keep_in_store(state, job, max(event.usage.stored, event.usage.kept) if event.attached else 0)
+    reserve(state, job, job.limit)
+    lane.virtual_us = max(lane.virtual_us, job.virtual_us)
+    if event.holds_turn:
+        lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
+        if event.paused:
+            lane.pause, lane.pause_us, job.wants_again = Pause.PAUSED, state.now, event.wants_turn
+    if event.wants_turn and not event.paused:
+        job.wanted, job.wanted_us, job.want_number = True, state.now, state.number()
+    if serves(job):
+        _serve_on(state, device, job, event)
+    rank(state, job)
+    state.touch_lane(lane.id)
+
+
+def _serve_on(state: State, device: Device, job: Job, event: Adopted) -> None:
+    """It computes with its weights, or waits, and will be promised them anew."""
+    if event.demand is not None and (event.holds_turn or event.wants_turn):
+        weights.want(state, device, job, event.demand)
+    if event.holds_turn:
+        device.guest, job.unplaced = job.id, False
+        weights.in_use(device, job)
+
+
+def weights_found(state: State, event: WeightsFound) -> None:
+    """They count from now on; if nobody is left who could use them they go when the restart is over."""
+    if not state.restarting:
+        raise IllegalTransition(f"{event}: weights are found after a restart only")
+    if event.device not in state.devices:
+        raise IllegalTransition(f"{event}: this daemon has no such device")
+    weights.on_device(state, state.devices[event.device], event.owner, Demand(event.key, event.size, event.reload_us))
+
+
+def finish(state: State) -> None:
+    """Everything has been heard of.  Lanes take the size that the books say, and jobs without a lane get one."""
+    state.restarting = False
+    _order_retries(state)
+    for lane in state.lanes.values():
+        state.emit(ResizeLane(lane.id, lane.size))
+        if lane.holder is not None:
+            state.emit(NameSuccessor(lane.id, lane.holder, None))  # whom the earlier daemon named may have left
+    for job in state.jobs.values():
+        if job.offloaded:
+            state.emit(GrantMemory(job.id, job.limit))
+        if job.device is not None and job.lane is None and job.phase is not JobPhase.ENDED:
+            _find_lane(state, job)
+    co_runners.reset(state)
+    state.admit_all = True
+    for name, device in state.devices.items():
+        exclusive.holders_first(state, device)
+        for owner in {each.owner: None for each in device.weights.values()}:
+            weights.owner_left(state, device, owner)
+        weights.give_way(state, device)
+        state.touch_device(name)
+    for number in state.lanes:
+        state.touch_lane(number)
+
+
+def _order_retries(state: State) -> None:
+    """Who is tried once more, and not for want of memory, waits behind all others, as before the restart."""
+    if state.whole is not None:
+        return
+    for number in [number for _, _, number in state.queue]:
+        job = state.jobs[number]
+        if job.past and not job.recovering:
+            dequeue(state, job)
+            to_the_end(state, job)
+            enqueue(state, job)
+
+
+def _find_lane(state: State, job: Job) -> None:
+    """It was started, but had not attached: it grows on demand like a newcomer."""
+    device = state.device_of(job)
+    assert device is not None
+    place = find_place(state, device, job, NOTHING)
+    # Another user's lanes are no reason to leave a running job without one: the bound gives way.
+    lane = enter(state, job, device, place if isinstance(place, Place) else Place(None), NOTHING)
+    state.emit(MoveJob(job.id, lane.id))

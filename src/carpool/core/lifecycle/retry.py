@@ -1,0 +1,124 @@
+"""What follows from a failed attempt: another one, for want of memory or because the user asked for it, or the end.
+
+CARMA's recovery (its section on out-of-memory errors) starts a job again, before all others and alone on its device.
+Here only a job that is known to have run out of device memory comes back like that; every other failure is final unless
+the submission says otherwise.  Nothing is tried for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from carpool.core.events import ProcessExited
+from carpool.core.model import Attempt, Estimate, JobSpec, Memory, Reason
+from carpool.core.placement.candidates import RAISE_BY, RAISE_OF, allowed
+from carpool.core.state.amounts import clipped, join
+from carpool.core.state.state import RECOVERY, Job, State
+from carpool.core.turns.exclusive_turns import suspends
+from carpool.core.units import size
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Another attempt follows: with what submission, and what is remembered of the one that failed."""
+
+    spec: JobSpec
+    past: Attempt
+
+
+def judge(state: State, job: Job, event: ProcessExited, reason: Reason) -> Again | Reason:
+    """Whether a failed job is started again; or the reason with which it ends.
+
+    A job whose supervisor was lost is never asked about here: it may have succeeded.
+    """
+    if event.out_of_memory is not None:
+        return _judge_memory(state, job, event.out_of_memory)
+    tried = sum(not attempt.out_of_memory for attempt in job.past)
+    if tried >= job.spec.retries:
+        return story(job.past, reason)
+    return Again(job.spec, Attempt(reason.text, job.device))
+
+
+def _judge_memory(state: State, job: Job, what: str) -> Again | Reason:
+    text = f"ran out of memory: {what}"
+    past = Attempt(text, job.device, True, outgrown_now(state, job))
+    if not job.spec.recover:
+        return story(job.past, Reason("out_of_memory", text))
+    hopeless = _hopeless(state, job, past)
+    if hopeless is not None:
+        return story(job.past, Reason("out_of_memory", f"{text}; not started again: {hopeless}"))
+    return Again(_next_spec(state, job, past), past)
+
+
+def _hopeless(state: State, job: Job, past: Attempt) -> str | None:
+    """Why another attempt would fail as well, or is one too many."""
+    done = sum(attempt.out_of_memory for attempt in job.past)
+    if done >= state.settings.max_recoveries:
+        return f"it has been {done} times already (max_recoveries)"
+    if state.whole is not None:
+        return "it had its devices to itself"
+    larger = len(_larger(state, job, past))
+    if past.outgrown and larger < job.spec.gang:
+        held = "asked for more than all of" if job.denied else "had"
+        itself = "" if job.denied else " to itself"
+        return f"it {held} {past.device}{itself} ({size(past.outgrown)}), and may use {_few(job, larger)}"
+    return None
+
+
+def _larger(state: State, job: Job, past: Attempt) -> list[int]:
+    """Capacities of the devices on which it has not been shown to fail, largest first."""
+    capacities = (device.spec.capacity for device in allowed(state, job))
+    return sorted((capacity for capacity in capacities if capacity > past.outgrown), reverse=True)
+
+
+def _few(job: Job, larger: int) -> str:
+    return f"{larger} larger, of the {job.spec.gang} that it needs" if larger else "no larger device"
+
+
+def outgrown_now(state: State, job: Job) -> int:
+    """Bytes of its device, if all of it was not enough; of several, of the one that had the fewest.
+
+    What foreign processes had of it the job has not had.
+    """
+    device = state.device_of(job)
+    if device is None:
+        return 0
+    if not (job.lonely or suspends(job)):
+        return job.denied
+    return min(state.devices[name].usable for name in job.devices or (device.spec.id,))
+
+
+def _next_spec(state: State, job: Job, past: Attempt) -> JobSpec:
+    """Alone, and with more memory reserved: at most all of the smallest of the largest that it may use."""
+    most = (_larger(state, job, past) + [0] * job.spec.gang)[job.spec.gang - 1]
+    spec = spec_after(job.spec, (past,))
+    return replace(spec, estimate=_raised(job, most))
+
+
+def spec_after(spec: JobSpec, past: tuple[Attempt, ...]) -> JobSpec:
+    """A job that has run out of memory once has its device to itself from then on."""
+    return replace(spec, exclusive=True) if any(attempt.out_of_memory for attempt in past) else spec
+
+
+def _raised(job: Job, most: int) -> Estimate | None:
+    """None: nothing was known of its memory, and nothing measured."""
+    known = join(job.estimate, Memory(job.usage.persistent_peak, job.usage.ephemeral_peak))
+    wanted = Memory(known.persistent * RAISE_BY // RAISE_OF, known.ephemeral * RAISE_BY // RAISE_OF)
+    if not wanted.total:
+        return job.spec.estimate
+    wanted = clipped(wanted, most)
+    before = job.spec.estimate
+    if before is None:
+        return Estimate(wanted, RECOVERY)
+    return replace(before, memory=wanted, source=RECOVERY)
+
+
+def story(past: tuple[Attempt, ...], last: Reason) -> Reason:
+    """How it ended, with what happened on each attempt if there were several."""
+    if not past:
+        return last
+    before = "; ".join(
+        f"attempt {number}{f' on {attempt.device}' if attempt.device else ''}: {attempt.text}"
+        for number, attempt in enumerate(past, 1)
+    )
+    return Reason(last.code, f"attempt {len(past) + 1}: {last.text}; {before}")

@@ -1,0 +1,120 @@
+"""When every job that holds memory waits for more: somebody is moved out, whatever the device's mode.
+
+A job that does nothing counts as waiting after a while, one that is held off by a job that has the device to itself at
+once.
+"""
+
+from __future__ import annotations
+
+from carpool.core.commands import RequestYield
+from carpool.core.memory.eviction import offload, put_aside, stays, storable
+from carpool.core.memory.exclusive import make_way
+from carpool.core.memory.grants import freed, stop_growing
+from carpool.core.memory.requests import give_up
+from carpool.core.model import JobId, Micros, Reason
+from carpool.core.state.amounts import needed
+from carpool.core.state.state import NOTHING, Device, Job, Pause, State, YieldAsked
+
+
+def unstick(state: State, device: Device) -> None:
+    """If somebody waits for memory and nobody who holds any moves, move one out.  Sets the timer to look again."""
+    key = ("stuck", device.spec.id)
+    state.timers.cancel(key)
+    if not device.claims and all(state.held_off(state.jobs[number]) for _, number, _ in device.waiting):
+        return
+    holders = [state.jobs[number] for number in sorted(device.jobs) if state.jobs[number].reserved.total > 0]
+    if any(job.offload_asked for job in holders):
+        return
+    due = max((_still_since(state, job, device) for job in holders), default=state.now)
+    if due > state.now:
+        state.timers.set(key, due)
+    elif any(_computes(state, job) for job in holders):
+        _probe(state, device, holders)
+        state.timers.set(key, state.now + state.settings.warm_timeout_us)
+    elif device.grower is not None and _idle(state, state.jobs[device.grower]):
+        # Nothing is measured while the grower sleeps: somebody else may grow.
+        stop_growing(state, state.jobs[device.grower])
+    elif device.short is not None:
+        _move_out(state, device, holders, device.short)
+
+
+def _computes(state: State, job: Job) -> bool:
+    return state.holds(job) and not job.pending
+
+
+def _idle(state: State, job: Job) -> bool:
+    return job.attached and not job.pending and not job.wanted and not state.holds(job)
+
+
+def _lacks_memory(job: Job) -> bool:
+    return bool(job.pending) or (job.wanted and (job.offloaded or job.unplaced))
+
+
+def _still_since(state: State, job: Job, device: Device) -> Micros:
+    """When the job counts, or is to be looked at again, as one that does not move."""
+    patience = state.settings.warm_timeout_us
+    if _lacks_memory(job) or (state.held_off(job) and not state.holds(job)):
+        return 0
+    if _idle(state, job):
+        return job.idle_since_us + patience
+    lane = state.lane_of(job)
+    if lane is not None and lane.holder == job.id and lane.yield_asked is YieldAsked.NO and lane.watch_us is None:
+        return max(lane.turn_us, device.short_since_us) + patience
+    return state.now + patience
+
+
+def _probe(state: State, device: Device, holders: list[Job]) -> None:
+    """A job that is alone on its lane keeps its turn even if it sleeps.  (One that has the device to itself may.)
+
+    Asked to yield it lets go, and shows that it is idle, or comes back at once.
+    """
+    for job in holders:
+        lane = state.lane_of(job)
+        if (
+            job.id not in (device.alone, device.guest)
+            and lane is not None
+            and _computes(state, job)
+            and lane.yield_asked is YieldAsked.NO
+            and lane.pause is Pause.NO
+        ):
+            lane.yield_asked, lane.for_memory = YieldAsked.BOUNDARY, True
+            state.emit(RequestYield(job.id))
+
+
+def _move_out(state: State, device: Device, holders: list[Job], short: JobId) -> None:
+    """Sleepers first, the longest sleep first; then the one that was placed last."""
+    if not holders or [job.id for job in holders] == [short]:
+        return
+    movable = [
+        job for job in holders if not (stays(state, job) and (job.reserved.persistent or job.id == device.alone))
+    ]
+    if not movable:
+        _give_in(state, device, holders, short)
+        return
+    victim = min(movable, key=lambda job: (1, -job.placed) if job.pending else (0, job.idle_since_us))
+    lane = state.lane_of(victim)
+    if lane is not None and lane.holder == victim.id:
+        # It waits for memory in the middle of its turn.  When it has let go we come back here.
+        if lane.yield_asked is not YieldAsked.FORCED:
+            lane.yield_asked, lane.for_memory = YieldAsked.FORCED, True
+            state.emit(RequestYield(victim.id, forced=True))
+        return
+    if victim.reserved.persistent == 0:
+        put_aside(state, victim, NOTHING)
+        freed(state, device)
+    elif victim.attached and state.now >= victim.unmovable_us:
+        storable(state, [victim])  # gives up what it can; where that is not enough, better beyond the budget than never
+        offload(state, victim)
+
+
+def _give_in(state: State, device: Device, holders: list[Job], short: JobId) -> None:
+    """Nothing can be moved.  Who is held off may go on meanwhile; where nobody would ever go on, the last one fails."""
+    if device.alone == short and len(device.jobs) > 1 and not device.makes_way:
+        make_way(state, device, True)
+        return
+    asking = [job for job in holders if job.pending]
+    last = max(asking, key=lambda job: job.placed, default=holders[-1])
+    waiting = all(_lacks_memory(job) for job in holders)
+    if asking and len(holders) > 1 and waiting and needed(last).total <= device.usable:
+        text = f"all jobs that have memory of {device.spec.id} wait for more, and none of it can be moved"
+        give_up(state, last, Reason("stuck", text))

@@ -1,0 +1,80 @@
+"""How room can be made on a device for one job: who leaves, which lanes shrink, who has to let go first.
+
+A plan changes nothing.  If it is not enough nobody is bothered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from carpool.core.memory.eviction import choose, promised, stays
+from carpool.core.state.state import Device, Job, Lane, State
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    enough: bool
+    leaving: list[Job]  # without a turn: their persistent memory can be moved out now
+    absent: list[Job]  # their lanes need not hold their ephemeral memory now; they get it back before their turns
+    pressed: list[Lane]  # whose holders have to let go
+
+
+def make_plan(state: State, device: Device, claimant: Job, missing: int) -> Plan:
+    """The gentlest way to ``missing`` bytes: jobs without a turn, then lanes, then turns, the longest first."""
+    leaving = choose(state, device, claimant, missing)
+    missing -= sum(job.reserved.persistent for job in leaving)
+    if missing <= 0:
+        return Plan(True, leaving, [], [])
+    absent, sizes = _shrunk(state, device, claimant)
+    missing -= sum(state.lanes[lane].size - size for lane, size in sizes.items())
+    pressed: list[Lane] = []
+    for lane in _held(state, device, claimant):
+        if missing <= 0:
+            break
+        holder = state.jobs[_holder(lane)]
+        gained = sizes[lane.id] - _size(state, lane, claimant, False)
+        gained += 0 if stays(state, holder) else holder.reserved.persistent
+        if gained:
+            pressed.append(lane)
+            missing -= gained
+    return Plan(missing <= 0, leaving, absent, pressed)
+
+
+def awaits_weights(state: State, device: Device, service: Job, missing: int) -> bool:
+    """Whether there will be ``missing`` bytes for a service when the weights that others use are not used any more."""
+    missing -= device.weights_kept
+    return missing <= 0 or (device.oversubscribed and make_plan(state, device, service, missing).enough)
+
+
+def _shrunk(state: State, device: Device, claimant: Job) -> tuple[list[Job], dict[int, int]]:
+    """Jobs that could do without their share of their lanes at present, and how large the lanes would be then."""
+    jobs = [state.jobs[number] for number in sorted(device.jobs)]
+    absent = [job for job in jobs if job.attached and job.reserved.ephemeral and not _stays(state, job, claimant)]
+    sizes = {lane: _size(state, state.lanes[lane], claimant, True) for lane in sorted(device.lanes)}
+    return sorted(absent, key=lambda job: (-job.reserved.ephemeral, -job.placed)), sizes
+
+
+def _size(state: State, lane: Lane, claimant: Job, held: bool) -> int:
+    """Bytes that a lane needs for those who stay, with its holder or without."""
+    members = (state.jobs[number] for number in sorted(lane.jobs))
+    stay = (job for job in members if not job.attached or _stays(state, job, claimant))
+    return max((job.reserved.ephemeral for job in stay if held or job.id != lane.holder), default=0)
+
+
+def _stays(state: State, job: Job, claimant: Job) -> bool:
+    """Somebody who waits in a lane may have got its turn from the holder already, without our knowing."""
+    lane = state.lane_of(job)
+    named = job.wanted and lane is not None and lane.holder is not None
+    return job.id == claimant.id or state.holds(job) or named or promised(state, job)
+
+
+def _held(state: State, device: Device, claimant: Job) -> list[Lane]:
+    """Lanes in which others compute, the longest turn first."""
+    lanes = [state.lanes[number] for number in device.lanes]
+    held = [lane for lane in lanes if lane.holder not in (None, claimant.id, device.alone) and not lane.serves]
+    return sorted(held, key=lambda lane: (lane.turn_us, lane.id))
+
+
+def _holder(lane: Lane) -> int:
+    assert lane.holder is not None
+    return lane.holder

@@ -1,0 +1,91 @@
+"""Jobs that must have their device to themselves, and those whose memory must stay where it is.
+
+A job submitted as exclusive is placed only where nobody is.  Others turn out to need it when they run already, beside
+others: then those get no turn until it has ended, and nobody new comes.  The first keeps the device; a second one waits
+like everybody else there.
+
+There is one exception.  If a job that has its device to itself waits for memory that can only come back when the others
+have gone on (it cannot be moved), it computes nothing anyway: then they get turns until it has what it needs.
+"""
+
+from __future__ import annotations
+
+from carpool.core.events import TraitsSeen
+from carpool.core.memory.grants import freed
+from carpool.core.model import JobId, Reason
+from carpool.core.state.state import Device, Job, State
+from carpool.core.turns import weights
+from carpool.core.turns.exclusive_turns import serves
+from carpool.core.turns.turns import rank
+
+
+def seen(state: State, job: Job, event: TraitsSeen) -> None:
+    """What is known of the job from now on; the same again changes nothing."""
+    device = state.device_of(job)
+    if device is None:
+        return
+    if event.immovable != job.immovable:
+        job.immovable = event.immovable
+        state.touch_device(device.spec.id)
+    job.alone = event.alone
+    if event.alone is not None:
+        claim(state, device, job)
+    elif not job.lonely:
+        give_up(state, device, job)
+
+
+def claim(state: State, device: Device, job: Job) -> None:
+    """The job has the device to itself, now or when those are gone that claimed it before."""
+    if job.id not in device.loners:
+        _settle(state, device, [*device.loners, job.id])
+
+
+def give_up(state: State, device: Device, job: Job) -> None:
+    """It shares the device again, or has left it."""
+    if job.id in device.loners:
+        _settle(state, device, [number for number in device.loners if number != job.id])
+
+
+def holders_first(state: State, device: Device) -> None:
+    """After a restart: whoever computes goes on."""
+    _settle(state, device, sorted(device.loners, key=lambda number: not state.holds(state.jobs[number])))
+
+
+def make_way(state: State, device: Device, truth: bool) -> None:
+    """Whether the others get turns although one has the device to itself."""
+    if device.makes_way != truth:
+        device.makes_way = truth
+        _turns_anew(state, device)
+        state.touch_device(device.spec.id)
+
+
+def _settle(state: State, device: Device, loners: list[JobId]) -> None:
+    before = device.alone
+    device.loners = loners
+    if device.alone != before:
+        device.makes_way = False
+        _turns_anew(state, device)
+        freed(state, device)
+
+
+def _turns_anew(state: State, device: Device) -> None:
+    """Everybody's place in the queues, and what was asked of those who compute, follows from who is alone."""
+    for number in sorted(device.jobs):
+        job = state.jobs[number]
+        if serves(job) and state.held_off(job) and not state.holds(job):
+            weights.take_back(state, device, job)
+        rank(state, job)
+    for number in sorted(device.lanes):
+        lane = state.lanes[number]
+        if lane.holder == device.alone:
+            lane.for_memory = False  # so that it is taken back
+        state.touch_lane(number)
+
+
+def has_it(state: State, device: Device) -> Reason:
+    """For the others: who has the device to itself, and why."""
+    assert device.alone is not None
+    job = state.jobs[device.alone]
+    why = f"it was submitted for {job.spec.gang} devices" if job.spec.gang > 1 and job.alone is None else job.alone
+    text = f"job {device.alone} has {device.spec.id} to itself"
+    return Reason("exclusive", f"{text}: {why}" if why is not None else text)

@@ -1,0 +1,175 @@
+"""Memory by measurement: what is reserved for a job, what it is granted, and what it gives back.
+
+A job's *limit* is what its seat says; its *reservation* is what counts against the device and is never smaller.  They
+differ only while an estimate (a hint, or an earlier run) has not been checked: then the estimate is reserved and the
+limit grows inside it, without waiting.  Limits of a job that may compute are never lowered, because it may allocate up
+to them at any moment (those of a job without a turn may be put aside until its next one); reservations are ours to
+lower.  So an estimate that is too high costs nothing for long, and can never be
+the reason for an out-of-memory error.
+"""
+
+from __future__ import annotations
+
+from carpool.core.commands import GrantMemory, ResizeLane
+from carpool.core.metering import warmup
+from carpool.core.model import JobPhase, Memory, MemoryClass
+from carpool.core.state.amounts import join, of_class, with_class
+from carpool.core.state.state import NOTHING, Claim, Device, Job, State
+from carpool.core.turns import weights
+from carpool.core.turns.turns import rank
+from carpool.core.units import size
+
+
+def reserve(state: State, job: Job, memory: Memory) -> None:
+    """Set a job's reservation.
+
+    A lane that grows does so at once, before anybody is told of a higher limit; call `trim_lane` after limits have been
+    lowered.
+    """
+    device, lane = state.device_of(job), state.lane_of(job)
+    assert device is not None
+    device.persistent += memory.persistent - job.reserved.persistent
+    job.reserved = memory
+    grows = lane is not None and memory.ephemeral > lane.size
+    if lane is not None and grows:
+        device.lane_bytes += memory.ephemeral - lane.size
+        lane.size = memory.ephemeral
+    if device.weight_bytes:
+        weights.give_way(state, device)
+    if lane is not None and grows and not state.restarting:
+        state.emit(ResizeLane(lane.id, lane.size))
+
+
+def trim_lane(state: State, job: Job) -> None:
+    """The lane becomes as large as its largest job needs."""
+    lane = state.lane_of(job)
+    if lane is None:
+        return
+    needed = max((state.jobs[number].reserved.ephemeral for number in lane.jobs), default=0)
+    if needed < lane.size:
+        device = state.devices[lane.device]
+        device.lane_bytes -= lane.size - needed
+        lane.size = needed
+        state.emit(ResizeLane(lane.id, needed))
+        freed(state, device)
+
+
+def freed(state: State, device: Device) -> None:
+    """Memory or a place has become free: those who wait may have a chance."""
+    state.touch_device(device.spec.id)
+    state.admit_all = True
+
+
+def release(state: State, job: Job) -> None:
+    """The job uses no device memory any more."""
+    device = state.device_of(job)
+    if device is None:
+        return
+    if job.limit != NOTHING:
+        job.limit = NOTHING
+        if job.phase not in (JobPhase.ENDED, JobPhase.QUEUED):
+            state.emit(GrantMemory(job.id, NOTHING))
+    forget_requests(state, job)
+    job.stored, job.offloaded, job.offload_asked = NOTHING, False, False
+    job.claim, job.promised_us = Claim.NONE, None
+    device.claims.discard(job.id)
+    keep_in_store(state, job, 0)
+    reserve(state, job, NOTHING)
+    trim_lane(state, job)
+    stop_growing(state, job)
+    freed(state, device)
+
+
+def keep(state: State, job: Job, size: int) -> None:
+    """Other processes of a job without a seat have persistent memory, which was the job's before."""
+    if size:
+        job.limit = Memory(size, 0)
+        reserve(state, job, job.limit)
+        state.emit(GrantMemory(job.id, job.limit))
+
+
+def keep_in_store(state: State, job: Job, kept: int) -> None:
+    """The books of the host store: bytes of it that are kept for the job, whether they are in use or not."""
+    state.store_kept += kept - job.kept
+    job.kept = kept
+
+
+def forget_requests(state: State, job: Job) -> None:
+    device = state.device_of(job)
+    if device is not None and job.pending:
+        device.waiting = [entry for entry in device.waiting if entry[1] != job.id]
+        job.pending = {}
+        rank(state, job)
+        freed(state, device)
+
+
+def stop_growing(state: State, job: Job) -> None:
+    """Somebody else may grow on the device now."""
+    device = state.device_of(job)
+    if device is not None and device.grower == job.id:
+        device.grower = None
+        freed(state, device)
+
+
+def grant(state: State, job: Job, limit: Memory, answers: tuple[MemoryClass, ...]) -> None:
+    """Raise a job's limits and answer its requests."""
+    reserve(state, job, join(limit, job.reserved))
+    job.limit = limit
+    device = state.device_of(job)
+    assert device is not None
+    warmup.used(state, device, job)
+    for kind in answers or (None,):
+        state.emit(GrantMemory(job.id, limit, kind))
+    if any(kind in job.pending for kind in answers):
+        job.pending = {kind: request for kind, request in job.pending.items() if kind not in answers}
+        device.waiting = [entry for entry in device.waiting if entry[1] != job.id or entry[2] not in answers]
+    if not state.holds(job) and not job.wanted:
+        job.idle_since_us = state.now
+    rank(state, job)
+    state.touch_lane(job.lane)
+    if device.waiting or device.claims:
+        state.touch_device(device.spec.id)
+
+
+def returned(state: State, job: Job, kind: MemoryClass, total: int) -> None:
+    """The job gave memory back by itself: its limit and reservation shrink to ``total``."""
+    if total < of_class(job.stored, kind):
+        job.stored = with_class(job.stored, kind, total)
+    if total >= of_class(job.limit, kind):
+        return
+    kept_more = of_class(job.reserved, kind) > of_class(job.limit, kind)
+    job.limit = with_class(job.limit, kind, total)
+    state.emit(GrantMemory(job.id, job.limit))
+    if not kept_more:
+        reserve(state, job, with_class(job.reserved, kind, total))
+    trim_lane(state, job)
+    device = state.device_of(job)
+    assert device is not None
+    freed(state, device)
+
+
+def drop_estimate(state: State, job: Job) -> bool:
+    """Keep no more for the job than it has been granted.  False if nothing more was kept."""
+    if job.reserved == job.limit or job.offloaded:
+        return False
+    reserve(state, job, job.limit)
+    trim_lane(state, job)
+    return True
+
+
+def measured(state: State, job: Job) -> None:
+    """Enough iterations have been seen: an estimate gives way to what the job really uses, and another job may grow."""
+    job.measured = True
+    stop_growing(state, job)
+    device = state.device_of(job)
+    if device is None:
+        return
+    warmup.used(state, device, job)
+    if drop_estimate(state, job):
+        freed(state, device)
+
+
+def free_on(device: Device) -> str:
+    """``free 1.2 GiB on cuda0``, and what of it is in use otherwise."""
+    foreign = f" ({size(device.foreign)} in use beside what Carpool grants)" if device.foreign else ""
+    return f"free {size(device.free)} on {device.spec.id}{foreign}"

@@ -1,0 +1,196 @@
+"""Lane assignment after Salus, algorithm 1 (section 3.3 of the paper), and the coming and going of lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from carpool.core.commands import CloseLane, OpenLane
+from carpool.core.memory.grants import free_on, freed
+from carpool.core.metering import co_runners
+from carpool.core.metering.views import device_view, lazy_view
+from carpool.core.model import LaneId, Memory, Oversubscribe, Reason, Sharing
+from carpool.core.state.amounts import join, needed
+from carpool.core.state.state import NOTHING, Device, Job, Lane, State
+from carpool.core.turns import weights
+from carpool.core.turns.exclusive_turns import serves, suspends
+from carpool.core.units import size
+
+#: Makes the reason why a job has to wait.  Reasons are for people: most refusals are never read, so none is written.
+Refusal = Callable[[], Reason]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A lane that exists, or (None) a new one."""
+
+    lane: LaneId | None
+    crowded: bool = False  # there is no memory for it yet
+
+
+def may_open(state: State, device: Device, own: int, mine: int) -> bool:
+    """Whether an owner of ``mine`` lanes, ``own`` of which are for jobs of the same sort, may have another.
+
+    Policy and settings bound the lanes of each owner, because owners never share one: a user's idle job must not keep
+    another user waiting.  The device's own bound counts all.
+    """
+    if device.spec.oversubscribe is Oversubscribe.ON and own:
+        return False
+    if device.spec.sharing is Sharing.MPS and len(device.lanes) > mine:
+        return False
+    bounds = (state.policy.lanes(lazy_view(state), device_view(state, device)), state.settings.max_lanes)
+    if any(bound is not None and own >= bound for bound in bounds):
+        return False
+    return device.spec.max_lanes is None or len(device.lanes) < device.spec.max_lanes
+
+
+def find_place(state: State, device: Device, job: Job, need: Memory) -> Place | Refusal:
+    """Where a job that needs P persistent and E ephemeral bytes can go; or why it has to wait.
+
+    1. A new lane of size E, if P + E is free and the policy allows another lane.
+    2. The smallest lane of the same owner with room for E, if P is free.
+    3. The smallest lane of the same owner that can grow to E.
+    4. On a device that may be oversubscribed: any of these places that the job fits into together with the largest job
+       of each other lane.  Nothing is reserved for it there: it gets its memory when others have left.
+
+    A job of unknown size comes with P = E = 0 and gets the largest lane of its owner, where growth is least likely.
+    Where jobs need more than the device has, device and host store must be able to hold what all of them keep.
+    """
+    mine = [lane for lane in map(state.lanes.__getitem__, device.lanes) if lane.owner == job.spec.owner]
+    own = sorted((lane for lane in mine if lane.serves == serves(job)), key=lambda lane: (lane.size, lane.id))
+    another = may_open(state, device, len(own), len(mine))
+    if not own and not another:
+        return partial(_no_lane if mine else _other_owner, device)
+    place = _free_place(device, job, need, own, another)
+    if not device.oversubscribed:
+        return place or partial(_no_room, device, need, own[-1].size if own else None)
+    if not _storable(state, device, need):
+        return partial(_store_full, state, need)
+    return place or _crowded_place(state, device, need, own, another)
+
+
+def _free_place(device: Device, job: Job, need: Memory, own: list[Lane], another: bool) -> Place | None:
+    """A place with enough memory at this moment."""
+    free = device.free
+    if another and need.total <= free:
+        return Place(None)
+    if not job.known and own:
+        return Place(own[-1].id)
+    for lane in own:
+        if lane.size >= need.ephemeral and need.persistent <= free:
+            return Place(lane.id)
+    for lane in own:
+        if need.persistent + max(0, need.ephemeral - lane.size) <= free:
+            return Place(lane.id)
+    return None
+
+
+def _crowded_place(state: State, device: Device, need: Memory, own: list[Lane], another: bool) -> Place | Refusal:
+    """A place where the job takes turns with others for memory: every lane's next job fits."""
+    largest = {lane: largest_job(state, state.lanes[lane]) for lane in device.lanes}
+    usable = device.usable - sum(_immovable(state.jobs[number]) for number in device.jobs)
+    if another and need.total + sum(largest.values()) <= usable:
+        return Place(None, crowded=True)
+    for lane in sorted(own, key=lambda lane: (len(lane.jobs), lane.id)):
+        others = sum(largest.values()) - largest[lane.id]
+        if max(need.total, largest[lane.id]) + others <= usable:
+            return Place(lane.id, crowded=True)
+    return partial(_no_room, device, need, own[-1].size if own else None)
+
+
+def expected(job: Job) -> Memory:
+    """What a job needs to compute beside others, as far as is known."""
+    if suspends(job):
+        return NOTHING
+    return join(join(needed(job), job.reserved), NOTHING if job.measured else job.estimate)
+
+
+def largest_job(state: State, lane: Lane) -> int:
+    """Bytes that the lane's next job may need at most, beside what is never moved."""
+    jobs = (state.jobs[number] for number in lane.jobs)
+    return max((expected(job).total - _immovable(job) for job in jobs), default=0)
+
+
+def _immovable(job: Job) -> int:
+    """Bytes that stay on the device also while others compute."""
+    return job.reserved.persistent if job.immovable is not None else 0
+
+
+def _storable(state: State, device: Device, need: Memory) -> bool:
+    """Whether devices and host store can take what one more job keeps, if that does not fit on the device anyway.
+
+    While one job leaves for another the store has to hold both, so the room of the two largest counts only there.
+    """
+    if state.settings.host_store is None or not need.persistent:
+        return True
+    here = sum(expected(state.jobs[number]).total for number in device.jobs)
+    if here + need.total <= device.usable:
+        return True
+    placed = [expected(state.jobs[number]).persistent for each in state.devices.values() for number in each.jobs]
+    capacity = sum(each.usable for each in state.devices.values())
+    room = max(0, capacity - 2 * max([*placed, need.persistent])) + state.settings.host_store
+    return sum(placed) + need.persistent <= room
+
+
+def _store_full(state: State, need: Memory) -> Reason:
+    return Reason(
+        "store",
+        f"waiting for host memory: needs {size(need.persistent)}, and devices and host store"
+        f" ({size(state.settings.host_store or 0)}) are spoken for by jobs that run",
+    )
+
+
+def _other_owner(device: Device) -> Reason:
+    text = f"waiting for a lane: all {len(device.lanes)} of {device.spec.id} are another user's"
+    return Reason("other_owner", text)
+
+
+def _no_lane(device: Device) -> Reason:
+    text = f"{device.spec.id} has {len(device.lanes)}, and services share none with other jobs"
+    return Reason("no_lane", f"waiting for a lane: {text}")
+
+
+def _no_room(device: Device, need: Memory, largest: int | None) -> Reason:
+    lane = f", largest lane {size(largest)}" if largest is not None else ""
+    return Reason(
+        "memory",
+        f"waiting for memory: needs {size(need.total)} ({size(need.persistent)} persistent), {free_on(device)}{lane}",
+    )
+
+
+def enter(state: State, job: Job, device: Device, place: Place, need: Memory) -> Lane:
+    """Put the job into its lane; a new lane is opened in the size that the job needs."""
+    if place.lane is None:
+        lane = Lane(state.next_lane, device.spec.id, job.spec.owner, need.ephemeral, serves(job))
+        state.next_lane += 1
+        state.lanes[lane.id] = lane
+        device.lanes.add(lane.id)
+        device.lane_bytes += lane.size
+        weights.give_way(state, device)
+        state.emit(OpenLane(lane.id, device.spec.id, lane.owner, lane.size))
+    else:
+        lane = state.lanes[place.lane]
+    lane.jobs.add(job.id)
+    job.lane = lane.id
+    co_runners.changed(state, lane)
+    return lane
+
+
+def leave(state: State, job: Job) -> None:
+    """The job, which holds neither memory nor the turn any more, leaves its lane; an empty lane is closed."""
+    lane = state.lane_of(job)
+    if lane is None:
+        return
+    co_runners.goes(state, job)
+    lane.jobs.discard(job.id)
+    job.lane = None
+    if lane.jobs:
+        return
+    device = state.devices[lane.device]
+    device.lane_bytes -= lane.size
+    device.lanes.discard(lane.id)
+    del state.lanes[lane.id]
+    state.dirty_lanes.pop(lane.id, None)
+    state.emit(CloseLane(lane.id))
+    freed(state, device)

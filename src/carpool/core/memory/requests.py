@@ -1,0 +1,152 @@
+"""Requests for memory: which are answered at once, which wait, which are refused; and how much is granted.
+
+Memory is granted with a little to spare while there is plenty, so that requests are few, and exactly when it is scarce.
+"""
+
+from __future__ import annotations
+
+from carpool.core.commands import DenyMemory, GrantMemory
+from carpool.core.memory.grants import forget_requests, free_on, freed, grant, stop_growing
+from carpool.core.metering import warmup
+from carpool.core.model import JobPhase, Memory, MemoryClass, Reason
+from carpool.core.state.amounts import cost, join, of_class, with_class
+from carpool.core.state.state import Device, Job, Request, State
+from carpool.core.turns.turns import rank
+from carpool.core.units import size
+
+#: Spare memory granted beyond a request: at most this fraction of the device, and only while a quarter of it is free.
+#: Limits cannot be lowered again, so the spare must stay too small to matter to a job that needs the whole device.
+SPARE_FRACTION = 64
+PLENTY_FRACTION = 4
+STOPPING = Reason("stopping", "the job is being stopped")
+WITHDRAWN = Reason("withdrawn", "the job does not wait for it any more")
+
+
+def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: bool) -> None:
+    """A request arrives."""
+    device = state.device_of(job)
+    assert device is not None
+    job.denied = 0
+    job.touched = True
+    job.grew_at_us = job.attained_us
+    held = join(job.stored, job.limit)
+    if not job.offloaded and total <= of_class(held, kind):
+        state.emit(GrantMemory(job.id, job.limit, kind))  # granted meanwhile
+        return
+    if optional:
+        _answer_optional(state, job, kind, total)
+        return
+    alone = with_class(held, kind, max(total, of_class(held, kind)))
+    beside = job.usage.fixed + (0 if job.demand is None else job.demand.size)
+    if alone.total + beside > device.spec.capacity:
+        job.denied = device.spec.capacity
+        _deny(state, job, kind, _too_large(device, alone, beside))
+        return
+    request = Request(kind, total, state.number(), state.now)
+    if job.phase is JobPhase.STOPPING:
+        _answer_stopping(state, job, request)
+        return
+    if state.settings.refuse_growth and not (job.offloaded or job.offload_asked):
+        _answer_at_once(state, job, request)
+        return
+    device.waiting = [entry for entry in device.waiting if entry[1:] != (job.id, kind)]
+    device.waiting.append((request.sequence, job.id, kind))
+    job.pending = {**job.pending, kind: request}
+    rank(state, job)
+    # Its lane is looked at after that: a holder whose request is granted at once keeps its turn.
+    state.touch_device(device.spec.id)
+
+
+def withdrawn(state: State, job: Job, kind: MemoryClass) -> None:
+    """Nobody waits for a request any more: what was being done for it stops.  It may have been answered."""
+    device = state.device_of(job)
+    if device is None or kind not in job.pending:
+        return
+    _deny(state, job, kind, WITHDRAWN)
+    job.pending = {other: request for other, request in job.pending.items() if other is not kind}
+    device.waiting = [entry for entry in device.waiting if entry[1:] != (job.id, kind)]
+    if not state.holds(job) and not job.wanted:
+        job.idle_since_us = state.now
+        if not job.pending:
+            stop_growing(state, job)  # nothing will be measured of it for now
+    rank(state, job)
+    state.touch_lane(job.lane)
+    freed(state, device)
+
+
+def _deny(state: State, job: Job, kind: MemoryClass, reason: Reason) -> None:
+    """It has come near its device: a job that then never computes must not be waited for."""
+    device = state.device_of(job)
+    assert device is not None
+    warmup.used(state, device, job)
+    state.emit(DenyMemory(job.id, kind, reason))
+
+
+def _too_large(device: Device, alone: Memory, more: int) -> Reason:
+    beside = f", beside {size(more)} that it has from the driver itself, or as weights" if more else ""
+    return Reason(
+        "too_large",
+        f"the job would need {size(alone.total)} ({size(alone.persistent)} persistent and {size(alone.ephemeral)}"
+        f" ephemeral){beside}, but {device.spec.id} holds {size(device.spec.capacity)}",
+    )
+
+
+def _answer_stopping(state: State, job: Job, request: Request) -> None:
+    limit = None if job.offloaded or job.offload_asked else fitting(state, job, request)
+    if limit is None:
+        _deny(state, job, request.memory_class, STOPPING)
+    else:
+        grant(state, job, limit, (request.memory_class,))
+
+
+def _answer_at_once(state: State, job: Job, request: Request) -> None:
+    """As a driver would."""
+    device, limit = state.device_of(job), fitting(state, job, request)
+    assert device is not None
+    if limit is None:
+        text = f"needs {size(request.total)} of {request.memory_class} memory, {free_on(device)}"
+        _deny(state, job, request.memory_class, Reason("no_memory", text))
+    else:
+        grant(state, job, limit, (request.memory_class,))
+
+
+def _answer_optional(state: State, job: Job, kind: MemoryClass, total: int) -> None:
+    device = state.device_of(job)
+    assert device is not None
+    wanted = with_class(job.limit, kind, total)
+    if job.offloaded or job.offload_asked or device.short is not None or cost(state, job, wanted) > device.free:
+        _deny(state, job, kind, Reason("no_memory", f"{device.spec.id} has only {size(device.free)} free"))
+    else:
+        grant(state, job, wanted, (kind,))
+
+
+def may_grow(device: Device, job: Job) -> bool:
+    """One job of unknown size grows at a time, unless others can be moved; who is known, or alone, may always ask."""
+    return device.oversubscribed or job.known or device.grower in (None, job.id) or device.alone == job.id
+
+
+def fitting(state: State, job: Job, request: Request) -> Memory | None:
+    """The limits that would answer a request now: with some to spare if memory is plentiful, exact if it is scarce."""
+    device = state.device_of(job)
+    assert device is not None
+    for number in _sizes(state, device, job, request):
+        wanted = with_class(job.limit, request.memory_class, number)
+        if cost(state, job, wanted) <= device.free:
+            return wanted
+    return None
+
+
+def _sizes(state: State, device: Device, job: Job, request: Request) -> tuple[int, ...]:
+    step, capacity = state.settings.growth_step, device.spec.capacity
+    rounded = -(-request.total // step) * step
+    if device.free - (rounded - of_class(job.limit, request.memory_class)) < capacity // PLENTY_FRACTION:
+        return (rounded, request.total)
+    spare = min(request.total // 4, capacity // SPARE_FRACTION)
+    return (-(-(request.total + spare) // step) * step, rounded, request.total)
+
+
+def give_up(state: State, job: Job, reason: Reason = STOPPING) -> None:
+    """A job that is being stopped waits for no memory: an error lets it go on to its end."""
+    for kind in tuple(job.pending):
+        _deny(state, job, kind, reason)
+    forget_requests(state, job)

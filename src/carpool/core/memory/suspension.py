@@ -1,0 +1,71 @@
+"""Jobs of the checkpoint engine: on their device only while they have a turn, and then nobody else has one there.
+
+Such a job allocates without asking.  So its turn has the whole device: the others' turns have ended, what they keep is
+in the host store, and all that is left of the device is reserved for it.  When its turn ends it has been suspended, and
+its driver holds its memory.  How much that was has been measured: never is less reserved for it again.
+
+Nothing else is new: it waits in the queue of its lane like any job, and claims its memory like one that was offloaded.
+"""
+
+from __future__ import annotations
+
+from carpool.core.commands import GrantMemory
+from carpool.core.memory.grants import freed, reserve
+from carpool.core.metering.views import job_view, lazy_view
+from carpool.core.model import Memory
+from carpool.core.state.state import NOTHING, Device, Job, Lane, State
+from carpool.core.turns.exclusive_turns import serves, suspends, touch_lanes
+
+
+def arrived(state: State, device: Device, job: Job) -> None:
+    """It may run: what it could have waits for its first turn, as if it had been offloaded."""
+    job.offloaded, job.stored = True, share(state, device, job)
+
+
+def share(state: State, device: Device, job: Job) -> Memory:
+    """What is reserved for its turn: all that can be had, and at least what was measured when it was suspended."""
+    others = (state.jobs[number] for number in device.jobs if number != job.id)
+    fixed = sum(other.reserved.persistent for other in others if other.immovable is not None)
+    return Memory(max(job.usage.persistent_live, state.settings.growth_step, device.usable - fixed))
+
+
+def size_up(state: State, device: Device) -> None:
+    """What can be had changes with what others hold."""
+    for job in (state.jobs[number] for number in sorted(device.guests)):
+        if job.offloaded and suspends(job):
+            job.stored = share(state, device, job)
+
+
+def outranked(state: State, device: Device, job: Job) -> bool:
+    """Whether a job of another lane waits for its turn and comes first."""
+    if job.urgent:
+        return False
+    view = lazy_view(state)
+    own = state.policy.turn_key(view, job_view(state, job))
+    lanes = (state.lanes[number] for number in device.lanes if number != job.lane)
+    heads = (state.jobs[lane.queue[0][-1]] for lane in lanes if lane.queue)
+    return any(serves(head) or state.policy.turn_key(view, job_view(state, head)) < own for head in heads)
+
+
+def in_the_way(state: State, device: Device, job: Job) -> list[Lane]:
+    """Lanes in which others compute."""
+    lanes = [state.lanes[number] for number in sorted(device.lanes)]
+    return [lane for lane in lanes if lane.holder not in (None, job.id)]
+
+
+def comes(state: State, device: Device, job: Job) -> None:
+    """What it needs is reserved for it, and nobody computes: its turn follows at once."""
+    device.guest = job.id
+    touch_lanes(state, device)
+
+
+def left(state: State, job: Job) -> None:
+    """Its turn is over: it has been suspended, and nothing of it is on the device."""
+    device = state.device_of(job)
+    if not suspends(job) or device is None:
+        return
+    job.offloaded, job.limit, job.promised_us = True, NOTHING, None
+    state.emit(GrantMemory(job.id, NOTHING))
+    reserve(state, job, NOTHING)
+    job.stored = share(state, device, job)
+    freed(state, device)

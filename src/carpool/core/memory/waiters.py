@@ -1,0 +1,299 @@
+"""Serving those who need memory to go on: requests to grow, and jobs whose memory is in the host store.
+
+Claims are served in order of age, whoever grows as the one newcomer first, and before it a job that has the device to
+itself.  What is free goes to the first one; where
+that is not enough, jobs without a turn leave (`victims`), then lanes give up what their absent jobs need, then holders
+of other turns are asked for theirs when their quantum is over.  Who is not served blocks nobody: a smaller claim may
+be met before a larger one, but what leaves for one is kept for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from carpool.core.memory import preemption, suspension
+from carpool.core.memory.deadlock import unstick
+from carpool.core.memory.eviction import next_change, offload, put_aside, storable
+from carpool.core.memory.eviction_plan import awaits_weights, make_plan
+from carpool.core.memory.exclusive import make_way
+from carpool.core.memory.grants import drop_estimate, freed, grant, stop_growing
+from carpool.core.memory.requests import fitting, may_grow
+from carpool.core.metering.transfer_cost import restore_us, there_and_back_us, worth_us
+from carpool.core.metering.usage import attained
+from carpool.core.model import JobId, Memory, Micros
+from carpool.core.state.amounts import cost, needed, of_class
+from carpool.core.state.state import NOTHING, Claim, Device, Job, Lane, State
+from carpool.core.turns import weights
+from carpool.core.turns.exclusive_turns import carried, serves, suspends, touch_lanes
+from carpool.core.turns.turns import rank
+
+#: A job that could not be offloaded is left alone for so long.
+RETRY_US: Micros = 1_000_000
+
+
+@dataclass(slots=True)
+class Room:
+    """What is there for the claims that have not been looked at yet."""
+
+    coming: int  # bytes that are leaving the device
+    taken: bool = False  # an earlier claim waits for them, and for all that is free
+    awaited: bool = False  # a service waits until weights are not used any more: no others are promised to anybody
+
+
+def serve(state: State, device: Device) -> None:
+    """Answer what can be answered, make room for the rest, and see whether anything still moves."""
+    before, device.short = device.short, None
+    earlier = set(device.claims)
+    device.claims.clear()
+    for lane in device.lanes:
+        state.lanes[lane].claimant = None
+    suspension.size_up(state, device)
+    jobs = [state.jobs[number] for number in sorted(device.jobs)]
+    room = Room(sum(job.reserved.persistent for job in jobs if _leaves(state, job)))
+    for job in _claimants(state, device):
+        _serve(state, device, job, room)
+    for job in _stranded(state, device):
+        if (limit := _limit(state, job, room)) is not None:
+            _grant(state, job, limit)
+    if device.guests:
+        preemption.advance(state, device)
+        touch_lanes(state, device)
+    for number in earlier - device.claims:
+        if number in state.jobs:
+            state.jobs[number].claim = Claim.NONE
+    if device.alone not in device.claims:
+        make_way(state, device, False)
+    if device.short is not None and before is None:
+        device.short_since_us = state.now
+    if device.short is None and before is not None:
+        state.admit_all = True
+    _look_again(state, device)
+    unstick(state, device)
+
+
+def _claimants(state: State, device: Device) -> list[Job]:
+    """Whoever waits for memory, in order: requests, and the first of each lane if its memory is not there.
+
+    Who has the device to itself comes before all; of those whom it holds off only holders, which need to go on until
+    they can let go.  Then come services, the one that computes first.
+    """
+    ages: dict[JobId, int] = {}
+    for sequence, number, _ in device.waiting:
+        job = state.jobs[number]
+        if state.holds(job) or not state.held_off(job):
+            ages[number] = min(sequence, ages.get(number, sequence))
+    for number in [*_first_of_lanes(state, device), *device.loners[:1]]:
+        job = state.jobs[number]
+        if (job.offloaded or job.unplaced) and job.turn_key is not None:
+            ages[number] = job.want_number
+
+    def key(number: JobId) -> tuple[bool, bool, bool, bool, int]:
+        service = serves(state.jobs[number])
+        waits = service and number != device.guest
+        return (number != device.alone, not service, waits, number != device.grower, ages[number])
+
+    return [state.jobs[number] for number in sorted(ages, key=key)]
+
+
+def _first_of_lanes(state: State, device: Device) -> list[JobId]:
+    queues = (state.lanes[name].queue for name in device.lanes)
+    return [queue[0][-1] for queue in queues if queue]
+
+
+def _stranded(state: State, device: Device) -> list[Job]:
+    """Jobs that lack their share of a lane, are not the first there, and cannot make room by leaving.
+
+    They get what is free: otherwise several of them could keep each other, and the first, waiting for ever.
+    """
+    behind = (state.jobs[key[-1]] for name in sorted(device.lanes) for key in state.lanes[name].queue[1:])
+    return [job for job in behind if job.offloaded and job.immovable is not None and not job.offload_asked]
+
+
+def _serve(state: State, device: Device, job: Job, room: Room) -> None:
+    """One claim."""
+    state.touch_lane(job.lane)  # if it waits on and holds a turn, others may have that
+    if _leaves(state, job) or (job.pending and not job.offloaded and not _may_ask(device, job)):
+        return
+    if job.pending and not job.known and device.grower is None:
+        device.grower = job.id
+    if suspends(job):
+        _serve_guest(state, device, job, room)
+        return
+    limit = _limit(state, job, room)
+    if limit is not None:
+        _grant(state, job, limit)
+    else:
+        _claim(state, device, job, room)
+
+
+def _serve_guest(state: State, device: Device, job: Job, room: Room) -> None:
+    """It needs all that can be had, and that nobody else computes."""
+    if suspension.outranked(state, device, job):
+        device.claims.add(job.id)
+        job.claim = Claim.BLOCKED
+        return
+    lanes = suspension.in_the_way(state, device, job)
+    limit = _limit(state, job, room)
+    if limit is not None and not lanes:
+        _grant(state, job, limit)
+        suspension.comes(state, device, job)
+        return
+    if limit is None:
+        _claim(state, device, job, room)
+    if lanes and (limit is not None or job.claim in (Claim.MOVING, Claim.TURNS)):
+        device.claims.add(job.id)
+        _press(state, job, room, lanes)
+
+
+def _claim(state: State, device: Device, job: Job, room: Room) -> None:
+    """It has to wait until others have left."""
+    device.claims.add(job.id)
+    missing = cost(state, job, needed(job)) + weights.cost(device, job) - (0 if room.taken else device.headroom)
+    if missing <= room.coming:
+        _wait_for(job, room, missing)
+    elif device.oversubscribed:
+        _make_room(state, device, job, room, missing)
+    else:
+        _fall_short(device, job, Claim.BLOCKED)
+    room.awaited |= job.claim is Claim.BLOCKED and serves(job) and awaits_weights(state, device, job, missing)
+
+
+def _leaves(state: State, job: Job) -> bool:
+    """Whether its memory is being moved.  One that got a turn before it heard of that keeps it until the turn ends."""
+    return job.offload_asked and not state.holds(job)
+
+
+def _wait_for(job: Job, room: Room, missing: int) -> None:
+    """Others are leaving for it."""
+    job.claim = Claim.MOVING
+    room.coming, room.taken = max(0, room.coming - missing), True
+
+
+def _fall_short(device: Device, job: Job, claim: Claim) -> None:
+    """Nothing can be done for it at present."""
+    job.claim = claim
+    device.short = device.short or job.id
+
+
+def _may_ask(device: Device, job: Job) -> bool:
+    inside = all(request.total <= of_class(job.reserved, kind) for kind, request in job.pending.items())
+    return inside or may_grow(device, job)
+
+
+def _limit(state: State, job: Job, room: Room) -> Memory | None:
+    """The limits that it can have at once; None: there is not enough memory."""
+    limit = _fits(state, job, room)
+    if limit is None and drop_estimate(state, job):
+        return _fits(state, job, room)  # the estimate was wrong; what it kept may be what is missing
+    return limit
+
+
+def _fits(state: State, job: Job, room: Room) -> Memory | None:
+    device = state.device_of(job)
+    assert device is not None
+    if job.unplaced and room.awaited:
+        return None
+    if job.offloaded or job.unplaced or len(job.pending) > 1 or room.taken:
+        wanted = needed(job)
+        more = cost(state, job, wanted) + weights.cost(device, job)
+        return wanted if more <= (0 if room.taken else device.free) else None
+    return fitting(state, job, next(iter(job.pending.values())))
+
+
+def _grant(state: State, job: Job, limit: Memory) -> None:
+    device = state.device_of(job)
+    assert device is not None
+    grows = job.offloaded or bool(job.pending)
+    if grows and (job.offloaded or job.claim is not Claim.NONE):
+        _promise(state, job)
+    job.offloaded, job.stored, job.claim = False, NOTHING, Claim.NONE
+    if job.unplaced:
+        weights.place(state, device, job)
+    if grows:
+        grant(state, job, limit, tuple(job.pending))
+
+
+def _promise(state: State, job: Job) -> None:
+    """Others left for it, or its memory has to be moved back: that should be worth its price."""
+    device = state.device_of(job)
+    assert device is not None
+    job.promised_us = state.now
+    back = carried(job, job.stored.persistent)
+    if back:
+        job.restoring_us = restore_us(device, back)
+        price = there_and_back_us(device, back)
+        job.stays_us = attained(state, job) + worth_us(price, state.settings.max_move_share_ppm)
+
+
+def _make_room(state: State, device: Device, job: Job, room: Room, missing: int) -> None:
+    """Move others out, or ask for their turns, if that helps."""
+    plan = make_plan(state, device, job, missing - room.coming)
+    if not plan.enough:
+        _fall_short(device, job, Claim.BLOCKED)
+        return
+    # While turns have to be waited for only those leave who have let go for it; the others may use the time.
+    leaving = [victim for victim in plan.leaving if victim.gave_way or not plan.pressed]
+    if not storable(state, leaving):
+        _fall_short(device, job, Claim.STORE)
+        return
+    for victim in leaving:
+        offload(state, victim)
+    for absent in plan.absent:
+        if absent.gave_way or not plan.pressed:
+            put_aside(state, absent, Memory(absent.limit.persistent, 0))
+    if plan.pressed:
+        _press(state, job, room, plan.pressed)
+        return
+    limit = None if leaving or room.coming or suspends(job) else _limit(state, job, room)
+    if limit is None:
+        _wait_for(job, room, missing)
+    else:  # the lanes had it all
+        device.claims.discard(job.id)
+        _grant(state, job, limit)
+
+
+def _press(state: State, job: Job, room: Room, lanes: list[Lane]) -> None:
+    """Holders have to let go first.  What is free is kept for the job: otherwise they would take it again in turns."""
+    job.claim = Claim.TURNS if suspends(job) else Claim.BLOCKED
+    room.coming, room.taken = 0, True
+    for lane in lanes:
+        if lane.claimant is None:
+            lane.claimant = job.id
+            state.touch_lane(lane.id)
+
+
+def _look_again(state: State, device: Device) -> None:
+    key = ("claims", device.spec.id)
+    due = next_change(state, device) if device.claims else None
+    if due is None:
+        state.timers.cancel(key)
+    else:
+        state.timers.set(key, due)
+
+
+def offloaded(state: State, job: Job) -> None:
+    """All of the job's persistent memory is in the host store."""
+    device = state.device_of(job)
+    assert device is not None
+    if not job.offload_asked:
+        return  # found so at a restart; its answer to the earlier daemon comes after
+    job.offload_asked = False
+    if state.holds(job):
+        rank(state, job)
+        return  # it got a turn before it heard of the request: its memory is in use, nothing was moved
+    put_aside(state, job, Memory(0, job.limit.ephemeral if device.oversubscribed else 0))
+    stop_growing(state, job)
+    freed(state, device)
+
+
+def offload_failed(state: State, job: Job) -> None:
+    """It stays where it is.  Somebody else may be able to leave; it is asked again only later."""
+    device = state.device_of(job)
+    assert device is not None
+    if not job.offload_asked:
+        return
+    job.offload_asked = False
+    job.unmovable_us = state.now + RETRY_US
+    rank(state, job)
+    state.touch_lane(job.lane)
+    state.touch_device(device.spec.id)

@@ -1,0 +1,109 @@
+"""Device time: how much a job has had, how much it still needs, and how it stands against the others of its lane."""
+
+from __future__ import annotations
+
+from carpool.core.model import Micros, Usage
+from carpool.core.state.state import Job, Lane, Pause, State
+from carpool.core.turns.exclusive_turns import suspends
+
+FULL_WEIGHT = 100
+
+
+def attained(state: State, job: Job) -> Micros:
+    """Device time up to now, the present turn included."""
+    if job.lane is None:
+        computes = job.devices and state.whole is not None
+        return job.attained_us + max(0, state.now - job.devices_us) if computes else job.attained_us
+    lane = state.lanes[job.lane]
+    if lane.holder != job.id:
+        return job.attained_us
+    until = lane.pause_us if lane.pause is Pause.PAUSED else state.now
+    return max(job.attained_us, lane.turn_base_us + until - lane.turn_us)
+
+
+def virtual(job: Job, attained_us: Micros) -> Micros:
+    """Weighted device time, given what it has attained by now."""
+    return job.virtual_us + (attained_us - job.attained_us) * FULL_WEIGHT // job.spec.weight
+
+
+def account(state: State, job: Job, usage: Usage) -> None:
+    """Take over a job's counters.  A process that attached anew counts from zero again; nothing is lost."""
+    gained = usage.device_us - job.usage.device_us
+    if gained > 0:
+        virtual_us = job.virtual_us + gained * FULL_WEIGHT // job.spec.weight
+        job.set(virtual_us=virtual_us, attained_us=job.attained_us + gained)
+    each = usage.device_us // usage.iterations if usage.iterations > 0 and usage.device_us > 0 else job.iteration_us
+    job.set(usage=usage, iteration_us=each)
+
+
+def settle_time(job: Job, total: Micros) -> None:
+    """A driver that does not count device time in `Usage` still gets the order right: our own clock counts then."""
+    missing = total - job.attained_us
+    if missing > 0 and job.usage.device_us == 0:
+        job.virtual_us += missing * FULL_WEIGHT // job.spec.weight
+        job.attained_us = total
+
+
+def iterations_total(job: Job) -> int | None:
+    """How many iterations the job will have done, where anybody said so: the user, or an earlier run."""
+    if job.spec.iterations is not None:
+        return job.spec.iterations
+    return job.spec.estimate.iterations if job.spec.estimate is not None else None
+
+
+def remaining(job: Job, attained_us: Micros) -> Micros | None:
+    """Device time still needed.  The job's own report of progress counts most, then what the user declared, then
+    earlier runs; None: nobody knows.
+    """
+    usage = job.usage
+    if usage.progress_total > 0 and usage.progress_done > 0:
+        left = max(0, usage.progress_total - usage.progress_done)
+        return attained_us * left // usage.progress_done
+    if job.spec.iterations is None and job.spec.duration_us is not None:
+        return max(0, job.spec.duration_us - attained_us)
+    total = iterations_total(job)
+    if total is None:
+        return None
+    each = job.iteration_us
+    if each is None and job.spec.estimate is not None:
+        each = job.spec.estimate.iteration_us
+    return max(0, total - usage.iterations) * each if each is not None else None
+
+
+def level(state: State, job: Job) -> None:
+    """A job that comes to its lane, or back to it, starts level with those present.
+
+    A newcomer starts exactly where the least served of the others stands.  One that was away keeps a credit of one
+    quantum at most: enough that the CPU part of an iteration costs nothing, too little to hoard.
+    """
+    lane = state.lane_of(job)
+    assert lane is not None
+    least = _least(state, job)
+    if not job.levelled:
+        job.virtual_us = max(job.virtual_us, lane.virtual_us if least is None else least)
+    elif least is not None:
+        job.virtual_us = max(job.virtual_us, least - state.quanta[job.device])
+    job.levelled = True
+
+
+def _least(state: State, job: Job) -> Micros | None:
+    """The smallest weighted device time among the others that hold or await the lane's turn.
+
+    Where turns of the whole device exclude those of all lanes: a turn of any of them.
+    """
+    lane = state.lane_of(job)
+    assert lane is not None
+    device = state.devices[lane.device]
+    whole = bool(device.guests) and any(suspends(state.jobs[number]) for number in device.guests)
+    lanes = [state.lanes[number] for number in sorted(device.lanes)] if whole else [lane]
+    found = [least for each in lanes if (least := _least_of(state, each, job)) is not None]
+    return min(found, default=None)
+
+
+def _least_of(state: State, lane: Lane, job: Job) -> Micros | None:
+    least = min((state.jobs[key[-1]].virtual_us for key in lane.queue if key[-1] != job.id), default=None)
+    if lane.holder is not None and lane.holder != job.id:
+        holder = state.jobs[lane.holder]
+        own = virtual(holder, attained(state, holder))
+        least = own if least is None else min(least, own)
+    return least

@@ -1,0 +1,163 @@
+"""Making immutable views from the state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from carpool.core.metering.transfer_cost import restore_us
+from carpool.core.metering.usage import attained, iterations_total, remaining, virtual
+from carpool.core.model import JobId, LaneId, Memory, MemoryClass, Micros
+from carpool.core.policies.view import DeviceView, JobView, LaneView, LazyMap, View
+from carpool.core.state.state import Device, Job, Lane, Pause, State, YieldAsked
+from carpool.core.turns.exclusive_turns import carried
+
+FOR_GOOD = -1
+
+
+def job_view(state: State, job: Job) -> JobView:
+    """A view is kept until the job changes; that of a job that computes, whose figures move, for this moment only."""
+    if job.cached is not None and job.cached_us in (FOR_GOOD, state.now):
+        return job.cached
+    made = _make(state, job) if job.cached is None else _moved(state, job, job.cached)
+    job.cached = made
+    job.cached_us = state.now if made.holder or made.devices else FOR_GOOD
+    return made
+
+
+def _make(state: State, job: Job) -> JobView:
+    """In the order of the fields: names would double the cost of the most frequent thing that the core does."""
+    total = attained(state, job)
+    spec = job.spec
+    place = (job.device, job.lane, spec.gang, job.devices)
+    memory = (job.limit, job.reserved, bool(job.pending), _requested(job))
+    away = (job.offloaded, _reload_us(state, job), job.idle_since_us)
+    seat = (job.attached, *away, job.measured, state.holds(job))
+    turn = (job.wanted, job.wanted_us if job.wanted else None, job.urgent)
+    figures = (job.usage, total, job.iteration_us, iterations_total(job), remaining(job, total), virtual(job, total))
+    who = (job.id, spec.name, spec.owner, spec.weight, job.arrival, job.phase, job.outcome)
+    traits = (job.alone, job.immovable)
+    moments = (job.submitted_us, job.started_us)
+    return JobView._make((*who, *place, *memory, *seat, *turn, *figures, *moments, job.reason, *traits))
+
+
+#: Where the figures are that move with the clock: attained, (iteration, iterations in total,) remaining, virtual.
+_FIGURES = JobView._fields.index("attained_us")
+
+
+def _moved(state: State, job: Job, before: JobView) -> JobView:
+    """The same job a little later: nothing but time has passed since."""
+    total = attained(state, job)
+    still = (before.iteration_us, before.iterations_total)
+    moved = (total, *still, remaining(job, total), virtual(job, total))
+    return JobView._make((*before[:_FIGURES], *moved, *before[_FIGURES + len(moved) :]))
+
+
+def _reload_us(state: State, job: Job) -> Micros:
+    device = state.device_of(job)
+    size = carried(job, max(job.limit.persistent, job.stored.persistent))
+    return 0 if device is None else restore_us(device, size)
+
+
+def _requested(job: Job) -> Memory | None:
+    if not job.pending:
+        return None
+    persistent, ephemeral = (job.pending.get(kind) for kind in (MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL))
+    return Memory(persistent.total if persistent else 0, ephemeral.total if ephemeral else 0)
+
+
+def lane_view(lane: Lane) -> LaneView:
+    return LaneView(
+        lane.id,
+        lane.device,
+        lane.owner,
+        lane.size,
+        tuple(sorted(lane.jobs)),
+        lane.holder,
+        lane.successor,
+        tuple(key[-1] for key in lane.queue),
+        lane.yield_asked is not YieldAsked.NO,
+        lane.pause is Pause.PAUSED,
+    )
+
+
+def device_view(state: State, device: Device) -> DeviceView:
+    """While the queue is looked at, devices change only where a job is placed: their views are kept meanwhile."""
+    kept = state.device_views
+    if kept is None:
+        return _device_view(state, device)
+    name = device.spec.id
+    if name not in kept:
+        kept[name] = _device_view(state, device)
+    return kept[name]
+
+
+def _device_view(state: State, device: Device) -> DeviceView:
+    return DeviceView(
+        device.spec.id,
+        device.spec.capacity,
+        device.free,
+        device.persistent,
+        tuple(sorted(device.lanes)),
+        tuple(sorted(device.jobs)) if device.held_by is None else (device.held_by,),
+        device.grower,
+        device.reservation,
+        device.spec.max_lanes,
+        device.spec.oversubscribe,
+        tuple(sorted(number for number in device.jobs if state.jobs[number].offloaded)),
+        state.quanta[device.spec.id],
+        device.foreign,
+        device.spec.sharing,
+        device.alone,
+        device.position,
+        device.last_placed,
+        tuple(sorted(device.warm)),
+        device.measured,
+        device.load,
+        device.weight_bytes,
+    )
+
+
+def lazy_view(state: State) -> View:
+    """For policies: nothing is made that is not looked at.  One is enough for all decisions of a moment."""
+    kept = state.lazy
+    if kept is not None and kept.settings is state.settings:
+        if kept.now != state.now:
+            object.__setattr__(kept, "now", state.now)  # policies keep no views: one object serves every moment
+        return kept
+
+    state.lazy = View(state.now, state.settings, *_lazy_maps(state), state.quanta, policy=state.settings.policy)
+    return state.lazy
+
+
+Maps = tuple[Mapping[JobId, JobView], Mapping[LaneId, LaneView], Mapping[str, DeviceView]]
+
+
+def _lazy_maps(state: State) -> Maps:
+    if state.lazy is not None:
+        return state.lazy.jobs, state.lazy.lanes, state.lazy.devices
+
+    def one_job(number: JobId) -> JobView:
+        return job_view(state, state.jobs[number])
+
+    def one_lane(number: LaneId) -> LaneView:
+        return lane_view(state.lanes[number])
+
+    def one_device(name: str) -> DeviceView:
+        return device_view(state, state.devices[name])
+
+    return LazyMap(state.jobs, one_job), LazyMap(state.lanes, one_lane), LazyMap(state.devices, one_device)
+
+
+def full_view(state: State) -> View:
+    """For the daemon: a snapshot that stays as it is."""
+    return View(
+        state.now,
+        state.settings,
+        MappingProxyType({number: job_view(state, job) for number, job in sorted(state.jobs.items())}),
+        MappingProxyType({number: lane_view(lane) for number, lane in sorted(state.lanes.items())}),
+        MappingProxyType({name: device_view(state, device) for name, device in sorted(state.devices.items())}),
+        MappingProxyType(dict(state.quanta)),
+        tuple(job for _, _, job in state.queue),
+        state.settings.policy,
+    )

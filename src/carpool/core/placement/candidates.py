@@ -1,0 +1,144 @@
+"""Which devices a queued job may use, in which order they are tried, and which of them are closed to it now."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+from carpool.core.memory import exclusive
+from carpool.core.memory.grants import free_on
+from carpool.core.memory.lanes import Place, Refusal, find_place
+from carpool.core.metering import warmup
+from carpool.core.metering.views import device_view, job_view, lazy_view
+from carpool.core.model import DeviceId, JobSpec, Memory, Reason
+from carpool.core.placement.collocation import unmet
+from carpool.core.placement.interference import good_pair
+from carpool.core.policies.base import Key
+from carpool.core.state.amounts import clipped
+from carpool.core.state.state import NOTHING, Device, Job, State
+from carpool.core.turns.exclusive_turns import suspends
+from carpool.core.units import size
+
+#: How much more than was measured or expected is reserved after an out-of-memory error: three halves.
+RAISE_BY, RAISE_OF = 3, 2
+
+
+class Choice(NamedTuple):
+    """Where a job goes: all its devices, and a lane of the first."""
+
+    devices: tuple[Device, ...]
+    place: Place
+
+
+def need_of(job: Job) -> Memory:
+    """What is reserved for a job when it is placed: for one that is suspended between its turns, nothing yet."""
+    return NOTHING if suspends(job) else job.estimate
+
+
+def need_on(device: Device, job: Job) -> Memory:
+    """What is reserved for a job when it is placed there.
+
+    What is reserved for one that has run out of memory is a guess with room to spare.  On a device that it has to
+    itself the spare part may be missing, where others hold a little of it; what the guess was made from may not.
+    """
+    need = need_of(job)
+    if job.guessed and need.total * RAISE_OF <= device.usable * RAISE_BY:
+        return clipped(need, device.usable)
+    return need
+
+
+def fits(device: Device, job: Job) -> bool:
+    """Whether the device could take the job if no other job were there."""
+    return need_on(device, job).total <= device.usable and not _too_little(device, job)
+
+
+def _too_little(device: Device, job: Job) -> bool:
+    """Whether foreign processes leave no more of it than was not enough for the job alone."""
+    return 0 < job.outgrown >= device.usable
+
+
+def named(spec: JobSpec) -> tuple[DeviceId, ...] | None:
+    """The devices that a job insists on; None: any."""
+    return (spec.device,) if isinstance(spec.device, str) else spec.device
+
+
+def allowed(state: State, job: Job) -> list[Device]:
+    """Devices that the job may use, in the order in which they were added."""
+    names = named(job.spec)
+    among = state.devices.values() if names is None else filter(None, map(state.devices.get, dict.fromkeys(names)))
+    able = [device for device in among if _able(device, job)]
+    return able if names is None else sorted(able, key=lambda device: device.position)
+
+
+def _able(device: Device, job: Job) -> bool:
+    large = not job.outgrown or device.spec.capacity > job.outgrown
+    return large and (device.spec.checkpoint or not suspends(job))
+
+
+def candidates(state: State, job: Job) -> list[Device]:
+    """Devices that the job may use, best first."""
+    able = allowed(state, job)
+    if len(able) < 2:
+        return able
+    ranked = [(rank(state, job, device), device.position, device) for device in able]
+    return [device for *_, device in sorted(ranked)]  # positions differ: devices are never compared
+
+
+def rank(state: State, job: Job, device: Device) -> tuple[bool, bool, bool, Key, int]:
+    """Those with a condition that is not met come last, idle ones first, then good pairs; then the policy decides.
+
+    Good pairs come before the policy's key: keys such as free bytes are hardly ever equal, so after it nobody would
+    find one.
+    """
+    reluctant = unmet(state, device, job, need_of(job)) is not None
+    unpaired = not good_pair(state, device, job)
+    return (reluctant, not device.idle, unpaired, key_of(state, job, device), len(device.warm))
+
+
+def key_of(state: State, job: Job, device: Device) -> Key:
+    return state.placement.device_key(lazy_view(state), job_view(state, job), device_view(state, device))
+
+
+def closed(state: State, device: Device, job: Job) -> Refusal | None:
+    """Why nothing at all, or no job like this one, may be placed on the device now."""
+    name, settings = device.spec.id, state.settings
+    if device.reservation not in (None, job.id):
+        text = f"{name} is kept for job {device.reservation}, which has waited too long"
+        return partial(Reason, "reserved", text)
+    if device.alone is not None:
+        return partial(exclusive.has_it, state, device)
+    if _too_little(device, job):
+        return partial(_taken, device, job)
+    if device.jobs and (job.lonely or not state.placement.collocates):
+        return partial(_not_empty, state, device, job)
+    if device.short is not None and not device.oversubscribed:
+        return partial(Reason, "short", f"job {device.short} waits for memory of {name}, and comes first")
+    if warmup.full(state, device, job):
+        return partial(warmup.why, state, device)
+    if settings.max_jobs is not None and len(device.jobs) >= settings.max_jobs:
+        return partial(Reason, "max_jobs", f"{name} has {len(device.jobs)} jobs, the most that it may have (max_jobs)")
+    return unmet(state, device, job, need_of(job)) if settings.placement_strict else None
+
+
+def _taken(device: Device, job: Job) -> Reason:
+    """`_able` has seen to it that the whole device is larger."""
+    text = f"ran out of memory with {size(job.outgrown)} to itself, and foreign processes leave {size(device.usable)}"
+    return Reason("memory", f"{text} of {device.spec.id}")
+
+
+def _not_empty(state: State, device: Device, job: Job) -> Reason:
+    others = ", ".join(f"job {number}" for number in sorted(device.jobs))
+    policy = "" if job.lonely else f", and {state.placement.name} places nobody beside others"
+    return Reason("exclusive", f"waiting for {device.spec.id} to itself: {others} there{policy}")
+
+
+def on_device(state: State, device: Device, job: Job) -> Place | Refusal:
+    """Where on a device the job could go now, as one of its devices; or why it cannot."""
+    refusal = closed(state, device, job)
+    if refusal is not None:
+        return refusal
+    need = need_on(device, job)
+    if job.spec.gang > 1 and need.total > device.free:
+        text = f"needs {size(need.total)} on each of its devices, {free_on(device)}"
+        return partial(Reason, "memory", text)
+    return find_place(state, device, job, need)

@@ -1,0 +1,83 @@
+"""Jobs for several devices at once: all or nothing, and each of them to itself.
+
+The job is seated on the first: there are its lane and its turns.  The others are held for it (`Device.held_by`).
+
+No two such jobs can wait for each other.  A job gets all its devices in one step.  Where one has waited too long,
+devices are kept for it (`reservations.gather`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from carpool.core.memory.grants import freed
+from carpool.core.memory.lanes import Place, Refusal
+from carpool.core.model import DeviceId, Reason
+from carpool.core.placement.candidates import Choice, allowed, candidates, need_of, on_device
+from carpool.core.placement.reservations import comes_first, kept_for
+from carpool.core.state.state import Device, Job, State
+from carpool.core.turns.exclusive_turns import suspends
+from carpool.core.units import size
+
+
+def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> Choice | Refusal:
+    """As many of the best devices as the job needs; or why there are not enough."""
+    first = comes_first(state, job)
+    if first is not None:
+        text = f"job {first.id}, which needs {first.spec.gang} devices and has waited too long, comes first"
+        return partial(Reason, "gang", text)
+    found: list[tuple[Device, Place]] = []
+    refusal: Refusal | None = None
+    for device in candidates(state, job):
+        if device.spec.id not in open_devices:
+            continue
+        answer = on_device(state, device, job)
+        if not isinstance(answer, Place):
+            refusal = refusal or answer
+            continue
+        found.append((device, answer))
+        if len(found) == job.spec.gang:
+            return Choice(tuple(device for device, _ in found), found[0][1])
+    return partial(_too_few, state, job, len(found), refusal)
+
+
+def _too_few(state: State, job: Job, free: int, refusal: Refusal | None) -> Reason:
+    kept = [device.spec.id for device in kept_for(state, job)]
+    text = f"waiting for {job.spec.gang} devices to itself: {free} of {len(allowed(state, job))} free"
+    text += f", kept for it: {', '.join(kept)}" if kept else ""
+    return Reason("gang", f"{text}; {refusal().text}" if refusal is not None else text)
+
+
+def hold(state: State, job: Job, devices: tuple[Device, ...]) -> None:
+    """All of them are its own."""
+    if len(devices) < 2:
+        return
+    job.devices = tuple(device.spec.id for device in devices)
+    for device in devices[1:]:
+        device.held_by = job.id
+
+
+def let_go(state: State, job: Job) -> None:
+    """The job is over."""
+    for name in job.devices:
+        device = state.devices[name]
+        if device.held_by == job.id:
+            device.held_by = None
+            freed(state, device)
+    if job.devices:
+        job.devices = ()
+
+
+def impossible(state: State, job: Job) -> Reason | None:
+    """Why there will never be enough devices for the job."""
+    count, devices = job.spec.gang, allowed(state, job)
+    if suspends(job):
+        return Reason("no_checkpoint", f"engine checkpoint: its jobs run on one device, and it needs {count}")
+    if len(devices) < count:
+        which = "there are" if job.spec.device is None else "it may use"
+        return Reason("too_many_devices", f"needs {count} devices, but {which} {len(devices)}")
+    need = need_of(job).total
+    large = sum(need <= device.spec.capacity for device in devices)
+    if large < count:
+        return Reason("too_large", f"needs {size(need)} on each of {count} devices, but only {large} hold so much")
+    return None

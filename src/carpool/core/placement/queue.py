@@ -1,0 +1,253 @@
+"""The queue: who is placed next, and where."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from functools import partial
+
+from carpool.core.commands import StartJob
+from carpool.core.memory import exclusive
+from carpool.core.memory.grants import reserve
+from carpool.core.memory.lanes import Place, Refusal, enter
+from carpool.core.metering import warmup
+from carpool.core.metering.views import job_view, lazy_view
+from carpool.core.model import DeviceId, JobId, JobPhase, Reason
+from carpool.core.placement import gangs, reservations
+from carpool.core.placement.candidates import Choice, allowed, candidates, named, need_of, need_on, on_device, rank
+from carpool.core.placement.decision_record import evaluate
+from carpool.core.state.state import NOTHING, Device, Job, Kind, State
+from carpool.core.turns.exclusive_turns import excludes, serves
+from carpool.core.units import size
+
+
+def kind_of(state: State, job: Job) -> Kind:
+    need, spec, settings = need_of(job), job.spec, state.settings
+    work = spec.kind if settings.placement_strict and settings.interference_limit_ppm else ""
+    traits = (job.known, spec.exclusive, spec.gang, spec.engine, job.outgrown, job.guessed, serves(job))
+    return ((spec.owner, spec.device, *traits, work), need.persistent, need.ephemeral)
+
+
+def enqueue(state: State, job: Job) -> None:
+    """The job may be placed from now on."""
+    insort(state.queue, _entry(state, job))
+    if not state.not_passed or state.not_passed[-1].arrival < job.arrival:
+        state.not_passed.append(job)
+    else:  # it was not ready when it came
+        state.not_passed = type(state.not_passed)(sorted([*state.not_passed, job], key=lambda one: one.arrival))
+    state.newcomers.append(job.id)
+    state.kinds[kind_of(state, job)] += 1
+    if job.recovering:
+        reservations.overdue(state, job)
+
+
+def _entry(state: State, job: Job) -> tuple[tuple[int, ...], int, JobId]:
+    """Whoever has run out of memory comes before all others: no policy's key is smaller than the empty one."""
+    if job.recovering:
+        return ((), job.arrival, job.id)
+    return (state.policy.admission_key(lazy_view(state), job_view(state, job)), job.arrival, job.id)
+
+
+def dequeue(state: State, job: Job) -> None:
+    entry = _entry(state, job)
+    index = bisect_left(state.queue, entry)
+    if index == len(state.queue) or state.queue[index] != entry:
+        index = next((i for i, present in enumerate(state.queue) if present[2] == job.id), -1)
+    if index < 0:
+        return
+    del state.queue[index]
+    kind = kind_of(state, job)
+    state.kinds[kind] -= 1
+    if not state.kinds[kind]:
+        del state.kinds[kind]
+    state.timers.cancel(("reserve", job.id))
+    reservations.drop(state, job)
+
+
+def trust(state: State, job: Job) -> None:
+    """Whether what is believed of the job's memory counts.
+
+    A job that was taken on while estimates did not count, and never fits by its own, is not turned away for it now.
+    """
+    job.trusted = bool(state.settings.use_estimates)
+    if job.trusted and impossible(state, job) is not None:
+        job.trusted = False
+
+
+def reorder(state: State) -> None:
+    """Another policy has other keys, and other settings may believe other estimates."""
+    for job in state.jobs.values():
+        if job.phase is JobPhase.QUEUED:
+            trust(state, job)
+    state.queue = sorted(_entry(state, state.jobs[number]) for _, _, number in state.queue)
+    state.kinds = Counter(kind_of(state, state.jobs[number]) for _, _, number in state.queue)
+    reservations.review(state)
+    state.admit_all = True
+
+
+def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> Choice | Refusal:
+    """The best of the devices that take the job; or why none does (as the first one says).
+
+    Most jobs of a long queue are turned away everywhere: devices are put in order only where several would do.
+    """
+    if job.spec.gang > 1:
+        return gangs.attempt(state, job, open_devices)
+    least = need_of(job).persistent
+    takers = [
+        (device, answer)
+        for device in allowed(state, job)
+        if device.spec.id in open_devices
+        and (
+            device.oversubscribed or job.guessed or least <= device.free
+        )  # no lane can help: nothing else need be looked at
+        and isinstance(answer := on_device(state, device, job), Place)
+    ]
+    if not takers:
+        return partial(_refusal, state, job)
+    if len(takers) > 1:
+        takers.sort(key=lambda taker: _order(state, job, *taker))
+    device, place = takers[0]
+    return Choice((device,), place)
+
+
+def _order(state: State, job: Job, device: Device, place: Place) -> tuple[object, ...]:
+    """As `rank`, but before the policy decides: where the job has memory at once, and a lane of its own.
+
+    A policy looks at devices.  On the one that it likes best the job may have to wait for others' turns, for good,
+    while it would compute side by side with them on the next one.
+    """
+    reluctant, occupied, *rest = rank(state, job, device)
+    return (reluctant, occupied, place.crowded, place.lane is not None, *rest, device.position)
+
+
+def _refusal(state: State, job: Job) -> Reason:
+    """What the device says that would be the best one for the job."""
+    for device in candidates(state, job):
+        answer = on_device(state, device, job)
+        if not isinstance(answer, Place):
+            return answer()
+    return Reason("no_device", "there is no device yet that the job may use")
+
+
+def admit(state: State) -> None:
+    """Place whoever can be placed.  Only newcomers are tried if nothing has become free since the last time."""
+    if not state.queue:
+        state.admit_all, state.newcomers = False, []
+        return
+    reservations.gather_first(state)  # before anybody else takes what has become free
+    state.device_views = {}
+    try:
+        _place_all(state)
+    finally:
+        state.device_views = None
+    reservations.reserve_devices(state)
+
+
+def _place_all(state: State) -> None:
+    kept = dict.fromkeys(device.reservation for device in state.devices.values() if device.reservation is not None)
+    if state.admit_all or not state.backfill:
+        order = [*kept, *(number for _, _, number in state.queue if number not in kept)]
+    else:
+        order = sorted(state.newcomers, key=lambda number: state.jobs[number].arrival)
+    state.admit_all, state.newcomers = False, []
+    open_devices = set(state.devices)
+    hopeful = set(state.kinds)
+    for number in order:
+        job = state.jobs[number]
+        kind = kind_of(state, job)
+        # Whoever has a device kept for it may find room where others of its kind did not, even with one kept for them.
+        mine = number in kept
+        if job.phase is not JobPhase.QUEUED or (kind not in hopeful and not mine):
+            continue
+        answer = attempt(state, job, set(state.devices) if mine else open_devices)
+        if isinstance(answer, Choice):
+            _place(state, job, answer)
+        elif state.backfill:
+            hopeful -= {other for other in hopeful if _asks_as_much(state, other, kind)}
+        else:
+            open_devices -= {device.spec.id for device in allowed(state, job)}
+        if not mine and not (hopeful and open_devices):
+            break
+
+
+def _asks_as_much(state: State, other: Kind, turned_away: Kind) -> bool:
+    """Whether jobs of one kind need not be tried after one of another kind has been turned away.
+
+    Long queues are mostly alike; so one look at each kind is enough.
+    """
+    (*rest, work), (*others_rest, others_work) = turned_away[0], other[0]
+    # Of whom nothing is known, nobody is turned away for whom it slows.
+    alike = work == others_work or not state.paces.knows(work)
+    return alike and other[1] >= turned_away[1] and other[2] >= turned_away[2] and others_rest == rest
+
+
+def _place(state: State, job: Job, choice: Choice) -> None:
+    device, place, decision = choice.devices[0], choice.place, evaluate(state, job, choice)
+    need = NOTHING if place.crowded else need_on(device, job)
+    dequeue(state, job)
+    job.phase, job.device, job.started_us, job.placed = JobPhase.STARTING, device.spec.id, state.now, state.number()
+    device.jobs.add(job.id)
+    for each in choice.devices:
+        each.last_placed = job.placed
+    gangs.hold(state, job, choice.devices)
+    if excludes(job):
+        device.guests.add(job.id)
+    if job.lonely:
+        exclusive.claim(state, device, job)
+    lane = enter(state, job, device, place, need)
+    reserve(state, job, need)
+    state.emit(StartJob(job.id, device.spec.id, lane.id, job.devices[1:], decision))
+    warmup.begin(state, device, job)
+    state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
+    _passed_over(state, job)
+    if state.device_views is not None:
+        state.device_views.clear()
+
+
+def _passed_over(state: State, placed: Job) -> None:
+    """Everybody who came before ``placed`` and still waits has been overtaken."""
+    waiting = state.not_passed
+    while waiting and waiting[0].arrival <= placed.arrival:
+        job = waiting.popleft()
+        if job.phase is JobPhase.QUEUED:
+            job.passed_over_us = state.now
+            state.timers.set(("reserve", job.id), state.now + state.settings.reserve_after_us)
+
+
+def explain_queued(state: State, job: Job) -> Reason:
+    """Why a queued job has not been placed."""
+    if job.unmet:
+        return Reason("after", "waiting for " + ", ".join(f"job {number}" for number in sorted(job.unmet)))
+    if state.restarting:
+        return Reason("restart", "the daemon has just been restarted and looks at what is running")
+    answer = attempt(state, job, set(state.devices))
+    if not isinstance(answer, Choice):
+        return answer()
+    first = state.jobs[state.queue[0][2]]
+    return Reason("order", f"waiting behind job {first.id}, which {state.policy.name} places first")
+
+
+def impossible(state: State, job: Job) -> Reason | None:
+    """Why the job could never run, as far as its estimate tells."""
+    if not state.devices:
+        return None
+    devices, names = allowed(state, job), named(job.spec)
+    missing = [name for name in names or () if name not in state.devices]
+    if not devices and not missing and job.outgrown:
+        text = f"ran out of memory alone on {size(job.outgrown)}, and there is no larger device here"
+        return Reason("out_of_memory", text)
+    if missing:
+        known = ", ".join(sorted(state.devices))
+        return Reason("unknown_device", f"there is no device {missing[0]!r}; devices: {known}")
+    if job.spec.gang > 1:
+        return gangs.impossible(state, job)
+    if not devices:
+        where = "no device here" if names is None else f"{', '.join(names)} has no driver that"
+        return Reason("no_checkpoint", f"engine checkpoint: {where} can suspend processes")
+    largest = max(devices, key=lambda device: device.spec.capacity)
+    need = need_of(job)
+    if need.total > largest.spec.capacity:
+        one = names is not None and len(names) == 1
+        where = f"{largest.spec.id} holds" if one else f"the largest device, {largest.spec.id}, holds"
+        return Reason("too_large", f"needs {size(need.total)}, but {where} {size(largest.spec.capacity)}")
+    return None

@@ -1,0 +1,138 @@
+"""Devices that are kept for jobs that have waited too long, or have run out of memory.
+
+For a job for several devices those that are idle are kept at once, and one more that is to become idle; only one job at
+a time may have some kept for it but not all.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+
+from carpool.core.placement.candidates import allowed, candidates, fits
+from carpool.core.state.state import Device, Job, State
+
+
+def overdue(state: State, job: Job) -> None:
+    """The job has been passed over for too long.  One that runs out of memory is overdue at once, and only once."""
+    if job.id in state.due or kept_for(state, job):
+        return
+    _put_due(state, job)
+    reserve_devices(state)
+
+
+def _put_due(state: State, job: Job) -> None:
+    if job.id not in state.due:  # a job for several devices stays there until all of them are kept for it
+        insort(state.due, job.id, key=lambda number: state.jobs[number].arrival)
+
+
+def reserve_devices(state: State) -> None:
+    """Keep a device for each overdue job, as far as there are devices; first come first."""
+    for number in tuple(state.due):
+        job = state.jobs[number]
+        if job.spec.gang > 1:
+            gather(state, job)
+            continue
+        for device in candidates(state, job):
+            if device.reservation is None and fits(device, job):
+                _keep(state, device, job)
+                state.due.remove(number)
+                break
+
+
+def gather_first(state: State) -> None:
+    """Keep devices for the job for several that has some, or else for the first one that has waited too long."""
+    first = state.gathering
+    if first is None:
+        first = next((number for number in state.due if state.jobs[number].spec.gang > 1), None)
+    if first is not None:
+        gather(state, state.jobs[first])
+
+
+def gather(state: State, job: Job) -> None:
+    """Keep devices for a job for several that has waited too long: idle ones, and one that is to become so."""
+    if state.gathering not in (None, job.id):
+        return
+    able = [device for device in candidates(state, job) if fits(device, job) and not _another_gangs(state, device, job)]
+    if len(able) < job.spec.gang:  # for now, others have too many, or memory of them: however many run empty
+        _release(state, job)
+        return
+    kept = [device for device in able if device.reservation == job.id]
+    for device in [device for device in able if device.reservation is None and device.idle]:
+        if len(kept) < job.spec.gang:
+            _keep(state, device, job)
+            kept.append(device)
+    draining = any(not device.idle for device in kept)
+    busy = next((device for device in able if device.reservation is None), None)
+    if len(kept) < job.spec.gang and not draining and busy is not None:
+        _keep(state, busy, job)
+        kept.append(busy)
+    complete = len(kept) >= job.spec.gang
+    state.gathering = None if complete or not kept else job.id
+    if complete and job.id in state.due:
+        state.due.remove(job.id)
+
+
+def comes_first(state: State, job: Job) -> Job | None:
+    """The older job for several devices that has waited too long for devices that this one may use, too.
+
+    Where jobs for several devices overlap there may never be enough for a larger one: it is done when no other begins.
+    Memory that foreign processes have of too many devices is nothing that others could wait for.
+    """
+    number = next((number for number in state.due if state.jobs[number].spec.gang > 1), None)
+    if number in (None, job.id) or kept_for(state, job):
+        return None
+    first = state.jobs[number]
+    able = [device for device in allowed(state, first) if fits(device, first)]
+    wanted = {device.spec.id for device in allowed(state, job)}
+    overlap = any(device.spec.id in wanted for device in able)
+    return first if overlap and len(able) >= first.spec.gang and first.arrival < job.arrival else None
+
+
+def _another_gangs(state: State, device: Device, job: Job) -> bool:
+    """Whether another job for several devices has it, or is to have it.
+
+    Such devices come free together.  To let one more run empty until then would leave it idle for as long as that job
+    takes.
+    """
+    others = {device.alone, device.reservation} - {None, job.id}
+    return any(state.jobs[number].spec.gang > 1 for number in others if number is not None)
+
+
+def drop(state: State, job: Job) -> None:
+    """The job does not wait any more."""
+    if job.id in state.due:
+        state.due.remove(job.id)
+    _release(state, job)
+
+
+def _keep(state: State, device: Device, job: Job) -> None:
+    device.reservation = job.id
+    state.admit_all = True
+
+
+def _release(state: State, job: Job) -> None:
+    """No device is kept for the job any more."""
+    if state.gathering == job.id:
+        state.gathering = None
+    for device in kept_for(state, job):
+        device.reservation = None
+        state.admit_all = True
+
+
+def kept_for(state: State, job: Job) -> list[Device]:
+    return [device for device in state.devices.values() if device.reservation == job.id]
+
+
+def review(state: State) -> None:
+    """Keep no device for a job that does not fit there any more, even alone: others have taken of it, or more is
+    believed of its needs.  It is overdue as before.
+    """
+    for device in state.devices.values():
+        if device.reservation is None:
+            continue
+        job = state.jobs[device.reservation]
+        if not fits(device, job):
+            _release(state, job)
+            _put_due(state, job)
+    if state.gathering is not None:
+        gather(state, state.jobs[state.gathering])

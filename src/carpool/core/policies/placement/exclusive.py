@@ -1,0 +1,10 @@
+"""A device for each job: nobody is placed beside another."""
+
+from __future__ import annotations
+
+from carpool.core.policies.placement.base import BasePlacement
+
+
+class Exclusive(BasePlacement):
+    name = "exclusive"
+    collocates = False

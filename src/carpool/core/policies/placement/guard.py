@@ -1,0 +1,22 @@
+"""Placement policies of others may be wrong: then devices are tried as `magm` would, and the fault is remembered."""
+
+from __future__ import annotations
+
+from carpool.core.policies.base import Key
+from carpool.core.policies.guard import Watched, is_key
+from carpool.core.policies.placement.base import PlacementPolicy
+from carpool.core.policies.placement.magm import Magm
+from carpool.core.policies.view import DeviceView, JobView, View
+
+
+class GuardedPlacement(Watched[PlacementPolicy]):
+    """Asks ``policy``, and says what `Magm` would where its answer is an error or nonsense."""
+
+    def __init__(self, policy: PlacementPolicy) -> None:
+        super().__init__(policy)
+        self._fallback = Magm()
+        self.collocates = bool(policy.collocates)
+
+    def device_key(self, view: View, job: JobView, device: DeviceView) -> Key:
+        own = self._fallback.device_key(view, job, device)
+        return self._checked(lambda: self._policy.device_key(view, job, device), is_key, "device_key", own)

@@ -1,0 +1,48 @@
+"""Amounts of memory: by class, together, and what a job needs to go on."""
+
+from __future__ import annotations
+
+from carpool.core.model import Memory, MemoryClass
+from carpool.core.state.state import Job, State
+
+
+def of_class(memory: Memory, kind: MemoryClass) -> int:
+    return memory.persistent if kind is MemoryClass.PERSISTENT else memory.ephemeral
+
+
+def with_class(memory: Memory, kind: MemoryClass, number: int) -> Memory:
+    """The same memory with one class replaced."""
+    return Memory(number, memory.ephemeral) if kind is MemoryClass.PERSISTENT else Memory(memory.persistent, number)
+
+
+def join(a: Memory, b: Memory) -> Memory:
+    """The larger of two in each class."""
+    return Memory(max(a.persistent, b.persistent), max(a.ephemeral, b.ephemeral))
+
+
+def clipped(memory: Memory, most: int) -> Memory:
+    """At most ``most`` bytes of it in all, the classes in the same proportion."""
+    if memory.total <= most:
+        return memory
+    persistent = memory.persistent * most // memory.total
+    return Memory(persistent, most - persistent)
+
+
+def cost(state: State, job: Job, wanted: Memory) -> int:
+    """Device bytes that more it takes to reserve ``wanted`` for a job: a lane grows only beyond its size."""
+    lane = state.lane_of(job)
+    lane_size = lane.size if lane is not None else 0
+    return max(0, wanted.persistent - job.reserved.persistent) + max(0, wanted.ephemeral - lane_size)
+
+
+def ready(job: Job) -> bool:
+    """Whether the job could compute at once if it had the turn."""
+    return not job.offloaded and not job.offload_asked and not job.unplaced
+
+
+def needed(job: Job) -> Memory:
+    """The limits it must have to go on: those it had before they were taken, and what it asked for since."""
+    limit = join(job.stored, job.limit)
+    for kind, request in job.pending.items():
+        limit = join(limit, with_class(limit, kind, request.total))
+    return limit

@@ -1,0 +1,53 @@
+"""What settings may be: checked before anything changes."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from carpool.core.model import Micros, Serving, Settings
+from carpool.core.policies import Policy, load_policy
+from carpool.core.policies.placement import PlacementPolicy, load_placement
+from carpool.core.state.slowdown_table import WHOLE_PPM
+
+_LEAST = {
+    "growth_step": 1,
+    "max_lanes": 1,
+    "max_jobs": 1,
+    "warm_limit": 1,
+    "measured_after": 1,
+    "max_switch_share_ppm": 1,
+}
+_TRUTHS = ("placement_strict", "use_estimates", "refuse_growth")
+
+
+def check_settings(settings: Settings) -> tuple[Policy, PlacementPolicy]:
+    """The policies that the settings name.  Raises ValueError that says which setting is wrong and why."""
+    for part in fields(Settings):
+        number = getattr(settings, part.name)
+        least = _LEAST.get(part.name, 0)
+        if isinstance(number, int) and number < least:
+            raise ValueError(f"{part.name} is {number}; it must be at least {least}")
+    policy, placement = load_policy(settings.policy), load_placement(settings.placement)
+    if settings.backfill not in (None, 0, 1):
+        raise ValueError(f"backfill is {settings.backfill}; it must be 0 or 1, or not set")
+    if settings.serving not in tuple(Serving):
+        raise ValueError(f"serving is {settings.serving}; it must be 0 (edf), 1 (fcfs) or 2 (priority)")
+    for name in _TRUTHS:
+        if getattr(settings, name) not in (0, 1):
+            raise ValueError(f"{name} is {getattr(settings, name)}; it must be 0 or 1")
+    if 0 < settings.interference_limit_ppm < WHOLE_PPM:
+        limit = settings.interference_limit_ppm
+        raise ValueError(f"interference_limit_ppm is {limit}; it must be at least {WHOLE_PPM} (no slower), or 0 (off)")
+    unknown = sorted(set(settings.extra) - {*policy.settings, *placement.settings})
+    if unknown:
+        known = ", ".join(policy.settings) or "none"
+        raise ValueError(f"{settings.policy} has no setting {', '.join(unknown)}; its own settings: {known}")
+    for each in (policy, placement):
+        if (check_own := getattr(each, "check", None)) is not None:
+            check_own(settings)
+    return policy, placement
+
+
+def check_quantum(quantum_us: Micros | None) -> None:
+    if quantum_us is not None and quantum_us < 0:
+        raise ValueError(f"quantum_us is {quantum_us}; it must be at least 0")

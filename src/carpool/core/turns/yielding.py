@@ -1,0 +1,189 @@
+"""When a holder is asked for its turn: when the switch is worth it; at once if somebody is urgent or it is stuck."""
+
+from __future__ import annotations
+
+from carpool.core.commands import RequestYield, WatchIdle, WithdrawYield
+from carpool.core.metering.transfer_cost import move_price, worth_us
+from carpool.core.metering.views import job_view, lazy_view
+from carpool.core.model import JobId, Micros
+from carpool.core.state.state import Claim, Job, Lane, Pause, State, YieldAsked
+from carpool.core.turns import services
+from carpool.core.turns.exclusive_turns import serves, waiting_elsewhere
+
+#: A job with a signal to handle waits no longer than this for a boundary: Ctrl-C has to feel like Ctrl-C.
+URGENT_US = 500_000
+#: However dear a move, nobody idles on a device for longer while others wait.
+LONGEST_GRACE_US = 60_000_000
+#: The grace lies between the usual one divided by 8 and, where memory has to be moved, 16 times that.
+LEAST_PATIENCE, MOST_PATIENCE = -3, 4
+
+
+def _withdraw(state: State, lane: Lane, holder: Job) -> None:
+    lane.due = None
+    state.timers.cancel(("yield", lane.id))
+    state.timers.cancel(("forced", lane.id))
+    if lane.for_memory or (lane.yield_asked is YieldAsked.NO and lane.watch_us is None):
+        return
+    lane.yield_asked, lane.watch_us = YieldAsked.NO, None
+    state.emit(WithdrawYield(holder.id))
+
+
+def rivals(state: State, lane: Lane) -> list[Job]:
+    """Who needs that the holder lets go: for its memory, for its turn, or (last) to have the device to itself."""
+    elsewhere = [job.id for job in waiting_elsewhere(state, lane)]
+    claimant = [] if lane.claimant is None or lane.claimant in elsewhere else [lane.claimant]
+    numbers = [*claimant, *elsewhere]
+    numbers += [lane.queue[0][-1]] if lane.queue else []
+    if lane.holder is not None and state.held_off(state.jobs[lane.holder]):
+        numbers += [number for number in state.devices[lane.device].loners[:1] if number not in numbers]
+    return [state.jobs[number] for number in numbers]
+
+
+def press(state: State, lane: Lane, holder: Job) -> None:
+    """Others need the turn, or the memory: ask for it now, later, or when the holder is off the device.
+
+    Nobody does: take back what was asked for their sake.
+    """
+    if lane.pause is not Pause.NO:
+        _press_paused(state, lane, holder)
+        return
+    others = rivals(state, lane)
+    if not others:
+        _withdraw(state, lane, holder)
+        return
+    if holder.pending and holder.claim is not Claim.MOVING:
+        # Blocked in its allocator: it would keep the others for nothing.
+        _ask(state, lane, holder.id, others[-1], forced=True)
+        return
+    best = others[-1]
+    if lane.yield_asked is not YieldAsked.NO:
+        if lane.for_memory and lane.yield_asked is YieldAsked.BOUNDARY:
+            lane.for_memory = False
+            _force_later(state, lane, best)
+        elif best.urgent or state.devices[lane.device].guests:
+            _hurry(state, lane, others)
+        return
+    wishes = [(due, rival) for rival in others if (due := _due(state, lane, holder, rival)) is not None]
+    due, rival = min(wishes, key=lambda wish: wish[0], default=(None, best))
+    if due is not None and lane.due is not None and lane.due[0] == rival.id:
+        due = min(due, lane.due[1])  # asking again does not put it off
+    lane.due = None if due is None else (rival.id, due)
+    if due is not None and due <= state.now:
+        _ask(state, lane, holder.id, rival, forced=False)
+        return
+    if due is None:
+        state.timers.cancel(("yield", lane.id))
+    else:
+        state.timers.set(("yield", lane.id), due)
+    _watch(state, lane, holder, others, due)
+
+
+def _hurry(state: State, lane: Lane, others: list[Job]) -> None:
+    """The holder has been asked, and somebody cannot wait as long as was thought for its boundary."""
+    best = next((other for other in others if serves(other)), others[-1])
+    if (best.urgent or serves(best)) and lane.forced_due > state.now + _patience_us(state, best):
+        _force_later(state, lane, best)
+
+
+def _press_paused(state: State, lane: Lane, holder: Job) -> None:
+    """It comes to no boundary.  It is asked for its turn only if a service needs its memory, or others hold it off."""
+    claimant = None if lane.claimant is None else state.jobs[lane.claimant]
+    needed = claimant is not None and serves(claimant)
+    if lane.pause is Pause.PAUSED and (needed or state.held_off(holder)):
+        _ask(state, lane, holder.id, claimant or holder, forced=True)
+
+
+def _watch(state: State, lane: Lane, holder: Job, others: list[Job], due: Micros | None) -> None:
+    """Until it is asked the holder loses its turn only while it does not use the device; a service keeps it."""
+    if lane.serves:
+        return
+    grace = min(grace_us(state, holder, rival) for rival in others)
+    if due is not None and due <= state.now + grace:
+        return
+    if lane.watch_us is None or not grace // 2 <= lane.watch_us <= 2 * grace:
+        lane.watch_us = grace
+        state.emit(WatchIdle(holder.id, grace))
+
+
+def grace_us(state: State, holder: Job, best: Job) -> Micros:
+    """How long the holder may be off the device before it loses its turn to ``best``.
+
+    As long as the move costs, at least: so waiting and moving together cost at most twice what they would if the length
+    of the pause were known (ski rental).  Beyond that a job's own pauses teach: see `came_back`.
+    """
+    price = move_price(state, holder, best)
+    patience = holder.patience if price else min(holder.patience, 0)
+    usual = state.settings.grace_us
+    return max(usual << patience if patience >= 0 else usual >> -patience, min(price, LONGEST_GRACE_US))
+
+
+def came_back(state: State, job: Job) -> None:
+    """A job that lost its turn on the host wants another one: was it right to take it?"""
+    if job.released_us is None:
+        return
+    away = state.now - job.released_us
+    job.released_us = None
+    if away < job.released_grace_us:
+        job.patience = min(job.patience + 1, MOST_PATIENCE)
+    elif away > 4 * job.released_grace_us:
+        job.patience = max(job.patience - 1, LEAST_PATIENCE)
+
+
+def _due(state: State, lane: Lane, holder: Job, best: Job) -> Micros | None:
+    """When the holder should give way to ``best``; None: it need not."""
+    if best.urgent or state.held_off(holder):
+        return state.now
+    if lane.serves:  # copying does not count: otherwise one that takes longer would begin again for ever
+        begun_us = max(lane.turn_us, services.copied_us(state.devices[lane.device], holder))
+        return begun_us + state.settings.forced_after_us
+    if best.spec.service is not None:
+        return state.now
+    after = state.policy.switch_after(lazy_view(state), job_view(state, holder), job_view(state, best))
+    if after is None:
+        return None
+    return max(lane.turn_us + shortest_turn(state, holder, best), state.now + after)
+
+
+def shortest_turn(state: State, holder: Job, best: Job) -> Micros:
+    """A turn lasts at least a quantum, until the holder's memory is back, and long enough that what follows it costs no
+    more than its share of time.
+    """
+    settings = state.settings
+    price = max(holder.usage.switch_cost_us, best.usage.switch_cost_us)
+    worth = worth_us(price, settings.max_switch_share_ppm)
+    to_move = move_price(state, holder, best)
+    moving = max(worth_us(to_move, settings.max_move_share_ppm), holder.stays_us - holder.attained_us) if to_move else 0
+    return max(state.quanta[holder.device], worth, moving, holder.restoring_us)
+
+
+def _force_later(state: State, lane: Lane, best: Job) -> None:
+    lane.forced_due = state.now + _patience_us(state, best)
+    state.timers.set(("forced", lane.id), lane.forced_due)
+
+
+def _patience_us(state: State, best: Job) -> Micros:
+    """How long a boundary is waited for."""
+    patience = state.settings.forced_after_us
+    if best.urgent:
+        return min(patience, URGENT_US)
+    return max(0, min(patience, services.latest_us(state, best) - state.now)) if serves(best) else patience
+
+
+def _ask(state: State, lane: Lane, holder: JobId, best: Job, forced: bool) -> None:
+    wanted = YieldAsked.FORCED if forced else YieldAsked.BOUNDARY
+    if lane.yield_asked >= wanted:
+        return
+    lane.yield_asked = wanted
+    state.timers.cancel(("yield", lane.id))
+    state.emit(RequestYield(holder, forced))
+    if forced:
+        state.timers.cancel(("forced", lane.id))
+    else:
+        _force_later(state, lane, best)
+
+
+def yield_ignored(state: State, lane: Lane) -> None:
+    """The holder did not come to a boundary in time."""
+    others = rivals(state, lane)
+    if lane.holder is not None and others:
+        _ask(state, lane, lane.holder, others[-1], forced=True)

@@ -1,0 +1,95 @@
+"""What a device did: from memory as long as that reaches back, then minutes, then hours."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from carpool.core.model import Micros
+from carpool.daemon.api.context import CONTEXT
+from carpool.daemon.api.devices import find_device
+from carpool.daemon.api.middleware import json_response, number_parameter
+from carpool.daemon.journal.device_history import HOUR, KEEP, MINUTE, RECENT_US, History
+from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.errors import ApiError
+from carpool.protocol.api import PointInfo, SpanInfo, TelemetryHistory
+from carpool.telemetry.rollup import Spans, begin, buckets, spans_of
+from carpool.telemetry.sample import Sample
+
+LARGEST = 2.0**53
+MOST_POINTS = 11_000  # a week of minutes
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A stretch of time, and in which steps."""
+
+    since: Micros
+    until: Micros
+    step: Micros
+
+    @property
+    def source(self) -> str:
+        if self.step % MINUTE:
+            return "memory"
+        return "hours" if self.step % HOUR == 0 else "minutes"
+
+
+async def telemetry(request: web.Request) -> web.Response:
+    """``since``: wall clock in microseconds, an hour ago by default; ``step``: microseconds, by default what suits.
+
+    Steps of less than a minute reach back ten minutes.
+    """
+    context = request.app[CONTEXT]
+    device = find_device(context, request.match_info["device"]).id
+    now = wall_us()
+    since = int(number_parameter(request, "since", now - HOUR, LARGEST) or 0)
+    step = number_parameter(request, "step", None, LARGEST)
+    asked = _asked(since, now, None if step is None else int(step), context.telemetry.interval_us)
+    parts = await _parts(context.history, device, asked)
+    points = [
+        PointInfo(start, {name: SpanInfo(s.least, s.mean, s.most, s.samples) for name, s in sorted(spans.items())})
+        for start, spans in buckets(parts, asked.step).items()
+    ]
+    return json_response(TelemetryHistory(device, asked.since, now, asked.step, asked.source, points))
+
+
+def _asked(since: Micros, now: Micros, step: Micros | None, interval: Micros) -> Asked:
+    """Raises ApiError 400 for steps that nothing is kept of, or too many of them."""
+    if step is None:
+        span = now - since
+        step = interval if span <= RECENT_US else MINUTE if span <= KEEP[MINUTE] else HOUR
+    if step < 1 or (step >= MINUTE and step % MINUTE):
+        text = f"step is {step}; it must be less than a minute, or a multiple of {MINUTE} (a minute)"
+        raise ApiError(400, "bad_step", text, "leave it out for what suits")
+    if step < MINUTE:
+        since = max(since, now - RECENT_US)
+    since = begin(since, step)
+    if (now - since) // step > MOST_POINTS:
+        text = f"that is {(now - since) // step} steps; an answer has at most {MOST_POINTS}"
+        raise ApiError(400, "too_many_points", text, "ask for larger steps, or for less time")
+    return Asked(since, now, step)
+
+
+async def _parts(history: History, device: str, asked: Asked) -> list[tuple[Micros, Spans]]:
+    """Once each: what has been written is not in the minute that has begun."""
+    if asked.source == "memory":
+        return await asyncio.to_thread(_since, asked.since, history.recent(device))
+    stored = HOUR if asked.source == "hours" else MINUTE
+    while True:
+        before = history.opened(device)
+        await history.written()
+        parts = await asyncio.to_thread(history.stored, device, stored, asked.since, asked.until)
+        opened = history.opened(device)
+        if _start(before) == _start(opened):  # else a minute ended meanwhile, and may be among the parts or not
+            return [*parts, *([opened] if opened is not None and opened[0] >= asked.since else [])]
+
+
+def _start(opened: tuple[Micros, Spans] | None) -> Micros | None:
+    return None if opened is None else opened[0]
+
+
+def _since(since: Micros, samples: list[tuple[Micros, Sample]]) -> list[tuple[Micros, Spans]]:
+    return [(when, spans_of(sample)) for when, sample in samples if when >= since]

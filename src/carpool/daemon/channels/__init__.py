@@ -1,0 +1,4 @@
+"""The channels of jobs: packets in and out, attaching, secondary processes.
+
+The entrance for everything that a job says.
+"""

@@ -1,0 +1,181 @@
+"""Processes that come to their seats, and leave them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from carpool.core.events import Attached, Detached, Event, Sampled
+from carpool.core.model import JobId
+from carpool.daemon.channels.companions import Companions
+from carpool.daemon.channels.connections import INHERITED, Line
+from carpool.daemon.channels.leaving import ask_to_leave, may_leave, never_used
+from carpool.daemon.channels.shared_grants import Sharing
+from carpool.daemon.jobs.constraints import SEVERAL, why_alone
+from carpool.daemon.jobs.seat_table import BoardError
+from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.seats.allocator import Seating, whole_of_further
+from carpool.daemon.seats.record import usage_of
+from carpool.daemon.seats.sampler import tell_traits
+from carpool.daemon.seats.turns import Turns
+from carpool.daemon.system.clock import monotonic_us
+from carpool.daemon.system.pidwatch import PidWatch
+from carpool.devices.base import DeviceError, in_extents
+from carpool.protocol.seat import PROTOCOL, Kind, Leave, Packet, PacketType
+
+log = logging.getLogger(__name__)
+ANOTHER_ATTACHED, OTHER_VERSION = 1, 2
+
+
+class Attaching:
+    """``answer`` and ``drain`` are those of a job's channels; ``granted`` gives it what it has been granted before.
+
+    ``settled``: those of the job's processes that wait for its seat are to ask again; ``used``: it has been used.
+    """
+
+    def __init__(self, jobs: JobTable, seating: Seating, turns: Turns, post: Callable[[Event], None]) -> None:
+        self._jobs = jobs
+        self._seating = seating
+        self._turns = turns
+        self._post = post
+        self._watches: dict[JobId, PidWatch] = {}
+        self.answer: Callable[[Line, Packet, list[int]], None]
+        self.drain: Callable[[Job], None]
+        self.granted: Callable[[Job], None]
+        self.forget: Callable[[JobId], None]
+        self.settled: Callable[[Job], None]
+        self.used: Callable[[Job], None] = lambda job: None
+        self.companions: Companions
+        self.sharing: Sharing
+
+    def hello(self, job: Job, line: Line, packet: Packet) -> None:
+        """A process of the job wants a seat; it waits for the answer.  ``line.waits``: there is none yet."""
+        pid = line.pid or packet.pid
+        if packet.a != PROTOCOL:
+            log.warning("job %d speaks protocol %d of the seats, this daemon %d", job.id, packet.a, PROTOCOL)
+            self._refuse(job, line, OTHER_VERSION)
+            return
+        if job.seated is not None and self._has_gone(job, line, pid):
+            self.detach(job)  # the watch would have told us in a moment
+        if job.seated is None:
+            self._seat(job, line, pid)
+        elif pid == job.seated.pid:
+            self._hello_again(job, line)
+        elif packet.b and line.name != job.line and job.seated.extents:
+            self._beside(job, line, pid)
+        elif packet.b and line.name != job.line and may_leave(job.seated):
+            line.waits = True
+            ask_to_leave(job.seated)
+        else:
+            self._refuse(job, line, ANOTHER_ATTACHED)
+
+    def left(self, job: Job) -> None:
+        """The attached process has been asked for its seat, and has answered."""
+        if job.seated is not None and job.seated.seat.get("leave") == Leave.LEFT:
+            self.detach(job)
+        else:
+            self.settled(job)
+
+    def watch(self, job: Job) -> None:
+        """Notice the end of the attached process."""
+        self.unwatch(job.id)
+        if job.seated is not None:
+            self._watches[job.id] = PidWatch(job.seated.pid, lambda: self._gone(job.id))
+
+    def unwatch(self, job: JobId) -> None:
+        watch = self._watches.pop(job, None)
+        if watch is not None:
+            watch.stop()
+
+    def detach(self, job: Job) -> None:
+        """The attached process is gone.  What it said before it went counts; then its turn is found or freed."""
+        leaving = job.seated
+        self.drain(job)
+        if job.seated is not leaving:
+            return  # what it said last was a successor's HELLO, which has settled everything, and sits there now
+        self.unwatch(job.id)
+        if job.seated is None:
+            return
+        self._turns.settle_dead(job)
+        job.usage = usage_of(job.seated, monotonic_us())
+        self._post(Sampled(job.id, job.usage))
+        self._seating.unseat(job)
+        self.forget(job.id)
+        self._tell_detached(job)
+        self.settled(job)
+
+    def _seat(self, job: Job, line: Line, pid: int) -> None:
+        try:
+            if job.lane is None:
+                raise BoardError("it belongs to no lane yet")
+            fds = self._seating.seat(job, pid)
+        except (BoardError, DeviceError) as error:
+            log.error("cannot seat job %d: %s", job.id, error)
+            self._refuse(job, line, ANOTHER_ATTACHED)
+            return
+        job.line = line.name
+        self.answer(line, self._seating.setup_packet(job), fds)
+        self.granted(job)
+        self._post(Attached(job.id))
+        tell_traits(job, self._post)  # of its other processes
+        self.watch(job)
+        self.used(job)
+
+    def _beside(self, job: Job, line: Line, pid: int) -> None:
+        """A further process on a CUDA device: it is a companion, or the one is that has the seat and never used it."""
+        assert job.seated is not None
+        try:
+            if never_used(job.seated) and not any(pieces.sizes for pieces in job.pieces.values()):
+                self._make_companion(job)
+                self._seat(job, line, pid)
+            else:
+                self.companions.seat(job, line, pid)
+        except (BoardError, DeviceError) as error:
+            log.error("cannot seat another process of job %d: %s", job.id, error)
+            self._refuse(job, line, ANOTHER_ATTACHED)
+
+    def _make_companion(self, job: Job) -> None:
+        """Of the attached process: its gate is shut, and what it allocates from now on is the driver's."""
+        seated, line = job.seated, job.line
+        assert seated is not None
+        for word in ("p_limit", "e_limit"):
+            seated.seat.set(word, 0)
+        seated.seat.set("whole", whole_of_further(job))
+        self.unwatch(job.id)
+        self._seating.unseat(job)
+        seated.board.adopt(seated.seat.slot)
+        job.line = INHERITED
+        self._tell_detached(job)
+        self.companions.convert(job, line, seated)
+
+    def _tell_detached(self, job: Job) -> None:
+        """Its other processes go on."""
+        kept = self.sharing.detached(job)
+        self._post(Detached(job.id, why_alone(SEVERAL if job.several else 0, job.beside), kept))
+        tell_traits(job, self._post)
+        self.sharing.again(job)
+
+    def _hello_again(self, job: Job, line: Line) -> None:
+        """The attached process, whose answer an earlier daemon did not get round to."""
+        assert job.seated is not None
+        if job.seated.seat.get("pid") == 0:
+            self.answer(line, self._seating.setup_packet(job), self._seating.setup_fds(job))
+            job.found = False  # it has nothing yet
+            self.granted(job)
+
+    def _refuse(self, job: Job, line: Line, why: int) -> None:
+        extents = job.device is not None and in_extents(self._seating.devices[job.device])
+        self.answer(line, Packet(PacketType.REFUSED, a=why, b=Kind.CUDA if extents else Kind.HOST), [])
+
+    def _has_gone(self, job: Job, line: Line, pid: int) -> bool:
+        """Whether the attached process has ended, left, or become another program."""
+        assert job.seated is not None
+        if pid == job.seated.pid:
+            return line.name != job.line or job.seated.seat.get("leave") == Leave.LEFT
+        watch = self._watches.get(job.id)
+        return job.seated.seat.get("leave") == Leave.LEFT or (watch is not None and watch.over)
+
+    def _gone(self, job_id: JobId) -> None:
+        job = self._jobs.live.get(job_id)
+        if job is not None:
+            self.detach(job)

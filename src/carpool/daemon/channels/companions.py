@@ -1,0 +1,244 @@
+"""Further processes of a job on its CUDA device: companions of the one that has the job's seat.
+
+They communicate with it as often as not, and what one of them holds back may be what another waits for.  So a job
+that has some has its device to itself.  A companion has a seat of its own, a share of the device's memory, which
+comes from the driver itself (`daemon.channels.shared_grants`), and a gate that opens once, as soon as no other job of
+the device holds a turn, and stays open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from carpool.core.events import Event
+from carpool.core.model import DeviceId, JobId
+from carpool.daemon.channels.connections import Line
+from carpool.daemon.channels.shared_grants import Sharing
+from carpool.daemon.jobs.memory_shares import Shares
+from carpool.daemon.jobs.seat_table import Board
+from carpool.daemon.jobs.table import Job, JobTable, Seated
+from carpool.daemon.seats.allocator import Seating, whole_of_further
+from carpool.daemon.seats.kept_fds import COMPANION
+from carpool.daemon.seats.record import answer_growth, grant_turn, is_answered, is_before, set_grace
+from carpool.daemon.seats.sampler import tell_traits
+from carpool.daemon.seats.turns import Turns
+from carpool.daemon.system.pidwatch import PidWatch
+from carpool.protocol.seat import Grow, Packet, PacketType, Seat
+
+log = logging.getLogger(__name__)
+LOOK_S = 0.05
+SHARE = 2  # the class of requests for it
+
+
+@dataclass(eq=False, slots=True)
+class Companion:
+    line: str  # the name of its channel
+    board: Board
+    seat: Seat
+    pid: int
+    kept: str  # under which the shim keeps the board for it
+    watch: PidWatch | None = None
+
+
+class Companions:
+    """``present`` and ``loner`` of a device: what `Guests.present` says, and who has it to itself."""
+
+    def __init__(
+        self, jobs: JobTable, seating: Seating, turns: Turns, sharing: Sharing, post: Callable[[Event], None]
+    ) -> None:
+        self._jobs = jobs
+        self._seating = seating
+        self._turns = turns
+        self._sharing = sharing
+        self._post = post
+        self._of: dict[JobId, list[Companion]] = {}
+        self._timers: dict[JobId, asyncio.TimerHandle] = {}
+        self._pending: dict[JobId, dict[str, int]] = {}  # processes without a seat, by their channels
+        self.answer: Callable[[Line, Packet, list[int]], None]
+        self.present: Callable[[DeviceId], tuple[int, frozenset[JobId]] | None] = lambda _device: (0, frozenset())
+        self.loner: Callable[[DeviceId], JobId | None] = lambda _device: None
+
+    # They come
+
+    def seat(self, job: Job, line: Line, pid: int) -> None:
+        """Give it a seat, and the job its device.  Raises BoardError."""
+        assert job.device is not None and job.lane is not None
+        if any(companion.line == line.name for companion in self._of.get(job.id, ())):
+            return  # an answer that is on its way
+        board = self._seating.board(job.device, job.owner)
+        seat = board.take()
+        set_grace(seat, self._seating.grace_us)
+        seat.set("lane", job.lane)
+        seat.set("whole", whole_of_further(job))
+        self._add(job, Companion(line.name, board, seat, pid, f"{COMPANION}:{job.device}:{seat.slot}:{pid}"))
+        device = self._seating.devices[job.device]
+        numbers = (seat.slot, device.window, job.lane, device.capacity, 0)
+        self.answer(line, Packet(PacketType.SETUP, 0, *numbers), [board.fd])
+        self._several(job)
+
+    def convert(self, job: Job, line: str, seated: Seated) -> None:
+        """It had the job's seat and never used it: it keeps its place on the board."""
+        name = f"{COMPANION}:{job.device}:{seated.seat.slot}:{seated.pid}"
+        self._add(job, Companion(line, seated.board, seated.seat, seated.pid, name))
+        self._look(job)
+
+    def adopt(self, job: Job, line: Line, name: str, board: Board) -> None:
+        """An earlier daemon seated it."""
+        _, _, slot, pid = name.split(":")
+        companion = Companion(line.name, board, board.adopt(int(slot)), int(pid), name)
+        self._of.setdefault(job.id, []).append(companion)
+        self._sharing.adopt(job, companion)
+        job.several |= any(companion.seat.get(word) for word in ("turns", "want", "fixed", "p_limit"))
+
+    def resume(self, job: Job, lines: Sequence[Line]) -> None:
+        """After a restart: notice their ends, and go on with what they wait for.
+
+        Who has come through the door (``lines``) and has no seat was told to ask again, or asks just now: one that is
+        refused for good lets go of its channel.
+        """
+        seated = {companion.line for companion in self._of.get(job.id, ())}
+        for line in lines:
+            if line.pid is not None and line.name not in seated:
+                self.pending(job.id, line.name, line.pid)
+        for companion in self._of.get(job.id, ()):
+            self._watch(job, companion)
+        self._look(job)
+
+    def ask_again(self, job: Job) -> None:
+        """After a restart, when the core knows the job: what an earlier daemon did not answer."""
+        for companion in tuple(self._of.get(job.id, ())):
+            seat = companion.seat
+            seq, kind = seat.get("grow_seq"), seat.get("grow_class")
+            companion.board.wake(seat, "grow_ack")
+            if is_answered(seat, seq):
+                continue
+            if kind == SHARE:
+                self._sharing.asks(job, companion, seat.get("grow_total"), seq)
+            else:
+                answer_growth(companion.board, seat, Grow.DENIED, seq)
+
+    def shares(self, device: DeviceId) -> int:
+        """Bytes that companions there have of their shares, as they say."""
+        seats = (each.seat for job, of in self._of.items() if self._jobs.live[job].device == device for each in of)
+        return sum(min(seat.get("p_limit"), seat.get("p_live") + seat.get("e_live")) for seat in seats)
+
+    def _add(self, job: Job, companion: Companion) -> None:
+        self._of.setdefault(job.id, []).append(companion)
+        attached = job.seated.pid if job.seated is not None else None
+        self._seating.keep(job.id, {companion.kept: companion.board.fd}, attached)
+        self._watch(job, companion)
+
+    def _watch(self, job: Job, companion: Companion) -> None:
+        if companion.watch is None:
+            companion.watch = PidWatch(companion.pid, lambda: self._gone(job, companion))
+
+    def pending(self, job: JobId, line: str, pid: int | None) -> None:
+        """The process behind a channel asks for a seat with its first use; its gate is shut until then.  None: no."""
+        self._pending.setdefault(job, {}).pop(line, None)
+        if pid is not None:
+            self._pending[job][line] = pid
+        if not self._pending[job]:
+            del self._pending[job]
+
+    def ours(self, job: Job) -> set[int]:
+        """The processes of a job that have seats, or a gate and will ask for one."""
+        pids = {companion.pid for companion in self._of.get(job.id, ())} | set(self._pending.get(job.id, {}).values())
+        return pids if job.seated is None else pids | {job.seated.pid}
+
+    # They speak
+
+    def packet(self, job: Job, line: Line, packet: Packet) -> None:
+        for companion in tuple(self._of.get(job.id, ())):
+            if companion.line == line.name:
+                self._about_memory(job, companion, packet)
+        self._look(job)
+
+    def _about_memory(self, job: Job, companion: Companion, packet: Packet) -> None:
+        # From its seat, after a restart; or a later one has been found there.
+        known = is_answered(companion.seat, packet.c) or is_before(packet.c, companion.seat.get("grow_seq"))
+        if packet.type is PacketType.GROW and packet.a != SHARE:
+            # It began to ask for memory by grant when it had just lost that: it asks the driver next.
+            answer_growth(companion.board, companion.seat, Grow.DENIED, packet.c & 0xFFFFFFFF)
+        elif packet.type is PacketType.GROW and not known:
+            self._sharing.asks(job, companion, packet.b, packet.c & 0xFFFFFFFF)
+        elif packet.type is PacketType.WITHDRAWN and not known:
+            self._sharing.withdraws(job, companion)
+        elif packet.type is PacketType.SHRUNK and packet.a == SHARE:
+            self._sharing.returns(job, companion, packet.b)
+
+    def _several(self, job: Job) -> None:
+        job.several = True
+        tell_traits(job, self._post)
+
+    def _look(self, job: Job) -> None:
+        """Those that want to compute may, as soon as no other job does, and none has the device to itself."""
+        timer = self._timers.pop(job.id, None)
+        if timer is not None:
+            timer.cancel()
+        waiting = [one for one in self._of.get(job.id, ()) if one.seat.get("want") and not one.seat.get("turn")]
+        if not waiting:
+            return
+        self._several(job)
+        if self._others_compute(job) or self._belongs_to_another(job):
+            self._timers[job.id] = asyncio.get_running_loop().call_later(LOOK_S, self._look, job)
+            return
+        for companion in waiting:
+            grant_turn(companion.board, companion.seat)
+
+    def _others_compute(self, job: Job) -> bool:
+        lanes = [lane for lane, device in self._seating.lane_device.items() if device == job.device]
+        for lane in lanes:
+            self._turns.sync(lane)
+        return any(self._seating.holder.get(lane, job.id) != job.id for lane in lanes) or self._guest_computes(job)
+
+    def _guest_computes(self, job: Job) -> bool:
+        """Or comes, or leaves, or waits for memory, in its turn: jobs of the checkpoint engine have no seats."""
+        assert job.device is not None
+        present = self.present(job.device)
+        guests = (other for other in self._jobs.live.values() if other.guest and other.device == job.device)
+        return present is None or bool(present[1]) or any(guest.grant_waits is not None for guest in guests)
+
+    def _belongs_to_another(self, job: Job) -> bool:
+        """The device.  But a turn that the job still has may need its companions to come to an end."""
+        assert job.device is not None
+        has_turn = job.lane is not None and self._seating.holder.get(job.lane) == job.id
+        return not has_turn and self.loner(job.device) not in (None, job.id)
+
+    # They go
+
+    def last_word(self, job: Job) -> None:
+        """Its main process has ended, and may be one of them."""
+        for companion in self._of.get(job.id, ()):
+            self._heard(job, companion)
+
+    def _heard(self, job: Job, companion: Companion) -> None:
+        if companion.pid == job.pid:
+            job.out_of = companion.seat.get("out_of_memory")
+
+    def forget(self, job: Job) -> None:
+        """The job has ended."""
+        self._pending.pop(job.id, None)
+        job.shares = Shares()
+        for companion in tuple(self._of.get(job.id, ())):
+            self._leave(job, companion)
+        timer = self._timers.pop(job.id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _gone(self, job: Job, companion: Companion) -> None:
+        self._sharing.gone(job, companion)
+        self._leave(job, companion)
+
+    def _leave(self, job: Job, companion: Companion) -> None:
+        if companion.watch is not None:
+            companion.watch.stop()
+        self._heard(job, companion)
+        companion.board.free(companion.seat.slot)
+        self._seating.drop(job.id, [companion.kept])
+        self._of[job.id].remove(companion)
+        if not self._of[job.id]:
+            del self._of[job.id]
+        self._seating.freed()

@@ -1,0 +1,85 @@
+"""The ways by which a job's processes reach the daemon: one channel for each.
+
+The first one is inherited from the shim by the job's main process; the others come through the job's door.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from carpool.core.model import JobId
+from carpool.daemon.system.outbox import Outbox
+from carpool.daemon.system.peer import peer_credentials
+
+#: The name of the inherited one; the others have those under which the shim keeps them.
+INHERITED = ""
+PREFIX = "channel:"
+MOST_CHANNELS = 256  # of a job, through its door: as many as its shim keeps
+
+
+@dataclass(eq=False, slots=True)
+class Line:
+    """The daemon's end of one channel."""
+
+    job: JobId
+    name: str
+    socket: socket.socket
+    outbox: Outbox
+    pid: int | None  # of the process that came through the door; of the inherited one it says so itself
+    waits: bool = False  # its HELLO cannot be answered yet, and stays unread
+    over: bool = False  # nobody holds the other end any more
+
+
+def _channel(fd: int) -> socket.socket:
+    try:
+        channel = socket.socket(fileno=fd)
+    except OSError:
+        os.close(fd)
+        raise
+    if (channel.family, channel.type) != (socket.AF_UNIX, socket.SOCK_SEQPACKET):
+        channel.close()
+        raise OSError(errno.EPROTOTYPE, "not a channel")
+    return channel
+
+
+class Lines:
+    """All of all jobs."""
+
+    def __init__(self) -> None:
+        self._of: dict[JobId, dict[str, Line]] = {}
+
+    def add(self, job: JobId, name: str, fd: int, emptied: Callable[[], None]) -> Line:
+        """Owns ``fd``.  Raises OSError, ValueError for what no shim brings."""
+        lines = self._of.get(job, {})
+        known = name == INHERITED or name.startswith(PREFIX)
+        if not known or name in lines or len(lines) > MOST_CHANNELS:
+            os.close(fd)
+            raise ValueError(f"{name[:80]!r} beside {len(lines)} channels")
+        channel = _channel(fd)
+        pid = None if name == INHERITED else peer_credentials(channel)[0]
+        line = Line(job, name, channel, Outbox(channel, emptied), pid)
+        self._of.setdefault(job, {})[name] = line
+        return line
+
+    def get(self, job: JobId, name: str) -> Line | None:
+        return self._of.get(job, {}).get(name)
+
+    def all(self, job: JobId) -> tuple[Line, ...]:
+        return tuple(self._of.get(job, {}).values())
+
+    def jobs(self) -> tuple[JobId, ...]:
+        return tuple(self._of)
+
+    def close(self, line: Line) -> None:
+        asyncio.get_running_loop().remove_reader(line.socket)
+        line.outbox.clear()
+        line.socket.close()
+        lines = self._of[line.job]
+        del lines[line.name]
+        if not lines:
+            del self._of[line.job]

@@ -1,0 +1,225 @@
+"""Jobs of the checkpoint engine, for which the daemon speaks: nothing of Carpool is in their processes.
+
+Such a job always wants a turn.  Its process is started with its first one; later ones begin with a resume and end with
+a suspend, by the driver, in a thread.  What a resume needs is on the disk before anything is suspended.  A job that the
+driver cannot suspend keeps its turn, and has its device to itself.  One that cannot be resumed is lost: it is killed,
+and its end says why.
+
+Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import signal
+from collections.abc import Callable
+
+from carpool.core.events import Attached, Event, StartFailed, TraitsSeen, TurnReleased, TurnWanted
+from carpool.core.model import Cause, Memory, Micros, Reason
+from carpool.daemon.checkpoint.jobs import Guest, Guests, Stage
+from carpool.daemon.checkpoint.notes import Note, Notes
+from carpool.daemon.checkpoint.suspend import Suspensions
+from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.shims.supervisor import Processes
+from carpool.daemon.system.background import aside
+from carpool.daemon.system.clock import monotonic_us
+from carpool.devices.base import DeviceError, ExtentDevice
+from carpool.devices.cuda.checkpoint import NotGuaranteed, Stuck, Unsupported
+
+log = logging.getLogger(__name__)
+RETRY_S = 0.05
+BUSY_S = 1.0
+#: However often others ask for it, a turn is longer than what comes before and after it.
+LEAST_TURN_US: Micros = 100_000
+#: A turn whose memory does not come is given back after so long, if others ask for it.
+PATIENCE_US: Micros = 2_000_000
+NO_ROOM = "the driver has not got it free yet"
+NOT_CUT = "others have not let go of it yet"
+
+
+class Checkpointing:
+    def __init__(
+        self,
+        guests: Guests,
+        notes: Notes,
+        jobs: JobTable,
+        suspensions: Suspensions,
+        processes: Processes,
+        post: Callable[[Event], None],
+    ) -> None:
+        self._guests = guests
+        self._notes = notes
+        self._jobs = jobs
+        self._suspensions = suspensions
+        self._processes = processes
+        self._post = post
+
+    # The core's commands
+
+    def start(self, job: Job) -> None:
+        """`StartJob`: the process itself waits for its turn."""
+        self._guests.of[job.id] = Guest(Stage.NEW)
+        self._post(Attached(job.id))
+        self._post(TurnWanted(job.id))
+
+    def turn(self, job: Job) -> None:
+        """`GrantTurn`: its memory is reserved, and nobody else computes there."""
+        guest = self._guests.of[job.id]
+        job.switches += 1
+        guest.yield_asked, guest.since_us = False, monotonic_us()
+        if guest.stage is not Stage.ON:  # one that could not be suspended may be
+            self._come(job, guest)
+        elif guest.was_busy:
+            guest.was_busy, job.stays = False, None
+            self._post(TraitsSeen(job.id))
+
+    def request_yield(self, job: Job) -> None:
+        guest = self._guests.of[job.id]
+        if not guest.yield_asked and guest.stage is Stage.ON:
+            guest.yield_asked = True
+            self._leave(job, guest)
+        guest.yield_asked = True
+
+    def withdraw_yield(self, job: Job) -> None:
+        self._guests.of[job.id].yield_asked = False
+
+    def signal(self, job: Job, number: int) -> None:
+        """To all its processes.  If they are stopped, all but SIGKILL arrives with a turn, which is urgent now."""
+        guest = self._guests.of.get(job.id)
+        if guest is not None and guest.stage is Stage.NEW:
+            self._post(StartFailed(job.id, "it was stopped before its first turn"))
+            return
+        self._processes.signal(job, number)
+        if guest is not None and guest.stage is Stage.OFF and number != signal.SIGKILL:
+            self._post(TurnWanted(job.id, urgent=True))
+
+    def forget(self, job: Job) -> None:
+        """It has ended."""
+        self._guests.remove(job)
+        self._notes.forget(job.id)
+
+    # A turn begins
+
+    def _come(self, job: Job, guest: Guest) -> None:
+        """As soon as the memory that is reserved for it is really there."""
+        if self._guests.of.get(job.id) is not guest:
+            return
+        if guest.stage is not Stage.NEW:
+            self._guests.enter(guest, Stage.COMING)
+        device = self._suspensions.device(job)
+        device.give_way()
+        if any(other.cuts for other in self._jobs.live.values() if other.device == job.device):
+            self._wait(job, guest, NOT_CUT)
+        elif guest.stage is Stage.NEW:
+            self._processes.start(job)
+            self._is_on(job, guest)
+        else:
+            needed, granted = job.usage.persistent_live, job.granted.persistent
+            work = self._suspensions.of(job)
+
+            def resume() -> str | None:
+                obstacle = self._unready(job, device, needed)
+                if obstacle is None:
+                    work.resume(needed, granted)
+                return obstacle
+
+            begun = monotonic_us()
+            aside(f"resume-{job.id}", resume, lambda result: self._came(job, guest, result, begun))
+
+    def _unready(self, job: Job, device: ExtentDevice, needed: int) -> str | None:
+        """Why it cannot be resumed yet.  From now on its note does not say any more that it is suspended."""
+        try:
+            if needed and not device.has_room(needed):
+                return NO_ROOM
+            self._notes.write(job.id, Note(needed))
+        except (DeviceError, OSError) as error:
+            return str(error)
+        return None
+
+    def _wait(self, job: Job, guest: Guest, obstacle: str) -> None:
+        if guest.yield_asked and monotonic_us() - guest.since_us > PATIENCE_US:
+            self._give_up(job, guest)
+            return
+        waits = Reason("device_memory", f"what it has been granted is not there yet: {obstacle}")
+        if waits != job.grant_waits and obstacle not in (NO_ROOM, NOT_CUT):
+            log.warning("job %d waits: %s", job.id, obstacle)
+        job.grant_waits = waits
+        asyncio.get_running_loop().call_later(RETRY_S, self._come, job, guest)
+
+    def _give_up(self, job: Job, guest: Guest) -> None:
+        """Its turn has not come to anything, and others want theirs."""
+        if guest.stage is not Stage.NEW:
+            self._guests.enter(guest, Stage.OFF)
+        job.granted, job.grant_waits = Memory(), None
+        self._released(job)
+
+    def _released(self, job: Job) -> None:
+        """Its turn is over, and it wants another one, soon if it is to end."""
+        self._post(TurnReleased(job.id, Cause.FORCED, job.usage))
+        self._post(TurnWanted(job.id, urgent=job.cancelled))
+
+    def _came(self, job: Job, guest: Guest, result: str | Exception | None, begun: Micros) -> None:
+        if self._guests.of.get(job.id) is not guest:
+            return
+        if isinstance(result, str | NotGuaranteed):
+            self._wait(job, guest, str(result))
+        elif result is not None:
+            self._guests.lost(job, f"it could not be resumed: {result}")
+        else:
+            took = monotonic_us() - begun
+            guest.moved_us += took
+            moved = job.usage.in_bytes + job.usage.persistent_live
+            job.usage = dataclasses.replace(job.usage, in_bytes=moved, in_us=job.usage.in_us + took)
+            self._is_on(job, guest)
+
+    def _is_on(self, job: Job, guest: Guest) -> None:
+        self._guests.enter(guest, Stage.ON)
+        job.on_device, job.grant_waits = True, None
+        guest.on_us = monotonic_us()
+        if guest.yield_asked:
+            self._leave(job, guest)
+
+    # A turn ends
+
+    def _leave(self, job: Job, guest: Guest) -> None:
+        """When its turn was worth its price, and its process is known: that may still be being started."""
+        if self._guests.of.get(job.id) is not guest or guest.stage is not Stage.ON or not guest.yield_asked:
+            return
+        left_us = guest.on_us + max(LEAST_TURN_US, guest.moved_us) - monotonic_us()
+        if job.pid is None or left_us > 0:
+            asyncio.get_running_loop().call_later(max(RETRY_S, left_us / 1e6), self._leave, job, guest)
+            return
+        self._guests.enter(guest, Stage.LEAVING)
+        work, most, begun = self._suspensions.of(job), job.granted.persistent, monotonic_us()
+        aside(f"suspend-{job.id}", lambda: work.suspend(0, most), lambda result: self._left(job, guest, result, begun))
+
+    def _left(self, job: Job, guest: Guest, result: int | Exception, begun: Micros) -> None:
+        if self._guests.of.get(job.id) is not guest:
+            return
+        if isinstance(result, Exception):
+            self._guests.enter(guest, Stage.ON)
+            self._not_left(job, guest, result)
+            return
+        self._guests.account(job, guest)
+        guest.moved_us = monotonic_us() - begun
+        moved, took = job.usage.out_bytes + result, job.usage.out_us + guest.moved_us
+        usage = dataclasses.replace(job.usage, out_bytes=moved, out_us=took)
+        self._guests.is_off(job, guest, usage, result)
+        self._released(job)
+
+    def _not_left(self, job: Job, guest: Guest, error: Exception) -> None:
+        """It keeps its turn."""
+        if isinstance(error, Stuck):
+            self._guests.lost(job, str(error))
+        elif isinstance(error, Unsupported):
+            self._stays(job, error)
+        else:
+            log.warning("job %d cannot be suspended now: %s", job.id, error)
+            asyncio.get_running_loop().call_later(BUSY_S, self._leave, job, guest)
+
+    def _stays(self, job: Job, error: Exception) -> None:
+        log.warning("job %d cannot be suspended and keeps %s: %s", job.id, job.device, error)
+        job.stays = f"it cannot be suspended: {error}"
+        self._post(TraitsSeen(job.id, alone=job.stays))

@@ -1,0 +1,93 @@
+"""What the daemon knows of jobs of the checkpoint engine beside all others: where each is between two turns."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import signal
+from enum import Enum
+
+from carpool.core.model import DeviceId, JobId, Memory, Micros, Reason, Usage
+from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.shims.supervisor import Processes
+from carpool.daemon.system.clock import monotonic_us
+
+log = logging.getLogger(__name__)
+
+
+class Stage(Enum):
+    NEW = "new"  # it has no process yet
+    OFF = "off"  # suspended
+    COMING = "coming"
+    ON = "on"
+    LEAVING = "leaving"
+
+
+@dataclasses.dataclass(slots=True)
+class Guest:
+    stage: Stage
+    yield_asked: bool = False
+    since_us: Micros = 0  # of its present turn
+    on_us: Micros = 0  # since when it is on its device
+    moved_us: Micros = 0  # what its last suspend and resume have taken
+    was_busy: bool = False  # at a restart: it has its device to itself until it has a turn, which can be asked back
+
+
+class Guests:
+    """All of them, by job."""
+
+    def __init__(self, jobs: JobTable, processes: Processes) -> None:
+        self.of: dict[JobId, Guest] = {}
+        self._jobs = jobs
+        self._processes = processes
+        self._changes = 0
+
+    def enter(self, guest: Guest, stage: Stage) -> None:
+        guest.stage = stage
+        self._changes += 1
+
+    def remove(self, job: Job) -> None:
+        """It has ended."""
+        guest = self.of.pop(job.id, None)
+        if guest is not None:
+            self._changes += 1
+            self.account(job, guest)
+            job.on_device, job.grant_waits = False, None
+
+    def present(self, device: DeviceId) -> tuple[int, frozenset[JobId]] | None:
+        """Those on a device, and a number that changes with them; None while one comes or leaves."""
+        jobs = [job for job in self._jobs.live.values() if job.guest and job.device == device]
+        here = [(job, guest) for job in jobs if (guest := self.of.get(job.id)) is not None]
+        if any(guest.stage in (Stage.COMING, Stage.LEAVING) for _, guest in here):
+            return None
+        return self._changes, frozenset(job.id for job, guest in here if guest.stage is Stage.ON)
+
+    def allocating(self, device: DeviceId) -> tuple[int, frozenset[JobId]] | None:
+        """Jobs whose memory there is not by grant, while the core keeps all of the device for them; as `present` does.
+
+        Those of this engine, and those that were submitted as ones that share their devices with nobody.
+        """
+        present = self.present(device)
+        if present is None:
+            return None
+        live = self._jobs.live.values()
+        whole = (job.id for job in live if job.lonely and device in (job.device, *job.further) and job.pid is not None)
+        return present[0], present[1].union(whole)
+
+    def is_off(self, job: Job, guest: Guest, usage: Usage, needed: int) -> None:
+        peak = max(usage.persistent_peak, needed)
+        job.usage = dataclasses.replace(usage, persistent_live=needed, persistent_peak=peak)
+        job.on_device, job.granted = False, Memory()
+        self.enter(guest, Stage.OFF)
+
+    def lost(self, job: Job, why: str) -> None:
+        log.error("job %d is killed: %s", job.id, why)
+        job.fault = Reason("checkpoint", f"killed by Carpool: {why}")
+        self._processes.signal(job, signal.SIGKILL)
+
+    def account(self, job: Job, guest: Guest) -> None:
+        """Its turn counts as device time, suspending and resuming included."""
+        if guest.stage in (Stage.ON, Stage.LEAVING):
+            now = monotonic_us()
+            lasted, guest.since_us = max(0, now - guest.since_us), now
+            job.usage = dataclasses.replace(job.usage, device_us=job.usage.device_us + lasted)

@@ -1,0 +1,79 @@
+"""Jobs of the checkpoint engine after a restart of the daemon: all that were on their device are suspended (again).
+
+The driver's state of each process counts, not what an earlier daemon has written down.  Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from carpool.core.events import Attached, Event, Sampled, TurnWanted
+from carpool.daemon.checkpoint.driver import BUSY_S
+from carpool.daemon.checkpoint.jobs import Guest, Guests, Stage
+from carpool.daemon.checkpoint.suspend import Suspensions
+from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.shims.supervisor import Processes
+from carpool.daemon.system.background import aside
+from carpool.daemon.system.clock import monotonic_us
+from carpool.devices.cuda.checkpoint import Stuck, Unsupported
+
+RESTART_S = 60.0
+
+
+class CheckpointRestart:
+    def __init__(
+        self,
+        guests: Guests,
+        jobs: JobTable,
+        suspensions: Suspensions,
+        processes: Processes,
+        post: Callable[[Event], None],
+    ) -> None:
+        self._guests = guests
+        self._jobs = jobs
+        self._suspensions = suspensions
+        self._processes = processes
+        self._post = post
+
+    async def restart(self) -> None:
+        """Before the core is told anything: whoever an earlier daemon has left on its device is suspended.
+
+        Nobody else computes there meanwhile, because it had the device to itself.
+        """
+        found = [job for job in self._jobs.live.values() if job.guest and self._processes.shim_pid(job.id)]
+        await asyncio.gather(*map(self._suspend_again, found))
+
+    def resume(self, job: Job) -> None:
+        """The core knows it, and has a lane for it."""
+        if job.id not in self._guests.of:
+            return
+        self._post(Attached(job.id))
+        self._post(Sampled(job.id, job.usage))
+        self._post(TurnWanted(job.id))
+
+    async def _suspend_again(self, job: Job) -> None:
+        job.device = self._suspensions.found_on(job)
+        if job.device is None:
+            self._guests.lost(job, "no device here can suspend it any more")
+            return
+        guest = self._guests.of[job.id] = Guest(Stage.LEAVING, since_us=monotonic_us())
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + RESTART_S
+        while True:
+            result: asyncio.Future[int | Exception] = loop.create_future()
+            aside(f"suspend-{job.id}", self._suspensions.again(job), result.set_result)
+            answer = await result
+            if not isinstance(answer, Exception):
+                self._guests.is_off(job, guest, job.usage, answer)
+                return
+            if isinstance(answer, Stuck):
+                self._guests.is_off(job, guest, job.usage, 0)
+                self._guests.lost(job, str(answer))
+                return
+            if isinstance(answer, Unsupported) or loop.time() > deadline:
+                job.stays, job.on_device = f"it cannot be suspended: {answer}", True
+                guest.was_busy = not isinstance(answer, Unsupported)
+                self._guests.enter(guest, Stage.ON)
+                return
+            await asyncio.sleep(BUSY_S)

@@ -1,0 +1,71 @@
+"""Which processes the driver is to suspend for a job, and who measures what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+
+from carpool.core.model import DeviceId
+from carpool.daemon.checkpoint.notes import Note, Notes
+from carpool.daemon.jobs.table import Job, may_use
+from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.shims.supervisor import Processes
+from carpool.daemon.system.clock import monotonic_us
+from carpool.daemon.system.process_state import is_stopped
+from carpool.daemon.system.process_tree import below
+from carpool.devices.base import ExtentDevice, in_extents
+from carpool.devices.cuda.suspension import Suspension
+from carpool.telemetry.gpus import Gpus
+
+
+class Suspensions:
+    def __init__(self, notes: Notes, seating: Seating, processes: Processes) -> None:
+        self._notes = notes
+        self._seating = seating
+        self._processes = processes
+
+    def of(self, job: Job) -> Suspension:
+        """Of all processes below its shim.  For a thread beside the loop."""
+        shim, uuid = self._processes.shim_pid(job.id), self.device(job).uuid
+
+        def measure(pids: list[int]) -> int | None:
+            with closing(Gpus()) as gpus:  # of this thread
+                return gpus.held(uuid, pids, monotonic_us())
+
+        def holds(pids: list[int]) -> bool:
+            with closing(Gpus()) as gpus:
+                return any(gpus.held(uuid, [pid], monotonic_us()) for pid in pids)
+
+        return Suspension(
+            lambda: below(shim) if shim is not None else [],
+            lambda pid: is_stopped(pid, job.owner),
+            measure,
+            holds,
+            lambda needed, complete: self._notes.write(job.id, Note(needed, complete)),
+        )
+
+    def again(self, job: Job) -> Callable[[], int]:
+        """For such a thread after a restart: suspends them unless that is done; returns what a resume needs."""
+        work, note, most = self.of(job), self._notes.read(job.id), self.device(job).capacity
+
+        def suspend() -> int:
+            return note.needed if note.complete and work.suspended() else work.suspend(note.needed, most)
+
+        return suspend
+
+    def found_on(self, job: Job) -> DeviceId | None:
+        """Where it is after a restart; if no earlier daemon has written that down, where it can have been.
+
+        None: on no device here that can suspend it.
+        """
+        devices = self._seating.devices
+        if job.device is not None:
+            device = devices.get(job.device)
+            return job.device if device is not None and in_extents(device) else None
+        return next((name for name, device in devices.items() if device.checkpoint and may_use(job.spec, name)), None)
+
+    def device(self, job: Job) -> ExtentDevice:
+        assert job.device is not None
+        device = self._seating.devices[job.device]
+        assert in_extents(device), "only such devices can suspend jobs"
+        return device

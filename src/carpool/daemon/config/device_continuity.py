@@ -1,0 +1,60 @@
+"""Jobs that outlived a daemon need its devices, those that wait no less than those that run."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import msgspec
+
+from carpool.core.model import JobId
+from carpool.daemon.config.options import DeviceOption, Options
+from carpool.daemon.jobs.files import shim_lives
+from carpool.daemon.system.errors import StartupError
+from carpool.protocol.paths import Home
+from carpool.protocol.units import format_size
+
+
+def settle_devices(options: Options, connection: sqlite3.Connection) -> tuple[DeviceOption, ...]:
+    """The devices to start with, recorded for the next time.  Raises StartupError if running jobs need others.
+
+    Where none are named, they are those of before as long as a job has not ended: one that waits may have asked for a
+    device by its name, or for several, and must not be refused because somebody's submission has started the daemon.
+    """
+    devices = options.devices
+    earlier = _recorded(connection)
+    unfinished = _unfinished(connection)
+    if earlier and earlier != devices and unfinished:
+        if options.devices_given and _any_lives(options.home, unfinished):
+            was = " ".join(f"--device {device.text}" for device in earlier)
+            was += "".join(sorted({f" --sharing {device.sharing}" for device in earlier if device.kind == "cuda"}))
+            raise StartupError(
+                "devices_in_use",
+                f"jobs still run on other devices than these ({_words(earlier)} instead of {_words(devices)})",
+                f"start with {was} (or without --device), and change the devices when no job runs",
+            )
+        devices = devices if options.devices_given else earlier
+    text = msgspec.json.encode(devices).decode()
+    try:
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('devices', ?)", (text,))
+    except sqlite3.OperationalError as error:
+        hint = "make room on the disk, or choose another --home"
+        raise StartupError("journal_unusable", f"cannot write the journal: {error}", hint) from None
+    return devices
+
+
+def _recorded(connection: sqlite3.Connection) -> tuple[DeviceOption, ...]:
+    row = connection.execute("SELECT value FROM meta WHERE key = 'devices'").fetchone()
+    return msgspec.json.decode(row[0], type=tuple[DeviceOption, ...]) if row else ()
+
+
+def _unfinished(connection: sqlite3.Connection) -> list[JobId]:
+    return [job for (job,) in connection.execute("SELECT id FROM jobs WHERE phase != 'ended'")]
+
+
+def _any_lives(home: Home, jobs: Sequence[JobId]) -> bool:
+    return any(shim_lives(home.job(job)) for job in jobs)
+
+
+def _words(devices: tuple[DeviceOption, ...]) -> str:
+    return ", ".join(f"{device.id} of {format_size(device.capacity)}" for device in devices)

@@ -1,0 +1,263 @@
+"""The daemon's command line."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from carpool.core.model import MIB, Settings, Sharing
+from carpool.daemon.config.default_sizes import default_capacity, default_store
+from carpool.daemon.config.settings import changed_settings, check_store
+from carpool.daemon.system.errors import StartupError
+from carpool.devices.machine_memory import memory_bytes
+from carpool.devices.memfd import PAGE
+from carpool.protocol.paths import Home, default_home
+from carpool.protocol.units import format_size, parse_size, telemetry_interval
+
+#: A GPU's memory comes in pieces of this size.
+LEAST = 2 * MIB
+#: How names of instances of partitioned GPUs begin.
+MIG = "MIG-"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceOption:
+    """One ``--device``; ``id`` is the kind with its number, as in host0; mig0 is the first instance that was named."""
+
+    id: str
+    kind: str
+    capacity: int  # 0: what the GPU has, as soon as it has been asked
+    index: int = 0  # of the GPU, as the driver counts
+    sharing: Sharing = Sharing.CONCURRENT
+    uuid: str = ""  # of the instance of a partitioned GPU
+    bare: bool = False  # no index was given: on a partitioned GPU all its instances are meant
+
+    @property
+    def name(self) -> str:
+        """Which device, without the size."""
+        return self.uuid or (f"{self.kind}:{self.index}" if self.kind == "cuda" else self.kind)
+
+    @property
+    def text(self) -> str:
+        """As it would be given."""
+        return f"{self.name}:{self.capacity}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    home: Home
+    devices: tuple[DeviceOption, ...]
+    devices_given: bool  # False: the default one
+    settings: Settings
+    settings_given: bool  # False: what the journal says, else the defaults
+    store: int | None  # budget of the host store; None: as the settings say
+    memory: int  # bytes that this machine may use
+    threads: int | None
+    debug_close_lanes: bool  # jobs on a GPU have no access to its memory between their turns
+    telemetry_us: int  # from one measurement of a device to the next
+    ready_fd: int | None
+    foreground_log: bool
+
+    @property
+    def store_room(self) -> int:
+        """Bytes of memory that the devices leave."""
+        return max(0, self.memory - sum(device.capacity for device in self.devices if device.kind == "host"))
+
+    @property
+    def default_store(self) -> int:
+        """Budget of the host store while nobody has set one."""
+        return default_store(self.store_room)
+
+    @property
+    def chosen_settings(self) -> Settings:
+        """The settings with what --store says."""
+        return self.settings if self.store is None else dataclasses.replace(self.settings, host_store=self.store)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise StartupError("bad_option", message, "see python -m carpool.daemon --help")
+
+
+def parse_options(argv: Sequence[str]) -> Options:
+    """Raises StartupError for anything that cannot be carried out on this machine."""
+    given = _parser().parse_args(argv)
+    if given.threads is not None and given.threads < 1:
+        raise StartupError(
+            "bad_option", f"--threads {given.threads} is not positive", "give 1 or more, or leave it out"
+        )
+    memory = memory_bytes()
+    options = Options(
+        home=Home(Path(given.home).expanduser().absolute() if given.home else default_home()),
+        devices=_devices(given.device or [], given.sharing, memory),
+        devices_given=bool(given.device),
+        settings=_settings(given.policy, given.placement, given.setting),
+        settings_given=given.policy is not None or given.placement is not None or bool(given.setting),
+        store=None if given.store is None else _store(given.store),
+        memory=memory,
+        threads=given.threads,
+        debug_close_lanes=given.debug_close_lanes,
+        telemetry_us=_telemetry_us(given.telemetry_interval),
+        ready_fd=given.ready_fd,
+        foreground_log=given.foreground_log,
+    )
+    _check_store(options)
+    return options
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="carpoold", description="The Carpool daemon: shares this machine's devices among jobs.")
+    parser.add_argument("--home", metavar="DIR", help="state directory (default: $CARPOOL_HOME or the XDG state dir)")
+    parser.add_argument(
+        "--device",
+        metavar="KIND",
+        action="append",
+        help="host:SIZE, cuda[:INDEX][:SIZE] for a GPU (all instances of one that is partitioned, without INDEX), or"
+        " MIG-UUID[:SIZE]; repeatable",
+    )
+    parser.add_argument(
+        "--sharing",
+        choices=[str(Sharing.TIMESLICE), str(Sharing.MPS)],
+        help="what runs jobs side by side on a GPU: its driver, or an MPS server (default: timeslice)",
+    )
+    parser.add_argument("--policy", metavar="NAME", help="who computes next (default: fair)")
+    parser.add_argument("--placement", metavar="NAME", help="which device a job is placed on (default: magm)")
+    parser.add_argument("--setting", metavar="NAME=VALUE", action="append", default=[], help="a setting; repeatable")
+    parser.add_argument("--store", metavar="SIZE", help="most host memory for what is moved out of devices")
+    parser.add_argument("--threads", metavar="N", type=int, help="OpenMP threads per job (default: as the job says)")
+    parser.add_argument(
+        "--debug-close-lanes",
+        action="store_true",
+        help="close the memory of jobs on GPUs between their turns, so that a stray access is an error (slow)",
+    )
+    parser.add_argument("--telemetry-interval", metavar="TIME", default="1s", help="pause between two measurements")
+    parser.add_argument("--ready-fd", metavar="N", type=int, help="write one JSON line here when ready or failed")
+    parser.add_argument("--foreground-log", action="store_true", help="log to standard error instead of daemon.log")
+    return parser
+
+
+def _settings(policy: str | None, placement: str | None, pairs: Sequence[str]) -> Settings:
+    values: dict[str, int | None] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        try:
+            values[name] = None if text == "none" else int(text)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise StartupError(
+                "bad_option", f"--setting {pair} is not NAME=NUMBER", "for example --setting quantum_us=50000"
+            )
+    try:
+        return changed_settings(Settings(), policy, values, placement)
+    except ValueError as error:
+        raise StartupError("bad_setting", str(error)) from None
+
+
+def _store(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise StartupError("bad_size", f"--store {text}: {error}") from None
+
+
+def _telemetry_us(text: str) -> int:
+    try:
+        return telemetry_interval(text)
+    except ValueError as error:
+        raise StartupError("bad_interval", f"--telemetry-interval {text}: {error}") from None
+
+
+def _check_store(options: Options) -> None:
+    try:
+        check_store(options.chosen_settings.host_store, options.store_room)
+    except ValueError as error:
+        raise StartupError("store_too_large", str(error), "give a smaller one, or smaller devices") from None
+
+
+def _devices(texts: Sequence[str], sharing: str | None, memory: int) -> tuple[DeviceOption, ...]:
+    if sharing is not None and not any(text.partition(":")[0] == "cuda" or text.startswith(MIG) for text in texts):
+        raise StartupError("no_gpu_given", f"--sharing {sharing} is for GPUs", "name one: --device cuda")
+    if not texts:
+        return (DeviceOption("host0", "host", default_capacity(memory)),)
+    devices: list[DeviceOption] = []
+    for text in texts:
+        kind, _, rest = text.partition(":")
+        if text.endswith(":"):
+            raise StartupError("bad_size", f"--device {text}: nothing stands behind the last colon", "leave it out")
+        if kind == "host":
+            number = sum(device.kind == "host" for device in devices)
+            devices.append(DeviceOption(f"host{number}", kind, _capacity(text, rest, memory)))
+        elif kind.startswith(MIG):
+            number = sum(bool(device.uuid) for device in devices)
+            devices.append(_instance(text, kind, rest, number, Sharing(sharing or Sharing.TIMESLICE)))
+        elif kind == "cuda":
+            devices.append(_gpu(text, rest, Sharing(sharing or Sharing.TIMESLICE)))
+        else:
+            raise StartupError(
+                "unknown_device_kind",
+                f"--device {text}: unknown kind {kind!r}",
+                "known kinds: host:SIZE, cuda[:INDEX][:SIZE], MIG-UUID[:SIZE]",
+            )
+    check_devices(devices, memory)
+    return tuple(devices)
+
+
+def _gpu(text: str, rest: str, sharing: Sharing) -> DeviceOption:
+    """``cuda``, ``cuda:1``, ``cuda:1:8GiB`` or ``cuda:8GiB``: what is a number only is an index."""
+    first, _, second = rest.partition(":")
+    if first and not first.isdecimal():
+        first, second = "", rest
+    index = int(first or 0)
+    return DeviceOption(f"cuda{index}", "cuda", _share(text, second), index, sharing, bare=not first)
+
+
+def _instance(text: str, uuid: str, size: str, number: int, sharing: Sharing) -> DeviceOption:
+    """``MIG-...`` or ``MIG-...:8GiB``: an instance of a partitioned GPU."""
+    if len(uuid) == len(MIG):
+        hint = "`nvidia-smi -L` and `carpool doctor` name the instances"
+        raise StartupError("bad_device", f"--device {text}: an instance's name has more to it", hint)
+    return DeviceOption(f"mig{number}", "cuda", _share(text, size), 0, sharing, uuid)
+
+
+def _share(text: str, size: str) -> int:
+    """How much of a GPU; 0: what it has."""
+    try:
+        capacity = parse_size(size) if size else 0
+    except ValueError as error:
+        raise StartupError("bad_size", f"--device {text}: {error}", "for example --device cuda:0:8GiB") from None
+    if size and capacity < LEAST:
+        hint = "leave the size out for all that there is, or give more, as in --device cuda:0:8GiB"
+        raise StartupError("bad_size", f"--device {text}: a GPU shares at least {format_size(LEAST)}", hint)
+    return capacity // LEAST * LEAST
+
+
+def check_devices(devices: Sequence[DeviceOption], memory: int) -> None:
+    """Raises StartupError where one is given twice, or the machine's memory is too little for them."""
+    ids = [device.id for device in devices]
+    for device in devices:
+        if device.uuid and sum(other.uuid == device.uuid for other in devices) > 1:
+            raise StartupError("same_device", f"{device.uuid} is given twice", "name each instance once")
+        if ids.count(device.id) > 1:
+            raise StartupError(
+                "same_device", f"{device.id} is given twice", "name each GPU once: --device cuda:0 --device cuda:1"
+            )
+    total = sum(device.capacity for device in devices if device.kind == "host")
+    if total > memory:
+        raise StartupError(
+            "device_too_large",
+            f"the devices need {format_size(total)}, but this machine has {format_size(memory)} of memory",
+            "give smaller sizes: --device host:SIZE",
+        )
+
+
+def _capacity(text: str, size: str, memory: int) -> int:
+    try:
+        capacity = parse_size(size) if size else default_capacity(memory)
+    except ValueError as error:
+        raise StartupError("bad_size", f"--device {text}: {error}") from None
+    if capacity < PAGE:
+        raise StartupError("bad_size", f"--device {text}: a device needs at least one page of {PAGE} bytes")
+    return capacity // PAGE * PAGE

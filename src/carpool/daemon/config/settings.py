@@ -1,0 +1,69 @@
+"""Changing the core's settings by name, for ``--setting`` and PUT /v1/policy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from carpool.core.model import NUMBER_SETTINGS, OPTIONAL_SETTINGS, Settings
+from carpool.core.policies import POLICIES, load_policy
+from carpool.core.policies.placement import PLACEMENTS, load_placement
+from carpool.core.state.settings_check import check_settings
+from carpool.plugins import ensure_placement, ensure_policy
+from carpool.protocol.units import format_size
+
+LARGEST = 10**15  # microseconds: thirty years; keeps sums inside 64 bits
+
+
+def settings_table(settings: Settings) -> dict[str, int | None]:
+    """All numeric settings by name, third-party ones included."""
+    return {name: getattr(settings, name) for name in NUMBER_SETTINGS} | dict(settings.extra)
+
+
+def changed_settings(
+    settings: Settings, policy: str | None, values: Mapping[str, int | None], placement: str | None = None
+) -> Settings:
+    """A copy with the changes.  Raises ValueError, for people, for unknown names and impossible values.
+
+    Policies that are not named go on as they were loaded, whatever has become of their files.
+    """
+    named = dataclasses.replace(settings, policy=policy or settings.policy, placement=placement or settings.placement)
+    with POLICIES.kept_on_error(), PLACEMENTS.kept_on_error():  # what is refused must not be in force by its name
+        if policy is not None:
+            ensure_policy(policy, trusted=True)
+        if placement is not None:
+            ensure_placement(placement, trusted=True)
+        return _changed(named, values)
+
+
+def _changed(settings: Settings, values: Mapping[str, int | None]) -> Settings:
+    extras = (*load_policy(settings.policy).settings, *load_placement(settings.placement).settings)
+    for setting, value in values.items():
+        _check(setting, value, extras)
+    own: dict[str, Any] = {key: value for key, value in values.items() if key in NUMBER_SETTINGS}
+    merged = settings.extra | {key: value for key, value in values.items() if key in extras and value is not None}
+    extra = {key: value for key, value in merged.items() if key in extras}  # another policy has other settings
+    changed = dataclasses.replace(settings, extra=extra, **own)
+    check_settings(changed)  # what the core refuses must never be stored: the daemon could not start again
+    return changed
+
+
+def check_store(budget: int | None, room: int) -> None:
+    """Raises ValueError for a budget of the host store that this machine's memory could not hold beside its devices."""
+    if budget is not None and budget > room:
+        raise ValueError(
+            f"a host store of {format_size(budget)} is too large: the devices leave {format_size(room)} of this "
+            "machine's memory"
+        )
+
+
+def _check(name: str, value: int | None, extras: tuple[str, ...]) -> None:
+    if name not in (*NUMBER_SETTINGS, *extras):
+        raise ValueError(f"unknown setting {name!r}; known settings: {', '.join((*NUMBER_SETTINGS, *extras))}")
+    if value is None and name not in OPTIONAL_SETTINGS:
+        own = f"; {getattr(Settings(), name)} is its default" if name in NUMBER_SETTINGS else ""
+        raise ValueError(f"{name} needs a number{own}")
+    smallest = 1 if name == "max_lanes" or name == "growth_step" else 0
+    if value is not None and not smallest <= value <= LARGEST:
+        raise ValueError(f"{name}={value} is not between {smallest} and {LARGEST}")

@@ -1,0 +1,347 @@
+"""What the daemon knows of each job beside the core: the submission, the process, the seat, the figures for people."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from carpool.core.model import (
+    Attempt,
+    DeviceId,
+    Engine,
+    Estimate,
+    JobId,
+    JobPhase,
+    JobSpec,
+    LaneId,
+    Memory,
+    MemoryClass,
+    Outcome,
+    Reason,
+    Service,
+    Usage,
+)
+from carpool.daemon.jobs.attempts import Ended, attempts
+from carpool.daemon.jobs.constraints import EXCLUSIVE, why_alone, why_immovable
+from carpool.daemon.jobs.job_key import command_key
+from carpool.daemon.jobs.memory_shares import Shares
+from carpool.daemon.jobs.seat_table import Board
+from carpool.daemon.system.clock import wall_us
+from carpool.devices.base import BankId
+from carpool.protocol.api import JobInfo, MovedInfo, ReasonInfo, SubmitRequest
+from carpool.protocol.seat import Seat
+
+
+@dataclass(frozen=True, slots=True)
+class Seated:
+    """The seat of a job's attached process."""
+
+    board: Board
+    seat: Seat
+    pid: int
+    store_fd: int  # the device's own
+    since_us: int  # when the process got its seat, or earlier
+    extents: bool = False  # its memory comes in extents, and the daemon moves it (see `carpool.devices.base`)
+    whole: bool = False  # its memory is its driver's: the daemon makes and moves none
+
+
+@dataclass(slots=True)
+class Pieces:
+    """The extents of a lane or bank that a process has: the sizes of those that its shim keeps, in order."""
+
+    number: int
+    sizes: list[int] = field(default_factory=list)
+    sent: int = 0  # as many of them have been sent to the process by this daemon
+
+    @property
+    def end(self) -> int:
+        return sum(self.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How a job came to its engine."""
+
+    automatic: bool = False  # its user has left it to Carpool
+    why: str = ""  # for people, where there is something to say
+
+
+@dataclass(slots=True)
+class Job:
+    """One job that has not ended.  ``spec.env`` goes to the job and nowhere else."""
+
+    id: JobId
+    owner: int
+    gid: int
+    spec: SubmitRequest
+    estimate: Estimate | None
+    submitted_us: int
+    choice: Choice = Choice()
+    past: tuple[Ended, ...] = ()  # attempts that came to nothing
+    phase: JobPhase = JobPhase.QUEUED
+    cancelled: bool = False
+    device: DeviceId | None = None
+    lane: LaneId | None = None
+    further: tuple[DeviceId, ...] = ()  # the other devices of a job for several
+    granted: Memory = field(default_factory=Memory)
+    shares: Shares = field(default_factory=Shares)  # those of its companions in what it has been granted
+    usage: Usage = field(default_factory=Usage)
+    out_of: int = 0  # `OutOf` of its seat, since its process has left it
+    traits: int = 0  # of its seat, those that the core has been told
+    seated: Seated | None = None
+    was_seated: bool = False  # a process of it has had its seat
+    beside: int | None = (
+        None  # a process of it that uses its device beside Carpool (see `carpool.daemon.telemetry.ungated_processes`)
+    )
+    beside_told: int | None = None  # the one that the core has been told of
+    ran_beside: bool = False  # there was one, and the device's driver could have suspended it
+    several: bool = False  # further processes of it use its device (see `carpool.daemon.channels.companions`)
+    line: str = ""  # the channel of its attached process (see `carpool.daemon.channels.connections`)
+    on_device: bool = False  # of the checkpoint engine, and not suspended
+    stays: str | None = None  # why it cannot be suspended
+    fault: Reason | None = None  # why the daemon has killed it
+    bank: BankId | None = None  # the bank it holds; None: it is in its store, or not seated
+    bank_seq: int = 0  # `passed_seq` when it got its bank: still the same means that it has restored nothing
+    bank_sent: bool = True  # it has been told of the bank that its seat names
+    kept_banks: set[BankId] = field(default_factory=set)  # those whose descriptors its shim keeps
+    weights: set[str] = field(default_factory=set)  # memory of weights that its shim keeps, by name
+    weights_sent: set[str] = field(default_factory=set)  # those of them that it has been sent by this daemon
+    pieces: dict[MemoryClass, Pieces] = field(default_factory=dict)  # of its lane and its bank, if they are in extents
+    cuts: set[tuple[MemoryClass, int, int]] = field(default_factory=set)  # CUTs that it has not answered
+    found: bool = False  # after a restart, and not told yet what is known of its memory
+    restored: bool = False  # its bank has what its store has; its seat does not say so yet
+    grant_waits: Reason | None = None  # why what the core has granted it is not there yet
+    offloading: bool = False  # it has been asked to offload, and has not answered
+    turn_due: bool = False  # the core has granted it a turn meanwhile; it gets it after the answer
+    yield_due: bool = False  # and it has been asked for that turn already
+    pid: int | None = None
+    switches: int = 0
+    scratch_bytes: int = 0
+    moving: bool = False  # found in the middle of a move to another lane, after a restart
+    passed_seq: int = 0  # number of the last turn whose end the core has been told
+    grow_seq: int = 0  # number of its latest request for memory that the core knows
+    started_us: int | None = None
+    ended_us: int | None = None
+    outcome: Outcome | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: Reason | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """Where nobody has chosen one (in journals of earlier versions) it is the only one that there was."""
+        return Engine.CHECKPOINT if self.spec.engine == Engine.CHECKPOINT else Engine.GRANT
+
+    @property
+    def attempt(self) -> int:
+        """The number of the present, or the next, start."""
+        return len(self.past) + 1
+
+    @property
+    def own(self) -> Memory:
+        """What its attached process may have of what the job has been granted."""
+        return Memory(self.shares.own(self.granted.persistent), self.granted.ephemeral)
+
+    @property
+    def recovering(self) -> bool:
+        """Whether it has run out of memory before, and so has its device to itself."""
+        return any(ended.core.out_of_memory for ended in self.past)
+
+    @property
+    def guest(self) -> bool:
+        """Whether it is of the checkpoint engine: suspended between its turns, which have the whole device."""
+        return self.engine is Engine.CHECKPOINT
+
+    @property
+    def lonely(self) -> bool:
+        """Whether it was submitted as one that shares its devices with nobody."""
+        return self.spec.exclusive or self.spec.gpus > 1
+
+    def mark_cancelled(self) -> None:
+        """It is going to be signalled, or ends at once if it has no process yet."""
+        self.cancelled = True
+        if self.phase in (JobPhase.STARTING, JobPhase.RUNNING):
+            self.phase = JobPhase.STOPPING
+
+    def core_spec(self, after: tuple[JobId, ...]) -> JobSpec:
+        """What the core is told.  ``after``: the jobs of ``spec.after`` that have not ended yet."""
+        spec = self.spec
+        return JobSpec(
+            owner=self.owner,
+            name=spec.name,
+            kind=command_key(self.owner, spec.cwd, spec.argv),
+            iterations=spec.iterations,
+            duration_us=spec.duration_us,
+            weight=spec.weight,
+            after=after,
+            device=named_devices(spec),
+            gang=spec.gpus,
+            exclusive=spec.exclusive,
+            engine=self.engine,
+            estimate=self.estimate,
+            retries=spec.retries,
+            recover=not spec.foreground,
+            service=None if spec.service is None else Service(spec.service),
+        )
+
+    def again(self, attempt: Attempt, estimate: Estimate | None, code: int | None, number: int | None) -> Job:
+        """The same submission before its next start."""
+        usage = self.usage
+        peaks = usage.persistent_peak, usage.ephemeral_peak
+        ended = Ended(attempt, self.started_us, wall_us(), code, number, *peaks)
+        past = (*self.past, ended)
+        return Job(self.id, self.owner, self.gid, self.spec, estimate, self.submitted_us, self.choice, past)
+
+
+def named_devices(spec: SubmitRequest) -> tuple[DeviceId, ...] | None:
+    """The devices that a submission insists on; None: any."""
+    return None if spec.device is None else tuple(spec.device.split(","))
+
+
+def may_use(spec: SubmitRequest, device: DeviceId) -> bool:
+    names = named_devices(spec)
+    return names is None or device in names
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """What stays in memory of a job that is over: its row for the lists, already encoded."""
+
+    id: JobId
+    owner: int
+    outcome: Outcome
+    info: msgspec.Raw
+    attempt: int = 1
+
+
+class JobTable:
+    """All jobs by id, and those who wait for the end of one."""
+
+    def __init__(self) -> None:
+        self.live: dict[JobId, Job] = {}
+        self.ended: dict[JobId, EndedJob] = {}
+        self.next_id: JobId = 1
+        self._waiting: dict[JobId, asyncio.Event] = {}
+
+    def new_id(self) -> JobId:
+        """Ids only increase, and a number that was refused is not used again either."""
+        job, self.next_id = self.next_id, self.next_id + 1
+        return job
+
+    def owner(self, job: JobId) -> int | None:
+        """The uid of a job's owner; None for an unknown job."""
+        known = self.live.get(job) or self.ended.get(job)
+        return None if known is None else known.owner
+
+    def end(self, job: Job) -> None:
+        assert job.outcome is not None
+        info = msgspec.Raw(msgspec.json.encode(job_info(job, None)))
+        self.ended[job.id] = EndedJob(job.id, job.owner, job.outcome, info, job.attempt)
+        del self.live[job.id]
+        waiting = self._waiting.pop(job.id, None)
+        if waiting is not None:
+            waiting.set()
+
+    async def wait_end(self, job: JobId, timeout_s: float | None) -> bool:
+        """True as soon as the job has ended, False after ``timeout_s``."""
+        if job in self.ended:
+            return True
+        event = self._waiting.setdefault(job, asyncio.Event())
+        try:
+            await asyncio.wait_for(event.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+
+def job_info(job: Job, waits: Reason | None) -> JobInfo:
+    """The API's view of a job.  ``waits``: the core's reason for the present wait."""
+    usage, spec = job.usage, job.spec
+    reason = job.reason or job.grant_waits or waits
+    return JobInfo(
+        id=job.id,
+        name=spec.name,
+        owner=job.owner,
+        command=spec.argv,
+        phase=job.phase.value,
+        outcome=job.outcome.value if job.outcome else None,
+        exit_code=job.exit_code,
+        signal=job.signal,
+        reason=ReasonInfo(reason.code, reason.text) if reason else None,
+        device=job.device,
+        lane=job.lane,
+        holds_turn=job.on_device or (job.seated is not None and job.seated.seat.get("turn") == 1),
+        weight=spec.weight,
+        persistent_bytes=usage.persistent_peak,
+        ephemeral_bytes=usage.ephemeral_peak,
+        persistent_limit=job.granted.persistent,
+        ephemeral_limit=job.granted.ephemeral,
+        scratch_bytes=job.scratch_bytes,
+        iterations=usage.iterations,
+        iterations_total=iterations_total(job),
+        iteration_us=iteration_us(job),
+        device_us=usage.device_us,
+        switches=job.switches,
+        residue_bytes=usage.residue,
+        submitted_us=job.submitted_us,
+        started_us=job.started_us,
+        ended_us=job.ended_us,
+        offloaded=_suspended(job) or (job.seated is not None and job.seated.seat.get("offloaded") == 1),
+        stored_bytes=usage.stored,
+        moved=moved_info([usage]),
+        cwd=spec.cwd,
+        after=spec.after,
+        estimate_source=job.estimate.source if job.estimate else None,
+        pid=job.pid,
+        alone=None if job.outcome else why_alone(job.traits, job.beside) or job.stays or _submitted_alone(job),
+        immovable=None if job.outcome else why_immovable(job.traits),
+        fixed_bytes=usage.fixed,
+        engine=job.engine.value,
+        engine_why=job.choice.why,
+        retries=spec.retries,
+        attempt=job.attempt,
+        attempts=attempts(job),
+        devices=[job.device, *job.further] if job.device is not None and spec.gpus > 1 else [],
+        gpus=spec.gpus,
+    )
+
+
+def _submitted_alone(job: Job) -> str | None:
+    if job.spec.gpus > 1:
+        return f"it was submitted for {job.spec.gpus} devices"
+    if job.spec.exclusive:
+        return EXCLUSIVE
+    return "it has run out of memory" if job.recovering else None
+
+
+def _suspended(job: Job) -> bool:
+    return job.guest and job.pid is not None and not job.on_device and not job.outcome
+
+
+def moved_info(usages: Sequence[Usage]) -> MovedInfo:
+    """What these have moved to the host store and back, together."""
+    return MovedInfo(
+        sum(usage.out_bytes for usage in usages),
+        sum(usage.out_us for usage in usages),
+        sum(usage.in_bytes for usage in usages),
+        sum(usage.in_us for usage in usages),
+    )
+
+
+def iterations_total(job: Job) -> int | None:
+    """What the script says itself, else what was declared, else what earlier runs needed."""
+    if job.usage.progress_total:
+        return job.usage.progress_total
+    if job.spec.iterations is not None:
+        return job.spec.iterations
+    return job.estimate.iterations if job.estimate else None
+
+
+def iteration_us(job: Job) -> int | None:
+    """Measured device time per iteration; before the first one, that of earlier runs."""
+    if job.usage.iterations:
+        return job.usage.device_us // job.usage.iterations
+    return job.estimate.iteration_us if job.estimate else None

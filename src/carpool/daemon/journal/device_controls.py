@@ -1,0 +1,74 @@
+"""What an operator has set per device.  Durable: it outlives the daemon, and the device that it is about."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from carpool.core.events import DeviceChanged, Event
+from carpool.core.model import DeviceId, DeviceSpec, Micros, Oversubscribe
+from carpool.daemon.config.options import DeviceOption
+from carpool.daemon.journal.writer import Journal
+
+log = logging.getLogger(__name__)
+
+KEY = "device:"  # before the device's id, in the journal's table `meta`
+
+
+class Control(msgspec.Struct, frozen=True):
+    """``quantum_us`` None: as the settings say."""
+
+    quantum_us: Micros | None = None
+    oversubscribe: Oversubscribe = Oversubscribe.AUTO
+
+
+class Controls:
+    """The controls of all devices; changes are on the disk before they are in force."""
+
+    def __init__(self, stored: dict[DeviceId, Control], journal: Journal, post: Callable[[Event], None]) -> None:
+        self._controls = stored
+        self._journal = journal
+        self._post = post
+        self._changing = asyncio.Lock()  # a change of one value must not bring back an old one of the other
+
+    def of(self, device: DeviceId) -> Control:
+        return self._controls.get(device, Control())
+
+    def spec(self, device: DeviceOption) -> DeviceSpec:
+        """The device as the core is told of it."""
+        control = self.of(device.id)
+        return DeviceSpec(
+            device.id,
+            device.capacity,
+            quantum_us=control.quantum_us,
+            oversubscribe=control.oversubscribe,
+            sharing=device.sharing,
+        )
+
+    async def change(self, device: DeviceId, change: Callable[[Control], Control]) -> None:
+        """Raises JournalFull; nothing has changed then."""
+        async with self._changing:
+            control = change(self.of(device))
+            text = msgspec.json.encode(control).decode()
+            await self._journal.durable("INSERT OR REPLACE INTO meta VALUES (?, ?)", (KEY + device, text))
+            self._controls[device] = control
+            self._post(DeviceChanged(device, control.quantum_us, control.oversubscribe))
+
+
+def read_controls(connection: sqlite3.Connection, devices: Iterable[DeviceId]) -> dict[DeviceId, Control]:
+    """Those of these devices.  Others stay in the journal: their device may come back."""
+    known, found = set(devices), {}
+    for key, text in connection.execute("SELECT key, value FROM meta WHERE key LIKE ?", (KEY + "%",)):
+        device = key.removeprefix(KEY)
+        if device not in known:
+            log.info("the journal has settings of a device %s, which there is not at present", device)
+            continue
+        try:
+            found[device] = msgspec.json.decode(text, type=Control)
+        except msgspec.DecodeError:
+            log.warning("the settings of device %s in the journal are of another version; using the defaults", device)
+    return found

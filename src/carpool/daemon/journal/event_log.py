@@ -1,0 +1,177 @@
+"""The event stream: every event and command of the core in order, to the journal and to those who listen.
+
+Entries get their number when they are recorded; they reach the journal in batches, a moment later, in order, and
+before anybody is shown them: a number that was seen stands for the same entry after a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from carpool.core import commands, events
+from carpool.core.commands import Command
+from carpool.core.events import Event
+from carpool.daemon.journal.writer import Journal
+from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.errors import JournalFull
+from carpool.protocol.api import EventInfo
+
+#: Frequent kinds: only the newest `RING_ROWS` numbers of them are kept in the journal.
+RING_KINDS = frozenset(
+    kind.__name__
+    for kind in (
+        *(events.TurnWanted, events.TurnReleased, events.TurnPassed, events.Sampled, events.Tick, events.DeviceLoad),
+        events.PaceKnown,  # thousands at every start
+        *(events.TurnPaused, commands.PauseTurn, commands.PlaceWeights, commands.DropWeights),
+        *(commands.GrantTurn, commands.NameSuccessor, commands.RequestYield, commands.WithdrawYield),
+    )
+)
+RING_ROWS = 200_000
+RECENT = 20_000  # entries in memory, for listeners that keep up
+FLUSH_S = 0.1
+FLUSH_ROWS = 1000
+PRUNE_EVERY = 10_000
+PAGE_ROWS = 2000
+
+_INSERT = "INSERT INTO events (seq, wall_us, now_us, kind, job, ring, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_PRUNE = "DELETE FROM events WHERE ring = 1 AND seq <= ?"
+_SELECT = "SELECT seq, wall_us, now_us, kind, job, data FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    seq: int
+    wall_us: int
+    now_us: int
+    kind: str
+    job: int | None
+    data: bytes
+
+    def line(self) -> bytes:
+        """One line of GET /v1/events: an `EventInfo`."""
+        fields = (self.seq, self.wall_us, self.now_us, self.kind, self.job, msgspec.Raw(self.data))
+        return msgspec.json.encode(dict(zip(EventInfo.__struct_fields__, fields, strict=True))) + b"\n"
+
+
+class Feed:
+    def __init__(self, journal: Journal, path: Path, last_seq: int) -> None:
+        self._journal = journal
+        self._path = path
+        self._seq = last_seq
+        self._recent: deque[Entry] = deque(maxlen=RECENT)
+        self._pending: list[tuple[object, ...]] = []
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._news = asyncio.Event()
+        self._pruned = self._written = last_seq
+        self._closed = False
+
+    def record(self, now_us: int, happened: Event | Command) -> None:
+        """``happened`` is encoded completely, so that it can be rebuilt from the journal."""
+        kind = type(happened).__name__
+        job = getattr(happened, "job", None)
+        self._seq += 1
+        entry = Entry(self._seq, wall_us(), now_us, kind, job, msgspec.json.encode(happened))
+        self._recent.append(entry)
+        ring = int(kind in RING_KINDS)
+        self._pending.append((entry.seq, entry.wall_us, now_us, kind, job, ring, entry.data.decode()))
+        if len(self._pending) >= FLUSH_ROWS:
+            self.flush()
+        elif self._flush_timer is None:
+            self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
+        self._news.set()
+
+    def flush(self) -> None:
+        """Hand everything recorded so far to the journal."""
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        if self._pending:
+            self._journal.owe(_INSERT, self._pending, droppable=True)
+            self._pending = []
+        if self._seq - self._pruned >= PRUNE_EVERY:
+            self._pruned = self._seq
+            self._journal.owe(_PRUNE, [(self._seq - RING_ROWS,)])
+
+    def close(self) -> None:
+        """Write what is pending and end all streams."""
+        self._closed = True
+        self.flush()
+        self._news.set()
+
+    async def written(self) -> int:
+        """The number up to which everything is in the journal.  Raises JournalFull when the disk is full."""
+        wanted = self._seq
+        if wanted > self._written and not self._closed:
+            self.flush()
+            await self._journal.flushed()
+            self._written = max(self._written, wanted)
+        return wanted
+
+    async def lines(self, since: int, follow: bool) -> AsyncIterator[bytes]:
+        """Encoded lines after number ``since``; with ``follow`` until the daemon stops."""
+        since = min(since, self._seq)
+        while True:
+            shown = await self._to_be_shown()
+            before = since
+            async for entry in self._stored(since):
+                since = entry.seq
+                yield entry.line()
+            if since > before and self._outpaced(since):
+                continue
+            for entry in self._after(since, shown):
+                since = entry.seq
+                yield entry.line()
+            if not follow or self._closed:
+                return
+            if since == self._seq:
+                # Everybody waits on one event object; whoever finds nothing new arms it again.
+                self._news.clear()
+                await self._news.wait()
+
+    async def _to_be_shown(self) -> int:
+        """As far as listeners may see: what the journal has, or everything while there is no room for it."""
+        try:
+            return await self.written()
+        except JournalFull:
+            return self._seq
+
+    def _after(self, since: int, last: int) -> list[Entry]:
+        """Entries in memory after ``since``, as far as ``last``."""
+        if not self._recent:
+            return []
+        first = self._recent[0].seq
+        return list(self._recent)[max(0, since + 1 - first) : max(0, last + 1 - first)]
+
+    async def _stored(self, since: int) -> AsyncIterator[Entry]:
+        """Entries that only the journal still holds, page by page."""
+        while self._outpaced(since):
+            await self.written()
+            page = await asyncio.to_thread(self._page, since)
+            for entry in page:
+                yield entry
+            if len(page) < PAGE_ROWS:
+                return
+            since = page[-1].seq
+
+    def _outpaced(self, since: int) -> bool:
+        """Whether entries right after ``since`` are no longer in memory."""
+        return since < self._seq and (not self._recent or self._recent[0].seq > since + 1)
+
+    def _page(self, since: int) -> list[Entry]:
+        connection = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)
+        try:
+            rows = connection.execute(_SELECT, (since, PAGE_ROWS)).fetchall()
+        finally:
+            connection.close()
+        return [Entry(seq, wall, now, kind, job, data.encode()) for seq, wall, now, kind, job, data in rows]
+
+
+def last_seq(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])

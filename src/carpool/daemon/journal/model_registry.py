@@ -1,0 +1,93 @@
+"""Registered models: each belongs to its owner, and is on the disk before it is acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from carpool.core.model import Micros
+from carpool.daemon.journal.writer import Journal
+from carpool.protocol.models import ModelInfo, ModelRequest
+
+_WRITE = "INSERT OR REPLACE INTO models (owner, name, spec, env, added_us) VALUES (?, ?, ?, ?, ?)"
+_DELETE = "DELETE FROM models WHERE owner = ? AND name = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    owner: int
+    name: str
+    spec: ModelRequest
+    added_us: Micros  # wall clock
+
+    def info(self) -> ModelInfo:
+        spec = self.spec
+        return ModelInfo(
+            name=self.name,
+            owner=self.owner,
+            factory=spec.factory,
+            weights=spec.weights,
+            deadline_us=spec.deadline_us,
+            max_batch=spec.max_batch,
+            max_delay_us=spec.max_delay_us,
+            priority=spec.priority,
+            python=spec.python,
+            cwd=spec.cwd,
+            variables=len(spec.env),
+            added_us=self.added_us,
+        )
+
+
+class Models:
+    """Those of all owners; two of them may have models of one name."""
+
+    def __init__(self, journal: Journal, known: Iterable[Model] = ()) -> None:
+        self._journal = journal
+        self._models = {(model.owner, model.name): model for model in known}
+        self._changing = asyncio.Lock()  # what is decided on must still be so when it has been written
+
+    def find(self, owner: int, name: str) -> Model | None:
+        return self._models.get((owner, name))
+
+    def listed(self) -> list[Model]:
+        """By name, then by owner."""
+        return sorted(self._models.values(), key=lambda model: (model.name, model.owner))
+
+    async def add(self, model: Model, *, replace: bool) -> bool:
+        """False: its owner has one of that name, and it is not to be replaced.  Raises JournalFull."""
+        key = (model.owner, model.name)
+        async with self._changing:
+            if key in self._models and not replace:
+                return False
+            await self._journal.durable(_WRITE, _row(model))
+            self._models[key] = model
+            return True
+
+    async def remove(self, owner: int, name: str) -> Model | None:
+        """What has been removed; None: there was none.  Raises JournalFull."""
+        async with self._changing:
+            if (owner, name) not in self._models:
+                return None
+            await self._journal.durable(_DELETE, (owner, name))
+            return self._models.pop((owner, name))
+
+
+def read_models(connection: sqlite3.Connection) -> list[Model]:
+    """All that the journal has."""
+    decode_spec = msgspec.json.Decoder(ModelRequest).decode
+    decode_env = msgspec.json.Decoder(dict[str, str]).decode
+    rows = connection.execute("SELECT owner, name, spec, env, added_us FROM models")
+    return [
+        Model(owner, name, msgspec.structs.replace(decode_spec(spec), env=decode_env(env)), added)
+        for owner, name, spec, env, added in rows
+    ]
+
+
+def _row(model: Model) -> tuple[object, ...]:
+    spec = msgspec.json.encode(msgspec.structs.replace(model.spec, env={})).decode()
+    env = msgspec.json.encode(model.spec.env).decode()
+    return (model.owner, model.name, spec, env, model.added_us)

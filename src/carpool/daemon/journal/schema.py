@@ -1,0 +1,217 @@
+"""The journal's tables, and opening the file with one clear message for each way it can be unusable."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from carpool.daemon.system.errors import StartupError
+
+SCHEMA = 4
+CHECKED_BYTES = 64 << 20  # larger journals are not checked page by page at every start
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS jobs (
+  id INTEGER PRIMARY KEY,
+  owner INTEGER NOT NULL,
+  gid INTEGER NOT NULL,
+  spec TEXT NOT NULL,          -- SubmitRequest as JSON, without env
+  env TEXT NOT NULL,           -- the environment as JSON; never leaves the daemon except to the job
+  estimate TEXT,               -- carpool.core.model.Estimate as JSON
+  submitted_us INTEGER NOT NULL,
+  cancelled INTEGER NOT NULL DEFAULT 0,
+  phase TEXT NOT NULL,
+  device TEXT,
+  outcome TEXT,
+  exit_code INTEGER,
+  signal INTEGER,
+  reason_code TEXT,
+  reason_text TEXT,
+  persistent_bytes INTEGER NOT NULL DEFAULT 0,
+  ephemeral_bytes INTEGER NOT NULL DEFAULT 0,
+  iterations INTEGER NOT NULL DEFAULT 0,
+  device_us INTEGER NOT NULL DEFAULT 0,
+  switches INTEGER NOT NULL DEFAULT 0,
+  residue_bytes INTEGER NOT NULL DEFAULT 0,
+  started_us INTEGER,
+  ended_us INTEGER,
+  out_bytes INTEGER NOT NULL DEFAULT 0,  -- moved to the host store in all, and the time that took
+  out_us INTEGER NOT NULL DEFAULT 0,
+  in_bytes INTEGER NOT NULL DEFAULT 0,   -- moved back
+  in_us INTEGER NOT NULL DEFAULT 0,
+  engine_automatic INTEGER NOT NULL DEFAULT 0,  -- the user has left the engine to the daemon
+  engine_why TEXT NOT NULL DEFAULT ''
+);
+CREATE TABLE IF NOT EXISTS attempts (   -- starts of jobs that are over
+  job INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  last INTEGER NOT NULL,       -- 1: with it the job ended; 0: another one followed, or is to follow
+  device TEXT,
+  started_us INTEGER,
+  ended_us INTEGER NOT NULL,
+  exit_code INTEGER,
+  signal INTEGER,
+  out_of_memory INTEGER NOT NULL,
+  outgrown_bytes INTEGER NOT NULL,  -- bytes of its device that it had to itself, and that were too few
+  reason TEXT NOT NULL,
+  persistent_bytes INTEGER NOT NULL,  -- most that it has used
+  ephemeral_bytes INTEGER NOT NULL,
+  estimate TEXT,               -- that of the next attempt
+  log TEXT NOT NULL,           -- name of its log in the job's directory
+  PRIMARY KEY (job, attempt)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS jobs_unfinished ON jobs (id) WHERE phase != 'ended';
+CREATE TABLE IF NOT EXISTS events (
+  seq INTEGER PRIMARY KEY,
+  wall_us INTEGER NOT NULL,
+  now_us INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  job INTEGER,
+  ring INTEGER NOT NULL,       -- 1: frequent kind, only the newest are kept
+  data TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS events_ring ON events (seq) WHERE ring = 1;
+CREATE TABLE IF NOT EXISTS placements (
+  job INTEGER PRIMARY KEY,
+  devices TEXT NOT NULL,       -- those that it was given last, its own first, as JSON
+  decision TEXT NOT NULL       -- carpool.core.decision.Placement as JSON
+);
+CREATE TABLE IF NOT EXISTS beside (  -- commands whose last successful run used its device beside Carpool
+  command_key TEXT PRIMARY KEY,
+  job INTEGER NOT NULL,
+  updated_us INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS paces (  -- how long an iteration takes, alone and beside others
+  model TEXT NOT NULL,         -- of the devices, and how they are shared
+  kind TEXT NOT NULL,          -- command key
+  beside TEXT NOT NULL,        -- command key; empty: alone
+  total_us INTEGER NOT NULL,   -- device time of ...
+  iterations INTEGER NOT NULL, -- ... so many; that is what the mean is worth
+  measured_us INTEGER NOT NULL,  -- when, last; wall clock
+  PRIMARY KEY (model, kind, beside)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS telemetry (
+  device TEXT NOT NULL,
+  step_us INTEGER NOT NULL,    -- how much time a row covers: a minute or an hour
+  start_us INTEGER NOT NULL,   -- wall clock
+  quantity TEXT NOT NULL,
+  least INTEGER NOT NULL,
+  total INTEGER NOT NULL,      -- sum over the samples
+  most INTEGER NOT NULL,
+  samples INTEGER NOT NULL,
+  PRIMARY KEY (device, step_us, start_us, quantity)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS runs (  -- the last ones of each command that ended well
+  command_key TEXT NOT NULL,
+  ended_us INTEGER NOT NULL,
+  persistent_bytes INTEGER NOT NULL,
+  ephemeral_bytes INTEGER NOT NULL,
+  iterations INTEGER NOT NULL,
+  iteration_us INTEGER
+);
+CREATE INDEX IF NOT EXISTS runs_by_command ON runs (command_key, ended_us);
+CREATE TABLE IF NOT EXISTS models (  -- registered for inference
+  owner INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  spec TEXT NOT NULL,          -- ModelRequest as JSON, without env
+  env TEXT NOT NULL,           -- the environment as JSON; never leaves the daemon except to the owner
+  added_us INTEGER NOT NULL,
+  PRIMARY KEY (owner, name)
+) WITHOUT ROWID;
+"""
+
+
+def open_journal(path: Path) -> sqlite3.Connection:
+    """Open or create the journal for writing.  Raises StartupError; never changes a file it cannot use."""
+    try:
+        # Created here, so that it never exists with other permissions, not even for a moment.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
+        _prepare(connection, path)
+    except sqlite3.OperationalError as error:
+        raise StartupError(
+            "journal_unusable",
+            f"cannot write the journal {path}: {error}",
+            "make room on the disk, or choose another --home",
+        ) from None
+    except sqlite3.DatabaseError as error:
+        raise broken(path, str(error)) from None
+    except OSError as error:
+        raise StartupError("journal_unusable", f"cannot open the journal {path}: {error.strerror}") from None
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    if path.stat().st_size <= CHECKED_BYTES:
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(verdict)
+    version = _version(connection, path)
+    if version == 1:
+        _migrate_from_1(connection)
+    connection.executescript(TABLES)
+    if version in (1, 2):
+        _migrate_from_2(connection)
+    # From 3 to 4 a table was added, no more.
+    connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", (str(SCHEMA),))
+
+
+def _migrate_from_1(connection: sqlite3.Connection) -> None:
+    """All of it or nothing.  A quantum that nobody had chosen becomes what it is now: the policy's."""
+    connection.execute("BEGIN IMMEDIATE")
+    for column in ("out_bytes", "out_us", "in_bytes", "in_us"):
+        connection.execute(f"ALTER TABLE jobs ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
+    connection.execute(
+        "UPDATE meta SET value = json_set(value, '$.quantum_us', NULL)"
+        " WHERE key = 'settings' AND json_extract(value, '$.quantum_us') = 50000"
+    )
+    connection.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
+    connection.execute("COMMIT")
+
+
+def _migrate_from_2(connection: sqlite3.Connection) -> None:
+    """All of it or nothing; new tables are there already.
+
+    Nobody could leave the engine to the daemon.  The one run that was known of a command becomes the first of several.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("ALTER TABLE jobs ADD COLUMN engine_automatic INTEGER NOT NULL DEFAULT 0")
+    connection.execute("ALTER TABLE jobs ADD COLUMN engine_why TEXT NOT NULL DEFAULT ''")
+    connection.execute(
+        "INSERT INTO runs SELECT command_key, updated_us, persistent_bytes, ephemeral_bytes, iterations, iteration_us"
+        " FROM history"
+    )
+    connection.execute("DROP TABLE history")
+    connection.execute("UPDATE meta SET value = '3' WHERE key = 'schema'")
+    connection.execute("COMMIT")
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int | None:
+    """The schema of the file; None if it is empty.  Raises StartupError for files that are not ours, or newer."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not tables:
+        return None
+    if "meta" not in tables:
+        raise broken(path, "it is the database of another program")
+    row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+    if row is None or not row[0].isdigit():
+        raise broken(path, "it does not say which version wrote it")
+    if int(row[0]) > SCHEMA:
+        raise StartupError(
+            "journal_newer",
+            f"the journal {path} was written by a newer Carpool (schema {row[0]}, this one knows {SCHEMA})",
+            "start the newer version, or choose another --home",
+        )
+    return int(row[0])
+
+
+def broken(path: Path, why: str) -> StartupError:
+    return StartupError(
+        "journal_broken",
+        f"the journal {path} is not usable: {why}",
+        f"it has not been touched; move it away to start empty: mv {path} {path}.broken",
+    )

@@ -1,0 +1,79 @@
+"""Who slows whom survives the daemon: the core's table, written whenever a job ends, and every minute."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable
+from itertools import takewhile
+
+from carpool.core.events import PaceKnown
+from carpool.core.model import Micros
+from carpool.core.state.slowdown_table import MOST_PAIRS, Pair
+from carpool.daemon.journal.writer import Journal
+from carpool.daemon.system.clock import monotonic_us, wall_us
+
+INTERVAL_S = 60.0
+_WRITE = "INSERT OR REPLACE INTO paces VALUES (?, ?, ?, ?, ?, ?)"
+_FORGET = """DELETE FROM paces WHERE (model, kind, beside) IN
+  (SELECT model, kind, beside FROM paces ORDER BY measured_us DESC, model, kind, beside LIMIT -1 OFFSET ?)"""
+
+
+class PaceTable:
+    """``known``: what the journal has; the core is told of it first.  ``now``: what the core has, newest first."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        known: Iterable[PaceKnown],
+        now: Callable[[], Iterable[PaceKnown]],
+        most: int = MOST_PAIRS,
+    ) -> None:
+        self.known = tuple(known)
+        self._written = _by_pair(self.known)
+        self._journal = journal
+        self._now = now
+        self._most = most
+
+    async def run(self) -> None:
+        """Jobs may run for weeks, and the daemon may die at any time."""
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            self.write()
+
+    def write(self) -> None:
+        """What is new, which the core names first; of the pairs measured longest ago there are no more than so many."""
+        new = list(takewhile(lambda pace: self._written.get(_pair(pace)) != pace, self._now()))
+        if not new:
+            return
+        self._written |= _by_pair(new)
+        if len(self._written) > 2 * self._most:
+            self._written = _by_pair(self._now())
+        ahead = _wall_ahead_us()
+        rows = [(*_pair(p), p.total_us, p.iterations, p.measured_us + ahead) for p in new]
+        self._journal.owe(_WRITE, rows)
+        self._journal.owe(_FORGET, [(self._most,)])
+
+
+def read_paces(connection: sqlite3.Connection) -> list[PaceKnown]:
+    """In the order in which they were measured last, on this boot's clock."""
+    ahead = _wall_ahead_us()
+    rows = connection.execute(
+        "SELECT model, kind, beside, total_us, iterations, measured_us - ? FROM paces"
+        " ORDER BY measured_us, model, kind, beside",
+        (ahead,),
+    )
+    return [PaceKnown(*row) for row in rows]
+
+
+def _pair(pace: PaceKnown) -> Pair:
+    return (pace.model, pace.kind, pace.beside)
+
+
+def _by_pair(paces: Iterable[PaceKnown]) -> dict[Pair, PaceKnown]:
+    return {_pair(pace): pace for pace in paces}
+
+
+def _wall_ahead_us() -> Micros:
+    """What the wall clock, which goes on over a reboot, is ahead of the core's."""
+    return wall_us() - monotonic_us()

@@ -1,0 +1,171 @@
+"""The journal's one writer: a thread that groups what waits into one transaction and one fsync.
+
+Two kinds of writes.  *Durable* writes (submissions, cancellations) have somebody waiting: the future is resolved
+after the commit, or fails and nothing has happened.  *Owed* writes (ends of jobs, events) have already happened in
+the world: when the disk is full they stay in memory, in order, and are tried again.  What can never be written fails,
+or is dropped, alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import queue
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from carpool.daemon.system.errors import JournalFull
+
+log = logging.getLogger(__name__)
+LARGEST_BATCH = 512
+RETRY_S = 1.0
+MOST_OWED = 100_000  # statements kept while the disk is full; the oldest events go first
+_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+_OWN_FAULT = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One statement, executed once per row.  ``done`` is None for owed writes."""
+
+    sql: str
+    rows: Sequence[Sequence[object]]
+    done: asyncio.Future[None] | None = None
+    droppable: bool = False
+
+
+class Journal:
+    """Posts writes to the writer thread; all methods are called on the event loop."""
+
+    def __init__(self, connection: sqlite3.Connection, loop: asyncio.AbstractEventLoop) -> None:
+        self._connection = connection
+        self._loop = loop
+        self._queue: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    def durable(self, sql: str, *rows: Sequence[object]) -> asyncio.Future[None]:
+        """A future that is done after the commit.  Raises JournalFull from the future if it cannot be recorded."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._queue.put(Write(sql, rows, done))
+        return done
+
+    def owe(self, sql: str, rows: Sequence[Sequence[object]], *, droppable: bool = False) -> None:
+        """Record what has happened, as soon as possible, after everything that was posted before."""
+        self._queue.put(Write(sql, rows, droppable=droppable))
+
+    def flushed(self) -> asyncio.Future[None]:
+        """Done when everything posted so far is on the disk."""
+        return self.durable("DELETE FROM meta WHERE key = ?", ("",))
+
+    def close(self) -> None:
+        """Write what is left and stop the thread; blocks for one commit."""
+        self._queue.put(None)
+        self._thread.join()
+        self._connection.close()
+
+    def _run(self) -> None:
+        owed: deque[Write] = deque()
+        stopping = False
+        while not stopping:
+            batch, stopping = self._next_batch(bool(owed))
+            writes = [*owed, *batch]
+            error = self._commit(writes)
+            if error is not None and _never(error):
+                owed = self._one_by_one(writes)
+            else:
+                owed = deque(write for write in writes if error is not None and write.done is None)
+                self._report(batch, error)
+            _shorten(owed)
+
+    def _one_by_one(self, writes: Sequence[Write]) -> deque[Write]:
+        """One of them can never be written: the others do not wait for it.  Returns what is still owed."""
+        owed: deque[Write] = deque()
+        full: Exception | None = None  # in order: what comes after that waits, too
+        for write in writes:
+            error = full or self._commit([write])
+            if write.done is not None:
+                self._report([write], error)
+            elif error is not None and _never(error):
+                log.error("this cannot be recorded, and is dropped: %s (%s)", ascii(error), write.sql)
+                continue
+            elif error is not None:
+                owed.append(write)
+            full = error if error is not None and not _never(error) else None
+        return owed
+
+    def _next_batch(self, retry: bool) -> tuple[list[Write], bool]:
+        """Wait for something to write; when owed writes wait, no longer than until the next attempt."""
+        batch: list[Write] = []
+        try:
+            item = self._queue.get(timeout=RETRY_S if retry else None)
+            while item is not None:
+                batch.append(item)
+                if len(batch) >= LARGEST_BATCH:
+                    return batch, False
+                item = self._queue.get_nowait()
+            return batch, True
+        except queue.Empty:
+            return batch, False
+
+    def _commit(self, writes: Sequence[Write]) -> Exception | None:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for write in writes:
+                self._connection.executemany(write.sql, write.rows)
+            self._connection.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 - a text that is no UTF-8, say: the thread goes on
+            if self._connection.in_transaction:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+            return _explain(error)
+        return None
+
+    def _report(self, batch: Sequence[Write], error: Exception | None) -> None:
+        waiting = [write.done for write in batch if write.done is not None]
+        if waiting:
+            try:
+                self._loop.call_soon_threadsafe(_resolve, waiting, error)
+            except RuntimeError:  # the loop is closed: nobody waits any more
+                return
+
+
+def _resolve(waiting: Sequence[asyncio.Future[None]], error: Exception | None) -> None:
+    for future in waiting:
+        if future.done():  # the client went away
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+
+def _shorten(owed: deque[Write]) -> None:
+    while len(owed) > MOST_OWED:
+        victim = next((write for write in owed if write.droppable), None)
+        if victim is None:
+            return
+        owed.remove(victim)
+
+
+def _never(error: Exception) -> bool:
+    """Whether it is the write's own fault, and trying again is in vain."""
+    return isinstance(error, _OWN_FAULT) or not isinstance(error, sqlite3.Error | JournalFull)
+
+
+def _explain(error: Exception) -> Exception:
+    code = getattr(error, "sqlite_errorcode", 0)
+    if code & 0xFF in _FULL:
+        text = "the disk is full" if code == sqlite3.SQLITE_FULL else str(error)
+        return JournalFull("disk_full", f"cannot write the journal: {text}", "make room and try again; nothing is lost")
+    return error
+
+
+def disk_full(error: OSError) -> bool:
+    """Whether an error of the file system means that there is no room (as opposed to a mistake of ours)."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)

@@ -1,0 +1,77 @@
+"""Who holds which bank.
+
+A job that is on the device holds one bank alone; one that is in its store holds none, and gets one before its next
+turn: its seat says which, and a packet brings the descriptor if it is not the one that the job has mapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from carpool.core.model import JobId
+from carpool.daemon.jobs.table import Job
+from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.kept_fds import BANK
+from carpool.devices.base import BankId, single
+from carpool.protocol.seat import Packet, PacketType
+
+
+class Banking:
+    """``send`` is that of the job channels."""
+
+    def __init__(self, seating: Seating, send: Callable[[JobId, Packet, list[int]], None]) -> None:
+        self._seating = seating
+        self._send = send
+
+    def give(self, job: Job) -> None:
+        """A bank for a job that is to come back; nothing if it holds one.  Raises DeviceError, OSError."""
+        if job.seated is None or job.bank is not None or job.device is None:
+            return
+        seat = job.seated.seat
+        last = seat.get("bank")
+        bank = self._seating.devices[job.device].take_bank(job.owner, seat.get("stored"), last)
+        job.bank, job.bank_seq = bank, seat.get("passed_seq")
+        try:
+            if (bank != last or not job.bank_sent) and not job.seated.extents:
+                self._tell(job, bank)
+        except Exception:
+            self.free(job)
+            raise
+
+    def free(self, job: Job) -> None:
+        """All of it is in the store now.  Its shim keeps the descriptor: most often it comes back to the same bank."""
+        if job.bank is not None and job.device is not None:
+            self._seating.devices[job.device].free_bank(job.bank)
+            job.bank, job.restored = None, False
+
+    def adopt(self, job: Job) -> None:
+        """A job found on the device holds the bank that its seat names; one found in its store none."""
+        if job.seated is None or job.device is None:
+            return
+        if is_out(job):
+            job.bank_sent = False  # the earlier daemon may have died before it sent the packet
+            return
+        if job.seated.whole:
+            return
+        bank = job.seated.seat.get("bank")
+        job.bank = bank if bank in job.kept_banks else max(job.kept_banks)  # it may have written nonsense meanwhile
+        self._seating.devices[job.device].hold_bank(job.bank)
+
+    def _tell(self, job: Job, bank: BankId) -> None:
+        assert job.seated is not None and job.device is not None
+        job.bank_sent = False
+        fd = single(self._seating.devices[job.device].bank_files(bank))
+        self._seating.keep(job.id, {f"{BANK}:{job.device}:{bank}": fd}, job.seated.pid)
+        job.seated.seat.set("bank", bank)  # before the packet: the job waits for it where they differ
+        self._send(job.id, Packet(PacketType.BANK, a=bank), [fd])
+        job.seated.board.ring(job.seated.seat)
+        job.bank_sent = True
+        others = job.kept_banks - {bank}
+        self._seating.drop(job.id, [f"{BANK}:{job.device}:{other}" for other in sorted(others)])
+        job.kept_banks = {bank}
+
+
+def is_out(job: Job) -> bool:
+    """Whether all of a seated job's memory is in its store.  With a turn it is about to come back, or has."""
+    seat = job.seated.seat if job.seated is not None else None
+    return seat is not None and seat.get("offloaded") == 1 and seat.get("turn") == 0

@@ -1,0 +1,173 @@
+"""What the core has granted becomes effective: limits, answers to requests, turns.
+
+Its decisions are about books.  The memory may come a little later: a bank cannot be had now, a job has not let go of
+memory that was cut, content is on its way back, another program has taken what was free.  Until then a grant waits.
+It is tried again when something has changed, and now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from carpool.core.model import JobId, Reason
+from carpool.daemon.jobs.table import Job, Seated
+from carpool.daemon.memory.bank_holders import Banking
+from carpool.daemon.memory.restore import Returning
+from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.record import answer_growth, grant_turn, is_answered, lower_limits, request_yield, set_limits
+from carpool.devices.base import DeviceError
+from carpool.protocol.seat import Grow, Yield
+
+log = logging.getLogger(__name__)
+RETRY_S = 0.2
+
+
+@dataclass(slots=True)
+class _Waiting:
+    job: Job
+    seated: Seated
+    turn: bool = False
+    answers: int | None = None  # the number of the request that it answers
+    delayed: bool = False
+    told: str = ""  # what the log says about it
+    timer: asyncio.TimerHandle | None = None
+
+
+class Granting:
+    """``changed`` hears of jobs that have to wait for what they were granted, and of the end of that."""
+
+    def __init__(self, seating: Seating, banking: Banking, returning: Returning) -> None:
+        self._seating = seating
+        self._banking = banking
+        self._returning = returning
+        self._waiting: dict[JobId, _Waiting] = {}  # in the order in which they came
+        self._soon: asyncio.Handle | None = None
+        self.changed: Callable[[Job], None] = lambda job: None
+        self.before_turn: Callable[[Job], str | None] = lambda job: None  # what else a turn has to wait for
+
+    def memory(self, job: Job, *, answers: bool) -> None:
+        """Its grant has changed; perhaps that answers its request.  What it loses it loses at once."""
+        assert job.seated is not None
+        lower_limits(job.seated.seat, job.own)
+        if job.seated.extents:
+            self._returning.lowered(job)
+        waiting = self._entry(job)
+        if answers:
+            waiting.answers = job.grow_seq
+        self._look(job, waiting)
+
+    def turn(self, job: Job) -> None:
+        """It has the turn of its lane."""
+        waiting = self._entry(job)
+        waiting.turn, job.turn_due, job.yield_due = True, True, False
+        self._look(job, waiting)
+
+    def waits(self, job: Job) -> bool:
+        return job.id in self._waiting
+
+    def withdraw(self, job: Job) -> bool:
+        """Nobody waits for the answer any more.  True: it was granted, and is refused now, because it is not there yet.
+
+        What the job had before still comes.
+        """
+        waiting = self._waiting.get(job.id)
+        if waiting is None or waiting.answers != job.grow_seq or waiting.seated is not job.seated:
+            return False
+        waiting.answers = None
+        answer_growth(waiting.seated.board, waiting.seated.seat, Grow.DENIED, job.grow_seq)
+        return True
+
+    def again(self, job: Job) -> None:
+        """Something has changed for this job."""
+        waiting = self._waiting.get(job.id)
+        if waiting is not None:
+            self._look(job, waiting)
+
+    def everywhere(self) -> None:
+        """Device memory may have become free."""
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_soon(self._look_everywhere)
+
+    def _look_everywhere(self) -> None:
+        self._soon = None
+        for number, waiting in tuple(self._waiting.items()):
+            if waiting.seated.extents and self._waiting.get(number) is waiting:
+                self._look(waiting.job, waiting)
+
+    def _entry(self, job: Job) -> _Waiting:
+        assert job.seated is not None
+        waiting = self._waiting.get(job.id)
+        if waiting is None or waiting.seated is not job.seated:
+            waiting = self._waiting[job.id] = _Waiting(job, job.seated)
+        return waiting
+
+    def _look(self, job: Job, waiting: _Waiting) -> None:
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+            waiting.timer = None
+        if job.seated is not waiting.seated:
+            self._over(job)
+            return
+        if waiting.turn and self._seating.holder.get(job.lane or 0) != job.id:
+            waiting.turn, job.turn_due = False, False
+        obstacle = self._obstacle(job, waiting)
+        if obstacle is None:
+            self._write(job, waiting)
+        else:
+            self._wait(job, waiting, obstacle)
+
+    def _wait(self, job: Job, waiting: _Waiting, obstacle: str) -> None:
+        job.grant_waits = Reason("device_memory", f"what it has been granted is not there yet: {obstacle}")
+        waiting.timer = asyncio.get_running_loop().call_later(RETRY_S, self._still, job, waiting, obstacle)
+        if not waiting.delayed:
+            waiting.delayed = True
+            self.changed(job)
+
+    def _still(self, job: Job, waiting: _Waiting, obstacle: str) -> None:
+        """Time has passed, and nothing has happened."""
+        if self._waiting.get(job.id) is not waiting:
+            return
+        if obstacle != waiting.told:
+            waiting.told = obstacle
+            log.warning("job %d waits for what it has been granted: %s", job.id, obstacle)
+        self._look(job, waiting)
+
+    def _obstacle(self, job: Job, waiting: _Waiting) -> str | None:
+        """Why it cannot have it yet."""
+        if waiting.turn and (obstacle := self.before_turn(job)) is not None:
+            return obstacle
+        with_bank = waiting.turn or job.own.persistent > 0  # not even a job without memory may touch another's bank
+        if waiting.seated.extents:
+            return self._returning.obstacle(job, with_bank=with_bank)
+        try:
+            if with_bank:
+                self._banking.give(job)
+        except (DeviceError, OSError) as error:
+            return str(error)
+        return None
+
+    def _write(self, job: Job, waiting: _Waiting) -> None:
+        seated, job.grant_waits = waiting.seated, None
+        set_limits(seated.seat, job.own)
+        self._returning.settle(job)
+        if waiting.answers is not None:
+            answered, waiting.answers = waiting.answers, None
+            if not is_answered(seated.seat, answered):
+                answer_growth(seated.board, seated.seat, Grow.GRANTED, answered)
+        if waiting.turn and job.offloading:
+            return  # the answer to that comes first
+        if waiting.turn:
+            job.turn_due = False
+            grant_turn(seated.board, seated.seat)
+            if job.yield_due:  # asked before it had it
+                request_yield(seated.board, seated.seat, Yield.BOUNDARY)
+        self._over(job)
+        if waiting.delayed:
+            self.changed(job)
+
+    def _over(self, job: Job) -> None:
+        del self._waiting[job.id]
+        job.grant_waits = None

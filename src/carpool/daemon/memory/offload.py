@@ -1,0 +1,240 @@
+"""Moving jobs' memory out of their banks: asking them, or copying it, and what comes of it.
+
+The answer comes from the job, or from its shim if the job is stopped; the first one counts.  Until then the daemon
+gives the job no turn, so that an answer always speaks of the present.  (The core does not grant any; only after a
+restart, when an earlier daemon has asked, it cannot know.)  Only a predecessor that had read the job's name before can
+still hand it one: while the lane's holder is in the middle of handing over, nothing is decided.
+
+Memory that comes in extents is copied by the daemon while the job has no turn.  If it gets one meanwhile, its bank has
+everything, and the copy is worth nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from carpool.core.events import Event, Offloaded, OffloadFailed, Sampled
+from carpool.core.model import JobId, Memory
+from carpool.daemon.jobs.table import Job, Seated
+from carpool.daemon.memory.bank_holders import Banking, is_out
+from carpool.daemon.memory.copies import Copied, Copies
+from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.record import usage_of
+from carpool.daemon.seats.turns import Turns
+from carpool.daemon.system.clock import monotonic_us
+from carpool.protocol.seat import OffloadState, Packet
+from carpool.protocol.session import BUSY, WITHDRAWN
+
+_LARGEST_ERROR = 4095
+RECHECK_S = 0.002
+
+
+class Offloads:
+    """``watch``: what to do about a job that may not answer; ``busy``: its shim cannot help it; ``again``: look at
+    what it has been granted meanwhile.
+    """
+
+    def __init__(
+        self, seating: Seating, banking: Banking, copies: Copies, turns: Turns, post: Callable[[Event], None]
+    ) -> None:
+        self._seating = seating
+        self._banking = banking
+        self._copies = copies
+        self._turns = turns
+        self._post = post
+        self.watch: Callable[[Job], None]
+        self.busy: Callable[[Job], None]
+        self.again: Callable[[Job], None] = lambda job: None
+        self._later: dict[JobId, asyncio.TimerHandle] = {}  # decisions that wait for the end of a hand-over
+
+    def ask(self, job: Job) -> None:
+        assert job.seated is not None
+        self._turns.sync(job.lane)
+        job.offloading = True
+        if job.bank is None:
+            self._done(job)
+        elif job.seated.extents:
+            self._copy_out(job)
+        elif self._never_back(job):
+            self._when_known(job, self._ask_again)
+        else:
+            self._ask(job)
+
+    def _ask_again(self, job: Job) -> None:
+        if self._never_back(job):
+            self._done(job)
+        else:
+            self._ask(job)
+
+    def _never_back(self, job: Job) -> bool:
+        """It was to come back, but has not had a turn: everything is still in its store."""
+        return is_out(job) and job.passed_seq == job.bank_seq and not self._holds(job)
+
+    def _ask(self, job: Job) -> None:
+        assert job.seated is not None
+        job.seated.seat.set("offload", OffloadState.ASKED)
+        job.seated.board.ring(job.seated.seat)
+        self.watch(job)
+
+    def drop_store(self, job: Job) -> None:
+        assert job.seated is not None
+        if job.seated.extents:
+            if not job.offloading and not self._copies.under_way(job):
+                self._copies.empty(job, self.again)
+        elif not job.offloading and job.seated.seat.get("offload") == OffloadState.NO:
+            job.seated.seat.set("offload", OffloadState.DROP)
+            job.seated.board.ring(job.seated.seat)
+
+    def adopt(self, job: Job) -> None:
+        """What an earlier daemon has asked will be answered."""
+        assert job.seated is not None
+        state = job.seated.seat.get("offload")
+        job.offloading = state == OffloadState.ASKED
+        if state == OffloadState.DONE:
+            job.seated.seat.set("offload", OffloadState.NO)  # what it has answered is in its seat
+        self.watch(job)
+
+    def answered(self, job: Job, packet: Packet) -> None:
+        """OFFLOADED has come, and the lane has been synced."""
+        if job.seated is None:
+            return
+        seat = job.seated.seat
+        if not job.offloading:
+            # Its shim was faster, or it is late, or the answer to an earlier daemon, whose seat we have read.
+            if seat.get("offload") == OffloadState.DONE:
+                seat.set("offload", OffloadState.NO)
+        elif packet.a:
+            self._failed(job, os.strerror(min(packet.a, _LARGEST_ERROR)))
+        else:
+            self._when_known(job, lambda job: self._decide(job, packet.b))
+
+    def taken(self, job: Job, error: str | None, size: int) -> None:
+        """The shim's answer."""
+        if job.seated is None or not job.offloading or error == WITHDRAWN:
+            return  # the job itself was faster
+        if error == BUSY:
+            self.busy(job)
+            return
+        self._turns.sync(job.lane)
+        if error is not None:
+            self._failed(job, error)
+        else:
+            self._when_known(job, lambda job: self._taken(job, size))
+
+    def unanswered(self, job: Job) -> None:
+        """It has had its time.  A later answer is one to nobody: seat and state bytes say where its memory is."""
+        if job.seated is None or not job.offloading:
+            return
+        self._turns.sync(job.lane)
+        if job.seated.seat.get("offload") == OffloadState.DONE and not self._turns.between(job.lane):
+            self._decide(job, 0)
+        else:
+            self._failed(job, "it did not answer")
+
+    def _copy_out(self, job: Job) -> None:
+        """Unless it was just about to come back: then its store has everything, as before."""
+        assert job.seated is not None
+        number = job.seated.seat.get("passed_seq")
+        if self._copies.under_way(job):
+            self._copies.afterwards(job, self._copy_out)
+        elif is_out(job):
+            self._when_known(job, lambda job: self._copied(job, number, None))
+        elif not job.seated.seat.get("p_used"):
+            self._when_known(job, lambda job: self._copied(job, number, Copied(0, 0)))
+        else:
+            self._copies.out(job, lambda job, copied: self._copy_ended(job, number, copied))
+
+    def _copy_ended(self, job: Job, number: int, copied: Copied) -> None:
+        if copied.error is not None:
+            self._failed(job, copied.error)
+            return
+        self._turns.sync(job.lane)
+        self._when_known(job, lambda job: self._copied(job, number, copied))
+
+    def _copied(self, job: Job, number: int, copied: Copied | None) -> None:
+        """``number``: of the last turn that it had given back before; ``copied`` None: it was in its store already."""
+        assert job.seated is not None
+        seat = job.seated.seat
+        if self._holds(job) or seat.get("turn") or seat.get("passed_seq") != number:
+            self._failed(job, "it got a turn first")
+            return
+        if copied is not None:
+            seat.set("stored", copied.size)
+            seat.set("store_bytes", max(seat.get("store_bytes"), copied.size))
+            seat.set("out_bytes", seat.get("out_bytes") + copied.size)
+            seat.set("out_us", seat.get("out_us") + copied.took_us)
+            seat.set("offloaded", 1)
+        self._done(job)
+
+    def _when_known(self, job: Job, decide: Callable[[Job], None]) -> None:
+        """As soon as it is certain who has the turn of its lane: at once, or when the holder has gone on, or died."""
+        self._forget(job)
+        between = self._turns.between(job.lane)
+        if not between or between[0] is job:
+            decide(job)
+            return
+        for other in between:
+            self.watch(other)  # it may be stopped just there
+        assert job.seated is not None
+        loop = asyncio.get_running_loop()
+        self._later[job.id] = loop.call_later(RECHECK_S, self._look_again, job, job.seated, decide)
+
+    def _look_again(self, job: Job, seated: Seated, decide: Callable[[Job], None]) -> None:
+        if job.seated is not seated or not job.offloading:
+            self._forget(job)
+            return
+        self._turns.sync(job.lane)
+        self._when_known(job, decide)
+
+    def _forget(self, job: Job) -> None:
+        timer = self._later.pop(job.id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _decide(self, job: Job, stored: int) -> None:
+        """It says that ``stored`` bytes are out."""
+        assert job.seated is not None
+        if self._holds(job) or not is_out(job) or job.seated.seat.get("stored") < stored:
+            self._failed(job, "it got a turn first")
+        else:
+            self._done(job)
+
+    def _taken(self, job: Job, size: int) -> None:
+        """Its shim says so.  If it has a turn now, the state bytes tell it what to bring back: nothing is written."""
+        assert job.seated is not None
+        seat = job.seated.seat
+        if self._holds(job) or seat.get("turn"):
+            self._failed(job, "it got a turn first")
+            return
+        seat.set("stored", max(0, min(size, os.fstat(job.seated.store_fd).st_size)))
+        seat.set("offloaded", 1)
+        self._done(job)
+
+    def _answered(self, job: Job) -> None:
+        assert job.seated is not None
+        job.offloading = False
+        if job.seated.seat.get("offload") != OffloadState.DROP:
+            job.seated.seat.set("offload", OffloadState.NO)
+        self._forget(job)
+
+    def _done(self, job: Job) -> None:
+        assert job.seated is not None
+        self._answered(job)
+        self._banking.free(job)
+        job.granted = Memory(0, job.granted.ephemeral)  # the core will say so, too
+        job.usage = usage_of(job.seated, monotonic_us())
+        self._post(Sampled(job.id, job.usage))
+        self._post(Offloaded(job.id))
+
+    def _failed(self, job: Job, why: str) -> None:
+        """It keeps its bank."""
+        assert job.seated is not None
+        self._answered(job)
+        self.again(job)
+        self._post(OffloadFailed(job.id, f"its memory cannot be moved to the host store: {why}"))
+
+    def _holds(self, job: Job) -> bool:
+        """Whether the core says that it has the turn of its lane."""
+        return job.lane is not None and self._seating.holder.get(job.lane) == job.id

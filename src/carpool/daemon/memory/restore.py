@@ -1,0 +1,85 @@
+"""Jobs whose memory comes in extents get it, or get it back: it is made, sent, and filled with what their stores have.
+
+Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from carpool.core.model import JobId
+from carpool.daemon.jobs.table import Job
+from carpool.daemon.memory.bank_holders import is_out
+from carpool.daemon.memory.copies import Copied, Copies
+from carpool.daemon.memory.extents import Supply
+from carpool.devices.base import DeviceError
+
+log = logging.getLogger(__name__)
+
+
+class Returning:
+    """``quiet`` says whether all that was sent to a job and its shim has gone out; ``again``: look at the grant."""
+
+    def __init__(self, supply: Supply, copies: Copies, quiet: Callable[[Job], bool]) -> None:
+        self._supply = supply
+        self._copies = copies
+        self._quiet = quiet
+        self.again: Callable[[Job], None] = lambda job: None
+        self._failed: set[JobId] = set()  # those of whom the log has been told
+
+    def lowered(self, job: Job) -> None:
+        """It has been granted less than before."""
+        if not self._copies.under_way(job):
+            self._supply.trim_bank(job)
+
+    def obstacle(self, job: Job, *, with_bank: bool) -> str | None:
+        """Why the job cannot have what it has been granted yet; what can be done about that is done."""
+        assert job.seated is not None
+        if job.seated.whole:
+            return None
+        if job.offloading or self._copies.under_way(job):
+            return "its memory is being copied"
+        try:
+            self._supply.make(job, with_bank=with_bank)
+            told = self._supply.tell(job)
+        except (DeviceError, OSError) as error:
+            return str(error)
+        if with_bank and is_out(job) and not self._restored(job):
+            return "its memory is on its way back"
+        if not told:
+            return "it has not let go of memory that it had before"
+        if not self._quiet(job):
+            return "its process does not read what it is sent"
+        return None
+
+    def settle(self, job: Job) -> None:
+        """Its limits cover what has come back: from now on that counts."""
+        if job.restored and job.seated is not None and job.bank is not None:
+            job.restored = False
+            job.seated.seat.set("stored", 0)
+            job.seated.seat.set("offloaded", 0)
+
+    def _restored(self, job: Job) -> bool:
+        """Whether its bank has what its store has; if not, that is on its way from now on."""
+        assert job.seated is not None
+        if not job.restored and job.seated.seat.get("stored"):
+            self._copies.back(job, self._copied)
+            return False
+        job.restored = True
+        return True
+
+    def _copied(self, job: Job, copied: Copied) -> None:
+        assert job.seated is not None
+        if copied.error is not None:  # what waits for it tries again
+            if job.id not in self._failed:
+                log.error("the memory of job %d cannot be brought back now: %s", job.id, copied.error)
+            self._failed.add(job.id)
+            return
+        self._failed.discard(job.id)
+        seat = job.seated.seat
+        seat.set("in_bytes", seat.get("in_bytes") + copied.size)
+        seat.set("in_us", seat.get("in_us") + copied.took_us)
+        seat.set("resume_us", copied.took_us)
+        job.restored = True
+        self.again(job)

@@ -1,0 +1,220 @@
+"""After a restart: read the journal, wait for the shims that live, and tell the core what there is.
+
+What counts is what is there now, not what was written last: a lock that is held means a shim that will register
+within moments and bring everything it kept; a free lock means that the job has ended (``exit.json``), was lost, or
+has never been started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from carpool.core.events import Adopted, CancelRequested, Event, RestartEnded, Submitted, TraitsSeen
+from carpool.core.model import JobId, JobPhase, Memory, Micros, Outcome, Reason
+from carpool.daemon.channels.router import CLASSES, Channels
+from carpool.daemon.checkpoint.restart import CheckpointRestart
+from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.journal.records import Store
+from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.demands import demand_of
+from carpool.daemon.seats.pauses import is_paused
+from carpool.daemon.seats.record import answer_growth, usage_of
+from carpool.daemon.seats.sampler import tell_traits
+from carpool.daemon.shims.supervisor import Processes
+from carpool.daemon.system.clock import monotonic_us, wall_us
+from carpool.devices.base import single
+from carpool.protocol.paths import Home
+from carpool.protocol.seat import Grow, Packet, PacketType
+
+log = logging.getLogger(__name__)
+PATIENCE_S = 10.0
+LOOK_S = 0.05
+HANDOVER_S = 0.02
+_OPTIONAL, _WITHDRAWN = 256, 512
+
+
+class Restore:
+    """One restart.  Between `expect` and `finish` the core knows nothing and no channel is read."""
+
+    def __init__(
+        self,
+        home: Home,
+        jobs: JobTable,
+        store: Store,
+        processes: Processes,
+        channels: Channels,
+        seating: Seating,
+        post: Callable[[Event], None],
+    ) -> None:
+        self._home = home
+        self._jobs = jobs
+        self._store = store
+        self._processes = processes
+        self._channels = channels
+        self._seating = seating
+        self._post = post
+        self.guests: CheckpointRestart
+        self._missing: set[JobId] = set()
+        self._alive: set[JobId] = set()
+
+    def load(self, rows: list[Job]) -> None:
+        """Jobs of the journal, in order of their ids."""
+        self._jobs.next_id = 1 + max([*self._directories(), *(job.id for job in rows)], default=0)
+        for job in rows:
+            self._jobs.live[job.id] = job
+            if job.phase is JobPhase.ENDED:
+                self._jobs.end(job)
+            else:
+                job.phase = JobPhase.QUEUED
+        self._missing = {job for job in self._jobs.live if self._processes.lives(job)}
+        self._alive = set(self._missing)
+        self._channels.recovering = True
+        self._processes.recovered = self._missing.discard
+
+    def _directories(self) -> list[JobId]:
+        """Jobs of which there are files.  Their journal may be gone: a new job must not be taken for an old one."""
+        return [int(path.name) for path in self._home.jobs.iterdir() if path.name.isdecimal()]
+
+    async def wait_for_shims(self) -> None:
+        """Until every living shim has registered (they try every 100 ms) or has ended."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        while self._missing and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(LOOK_S)
+            self._missing = {job for job in self._missing if self._processes.lives(job)}
+            self._processes.recovered = self._missing.discard
+        if self._missing:
+            log.error("the shims of jobs %s do not answer; their jobs count as running", sorted(self._missing))
+
+    async def finish(self) -> None:
+        """Tell the core, then let the channels and everything that has happened meanwhile speak."""
+        await self._calm_seats()
+        unfinished = list(self._jobs.live.values())
+        for job in unfinished:
+            if self._dependency_failed(job):
+                continue
+            after = tuple(number for number in job.spec.after if number in self._jobs.live)
+            waited_us = max(0, wall_us() - job.submitted_us)
+            past = tuple(ended.core for ended in job.past)
+            self._post(Submitted(job.id, job.core_spec(after), waited_us, past))
+        running = [job for job in unfinished if job.id in self._jobs.live and self._was_started(job)]
+        for found in self._channels.found_weights.found():
+            self._post(found)
+        for job in running:
+            self._adopt(job)
+        self._post(RestartEnded())
+        self._processes.recovered = None
+        self._channels.recovering = False
+        for job in unfinished:
+            self._channels.resume(job)
+        for job in running:
+            if job.guest:
+                self.guests.resume(job)
+            self._answer(job)
+            self._processes.deliver(job)
+        for job in unfinished:
+            if job.id in self._jobs.live and job.cancelled:
+                self._post(CancelRequested(job.id))
+
+    async def _calm_seats(self) -> None:
+        """No turn may change hands while we read who holds which: whoever lets go from now on gives to nobody.
+
+        The moment of patience is for a job that has just read its successor and has not written it down yet.
+        """
+        for job in self._jobs.live.values():
+            if job.seated is not None:
+                job.seated.seat.set("successor", 0)
+        if self._alive:
+            await asyncio.sleep(HANDOVER_S)
+        for job in self._jobs.live.values():
+            if job.seated is not None:
+                job.passed_seq = job.seated.seat.get("passed_seq")
+
+    def _dependency_failed(self, job: Job) -> bool:
+        """The core refuses such jobs when the dependency ends; we may have died in between."""
+        for number in job.spec.after:
+            ended = self._jobs.ended.get(number)
+            if ended is not None and ended.outcome is not Outcome.SUCCEEDED:
+                job.phase, job.outcome, job.ended_us = JobPhase.ENDED, Outcome.REFUSED, wall_us()
+                job.reason = Reason("dependency_failed", f"job {number}, which it waits for, ended: {ended.outcome}")
+                self._store.ended(job)
+                self._jobs.end(job)
+                return True
+        return False
+
+    def _was_started(self, job: Job) -> bool:
+        files = self._home.job(job.id, job.attempt)
+        return self._processes.of(job.id).started or files.started.exists() or job.id in self._missing
+
+    def _adopt(self, job: Job) -> None:
+        started_us = _monotonic(job.started_us or wall_us())
+        seat = job.seated.seat if job.seated is not None else None
+        wants = seat is not None and seat.get("want") != 0  # first: whoever wants something has said before for what
+        now = monotonic_us()
+        if seat is not None and job.seated is not None and job.lane is not None:
+            job.granted = Memory(seat.get("p_limit") + job.shares.lent, seat.get("e_limit"))
+            job.usage = usage_of(job.seated, now)
+            if seat.get("turn"):
+                self._seating.holder[job.lane] = job.id
+            self._channels.offloads.adopt(job)  # first: what it answers from now on is an answer
+            self._channels.banking.adopt(job)
+        elif job.shares.lent:
+            job.granted = Memory(job.shares.lent, 0)  # its companions go on
+        job.phase = JobPhase.RUNNING
+        job.device = job.device or next(iter(self._seating.devices))
+        self._post(
+            Adopted(
+                job=job.id,
+                phase=job.phase,
+                device=job.device,
+                lane=job.lane if seat is not None else None,
+                granted=job.granted,
+                attached=seat is not None,
+                holds_turn=seat is not None and seat.get("turn") == 1,
+                paused=seat is not None and is_paused(seat),
+                demand=demand_of(job),
+                wants_turn=wants and seat is not None and seat.get("turn") == 0,
+                offloaded=job.seated is not None and job.bank is None and not (job.seated.whole or job.shares.lent),
+                usage=job.usage,
+                started_us=started_us,
+                offload_asked=job.offloading,
+                further=tuple(name for name in job.further if name in self._seating.devices),
+            )
+        )
+        if job.seated is not None and job.seated.extents:
+            # Nobody hands it the turn before it has been sent what it had.
+            kept = job.granted.persistent if job.bank is not None else job.shares.lent
+            job.granted = Memory(kept, job.granted.ephemeral)
+            self._channels.granting.memory(job, answers=False)
+        tell_traits(job, self._post)  # before anybody gets a turn
+        if job.stays is not None:
+            self._post(TraitsSeen(job.id, alone=job.stays))
+
+    def _answer(self, job: Job) -> None:
+        """Wake whoever an earlier daemon answered without waking it, and ask again what it did not answer."""
+        self._channels.companions.ask_again(job)
+        if job.seated is None:
+            return
+        board, seat = job.seated.board, job.seated.seat
+        if job.moving and job.lane is not None and job.device is not None:
+            fd = single(self._seating.devices[job.device].lane_files(job.lane))
+            self._channels.send(job.id, Packet(PacketType.LANE, a=job.lane), [fd])  # a second one does no harm
+        board.wake(seat, "turn")
+        board.wake(seat, "grow_ack")
+        board.wake(seat, "yield")
+        board.wake(seat, "placed_seq")
+        board.ring(seat)
+        if seat.get("grow_seq") != seat.get("grow_ack"):
+            job.grow_seq = seat.get("grow_seq")
+            kind = seat.get("grow_class")
+            total, optional = seat.get("grow_total"), bool(kind & _OPTIONAL)
+            if kind & _WITHDRAWN:
+                answer_growth(board, seat, Grow.DENIED, job.grow_seq)
+                return
+            self._channels.ask(job, CLASSES[kind & 1], total, optional=optional)
+
+
+def _monotonic(wall: Micros) -> Micros:
+    """A moment of the wall clock on the core's axis (never negative: the machine may have been restarted)."""
+    return max(0, monotonic_us() - max(0, wall_us() - wall))

@@ -1,0 +1,171 @@
+"""Seating attached processes: boards, slots, memory descriptors; and taking seats back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from carpool.core.model import DeviceId, JobId, LaneId, MemoryClass, Settings
+from carpool.daemon.jobs.seat_table import Board, BoardError
+from carpool.daemon.jobs.table import Job, JobTable, Pieces, Seated
+from carpool.daemon.seats.kept_fds import BANK, BOARD, LANE, STORE, extent_names, memory_name
+from carpool.daemon.seats.record import set_grace, set_limits
+from carpool.daemon.system.clock import monotonic_us
+from carpool.devices.base import Device, in_extents, single
+from carpool.protocol.seat import Kind, Packet, PacketType, Seat, Whole
+
+
+class Seating:
+    """Who sits where.  One board per device and owner (more only if shims of an earlier daemon come back late)."""
+
+    def __init__(self, jobs: JobTable, devices: dict[DeviceId, Device], settings: Settings) -> None:
+        self._jobs = jobs
+        self.devices = devices
+        self.grace_us = settings.grace_us
+        self.run_ahead_us = settings.run_ahead_us
+        self.close_lanes = False  # debugging: memory in extents is closed between turns
+        self.lane_device: dict[LaneId, DeviceId] = {}
+        self.holder: dict[LaneId, JobId] = {}  # as the core knows it
+        self.giver: dict[LaneId, JobId] = {}  # which job has handed the present turn to its holder, if one has
+        self._boards: dict[tuple[DeviceId, int], list[Board]] = {}
+        self.keep: Callable[[JobId, dict[str, int], int | None], None]
+        self.drop: Callable[[JobId, list[str]], None]
+        self.copying: Callable[[Job], bool] = lambda job: False  # whether a copy keeps its bank
+        self.freed: Callable[[], None] = lambda: None  # a process has left the device
+
+    def seat(self, job: Job, pid: int) -> list[int]:
+        """Give the job's process a seat; returns the descriptors of SETUP.  Raises BoardError, DeviceError."""
+        assert job.device is not None and job.lane is not None
+        device = self.devices[job.device]
+        board = self.board(job.device, job.owner)
+        device.lane_files(job.lane), device.store_fd(job.id)  # before anything is taken: may fail
+        whole = _has_it_whole(device, job)
+        job.bank = None if whole else device.take_bank(job.owner, 0, None)
+        try:
+            seat = board.take()
+        except BoardError:
+            if job.bank is not None:
+                device.free_bank(job.bank)
+            raise
+        set_grace(seat, self.grace_us)
+        seat.set("lane", job.lane)
+        seat.set("bank", job.bank or 0)
+        seat.set("whole", Whole.ALL if whole else Whole.NO)
+        self.tell_debugging(seat)
+        job.seated = self.seated(job, board, seat, pid, monotonic_us())
+        job.passed_seq, job.kept_banks = 0, set() if job.bank is None else {job.bank}
+        if job.seated.extents:
+            job.pieces = {MemoryClass.EPHEMERAL: Pieces(job.lane), MemoryClass.PERSISTENT: Pieces(job.bank or 0)}
+        else:
+            set_limits(seat, job.own)
+        fds = self.setup_fds(job)
+        # The shim keeps duplicates before the job can use anything, so that no crash of ours loses memory in use.
+        kept = [fds[0], job.seated.store_fd, *fds[1:3]]
+        self.keep(job.id, dict(zip(self.names(job), kept, strict=True)), pid)
+        self.bound_run_ahead()
+        return fds
+
+    def bound_run_ahead(self) -> None:
+        """Jobs beside a service let the device have little of their work before it (``native/cuda_backlog.c``)."""
+        seated = [job for job in self._jobs.live.values() if job.seated is not None]
+        served = {job.device for job in seated if job.spec.service is not None}
+        for job in seated:
+            assert job.seated is not None
+            bounded = job.seated.extents and job.spec.service is None and job.device in served
+            bound = self.run_ahead_us if bounded else 0
+            if job.seated.seat.get("ahead_us") != bound:
+                job.seated.seat.set("ahead_us", bound)
+                job.seated.board.ring(job.seated.seat)
+
+    def tell_debugging(self, seat: Seat) -> None:
+        """What a new process, and one of an earlier daemon, is to do for debugging."""
+        seat.set("close_lane", self.close_lanes)
+
+    def seated(self, job: Job, board: Board, seat: Seat, pid: int, since_us: int) -> Seated:
+        """What is known of a job that sits there."""
+        assert job.device is not None
+        device = self.devices[job.device]
+        extents, whole = in_extents(device), _has_it_whole(device, job)
+        job.was_seated = True
+        return Seated(board, seat, pid, device.store_fd(job.id), since_us, extents, whole)
+
+    def setup_fds(self, job: Job) -> list[int]:
+        """The descriptors of SETUP: board, lane, bank, store; or the board alone."""
+        assert job.seated is not None and job.device is not None and job.lane is not None
+        if job.seated.extents:
+            return [job.seated.board.fd]
+        device, bank = self.devices[job.device], job.seated.seat.get("bank")
+        files = device.lane_files(job.lane), device.bank_files(bank)
+        return [job.seated.board.fd, *map(single, files), device.store_fd(job.id)]
+
+    def setup_packet(self, job: Job) -> Packet:
+        assert job.seated is not None and job.device is not None and job.lane is not None
+        device, seat = self.devices[job.device], job.seated.seat
+        numbers = (seat.slot, device.window, job.lane, device.capacity, seat.get("bank"))
+        return Packet(PacketType.SETUP, 0, *numbers)
+
+    def unseat(self, job: Job) -> None:
+        """The attached process is gone: its seat rests, its bank is free, and what was in its store is nobody's."""
+        if job.seated is None or job.device is None:
+            return
+        device = self.devices[job.device]
+        if job.bank is not None and not self.copying(job):  # else it is free as soon as that has ended
+            device.free_bank(job.bank)
+        device.drop_store(job.id)
+        if job.seated.pid == job.pid:  # the end of another process is not the end of the job
+            job.out_of = job.seated.seat.get("out_of_memory")
+        self.drop(job.id, self.names(job))
+        job.seated.board.free(job.seated.seat.slot)
+        job.seated, job.bank, job.bank_sent, job.kept_banks = None, None, True, set()
+        job.pieces, job.cuts, job.grant_waits, job.found, job.restored = {}, set(), None, False, False
+        job.offloading = job.turn_due = False
+        job.grow_seq = 0  # the next process counts anew
+        job.traits = 0
+        job.weights, job.weights_sent = set(), set()
+        self.bound_run_ahead()
+        if not self._anybody(job.device, job.owner):
+            device.close_banks(job.owner)
+        self.freed()
+
+    def at(self, board: Board, slot: int) -> Job | None:
+        """Who sits there at present."""
+        for job in self._jobs.live.values():
+            if job.seated is not None and job.seated.board is board and job.seated.seat.slot == slot:
+                return job
+        return None
+
+    def names(self, job: Job) -> list[str]:
+        """Under which its shim keeps what belongs to its seat: board, store, lane, bank."""
+        assert job.seated is not None and job.device is not None
+        names = [f"{BOARD}:{job.device}:{job.seated.seat.slot}", f"{STORE}:{job.device}", *sorted(job.weights)]
+        if not job.seated.extents:
+            banks = [f"{BANK}:{job.device}:{bank}" for bank in sorted(job.kept_banks)]
+            return [*names, f"{LANE}:{job.lane}", *banks]
+        for kind, pieces in job.pieces.items():
+            names += extent_names(memory_name(kind, job.device, pieces.number), pieces.sizes)
+        return names
+
+    def _anybody(self, device: DeviceId, owner: int) -> bool:
+        """Whether a process of that owner has a seat on the device."""
+        return any(
+            job.seated is not None and (job.device, job.owner) == (device, owner) for job in self._jobs.live.values()
+        )
+
+    def board(self, device: DeviceId, owner: int) -> Board:
+        boards = self.boards(device, owner)
+        if not boards:
+            kind = Kind.CUDA if in_extents(self.devices[device]) else Kind.HOST
+            boards.append(Board.create(f"carpool-{device}-board-{owner}", kind))
+        return boards[0]
+
+    def boards(self, device: DeviceId, owner: int) -> list[Board]:
+        return self._boards.setdefault((device, owner), [])
+
+
+def _has_it_whole(device: Device, job: Job) -> bool:
+    """Whether the device's driver serves the job's memory, and the daemon makes none."""
+    return in_extents(device) and job.lonely
+
+
+def whole_of_further(job: Job) -> Whole:
+    """Of a process beside the seated one: where nobody else is on the job's devices there is nothing to share out."""
+    return Whole.ALL if job.lonely else Whole.SHARE

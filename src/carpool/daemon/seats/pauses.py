@@ -1,0 +1,55 @@
+"""Pauses: holders make way for a service without losing their turn or anything else (``native/pause.c``).
+
+The seat says when a pause began, and its time does not count as computed.  It costs the same at whatever instruction it
+comes, so a holder is never let go on to its boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from carpool.core.events import Event, TurnPaused
+from carpool.daemon.jobs.table import Job, Seated
+from carpool.daemon.seats.record import request_yield, usage_of
+from carpool.daemon.system.clock import monotonic_us
+from carpool.protocol.seat import Seat, Yield
+
+
+class Pauses:
+    def __init__(self, post: Callable[[Event], None]) -> None:
+        self._post = post
+
+    def ask(self, job: Job) -> bool:
+        """False: it has been asked before, and nothing was asked of it since."""
+        assert job.seated is not None
+        seat = job.seated.seat
+        if seat.get("turn") and seat.get("yield") == Yield.PAUSE:
+            return False
+        seat.set("pause_seq", seat.get("pause_seq") % 0xFFFFFFFF + 1)
+        request_yield(job.seated.board, seat, Yield.PAUSE)
+        return True
+
+    def answered(self, job: Job, number: int) -> None:
+        """It says that it has paused, for the sake of our request of that number."""
+        assert job.seated is not None
+        seat = job.seated.seat
+        if seat.get("yield") != Yield.PAUSE or seat.get("pause_seq") != number or not seat.get("turn"):
+            return
+        if not seat.get("paused_us"):
+            seat.set("paused_us", monotonic_us())
+        job.usage = usage_of(job.seated, monotonic_us())
+        self._post(TurnPaused(job.id, job.usage))
+
+    def end(self, seated: Seated, then: Yield = Yield.NO) -> None:
+        """It goes on, or (``then``) lets go."""
+        seat = seated.seat
+        if since := seat.get("paused_us"):
+            seat.set("turn_start_us", seat.get("turn_start_us") + max(0, monotonic_us() - since))
+            seat.set("paused_us", 0)
+        seat.set("yield", then)
+        seated.board.wake(seat, "yield")
+        seated.board.ring(seat)
+
+
+def is_paused(seat: Seat) -> bool:
+    return bool(seat.get("turn") and seat.get("paused")) and seat.get("yield") == Yield.PAUSE

@@ -1,0 +1,56 @@
+"""Between two attempts of a job: the failure is on the disk, and nothing of the earlier one is left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from carpool.core.model import JobId
+from carpool.daemon.jobs.table import Job
+from carpool.daemon.journal.records import Store
+from carpool.daemon.shims.supervisor import Processes
+from carpool.daemon.system.errors import JournalFull
+
+log = logging.getLogger(__name__)
+RETRY_S = 1.0
+LOOK_S = 0.02
+
+
+class Retries:
+    """The core may place the next attempt at once; its process is started when everything here is done.
+
+    So a daemon that dies in between finds one of two things: an attempt whose end is still to be judged, from the same
+    files with the same result, or the next one, of which nothing has been started.
+    """
+
+    def __init__(self, processes: Processes, store: Store) -> None:
+        self._processes = processes
+        self._store = store
+        self._tasks: dict[JobId, asyncio.Task[None]] = {}
+
+    def follow(self, job: Job) -> None:
+        """``job``: as it is before its next attempt."""
+        self._processes.hold(job.id)
+        task = asyncio.get_running_loop().create_task(self._between(job), name=f"retry-{job.id}")
+        self._tasks[job.id] = task
+
+    def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def _between(self, job: Job) -> None:
+        await self._recorded(job)
+        while self._processes.lives(job.id):  # noqa: ASYNC110 - a lock: its shim, about to end, need not be our child
+            await asyncio.sleep(LOOK_S)
+        del self._tasks[job.id]
+        self._processes.release(job.id)
+
+    async def _recorded(self, job: Job) -> None:
+        while True:
+            try:
+                await self._store.failed(job)
+            except JournalFull as error:
+                log.error("attempt %d of job %d waits: %s", job.attempt, job.id, error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                return

@@ -1,0 +1,145 @@
+"""The session socket: one SOCK_SEQPACKET connection per shim."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from carpool.daemon.system.outbox import Outbox
+from carpool.daemon.system.peer import peer_credentials
+from carpool.protocol.session import MAX_FDS, MAX_MESSAGE, Channel, FromShim, Register, ToShim, decode_from_shim
+
+log = logging.getLogger(__name__)
+
+
+class Session:
+    """One connection of a shim.  ``job`` is None until it has registered."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.pid, self.uid, _ = peer_credentials(connection)
+        self.job: int | None = None
+        self.closed = False
+        self.outbox = Outbox(connection)
+        self._kept: list[str] = []  # what a registration in several messages has brought so far
+        self._fds: list[int] = []
+
+    def send(self, message: ToShim, fds: Sequence[int] = ()) -> None:
+        """As soon as the shim reads, in order.  When the shim is gone, its pidfd tells."""
+        if self.closed:
+            return
+        try:
+            self.outbox.send(msgspec.json.encode(message), fds)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it has just ended
+        except OSError as error:
+            log.warning("cannot send %s to the shim of job %s: %s", type(message).__name__, self.job, error)
+
+    def registered(self, message: Register, fds: list[int]) -> tuple[Register, list[int]] | None:
+        """The whole of a registration with its descriptors; None: there is more to come."""
+        self._kept += message.kept
+        self._fds += fds
+        if message.more:
+            return None
+        (kept, self._kept), (fds, self._fds) = (self._kept, []), (self._fds, [])
+        return msgspec.structs.replace(message, kept=kept), fds
+
+    def close(self) -> None:
+        self.closed = True
+        self.outbox.clear()
+        self.connection.close()
+        for fd in self._fds:
+            os.close(fd)
+
+    def receive(self) -> tuple[FromShim, list[int]] | None:
+        """None at the end of the connection.  Raises BlockingIOError, ValueError."""
+        flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+        data, fds, _, _ = socket.recv_fds(self.connection, MAX_MESSAGE, MAX_FDS, flags)
+        if not data:
+            return None
+        try:
+            return decode_from_shim(data), fds
+        except msgspec.DecodeError as error:
+            for fd in fds:
+                os.close(fd)
+            raise ValueError(f"malformed message: {error}") from None
+
+
+class SessionServer:
+    """Accepts shims and hands their messages on; decides nothing."""
+
+    def __init__(self, path: Path, mode: int) -> None:
+        self._path = path
+        self._mode = mode
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._sessions: set[Session] = set()
+        self.on_register: Callable[[Session, Register, list[int]], None]
+        self.on_message: Callable[[Session, FromShim], None]
+        self.on_channel: Callable[[Session, Channel, int], None]
+
+    def start(self) -> None:
+        self._path.unlink(missing_ok=True)
+        self._listener.setblocking(False)
+        self._listener.bind(str(self._path))
+        self._path.chmod(self._mode)
+        self._listener.listen(512)
+        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._listener)
+        self._listener.close()
+        for session in tuple(self._sessions):
+            self.drop(session)
+        self._path.unlink(missing_ok=True)
+
+    def drop(self, session: Session) -> None:
+        if session.closed:
+            return
+        asyncio.get_running_loop().remove_reader(session.connection)
+        session.close()
+        self._sessions.discard(session)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            log.error("cannot accept a shim: %s", error)
+            return
+        connection.setblocking(False)
+        session = Session(connection)
+        self._sessions.add(session)
+        asyncio.get_running_loop().add_reader(connection, self._readable, session)
+
+    def _readable(self, session: Session) -> None:
+        try:
+            received = session.receive()
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            received = None  # it ended without reading our last message
+        except (ValueError, OSError) as error:
+            log.warning("dropping a session of pid %d: %s", session.pid, error)
+            received = None
+        if received is None:
+            self.drop(session)
+            return
+        message, fds = received
+        if isinstance(message, Register):
+            whole = session.registered(message, fds)
+            if whole is not None:
+                self.on_register(session, *whole)
+            return
+        if isinstance(message, Channel) and fds and session.job is not None:
+            self.on_channel(session, message, fds.pop())
+        for fd in fds:
+            os.close(fd)
+        if session.job is not None and not isinstance(message, Channel):
+            self.on_message(session, message)

@@ -1,0 +1,55 @@
+"""Stopped processes that we continue for a moment are stopped again, even if the daemon ends in that moment."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from carpool.core.model import JobId
+from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.system.process_state import state_of
+
+log = logging.getLogger(__name__)
+
+#: An older note is out of date: its owner may have continued the job meanwhile.
+RECENT_S = 60.0
+
+
+class KeptStopped:
+    """One empty file in the daemon's own directory per process that runs although somebody has stopped it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def note(self, job: JobId) -> None:
+        with suppress(OSError):  # a full disk, for example: then only a crash in this very moment is not provided for
+            self._file(job).touch()
+
+    def forget(self, job: JobId) -> None:
+        self._file(job).unlink(missing_ok=True)
+
+    def settle(self, jobs: JobTable) -> None:
+        """After a restart: stop those again that an earlier daemon did not get round to."""
+        for note in self._directory.glob("continued-*"):
+            try:
+                job = jobs.live.get(int(note.name.removeprefix("continued-")))
+                recent = time.time() - note.stat().st_mtime < RECENT_S
+                note.unlink()
+            except (OSError, ValueError) as error:
+                log.warning("%s is no note of ours: %s", note, error)
+                continue
+            if job is not None and recent:
+                _stop(job)
+
+    def _file(self, job: JobId) -> Path:
+        return self._directory / f"continued-{job}"
+
+
+def _stop(job: Job) -> None:
+    if job.seated is not None and state_of(job.seated.pid, job.owner):
+        with suppress(ProcessLookupError):
+            os.kill(job.seated.pid, signal.SIGSTOP)

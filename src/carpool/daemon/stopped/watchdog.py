@@ -1,0 +1,206 @@
+"""Jobs that do not answer because they are stopped (SIGSTOP, Ctrl-Z, a debugger).
+
+Without a turn: the job's shim moves its memory.  With a turn, in the middle of moving, or with extents that have been
+cut: only the job itself can go on, so it is continued until it has let go, and stopped again.  Whoever was not stopped
+when we looked is never stopped by us; but if somebody continues the job in those milliseconds we cannot see it, and
+stop it.
+
+A job that runs and does not answer either (frozen, starved, in a debugger) must not hold up others for ever: its shim
+is asked for it too, and in the end the offload counts as failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+
+from carpool.core.model import JobId
+from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.seats.kept_fds import BANK, STORE
+from carpool.daemon.seats.turns import Turns
+from carpool.daemon.stopped.markers import KeptStopped
+from carpool.daemon.system.process_state import STOPPED, TRACED, state_of
+from carpool.protocol.seat import CHUNK, IN_STORE, Yield
+
+log = logging.getLogger(__name__)
+FIRST_LOOK_S = 0.05
+LOOK_S = 0.1
+POLL_S = 0.001
+POLLS = 1000
+#: Without an answer and without progress: when its shim is asked whatever the process does, and how long after that.
+TAKE_AFTER_S = 1.0
+FAIL_AFTER_S = 10.0
+
+
+@dataclass(slots=True)
+class _Patience:
+    """Since when an offload has made no progress, as far as can be seen from outside."""
+
+    since: float
+    seen: object = None
+
+    def spent(self, seen: object) -> float:
+        now = monotonic()
+        if seen is None or seen != self.seen:
+            self.since, self.seen = now, seen
+        return now - self.since
+
+
+class Stopped:
+    """One task per job that owes an answer.
+
+    ``take`` asks its shim (job, bank, store); False: the shim cannot.  ``give_up``: the offload is not answered.
+    """
+
+    def __init__(
+        self,
+        jobs: JobTable,
+        kept: KeptStopped,
+        turns: Turns,
+        take: Callable[[JobId, str, str], bool],
+        give_up: Callable[[Job], None],
+    ) -> None:
+        self._jobs = jobs
+        self._kept = kept
+        self._turns = turns
+        self._take = take
+        self._give_up = give_up
+        self._tasks: dict[JobId, asyncio.Task[None]] = {}
+        self._busy: set[JobId] = set()  # in the middle of moving
+        self._traced: set[JobId] = set()  # those of whom the log has been told
+
+    def watch(self, job: Job) -> None:
+        """The job has been asked for something.  See whether it answers."""
+        if job.id not in self._tasks:
+            self._tasks[job.id] = asyncio.create_task(self._watch(job))
+
+    def busy(self, job: Job) -> None:
+        """Its shim cannot move its memory."""
+        self._busy.add(job.id)
+
+    def settle(self) -> None:
+        """After a restart, before anything is asked."""
+        self._kept.settle(self._jobs)
+
+    async def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _watch(self, job: Job) -> None:
+        patience = _Patience(monotonic())
+        try:
+            await asyncio.sleep(FIRST_LOOK_S)
+            while self._owes(job):
+                try:
+                    await self._look(job, patience)
+                except OSError as error:  # no descriptors left, for example: next time
+                    log.error("cannot look after job %d, which does not answer: %s", job.id, error)
+                await asyncio.sleep(LOOK_S)
+            self._turns.wake_heir(job)  # it may have been stopped just before it would have
+        finally:
+            del self._tasks[job.id]
+            self._busy.discard(job.id)
+            self._traced.discard(job.id)
+
+    def _owes(self, job: Job) -> bool:
+        return job.id in self._jobs.live and (self._owes_memory(job) or bool(job.cuts) or self._owes_turn(job))
+
+    def _owes_memory(self, job: Job) -> bool:
+        """Whether it, or its shim, has been asked to move its memory."""
+        return job.offloading and job.seated is not None and not job.seated.extents
+
+    def _owes_turn(self, job: Job) -> bool:
+        """Whether it has been told to let go, or to pause, at once, and others do not have its turn yet.
+
+        It clears its `turn` first and says to whom it goes last: stopped in between it would take the turn along.
+        """
+        if job.seated is None:
+            return False
+        seat = job.seated.seat
+        asked = seat.get("yield")
+        unpaused = asked == Yield.PAUSE and seat.get("paused") != seat.get("pause_seq")
+        return (seat.get("turn") == 1 and (asked == Yield.NOW or unpaused)) or self._turns.passing(job)
+
+    async def _look(self, job: Job, patience: _Patience) -> None:
+        assert job.seated is not None
+        state = state_of(job.seated.pid, job.owner)
+        if self._owes_memory(job):
+            spent = patience.spent(_progress(job))
+            if spent > TAKE_AFTER_S + FAIL_AFTER_S:
+                log.warning("job %d, process %d (%s), did not offload", job.id, job.seated.pid, state or "unknown")
+                self._give_up(job)
+                return
+            if spent > TAKE_AFTER_S and state != STOPPED and self._can_be_taken(job):
+                self._take(job.id, *_names(job))  # the mover's lock and the shim's own checks make that safe
+                return
+        if state not in (STOPPED, TRACED):
+            self._busy.discard(job.id)
+        elif self._can_be_taken(job) and self._take(job.id, *_names(job)):
+            return  # the answer comes, or we ask again
+        elif state == STOPPED:
+            await self._let_go(job)
+        elif job.id not in self._traced:
+            self._traced.add(job.id)
+            log.warning("job %d holds up others: a debugger has stopped process %d", job.id, job.seated.pid)
+
+    def _can_be_taken(self, job: Job) -> bool:
+        return (
+            self._owes_memory(job)
+            and job.seated is not None
+            and not job.seated.seat.get("turn")
+            and not self._turns.passing(job)
+            and job.id not in self._busy
+        )
+
+    async def _let_go(self, job: Job) -> None:
+        """Let it run until it has given what it owes, a second at most, and stop it again."""
+        assert job.seated is not None
+        pid, turn = job.seated.pid, self._owes_turn(job)
+        if not turn and job.seated.seat.get("turn") and not job.cuts:
+            return  # nobody has asked for its turn, and it cannot answer before
+        with suppress(ProcessLookupError):
+            fd = os.pidfd_open(pid)
+            try:
+                if state_of(pid, job.owner) == STOPPED:
+                    await self._run_on(job, fd, turn)
+            finally:
+                os.close(fd)
+
+    async def _run_on(self, job: Job, fd: int, turn: bool) -> None:
+        self._kept.note(job.id)
+        try:
+            signal.pidfd_send_signal(fd, signal.SIGCONT)
+            for _ in range(POLLS):
+                await asyncio.sleep(POLL_S)
+                if not (self._owes_turn(job) if turn else self._owes(job)):
+                    return
+            log.warning("job %d is stopped and did not let go when it was continued", job.id)
+        finally:
+            self._turns.wake_heir(job)  # it may not get round to it
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, signal.SIGSTOP)
+            self._kept.forget(job.id)
+
+
+def _names(job: Job) -> tuple[str, str]:
+    """Under which its shim keeps its bank and its store."""
+    return f"{BANK}:{job.device}:{job.bank}", f"{STORE}:{job.device}"
+
+
+def _progress(job: Job) -> object:
+    """What changes while its memory is moved, by itself or by its shim; None while it cannot move anything."""
+    assert job.seated is not None
+    if job.seated.seat.get("turn"):
+        return None
+    fd = job.seated.store_fd
+    about = os.fstat(fd)
+    bank = about.st_size // (CHUNK + 1) * CHUNK
+    states = os.pread(fd, about.st_size - bank, bank)
+    return about.st_blocks, about.st_mtime_ns, states.count(IN_STORE)

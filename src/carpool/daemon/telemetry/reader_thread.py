@@ -1,0 +1,66 @@
+"""A thread that reads telemetry."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+
+from carpool.telemetry.readers import Found, Reader, Roots, Target
+from carpool.telemetry.sample import Unmeasurable
+
+log = logging.getLogger(__name__)
+MISTAKE = "a mistake in the telemetry: see daemon.log"
+
+
+class Worker:
+    """A thread with a reader.  It gets nothing new to do before it has done what it has."""
+
+    def __init__(self, name: str, make: Callable[[], Reader], deliver: Callable[[Found], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._make = make
+        self._deliver = deliver
+        self._asked: queue.SimpleQueue[tuple[Sequence[Target], Roots] | None] = queue.SimpleQueue()
+        self._busy = False
+        self._stopped = False
+        # The interpreter must not wait for it at its end: a call of a broken driver may never return.
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has not done yet what it was asked last."""
+        return self._busy
+
+    def ask(self, targets: Sequence[Target], roots: Roots) -> bool:
+        """Whether it is going to look; False: it is still busy."""
+        if self._busy:
+            return False
+        self._busy = True
+        self._asked.put((targets, roots))
+        return True
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._asked.put(None)
+
+    def _work(self) -> None:
+        reader = self._make()
+        while (asked := self._asked.get()) is not None:
+            try:
+                found = reader.read(*asked)
+            except Exception:
+                log.exception("the telemetry failed")
+                found = {target.device: Unmeasurable(MISTAKE) for target in asked[0]}
+            try:
+                self._loop.call_soon_threadsafe(self._done, found)
+            except RuntimeError:  # the loop is closed: the daemon has ended meanwhile
+                break
+        reader.close()
+
+    def _done(self, found: Found) -> None:
+        self._busy = False
+        if not self._stopped:
+            self._deliver(found)

@@ -1,0 +1,224 @@
+"""Measuring the devices again and again, in threads that may hang without anybody's waiting for them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from carpool.core.events import DeviceLoad
+from carpool.core.model import DeviceId, JobId, Micros
+from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.journal.device_history import History
+from carpool.daemon.seats.record import turn_us
+from carpool.daemon.system.clock import monotonic_us, wall_us
+from carpool.daemon.telemetry.load_events import Known, Loads
+from carpool.daemon.telemetry.reader_thread import Worker
+from carpool.devices.base import Device
+from carpool.telemetry.activity import JobUse
+from carpool.telemetry.readers import Found, GpuReader, HostReader, Reader, Roots, Target
+from carpool.telemetry.sample import CARPOOL, Sample, Unavailable
+from carpool.telemetry.window import State, Window
+
+log = logging.getLogger(__name__)
+INTERVAL_US: Micros = 1_000_000
+WINDOW_US: Micros = 30_000_000
+STALE_INTERVALS = 5
+Foreign = Callable[[DeviceId, int], None]
+Uses = Callable[[DeviceId], tuple[JobUse, ...]]
+Guests = tuple[int, frozenset[JobId]] | None
+Present = Callable[[DeviceId], Guests]
+NOBODY: Guests = (0, frozenset())
+
+
+class Telemetry:
+    """What devices do.
+
+    ``roots`` names the processes that belong to jobs, ``uses`` what the jobs of a host device have done by their seats.
+    ``on_foreign`` hears, on the loop, how many bytes of a device's capacity cannot be had at present though they are in
+    no lane or bank, whenever that changes; it was 0 before.  ``on_load`` hears what the core is to know of the load,
+    ``heard`` every sample.  ``shares`` says how many bytes of a device companions have of their shares.
+    """
+
+    def __init__(
+        self,
+        devices: Mapping[DeviceId, Device],
+        roots: Callable[[], Roots],
+        on_foreign: Foreign | None = None,
+        interval_us: Micros = INTERVAL_US,
+        present: Present = lambda device: NOBODY,
+        heard: Callable[[DeviceId, Sample], None] = lambda device, sample: None,
+        uses: Uses = lambda device: (),
+        on_load: Callable[[DeviceLoad], None] = lambda load: None,
+        history: History | None = None,
+        shares: Callable[[DeviceId], int] = lambda device: 0,
+    ) -> None:
+        self._devices = devices
+        self._roots = roots
+        self._on_foreign = on_foreign
+        self._present = present
+        self._heard = heard
+        self._uses = uses
+        self._loads = Loads(on_load)
+        self._history = history
+        self._shares = shares
+        self._interval_us = interval_us
+        self._since_us = monotonic_us()
+        self._windows = {device: Window(WINDOW_US, STALE_INTERVALS * interval_us) for device in devices}
+        self._foreign: dict[DeviceId, int] = {}
+        # Bytes of lanes and banks, and jobs that have memory of their own, when it was asked for the sample to come.
+        self._asked: dict[DeviceId, int] = {}
+        self._guests: dict[DeviceId, Guests] = {}
+        self._failures: dict[DeviceId, str] = {}
+
+    async def run(self) -> None:
+        self._since_us = monotonic_us()  # nobody could have answered before
+        workers = self._workers()
+        try:
+            while True:
+                for worker, devices in workers:
+                    if not worker.busy:
+                        self._ask(worker, devices)
+                self._notice_silence()
+                await asyncio.sleep(self._interval_us / 1e6)
+        finally:
+            for worker, _ in workers:
+                worker.stop()
+
+    def _ask(self, worker: Worker, devices: Sequence[Device]) -> None:
+        now = monotonic_us()
+        targets = [
+            dataclasses.replace(
+                target_of(device), used_bytes=self._granted(device), uses=self._uses(device.id), asked_us=now
+            )
+            for device in devices
+        ]
+        worker.ask(targets, self._roots())
+        self._asked |= {target.device: target.used_bytes for target in targets}
+        self._guests |= {target.device: self._present(target.device) for target in targets}
+
+    @property
+    def interval_us(self) -> Micros:
+        return self._interval_us
+
+    def state(self, device: DeviceId) -> State:
+        return self._windows[device].state(monotonic_us())
+
+    def recent(self, device: DeviceId) -> list[Sample]:
+        """The samples of the window, oldest first."""
+        return self._windows[device].recent(monotonic_us())
+
+    def load(self, device: DeviceId) -> Known | None:
+        """What the core was told last; None: nothing yet."""
+        return self._loads.known(device)
+
+    def _workers(self) -> list[tuple[Worker, list[Device]]]:
+        """One for each kind of device, so that a GPU that hangs does not keep the host devices waiting."""
+        readers: dict[str, Callable[[], Reader]] = {
+            "host": lambda: HostReader(monotonic_us),
+            "cuda": lambda: GpuReader(monotonic_us),
+        }
+        made = []
+        for kind, reader in readers.items():
+            devices = [device for device in self._devices.values() if device.kind == kind]
+            if devices:
+                made.append((Worker(f"telemetry-{kind}", reader, self._arrived), devices))
+        return made
+
+    def _arrived(self, found: Found) -> None:
+        for device, result in found.items():
+            window = self._windows[device]
+            if isinstance(result, Sample):
+                window.add(result)
+                self._note(device, "")
+                self._tell_foreign(self._devices[device], result)
+                self._heard(device, result)
+                self._loads.measured(device, window.samples)
+                if self._history is not None:
+                    self._history.add(device, wall_us(), result)
+            else:
+                window.fail(str(result))
+                self._note(device, str(result))
+                tell = self._loads.unavailable if isinstance(result, Unavailable) else self._loads.lost
+                tell(device, str(result))
+
+    def _notice_silence(self) -> None:
+        """Here and not in the worker: that may be the one that does not answer."""
+        now, limit = monotonic_us(), STALE_INTERVALS * self._interval_us
+        for device, window in self._windows.items():
+            latest = window.samples[-1].taken_us if window.samples else self._since_us
+            if now - latest > limit and not self._failures.get(device):
+                self._loads.lost(device, f"no answer for more than {limit / 1e6:g} s")
+
+    def _note(self, device: DeviceId, failure: str) -> None:
+        """Into the log, but only what is new."""
+        before = self._failures.get(device, "")
+        self._failures[device] = failure
+        if failure and failure != before:
+            log.warning("%s cannot be measured: %s", device, failure)
+        elif before and not failure:
+            log.info("%s is measured again", device)
+
+    def _tell_foreign(self, device: Device, sample: Sample) -> None:
+        """Where it is not known (any more), or lanes changed while somebody looked, what was known last goes on."""
+        granted = self._granted(device)
+        if device.kind == "host" or sample.free_bytes is None or granted != self._asked[device.id]:
+            return
+        known = self._of_guests(device.id, sample)
+        if known is None:
+            return
+        size = max(0, device.capacity - granted - known - sample.free_bytes)
+        if size != self._foreign.get(device.id, 0):
+            self._foreign[device.id] = size
+            if self._on_foreign is not None:
+                self._on_foreign(device.id, size)
+
+    def _granted(self, device: Device) -> int:
+        """Bytes that jobs have of what they were granted: in lanes and banks, and their companions from the driver."""
+        return device.used_bytes() + self._shares(device.id)
+
+    def _of_guests(self, device: DeviceId, sample: Sample) -> int | None:
+        """Bytes of jobs that allocate for themselves, for which the core keeps the whole device anyway.
+
+        None: that is not known, because the driver does not say, or one has come or left meanwhile.
+        """
+        guests = self._present(device)
+        if guests is None or guests != self._guests.get(device):
+            return None
+        jobs = guests[1]
+        if not jobs:
+            return 0
+        sizes = [process.used_bytes for process in sample.processes or () if process.owner in jobs]
+        if sample.processes is None or None in sizes:
+            return None
+        return sum(size for size in sizes if size is not None)
+
+
+def target_of(device: Device) -> Target:
+    """A device with NVML's name for it, if it has one, and what the daemon itself knows of it."""
+    return Target(device.id, device.capacity, device.used_bytes(), device.uuid)
+
+
+def processes_of(jobs: JobTable, shim_of: Callable[[int], int | None]) -> dict[int, int]:
+    """Carpool's own processes by what they are of: the daemon, each job's first process, its shim and its seat's."""
+    roots = {os.getpid(): CARPOOL}
+    for job in [job for job in jobs.live.values() if job.pid is not None]:
+        pids = (shim_of(job.id), job.pid, None if job.seated is None else job.seated.pid)
+        roots |= {pid: job.id for pid in pids if pid is not None}
+    return roots
+
+
+def uses_of(jobs: JobTable, device: DeviceId) -> tuple[JobUse, ...]:
+    """What the seats of a device's jobs say now."""
+    now = monotonic_us()
+    return tuple(_use_of(job, now) for job in jobs.live.values() if job.device == device)
+
+
+def _use_of(job: Job, now: Micros) -> JobUse:
+    if job.seated is None:
+        return JobUse(job.id)
+    seat = job.seated.seat
+    moved = seat.get("residue_total") + seat.get("out_bytes") + seat.get("in_bytes")
+    return JobUse(job.id, job.lane, job.seated.pid, turn_us(seat, now), moved)

@@ -1,0 +1,79 @@
+"""Processes of jobs that use a GPU beside Carpool: the driver's list names them, and nothing of ours is in them.
+
+Statically linked programs, processes that were forked after PyTorch had been imported, and children of a forkserver:
+no turn holds them back, so the job has its device to itself for as long as there is one.  It may just be attaching
+when a sample is taken; so it has to be in two of them, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from carpool.core.events import Event
+from carpool.core.model import DeviceId, JobId
+from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.seats.sampler import tell_traits
+from carpool.daemon.system.process_state import state_of
+from carpool.devices.base import Device
+from carpool.telemetry.sample import Level, Sample
+
+_OVER = ("", "Z", "X")
+
+
+def computes(pid: int, owner: int) -> bool:
+    """A process that is ending may have its memory still, but submits nothing any more."""
+    return state_of(pid, owner) not in _OVER
+
+
+class Beside:
+    """``ours``: the processes of a job that something of Carpool is in, and speaks for; ``used`` hears of jobs of which
+    another one has been seen.
+    """
+
+    def __init__(
+        self,
+        jobs: JobTable,
+        devices: Mapping[DeviceId, Device],
+        ours: Callable[[Job], set[int]],
+        post: Callable[[Event], None],
+        computes: Callable[[int, int], bool] = computes,
+        used: Callable[[Job], None] = lambda job: None,
+    ) -> None:
+        self._jobs = jobs
+        self._devices = devices
+        self._ours = ours
+        self._post = post
+        self._computes = computes
+        self._used = used
+        self._before: dict[DeviceId, dict[JobId, set[int]]] = {}
+
+    def look(self, device: DeviceId, sample: Sample) -> None:
+        """A sample that does not say which processes use the device changes nothing.
+
+        On a host device it lists all processes of the jobs there, and none can use the device without Carpool.
+        """
+        if sample.processes is None or sample.level is Level.HOST:
+            return
+        found = self._strangers(device, sample)
+        before, self._before[device] = self._before.get(device, {}), found
+        for job in tuple(self._jobs.live.values()):
+            if job.device == device and not job.guest:
+                self._settle(job, found.get(job.id, set()) & before.get(job.id, set()))
+
+    def _strangers(self, device: DeviceId, sample: Sample) -> dict[JobId, set[int]]:
+        found: dict[JobId, set[int]] = {}
+        for process in sample.processes or ():
+            job = self._jobs.live.get(process.owner or 0)
+            if job is None or job.guest or job.device != device or process.pid in self._ours(job):
+                continue
+            if self._computes(process.pid, job.owner):
+                found.setdefault(job.id, set()).add(process.pid)
+        return found
+
+    def _settle(self, job: Job, strangers: set[int]) -> None:
+        if job.beside not in strangers:
+            job.beside = min(strangers, default=None)
+        if job.beside is not None and job.device is not None and not job.ran_beside:
+            job.ran_beside = self._devices[job.device].checkpoint
+            self._used(job)
+        tell_traits(job, self._post)

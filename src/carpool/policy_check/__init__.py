@@ -1,0 +1,123 @@
+"""What every policy has to keep, Carpool's own or a user's, in lanes and on whole devices.
+
+Three parts: what a policy says about itself (`declared`), its answers to every question that the core asks while
+random traces run, and to some about jobs made up by hand (`probe`), and what comes out for the jobs (`outcome`).
+
+A test of one's own policy::
+
+    from carpool.policy_check import check_policy
+
+    def test_my_policy_keeps_the_contract():
+        check_policy("mine.py:Mine")
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+
+from carpool.core.errors import InvariantError
+from carpool.core.events import Event
+from carpool.core.model import Allocation, Settings
+from carpool.core.policies import Policy, policy_class, register_policy
+from carpool.plugins import ensure_policy
+from carpool.policy_check.cases import Case, lane_case, made_up_view, whole_case
+from carpool.policy_check.declared import accepted_settings, check_declaration
+from carpool.policy_check.outcome import check_repeated, check_result
+from carpool.policy_check.probe import Questions, probe_class
+from carpool.policy_check.violation import ContractViolation, at
+from carpool.sim.driver import Simulation, Stuck, simulate
+from carpool.sim.model.options import Options
+from carpool.sim.model.result import Result
+from carpool.sim.model.trace_job import TraceJob
+
+__all__ = ["ContractViolation", "check_policy"]
+
+SEEDS = range(4)
+#: Under this name the core knows the policy while it is looked at.
+PROBED = "policy-under-contract"
+#: Many times what any sensible policy needs for the traces here.
+EVENTS_PER_JOB = 2_000
+
+
+def check_policy(name: str, seeds: Iterable[int] = SEEDS) -> None:
+    """Run a policy, named as for `Settings.policy`, over random traces and made-up jobs.
+
+    Raises ContractViolation that tells what it did wrong and about which job; ValueError if it cannot be loaded.
+    """
+    ensure_policy(name)
+    kind = policy_class(name)
+    with at(name):
+        check_declaration(kind)
+        register_policy(PROBED, kind, guarded=False)
+        choices: list[dict[str, int]] = [{}, *accepted_settings(PROBED, kind)]
+        for seed in seeds:
+            draw = random.Random(seed)
+            extra = draw.choice(choices)
+            with at(f"seed {seed}, settings {extra}"):
+                _check_answers(kind, extra, draw)
+                for place, make in (("whole devices", whole_case), ("lanes", lane_case)):
+                    with at(place):
+                        _check_runs(name, kind, make(draw, extra))
+
+
+def _check_answers(kind: type[Policy], extra: dict[str, int], draw: random.Random) -> None:
+    """Every question, about jobs in every state, whether or not they can come to it."""
+    questions = Questions()
+    policy = probe_class(kind, questions)()
+    for allocation in Allocation:
+        view = made_up_view(draw, Settings(allocation=allocation, extra=extra))
+        jobs = [*view.jobs.values()]
+        for device in view.devices.values():
+            policy.lanes(view, device)
+        for job in jobs:
+            policy.admission_key(view, job)
+            policy.turn_key(view, job)
+            policy.next_change(view, job)
+            policy.switch_after(view, job, draw.choice(jobs))
+            policy.victim_key(view, job, draw.choice((None, 0, draw.randint(1, 20))))
+    questions.ask_again(kind)
+
+
+def _check_runs(name: str, kind: type[Policy], case: Case) -> None:
+    """Under the eyes of the probe first, which also stops what would never end; then twice without it."""
+    questions = Questions()
+    register_policy(PROBED, probe_class(kind, questions), guarded=False)
+    watched = _watched(case)
+    questions.ask_again(kind)
+    check_result(watched)
+    for plain in _plain_runs(name, case):
+        check_repeated(watched, plain)
+
+
+def _watched(case: Case) -> Result:
+    try:
+        simulation = Watched(case.jobs, case.options(PROBED), EVENTS_PER_JOB * len(case.jobs))
+        simulation.run()
+    except Stuck as error:
+        raise ContractViolation(str(error).replace(PROBED, "it")) from error
+    except InvariantError as error:
+        raise ContractViolation(f"the core contradicts itself under it: {error}") from error
+    return simulation.result(0.0)
+
+
+def _plain_runs(name: str, case: Case) -> Iterator[Result]:
+    for _ in range(2):
+        yield simulate(case.jobs, case.options(name))
+
+
+class Watched(Simulation):
+    """Looks at the core after every event, and stops after too many."""
+
+    def __init__(self, jobs: Sequence[TraceJob], options: Options, most_events: int) -> None:
+        self._most_events = most_events
+        super().__init__(jobs, options)
+
+    def _handle(self, event: Event) -> None:
+        super()._handle(event)
+        self._machine.check()
+        if self._events > self._most_events:
+            raise ContractViolation(
+                f"{self._events} events and still {self._scene.ledger.left} of {len(self._scene.ledger.results)} jobs"
+                " to come: does it change its mind without end (next_change, switch_after)?"
+            )

@@ -1,0 +1,136 @@
+"""Looking at every answer of a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Never, cast
+
+from carpool.core.model import Micros, Settings
+from carpool.core.policies import Key, Policy
+from carpool.core.policies.view import DeviceView, JobView, View
+from carpool.policy_check.violation import ContractViolation, require
+
+#: Nobody's decisions may change because the clock shows something else.
+ANOTHER_TIME_US: Micros = 1_000_000_000_039
+REMEMBERED = 300
+
+
+class OutOfSight(Mapping[Any, Any]):
+    """What a key may not depend on."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _refuse(self, *_: object) -> Never:
+        raise ContractViolation(f"looks at view.{self._name}; a key may depend on the job and on view.settings only")
+
+    __getitem__ = __iter__ = __len__ = __contains__ = get = keys = values = items = _refuse
+
+
+def blind_view(settings: Settings, now: Micros) -> View:
+    """Nothing but the settings, at another time."""
+    jobs, lanes, devices, quanta = (OutOfSight(name) for name in ("jobs", "lanes", "devices", "quanta"))
+    return View(now + ANOTHER_TIME_US, settings, jobs, lanes, devices, quanta)
+
+
+def ask(policy: Policy, what: str, *arguments: object) -> Any:
+    """One question.  Raises ContractViolation if the policy does not answer."""
+    try:
+        return getattr(policy, what)(*arguments)
+    except ContractViolation as error:
+        raise ContractViolation(f"{what} {error}{_about(arguments)}") from None
+    except Exception as error:
+        raise ContractViolation(f"{what} raised {error!r}{_about(arguments)}") from error
+
+
+def _about(arguments: tuple[object, ...]) -> str:
+    return "".join(f"\n  about {argument}" for argument in arguments if not isinstance(argument, View))
+
+
+@dataclass
+class Questions:
+    """Keys that were asked for, of all the probes of one run."""
+
+    asked: list[tuple[str, Settings, JobView, Key]] = field(default_factory=list)
+    lengths: dict[str, int] = field(default_factory=dict)
+
+    def ask_again(self, kind: type[Policy]) -> None:
+        """After all is over, in the opposite order: what happened in between must not matter."""
+        for what, settings, job, before in reversed(self.asked):
+            after = ask(kind(), what, blind_view(settings, 0), job)
+            require(after == before, f"{what} was {before} and at the end {after}{_about((job,))}")
+
+
+class Probe:
+    """A policy that hands every question on to another one."""
+
+    def __init__(self, kind: type[Policy], questions: Questions) -> None:
+        self._kind = kind
+        self._policy = kind()
+        self._questions = questions
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
+
+    def admission_key(self, view: View, job: JobView) -> Key:
+        return self._key("admission_key", view, job)
+
+    def turn_key(self, view: View, job: JobView) -> Key:
+        return self._key("turn_key", view, job)
+
+    def lanes(self, view: View, device: DeviceView) -> int | None:
+        return self._number("lanes", 1, view, device)
+
+    def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
+        return self._number("switch_after", 0, view, holder, candidate)
+
+    def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
+        """Asked anew in every decision, so it may look at the clock and at others."""
+        return self._tuple("victim_key", self._answer("victim_key", view, victim, ahead), victim)
+
+    def next_change(self, view: View, job: JobView) -> Micros | None:
+        return self._number("next_change", 0, view, job)
+
+    def _number(self, what: str, least: int, view: View, *about: object) -> int | None:
+        answer = self._answer(what, view, *about)
+        proper = answer is None or (type(answer) is int and answer >= least)
+        require(proper, f"{what} is {answer!r}; it must be None or an integer from {least} on{_about(about)}")
+        return cast("int | None", answer)
+
+    def _key(self, what: str, view: View, job: JobView) -> Key:
+        key = self._tuple(what, self._answer(what, view, job), job)
+        blind = ask(self._policy, what, blind_view(view.settings, view.now), job)
+        require(blind == key, f"{what} is {key}, and {blind} about the same job at another time{_about((job,))}")
+        if len(self._questions.asked) < REMEMBERED:
+            self._questions.asked.append((what, view.settings, job, key))
+        return key
+
+    def _tuple(self, what: str, answer: object, job: JobView) -> Key:
+        """As many integers as all keys of the kind have."""
+        key = cast(Key, answer)
+        proper = isinstance(key, tuple) and all(isinstance(part, int) for part in key)
+        require(proper, f"{what} is {key!r}; it must be a tuple of integers{_about((job,))}")
+        length = self._questions.lengths.setdefault(what, len(key))
+        require(len(key) == length, f"{what} is {key}, but another had {length} parts{_about((job,))}")
+        return key
+
+    def _answer(self, what: str, view: View, *about: object) -> object:
+        """The same, however often it is asked, and whatever was asked before."""
+        answer = ask(self._policy, what, view, *about)
+        again = ask(self._policy, what, view, *about)
+        require(answer == again, f"{what} is {answer!r}, and {again!r} when asked again{_about(about)}")
+        other = ask(self._kind(), what, view, *about)
+        fresh = f"{what} is {answer!r}, but {other!r} says a new one that was asked nothing before"
+        require(answer == other, fresh + _about(about))
+        return answer
+
+
+def probe_class(kind: type[Policy], questions: Questions) -> type[Policy]:
+    """What `register_policy` and the core take for the policy itself."""
+
+    class Probing(Probe):
+        def __init__(self) -> None:
+            super().__init__(kind, questions)
+
+    return cast(type[Policy], Probing)

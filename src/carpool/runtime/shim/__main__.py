@@ -1,0 +1,310 @@
+"""The shim: one small process per job, between the daemon and the job's main process, which outlives the daemon.
+
+It holds duplicates of everything whose loss would hurt (the job channel, the board, the job's memory), starts the
+job when the daemon says so, passes signals on, and writes down how the job ended.  See docs/internals/contract.md.
+
+Run by the daemon as ``python -I -S .../shim/__main__.py HOME JOB ATTEMPT LOCK_FD [UID GID GROUPS]``; called by
+``carpool run`` as `supervise`.  Standard library only, and few imports, because it is in the way of every start.
+"""
+
+# ruff: noqa: PTH100, PTH104, PTH112, PTH118, PTH120 - pathlib would cost a third of the start-up time
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import select
+import signal
+import sys
+
+if __name__ == "__main__":  # run by path in isolated mode: make the package importable
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    sys.path[:0] = [os.path.dirname(package)]
+
+from carpool.runtime.shim.attach_socket import Door
+from carpool.runtime.shim.cgroup_oom import kills_in_group
+from carpool.runtime.shim.child import become_subreaper, children_now, kill_all, reap, signal_all, spawn
+from carpool.runtime.shim.daemon_link import Link
+from carpool.runtime.shim.offload_stopped_job import Taking
+
+RECONNECT_MS = 100
+FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Refused(Exception):
+    """The daemon does not want this job to run; the text is for people."""
+
+
+class Shim:
+    def __init__(self, home: str, job: int, *, foreground: bool, attempt: int = 1) -> None:
+        self._home = home
+        self._job = job
+        self._directory = os.path.join(home, "jobs", str(job))
+        self._suffix = "" if attempt == 1 else f".{attempt}"
+        self._foreground = foreground
+        self._spare = children_now()
+        self._link = Link(os.path.join(home, "session.sock"), job, attempt)
+        self._child: int | None = None
+        self._child_fd: int | None = None
+        self._kills: int | None = None  # of its control group before the job started
+        self._door: Door | None = None
+        self._end: dict[str, object] | None = None
+        self._signals, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._postponed: dict[str, object] | None = None  # a start that waits for room on the disk
+        self._taking: Taking | None = None  # a copy under way, made piece by piece between other things
+        self._orphaned = False  # the daemon does not know this job (any more): no use in reconnecting
+
+    def run(self) -> dict[str, object]:
+        """Supervise until the job has ended; returns what `exit.json` says."""
+        become_subreaper()
+        old = self._catch_signals()
+        try:
+            while self._end is None:
+                if self._link.socket is None and not self._orphaned and not self._link.connect():
+                    self._check_home()
+                self._wait()
+        finally:
+            self._release_signals(old)
+            if self._door is not None:
+                self._door.close()
+        return self._end
+
+    def _wait(self) -> None:
+        poll = select.poll()
+        link = self._link.socket
+        fds = [self._signals, *([self._child_fd] if self._child_fd else []), *([link.fileno()] if link else [])]
+        jammed = self._door is not None and self._door.jammed
+        if self._door is not None:
+            fds += [] if jammed else [self._door.fileno()]
+            self._door.jammed = False
+        patient = (link or self._orphaned) and self._postponed is None and not jammed
+        for fd in fds:
+            poll.register(fd, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(0 if self._taking else None if patient else RECONNECT_MS)}
+        if self._child_fd in ready:
+            self._child_ended()
+            return
+        if self._signals in ready:
+            self._handle_signals(os.read(self._signals, 4096))
+        if link is not None and link.fileno() in ready:
+            self._message(self._link.receive())
+        if self._door is not None and self._door.fileno() in ready:
+            channel = self._door.admit()
+            if channel is not None:
+                self._link.bring(channel)
+        if self._postponed is not None and not ready:
+            self._start(self._postponed)
+        if self._taking is not None:
+            self._take_on(self._taking)
+
+    def _check_home(self) -> None:
+        """There is no daemon at present.  Without its home there will be none: a job that waits can stop waiting."""
+        if not os.path.isdir(self._directory):
+            self._orphan()
+            if self._child is None:
+                raise Refused(f"{self._directory} is gone")
+
+    def _orphan(self) -> None:
+        """No daemon will answer: who waits for a seat, or comes for one, is to go on without."""
+        self._orphaned = True
+        self._link.hang_up()
+        if self._door is not None:
+            self._door.close()
+            self._door = None
+
+    # Messages of the daemon
+
+    def _message(self, message: dict[str, object] | None) -> None:
+        kind = message["type"] if message else None
+        if kind == "start":
+            assert message is not None
+            self._start(message)
+        elif kind == "signal":
+            assert message is not None
+            self._pass_on(int(message["signal"]))  # type: ignore[call-overload]
+        elif kind == "take":
+            assert message is not None
+            if self._taking is None:  # else it is an earlier daemon's request, and the answer is the same
+                self._taking = Taking(self._link.kept(str(message["bank"])), self._link.kept(str(message["store"])))
+        elif kind == "refused":
+            assert message is not None
+            self._orphan()
+            if self._child is None:
+                raise Refused(str(message["text"]))
+
+    def _start(self, message: dict[str, object]) -> None:
+        if self._child is not None:
+            return
+        self._postponed = None
+        try:
+            # From here on "lock free and no exit.json" means lost; before, it means safe to start again.
+            self._write("started" + self._suffix, b"")
+            # Knows what makes a process a Carpool job; imported late, as not every shim gets here.
+            from carpool.runtime.launch import LaunchError, job_environment
+
+            threads, link = message["threads"], self._link
+            about = {"home": self._home, "job": self._job, "job_fd": link.job_fd, "threads": threads}
+            about["cuda_device"] = message.get("cuda_device", "")
+            env = job_environment(message["env"], **about)  # type: ignore[arg-type]
+            self._door = self._door or Door(self._directory)
+            log = None if self._foreground else os.path.join(self._directory, "log" + self._suffix)
+            self._kills = kills_in_group()
+            self._child = spawn(message["argv"], str(message["cwd"]), env, link.job_fd, log)  # type: ignore[arg-type]
+        except (OSError, LaunchError) as error:
+            if _disk_full(error):
+                self._postponed = message
+                return
+            self._finish(
+                {"code": 127, "signal": None, "text": str(error)}, {"type": "start_failed", "text": str(error)}
+            )
+            return
+        self._child_fd = os.pidfd_open(self._child)
+        os.close(link.job_fd)
+        link.child_pid = self._child
+        link.send({"type": "started", "pid": self._child})
+
+    def _take_on(self, taking: Taking) -> None:
+        """The next piece of the job's memory."""
+        if taking.step(self._link.seat):
+            self._taking = None
+            self._link.send({"type": "taken", "error": taking.error, "bytes": taking.bytes})
+
+    # The end
+
+    def _child_ended(self) -> None:
+        assert self._child is not None
+        _, status = os.waitpid(self._child, 0)
+        # A job is all its processes: none may go on computing in memory that is given to others now.
+        kill_all(self._leader(), self._spare)
+        if os.WIFSIGNALED(status):
+            end: dict[str, object] = {"code": None, "signal": os.WTERMSIG(status)}
+            kills = kills_in_group() if end["signal"] == signal.SIGKILL else None
+            if kills is not None and self._kills is not None and kills > self._kills:
+                end["host_memory"] = True
+        else:
+            end = {"code": os.WEXITSTATUS(status), "signal": None}
+        self._finish(end, {"type": "exited", **end})
+
+    def _finish(self, end: dict[str, object], message: dict[str, object]) -> None:
+        """Write down how the job ended and tell the daemon.  On a full disk one of the two must do, however long."""
+        while True:
+            try:
+                self._write("exit.json" + self._suffix, json.dumps({**end, "seat": self._link.seat().hex()}).encode())
+                self._link.send(message)
+                break
+            except OSError as error:
+                if self._link.send(message) or self._orphaned or not _disk_full(error):
+                    break
+            select.select([], [], [], RECONNECT_MS / 1000)
+            if self._link.connect() and self._link.send(message):
+                break
+        self._end = end
+
+    def _write(self, name: str, data: bytes) -> None:
+        """Durably and completely, or not at all.  Raises OSError, for example when the disk is full."""
+        path = os.path.join(self._directory, name)
+        fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(path + ".new", path)
+
+    # Signals
+
+    def _leader(self) -> int | None:
+        return None if self._foreground else self._child
+
+    def _pass_on(self, number: int) -> None:
+        if self._child is None:
+            end: dict[str, object] = {"code": None, "signal": number}
+            self._finish(end, {"type": "exited", **end})
+            return
+        signal_all(number, self._leader(), self._spare)
+
+    def _catch_signals(self) -> dict[int, object]:
+        numbers = (*FORWARDED, signal.SIGINT, signal.SIGCHLD)
+        # First the pipe: a signal between the two must not be lost.
+        self._old_wakeup = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+        return {int(number): signal.signal(number, lambda *_: None) for number in numbers}
+
+    def _release_signals(self, old: dict[int, object]) -> None:
+        signal.set_wakeup_fd(self._old_wakeup)
+        for number, handler in old.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _handle_signals(self, numbers: bytes) -> None:
+        for number in numbers:
+            if number == signal.SIGCHLD:
+                if self._child is not None:
+                    reap(self._spare | {self._child})
+            elif self._child is None:
+                if self._foreground:
+                    raise Refused("interrupted before the job started")
+            elif number in FORWARDED or (number == signal.SIGINT and not _from_terminal()):
+                signal_all(number, self._leader(), self._spare)
+
+
+def _disk_full(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _from_terminal() -> bool:
+    """Whether a SIGINT came from the terminal, which has then given it to the job as well."""
+    try:
+        fd = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def supervise(home: os.PathLike[str] | str, job: int, *, foreground: bool) -> int:
+    """Run job number ``job`` as the daemon says and return its exit code (128 + n for signal n).
+
+    Called in the main thread.  Raises `Refused` if the job is not to run (cancelled, unknown, interrupted), and
+    OSError with a text for people if it cannot be started.
+    """
+    directory = os.path.join(os.fspath(home), "jobs", str(job))
+    lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        end = Shim(os.fspath(home), job, foreground=foreground).run()
+    finally:
+        os.close(lock)
+    if end.get("text"):
+        raise OSError(str(end["text"]))
+    number = end["signal"]
+    return 128 + int(number) if number is not None else int(end["code"])  # type: ignore[call-overload,no-any-return]
+
+
+def _become(uid: int, gid: int, groups: list[int]) -> None:
+    """Drop root's privileges for good."""
+    import carpool.runtime.launch  # noqa: F401 - its file may be out of reach afterwards
+
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def main(arguments: list[str]) -> int:
+    home, job, attempt, lock = arguments[0], *map(int, arguments[1:4])
+    os.set_inheritable(lock, False)
+    if len(arguments) > 4:
+        _become(int(arguments[4]), int(arguments[5]), [int(group) for group in arguments[6].split(",")])
+    try:
+        Shim(home, job, foreground=False, attempt=attempt).run()
+    except Refused:
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,65 @@
+"""``python -m carpool.serve.__main__ JSON``: what `carpool serve` becomes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from contextlib import closing, suppress
+from pathlib import Path
+
+import msgspec
+
+from carpool.protocol.api import ErrorBody, ErrorInfo
+from carpool.protocol.serving import Serving
+from carpool.serve.oip.errors import StartError
+from carpool.serve.pool.launcher import Daemon, DaemonLauncher, DaemonRegistry
+from carpool.serve.pool.pool import Pool
+from carpool.serve.pool.worker_handle import Door
+from carpool.serve.prepare.subprocess import prepare
+from carpool.serve.server import Parts, serve
+
+FAILED = 1
+
+
+def main() -> int:
+    serving = msgspec.json.decode(sys.argv[1], type=Serving)
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s carpool: %(message)s")
+    try:
+        with suppress(KeyboardInterrupt):  # the second one: nobody waits for what is not answered
+            asyncio.run(_run(serving))
+    except StartError as error:
+        info = ErrorInfo("cannot_serve", str(error))
+        text = msgspec.json.encode(ErrorBody(info)).decode() if serving.as_json else f"carpool: {error}"
+        print(text, file=sys.stderr)
+        return FAILED
+    return 0
+
+
+async def _run(serving: Serving) -> None:
+    """Until SIGINT or SIGTERM; the next one after that ends it at once.  Raises StartError."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        stopping.set()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    daemon = Daemon(Path(serving.home))
+    launcher = DaemonLauncher(daemon)
+    with closing(Door()) as door:
+        parts = Parts(
+            registry=DaemonRegistry(daemon, os.geteuid()),
+            prepare=prepare,
+            new_pool=lambda environment: Pool(environment, launcher, door, standby=serving.standby),
+        )
+        await serve(serving, parts, stopping)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

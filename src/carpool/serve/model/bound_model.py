@@ -1,0 +1,132 @@
+"""A worker's copy of a model, which is bound to its weights' memory.
+
+It has the structure only; its parameters lie in the device's copy of the weights, which may be on its way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from carpool.serve.model import skeleton
+from carpool.serve.model.native_groups import Groups
+from carpool.serve.model.skeleton import Storage, Unusable
+from carpool.serve.model.torch_device import OnDevice, where
+from carpool.serve.model.weights_device import Memory
+from carpool.serve.plan.manifest import Entry
+
+
+class Model:
+    """A worker's copy of a model: the structure, and the weights wherever on a device they are."""
+
+    def __init__(self, entry: Entry, image: int, memory: Memory | None = None) -> None:
+        """``memory``: see `bind`, which can be called later.  All descriptors stay the caller's.
+
+        Raises Unusable, OSError, and what the factory raises.
+        """
+        factory = skeleton.resolve(entry.source.factory)
+        self.entry = entry
+        self.module = skeleton.build(factory, entry.source.seed, weights=entry.plainly is not None)
+        storages = skeleton.storages(self.module)
+        if skeleton.signature(storages) != entry.signature:
+            raise Unusable(f"{entry.source.factory} makes another model than when its weights were prepared")
+        self._groups: Groups | None = None
+        self._place: tuple[int, int, int | None] | None = None
+        self._on: OnDevice = where(None)
+        self._private: list[Storage] = []
+        self._shared = self._take_apart(storages, image)
+        self._nowhere: Tensor | None = skeleton.untouched(entry.device_bytes)  # initial weights need no memory any more
+        self._point_to(self._on, self._nowhere.data_ptr())
+        self._image: int | None = os.dup(image)
+        if memory is not None:
+            try:
+                self.bind(memory)
+            except BaseException:
+                self.close()
+                raise
+
+    def _take_apart(self, storages: Sequence[Storage], image: int) -> list[tuple[Storage, int]]:
+        """Those that lie on the device, with their offsets; private ones get memory of their own."""
+        private, shared = set(self.entry.profile.private), []
+        for index, (storage, offset) in enumerate(zip(storages, self.entry.layout.offsets, strict=True)):
+            if index in private:
+                skeleton.bind(storage, _own(image, offset, storage.size))
+                self._private.append(storage)
+            else:
+                shared.append((storage, offset))
+        return shared
+
+    def _point_to(self, on: OnDevice, address: int) -> None:
+        for storage, offset in self._shared:
+            skeleton.bind(storage, on.memory(address + offset, storage.size))
+
+    def bind(self, memory: Memory) -> None:
+        """The weights are there from now on (in ``entry.device_bytes`` bytes, the caller's).
+
+        Nothing happens if they were before.  Other memory of a host device is mapped where the earlier one was.
+        Never while it computes.  Raises OSError.
+        """
+        status = os.fstat(memory.file)
+        place = status.st_dev, status.st_ino, memory.address
+        if place == self._place:
+            return
+        if self._groups is not None and memory.address is None:
+            self._groups.move(memory.file)
+            self._place = place
+            return
+        assert self._image is not None, "the model has been closed"
+        groups = Groups(memory.file, self._image, self.entry.layout.bounds, self.entry.key, memory.address)
+        self._on = where(memory.address)
+        self._point_to(self._on, groups.address)
+        if self._groups is not None:
+            self._groups.close()
+        self._groups, self._place, self._nowhere = groups, place, None
+
+    @property
+    def device(self) -> torch.device:
+        """Where it takes its inputs: on which device it is bound."""
+        return self._on.device
+
+    @property
+    def groups(self) -> Groups:
+        """Only of a model that is bound."""
+        assert self._groups is not None, "the model is not bound to any memory yet"
+        return self._groups
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Bring what is not there, and compute with what is there already.  Needs the turn."""
+        self.groups.load()
+        self._bring_private()
+        with torch.inference_mode(), self._on.computing(self.module, self.groups):
+            return self.module(*inputs)
+
+    def _bring_private(self) -> None:
+        """Once, to where the weights are; not when it is bound, because copying needs the turn."""
+        for storage in self._private:
+            if storage.tensors[0].device != self.device:
+                skeleton.bind(storage, skeleton.memory_of(storage).to(self.device))
+
+    def check(self) -> None:
+        """After an error of the module's: can another batch be computed in this process?  Raises NoGpu."""
+        self._on.check()
+
+    def stop(self) -> None:
+        """Returns when no group is being copied any more; the next call goes on with the rest."""
+        if self._groups is not None:
+            self._groups.stop()
+
+    def close(self) -> None:
+        """The module must not be used any more."""
+        if self._groups is not None:
+            self._groups.close()
+        if self._image is not None:
+            os.close(self._image)
+            self._image = None
+
+
+def _own(image: int, offset: int, size: int) -> Tensor:
+    return torch.frombuffer(bytearray(os.pread(image, size, offset)), dtype=torch.uint8).clone()

@@ -1,0 +1,95 @@
+"""What a model takes and returns, from the example that its module brings along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from carpool.serve.model.call_signature import Signature
+from carpool.serve.model.skeleton import Unusable
+from carpool.serve.model.torch_tensors import datatype
+from carpool.serve.oip.messages import Model, TensorSpec
+
+EXAMPLE, DYNAMIC = "example_inputs", "dynamic_dims"
+_HOW = (
+    f"let the factory set its attribute `{EXAMPLE}`: a tensor, a tuple of tensors, or a dict by the names of forward's"
+    " arguments, whose first dimension is the batch, as in `model.example_inputs = torch.zeros(1, 3, 224, 224)`"
+)
+
+
+class Example:
+    """``inputs``: by name, with ``max_batch`` rows (0: as they are).  Raises Unusable."""
+
+    def __init__(self, module: nn.Module, max_batch: int) -> None:
+        signature = Signature(module)
+        self._max_batch = max_batch
+        self._dynamic = getattr(module, DYNAMIC, {})
+        given = _by_name(getattr(module, EXAMPLE, None), signature)
+        self.inputs = {name: _rows(name, value, max_batch) for name, value in given.items()}
+        self.arguments = signature.arguments(self.inputs)
+
+    def describe(self, name: str, outputs: Mapping[str, Tensor]) -> Model:
+        """``outputs``: of the example.  Raises Unusable, and ModelFailed for a dtype that cannot be sent."""
+        if self._max_batch > 1:
+            for output, value in outputs.items():
+                _check_output(output, value, self._max_batch)
+        dynamic = _dynamic(self._dynamic, {**outputs, **self.inputs})
+        taken, returned = (
+            tuple(self._spec(each, value, dynamic) for each, value in values.items())
+            for values in (self.inputs, outputs)
+        )
+        return Model(name, taken, returned, self._max_batch)
+
+    def _spec(self, name: str, value: Tensor, dynamic: Mapping[str, set[int]]) -> TensorSpec:
+        free = dynamic.get(name, set()) | ({0} if self._max_batch else set())
+        shape = tuple(-1 if place in free else size for place, size in enumerate(value.shape))
+        return TensorSpec(name, datatype(name, value.dtype), shape)
+
+
+def _by_name(given: Any, signature: Signature) -> dict[str, Tensor]:
+    if isinstance(given, Mapping):
+        named = dict(given)
+    else:
+        values = list(given) if isinstance(given, Sequence) else [given]
+        named = dict(zip(signature.names(len(values)), values, strict=True))
+    if given is None or not named:
+        raise Unusable(f"the model does not say what it takes: {_HOW}")
+    for name, value in named.items():
+        if not (isinstance(name, str) and isinstance(value, Tensor)):
+            raise Unusable(f"{EXAMPLE}: {name!r} is a {type(value).__name__} instead of a tensor with a name: {_HOW}")
+    return named
+
+
+def _rows(name: str, value: Tensor, max_batch: int) -> Tensor:
+    """The example's rows again and again, until it has so many."""
+    if not max_batch:
+        return value
+    if not value.dim() or not value.shape[0]:
+        raise Unusable(f"{EXAMPLE}: {name!r} has shape {list(value.shape)}, without any row of a batch: {_HOW}")
+    return value[torch.arange(max_batch) % value.shape[0]]
+
+
+def _check_output(name: str, value: Tensor, max_batch: int) -> None:
+    if not value.dim() or value.shape[0] != max_batch:
+        raise Unusable(
+            f"output {name!r} has shape {list(value.shape)} for a batch of {max_batch}, so it cannot be divided"
+            " by requests: its first dimension must be the batch's, or register the model with --max-batch 1"
+        )
+
+
+def _dynamic(given: Any, known: Mapping[str, Tensor]) -> dict[str, set[int]]:
+    """Dimensions of any size.  Raises Unusable."""
+    try:
+        found = {name: set(dims) for name, dims in given.items()}
+        wrong = [name for name, dims in found.items() if not dims <= set(range(known[name].dim()))]
+    except (AttributeError, TypeError, KeyError):
+        wrong = [repr(given)]
+    if wrong:
+        known_as = ", ".join(known)
+        raise Unusable(
+            f"{DYNAMIC} names dimensions of {known_as}, as in {{'ids': [1]}}; wrong there: {', '.join(wrong)}"
+        )
+    return found

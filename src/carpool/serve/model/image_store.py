@@ -1,0 +1,99 @@
+"""The model store: one file of memory per model with its weights, complete, sealed, and the same for every process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable
+from types import TracebackType
+
+from carpool.devices import memfd
+from carpool.protocol.units import format_size
+
+#: Nobody changes it any more, not even who made it.
+_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+class OverBudget(Exception):
+    """The model does not fit into the store beside the others; the text says how large they are."""
+
+
+def write_image(name: str, size: int, parts: Iterable[tuple[int, memoryview]]) -> int:
+    """A sealed file of ``size`` bytes with each part at its offset; returns its descriptor.
+
+    Raises DeviceError if the memory cannot be had, OSError if it ends on the way; nothing is left of it then.
+    """
+    fd = memfd.create(f"carpool-model-{name}"[:200], size, sealed=False)
+    try:
+        for offset, part in parts:
+            _write(fd, part, offset)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _write(fd: int, part: memoryview, offset: int) -> None:
+    """The kernel writes at most 2 GiB at once."""
+    while part:
+        written = os.pwrite(fd, part, offset)
+        part, offset = part[written:], offset + written
+
+
+def is_image(fd: int, size: int) -> bool:
+    """Whether it is a file of so many bytes that nobody can change: what another process sends is not trusted."""
+    try:
+        return os.fstat(fd).st_size == size and fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+    except OSError:  # another kind of file
+        return False
+
+
+class Store:
+    """The images of all models of a front, within ``budget`` bytes.  Descriptors are the store's from `put` on."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self._images: dict[str, int] = {}
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for name in list(self._images):
+            self.remove(name)
+
+    def sizes(self) -> dict[str, int]:
+        return {name: os.fstat(fd).st_size for name, fd in self._images.items()}
+
+    def check(self, name: str, size: int) -> None:
+        """Raises OverBudget.  Worth asking before the weights are read."""
+        others = {other: taken for other, taken in self.sizes().items() if other != name}
+        if size + sum(others.values()) <= self.budget:
+            return
+        listed = ", ".join(f"{other} {format_size(taken)}" for other, taken in sorted(others.items()))
+        raise OverBudget(
+            f"model {name} has {format_size(size)} of weights; the store's budget is {format_size(self.budget)}, of"
+            f" which {format_size(sum(others.values()))} are taken{f' ({listed})' if listed else ''}:"
+            " remove a model or raise the budget"
+        )
+
+    def put(self, name: str, image: int, size: int) -> None:
+        """Replaces an earlier image of this name.  Raises OverBudget, or ValueError if it is not an image of that size.
+
+        After an error the descriptor is still the caller's.
+        """
+        if not is_image(image, size):
+            raise ValueError(f"what came as weights of {name} is not a sealed file of {size} bytes")
+        self.check(name, size)
+        self.remove(name)
+        self._images[name] = image
+
+    def image(self, name: str) -> int:
+        """Raises KeyError."""
+        return self._images[name]
+
+    def remove(self, name: str) -> None:
+        """Processes that have mapped it keep it until they end.  An unknown name is no error."""
+        if (fd := self._images.pop(name, None)) is not None:
+            os.close(fd)

@@ -1,0 +1,154 @@
+"""Which storage is used first where, and how long a model computes in between: measured once and kept.
+
+A *layer* is what one operation is the first to use, with the time until the next such operation.  The order is that of
+operations as PyTorch dispatches them, not that of modules: tied weights, functions that take parameters of other
+modules, and modules that run twice come out right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from carpool.serve.model.skeleton import Storage, memory_of
+from carpool.serve.plan.grouping import Link
+from carpool.serve.plan.manifest import Layer, Profile
+
+_VERSION = 4
+_RUNS = 3
+
+Inputs = tuple[Any, ...]
+
+
+def profile_key(weights: bytes, factory: str, inputs: Inputs) -> str:
+    """``weights``: their digest.  Threads count, too: they change how long a layer computes."""
+    shapes = [
+        f"{leaf.dtype} {tuple(leaf.shape)}" if isinstance(leaf, Tensor) else repr(leaf) for leaf in tree_leaves(inputs)
+    ]
+    parts = [str(_VERSION), weights.hex(), factory, torch.__version__, str(torch.get_num_threads()), *shapes]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def stored(path: Path, key: str, storages: int) -> Profile | None:
+    """The profile that was kept there, unless it is of something else, or broken."""
+    try:
+        profile = msgspec.json.decode(path.read_bytes(), type=Profile)
+    except (OSError, ValueError):  # msgspec's errors are ValueErrors
+        return None
+    named = sorted([s for layer in profile.layers for s in layer.storages] + list(profile.private))
+    usable = profile.key == key and profile.layers and named == list(range(storages))
+    return profile if usable else None
+
+
+def keep(profile: Profile, path: Path) -> None:
+    """In one step, so that nobody ever reads half of it.  Raises OSError."""
+    partial = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        partial.write_bytes(msgspec.json.encode(profile))
+        partial.replace(path)
+    finally:
+        with suppress(FileNotFoundError):
+            partial.unlink()
+
+
+def measure(module: nn.Module, inputs: Inputs, storages: Sequence[Storage], key: str, link: Link) -> Profile:
+    """Run the module a few times.  What it writes into its own tensors is undone.  ``link``: as measured."""
+    before = [memory_of(storage).clone() for storage in storages]
+    _timed(module, inputs)  # libraries make themselves ready
+    watches = [_watched(module, inputs, storages) for _ in range(_RUNS)]
+    total = statistics.median([_timed(module, inputs) for _ in range(_RUNS)])
+    private = {storage for watch in watches for storage in watch.written}
+    for index, (storage, bytes_) in enumerate(zip(storages, before, strict=True)):
+        if not torch.equal(memory_of(storage), bytes_):
+            private.add(index)
+            memory_of(storage).copy_(bytes_)
+    return Profile(key, _layers(watches, total, storages, private), tuple(sorted(private)), int(total), link)
+
+
+def _layers(watches: list[_Watch], total: float, storages: Sequence[Storage], private: set[int]) -> tuple[Layer, ...]:
+    """In the order of the first run.  What no run has used comes last: it may be used all the same."""
+    uses = watches[0].uses
+    alike = [watch for watch in watches if watch.uses == uses]
+    own = statistics.median([watch.end - watch.begin for watch in alike])  # watching takes time as well
+    layers = []
+    for index, used in enumerate(uses):
+        spent = statistics.median([watch.times[index + 1] - watch.times[index] for watch in alike])
+        layers.append(_layer([s for s in used if s not in private], int(spent * total / own), storages))
+    rest = set(range(len(storages))) - {s for used in uses for s in used} - private
+    if rest or not layers:
+        layers.append(_layer(sorted(rest), 0, storages))
+    return tuple(layers)
+
+
+def _layer(used: list[int], compute_ns: int, storages: Sequence[Storage]) -> Layer:
+    return Layer(tuple(used), sum(storages[s].size for s in used), compute_ns)
+
+
+def _timed(module: nn.Module, inputs: Inputs) -> int:
+    with torch.inference_mode():
+        begin = time.perf_counter_ns()
+        module(*inputs)
+        return time.perf_counter_ns() - begin
+
+
+def _watched(module: nn.Module, inputs: Inputs, storages: Sequence[Storage]) -> _Watch:
+    watch = _Watch(storages)
+    with torch.inference_mode(), watch:
+        watch.begin = time.perf_counter_ns()
+        module(*inputs)
+        watch.end = time.perf_counter_ns()
+    return watch
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[misc]
+    """``uses``: storages by the operation that used them first; ``written``: those that an operation says it writes."""
+
+    def __init__(self, storages: Sequence[Storage]) -> None:
+        super().__init__()
+        self._places = {storage.address: index for index, storage in enumerate(storages)}
+        self._seen: set[int] = set()
+        self._times: list[int] = []
+        self.uses: list[list[int]] = []
+        self.written: set[int] = set()
+        self.begin = self.end = 0
+
+    @property
+    def times(self) -> list[int]:
+        """Of each first use, and the end."""
+        return [*self._times, self.end]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not func.is_view:
+            fresh = [place for place in self._storages((args, kwargs)) if place not in self._seen]
+            if fresh:
+                self._times.append(time.perf_counter_ns())
+                self.uses.append(list(dict.fromkeys(fresh)))
+                self._seen.update(fresh)
+            self._note_writes(func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def _storages(self, values: Any) -> list[int]:
+        tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor) and leaf.layout is torch.strided)
+        found = (self._places.get(tensor.untyped_storage().data_ptr()) for tensor in tensors)
+        return [place for place in found if place is not None]
+
+    def _note_writes(self, func: Any, args: Any, kwargs: Any) -> None:
+        if not func._schema.is_mutable:
+            return
+        for index, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                value = args[index] if index < len(args) else kwargs.get(argument.name)
+                self.written.update(self._storages(value))

@@ -1,0 +1,64 @@
+"""What is known of a prepared model beside its weights.  Plain data, which any process can read: the front, too."""
+
+from __future__ import annotations
+
+import msgspec
+
+from carpool.serve.plan.grouping import Link
+from carpool.serve.plan.layout import Layout
+
+
+class Source(msgspec.Struct, frozen=True):
+    """``factory``: ``module:function``.  ``weights``: a safetensors file or index; None: as the factory leaves them.
+
+    ``seed``: of PyTorch's random numbers while the factory runs.
+    """
+
+    factory: str
+    weights: str | None = None
+    seed: int = 0
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """``storages``: those that it uses first; ``size``: their bytes; ``compute_ns``: until the next layer."""
+
+    storages: tuple[int, ...]
+    size: int
+    compute_ns: int
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """``private``: storages that computing writes to, of which every worker has its own copy.
+
+    ``total_ns``: of a whole run.  ``link``: the way to the device.  ``key`` says what was measured.
+    """
+
+    key: str
+    layers: tuple[Layer, ...]
+    private: tuple[int, ...]
+    total_ns: int
+    link: Link
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What a worker has to know beside the image.  It is encoded with msgspec.
+
+    ``plainly``: why the structure is built with initial weights in each worker, None: it is not.
+    """
+
+    source: Source
+    signature: str
+    key: bytes
+    layout: Layout
+    profile: Profile
+    plainly: str | None
+
+    @property
+    def device_bytes(self) -> int:
+        """Of the weights' memory on a device."""
+        return self.layout.bounds[-1]
+
+    @property
+    def number(self) -> int:
+        """By which the daemon knows these weights: 64 bits of the key, not 0."""
+        return int.from_bytes(self.key[:8], "little") or 1

@@ -1,0 +1,115 @@
+"""Workers are started by the daemon, as jobs like any other; it need not be there for more than that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from carpool.protocol.api import JobInfo, SubmitRequest
+from carpool.protocol.client import Client
+from carpool.protocol.client_errors import ApiError, ClientError
+from carpool.protocol.models import ModelInfo
+from carpool.serve.pool.interfaces import CannotStart
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+TIMEOUT_S = 10.0  # for one answer of the daemon
+NOT_FOUND = 404
+GPU = "cuda"  # the kind of such a device
+POLL_S = 0.5  # between two looks at a worker that has not connected yet
+
+
+class Daemon:
+    """Asks the daemon from the event loop.  Every question is a connection of its own, in a thread."""
+
+    def __init__(self, home: Path, *, poll_s: float = POLL_S) -> None:
+        self.poll_s = poll_s
+        self._home = home
+
+    async def ask(self, question: Callable[[Client], T]) -> T:
+        """Raises ClientError."""
+
+        def asked() -> T:
+            with Client(self._home, timeout_s=TIMEOUT_S) as client:
+                return question(client)
+
+        return await asyncio.to_thread(asked)
+
+
+class DaemonRegistry:
+    """The registered models of one owner, and the devices."""
+
+    def __init__(self, daemon: Daemon, owner: int) -> None:
+        self._daemon = daemon
+        self._owner = owner
+
+    async def models(self) -> list[ModelInfo]:
+        """Raises ClientError.  Root is told of everybody's, but serves its own."""
+        return [info for info in await self._daemon.ask(Client.models) if info.owner == self._owner]
+
+    async def environment(self, name: str) -> dict[str, str]:
+        """Raises ClientError."""
+        return await self._daemon.ask(lambda client: client.model_environment(name))
+
+    async def on_gpus(self) -> bool:
+        """Raises ClientError."""
+        return {device.kind for device in await self._daemon.ask(Client.devices)} == {GPU}
+
+
+class DaemonLauncher:
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+
+    async def start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str], name: str, priority: int) -> DaemonJob:
+        """Raises CannotStart.  Who is cancelled meanwhile leaves no job behind."""
+        request = SubmitRequest(list(argv), cwd, dict(env), name=name, service=priority)
+        submitting = asyncio.create_task(self._daemon.ask(lambda client: client.submit(request)))
+        try:
+            return DaemonJob(self._daemon, await asyncio.shield(submitting))
+        except ClientError as error:
+            raise CannotStart(f"the daemon starts no worker: {error}") from None
+        except asyncio.CancelledError:
+            await asyncio.wait({submitting})
+            if submitting.exception() is None:
+                await DaemonJob(self._daemon, submitting.result()).cancel()
+            raise
+
+
+class DaemonJob:
+    """A job of the daemon's."""
+
+    def __init__(self, daemon: Daemon, number: int) -> None:
+        self.name = f"job {number}"
+        self._number = number
+        self._daemon = daemon
+
+    async def ended(self) -> str:
+        """How it ended, for people; a daemon that is away or asks for patience is waited for."""
+        while True:
+            try:
+                info = await self._daemon.ask(lambda client: client.job(self._number))
+            except ClientError as error:
+                if isinstance(error, ApiError) and error.status == NOT_FOUND:
+                    return str(error)
+                log.debug("%s: %s", self.name, error)
+            else:
+                if info.outcome is not None:
+                    return f"{_end(info)} (carpool logs {self._number})"
+            await asyncio.sleep(self._daemon.poll_s)
+
+    async def cancel(self) -> None:
+        """Its process ends by itself when the front hangs up; this is for one that was not started yet."""
+        try:
+            await self._daemon.ask(lambda client: client.cancel(self._number))
+        except ClientError as error:
+            log.debug("%s: %s", self.name, error)
+
+
+def _end(info: JobInfo) -> str:
+    if info.reason is not None:
+        return info.reason.text
+    return f"killed by signal {info.signal}" if info.signal is not None else f"exit code {info.exit_code}"

@@ -1,0 +1,317 @@
+"""The worker processes of one environment: started, given their models, replaced when they die.
+
+One more process is kept than may compute at once, so that at any time one is idle: it copies the next model's weights
+while another computes, takes the place of one that dies, and learns new models.  One loop, no locks: everything
+happens in the event loop between two awaits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from carpool.serve.oip.errors import ServeError, WorkerLost
+from carpool.serve.pool.environment_key import Environment
+from carpool.serve.pool.interfaces import CannotStart, Job, Launcher
+from carpool.serve.pool.worker_handle import Door, Handle
+from carpool.serve.prepare.subprocess import PreparedModel
+
+log = logging.getLogger(__name__)
+
+ARGUMENTS = ("-m", "carpool.serve.worker")
+#: So many workers in a row may die while they load a model; then it is the model's fault.
+MOST_DEATHS = 2
+
+
+class State(StrEnum):
+    STARTING = "starting"
+    LOADING = "loading"
+    IDLE = "idle"
+    COMPUTING = "computing"
+    LOST = "lost"
+
+
+@dataclass(eq=False, slots=True)
+class Worker:
+    """A connected process.
+
+    ``models``: the keys of those that it has loaded; ``last``: that it computed last; ``given_up``: it was alive then.
+    """
+
+    handle: Handle
+    job: Job
+    state: State = State.STARTING
+    models: set[str] = field(default_factory=set)
+    last: str = ""
+    given_up: bool = False
+
+
+class Hosting:
+    """A model in a pool.  ``loaded`` is done when every worker that is ready has it; ``refused`` says why none will."""
+
+    def __init__(self, prepared: PreparedModel) -> None:
+        loop = asyncio.get_running_loop()
+        self.prepared = prepared
+        self.loaded: asyncio.Future[None] = loop.create_future()
+        self.refused: asyncio.Future[str] = loop.create_future()
+        self.deaths = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Between two attempts to start a worker, in seconds; doubled from one failure to the next.
+
+    ``ending_s``: so long a worker that has died is waited for, so that its job ends as it did and is not cancelled.
+    """
+
+    first_s: float = 1.0
+    longest_s: float = 60.0
+    ending_s: float = 10.0
+
+
+class Pool:
+    """``close`` it in the end.
+
+    ``changed`` is called when a worker has become idle, and when there is trouble; whoever owns the pool sets it.
+    ``trouble`` says why the last attempt to start a worker failed; empty: it did not.
+    """
+
+    def __init__(
+        self, environment: Environment, launcher: Launcher, door: Door, *, standby: int, pauses: Pauses | None = None
+    ) -> None:
+        self.changed: Callable[[], None] = lambda: None
+        self.trouble = ""
+        self._environment = environment
+        self._launcher = launcher
+        self._door = door
+        self._standby = standby
+        self._pauses = pauses or Pauses()
+        self._hosted: dict[str, Hosting] = {}
+        self._workers: list[Worker] = []
+        self._loading: asyncio.Task[None] | None = None
+        self._slots = [asyncio.create_task(self._keep()) for _ in range(standby + 1)]
+        for slot in self._slots:
+            slot.add_done_callback(_report)
+
+    async def close(self) -> None:
+        """The workers end, whatever they do."""
+        tasks = [*self._slots, *([self._loading] if self._loading else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Models
+
+    def add(self, key: str, prepared: PreparedModel) -> Hosting:
+        """Workers load it from now on, before they count as ready.  Its image has to stay until it is removed."""
+        self._hosted[key] = Hosting(prepared)
+        self._consider()
+        return self._hosted[key]
+
+    def remove(self, key: str) -> None:
+        """Workers forget it when they are idle.  An unknown key is no error."""
+        self._hosted.pop(key, None)
+        self._consider()
+
+    # Workers
+
+    def states(self) -> Counter[str]:
+        """How many processes are in which state, those that do not run yet included."""
+        found = Counter(str(worker.state) for worker in self._workers if not worker.handle.lost.is_set())
+        found[State.STARTING] += len(self._slots) - found.total()
+        return found
+
+    @property
+    def out_of_service(self) -> bool:
+        """No worker can compute, and the last one that was to be started could not."""
+        return bool(self.trouble) and not any(map(_is_ready, self._workers))
+
+    @property
+    def has_idle(self) -> bool:
+        """Whether `take` has a worker."""
+        computing = sum(worker.state is State.COMPUTING for worker in self._workers)
+        return computing < self._standby and any(map(_is_idle, self._workers))
+
+    def take(self, key: str) -> Worker:
+        """An idle worker, for one computation of a loaded model; best the one that had this model before."""
+        idle = [worker for worker in self._workers if _is_idle(worker)]
+        worker = min(idle, key=lambda each: each.last != key)
+        worker.state, worker.last = State.COMPUTING, key
+        return worker
+
+    def give_back(self, worker: Worker, *, lost: bool = False) -> None:
+        """``lost``: it has died, or is to end: another one takes its place."""
+        if lost:
+            _lose(worker)
+        elif worker.state is State.COMPUTING:
+            worker.state = State.IDLE
+        self._consider()
+        self.changed()
+
+    # The life of a worker
+
+    async def _keep(self) -> None:
+        """One worker after the other, in one of the pool's places."""
+        pause_s = self._pauses.first_s
+        while True:
+            try:
+                async with self._started() as worker:
+                    self.trouble = ""
+                    self._is_current(worker)
+                    await worker.handle.lost.wait()
+                    how = await self._how_it_ended(worker)
+                if not worker.last:
+                    raise CannotStart(f"worker {worker.job.name} ended before it computed anything: {how}")
+                log.warning("worker %s has ended: %s; another one takes its place", worker.job.name, how)
+                pause_s = self._pauses.first_s
+            except CannotStart as error:
+                self.trouble = str(error)
+                log.warning("%s; the next attempt in %g s", error, pause_s)
+                self.changed()
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, self._pauses.longest_s)
+
+    async def _how_it_ended(self, worker: Worker) -> str:
+        if worker.given_up:
+            return "it was given up"
+        with suppress(TimeoutError):
+            return await asyncio.wait_for(worker.job.ended(), self._pauses.ending_s)
+        return "it has hung up"
+
+    @asynccontextmanager
+    async def _started(self) -> AsyncIterator[Worker]:
+        """A worker with all models, until the block ends.  Raises CannotStart."""
+        _, variables, connected = self._door.expect()
+        where, env = self._environment, {**dict(self._environment.variables), **variables}
+        try:
+            job = await self._launcher.start([where.python, *ARGUMENTS], where.cwd, env, "model worker", where.priority)
+            try:
+                worker = Worker(await _connected(connected, job), job)
+                try:
+                    self._workers.append(worker)
+                    await self._load_all(worker)
+                    yield worker
+                finally:
+                    self._workers.remove(worker)
+                    _lose(worker)
+            finally:
+                await job.cancel()
+        finally:
+            if not connected.cancel() and not connected.cancelled():  # perhaps it came while nobody waited any more
+                connected.result().close()
+
+    async def _load_all(self, worker: Worker) -> None:
+        """Give it what it lacks and take what has gone.  Raises CannotStart if it dies of that."""
+        while (key := self._difference(worker)) is not None:
+            hosting = self._hosted.get(key)
+            try:
+                await self._load(worker, key, hosting)
+            except WorkerLost:
+                _lose(worker)
+                self._died(key)
+                raise CannotStart(f"worker {worker.job.name} ended while it loaded model {key!r}") from None
+
+    async def _load(self, worker: Worker, key: str, hosting: Hosting | None) -> None:
+        if hosting is None:
+            await worker.handle.unload(key)
+            worker.models.discard(key)
+            return
+        try:
+            await worker.handle.load(key, hosting.prepared)
+        except WorkerLost:
+            raise
+        except ServeError as error:
+            self._refuse(key, str(error))
+        else:
+            hosting.deaths = 0
+            worker.models.add(key)
+
+    def _difference(self, worker: Worker) -> str | None:
+        """A model that it has and should not have, or should have and has not."""
+        return next(iter(sorted(worker.models ^ self._hosted.keys())), None)
+
+    def _died(self, key: str) -> None:
+        if (hosting := self._hosted.get(key)) is not None:
+            hosting.deaths += 1
+            if hosting.deaths >= MOST_DEATHS:
+                self._refuse(key, f"{hosting.deaths} workers in a row have died while they loaded it")
+
+    def _refuse(self, key: str, text: str) -> None:
+        """It is left out, so that it does not take the others along."""
+        if (hosting := self._hosted.pop(key, None)) is not None and not hosting.refused.done():
+            hosting.refused.set_result(text)
+
+    # Models come and go while others are computed
+
+    def _consider(self) -> None:
+        """Bring one idle worker up to date, unless one is at it already: the others go on computing."""
+        if self._loading is None:
+            for worker in self._workers:
+                if _is_idle(worker) and self._difference(worker) is not None:
+                    worker.state = State.LOADING
+                    self._loading = asyncio.create_task(self._bring_up_to_date(worker))
+                    self._loading.add_done_callback(_report)
+                    return
+        self._announce()
+
+    async def _bring_up_to_date(self, worker: Worker) -> None:
+        try:
+            await self._load_all(worker)
+        except CannotStart as error:
+            log.warning("%s", error)
+        finally:
+            self._loading = None
+        self._is_current(worker)
+
+    def _is_current(self, worker: Worker) -> None:
+        if worker.state is not State.LOST:
+            worker.state = State.IDLE
+        self._consider()
+        self.changed()
+
+    def _announce(self) -> None:
+        """Models that every ready worker has."""
+        ready = [worker for worker in self._workers if _is_ready(worker)]
+        for key, hosting in self._hosted.items():
+            if ready and not hosting.loaded.done() and all(key in worker.models for worker in ready):
+                hosting.loaded.set_result(None)
+
+
+def _is_ready(worker: Worker) -> bool:
+    return worker.state in (State.LOADING, State.IDLE, State.COMPUTING)
+
+
+def _is_idle(worker: Worker) -> bool:
+    return worker.state is State.IDLE and not worker.handle.lost.is_set()
+
+
+async def _connected(connected: asyncio.Future[Handle], job: Job) -> Handle:
+    """The worker when it has connected.  Raises CannotStart if its job has ended before."""
+    ended = asyncio.ensure_future(job.ended())
+    try:
+        futures: list[asyncio.Future[Any]] = [connected, ended]
+        await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+        if connected.done():
+            return connected.result()
+        raise CannotStart(f"worker {job.name} ended before it was ready: {ended.result()}")
+    finally:
+        ended.cancel()
+
+
+def _lose(worker: Worker) -> None:
+    """It ends, if it has not yet; whoever keeps its place starts another one."""
+    worker.state = State.LOST
+    worker.given_up = worker.given_up or not worker.handle.lost.is_set()
+    worker.handle.close()
+    worker.handle.lost.set()
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("a mistake in Carpool: a worker is lost for good", exc_info=error)

@@ -1,0 +1,245 @@
+"""The front's side of its workers: a door through which they come, and a handle on each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import tempfile
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from carpool.serve.oip.errors import ModelFailed, ModelTooLarge, StartError, UnknownModel, WorkerLost, WrongInput
+from carpool.serve.oip.messages import InferRequest, Tensor
+from carpool.serve.prepare.subprocess import PreparedModel
+from carpool.serve.wire.address import SOCKET, TOKEN
+from carpool.serve.wire.channel import AsyncChannel, peer
+from carpool.serve.wire.messages import (
+    Answer,
+    Broken,
+    Cost,
+    Failed,
+    Frame,
+    FromWorker,
+    Hello,
+    Infer,
+    Load,
+    TooMuch,
+    Unload,
+    heads,
+)
+
+log = logging.getLogger(__name__)
+
+
+_ERRORS = {error.kind: error for error in (WrongInput, UnknownModel, ModelFailed, ModelTooLarge)}
+
+#: After this it is tried again to let a worker in.
+_JAMMED_S = 1.0
+
+
+class Handle:
+    """A worker that is connected.  ``lost`` is set when it has died, or nothing sensible comes from it any more.
+
+    ``cost``: of its latest batch.
+    """
+
+    def __init__(self, channel: AsyncChannel, pid: int) -> None:
+        self.pid = pid
+        self.lost = asyncio.Event()
+        self.cost = Cost(0, 0, 0)
+        self._channel = channel
+        self._asked: dict[int, asyncio.Future[Any]] = {}  # by the number of the message
+        self._numbers = count(1)
+        self._computing = False
+        self._loop = asyncio.get_running_loop()
+        self._process = _process(pid)
+        if self._process is not None:  # children that it leaves may keep its end of the connection
+            self._loop.add_reader(self._process, self._lose)
+        self._listening = self._loop.create_task(self._listen())
+
+    async def load(self, name: str, prepared: PreparedModel) -> None:
+        """Make a model ready there, in place of one of this name.  Raises ModelFailed, WorkerLost."""
+        number = next(self._numbers)
+        message = Load(number, name, prepared.entry, prepared.model.max_batch)
+        await self._ask(number, lambda: self._channel.send(message, fd=prepared.image))
+
+    async def unload(self, name: str) -> None:
+        """After everything that was asked for before.  Raises WorkerLost."""
+        self._check()
+        self._channel.send(Unload(name))
+
+    async def infer(self, model: str, requests: Sequence[InferRequest], deadline_us: int | None) -> list[list[Tensor]]:
+        """The outputs of each request of a batch.  ``deadline_us``: on CLOCK_MONOTONIC.  One at a time.
+
+        Raises WorkerLost, and other kinds of ServeError.  When it is cancelled, the worker computes all the same.
+        """
+        assert not self._computing, "a worker computes one batch at a time"
+        inputs = [request.inputs for request in requests]
+        number = next(self._numbers)
+        message = Infer(number, model, heads(inputs), deadline_us)
+        self._computing = True
+        try:
+            answer: Frame = await self._ask(number, lambda: self._channel.send(message, inputs))
+        except TooMuch as error:
+            raise ModelFailed(str(error)) from None
+        finally:
+            self._computing = False
+        if not isinstance(answer.message, Answer) or len(answer.requests) != len(requests):
+            self._lose()
+            raise WorkerLost(f"worker {self.pid} answered something else than what it was asked")
+        self.cost = answer.message.cost
+        return answer.requests
+
+    def close(self) -> None:
+        """The worker ends when it has computed what it computes."""
+        self._listening.cancel()
+        self._lose()
+
+    async def _ask(self, number: int, send: Callable[[], None]) -> Any:
+        self._check()
+        answer = self._asked[number] = self._loop.create_future()
+        try:
+            send()
+            return await answer
+        finally:
+            del self._asked[number]
+
+    def _check(self) -> None:
+        if self.lost.is_set():
+            raise WorkerLost(f"worker {self.pid} has died")
+
+    async def _listen(self) -> None:
+        try:
+            while frame := await self._channel.receive():
+                self._hear(frame)
+        except Broken as error:
+            log.warning("worker %d: %s", self.pid, error)
+        finally:
+            self._lose()
+
+    def _hear(self, frame: Frame) -> None:
+        """An answer; nobody may wait for it any more.  Raises Broken."""
+        message = frame.message
+        if isinstance(message, Hello):
+            raise Broken("it says hello twice")
+        answer = self._asked.get(message.number)
+        if answer is None or answer.done():
+            return
+        if isinstance(message, Failed):
+            answer.set_exception(_ERRORS[message.kind](message.text))
+        else:
+            answer.set_result(frame)
+
+    def _lose(self) -> None:
+        if self.lost.is_set():
+            return
+        self.lost.set()
+        self._channel.close()
+        if self._process is not None:
+            self._loop.remove_reader(self._process)
+            os.close(self._process)
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(WorkerLost(f"worker {self.pid} has died"))
+
+
+def _process(pid: int) -> int | None:
+    """A descriptor that says when it ends; None: it has, or is not to be seen from here."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+class Expected(NamedTuple):
+    """A worker that is to come.  ``env``: what its environment needs beside its own; ``handle``: when it is ready."""
+
+    token: str
+    env: dict[str, str]
+    handle: asyncio.Future[Handle]
+
+
+class Door:
+    """A listening socket in a directory of its own, which only this user may enter."""
+
+    def __init__(self) -> None:
+        """Raises StartError."""
+        self._loop = asyncio.get_running_loop()
+        self._expected: dict[str, asyncio.Future[Handle]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._knocking: set[AsyncChannel] = set()
+        self._directory = Path(tempfile.mkdtemp(prefix="carpool-serve-"))
+        self._path = self._directory / "door"
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            self._listener.bind(str(self._path))
+        except OSError as error:
+            self._remove()
+            raise StartError(
+                f"workers cannot be waited for at {self._path}: {error}; set TMPDIR to another directory"
+            ) from None
+        self._listener.listen()
+        self._begin(self._open())
+
+    def expect(self) -> Expected:
+        """One more worker.  Whoever learns that it will not come cancels the future."""
+        token = secrets.token_hex(32)
+        handle = self._expected[token] = self._loop.create_future()
+        handle.add_done_callback(lambda _: self._expected.pop(token, None))
+        return Expected(token, {SOCKET: str(self._path), TOKEN: token}, handle)
+
+    def close(self) -> None:
+        """Nobody comes any more; those who have stay."""
+        for task in self._tasks:
+            task.cancel()
+        for channel in self._knocking:
+            channel.close()
+        self._loop.remove_reader(self._listener)
+        self._remove()
+        for handle in list(self._expected.values()):
+            handle.cancel()
+
+    def _remove(self) -> None:
+        self._listener.close()
+        self._path.unlink(missing_ok=True)
+        self._directory.rmdir()
+
+    async def _open(self) -> None:
+        while True:
+            try:
+                connection, _ = await self._loop.sock_accept(self._listener)
+            except OSError as error:  # no descriptor is free, or little memory
+                log.warning("no worker can be let in now: %s", error)
+                await asyncio.sleep(_JAMMED_S)
+                continue
+            pid, uid = peer(connection)
+            channel = AsyncChannel(connection, FromWorker)
+            if uid != os.geteuid():
+                channel.close()
+                continue
+            self._knocking.add(channel)
+            self._begin(self._greet(channel, pid))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _greet(self, channel: AsyncChannel, pid: int) -> None:
+        """Let in whoever has a token."""
+        handle = None
+        try:
+            frame = await channel.receive()
+            handle = self._expected.get(frame.message.token) if frame and isinstance(frame.message, Hello) else None
+        except Broken as error:
+            log.warning("process %d at the door: %s", pid, error)
+        self._knocking.discard(channel)
+        if handle is None or handle.done():
+            channel.close()
+        else:
+            handle.set_result(Handle(channel, pid))

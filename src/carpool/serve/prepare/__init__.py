@@ -1,0 +1,4 @@
+"""Building, measuring and storing a model before it is served, in a process of its own.
+
+May import `model` and below.
+"""

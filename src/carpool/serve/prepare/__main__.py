@@ -1,0 +1,71 @@
+"""``python -m carpool.serve.prepare.__main__ FD``: prepares one model for the front at the other end of the descriptor.
+
+A process of its own, in the model's interpreter and directory: the front loads no framework, and what factories and
+weights do to a process does not concern it.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from torch import nn
+
+from carpool.serve.model.example_inputs import Example
+from carpool.serve.model.profile import Inputs
+from carpool.serve.model.skeleton import Unusable
+from carpool.serve.model.torch_tensors import named
+from carpool.serve.oip.errors import ServeError, text_of
+from carpool.serve.prepare.prepare import joined, pipelined, prepare
+from carpool.serve.wire.channel import Channel, Gone
+from carpool.serve.wire.messages import Admit, Admitted, NotReady, Prepare, Ready, ToPreparer
+
+
+class Preparer:
+    def __init__(self, channel: Channel, request: Prepare) -> None:
+        self._channel = channel
+        self._request = request
+        self._example: Example | None = None
+
+    def prepare(self) -> None:
+        """Raises what `carpool.serve.model.bound_model.prepare` and `Example` raise, and Gone."""
+        request = self._request
+        kept = None if request.kept is None else Path(request.kept)
+        group = joined if request.on_gpu else pipelined
+        made = prepare(request.source, self._inputs, kept=kept, admit=self._admit, group=group)
+        assert self._example is not None
+        model = self._example.describe(request.name, named(made.answer))
+        self._channel.send(Ready(made.entry, model), fd=made.image)
+
+    def _inputs(self, module: nn.Module) -> Inputs:
+        self._example = Example(module, self._request.max_batch)
+        return self._example.arguments
+
+    def _admit(self, size: int) -> None:
+        self._channel.send(Admit(size))
+        answer = self._channel.receive()
+        if answer is None or not isinstance(answer.message, Admitted):
+            raise Gone
+
+
+def main() -> int:
+    channel = Channel(socket.socket(fileno=int(sys.argv[1])), ToPreparer)
+    request = channel.receive()
+    if request is None or not isinstance(request.message, Prepare):
+        return 1
+    with suppress(Gone):
+        try:
+            Preparer(channel, request.message).prepare()
+        except Gone:
+            raise
+        except (Unusable, ServeError) as error:
+            channel.send(NotReady(str(error)))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the factory and the model do
+            channel.send(NotReady(text_of(error)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Preparing models, as the front sees it: a process per model hands back an entry and an image, or says why not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import tempfile
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from carpool.protocol.models import ModelRequest
+from carpool.runtime.launch import plain_environment
+from carpool.serve.model.image_store import OverBudget, is_image
+from carpool.serve.oip.messages import Model
+from carpool.serve.plan.manifest import Entry, Source
+from carpool.serve.wire.channel import AsyncChannel
+from carpool.serve.wire.messages import Admit, Admitted, Broken, FromPreparer, NotReady, Prepare, Ready
+
+_LAST_WORDS = 4000  # bytes
+
+
+class CannotPrepare(Exception):
+    """The model cannot be served.  The text is for people."""
+
+
+class PreparedModel(NamedTuple):
+    """``image``: descriptor of a sealed image of ``entry.layout.size`` bytes, the receiver's to close."""
+
+    entry: Entry
+    image: int
+    model: Model
+
+
+async def prepare(
+    spec: ModelRequest,
+    name: str,
+    *,
+    env: dict[str, str],
+    kept: Path | None,
+    on_gpu: bool,
+    admit: Callable[[int], None],
+) -> PreparedModel:
+    """In a process of the model's interpreter, directory and environment, which is no job.
+
+    ``kept``: file of the model's profile.  ``on_gpu``: its workers will be.  ``admit`` hears how many bytes the
+    image will have, before it is made, and may raise OverBudget.  Raises CannotPrepare.  When it is cancelled, the
+    process is killed.
+    """
+    image: int | None = None
+    try:
+        with tempfile.TemporaryFile() as said:
+            async with _started(spec, env, said) as (process, channel):
+                source = Source(spec.factory, spec.weights)
+                request = Prepare(name, source, spec.max_batch, str(kept) if kept else None, on_gpu)
+                prepared = await _converse(channel, request, admit)
+                if prepared is None:
+                    raise CannotPrepare(await _why(process, said, spec.python))
+                image = prepared.image
+            return prepared
+    except BaseException:
+        if image is not None:
+            os.close(image)
+        raise
+
+
+@asynccontextmanager
+async def _started(
+    spec: ModelRequest, env: dict[str, str], said: IO[bytes]
+) -> AsyncIterator[tuple[Process, AsyncChannel]]:
+    """The process and the channel to it; it does not outlive the context.  Raises CannotPrepare."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    channel = AsyncChannel(ours, FromPreparer)
+    try:
+        with theirs:
+            process = await _spawn(spec, env, theirs.fileno(), said)
+        try:
+            yield process, channel
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    finally:
+        channel.close()
+
+
+async def _spawn(spec: ModelRequest, env: dict[str, str], channel: int, said: IO[bytes]) -> Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *(spec.python, "-m", "carpool.serve.prepare.__main__", str(channel)),
+            cwd=spec.cwd,
+            env=plain_environment(env),
+            stdin=DEVNULL,
+            stdout=said,
+            stderr=said,
+            pass_fds=[channel],
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise CannotPrepare(f"{spec.python} cannot be started in {spec.cwd}: {error.strerror or error}") from None
+
+
+async def _converse(channel: AsyncChannel, request: Prepare, admit: Callable[[int], None]) -> PreparedModel | None:
+    """None: the process has ended before its time.  Raises CannotPrepare."""
+    channel.send(request)
+    try:
+        while frame := await channel.receive():
+            match frame.message:
+                case Admit(size=size):
+                    admit(size)
+                    channel.send(Admitted())
+                case NotReady(text=text):
+                    raise CannotPrepare(text)
+                case Ready(entry=entry, model=model):
+                    assert frame.fd is not None
+                    return _checked(PreparedModel(entry, frame.fd, model))
+    except OverBudget as error:
+        raise CannotPrepare(str(error)) from None
+    except Broken as error:
+        raise CannotPrepare(
+            f"the process that prepared {request.name} sent something else than a model: {error}"
+        ) from None
+    return None
+
+
+def _checked(prepared: PreparedModel) -> PreparedModel:
+    """Raises CannotPrepare."""
+    if is_image(prepared.image, prepared.entry.layout.size):
+        return prepared
+    os.close(prepared.image)
+    raise CannotPrepare(
+        f"the image of {prepared.model.name} is not a sealed file of {prepared.entry.layout.size} bytes"
+    )
+
+
+async def _why(process: Process, said: IO[bytes], python: str) -> str:
+    """What a process that has ended had to say."""
+    status = await process.wait()
+    if status < 0:
+        return f"the process that prepared the model was killed by {signal.Signals(-status).name}"
+    size = said.seek(0, os.SEEK_END)
+    said.seek(max(0, size - _LAST_WORDS))
+    lines = said.read().decode(errors="replace").strip().splitlines()
+    last = lines[-1] if lines else "it said nothing"
+    if last.startswith("ModuleNotFoundError"):
+        last += f"; its interpreter is {python}: register the model where the right one is active"
+    return f"the process that prepared the model ended (status {status}): {last}"

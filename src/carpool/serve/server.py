@@ -1,0 +1,108 @@
+"""The endpoint and what computes behind it, from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from carpool.devices.machine_memory import memory_bytes
+from carpool.protocol.paths import cache_directory
+from carpool.protocol.serving import Serving
+from carpool.serve.front import Choices, Front
+from carpool.serve.http.auth import read_token
+from carpool.serve.http.endpoint import Endpoint, Options
+from carpool.serve.metrics import Metrics
+from carpool.serve.model.image_store import Store
+from carpool.serve.pool.environment_key import Environment
+from carpool.serve.pool.interfaces import Preparing, Registry
+from carpool.serve.pool.pool import Pool
+from carpool.serve.queue.batching import Order
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What reaches out of this process."""
+
+    registry: Registry
+    prepare: Preparing
+    new_pool: Callable[[Environment], Pool]
+
+
+class Said(msgspec.Struct, omit_defaults=True):
+    """A line for programs.  ``event``: serving, ready or unavailable."""
+
+    event: str
+    url: str = ""
+    model: str = ""
+    reason: str = ""
+
+
+async def serve(
+    serving: Serving, parts: Parts, stopping: asyncio.Event, say: Callable[[str], None] | None = None
+) -> None:
+    """Until ``stopping`` is set; then what is being computed is answered, and every worker ends.  Raises StartError."""
+    say = say or _print
+    token = None if serving.token_file is None else read_token(Path(serving.token_file))
+    metrics = Metrics()
+
+    def announce(model: str, reason: str | None) -> None:
+        if reason is None:
+            _tell(say, serving, Said("ready", model=model), f"model {model} is ready")
+        else:
+            _tell(say, serving, Said("unavailable", model=model, reason=reason), f"model {model}: {reason}")
+
+    budget = memory_bytes() // 2 if serving.store_bytes is None else serving.store_bytes
+    with Store(budget) as store:
+        front = Front(parts.registry, parts.prepare, parts.new_pool, store, metrics, _choices(serving), announce)
+        endpoint = Endpoint(front, Options(serving.host, serving.port, token), metrics)
+        url = await endpoint.start()
+        try:
+            _tell(say, serving, Said("serving", url=url), f"serving on {url}")
+            await _watch_until(front, stopping)
+        finally:
+            await endpoint.stop()
+            await front.close()
+
+
+async def _watch_until(front: Front, stopping: asyncio.Event) -> None:
+    watching = asyncio.create_task(front.watch())
+    stopped = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait([watching, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            watching.result()  # it does not end but by a mistake
+    finally:
+        watching.cancel()
+        stopped.cancel()
+
+
+def _choices(serving: Serving) -> Choices:
+    return Choices(Order(serving.order), serving.queue, frozenset(serving.models), _profiles())
+
+
+def _profiles() -> Path | None:
+    """Where profiles are kept from one start to the next; only their owner reads them."""
+    directory = cache_directory() / "profiles"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        log.warning("profiles of models are not kept: %s", error)
+        return None
+    return directory
+
+
+def _tell(say: Callable[[str], None], serving: Serving, said: Said, text: str) -> None:
+    say(msgspec.json.encode(said).decode() if serving.as_json else text)
+
+
+def _print(text: str) -> None:
+    with suppress(BrokenPipeError):  # nobody reads it: that is no reason to stop
+        print(text, flush=True)

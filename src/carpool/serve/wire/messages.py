@@ -1,0 +1,229 @@
+"""Messages between the front and its processes, as bytes.
+
+A *frame* is a prefix (two sizes), a header (one of the structures below, as MessagePack) and a body: the tensors that
+the header names, one after the other.  A descriptor travels with the first byte of a frame.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+
+from carpool.serve.oip.datatypes import DATATYPES
+from carpool.serve.oip.messages import LARGEST, Model, Tensor
+from carpool.serve.plan.manifest import Entry, Source
+
+#: Bytes of the header, and of the body.
+PREFIX = struct.Struct("<IQ")
+LARGEST_HEADER = 64 << 20  # a model of a million parameters
+LARGEST_BODY = 4 << 30
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+#: Those of `carpool.serve.oip.errors` that a worker can find.
+Kind = Literal["wrong_input", "unknown_model", "model_failed", "model_too_large"]
+
+
+class Broken(Exception):
+    """What came is no message that may come here, or half of one.  The connection is of no use any more."""
+
+
+class TooMuch(Exception):
+    """The tensors are larger than a message may be."""
+
+
+class Head(msgspec.Struct, frozen=True):
+    """A tensor whose bytes are in the body."""
+
+    name: str
+    datatype: str
+    shape: tuple[Count, ...]
+    size: Count  # bytes
+
+
+# From the front to a worker
+
+
+class Load(msgspec.Struct, frozen=True, tag=True):
+    """Make the structure of a model ready, in place of one of this name.  Brings the image.
+
+    Answer: `Loaded`, or `Failed` with the same number.
+    """
+
+    number: Count
+    name: str
+    entry: Entry
+    max_batch: Count
+
+
+class Unload(msgspec.Struct, frozen=True, tag=True):
+    """Unknown names are no error.  There is no answer."""
+
+    name: str
+
+
+class Infer(msgspec.Struct, frozen=True, tag=True):
+    """Compute the requests as one batch.  The body: the inputs of each request, in the order of the model.
+
+    Answer: `Answer`, or `Failed` with the same number.
+    """
+
+    number: Count
+    model: str
+    requests: tuple[tuple[Head, ...], ...]
+    deadline_us: int | None  # on CLOCK_MONOTONIC
+
+
+# From a worker to the front
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True):
+    """The first message: the framework is there."""
+
+    token: str
+
+
+class Loaded(msgspec.Struct, frozen=True, tag=True):
+    number: Count
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """What a batch took.  ``compute_us``: without waiting for the turn or for weights.  The rest came meanwhile."""
+
+    compute_us: Count
+    copied_groups: Count
+    copied_bytes: Count
+
+
+class Answer(msgspec.Struct, frozen=True, tag=True):
+    """The body: the outputs of each request."""
+
+    number: Count
+    requests: tuple[tuple[Head, ...], ...]
+    cost: Cost
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    number: Count
+    kind: Kind
+    text: str
+
+
+# Between the front and a process that prepares a model
+
+
+class Prepare(msgspec.Struct, frozen=True, tag=True):
+    """``kept``: the file of the profile.  ``on_gpu``: workers are on GPUs; this process never is."""
+
+    name: str
+    source: Source
+    max_batch: Count
+    kept: str | None
+    on_gpu: bool
+
+
+class Admit(msgspec.Struct, frozen=True, tag=True):
+    """The image will have so many bytes.  Answer: `Admitted`; whoever is not is killed."""
+
+    size: Count
+
+
+class Admitted(msgspec.Struct, frozen=True, tag=True):
+    pass
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """Brings the image."""
+
+    entry: Entry
+    model: Model
+
+
+class NotReady(msgspec.Struct, frozen=True, tag=True):
+    """It cannot be prepared; the text is for people."""
+
+    text: str
+
+
+ToWorker = Load | Unload | Infer
+FromWorker = Hello | Loaded | Answer | Failed
+ToPreparer = Prepare | Admitted
+FromPreparer = Admit | Ready | NotReady
+Message = ToWorker | FromWorker | ToPreparer | FromPreparer
+
+
+#: Those that bring a descriptor.
+BRINGING = Load | Ready
+#: Those whose tensors are in the body.
+CARRYING = Infer | Answer
+
+
+class Frame(NamedTuple):
+    """A message that has come, the tensors of its body, and its descriptor, which is the receiver's to close."""
+
+    message: Any
+    requests: list[list[Tensor]]
+    fd: int | None
+
+
+def heads(requests: Sequence[Sequence[Tensor]]) -> tuple[tuple[Head, ...], ...]:
+    """What the header says of the tensors in the body."""
+    return tuple(tuple(Head(t.name, t.datatype, t.shape, len(t.data)) for t in request) for request in requests)
+
+
+def encode(message: Message, requests: Sequence[Sequence[Tensor]] = ()) -> list[bytes | memoryview]:
+    """What has to be sent.  Tensors are not copied.  Raises TooMuch."""
+    header = msgspec.msgpack.encode(message)
+    body = [tensor.data for request in requests for tensor in request]
+    size = sum(map(len, body))
+    if size > LARGEST_BODY or len(header) > LARGEST_HEADER:
+        raise TooMuch(f"the message would have {size + len(header)} bytes; it may have {LARGEST_BODY}")
+    return [PREFIX.pack(len(header), size) + header, *filter(len, body)]
+
+
+def sizes(prefix: bytearray) -> tuple[int, int]:
+    """Of header and body.  Raises Broken."""
+    header, body = PREFIX.unpack(prefix)
+    if header > LARGEST_HEADER or body > LARGEST_BODY:
+        raise Broken(f"a message cannot have {header} and {body} bytes")
+    return header, body
+
+
+def decode(kinds: msgspec.msgpack.Decoder[Any], header: bytearray, body: bytearray, fd: int | None) -> Frame:
+    """The message, and its tensors, which lie in ``body``.  Raises Broken; ``fd`` is the caller's then."""
+    try:
+        message = kinds.decode(header)
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        raise Broken(f"a header that is none: {error}") from None
+    if isinstance(message, BRINGING) != (fd is not None):
+        raise Broken(f"{type(message).__name__} {'without a' if fd is None else 'with a'} descriptor")
+    cut = _Cut(memoryview(body))
+    named = message.requests if isinstance(message, CARRYING) else ()
+    requests = [[cut.tensor(head) for head in heads] for heads in named]
+    cut.check_end()
+    return Frame(message, requests, fd)
+
+
+class _Cut:
+    """A body from which tensor after tensor is taken."""
+
+    def __init__(self, body: memoryview) -> None:
+        self._left = body
+
+    def tensor(self, head: Head) -> Tensor:
+        datatype = DATATYPES.get(head.datatype)
+        if datatype is None:
+            raise Broken(f"there is no datatype {head.datatype!r}")
+        if datatype.item_bytes is not None and head.size != math.prod(head.shape) * datatype.item_bytes:
+            raise Broken(f"{head.name!r} has {head.size} bytes, and shape {head.shape} of {head.datatype}")
+        if head.size > len(self._left):
+            raise Broken(f"{head.name!r} has {head.size} bytes, of which {len(self._left)} have come")
+        data, self._left = self._left[: head.size], self._left[head.size :]
+        return Tensor(head.name, head.datatype, head.shape, data)
+
+    def check_end(self) -> None:
+        if self._left:
+            raise Broken(f"{len(self._left)} bytes belong to no tensor")

@@ -1,0 +1,52 @@
+"""What people choose by name: a policy with its settings, and how lanes slow each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from carpool.core.policies import Policy, load_policy
+from carpool.plugins import ensure_placement, ensure_policy, load_class
+from carpool.protocol.policy_names import split_name
+from carpool.sim.model.interference import Checked, Concurrent, Interference, Timeslice
+
+__all__ = ["Policy", "load_choices", "load_interference"]
+
+_MODELS: dict[str, type[Interference]] = {kind.name: kind for kind in (Concurrent, Timeslice)}
+
+
+def load_choices(policies: Sequence[str], placement: str | None = None) -> dict[str, Policy]:
+    """The policies by name; those of one's own are loaded here, and the placement policy, which the core then knows.
+
+    Raises ValueError for an unknown or a broken one.
+    """
+    for name in policies:
+        ensure_policy(name)
+    if placement is not None:
+        ensure_placement(placement)
+    return {name: load_policy(name) for name in policies}
+
+
+def load_interference(name: str, loss_ppm: int = 0) -> Interference:
+    """``concurrent``, ``timeslice``, or a class of one's own as ``path.py:Class``.  Raises ValueError.
+
+    ``loss_ppm``: see `Concurrent`; the others have none.
+    """
+    if loss_ppm and name != Concurrent.name:
+        raise ValueError(f"{name} has no loss by interference; only {Concurrent.name} has")
+    if name == Concurrent.name:
+        return Concurrent(loss_ppm)
+    if name in _MODELS:
+        return _MODELS[name]()
+    origin, attribute = split_name(name)
+    if not origin:
+        raise ValueError(f"{name!r} is not a way to share; use {', '.join(_MODELS)}, or one of yours, as path.py:Class")
+    kind: type[Any] = load_class(origin, attribute)
+    try:
+        model: Interference = kind()
+    except TypeError as error:
+        raise ValueError(f"{name!r} cannot be made: {error}; its class must need no arguments") from error
+    missing = [part for part in ("name", "speeds") if not hasattr(model, part)]
+    if missing:
+        raise ValueError(f"{name!r} is not a way to share: it has no {', '.join(missing)}")
+    return Checked(model)

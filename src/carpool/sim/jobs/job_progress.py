@@ -1,0 +1,103 @@
+"""How far a modelled job has come, in whole numbers.
+
+A position is time of a run alone: first start-up on the host, then iterations, each device time followed by host time.
+Positions are kept in parts of a microsecond (`WHOLE_PPM` to one), so that every speed leaves a whole number.
+
+With a resolution, iterations are taken in lumps that are at least so long, device time first: whoever waits gets the
+same time in fewer, longer pieces.
+"""
+
+from __future__ import annotations
+
+from carpool.core.model import Micros
+from carpool.sim.model.job_specs import Attempt
+from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
+
+
+class Motion:
+    """A position that moves while the job computes.
+
+    Only device time is slowed by others.  Within an iteration the job moves evenly: at the pace at which it gets
+    through a whole one.
+    """
+
+    __slots__ = ("_at", "_pace", "_since", "device_us", "end_us", "host_us", "lump", "moving", "startup_us")
+
+    def __init__(self, job: TraceJob, attempt: Attempt, resolution_us: Micros) -> None:
+        device_us, host_us = job.cycle_us
+        self.lump = max(1, resolution_us // (device_us + host_us))  # iterations
+        self.device_us, self.host_us = device_us * self.lump, host_us * self.lump
+        self.startup_us = job.startup_us
+        self.end_us = attempt.begin_us + attempt.work_us
+        self.moving = False
+        self._at = attempt.begin_us * WHOLE_PPM
+        self._pace = WHOLE_PPM
+        self._since: Micros = 0
+
+    @property
+    def cycle_us(self) -> Micros:
+        return self.device_us + self.host_us
+
+    def position_us(self) -> Micros:
+        """As of the last `advance`, rounded down."""
+        return self._at // WHOLE_PPM
+
+    @property
+    def iterations(self) -> int:
+        """Whole iterations done."""
+        return max(0, self.position_us() - self.startup_us) * self.lump // self.cycle_us
+
+    def begin(self, now: Micros) -> None:
+        self.moving, self._since = True, now
+
+    def stop(self, now: Micros) -> None:
+        self.advance(now)
+        self.moving = False
+
+    def advance(self, now: Micros) -> None:
+        """Bring the position up to ``now``."""
+        if self.moving:
+            self._at = min(self._at + (now - self._since) * self._pace, self.end_us * WHOLE_PPM)
+        self._since = now
+
+    def set_speed(self, now: Micros, speed_ppm: int) -> bool:
+        """From now on device time passes at this speed.  False if nothing has changed."""
+        pace = self._pace_at(speed_ppm)
+        if pace == self._pace:
+            return False
+        self.advance(now)
+        self._pace = pace
+        return True
+
+    def _pace_at(self, speed_ppm: int) -> int:
+        if speed_ppm >= WHOLE_PPM:
+            return WHOLE_PPM
+        slowed = self.device_us * WHOLE_PPM * WHOLE_PPM // max(speed_ppm, 1) + self.host_us * WHOLE_PPM
+        return max(1, self.cycle_us * WHOLE_PPM * WHOLE_PPM // slowed)
+
+    def skip_to(self, position_us: Micros) -> None:
+        """The job was on the host and has come there without the device."""
+        self._at = max(self._at, position_us * WHOLE_PPM)
+
+    def when(self, position_us: Micros) -> Micros:
+        """When the job will have come so far, if it goes on like this."""
+        missing = position_us * WHOLE_PPM - self._at
+        return self._since + max(0, -(-missing // self._pace))
+
+    # Places ahead
+
+    def boundary_after(self, position_us: Micros) -> Micros:
+        """The first end of an iteration that lies after a position."""
+        return self._end_after(position_us, self.cycle_us // self.lump)
+
+    def lump_end_after(self, position_us: Micros) -> Micros:
+        """The first end of a lump of iterations that lies after a position."""
+        return self._end_after(position_us, self.cycle_us)
+
+    def _end_after(self, position_us: Micros, length_us: Micros) -> Micros:
+        done = max(0, position_us - self.startup_us) // length_us
+        return self.startup_us + (done + 1) * length_us
+
+    def device_end(self) -> Micros:
+        """Where the device time of the present lump ends."""
+        return self.lump_end_after(self.position_us()) - self.host_us

@@ -1,0 +1,181 @@
+"""Modelled jobs in lanes: they ask for memory, wait for turns, compute side by side with other lanes, and give way.
+
+What a job does is what the runtime does (`docs/internals/contract.md`): it keeps its turn until its seat asks for it,
+gives way at the end of an iteration, or earlier if it is watched and off the device for longer than the grace, and
+wakes the successor named in its seat itself.  What is in the host store comes back when its next turn begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from carpool.core import commands
+from carpool.core.commands import Command
+from carpool.core.events import Attached, Offloaded, ProcessStarted, Sampled
+from carpool.core.model import DeviceId, JobId, Memory, Micros, Outcome
+from carpool.sim.jobs.ledger import Ledger
+from carpool.sim.jobs.modelled_device import ModelledDevice
+from carpool.sim.jobs.modelled_job import SeatedJob
+from carpool.sim.jobs.pausing import LanePauses
+from carpool.sim.model.agenda import Driver
+from carpool.sim.model.job_specs import Attempt, resumed
+from carpool.sim.model.options import Options
+from carpool.sim.model.trace_job import TraceJob
+
+OUT_OF_MEMORY = 1  # exit code of a job that was refused memory: Python's, after an exception
+
+
+class LaneJobs(LanePauses):
+    """Carries out the core's commands on modelled jobs."""
+
+    def __init__(self, driver: Driver, ledger: Ledger, options: Options, devices: dict[DeviceId, int]) -> None:
+        super().__init__(driver, ledger, options, tuple(devices))
+        self._options = options
+        self._measured_after = options.settings.measured_after
+        self._unsure = not options.declare_memory or bool(options.estimator)  # what is told of memory may be wrong
+        self._numbers = devices
+        self._lanes: dict[int, ModelledDevice] = {}
+        self.retry: Callable[[JobId], bool] = lambda number: False
+        self._table: dict[type, Callable[[Any], None]] = {
+            commands.StartJob: self._start,
+            commands.OpenLane: self._open_lane,
+            commands.ResizeLane: self._resize_lane,
+            commands.CloseLane: self._close_lane,
+            commands.MoveJob: self._move,
+            commands.GrantMemory: self._grant_memory,
+            commands.DenyMemory: self._deny_memory,
+            commands.GrantTurn: self._grant_turn,
+            commands.PauseTurn: self._pause_turn,
+            commands.NameSuccessor: self._name_successor,
+            commands.RequestYield: self._request_yield,
+            commands.WatchIdle: self._watch_idle,
+            commands.WithdrawYield: self._withdraw_yield,
+            commands.Offload: self._offload,
+            commands.DropStore: lambda command: None,  # pages that only wait for the next time: a model has none
+            commands.RetryJob: self._again,
+            commands.EndJob: self._end,
+        }
+
+    @property
+    def unfinished(self) -> Collection[JobId]:
+        return self._jobs.keys()
+
+    def submitted(self, number: JobId, job: TraceJob, attempt: Attempt) -> None:
+        """A job comes, for the first time or again."""
+        result = self._ledger.result(number)
+        self._jobs[number] = SeatedJob(number, result, attempt, self._options)
+
+    def execute(self, command: Command) -> None:
+        self._table[type(command)](command)
+
+    # The process
+
+    def _start(self, command: commands.StartJob) -> None:
+        job = self._jobs[command.job]
+        job.device, job.lane = self._numbers[command.device], command.lane
+        job.further = tuple(self._numbers[name] for name in command.further)
+        self._driver.post(ProcessStarted(job.number))
+        motion = job.motion
+        ready = min(max(motion.startup_us, motion.position_us()), motion.end_us)
+        begins = self._driver.now + ready - motion.position_us()
+        self._driver.plan(begins, self._attach, job, ready)
+
+    def _attach(self, job: SeatedJob, position_us: Micros) -> None:
+        """Start-up on the host is over."""
+        motion = job.motion
+        motion.skip_to(position_us)
+        if position_us >= motion.end_us:
+            self._exit(job, job.attempt.code)
+            return
+        if self._unsure or (self._kinds and job.job.model):  # its first iterations count for nothing
+            job.sample_at = motion.position_us() + self._measured_after * motion.cycle_us // motion.lump
+        self._tell(job)
+        self._device(job).joins(job, self._driver.now)
+        self._driver.post(Attached(job.number))
+        self._go_on(job)
+
+    def _end(self, command: commands.EndJob) -> None:
+        job = self._jobs.pop(command.job)
+        self._clear(job)
+        died = command.outcome is Outcome.FAILED and not job.ran_out and command.code == job.attempt.code
+        if died and self.retry(job.number):
+            return
+        self._ledger.ended(command, self._driver.now)
+
+    def _again(self, command: commands.RetryJob) -> None:
+        """The core starts it again: what it had done since its last checkpoint is lost, and it will be placed anew."""
+        job = self._jobs[command.job]
+        self._clear(job)
+        job.plan += 1
+        job.result.attempts += 1
+        job.result.recoveries += 1
+        attempt = resumed(job.job, job.attempt, job.motion.position_us())
+        self._jobs[command.job] = SeatedJob(command.job, job.result, attempt, self._options)
+
+    def _clear(self, job: SeatedJob) -> None:
+        """An attempt is over: its turn and its memory are free, and its figures are in the books."""
+        if job.holds:
+            self._leave_turn(job)
+        self._device(job).holds_memory(job, Memory(), self._driver.now)
+        self._device(job).parts(job, self._driver.now)
+        result = job.result
+        result.service_us += job.held_us
+        if job.ran_out:
+            result.out_of_memory += 1
+            result.lost_us += job.held_us
+        if job.store.out_bytes:
+            result.moved(job.store)
+
+    # Memory
+
+    def _open_lane(self, command: commands.OpenLane) -> None:
+        device = self._lanes[command.lane] = self._devices[self._numbers[command.device]]
+        device.resize_lane(command.lane, command.size, self._driver.now)
+
+    def _resize_lane(self, command: commands.ResizeLane) -> None:
+        self._lanes[command.lane].resize_lane(command.lane, command.size, self._driver.now)
+
+    def _close_lane(self, command: commands.CloseLane) -> None:
+        self._lanes.pop(command.lane).resize_lane(command.lane, 0, self._driver.now)
+
+    def _move(self, command: commands.MoveJob) -> None:
+        self._jobs[command.job].lane = command.lane
+
+    def _grant_memory(self, command: commands.GrantMemory) -> None:
+        job = self._jobs[command.job]
+        job.limit = command.memory
+        self._device(job).holds_memory(job, command.memory, self._driver.now)
+        if command.answers is not None and command.answers is job.asked:
+            job.asked = None
+            self._go_on(job)
+
+    def _deny_memory(self, command: commands.DenyMemory) -> None:
+        """The script sees an out-of-memory error, and ends."""
+        job = self._jobs[command.job]
+        if job.asked is command.memory_class:
+            job.asked, job.ran_out = None, True
+            self._exit(job, OUT_OF_MEMORY, command.reason.text)
+
+    # The host store
+
+    def _offload(self, command: commands.Offload) -> None:
+        job, now = self._jobs[command.job], self._driver.now
+        if job.holds or job.paused:
+            self._stays(job)
+            return
+        job.leaves_us = now + job.store.leave_us(job.used)
+        if job.leaves_us > now:
+            self._driver.plan(job.leaves_us, self._left, job)
+        else:
+            self._left(job)
+
+    def _left(self, job: SeatedJob) -> None:
+        """All of its memory is in the store, unless the job has ended or got a turn meanwhile."""
+        now = self._driver.now
+        if job.leaves_us != now or self._jobs.get(job.number) is not job:
+            return
+        job.leaves_us = None
+        job.store.left(job.used)
+        self._driver.post(Sampled(job.number, job.usage(now, self._switch_us)))
+        self._driver.post(Offloaded(job.number))

@@ -1,0 +1,142 @@
+"""A modelled device: who computes on it, how fast, and what is reserved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from carpool.core.model import JobId, LaneId, Memory, Micros
+from carpool.sim.jobs.ledger import Ledger
+from carpool.sim.jobs.modelled_job import SeatedJob
+from carpool.sim.jobs.telemetry import Level, Telemetry
+from carpool.sim.model.interference import Interference
+from carpool.sim.model.result import Series
+from carpool.sim.model.trace_job import WHOLE_PPM
+
+
+class ModelledDevice:
+    """Speeds change only when somebody begins or stops to compute."""
+
+    def __init__(self, interference: Interference, ledger: Ledger, telemetry: Telemetry | None = None) -> None:
+        self._interference = interference
+        self._telemetry = telemetry
+        self._ledger = ledger
+        self._computing: dict[JobId, SeatedJob] = {}
+        self._lanes: dict[LaneId, int] = {}
+        self._persistent: dict[JobId, int] = {}
+        self._bytes = 0
+        self._busy_ppm = 0
+        self._weights = 0
+        self._present: set[JobId] = set()
+        self._serving = False
+        self._noted_us: Micros = 0
+        self._working = False  # whether anybody has computed since then
+        self._since_us: Micros = 0
+        self._memory: Series | None = None
+        self._busy: Series | None = None
+        if ledger.recording is not None:
+            self._memory, self._busy = Series(), Series()
+            ledger.recording.memory.append(self._memory)
+            ledger.recording.busy.append(self._busy)
+
+    # Speed
+
+    def enter(self, job: SeatedJob, now: Micros) -> list[SeatedJob]:
+        """The job computes from now on.  Those whose speed has changed."""
+        self._computing[job.number] = job
+        return self._adapt(now)
+
+    def leave(self, job: SeatedJob, now: Micros) -> list[SeatedJob]:
+        """The job does not compute any more.  Those whose speed has changed."""
+        del self._computing[job.number]
+        return self._adapt(now)
+
+    def _adapt(self, now: Micros) -> list[SeatedJob]:
+        jobs = self._computing.values()
+        speeds = self._interference.speeds([job.job for job in jobs]) if jobs else ()
+        changed, used = [], 0
+        for job, speed in zip(jobs, speeds, strict=True):
+            used += job.demand_ppm * speed // WHOLE_PPM
+            if job.motion.set_speed(now, speed):
+                changed.append(job)
+        self._note_busy(now, min(used, WHOLE_PPM))
+        if self._telemetry is not None:
+            self._telemetry.change(self._level(speeds))
+        return changed
+
+    def _level(self, speeds: Sequence[int]) -> Level:
+        """What the counters say while these compute."""
+        pairs = tuple(zip((job.counters_ppm for job in self._computing.values()), speeds, strict=True))
+        active, occupancy, dram = (
+            min(WHOLE_PPM, sum(shares[which] * speed // WHOLE_PPM for shares, speed in pairs)) for which in range(3)
+        )
+        return active, occupancy, dram
+
+    def _note_busy(self, now: Micros, busy_ppm: int) -> None:
+        self._ledger.busy_ppm_us += self._busy_ppm * (now - self._since_us)
+        if self._working:
+            self._ledger.occupied_us += now - self._since_us
+        self._since_us, self._working = now, bool(self._computing)
+        if busy_ppm != self._busy_ppm:
+            self._busy_ppm = busy_ppm
+            _append(self._busy, now, busy_ppm / WHOLE_PPM)
+
+    def computing(self) -> tuple[SeatedJob, ...]:
+        return tuple(self._computing.values())
+
+    # What services leave
+
+    def joins(self, job: SeatedJob, now: Micros) -> None:
+        """From now on it could compute."""
+        self._note_left(now)
+        self._present.add(job.number)
+
+    def parts(self, job: SeatedJob, now: Micros) -> None:
+        self._note_left(now)
+        self._present.discard(job.number)
+
+    def serves(self, begins: bool, now: Micros, stalled_us: Micros = 0) -> None:
+        """A service's turn begins or ends.  While it waited for weights jobs could have computed."""
+        self._note_left(now)
+        self._serving = begins
+        if self._present:
+            self._ledger.left_us += stalled_us
+
+    def _note_left(self, now: Micros) -> None:
+        if self._present and not self._serving:
+            self._ledger.left_us += now - self._noted_us
+        self._noted_us = now
+
+    # Memory
+
+    def resize_lane(self, lane: LaneId, size: int, now: Micros) -> None:
+        """0: the lane is closed."""
+        self._bytes += size - self._lanes.pop(lane, 0)
+        if size:
+            self._lanes[lane] = size
+        _append(self._memory, now, self._bytes)
+
+    def holds_memory(self, job: SeatedJob, memory: Memory, now: Micros) -> None:
+        """The job's limits are these from now on; ephemeral memory belongs to its lane."""
+        before = self._persistent.pop(job.number, 0)
+        if memory.persistent:
+            self._persistent[job.number] = memory.persistent
+        if memory.persistent != before:
+            self._bytes += memory.persistent - before
+            _append(self._memory, now, self._bytes)
+
+    def holds_weights(self, size: int, now: Micros) -> None:
+        """Of services, in all."""
+        self._bytes += size - self._weights
+        self._weights = size
+        _append(self._memory, now, self._bytes)
+
+
+def _append(series: Series | None, now: Micros, value: float) -> None:
+    """The last value at one moment counts."""
+    if series is None:
+        return
+    if series.times and series.times[-1] == now:
+        series.values[-1] = value
+    else:
+        series.times.append(now)
+        series.values.append(value)

@@ -1,0 +1,151 @@
+"""One modelled job in a lane: what its process, its seat and its script would do."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from carpool.core.model import Cause, JobId, LaneId, Memory, MemoryClass, Micros, Usage
+from carpool.sim.jobs.job_progress import Motion
+from carpool.sim.model.host_store import Rates, Store
+from carpool.sim.model.job_specs import Attempt
+from carpool.sim.model.options import Options
+from carpool.sim.model.result import JobResult
+from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
+
+
+class Doing(Enum):
+    """What the job is at."""
+
+    HOST = "host"  # off the device: start-up, or the host time of an iteration after an early release
+    MEMORY = "memory"  # waits for memory, with or without the turn
+    TURN = "turn"  # waits for the turn, or to go on after a pause
+    SWITCHING = "switching"  # has the turn; what is in the host store, and what it left in the lane, is brought back
+    COMPUTING = "computing"  # has the turn
+
+
+class SeatedJob:
+    """The state; `carpool.sim.jobs.lane_jobs` moves it."""
+
+    __slots__ = (
+        *(
+            "asked",
+            "attempt",
+            "back",
+            "began_us",
+            "content",
+            "counters_ppm",
+            "demand_ppm",
+            "device",
+            "doing",
+            "further",
+            "grace_us",
+        ),
+        *(
+            "grows_at",
+            "held_us",
+            "holds",
+            "job",
+            "lane",
+            "leaves_us",
+            "limit",
+            "motion",
+            "number",
+            "pause_asked",
+            "paused",
+            "plan",
+        ),
+        *(
+            "ran_out",
+            "result",
+            "sample_at",
+            "start_us",
+            "store",
+            "successor",
+            "turns",
+            "wanted",
+            "watched_at",
+            "yield_asked",
+        ),
+    )
+
+    def __init__(self, number: JobId, result: JobResult, attempt: Attempt, options: Options) -> None:
+        self.number = number
+        self.job: TraceJob = result.job
+        self.result = result
+        self.attempt = attempt
+        self.counters_ppm = self.job.counters_ppm
+        self.demand_ppm = self.counters_ppm[0]
+        self.motion = Motion(self.job, attempt, options.resolution_us)
+        self.doing = Doing.HOST
+        self.device = 0
+        self.further: tuple[int, ...] = ()  # the other devices of a job for several, which it has to itself
+        self.lane: LaneId = 0
+        self.holds = False  # it may compute; not while it has paused
+        self.pause_asked = self.paused = False  # for a service; the lane stays its own
+        self.back = (0, 0)  # from the host: the position, and when
+        self.began_us: Micros = 0  # of the present turn
+        self.start_us: Micros = 0  # position at which the present turn began
+        self.held_us: Micros = 0  # time of the turns before it
+        self.turns = 0
+        self.yield_asked: Cause | None = None
+        self.grace_us = options.settings.grace_us  # it loses its turn when it is off the device for longer, and ...
+        self.watched_at: Micros | None = None  # ... somebody looks: since it was at this position
+        self.successor: JobId | None = None
+        self.limit = Memory()
+        self.asked: MemoryClass | None = None
+        self.ran_out = False  # it was denied memory, and ends
+        self.grows_at, self.wanted = _at_first(self.job, self.motion, options)  # where it needs more; what it needs now
+        self.content = 0  # bytes of persistent memory that it has been granted, and that have content
+        self.store = Store(Rates(options.offload_bytes_per_us, options.restore_bytes_per_us))
+        self.leaves_us: Micros | None = None  # when all of its memory will be in the store
+        self.sample_at: Micros | None = None  # position at which it is measured
+        self.plan = 0  # number of the plan that is still meant
+
+    @property
+    def used(self) -> int:
+        """Persistent bytes that have content."""
+        return self.content
+
+    def need(self) -> tuple[MemoryClass, int] | None:
+        """Memory that it lacks for what it does next: persistent before its first turn, ephemeral in it.
+
+        What is in the host store it does not lack: it comes back with the turn.
+        """
+        wanted = self.wanted
+        if self.content < wanted.persistent and self.limit.persistent < wanted.persistent:
+            return MemoryClass.PERSISTENT, wanted.persistent
+        if self.holds and self.limit.ephemeral < wanted.ephemeral:
+            return MemoryClass.EPHEMERAL, wanted.ephemeral
+        return None
+
+    def needs_all(self) -> None:
+        """Its warm-up is over."""
+        self.grows_at, self.wanted = None, Memory(self.job.persistent, self.job.ephemeral)
+
+    def usage(self, now: Micros, switch_us: Micros) -> Usage:
+        """Its counters, as its seat would show them."""
+        self.motion.advance(now)
+        store = self.store
+        held = self.held_us + (now - self.began_us if self.holds else 0)
+        return Usage(
+            persistent_live=self.limit.persistent,
+            persistent_peak=self.limit.persistent,
+            ephemeral_peak=self.limit.ephemeral,
+            iterations=self.motion.iterations,
+            device_us=held,
+            switch_cost_us=switch_us,
+            stored=store.stored,
+            out_bytes=store.out_bytes,
+            out_us=store.out_us,
+            in_bytes=store.in_bytes,
+            in_us=store.in_us,
+        )
+
+
+def _at_first(job: TraceJob, motion: Motion, options: Options) -> tuple[Micros | None, Memory]:
+    """The position at which a job needs all of its memory (None: from the beginning), and what it needs until then."""
+    grows_at = max(motion.position_us(), motion.startup_us) + options.warmup_us
+    share = options.warmup_share_ppm
+    if not options.warmup_us or share == WHOLE_PPM or grows_at >= motion.end_us:
+        return None, Memory(job.persistent, job.ephemeral)
+    return grows_at, Memory(job.persistent * share // WHOLE_PPM, job.ephemeral * share // WHOLE_PPM)

@@ -1,0 +1,300 @@
+"""How modelled jobs take turns, compute, and give way; `carpool.sim.jobs.lane_jobs` has the rest of what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from carpool.core import commands
+from carpool.core.events import (
+    MemoryRequested,
+    OffloadFailed,
+    ProcessExited,
+    Sampled,
+    TurnPassed,
+    TurnReleased,
+    TurnWanted,
+)
+from carpool.core.model import Cause, DeviceId, JobId, Micros
+from carpool.sim.jobs.ledger import Ledger
+from carpool.sim.jobs.modelled_device import ModelledDevice
+from carpool.sim.jobs.modelled_job import Doing, SeatedJob
+from carpool.sim.jobs.preemption_points import boundary_at, early_at, idles
+from carpool.sim.jobs.telemetry import Telemetry
+from carpool.sim.model.agenda import Driver
+from carpool.sim.model.options import Options
+
+
+class LaneTurns:
+    """The jobs that have been submitted, and what each of them comes to next."""
+
+    def __init__(self, driver: Driver, ledger: Ledger, options: Options, devices: Sequence[DeviceId]) -> None:
+        self._driver = driver
+        self._ledger = ledger
+        self._switch_us = options.switch_cost_us
+        every_us = options.telemetry_us
+        self._kinds = options.settings.interference_limit_ppm > 0  # it matters who slows whom
+        self._telemetry = [Telemetry(driver, name, every_us) for name in devices] if every_us else []
+        self._devices = [
+            ModelledDevice(options.interference, ledger, self._telemetry[number] if every_us else None)
+            for number in range(len(devices))
+        ]
+        self._jobs: dict[JobId, SeatedJob] = {}
+
+    def begin(self) -> None:
+        """The devices are there: what is measured of them is told."""
+        for telemetry in self._telemetry:
+            telemetry.begin()
+
+    @property
+    def devices(self) -> Sequence[ModelledDevice]:
+        return self._devices
+
+    def _device(self, job: SeatedJob) -> ModelledDevice:
+        return self._devices[job.device]
+
+    # The script
+
+    def _go_on(self, job: SeatedJob) -> None:
+        """The script runs on, up to where it lacks something."""
+        need = job.need()
+        if need is not None:
+            job.doing, job.asked = Doing.MEMORY, need[0]
+            self._watch_waiting(job)
+            self._driver.post(MemoryRequested(job.number, *need))
+            return
+        job.content = job.wanted.persistent
+        if not job.holds:
+            job.doing = Doing.TURN
+            if job.paused:
+                return
+            if len(self._device(job).computing()) < 2:  # of more than two lanes nobody learns anything
+                self._tell(job)
+            self._driver.post(TurnWanted(job.number))
+        else:
+            self._compute(job)
+
+    def _tell(self, about: SeatedJob) -> None:
+        """Before ``about`` comes or goes: the counters of those who may have other company then, as daemons read them.
+
+        A live daemon reads them several times a second; what counts is that they are read when company changes.
+        """
+        if not self._kinds:
+            return
+        for job in self._device(about).computing():
+            if job.job.model and (job.lane != about.lane or job is about):
+                self._driver.post(Sampled(job.number, job.usage(self._driver.now, self._switch_us)))
+
+    def _exit(self, job: SeatedJob, code: int, out_of_memory: str | None = None) -> None:
+        self._tell(job)
+        self._driver.post(ProcessExited(job.number, code, out_of_memory=out_of_memory))
+
+    # Turns
+
+    def _grant_turn(self, command: commands.GrantTurn) -> None:
+        job = self._jobs[command.job]
+        self._take_turn(job)
+        self._run(job, job.turns)
+
+    def _take_turn(self, job: SeatedJob) -> None:
+        """Its seat says so: from now on it may be told who comes next, and be asked to yield."""
+        now = self._driver.now
+        job.holds, job.began_us, job.yield_asked, job.successor, job.watched_at = True, now, None, None, None
+        job.pause_asked = False
+        job.start_us = job.motion.position_us()
+        job.turns += 1
+        if job.result.started_us is None:
+            job.result.started_us = now
+
+    def _run(self, job: SeatedJob, turn: int) -> None:
+        """It wakes up, unless it has lost that turn already."""
+        if not job.holds or job.turns != turn:
+            return
+        if job.leaves_us is not None:
+            self._stays(job)
+        delay = job.store.return_us + (self._switch_us if turn > 1 else 0)
+        if delay:
+            job.doing = Doing.SWITCHING
+            self._plan(job, self._driver.now + delay, self._switched)
+        else:
+            self._switched(job)
+
+    def _switched(self, job: SeatedJob) -> None:
+        """It finds everything where it was."""
+        self._bring_back(job)
+        self._go_on(job)
+
+    def _bring_back(self, job: SeatedJob) -> None:
+        """From the store: what there was time for since its turn began."""
+        if job.store.stored:
+            job.store.returned(self._driver.now - job.began_us)
+
+    def _stays(self, job: SeatedJob) -> None:
+        """A peer gave it the turn before it heard that it is to leave, or before it had left."""
+        job.leaves_us = None
+        self._driver.post(OffloadFailed(job.number, "it got a turn first"))
+
+    def _compute(self, job: SeatedJob) -> None:
+        job.doing = Doing.COMPUTING
+        job.motion.begin(self._driver.now)
+        changed: list[SeatedJob] = []
+        for number in (job.device, *job.further):
+            changed += self._devices[number].enter(job, self._driver.now)
+        self._speeds_changed(job, changed)
+
+    def _speeds_changed(self, job: SeatedJob | None, others: list[SeatedJob]) -> None:
+        for other in others:
+            if other is not job:
+                self._plan_next(other)
+        if job is not None:
+            self._plan_next(job)
+
+    def _leave_turn(self, job: SeatedJob) -> None:
+        """The job does not compute any more, and its turn is somebody else's."""
+        now = self._driver.now
+        job.plan += 1
+        if job.doing is Doing.COMPUTING:
+            self._rest(job)
+        elif job.doing is Doing.SWITCHING:
+            self._bring_back(job)
+        for number in (job.device, *job.further):
+            self._ledger.span(job.number, number, job.lane, job.began_us, now)
+        job.held_us += now - job.began_us
+        job.holds, job.watched_at, job.pause_asked = False, None, False
+
+    def _let_go(self, job: SeatedJob, cause: Cause) -> None:
+        """It has come to where it can, after it was asked to, or watched."""
+        self._give_way(job, cause)
+
+    def _give_way(self, job: SeatedJob, cause: Cause) -> None:
+        """Pass the turn to the successor in the seat, or back; then go on as far as possible without it."""
+        if job.yield_asked is not None:
+            job.result.preemptions += 1
+        heir = self._jobs.get(job.successor) if job.successor is not None else None
+        was = job.doing
+        self._leave_turn(job)
+        usage = job.usage(self._driver.now, self._switch_us)
+        if heir is None:
+            self._driver.post(TurnReleased(job.number, cause, usage))
+        else:
+            self._take_turn(heir)
+            turn = heir.turns
+            self._driver.post(TurnPassed(job.number, heir.number, cause, usage))
+            self._run(heir, turn)
+        if cause is Cause.EARLY and was is Doing.COMPUTING:
+            self._finish_on_host(job)
+        elif was is not Doing.MEMORY:
+            self._go_on(job)
+
+    def _finish_on_host(self, job: SeatedJob) -> None:
+        """The rest of the iteration needs no device."""
+        job.doing = Doing.HOST
+        motion = job.motion
+        end = min(motion.lump_end_after(motion.position_us()), motion.end_us)
+        job.back = end, self._driver.now + end - motion.position_us()
+        self._plan(job, job.back[1], self._back_from_host, end)
+
+    def _back_from_host(self, job: SeatedJob, position_us: Micros) -> None:
+        job.motion.skip_to(position_us)
+        if position_us >= job.motion.end_us:
+            self._exit(job, job.attempt.code)
+        else:
+            self._go_on(job)
+
+    # The seat
+
+    def _name_successor(self, command: commands.NameSuccessor) -> None:
+        job = self._jobs[command.holder]
+        if not job.holds:
+            return
+        job.successor = command.successor
+
+    def _request_yield(self, command: commands.RequestYield) -> None:
+        job = self._jobs[command.job]
+        if not job.holds:
+            return
+        job.yield_asked, job.pause_asked = Cause.FORCED if command.forced else Cause.BOUNDARY, False
+        if command.forced:
+            self._give_way(job, Cause.FORCED)
+        else:
+            self._watch(job, True)
+
+    def _watch_idle(self, command: commands.WatchIdle) -> None:
+        job = self._jobs[command.job]
+        job.grace_us = command.grace_us
+        if job.holds:
+            self._watch(job, idles(job))
+
+    def _watch(self, job: SeatedJob, changes: bool) -> None:
+        """From now on, or still, somebody looks whether it uses the device."""
+        if job.watched_at is None:
+            job.motion.advance(self._driver.now)
+            job.watched_at = job.motion.position_us()
+        if job.doing is Doing.COMPUTING and changes:
+            self._plan_next(job)
+        elif job.doing is Doing.MEMORY:
+            self._watch_waiting(job)
+
+    def _watch_waiting(self, job: SeatedJob) -> None:
+        """Who waits for memory does not use the device either."""
+        if job.watched_at is not None:
+            self._plan(job, self._driver.now + job.grace_us, self._let_go, Cause.EARLY)
+
+    def _withdraw_yield(self, command: commands.WithdrawYield) -> None:
+        job = self._jobs[command.job]
+        job.yield_asked, job.watched_at, job.pause_asked = None, None, False
+        if job.doing is Doing.COMPUTING:
+            self._plan_next(job)
+        elif job.holds and job.doing is Doing.MEMORY:
+            job.plan += 1
+
+    # What a computing job comes to next
+
+    def _plan(self, job: SeatedJob, when: Micros, call: Callable[..., None], *arguments: Any) -> None:
+        """Instead of what was planned for the job before."""
+        job.plan += 1
+        self._driver.plan(when, self._if_meant, job, job.plan, call, arguments)
+
+    @staticmethod
+    def _if_meant(job: SeatedJob, plan: int, call: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        if job.plan == plan:
+            call(job, *arguments)
+
+    def _plan_next(self, job: SeatedJob) -> None:
+        motion, now = job.motion, self._driver.now
+        motion.advance(now)
+        ends = motion.when(motion.end_us)
+        places: list[tuple[Micros, int, Callable[..., None], tuple[Any, ...]]] = [(ends, 0, self._done, ())]
+        if job.grows_at is not None:
+            places.append((motion.when(job.grows_at), 1, self._grows, ()))
+        if job.sample_at is not None:
+            places.append((motion.when(job.sample_at), 2, self._sampled, ()))
+        early = early_at(job)
+        if early is not None:
+            places.append((motion.when(early), 3, self._let_go, (Cause.EARLY,)))
+        if job.yield_asked is not None or job.pause_asked:
+            places.append((motion.when(boundary_at(job)), 4, self._let_go, (Cause.BOUNDARY,)))
+        when, _, call, arguments = min(places, key=lambda place: place[:2])
+        self._plan(job, when, call, *arguments)
+
+    def _done(self, job: SeatedJob) -> None:
+        self._exit(job, job.attempt.code)
+
+    def _grows(self, job: SeatedJob) -> None:
+        """Its warm-up is over: from here on it needs all of its memory, and computes when it has got it."""
+        job.needs_all()
+        self._rest(job)
+        self._go_on(job)
+
+    def _rest(self, job: SeatedJob) -> None:
+        """It does not compute any more."""
+        job.motion.stop(self._driver.now)
+        changed: list[SeatedJob] = []
+        for number in (job.device, *job.further):
+            changed += self._devices[number].leave(job, self._driver.now)
+        self._speeds_changed(None, changed)
+
+    def _sampled(self, job: SeatedJob) -> None:
+        job.sample_at = None
+        self._plan_next(job)  # before the core hears of it, and may take its turn
+        self._driver.post(Sampled(job.number, job.usage(self._driver.now, self._switch_us)))

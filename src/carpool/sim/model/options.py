@@ -1,0 +1,103 @@
+"""What to simulate a trace on, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from carpool.core.model import GIB, Allocation, Micros, Oversubscribe, Settings
+from carpool.core.policies import load_policy
+from carpool.core.state.settings_check import check_settings
+from carpool.sim.model.interference import Concurrent, Interference
+from carpool.sim.model.served_models import Services, check_services
+from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
+
+#: 6 GB/s.
+COPY_BYTES_PER_US = 6000
+
+
+@dataclass(frozen=True)
+class Options:
+    """``settings`` are the core's own; `Settings.allocation` decides between whole devices and lanes."""
+
+    devices: int = 1
+    settings: Settings = field(default_factory=Settings)
+    device_memory: int = 16 * GIB  # bytes per device; matters for lanes only
+    interference: Interference = field(default_factory=Concurrent)  # lanes only
+    resolution_us: Micros = 0  # lanes: shortest time between two hand-overs that is modelled; 0: as they would happen
+    switch_cost_us: Micros = 0  # lost by a job each time it comes back after a preemption
+    retries: int = 0  # how often a job that has failed is submitted again
+    declare_duration: bool = True  # whether the core is told how long a job takes
+    declare_memory: bool = True  # whether the core is told its memory (otherwise it measures)
+    record: bool = False  # keep spans and series, for reports
+    oversubscribe: Oversubscribe = Oversubscribe.AUTO  # of every device; lanes only
+    offload_bytes_per_us: int = COPY_BYTES_PER_US  # how fast memory is moved to the host store, and ...
+    restore_bytes_per_us: int = COPY_BYTES_PER_US  # ... back; 0: in no time
+    telemetry_us: Micros = 0  # how often devices are measured, for `DeviceLoad`; 0: never; lanes only
+    estimator: str = ""  # of `TraceJob.estimates`: what the core is told of memory; "": what the job really needs
+    warmup_us: Micros = 0  # a job needs all of its memory only when it has worked for so long; lanes only
+    warmup_share_ppm: int = WHOLE_PPM  # until then it needs this share of it
+    services: Services | None = None  # beside the trace; lanes only
+
+
+def check_options(options: Options) -> None:
+    """Raises ValueError that names the option and what it must be, or says what is wrong with the settings."""
+    for name, least in (
+        ("devices", 1),
+        ("device_memory", 1),
+        ("switch_cost_us", 0),
+        ("resolution_us", 0),
+        ("retries", 0),
+        ("offload_bytes_per_us", 0),
+        ("restore_bytes_per_us", 0),
+        ("telemetry_us", 0),
+        ("warmup_us", 0),
+    ):
+        number = getattr(options, name)
+        if number < least:
+            raise ValueError(f"{name} is {number}; it must be at least {least}")
+    if not 0 < options.warmup_share_ppm <= WHOLE_PPM:
+        raise ValueError(f"warmup_share_ppm is {options.warmup_share_ppm}; it must be 1 to {WHOLE_PPM}")
+    check_settings(options.settings)
+    if options.services is not None:
+        if options.settings.allocation is Allocation.DEVICES:
+            raise ValueError("services share devices in lanes, not as whole devices")
+        check_services(options.services, options.device_memory)
+
+
+#: How often a live daemon measures its devices, unless it is told otherwise.
+TELEMETRY_US = 1_000_000
+
+
+def suggested_telemetry_us(settings: Settings, devices: int) -> Micros:
+    """As live, where it decides something: between several devices, or over a strict policy's only one."""
+    if settings.allocation is Allocation.DEVICES:
+        return 0
+    return TELEMETRY_US if devices > 1 or settings.placement_strict else 0
+
+
+#: Hand-overs per job that `suggested_resolution_us` leaves, for a job of mean length.
+TURNS_PER_JOB = 4
+
+
+def suggested_resolution_us(jobs: Sequence[TraceJob], settings: Settings) -> Micros:
+    """A resolution at which a long trace in lanes takes seconds instead of hours; 0 where that makes no difference."""
+    if settings.allocation is Allocation.DEVICES or not jobs:
+        return 0
+    resolution = sum(job.duration_us for job in jobs) // len(jobs) // TURNS_PER_JOB
+    return resolution if resolution > usual_quantum_us(settings) else 0
+
+
+def core_settings(options: Options) -> Settings:
+    """What the core is told: with a coarse resolution turns are as long, and its patience is longer by as much."""
+    settings, resolution = options.settings, options.resolution_us
+    return replace(
+        settings,
+        quantum_us=max(usual_quantum_us(settings), resolution) if resolution else settings.quantum_us,
+        forced_after_us=settings.forced_after_us + 2 * resolution,
+    )
+
+
+def usual_quantum_us(settings: Settings) -> Micros:
+    """The time quantum that the settings lead to."""
+    return load_policy(settings.policy).quantum_us if settings.quantum_us is None else settings.quantum_us

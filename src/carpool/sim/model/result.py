@@ -1,0 +1,97 @@
+"""What a simulation brings: one record per job, and (when asked for) who was where at which time."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from carpool.core.model import Micros, Outcome
+from carpool.sim.model.host_store import Store
+from carpool.sim.model.options import Options
+from carpool.sim.model.served_result import ServicesResult
+from carpool.sim.model.trace_job import TraceJob
+
+
+@dataclass(slots=True)
+class JobResult:
+    """What became of one job of the trace.  Attempts after a failure count as the same job."""
+
+    job: TraceJob
+    outcome: Outcome
+    started_us: Micros | None  # first time on a device; None: never
+    ended_us: Micros
+    service_us: Micros  # time for which it held its devices (lanes: its lane's turn)
+    preemptions: int = 0  # times it lost its devices or its turn although it wanted to go on
+    attempts: int = 1
+    reason: str = ""  # why it was refused or failed
+    offloads: int = 0  # times its memory was moved to the host store
+    moved_bytes: int = 0  # to the host store and back
+    moving_us: Micros = 0  # time that this took; the way back is part of its service
+    out_of_memory: int = 0  # attempts that ended because memory was denied
+    recoveries: int = 0  # those of them after which the core has started it again
+    lost_us: Micros = 0  # part of its service that came to nothing, because the attempt ran out of memory
+    pauses: int = 0  # times it paused for a service; how long that took is no part of its service
+
+    def moved(self, store: Store) -> None:
+        """What an attempt has moved."""
+        self.offloads += store.offloads
+        self.moved_bytes += store.out_bytes + store.in_bytes
+        self.moving_us += store.out_us + store.in_us
+
+    @property
+    def jct_us(self) -> Micros:
+        """Job completion time: from submission to end."""
+        return self.ended_us - self.job.submit_us
+
+    @property
+    def queueing_us(self) -> Micros:
+        """Queueing delay: from submission to the first time on a device."""
+        return (self.ended_us if self.started_us is None else self.started_us) - self.job.submit_us
+
+    @property
+    def waiting_us(self) -> Micros:
+        """All time between submission and end without devices (lanes: without the turn)."""
+        return self.jct_us - self.service_us
+
+
+class Span(NamedTuple):
+    """A job on a device: ``[begin_us, end_us)``."""
+
+    job: int  # index into Result.jobs
+    device: int  # 0, 1, 2 ...
+    lane: int  # 0 for whole devices
+    begin_us: Micros
+    end_us: Micros
+
+
+@dataclass
+class Series:
+    """A step function: from ``times[i]`` on the value is ``values[i]``.  Times do not go back."""
+
+    times: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+
+@dataclass
+class Recording:
+    """Only with `Options.record`."""
+
+    spans: list[Span] = field(default_factory=list)
+    memory: list[Series] = field(default_factory=list)  # bytes reserved, per device; empty for whole devices
+    busy: list[Series] = field(default_factory=list)  # share of the device in use, 0..1, per device
+
+
+@dataclass
+class Result:
+    """Jobs are in the order of the trace."""
+
+    options: Options
+    jobs: list[JobResult]
+    busy_us: int  # device-microseconds in use, summed over the devices (lanes: weighted by utilization, at most 1 each)
+    events: int  # events that the core has handled
+    wall_s: float  # real time that the simulation took
+    recording: Recording | None = None
+    occupied_us: int = 0  # device-microseconds in which at least one job was at work, summed over the devices
+    left_us: int = 0  # device-microseconds in which jobs were there and no service computed, summed over the devices
+    services: ServicesResult | None = None

@@ -1,0 +1,4 @@
+"""What came out: summaries and tables of jobs.
+
+Reads results only.
+"""

@@ -1,0 +1,182 @@
+"""Reading what is served from TOML: keys for all, and a ``[[model]]`` for each.  docs/simulator.md lists the keys.
+
+Numbers are converted exactly, as in traces: what is written as 0.1 never becomes a binary fraction.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from carpool.core.model import Micros
+from carpool.sim.model.served_models import ServedModel, Services, poisson_us
+from carpool.sim.traces.errors import TraceError, quoted
+from carpool.sim.traces.files import open_text, readable
+from carpool.sim.traces.numbers import Unfit, decimal, is_zero, mebibytes, whole
+
+Table = Mapping[str, Any]
+MODEL = "model"
+#: More requests than that are taken for a mistake: a simulated request costs some 0.1 ms.
+MOST_REQUESTS = 10_000_000
+
+
+class _Literal(str):
+    """A number with a fraction, as it is written."""
+
+    __slots__ = ()
+
+
+class _Key(NamedTuple):
+    field: str
+    parse: Callable[[Any], Any]  # raises Unfit
+    rule: str  # follows "it must be"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | _Literal):
+        raise Unfit
+    return str(value)
+
+
+def _number(value: Any, digits: int) -> int:
+    return decimal(_cell(value), digits)
+
+
+def _some(value: Any, digits: int) -> int:
+    number = _number(value, digits)
+    if number == 0 and is_zero(_cell(value)):
+        raise Unfit
+    return number or 1
+
+
+def _rate(value: Any) -> float:
+    _some(value, 6)
+    return float(_cell(value))
+
+
+def _whole(value: Any, least: int) -> int:
+    number = whole(_cell(value))
+    if number < least:
+        raise Unfit
+    return number
+
+
+def _mib(value: Any) -> int:
+    return mebibytes(_cell(value))
+
+
+def _some_mib(value: Any) -> int:
+    size = _mib(value)
+    if not size:
+        raise Unfit
+    return size
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or isinstance(value, _Literal) or not value.strip():
+        raise Unfit
+    return value
+
+
+def _times(value: Any) -> tuple[Micros, ...]:
+    if not isinstance(value, list):
+        raise Unfit
+    return tuple(sorted(_number(each, 6) for each in value))
+
+
+_ms, _some_ms, _some_seconds = partial(_number, digits=3), partial(_some, digits=3), partial(_some, digits=6)
+_MS, _SOME_MS = "a number of milliseconds, 0 or more", "a number of milliseconds greater than 0"
+_COUNT, _WHOLE = "a whole number of at least 1", "a whole number, 0 or more"
+_MIB = "a number of MiB, 0 or more"
+
+COMMON = {
+    "workers": _Key("workers", partial(_whole, least=1), _COUNT),
+    "activations_mib": _Key("activations", _mib, _MIB),
+    "owner": _Key("owner", partial(_whole, least=0), _WHOLE),
+    "group_mib": _Key("group", _some_mib, "a number of MiB greater than 0"),
+    "transfer_ms": _Key("transfer_us", _ms, _MS),
+}
+POISSON = {
+    "seconds": _Key("seconds", _some_seconds, "a number of seconds greater than 0"),
+    "seed": _Key("seed", partial(_whole, least=0), _WHOLE),
+}
+OF_MODEL = {
+    "name": _Key("name", _name, "a name"),
+    "weights_mib": _Key("weights", _mib, _MIB),
+    "compute_ms": _Key("compute_us", _some_ms, _SOME_MS),
+    "further_ms": _Key("further_us", _ms, _MS),
+    "deadline_ms": _Key("deadline_us", _some_ms, _SOME_MS),
+    "max_batch": _Key("max_batch", partial(_whole, least=1), _COUNT),
+    "max_delay_ms": _Key("max_delay_us", _ms, _MS),
+    "max_queue": _Key("max_queue", partial(_whole, least=1), _COUNT),
+    "priority": _Key("priority", partial(_whole, least=0), _WHOLE),
+}
+ARRIVALS = {
+    "rate": _Key("rate", _rate, "requests per second, greater than 0"),
+    "arrivals_s": _Key("arrivals_us", _times, "a list of numbers of seconds"),
+}
+REQUIRED = ("name", "weights_mib", "compute_ms")
+
+
+def read_services(path: Path) -> Services:
+    """Raises TraceError for the first thing that is wrong with the file."""
+    with readable(path), open_text(path) as file:
+        text = file.read()
+    try:
+        table = tomllib.loads(text, parse_float=_Literal)
+    except tomllib.TOMLDecodeError as error:
+        raise TraceError.at(path, "", f"this is not TOML: {error}") from None
+    models = table.pop(MODEL, None)
+    if not isinstance(models, list) or not models or not all(isinstance(each, dict) for each in models):
+        raise TraceError.at(path, "", "there are no models; write a [[model]] for each")
+    values = _values(path, "", table, COMMON | POISSON)
+    poisson = values.pop("seconds", None), values.pop("seed", 0)
+    made = [_model(path, number, each, *poisson) for number, each in enumerate(models, 1)]
+    names = [model.name for model in made]
+    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    if twice is not None:
+        raise TraceError.at(path, "", f"two models have the name {quoted(twice)}; give each its own")
+    if sum(len(model.arrivals_us) for model in made) > MOST_REQUESTS:
+        raise TraceError.at(path, "", f"these are more than {MOST_REQUESTS:,} requests; lower the rates or the seconds")
+    return Services(tuple(made), **values)
+
+
+def _values(path: Path, place: str, table: Table, keys: Mapping[str, _Key]) -> dict[str, Any]:
+    values = {}
+    for name, value in table.items():
+        key = keys.get(name)
+        if key is None:
+            raise TraceError.at(path, place, f"unknown key {quoted(name)}{_meant(name, keys)}")
+        try:
+            values[key.field] = key.parse(value)
+        except Unfit as why:
+            more = f" ({why})" if str(why) else ""
+            raise TraceError.at(path, place, f"{name} is {quoted(value)}{more}; it must be {key.rule}") from None
+    return values
+
+
+def _meant(name: str, keys: Mapping[str, _Key]) -> str:
+    near = difflib.get_close_matches(name, keys, 1)
+    return f"; did you mean {near[0]}?" if near else f"; use {', '.join(keys)}"
+
+
+def _model(path: Path, number: int, table: Table, until_us: Micros | None, seed: int) -> ServedModel:
+    place = f"model {number}"
+    values = _values(path, place, table, OF_MODEL | ARRIVALS)
+    missing = [name for name in REQUIRED if name not in table]
+    if missing:
+        raise TraceError.at(path, place, f"{', '.join(missing)} is missing")
+    if ("rate" in table) == ("arrivals_s" in table):
+        raise TraceError.at(path, place, "say either rate or arrivals_s")
+    rate = values.pop("rate", None)
+    if rate is None:
+        return ServedModel(**values)
+    if until_us is None:
+        raise TraceError.at(path, place, 'rate needs "seconds" at the top: for so long requests arrive')
+    if rate * until_us > MOST_REQUESTS * 1_000_000:
+        raise TraceError.at(path, place, f"these are more than {MOST_REQUESTS:,} requests; lower rate or seconds")
+    return ServedModel(**values, arrivals_us=poisson_us(rate, until_us, seed * 1_000_003 + number))

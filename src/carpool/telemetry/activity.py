@@ -1,0 +1,103 @@
+"""What the jobs of one host device did between two looks, in the terms of a GPU.
+
+SMACT, the share of time in which somebody computed.  A job computes at most as long as it has the turn, and at most as
+long as its process was on a processor; the less of both counts.  (A job that nobody waits for keeps its turn while it
+loads data or sleeps: turns alone would say 100 %.)  Turns within a lane exclude each other, so its jobs add up.  Lanes
+know nothing of each other: several together are active 1 - (1 - a)(1 - b)... of the time.
+
+SMOCC, processors in use: the time that all processes of its jobs were on processors, of what there is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from carpool.core.model import JobId, LaneId, Micros
+from carpool.telemetry.process_trees import JobProcess
+
+MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class JobUse:
+    """A job on a device as its seat says it; without a seat the last three are zero."""
+
+    job: JobId
+    lane: LaneId | None = None
+    pid: int | None = None  # of the process that has the seat
+    turn_us: Micros = 0  # had the turn, in all
+    moved_bytes: int = 0  # saved, offloaded and restored, in all
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Of one job, at one look."""
+
+    turn_us: Micros
+    own_us: Micros | None  # None: there is no process in the seat
+    all_us: Micros
+    moved_bytes: int
+    pid: int | None
+
+
+class Activity:
+    """Of one device.  A job counts from its second look on."""
+
+    def __init__(self) -> None:
+        self._before: dict[JobId, _Seen] | None = None
+        self._before_us: Micros = 0
+
+    def between(
+        self, uses: Sequence[JobUse], processes: Iterable[JobProcess], now: Micros, cores: int
+    ) -> dict[str, int] | None:
+        """Quantities since the look before, at another time; None: this is the first."""
+        seen = _seen(uses, processes)
+        before, elapsed = self._before, now - self._before_us
+        if before is not None and elapsed <= 0:
+            return None
+        self._before, self._before_us = seen, now
+        if before is None:
+            return None
+        pairs = {use.job: (before[use.job], seen[use.job]) for use in uses if use.job in before}
+        lanes: dict[LaneId | None, int] = defaultdict(int)
+        for use in uses:
+            if use.job in pairs:
+                lanes[use.lane] += _computed(*pairs[use.job])
+        busy = sum(max(0, new.all_us - old.all_us) for old, new in pairs.values())
+        moved = sum(max(0, new.moved_bytes - old.moved_bytes) for old, new in pairs.values())
+        return {
+            "sm_active_ppm": _any(min(MILLION, time * MILLION // elapsed) for time in lanes.values()),
+            "sm_occupancy_ppm": min(MILLION, busy * MILLION // (elapsed * cores)),
+            "moved_bytes_per_s": moved * MILLION // elapsed,
+        }
+
+
+def _seen(uses: Sequence[JobUse], processes: Iterable[JobProcess]) -> dict[JobId, _Seen]:
+    own: dict[int, Micros] = {}
+    everything: dict[JobId, Micros] = defaultdict(int)
+    for process in processes:
+        own[process.pid] = process.own_us
+        everything[process.owner] += process.all_us
+    return {use.job: _one(use, own, everything) for use in uses}
+
+
+def _one(use: JobUse, own: Mapping[int, Micros], everything: Mapping[JobId, Micros]) -> _Seen:
+    in_seat = None if use.pid is None else own.get(use.pid)
+    return _Seen(use.turn_us, in_seat, everything.get(use.job, 0), use.moved_bytes, use.pid)
+
+
+def _computed(old: _Seen, new: _Seen) -> Micros:
+    """None of it where another process has taken the seat: its counters are others."""
+    if old.pid != new.pid or old.own_us is None or new.own_us is None:
+        return 0
+    return max(0, min(new.turn_us - old.turn_us, new.own_us - old.own_us))
+
+
+def _any(shares: Iterable[int]) -> int:
+    """At least one of several that know nothing of each other, in millionths."""
+    none = MILLION
+    for share in shares:
+        none = none * (MILLION - share) // MILLION
+    return MILLION - none

@@ -1,0 +1,72 @@
+"""How much can be measured of each GPU, as JSON for `carpool doctor`: ``python -P -m carpool.telemetry.capabilities``.
+
+A process of its own, because a driver can hang.  Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+
+from carpool.telemetry.gpus import Gpus
+from carpool.telemetry.mig import instances
+from carpool.telemetry.nvml import Calls
+from carpool.telemetry.sample import Level, Unmeasurable
+
+#: For people, by level.
+TEXTS = {
+    Level.GPM: "load, memory, processes, power, and the counters of the multiprocessors",
+    Level.BASIC: "load, memory, processes and power (basic)",
+}
+WITHOUT = "memory of others on this GPU is not seen, and nothing is measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Measurable:
+    """One GPU as NVML counts them, or NVML itself; ``ok``: there is something to measure."""
+
+    name: str
+    ok: bool
+    text: str
+    advice: str = ""
+    needed: bool = False  # jobs can share a GPU that is not measured
+
+
+def measurable() -> Iterator[Measurable]:
+    try:
+        gpus_found = _uuids()
+    except Unmeasurable as error:
+        yield Measurable("telemetry", False, str(error), f"without it {WITHOUT}")
+        return
+    with closing(Gpus()) as gpus:
+        for number, (uuid, parts) in enumerate(gpus_found):
+            yield _one(gpus, f"telemetry of NVML's GPU {number}", uuid)
+            for part in parts:
+                yield _one(gpus, f"telemetry of --device {part}", part)
+
+
+def _one(gpus: Gpus, name: str, uuid: str) -> Measurable:
+    try:
+        sample = gpus.sample(uuid, 0)
+    except Unmeasurable as error:
+        return Measurable(name, False, str(error), f"without it {WITHOUT}")
+    why = f": {sample.reason}" if sample.reason else ""
+    instance = ", partitioned (MIG)" if sample.mig else ""
+    server = ", used through an MPS server" if sample.mps else ""
+    return Measurable(name, True, f"{TEXTS[sample.level]}{why}{instance}{server}")
+
+
+def _uuids() -> list[tuple[str, list[str]]]:
+    """Of each GPU, and of its instances.  Raises Unmeasurable."""
+    calls = Calls()
+    try:
+        handles = [calls.must("nvmlDeviceGetHandleByIndex", index) for index in range(calls.must("nvmlDeviceGetCount"))]
+        return [(str(calls.must("nvmlDeviceGetUUID", handle)), instances(calls, handle)) for handle in handles]
+    finally:
+        calls.close()
+
+
+if __name__ == "__main__":
+    print(json.dumps([asdict(each) for each in measurable()]))

@@ -1,0 +1,139 @@
+"""GPUs through NVML: a `Sample` of each, with as much as the driver gives.  Not yet run on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from carpool.core.model import Micros
+from carpool.telemetry.gpm import METRICS, Gpm
+from carpool.telemetry.nvml import Calls, GpuGone, LibraryGone, Unanswered, Unsupported
+from carpool.telemetry.quantities import READERS, Quantities, processes
+from carpool.telemetry.sample import Level, Sample, Unavailable, Unmeasurable
+
+UNKNOWN = "this driver does not say"
+REOPEN_US: Micros = 30_000_000  # a GPU that was lost: how long the library is kept before it is initialized again
+
+
+class Gpus:
+    """Opened at the first call, and again after NVML has failed.  For one thread."""
+
+    def __init__(self) -> None:
+        self._calls: Calls | None = None
+        self._opened_us: Micros = 0
+        self._gpus: dict[str, Gpu] = {}
+
+    def sample(self, uuid: str, now: Micros) -> Sample:
+        """Raises Unmeasurable, with the reason."""
+        try:
+            return self._gpu(uuid, now).sample(now)
+        except LibraryGone:
+            self.close()
+            raise
+        except GpuGone:
+            self._forget(uuid, now)
+            raise
+
+    def held(self, uuid: str, pids: Collection[int], now: Micros) -> int | None:
+        """Bytes of a GPU that these processes hold together, contexts included; None if that is not known."""
+        try:
+            found = self._gpu(uuid, now).processes()
+        except Unmeasurable:
+            return None
+        sizes = [found.get(pid) for pid in pids]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    def close(self) -> None:
+        for gpu in self._gpus.values():
+            gpu.close()
+        self._gpus.clear()
+        if self._calls is not None:
+            self._calls.close()
+            self._calls = None
+
+    def _gpu(self, uuid: str, now: Micros) -> Gpu:
+        if self._calls is None:
+            self._calls, self._opened_us = Calls(), now
+        if uuid not in self._gpus:
+            self._gpus[uuid] = Gpu(self._calls, uuid)
+        return self._gpus[uuid]
+
+    def _forget(self, uuid: str, now: Micros) -> None:
+        """The others lose their GPM samples when the library is opened anew, so not too often."""
+        if now - self._opened_us >= REOPEN_US:
+            self.close()
+        elif uuid in self._gpus:
+            self._gpus.pop(uuid).close()
+
+
+class Gpu:
+    """One GPU, or one MIG device.  Raises Unmeasurable if NVML does not know it."""
+
+    def __init__(self, calls: Calls, uuid: str) -> None:
+        self._calls = calls
+        try:
+            self._handle = calls.must("nvmlDeviceGetHandleByUUID", uuid)
+        except Unanswered as error:
+            raise Unanswered(f"NVML does not find the GPU {uuid} ({error})") from None
+        self._gpm: Gpm | None = None
+        self._no_gpm = ""
+        whole, self._instance = self._whole()
+        try:
+            self._gpm = Gpm(calls, whole, self._instance)
+        except Unanswered as error:
+            self._no_gpm = str(error)
+
+    def close(self) -> None:
+        if self._gpm is not None:
+            self._gpm.close()
+
+    def sample(self, now: Micros) -> Sample:
+        """Raises Unmeasurable if there is nothing at all that NVML says; Unavailable if it never will."""
+        found: Quantities = {}
+        missing: dict[str, str] = {}
+        able = False
+        for names, read in READERS.items():
+            try:
+                answers = read(self._calls, self._handle)
+            except Unanswered as error:
+                missing |= dict.fromkeys(names, str(error))
+                able |= not isinstance(error, Unsupported)
+                continue
+            found |= {name: value for name, value in answers.items() if value is not None}
+            missing |= {name: UNKNOWN for name in names if answers[name] is None}
+        if not found:
+            raise (Unanswered if able else Unavailable)(next(iter(missing.values())))
+        if self._instance is not None:  # of which the driver does not say it
+            found["mig"] = True
+            missing.pop("mig", None)
+        reason = self._counters(now, found, missing)
+        level = Level.BASIC if reason else Level.GPM
+        return Sample(taken_us=now, level=level, reason=reason, missing=missing, **found)
+
+    def processes(self) -> dict[int, int | None]:
+        """What each process holds, as far as the driver says.  Raises Unmeasurable."""
+        return {process.pid: process.used_bytes for process in processes(self._calls, self._handle)}
+
+    def _counters(self, now: Micros, found: Quantities, missing: dict[str, str]) -> str:
+        """GPM's quantities; returns why there are none."""
+        reason = self._no_gpm
+        try:
+            if self._gpm is not None:
+                values, absent = self._gpm.read(now)
+                found |= values
+                missing |= absent
+        except Unanswered as error:
+            reason = str(error)
+        if reason:
+            missing |= dict.fromkeys(METRICS, reason)
+        return reason
+
+    def _whole(self) -> tuple[Any, int | None]:
+        """The GPU and, for a MIG device, the number of its instance."""
+        try:
+            if not self._calls.must("nvmlDeviceIsMigDeviceHandle", self._handle).value:
+                return self._handle, None
+        except Unanswered:  # a driver that knows no MIG
+            return self._handle, None
+        instance = self._calls.must("nvmlDeviceGetGpuInstanceId", self._handle)
+        return self._calls.must("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", self._handle), instance

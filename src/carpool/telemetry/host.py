@@ -1,0 +1,79 @@
+"""The machine behind host devices, from ``/proc`` and the counters of energy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from carpool.core.model import Micros
+from carpool.telemetry.powercap import Powercap
+from carpool.telemetry.sample import QUANTITIES, Level, Sample
+
+PROC = Path("/proc")
+IDLE, IOWAIT, ALL = 3, 4, 8  # fields of the line "cpu": which are idle time, and how many do not overlap
+GPUS_ONLY = "measured of GPUs only"
+SECOND_LOOK = "needs a second look"
+#: Why host devices lack what is known of GPUs, where there is more to say than `GPUS_ONLY`.
+WHY = {
+    "busy_ppm": SECOND_LOOK,
+    "sm_active_ppm": SECOND_LOOK,
+    "sm_occupancy_ppm": SECOND_LOOK,
+    "moved_bytes_per_s": SECOND_LOOK,
+    "dram_active_ppm": "processors do not say how much of the memory's bandwidth is in use",
+    "foreign_bytes": "memory of others is the machine's, not the device's: free_bytes knows of it",
+}
+
+
+def usable_cores() -> int:
+    """Processors that jobs may use: those of the daemon."""
+    return len(os.sched_getaffinity(0))
+
+
+class Host:
+    """Between two calls of `sample` it notes how long the processors were idle."""
+
+    def __init__(self, proc: Path = PROC, powercap: Powercap | None = None) -> None:
+        self._proc = proc
+        self._powercap = Powercap() if powercap is None else powercap
+        self._energy: tuple[Mapping[str, int], Mapping[str, str]] = ({}, {})
+        self._before: tuple[int, int] | None = None
+        self._busy_ppm: int | None = None
+        self._available = 0
+
+    def look(self, now_us: Micros = 0) -> None:
+        """Once for all host devices.  Raises OSError."""
+        self._energy = self._powercap.read(now_us)
+        now = self._times()
+        if self._before is not None and now[1] > self._before[1]:
+            idle, total = now[0] - self._before[0], now[1] - self._before[1]
+            self._busy_ppm = min(1_000_000, max(0, 1_000_000 - idle * 1_000_000 // total))
+        self._before = now
+        self._available = self._available_bytes()
+
+    def sample(self, taken_us: Micros, capacity: int, used: int, more: Mapping[str, Any] | None = None) -> Sample:
+        """Of a device of ``capacity`` bytes of which ``used`` exist.  What is free is also free on the machine.
+
+        ``more``: what is known of this device besides.
+        """
+        free = max(0, min(capacity - used, self._available))
+        found: dict[str, Any] = {"total_bytes": capacity, "used_bytes": used, "free_bytes": free, **(more or {})}
+        energy, why = self._energy
+        found |= energy
+        if self._busy_ppm is not None:
+            found["busy_ppm"] = self._busy_ppm
+        missing = {**dict.fromkeys(QUANTITIES, GPUS_ONLY), **WHY, **why}
+        missing = {name: text for name, text in missing.items() if name not in found}
+        return Sample(taken_us, Level.HOST, **found, missing=missing)
+
+    def _times(self) -> tuple[int, int]:
+        """Idle time, and all time, of all processors together since the machine was started."""
+        with open(self._proc / "stat", encoding="ascii") as file:
+            times = [int(text) for text in file.readline().split()[1 : 1 + ALL]]
+        return times[IDLE] + times[IOWAIT], sum(times)
+
+    def _available_bytes(self) -> int:
+        with open(self._proc / "meminfo", encoding="ascii") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        return int(fields["MemAvailable"].split()[0]) * 1024

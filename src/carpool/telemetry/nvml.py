@@ -1,0 +1,81 @@
+"""Calls of NVML, and what their errors mean.  The only module that imports ``pynvml`` (nvidia-ml-py), when needed."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from carpool.telemetry.sample import Unavailable, Unmeasurable
+
+ADVICE = {
+    "NVML_ERROR_LIBRARY_NOT_FOUND": "NVIDIA's driver is not installed here: there is no libnvidia-ml.so.1",
+    "NVML_ERROR_DRIVER_NOT_LOADED": "NVIDIA's kernel module is not loaded",
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "NVIDIA's driver was updated without its kernel module: restart the machine",
+    "NVML_ERROR_GPU_IS_LOST": "the GPU is lost: it has fallen off the bus; see the kernel's log",
+    "NVML_ERROR_RESET_REQUIRED": "the GPU has to be reset before it can be used again",
+    "NVML_ERROR_NO_PERMISSION": "no permission",
+}
+#: After these nothing can be asked any more: of the library, of one GPU.
+LIBRARY_GONE = (
+    "NVML_ERROR_UNINITIALIZED",
+    "NVML_ERROR_LIBRARY_NOT_FOUND",
+    "NVML_ERROR_DRIVER_NOT_LOADED",
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH",
+)
+UNSUPPORTED = ("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_FUNCTION_NOT_FOUND")
+GPU_GONE = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED")
+
+
+class Unanswered(Unmeasurable):
+    """One call got no answer; others may."""
+
+
+class Unsupported(Unanswered):
+    """This driver never answers that call for this GPU."""
+
+
+class LibraryGone(Unavailable):
+    """NVML has to be initialized again."""
+
+
+class GpuGone(Unmeasurable):
+    """This GPU answers nothing."""
+
+
+class Calls:
+    """NVML, initialized.  Raises LibraryGone if that is not possible."""
+
+    def __init__(self) -> None:
+        try:
+            import pynvml
+        except ImportError:
+            raise LibraryGone("the Python package nvidia-ml-py is not installed") from None
+        self.nvml: Any = pynvml
+        self._names = {value: name for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_")}
+        self.must("nvmlInit")
+
+    def close(self) -> None:
+        with suppress(self.nvml.NVMLError):  # it was gone already
+            self.nvml.nvmlShutdown()
+
+    def must(self, name: str, *arguments: object) -> Any:
+        """What ``pynvml.NAME`` answers.  Raises Unanswered, LibraryGone or GpuGone."""
+        try:
+            return getattr(self.nvml, name)(*arguments)
+        except self.nvml.NVMLError as error:
+            raise self._failure(error, name) from None
+
+    def first(self, names: tuple[str, ...], *arguments: object) -> Any:
+        """The answer to the first of several calls, new ones before old ones, that this driver has."""
+        for name in names[:-1]:
+            try:
+                return self.must(name, *arguments)
+            except Unanswered:
+                continue
+        return self.must(names[-1], *arguments)
+
+    def _failure(self, error: Any, name: str) -> Unmeasurable:
+        code = self._names.get(error.value, "")
+        kinds = {LibraryGone: LIBRARY_GONE, GpuGone: GPU_GONE, Unsupported: UNSUPPORTED}
+        kind = next((kind for kind, codes in kinds.items() if code in codes), Unanswered)
+        return kind(ADVICE.get(code) or f"{name}: {error}")

@@ -1,0 +1,131 @@
+"""What NVML is asked about a GPU, and how the answers become quantities of a `Sample`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from carpool.telemetry.nvml import Calls, Unanswered
+from carpool.telemetry.sample import ProcessMemory
+
+#: Why a GPU is slower than it could be, of NVML's reasons; the others are no fault: idle, clocks that somebody has set.
+THROTTLES = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "temperature (driver)",
+    0x40: "temperature (hardware)",
+    0x80: "power brake",
+}
+PROCESS_LISTS = ("Compute", "Graphics", "MPSCompute")
+Quantities = dict[str, Any]
+
+
+def _memory(calls: Calls, handle: Any) -> Quantities:
+    """The second version of the call tells apart what the driver keeps for itself."""
+    try:
+        info = calls.must("nvmlDeviceGetMemoryInfo", handle, calls.nvml.nvmlMemory_v2)
+        reserved = info.reserved
+    except Unanswered:
+        info, reserved = calls.must("nvmlDeviceGetMemoryInfo", handle), None
+    return {
+        "total_bytes": info.total,
+        "used_bytes": info.used,
+        "free_bytes": info.free,
+        "reserved_bytes": reserved,
+    }
+
+
+def _utilization(calls: Calls, handle: Any) -> Quantities:
+    rates = calls.must("nvmlDeviceGetUtilizationRates", handle)
+    return {"busy_ppm": rates.gpu * 10_000, "memory_busy_ppm": rates.memory * 10_000}
+
+
+def _processes(calls: Calls, handle: Any) -> Quantities:
+    """A server of MPS without clients is not seen.  A driver may know no MPS."""
+    lists = _lists(calls, handle)
+    served = lists["MPSCompute"]
+    return {"processes": _merged(lists), "mps": None if served is None else bool(served)}
+
+
+def processes(calls: Calls, handle: Any) -> tuple[ProcessMemory, ...]:
+    """Who is on a GPU.  Raises Unmeasurable."""
+    return _merged(_lists(calls, handle))
+
+
+def _lists(calls: Calls, handle: Any) -> dict[str, Sequence[Any] | None]:
+    """None: the driver has no such list."""
+    return {kind: _list(calls, handle, kind) for kind in PROCESS_LISTS}
+
+
+def _merged(lists: Mapping[str, Sequence[Any] | None]) -> tuple[ProcessMemory, ...]:
+    """A process may be in more than one list; instances of a partitioned GPU add up."""
+    parts: dict[tuple[int, int], int | None] = {}
+    for found in lists.values():
+        for process in found or ():
+            key = (process.pid, process.gpuInstanceId)
+            size = process.usedGpuMemory
+            parts[key] = size if parts.get(key) is None else max(parts[key] or 0, size or 0)
+    sizes: dict[int, list[int | None]] = defaultdict(list)
+    for (pid, _), part in sorted(parts.items()):
+        sizes[pid].append(part)
+    return tuple(ProcessMemory(pid, _total(known)) for pid, known in sizes.items())
+
+
+def _list(calls: Calls, handle: Any, kind: str) -> Sequence[Any] | None:
+    name = f"nvmlDeviceGet{kind}RunningProcesses"
+    try:
+        found: Sequence[Any] = calls.first((f"{name}_v3", f"{name}_v2"), handle)
+    except Unanswered:
+        if kind == "Compute":
+            raise
+        return None  # a GPU without a display, a driver without MPS
+    return found
+
+
+def _total(sizes: Iterable[int | None]) -> int | None:
+    known = list(sizes)
+    return None if None in known else sum(size for size in known if size is not None)
+
+
+def _throttled(calls: Calls, handle: Any) -> Quantities:
+    names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+    bits = calls.first(names, handle)
+    return {"throttled": tuple(text for bit, text in THROTTLES.items() if bits & bit)}
+
+
+def _temperature(calls: Calls, handle: Any) -> Quantities:
+    names = ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature")
+    return {"temperature_c": calls.first(names, handle, calls.nvml.NVML_TEMPERATURE_GPU)}
+
+
+def _clocks(calls: Calls, handle: Any) -> Quantities:
+    kind = calls.nvml.NVML_CLOCK_SM
+    return {
+        "clock_mhz": calls.must("nvmlDeviceGetClockInfo", handle, kind),
+        "clock_limit_mhz": calls.must("nvmlDeviceGetMaxClockInfo", handle, kind),
+    }
+
+
+def _mig(calls: Calls, handle: Any) -> Quantities:
+    return {"mig": bool(calls.must("nvmlDeviceGetMigMode", handle)[0])}
+
+
+def _one(quantity: str, name: str) -> Callable[[Calls, Any], Quantities]:
+    """A quantity that is one number."""
+    return lambda calls, handle: {quantity: calls.must(name, handle)}
+
+
+#: What is asked, by the quantities that the answer gives.
+READERS: dict[tuple[str, ...], Callable[[Calls, Any], Quantities]] = {
+    ("total_bytes", "used_bytes", "free_bytes", "reserved_bytes"): _memory,
+    ("processes", "mps"): _processes,
+    ("busy_ppm", "memory_busy_ppm"): _utilization,
+    ("power_mw",): _one("power_mw", "nvmlDeviceGetPowerUsage"),
+    ("power_limit_mw",): _one("power_limit_mw", "nvmlDeviceGetEnforcedPowerLimit"),
+    ("energy_mj",): _one("energy_mj", "nvmlDeviceGetTotalEnergyConsumption"),
+    ("temperature_c",): _temperature,
+    ("clock_mhz", "clock_limit_mhz"): _clocks,
+    ("throttled",): _throttled,
+    ("mig",): _mig,
+}

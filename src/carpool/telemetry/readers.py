@@ -1,0 +1,108 @@
+"""Samples of several devices of a kind in one go; a thread calls this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from carpool.core.model import DeviceId, JobId, Micros
+from carpool.telemetry.activity import Activity, JobUse
+from carpool.telemetry.gpus import Gpus
+from carpool.telemetry.host import SECOND_LOOK, Host, usable_cores
+from carpool.telemetry.process_trees import JobProcess, Trees
+from carpool.telemetry.sample import CARPOOL, ProcessMemory, Sample, Unavailable, Unmeasurable
+from carpool.telemetry.unmanaged import Ownership, with_foreign
+
+Clock = Callable[[], Micros]
+Roots = Mapping[int, JobId]  # processes with everything below them, by owner
+Found = dict[DeviceId, Sample | Unmeasurable]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A device to measure.
+
+    ``used_bytes``: of its lanes and banks, those that exist; ``uuid``: NVML's name of it; ``uses``: its jobs as of
+    ``asked_us``.
+    """
+
+    device: DeviceId
+    capacity: int
+    used_bytes: int = 0
+    uuid: str = ""
+    uses: tuple[JobUse, ...] = ()
+    asked_us: Micros | None = None
+
+
+class Reader(Protocol):
+    def read(self, targets: Sequence[Target], roots: Roots) -> Found:
+        """A sample of each target, or why there is none."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class HostReader:
+    """All host devices in one pass: the machine, and the processes of their jobs."""
+
+    def __init__(self, clock: Clock, host: Host | None = None, trees: Trees | None = None, cores: int = 0) -> None:
+        self._clock = clock
+        self._host = Host() if host is None else host
+        self._trees = Trees() if trees is None else trees
+        self._cores = cores or usable_cores()
+        self._activities: dict[DeviceId, Activity] = {}
+
+    def read(self, targets: Sequence[Target], roots: Roots) -> Found:
+        now = self._clock()
+        try:
+            self._host.look(now)
+            processes = self._trees.look({pid: job for pid, job in roots.items() if job != CARPOOL})
+        except OSError as error:
+            return {target.device: Unavailable(f"cannot read /proc: {error.strerror}") for target in targets}
+        by_job: dict[JobId, list[JobProcess]] = {}
+        for process in processes:
+            by_job.setdefault(process.owner, []).append(process)
+        return {target.device: self._one(target, by_job, now) for target in targets}
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def _one(self, target: Target, by_job: Mapping[JobId, list[JobProcess]], now: Micros) -> Sample:
+        here = [process for use in target.uses for process in by_job.get(use.job, ())]
+        activity = self._activities.setdefault(target.device, Activity())
+        asked = now if target.asked_us is None else target.asked_us
+        found: dict[str, Any] = dict(activity.between(target.uses, here, asked, self._cores) or {})
+        found["processes"] = tuple(ProcessMemory(each.pid, each.private_bytes, each.owner) for each in here)
+        return self._host.sample(now, target.capacity, target.used_bytes, found)
+
+
+class GpuReader:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._gpus = Gpus()
+        self._ownerships: dict[DeviceId, Ownership] = {}
+        self._activities: dict[DeviceId, Activity] = {}
+
+    def read(self, targets: Sequence[Target], roots: Roots) -> Found:
+        return {target.device: self._one(target, roots) for target in targets}
+
+    def close(self) -> None:
+        self._gpus.close()
+
+    def _one(self, target: Target, roots: Roots) -> Sample | Unmeasurable:
+        try:
+            sample = self._gpus.sample(target.uuid, self._clock())
+        except Unmeasurable as error:
+            return error
+        owned = self._ownerships.setdefault(target.device, Ownership()).attribute(sample, roots)
+        return with_foreign(owned, target.used_bytes, **self._moved(owned, target))
+
+    def _moved(self, sample: Sample, target: Target) -> dict[str, Any]:
+        """Of a GPU too only the seats say what Carpool has moved; the rest its counters say better."""
+        activity = self._activities.setdefault(target.device, Activity())
+        asked = sample.taken_us if target.asked_us is None else target.asked_us
+        found = activity.between(target.uses, (), asked, 1)
+        if found is None:
+            return {"missing": {**sample.missing, "moved_bytes_per_s": SECOND_LOOK}}
+        return {"moved_bytes_per_s": found["moved_bytes_per_s"]}

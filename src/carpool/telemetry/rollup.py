@@ -1,0 +1,72 @@
+"""Samples rolled up: least, sum and most of each quantity in a stretch of time.  Two of them add up exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from carpool.core.model import Micros
+from carpool.telemetry.sample import Sample
+
+#: What is kept of the past.
+KEPT = (
+    "busy_ppm",
+    "sm_active_ppm",
+    "sm_occupancy_ppm",
+    "dram_active_ppm",
+    "moved_bytes_per_s",
+    "used_bytes",
+    "foreign_bytes",
+    "power_mw",
+    "temperature_c",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Values of one quantity: at least one."""
+
+    least: int
+    total: int
+    most: int
+    samples: int
+
+    def with_(self, other: Span) -> Span:
+        return Span(
+            min(self.least, other.least),
+            self.total + other.total,
+            max(self.most, other.most),
+            self.samples + other.samples,
+        )
+
+    @property
+    def mean(self) -> int:
+        """Rounded."""
+        return round(self.total / self.samples)
+
+
+Spans = dict[str, Span]
+
+
+def spans_of(sample: Sample) -> Spans:
+    """Those quantities that the sample has."""
+    known = ((name, getattr(sample, name)) for name in KEPT)
+    return {name: Span(value, value, value, 1) for name, value in known if value is not None}
+
+
+def add(into: Spans, more: Spans) -> None:
+    for name, span in more.items():
+        before = into.get(name)
+        into[name] = span if before is None else before.with_(span)
+
+
+def buckets(parts: Iterable[tuple[Micros, Spans]], step: Micros) -> dict[Micros, Spans]:
+    """By the begin of each step in which there is something, in order."""
+    found: dict[Micros, Spans] = {}
+    for when, spans in parts:
+        add(found.setdefault(begin(when, step), {}), spans)
+    return dict(sorted(found.items()))
+
+
+def begin(when: Micros, step: Micros) -> Micros:
+    return when - when % step

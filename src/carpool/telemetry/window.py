@@ -1,0 +1,72 @@
+"""The last samples of a device: how old the latest is, and what was usual."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from carpool.core.model import Micros
+from carpool.telemetry.sample import Level, Sample
+
+WAITING = "not measured yet"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A device as far as it is known now.  ``age_us`` is that of the last sample, even if that no longer counts."""
+
+    level: Level
+    reason: str
+    age_us: Micros | None = None
+    sample: Sample | None = None  # None where the level is NONE
+
+
+class Window:
+    """Samples of the last ``span_us``.  One that is older than ``stale_us`` says nothing about the present any more."""
+
+    def __init__(self, span_us: Micros, stale_us: Micros) -> None:
+        self._span_us = span_us
+        self._stale_us = stale_us
+        self._samples: deque[Sample] = deque()
+        self._failure = WAITING
+
+    def add(self, sample: Sample) -> None:
+        """Samples come in the order in which they were taken."""
+        self._samples.append(sample)
+        self._failure = ""
+        while self._samples[0].taken_us < sample.taken_us - self._span_us:
+            self._samples.popleft()
+
+    def fail(self, reason: str) -> None:
+        """The attempt after the last sample came to nothing."""
+        self._failure = reason
+
+    def state(self, now: Micros) -> State:
+        latest = self._samples[-1] if self._samples else None
+        age = None if latest is None else max(0, now - latest.taken_us)
+        if latest is None or age is None or self._failure:
+            return State(Level.NONE, self._failure, age)
+        if age > self._stale_us:
+            return State(Level.NONE, f"no answer for {age // 1_000_000} s", age)
+        return State(latest.level, latest.reason, age, latest)
+
+    @property
+    def samples(self) -> list[Sample]:
+        """Those that were not older than the window when the latest was taken, oldest first."""
+        return list(self._samples)
+
+    def recent(self, now: Micros) -> list[Sample]:
+        """Those that are not older than the window, oldest first."""
+        return [sample for sample in self._samples if sample.taken_us >= now - self._span_us]
+
+
+def values(samples: Sequence[Sample], quantity: str) -> list[int]:
+    """Of those samples that have the quantity, oldest first."""
+    return [value for sample in samples if (value := getattr(sample, quantity)) is not None]
+
+
+def mean(samples: Sequence[Sample], quantity: str) -> int | None:
+    """Over those samples that have the quantity, rounded; None if none has."""
+    known = values(samples, quantity)
+    return None if not known else round(sum(known) / len(known))

@@ -1,0 +1,123 @@
+"""SMACT, SMOCC and what was moved, against what is known to have happened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from carpool.core.model import GIB
+from carpool.telemetry.activity import Activity, JobUse
+from carpool.telemetry.host import Host
+from carpool.telemetry.powercap import Powercap
+from carpool.telemetry.process_trees import JobProcess, Trees
+from carpool.telemetry.readers import HostReader, Target
+from carpool.telemetry.sample import ProcessMemory, Sample
+
+SECOND = 1_000_000
+CORES = 4
+
+
+def job(number: int, lane: int, turn: float, own: float, everything: float | None = None, moved: int = 0) -> Any:
+    """A job's seat and process, with times in seconds."""
+    whole = own if everything is None else everything
+    return (
+        JobUse(number, lane, 100 + number, round(turn * SECOND), moved),
+        JobProcess(100 + number, number, round(own * SECOND), round(whole * SECOND), 0),
+    )
+
+
+def between(before: list[Any], after: list[Any]) -> dict[str, int]:
+    """In one second."""
+    activity = Activity()
+    assert activity.between([use for use, _ in before], [process for _, process in before], 5 * SECOND, CORES) is None
+    found = activity.between([use for use, _ in after], [process for _, process in after], 6 * SECOND, CORES)
+    assert found is not None
+    return found
+
+
+def test_without_jobs_nothing_happens() -> None:
+    assert between([], []) == {"sm_active_ppm": 0, "sm_occupancy_ppm": 0, "moved_bytes_per_s": 0}
+
+
+def test_a_job_that_computes_half_of_the_time_with_two_threads() -> None:
+    found = between([job(1, 1, 10, 20)], [job(1, 1, 10.5, 21)])
+    assert (found["sm_active_ppm"], found["sm_occupancy_ppm"]) == (500_000, 250_000)
+
+
+def test_a_job_that_keeps_its_turn_and_sleeps_does_not_compute() -> None:
+    assert between([job(1, 1, 10, 20)], [job(1, 1, 11, 20.1)])["sm_active_ppm"] == 100_000
+
+
+def test_processor_time_without_a_turn_is_not_the_devices() -> None:
+    found = between([job(1, 1, 10, 20, 20)], [job(1, 1, 10.2, 21, 24)])
+    assert (found["sm_active_ppm"], found["sm_occupancy_ppm"]) == (200_000, 1_000_000)
+
+
+def test_turns_of_one_lane_add_up() -> None:
+    before, after = [job(1, 1, 1, 1), job(2, 1, 2, 2)], [job(1, 1, 1.3, 9), job(2, 1, 2.4, 9)]
+    assert between(before, after)["sm_active_ppm"] == 700_000
+
+
+def test_lanes_know_nothing_of_each_other() -> None:
+    before, after = [job(1, 1, 1, 1), job(2, 2, 2, 2)], [job(1, 1, 1.5, 9), job(2, 2, 2.5, 9)]
+    assert between(before, after)["sm_active_ppm"] == 750_000
+    after = [job(1, 1, 2, 9), job(2, 2, 2.5, 9)]
+    assert between(before, after)["sm_active_ppm"] == 1_000_000
+
+
+def test_a_job_counts_from_its_second_look_on() -> None:
+    assert between([], [job(1, 1, 99, 99)])["sm_occupancy_ppm"] == 0
+
+
+def test_counters_that_go_back_say_nothing() -> None:
+    found = between([job(1, 1, 9, 9, moved=9)], [job(1, 1, 3, 3, moved=3)])
+    assert found == {"sm_active_ppm": 0, "sm_occupancy_ppm": 0, "moved_bytes_per_s": 0}
+
+
+def test_another_process_in_the_seat_begins_anew() -> None:
+    use, process = job(1, 1, 10, 10)
+    other = JobUse(1, 1, 999, 11 * SECOND), JobProcess(999, 1, 11 * SECOND, 11 * SECOND, 0)
+    assert between([(use, process)], [other])["sm_active_ppm"] == 0
+
+
+def test_seats_may_claim_anything() -> None:
+    found = between([job(1, 1, 0, 0)], [job(1, 1, 9e9, 9e9, moved=1 << 53)])
+    assert (found["sm_active_ppm"], found["sm_occupancy_ppm"]) == (1_000_000, 1_000_000)
+
+
+def test_what_is_moved_is_bytes_in_a_second() -> None:
+    activity = Activity()
+    uses = [[JobUse(1, 1, 101, 0, moved)] for moved in (7, 7 + GIB)]
+    activity.between(uses[0], [], 0, 1)
+    assert (activity.between(uses[1], [], 500_000, 1) or {})["moved_bytes_per_s"] == 2 * GIB
+
+
+def test_time_that_stands_still_is_no_interval() -> None:
+    activity = Activity()
+    assert activity.between([], [], 5, 1) is None
+    assert activity.between([], [], 5, 1) is None
+    assert activity.between([], [], 6, 1) is not None
+
+
+def test_the_reader_keeps_devices_apart(proc_with_two_jobs: Any) -> None:
+    """Two devices, a job on each, one pass."""
+    root, tick = proc_with_two_jobs
+    now = [0]
+    reader = HostReader(lambda: now[0], Host(root, Powercap(root)), Trees(root), cores=2)
+    uses = {"host0": JobUse(1, 1, 10), "host1": JobUse(2, 2, 20)}
+
+    def read(**turns: int) -> dict[str, Any]:
+        targets = [
+            Target(device, GIB, 0, "", (JobUse(use.job, use.lane, use.pid, turns.get(device, 0)),), now[0])
+            for device, use in uses.items()
+        ]
+        return dict(reader.read(targets, {4711: 0, 10: 1, 20: 2}))
+
+    first = read()["host0"]
+    assert isinstance(first, Sample) and first.sm_active_ppm is None
+    assert first.missing["sm_active_ppm"] == "needs a second look"
+    now[0] = SECOND
+    tick()
+    found = read(host0=SECOND // 4, host1=SECOND)
+    assert [found[device].sm_active_ppm for device in uses] == [250_000, 500_000]
+    assert [found[device].sm_occupancy_ppm for device in uses] == [500_000, 250_000]
+    assert found["host0"].processes == (ProcessMemory(10, 4096, 1),)
