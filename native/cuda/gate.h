@@ -18,7 +18,7 @@
  * share_limit.c      and limited, in further processes of a job
  * nccl.c             processes that must compute at the same time
  * weights.h          weights of services: weights.c, weight_groups.c
- * grant.h            memory by grant: extents.c, pools.c, segments.c, live_blocks.c, residue.c, room.c
+ * grant.h            memory by grant: extents.c, pools.c, segments.c, live_blocks.c, residue.c
  *
  * Whether a process has attached does not matter to most of it: the gate is simply never shut then.
  *

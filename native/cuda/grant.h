@@ -3,8 +3,8 @@
  * There are two ranges of addresses that never move, one per class as packets number them: the persistent one (0) is
  * backed by the job's bank, the ephemeral one (1) by its lane.  extents.c maps what the daemon sends, from the begin
  * of a range and without gaps.  segments.c cuts the ranges into what cuMemAlloc returns; pools.c knows what is
- * where.  residue.c carries live ephemeral content over the time without the turn, live_blocks.c says what is live, and
- * room.c asks for room for it. */
+ * where.  residue.c carries live ephemeral content over the time without the turn and asks for room for it;
+ * live_blocks.c says what is live. */
 #ifndef CARPOOL_CUDA_GRANT_H
 #define CARPOOL_CUDA_GRANT_H
 #include "cuda/gate.h"
@@ -55,15 +55,13 @@ void cp_live_forget(void); /* the list is of no use any more */
 /* Pool lock held.  In order of address, apart from each other.  Valid until the next call. */
 const struct cp_live_run *cp_live_runs(size_t *count);
 
-/* room.c.  Helper thread */
-void cp_room_note(bool on_device, uint64_t bytes); /* residue has been saved */
-void cp_room_ask(void);      /* grow lock held, without the turn */
-uint64_t cp_room_kept(void); /* bytes that it is to have in persistent memory beyond those in use */
-
 /* residue.c.  Gate lock held. */
 bool cp_residue_save(void); /* pool lock held, gate shut, drained.  False: there is no memory for it */
 void cp_residue_restore(void);
 void cp_residue_forget(void); /* nobody needs it any more */
 uint64_t cp_residue_bytes(void);
 void cp_residue_drop(CUcontext context); /* it is about to go.  Books' lock held */
+/* Helper thread */
+void cp_room_ask(void);      /* grow lock held, without the turn */
+uint64_t cp_room_kept(void); /* bytes that it is to have in persistent memory beyond those in use */
 #endif

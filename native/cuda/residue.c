@@ -141,6 +141,37 @@ static bool hopeless(void) {
   return r != CUDA_SUCCESS && r != CUDA_ERROR_NOT_READY && r != CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* ---- a share of persistent memory for it ------------------------------------------------------------------------------
+ *
+ * On the device residue costs two copies there; where the bank has no room it goes over the bus, at every switch.  A job
+ * to which that keeps happening asks for more persistent memory, without waiting for the answer.  All of it by the helper
+ * thread, which alone ends turns. */
+
+#define LEAST (8 * CP_MIB) /* less is not worth the memory */
+#define MISSES 3u          /* ends of turns in a row; doubled with each request, up to */
+#define MOST_MISSES 192u
+
+static uint32_t misses, patience = MISSES;
+static uint64_t missed; /* bytes of the latest residue that went to the host, once they have been asked for */
+
+static void note_place(bool on_device, uint64_t size) {
+  bool miss = !on_device && size >= LEAST;
+  misses = miss ? misses + 1 : 0;
+  missed = 0;
+  if (on_device) patience = MISSES;
+}
+
+void cp_room_ask(void) {
+  uint64_t size = cp_round_up(cp_residue_bytes(), CP_PIECE);
+  if (misses < patience || !cp_grow_settle()) return;
+  misses = 0;
+  patience = patience < MOST_MISSES ? 2 * patience : MOST_MISSES;
+  missed = size;
+  cp_grow_ask(0, cp_segments_extent(0) + size);
+}
+
+uint64_t cp_room_kept(void) { return missed; }
+
 /* ---- out and back ------------------------------------------------------------------------------------------------------ */
 
 static bool find_place(void) {
@@ -165,11 +196,11 @@ bool cp_residue_save(void) {
   bytes = 0;
   for (size_t i = 0; i < count; i++) bytes += runs[i].length;
   if (!bytes) {
-    cp_room_note(false, 0);
+    note_place(false, 0);
     return true;
   }
   if (find_place() && copied(copy_out) == CUDA_SUCCESS) {
-    cp_room_note(place == ON_DEVICE, bytes);
+    note_place(place == ON_DEVICE, bytes);
     return true;
   }
   leave_place();
