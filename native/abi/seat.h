@@ -1,3 +1,6 @@
+/* Folder abi/: what other programs rely on: the records that the library shares with the daemon, and the names that it
+ * exports.  Only layouts and constants enter whose change is a change of the protocol.
+ * May include: nothing. */
 /* The seat: one shared-memory record per job process.  Mirrored by src/carpool/protocol/seat.py.
  *
  * A board is a memfd that holds one page of header and then CP_SEATS seats.  There is one board per device and

@@ -1,3 +1,6 @@
+/* Folder arena/: the memory of tensors on the host device: windows of addresses, the allocator of blocks in them (which
+ * CUDA's memory by grant uses, too), and the residue that outlives a turn.  What changes mappings or blocks enters.
+ * May include: base, store. */
 /* Arenas: ranges of virtual addresses that never move, whose memory is granted and revoked.
  *
  * The process reserves CP_WINDOWS windows of equal size (whole GiB) and, for each, a *parking* range of the same

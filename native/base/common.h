@@ -1,3 +1,6 @@
+/* Folder base/: what every other folder needs: atomics and locks, the state of the process (process.h), the job
+ * channel, and I/O on memory that the kernel may not touch.  Nothing enters that only one kind of device needs.
+ * May include: abi, arena, store, turn (the headers of the parts of process.h). */
 /* Shared by all parts of libcarpool: atomics, futexes, locks, the process-wide state. */
 #ifndef CARPOOL_COMMON_H
 #define CARPOOL_COMMON_H

@@ -14,12 +14,24 @@
 enum { CP_CLOSED = 0, CP_HELD = 1, CP_OPEN = 2 };
 enum { CP_BY_BOUNDARY = 1, CP_BY_EARLY = 2, CP_BY_FORCE = 3, CP_BY_EXIT = 4 };
 
-/* What differs between devices. */
+/* What differs between devices.  Only `open`, `close`, `shut`, `attach` and `weights` are never NULL. */
 struct cp_backend {
+  /* Attaching.  Called without locks of the process's own. */
+  int files;               /* how many descriptors SETUP brings, the seat table's first; 0: any number */
+  bool (*loaded)(void);    /* is the device's library in this process?  Loads nothing */
+  int (*attach)(const struct cp_packet *setup, const int *files, int count); /* the seat is there, the process is not
+                            * attached yet.  Owns all descriptors but the first.  0, or -1 (cp_failure) */
+  void (*attached)(void);  /* from now on work needs the turn */
+  void (*pending)(void);   /* from now on the first use of the device asks for a seat (cp_claim_seat) */
+  /* fork(): called for every backend, whether the process is attached or not. */
+  void (*before_fork)(void);
+  void (*after_fork)(bool child); /* in the parent, or in the child */
+  void (*in_child)(void);         /* last of all: every lock of the child is as it should be */
+  /* Turns. */
   void (*open)(const void *address); /* gate lock and turn held: content comes back, use goes on */
   bool (*close)(uint32_t cause);     /* pool and gate lock held; false: nothing has changed, the turn stays */
   bool (*shut)(void); /* gate lock and turn held, gate HELD or open: HELD from now on; false: try again */
-  /* The rest may be NULL.  Called without locks, but `take` perhaps under the grow lock.  All but `boundary` and `take` by
+  /* Called without locks, but `take` perhaps under the grow lock.  All but `boundary` and `take` by
    * the helper thread alone. */
   bool (*quiesce)(void);   /* before close: no more use, and what is under way has ended; false: the turn stays */
   int64_t (*watch)(void);  /* looks whether the holder is off the device; returns how long to sleep, in microseconds */
@@ -32,6 +44,10 @@ struct cp_backend {
   int (*weights)(uint64_t key, int *file);
   void (*again)(uint64_t key); /* a turn that was lost in their use is there again: wherever they are now, it goes on there */
 };
+
+#define CP_KINDS (CP_KIND_CUDA + 1)
+extern const struct cp_backend *const cp_backends[CP_KINDS]; /* by CP_KIND_* */
+extern const struct cp_backend cp_host_backend;
 
 struct cp_process {
   const struct cp_backend *backend;
@@ -110,6 +126,7 @@ void cp_skip_packet(void);
 void cp_close_fd(int *fd);
 /* job/lane_change.c: map the lane and the bank that the seat names, or abort.  Gate lock held, gate closed */
 void cp_take_files(void);
+int cp_host_attach(const struct cp_packet *setup, const int *files, int count); /* as the backend's `attach` */
 int cp_take_weights(uint64_t key, int *file); /* as the backend's `weights`; and `again` */
 void cp_weights_again(uint64_t key);
 void cp_weights_news(void); /* as the backend's `take` */
@@ -171,10 +188,6 @@ void cp_fork_wait(void);          /* in a trap: sleep until the snapshot of pend
 bool cp_fork_wanted(void);        /* somebody waits for that */
 void cp_fork_settle(void);        /* take the snapshot unless every pending child has gone on to exec or exit */
 void cp_child_trap(void);
-/* cuda/forked_children.c: forked children that come to use a CUDA device */
-void cp_forks_watch(void); /* forks of this process may */
-void cp_forked(void);      /* in a child, all locks are as they should be */
-void cp_forked_begins(void); /* the driver has been initialised */
 /* job/signals.c */
 int cp_signals_start(void);
 extern const char *cp_failure;

@@ -34,7 +34,7 @@ static void start_anew(void) {
   cp_cuda_anew();
 }
 
-void cp_forked(void) {
+void cp_cuda_in_child(void) {
   if (!cp_load(&watching)) return;
   bool used = cp_load(&cp_driver_used);
   cp_store(&may_join, !used);

@@ -143,12 +143,25 @@ void cp_cuda_check_use(void) {
   cp_traits(CP_TRAIT_UNGATED);
 }
 
-void cp_cuda_attach(void) {
-  cp.backend = &cp_cuda_backend;
-  if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0)) cp_shut_bit(CP_FENCE, true);
+/* Tensors in ordinary memory are not the device's here, and device memory is the driver's. */
+static void follow_driver_alone(void) {
+  cp.text_count = 0;
+  cp_forks_watch();
 }
 
-void cp_cuda_pending(void) { cp_shut_bit(CP_ASK, true); }
+int cp_cuda_attach(const struct cp_packet *setup, const int *files, int count) {
+  follow_driver_alone();
+  cp.capacity = setup->d;
+  cp_extents_attach(setup->b);
+  for (int i = 1; i < count; i++) close(files[i]);
+  if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0)) cp_shut_bit(CP_FENCE, true);
+  return 0;
+}
+
+void cp_cuda_pending(void) {
+  follow_driver_alone();
+  cp_shut_bit(CP_ASK, true);
+}
 
 /* Attached or refused: then the gate is as it should be. */
 void cp_cuda_claim(void) {
@@ -157,19 +170,19 @@ void cp_cuda_claim(void) {
 }
 
 /* What was submitted before ends by itself. */
-void cp_cuda_shut(void) {
+void cp_cuda_attached(void) {
   cp_traits(cp_load(&traits));
   cp_memory_tell();
   cp_shut_bit(CP_SHUT, true);
 }
 
 /* The books are whole in the child, and their lock is free. */
-void cp_cuda_fork(void) {
+void cp_cuda_before_fork(void) {
   cp_extents_fork();
   cp_acquire(&cp_books.lock);
 }
 
-void cp_cuda_forked(bool child) {
+void cp_cuda_after_fork(bool child) {
   cp_release(&cp_books.lock);
   cp_extents_forked(child);
   if (child) cp_driver_forked();

@@ -1,3 +1,6 @@
+/* Folder cuda/: CUDA devices: wrappers of the driver's calls, turns on a GPU, and memory by grant.  All that names the
+ * driver enters, and nothing outside names it: the rest of the library calls cp_backends.
+ * May include: base, cuda/driver, weights. */
 /* The gate before the CUDA driver, as its parts see it.
  *
  * call_table.c       a wrapper for each call that submits work, and the table of all entry points, from functions.def
@@ -132,12 +135,14 @@ bool cp_until(bool (*ask)(void), uint64_t begin, uint64_t limit);
 /* gate.c */
 void cp_shut_bit(uint32_t bit, bool on);
 void cp_cuda_barrier(void);
-void cp_cuda_attach(void); /* the seat is there, the process is not attached yet */
-void cp_cuda_shut(void);   /* attached: from now on work needs the turn */
-void cp_cuda_pending(void); /* from now on the first use asks for a seat */
-void cp_cuda_claim(void);   /* this is it */
-void cp_cuda_fork(void);   /* before and */
-void cp_cuda_forked(bool child); /* after, in parent and child */
+/* As the backend's hooks of these names. */
+int cp_cuda_attach(const struct cp_packet *setup, const int *files, int count);
+void cp_cuda_attached(void);
+void cp_cuda_pending(void);
+void cp_cuda_before_fork(void);
+void cp_cuda_after_fork(bool child);
+void cp_cuda_in_child(void); /* forked_children.c */
+void cp_cuda_claim(void); /* the first use of a process that is pending */
 void cp_cuda_anew(void); /* a child that may use the device: no other threads, nothing known of its use */
 void cp_traits(uint32_t traits);
 uint64_t cp_cuda_calls(bool *in_flight);
@@ -154,6 +159,10 @@ void cp_backlog_wait(void);  /* before a call that submits; not in flight */
 void cp_backlog_bound(void); /* the seat says how much may be under way */
 void cp_backlog_forget(void);            /* the turn has ended */
 void cp_backlog_drop(CUcontext context); /* it is about to go.  Books' lock held */
+
+/* forked_children.c */
+void cp_forks_watch(void);   /* forks of this process may come to use the device */
+void cp_forked_begins(void); /* the driver has been initialised */
 
 /* visible_devices.c */
 void cp_see_own_devices(void); /* before the driver is initialised */

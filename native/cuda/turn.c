@@ -286,7 +286,14 @@ static void take(void) {
   cp_extents_take(false);
 }
 
-const struct cp_backend cp_cuda_backend = {.open = open_gate,
+const struct cp_backend cp_cuda_backend = {.loaded = cp_driver_known,
+                                           .attach = cp_cuda_attach,
+                                           .attached = cp_cuda_attached,
+                                           .pending = cp_cuda_pending,
+                                           .before_fork = cp_cuda_before_fork,
+                                           .after_fork = cp_cuda_after_fork,
+                                           .in_child = cp_cuda_in_child,
+                                           .open = open_gate,
                                            .close = close_gate,
                                            .shut = shut,
                                            .quiesce = quiesce,
@@ -296,3 +303,7 @@ const struct cp_backend cp_cuda_backend = {.open = open_gate,
                                            .take = take,
                                            .leave = leave,
                                            .weights = cp_weights_take};
+
+/* The rest of the library knows this backend by its kind alone. */
+const struct cp_backend *const cp_backends[CP_KINDS] = {[CP_KIND_HOST] = &cp_host_backend,
+                                                        [CP_KIND_CUDA] = &cp_cuda_backend};

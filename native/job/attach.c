@@ -1,5 +1,8 @@
+/* Folder job/: the life of a process of a job: attaching, handing its seat to another process, fork, signals, malloc,
+ * and the helper thread.  What the runtime, libc or the daemon call first enters here; the work is done by other folders.
+ * May include: base, weights. */
 /* Attaching to the daemon, and the interface for the runtime. */
-#include "cuda/grant.h"
+#include "base/process.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -9,7 +12,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#define HOST_FILES 4 /* board, lane, bank, store */
 #define MOST_FILES 64
 #define CP_TAKEN 1 /* why it is refused: by another process of the job */
 
@@ -67,39 +69,21 @@ static int receive_answer(int fd, struct cp_packet *p, int *fds) {
   }
 }
 
-static int set_up_host(const struct cp_packet *p, const int *fds) {
-  if (!cp.text_count) return fail("libc10.so is not loaded: import torch first");
-  cp.lane = p->c;
-  cp.bank = p->e;
-  cp.bank_new = true;
-  if (cp_arenas_init(&cp.arenas, p->b, fds[2], fds[1])) return fail("no address space for the arenas (ulimit -v?)");
-  if (cp_host_init(&cp.arenas.host, CP_WINDOWS * p->b, fds[3]) || cp_order_init(&cp.order, cp.arenas.host.chunks))
-    return fail("the host store could not be mapped");
-  return 0;
-}
-
-/* Tensors in ordinary memory are not the device's here, and device memory is the driver's. */
-static int set_up_cuda(const struct cp_packet *p, const int *fds, int count) {
-  cp.text_count = 0;
-  cp.capacity = p->d;
-  cp.lane = p->c;
-  cp.bank = p->e;
-  cp_extents_attach(p->b);
-  cp_forks_watch();
-  for (int i = 1; i < count; i++) close(fds[i]);
-  cp_cuda_attach();
-  return 0;
+/* The backend of a seat table, NULL: there is none that takes what the daemon has sent. */
+static const struct cp_backend *backend_of(const struct cp_board_header *header, const struct cp_packet *p, int count) {
+  if (header->magic != CP_BOARD_MAGIC || header->protocol != CP_PROTOCOL) return NULL;
+  if (header->kind >= CP_KINDS || p->a >= CP_SEATS) return NULL;
+  const struct cp_backend *backend = cp_backends[header->kind];
+  return !backend->files || backend->files == count ? backend : NULL;
 }
 
 static int set_up(int fd, const struct cp_packet *p, const int *fds, int count) {
   size_t bytes = CP_BOARD_HEADER + CP_SEATS * sizeof(struct cp_seat);
   char *board = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
   if (board == MAP_FAILED) return fail("the board could not be mapped");
-  const struct cp_board_header *header = (const struct cp_board_header *)board;
-  bool cuda = header->kind == CP_KIND_CUDA;
-  if (header->magic != CP_BOARD_MAGIC || header->protocol != CP_PROTOCOL || p->a >= CP_SEATS ||
-      header->kind > CP_KIND_CUDA || (!cuda && count != HOST_FILES))
-    return fail("the daemon speaks another version; restart it");
+  const struct cp_backend *backend = backend_of((const struct cp_board_header *)board, p, count);
+  if (!backend) return fail("the daemon speaks another version; restart it");
+  cp.backend = backend;
   cp.fd = fd;
   cp.slot = (uint32_t)p->a;
   cp.board = board;
@@ -108,33 +92,36 @@ static int set_up(int fd, const struct cp_packet *p, const int *fds, int count) 
   cp.e_cap = cp.seat->e_limit;
   cp.route_persistent = 1;
   cp_boundary_init(&cp.boundary);
-  if (cuda ? set_up_cuda(p, fds, count) : set_up_host(p, fds)) return -1;
+  cp.lane = p->c;
+  cp.bank = p->e;
+  if (backend->attach(p, fds, count)) return -1;
   cp_put(&cp.seat->pid, (uint32_t)getpid());
   if (cp_signals_start()) return fail("the trap could not be installed");
   if (cp_helper_start()) return fail("the helper thread could not be started");
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   close(fds[0]);
   cp_store(&cp.attached, 1);
-  if (cuda) cp_cuda_shut();
+  if (backend->attached) backend->attached();
   return 0;
 }
 
-/* On a CUDA device tensors in ordinary memory are no use of it. */
 static int refused(const struct cp_packet *p, bool uses) {
   if (p->a != CP_TAKEN || uses) return CP_PLAIN;
-  if (p->b == CP_KIND_CUDA) {
-    cp.text_count = 0;
-    cp_forks_watch();
-    cp_cuda_pending();
-  }
+  if (p->b < CP_KINDS && cp_backends[p->b]->pending) cp_backends[p->b]->pending();
   return CP_LATER;
+}
+
+static bool library_loaded(void) {
+  for (int kind = 0; kind < CP_KINDS; kind++)
+    if (cp_backends[kind]->loaded && cp_backends[kind]->loaded()) return true;
+  return false;
 }
 
 int cp_hello(int fd, bool uses) {
   struct cp_packet p = {.type = CP_HELLO, .pid = (uint32_t)getpid(), .a = CP_PROTOCOL, .b = uses};
   int fds[MOST_FILES];
   if (!cp.text_count && !uses) dl_iterate_phdr(find_libc10, NULL); /* none by now: its tensors are not the device's */
-  if (!cp.text_count && !cp_driver_known()) return fail("libc10.so is not loaded: import torch first");
+  if (!cp.text_count && !library_loaded()) return fail("libc10.so is not loaded: import torch first");
   if (send(fd, &p, sizeof p, MSG_NOSIGNAL) != sizeof p) return fail("the job channel is closed");
   int n = receive_answer(fd, &p, fds);
   if (n < 0) return fail("the job channel was closed before the daemon answered");

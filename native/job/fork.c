@@ -4,7 +4,7 @@
  * the snapshot is settled: children that have meanwhile gone on to exec or exit need none; otherwise the live bytes are
  * copied once into a memfd that all pending children share, each mapping it privately at the same addresses.
  * So fork followed by exec copies nothing, and a parent that forks four workers in a row pays for one snapshot. */
-#include "cuda/gate.h"
+#include "base/process.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -213,12 +213,27 @@ static void become_child(void) {
   cp.fd = -1;
 }
 
+static void before_fork(void) {
+  for (int kind = 0; kind < CP_KINDS; kind++)
+    if (cp_backends[kind]->before_fork) cp_backends[kind]->before_fork();
+}
+
+static void after_fork(bool child) {
+  for (int kind = 0; kind < CP_KINDS; kind++)
+    if (cp_backends[kind]->after_fork) cp_backends[kind]->after_fork(child);
+}
+
+static void in_child(void) {
+  for (int kind = 0; kind < CP_KINDS; kind++)
+    if (cp_backends[kind]->in_child) cp_backends[kind]->in_child();
+}
+
 static pid_t next_fork(void) {
   static pid_t (*next)(void);
   if (!next) next = (pid_t (*)(void))dlsym(RTLD_NEXT, "fork");
-  cp_cuda_fork();
+  before_fork();
   pid_t pid = next();
-  cp_cuda_forked(pid == 0);
+  after_fork(pid == 0);
   if (pid == 0) cp_follow_forked();
   return pid;
 }
@@ -256,6 +271,6 @@ static pid_t fork_process(void) {
 
 CP_EXPORT pid_t fork(void) {
   pid_t pid = fork_process();
-  if (pid == 0) cp_forked();
+  if (pid == 0) in_child();
   return pid;
 }

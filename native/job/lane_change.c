@@ -1,9 +1,26 @@
-/* The job has been moved: its new lane or bank waits in the job channel. */
+/* The descriptors of a job on the host device: those that come with its seat, and those of a new lane or bank, which
+ * wait in the job channel when the job has been moved. */
 #include "base/process.h"
 
 #include "weights/groups.h"
 
 #include <fcntl.h>
+
+/* SETUP brings the seat table, the lane, the bank and the store. */
+int cp_host_attach(const struct cp_packet *setup, const int *files, int count) {
+  struct cp_host *store = &cp.arenas.host;
+  const char *failure = NULL;
+  (void)count;
+  cp.bank_new = true;
+  if (!cp.text_count)
+    failure = "libc10.so is not loaded: import torch first";
+  else if (cp_arenas_init(&cp.arenas, setup->b, files[2], files[1]))
+    failure = "no address space for the arenas (ulimit -v?)";
+  else if (cp_host_init(store, CP_WINDOWS * setup->b, files[3]) || cp_order_init(&cp.order, store->chunks))
+    failure = "the host store could not be mapped";
+  if (failure) cp_failure = failure;
+  return failure ? -1 : 0;
+}
 
 static int *mapped_fd(const struct cp_packet *p) {
   return p->type == CP_LANE ? &cp.arenas.lane_fd : p->type == CP_BANK ? &cp.arenas.device_fd : NULL;

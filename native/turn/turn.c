@@ -1,3 +1,6 @@
+/* Folder turn/: when the process may use its device: traps, the begin and end of turns, ends of iterations, pauses, and
+ * requests for memory.  What decides about time enters; bytes are moved by arena/, store/ and cuda/.
+ * May include: base. */
 /* Turns: the trap, the grant, the revoke, the hand-over to the next job. */
 #include "base/process.h"
 
@@ -10,14 +13,16 @@
 static void open_arenas(const void *address);
 static bool close_arenas(uint32_t cause);
 static bool shut_arenas(void);
-static const struct cp_backend host = {.open = open_arenas,
-                                       .close = close_arenas,
-                                       .shut = shut_arenas,
-                                       .take = cp_weights_news,
-                                       .weights = cp_take_weights,
-                                       .again = cp_weights_again};
+const struct cp_backend cp_host_backend = {.files = 4, /* seat table, lane, bank, store */
+                                           .attach = cp_host_attach,
+                                           .open = open_arenas,
+                                           .close = close_arenas,
+                                           .shut = shut_arenas,
+                                           .take = cp_weights_news,
+                                           .weights = cp_take_weights,
+                                           .again = cp_weights_again};
 
-struct cp_process cp = {.fd = -1, .backend = &host};
+struct cp_process cp = {.fd = -1, .backend = &cp_host_backend};
 uint64_t cp_syscalls;
 const char *cp_failure = "";
 

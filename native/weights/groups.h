@@ -1,3 +1,6 @@
+/* Folder weights/: the weights of services: groups that are loaded one by one, traps for touches of those that are not
+ * there, and the demands of a worker for turns.  Nothing of training jobs enters.
+ * May include: base. */
 /* Weights that come to the device group by group, in order of use, while the first groups are computed with already.
  *
  * The weights' memory is a file that every process of the owner maps.  It begins with a header, which says what is there;
