@@ -10,7 +10,8 @@ BIN := $(VENV)/bin
 #: Test modules that run at once.  Each has daemons and jobs with PyTorch in them, so more than a few slow each other.
 WORKERS ?= $(shell n=$$(nproc); echo $$(( n < 4 ? n : 4 )))
 LIBRARY := src/carpool/_native/libcarpool.so
-NATIVE_SOURCES := $(wildcard native/*.c native/*.h native/*.def native/exports.map) native/build.py
+NATIVE_SOURCES := $(filter-out native/tests/% native/bench/%,$(wildcard native/*/*.[ch] native/*/*/*.[ch])) \
+                  native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
 .PHONY: help setup native demo test native-test lint format typecheck docs-check pytest bench gpu-check gpu-bench reproduce clean

@@ -1,10 +1,10 @@
 """Compile and run the C tests: plainly, under the address sanitizer and under the undefined-behaviour sanitizer.
 
-Every ``native/tests/test_*.c`` is a program of its own.  It includes the library sources that it tests, so it needs no
-other object file.  Exit status 0 is success, 77 is a skip whose reason the test has printed.
+Every ``native/tests/FOLDER/test_*.c`` is a program of its own.  It includes the library sources that it tests, so it
+needs no other object file.  Exit status 0 is success, 77 is a skip whose reason the test has printed.
 
-``test_cuda*.c`` test the gate: they are linked with the library's objects and run on the stub driver (``tests/stub``).
-``test_cuda_routes`` has the built library preloaded instead, as jobs have.
+Those of ``cuda/`` test the gate: they are linked with the library's objects and run on the stub driver
+(``tests/stub``).  ``cuda/test_routes`` has the built library preloaded instead, as jobs have.
 
 Standard library only: ``python3 native/run_tests.py [--keep DIR] [name...]``.
 """
@@ -37,11 +37,19 @@ SANITIZE = {"plain": None, "asan": "address", "ubsan": "undefined"}
 SKIPPED = 77
 TIMEOUT_S = 120
 
-GATE = "test_cuda"
-PRELOADED = "test_cuda_routes"
+GATE = "cuda/"
+PRELOADED = "cuda/test_routes"
+#: Includes the one source that it tests, and needs no driver.
+STANDALONE = "cuda/test_visible_devices"
+TESTS = NATIVE / "tests"
 STUB = NATIVE.parent / "tests" / "stub" / "build.py"
 #: These stand before libc's functions, which belong to the sanitizers in a test.
-INTERPOSERS = {"cuda_dlsym.c", "io.c", "memory.c", "signals.c"}
+INTERPOSERS = {"dlsym.c", "io_bounce.c", "malloc_hooks.c", "signals.c"}
+
+
+def name_of(source: Path) -> str:
+    """``FOLDER/test_NAME``."""
+    return str(source.relative_to(TESTS).with_suffix(""))
 
 
 def flags(variant: str) -> list[str]:
@@ -65,7 +73,7 @@ def prepare_gate(variant: str, directory: Path) -> None:
     execute([*compiler(), *flags(variant), "-r", "-fvisibility=hidden", *sources, "-o", str(place / "gate.o")])
     if variant == "plain":
         build.build(place / "libcarpool.so")
-        fakes = NATIVE / "tests" / "fake_caller.c"
+        fakes = TESTS / "cuda" / "fake_caller.c"
         for name in ("libcudart.so.12", "libc10_cuda.so", "libnccl.so.2"):
             macro = name.split(".")[0].upper()
             execute(
@@ -75,31 +83,31 @@ def prepare_gate(variant: str, directory: Path) -> None:
 
 def compile_test(source: Path, variant: str, directory: Path) -> tuple[Path, str]:
     """Returns the program and the compiler's complaint ("" if there is none)."""
-    program = directory / f"{source.stem}.{variant}"
+    name = name_of(source)
+    program = directory / variant / name
+    program.parent.mkdir(parents=True, exist_ok=True)
     linked: list[str] = []
-    if source.stem.startswith(GATE):
+    if name.startswith(GATE) and name != STANDALONE:
         linked = [str(directory / variant / "libcuda.so.1")]
-        if source.stem != PRELOADED:
+        if name != PRELOADED:
             linked.insert(0, str(directory / variant / "gate.o"))
     command = [*compiler(), *flags(variant), str(source), *linked, "-o", str(program)]
     result = subprocess.run([*command, *LIBRARIES], capture_output=True, text=True, check=False)
     return program, result.stderr.strip() if result.returncode else ""
 
 
-def environment(program: Path, scratch: Path) -> dict[str, str]:
+def environment(name: str, variant: str, place: Path, scratch: Path) -> dict[str, str]:
     variables = {**os.environ, **ENVIRONMENT}
-    name, variant = program.name.split(".")
     if name.startswith(GATE):
-        place = program.parent / variant
         variables |= {"LD_LIBRARY_PATH": str(place), "CARPOOL_STUB": str(scratch)}
         if name == PRELOADED and variant == "plain":
             variables["LD_PRELOAD"] = str(place / "libcarpool.so")
     return variables
 
 
-def run_test(program: Path) -> tuple[int, str]:
+def run_test(name: str, variant: str, place: Path) -> tuple[int, str]:
     with tempfile.TemporaryDirectory() as scratch:
-        return run_in(program, environment(program, Path(scratch) / "stub"))
+        return run_in(place / name, environment(name, variant, place, Path(scratch) / "stub"))
 
 
 def run_in(program: Path, variables: dict[str, str]) -> tuple[int, str]:
@@ -125,19 +133,19 @@ def run_all(sources: list[Path], directory: Path) -> int:
     """
     cases = [(source, variant) for source in sources for variant in VARIANTS]
     failures: list[str] = []
-    if any(source.stem.startswith(GATE) for source in sources):
+    if any(name_of(source).startswith(GATE) for source in sources):
         for variant in VARIANTS:
             prepare_gate(variant, directory)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = list(pool.map(lambda case: compile_test(case[0], case[1], directory), cases))
-    for (source, variant), (program, complaint) in zip(cases, compiled, strict=True):
-        status, output = (1, complaint) if complaint else run_test(program)
+    for (source, variant), (_, complaint) in zip(cases, compiled, strict=True):
+        status, output = (1, complaint) if complaint else run_test(name_of(source), variant, directory / variant)
         word = {0: "ok", SKIPPED: "skipped"}.get(status, f"FAILED (status {status})")
-        print(f"{source.stem} [{variant}]: {word}")
+        print(f"{name_of(source)} [{variant}]: {word}")
         if status != 0:
             print(output)
         if status not in (0, SKIPPED):
-            failures.append(f"{source.stem} [{variant}]: {word}\n{output}")
+            failures.append(f"{name_of(source)} [{variant}]: {word}\n{output}")
     for failure in failures:
         print(f"--- {failure}")
     print(f"{len(cases) - len(failures)} passed, {len(failures)} failed")
@@ -147,9 +155,9 @@ def run_all(sources: list[Path], directory: Path) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Compile and run the C tests in every variant")
     parser.add_argument("--keep", type=Path, help="leave the programs in this directory")
-    parser.add_argument("names", nargs="*", help="only these tests (file names without .c)")
+    parser.add_argument("names", nargs="*", help="only these tests (as `cuda/test_gate`)")
     options = parser.parse_args()
-    sources = [s for s in sorted((NATIVE / "tests").glob("test_*.c")) if not options.names or s.stem in options.names]
+    sources = [s for s in sorted(TESTS.glob("*/test_*.c")) if not options.names or name_of(s) in options.names]
     if not sources:
         print("error: no such C test", file=sys.stderr)
         return 1

@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "driver.h"
-#include "seat.h"
+#include "cuda/driver/driver.h"
+#include "abi/seat.h"
 
 #define NEED(x) \
   if (!(x)) { \

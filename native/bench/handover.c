@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include "../tests/library.h"
+#include "tests/library.h"
 
 #define MOST 20000
 struct shared {

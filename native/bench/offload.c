@@ -12,9 +12,9 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 
-#include "../tests/library.h"
+#include "tests/library.h"
 
 #define ROUNDS 7
 #define WARM 3 /* rounds before: pages come to exist, the order is learned */

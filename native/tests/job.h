@@ -1,12 +1,12 @@
 /* One job and a stand-in for the daemon in one process.  The job has one block, whose content is known. */
-#include "check.h"
+#include "tests/check.h"
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include "library.h"
-#include "packet.h"
+#include "tests/library.h"
+#include "tests/packet.h"
 
 #define CHUNKS 24
 static int daemon_fd, bank, store;

@@ -49,7 +49,7 @@ def build_allocator(driver: Path) -> Path:
     """
     library = driver.parent / "libc10_cuda.so"
     _build([str(HERE / "c10_cuda.c"), str(driver)], library)
-    _build(["-DLIBNCCL", str(NATIVE / "tests" / "fake_caller.c")], library.with_name(NCCL))
+    _build(["-DLIBNCCL", str(NATIVE / "tests" / "cuda" / "fake_caller.c")], library.with_name(NCCL))
     return library
 
 

@@ -32,7 +32,7 @@ class Memory(NamedTuple):
     """Where weights are.
 
     ``file``: a descriptor of at least as many bytes.  ``address``: theirs on a GPU, where the file is no more than
-    their header (``native/groups.h``); None: the file is the memory.
+    their header (``native/weights/groups.h``); None: the file is the memory.
     """
 
     file: int

@@ -1,6 +1,6 @@
 """Where a model's storages lie in its weights' memory: in order of first use, each pipeline group on its own pages.
 
-The header (`native/groups.h`) comes first, then the groups, then what every worker copies for itself.
+The header (`native/weights/groups.h`) comes first, then the groups, then what every worker copies for itself.
 """
 
 from __future__ import annotations
