@@ -129,6 +129,30 @@ def telemetry_page(text: str) -> str:
     return _with_table(text, "quantities", f"| name | what it is |\n| --- | --- |\n{rows}")
 
 
+def seat_page(text: str) -> str:
+    """The page on the seat with its tables of words and packets renewed from ``native/abi/seat.h``."""
+    header = (DOCS.parent / "native" / "abi" / "seat.h").read_text()
+    record = header[header.index("struct cp_seat {") : header.index("_Static_assert(sizeof(struct cp_seat)")]
+    words = "".join(
+        f"| {offset} | `{name}` | {bits} | {_cell(comment)} |\n"
+        for bits, name, offset, comment in re.findall(r"uint(\d+)_t (\w+);\s*/\*\s*(\d+) (.*?) ?\*/", record)
+    )
+    packets = "".join(
+        f"| {number} | `{name}` | {_cell(comment)} |\n"
+        for name, number, comment in re.findall(
+            r"CP_(\w+) = (\d+),?\s*/\* (.*?) \*/", header[header.index("cp_packet") :]
+        )
+    )
+    text = _with_table(
+        text, "seat", f"| offset | word | bits | writer, and meaning |\n| --- | --- | --- | --- |\n{words}"
+    )
+    return _with_table(text, "packets", f"| number | packet | meaning |\n| --- | --- | --- |\n{packets}")
+
+
+def _cell(comment: str) -> str:
+    return comment.replace("|", "\\|")
+
+
 def _with_table(text: str, what: str, table: str) -> str:
     """The page with the table between its marks."""
     pattern = rf"(<!-- {what}: written by docs/generate.py -->\n).*?(<!-- end -->)"
@@ -141,12 +165,13 @@ def _with_table(text: str, what: str, table: str) -> str:
 def pages() -> dict[Path, str]:
     """What each generated page should contain."""
     os.environ.pop("COLUMNS", None)
-    guide, telemetry = DOCS / "guide.md", DOCS / "telemetry.md"
+    guide, telemetry, seat = DOCS / "guide.md", DOCS / "telemetry.md", DOCS / "internals" / "seat.md"
     return {
         DOCS / "cli.md": cli_page(),
         DOCS / "settings.md": settings_page(),
         guide: guide_page(guide.read_text()),
         telemetry: telemetry_page(telemetry.read_text()),
+        seat: seat_page(seat.read_text()),
     }
 
 
