@@ -71,7 +71,15 @@ class Upgraded(LiveDaemon):
 
 
 @pytest.fixture(scope="module")
-def old(tmp_path_factory: pytest.TempPathFactory) -> OldVersion:
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareRuns]:
+    runner = BareRuns(ENVIRONMENT, tmp_path_factory.mktemp("bare"))
+    yield runner
+    runner.close()
+
+
+@pytest.fixture(scope="module")
+def old(bare: BareRuns, tmp_path_factory: pytest.TempPathFactory) -> OldVersion:
+    """Built while the bare runs load PyTorch."""
     return OldVersion(tmp_path_factory.mktemp("old"))
 
 
@@ -79,13 +87,6 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> OldVersion:
 def script(old: OldVersion) -> type[Script]:
     """Scripts as the old version's tests have them."""
     return type("OldScript", (Script,), {"DIRECTORY": old.workloads})
-
-
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareRuns]:
-    runner = BareRuns(ENVIRONMENT, tmp_path_factory.mktemp("bare"))
-    yield runner
-    runner.close()
 
 
 @pytest.fixture
