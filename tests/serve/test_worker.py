@@ -33,7 +33,8 @@ from carpool.serve.messages import (
     Unload,
     heads,
 )
-from carpool.serve.oip.messages import InferRequest, Tensor
+from carpool.serve.oip.messages import InferRequest
+from carpool.serve.oip.values import Tensor
 from carpool.serve.on_device import NoGpu, OnHost
 from carpool.serve.preparing import PreparedModel
 from carpool.serve.seat import Refused, TooLarge
