@@ -299,8 +299,10 @@ class PagedDevice(Device, Protocol):
 
 
 def in_pages(device: Device) -> TypeGuard[PagedDevice]:
+    """Whether a device's memory exists from the first use of a page on (host devices)."""
     return device.kind == "host"
 
 
 def in_extents(device: Device) -> TypeGuard[ExtentDevice]:
+    """Whether a device's memory is made in extents, by a device agent (GPUs)."""
     return device.kind == "cuda"

@@ -24,6 +24,7 @@ BANK_WINDOWS = 16
 
 
 def round_up(size: int, unit: int) -> int:
+    """``size`` bytes rounded up to a whole number of ``unit`` bytes."""
     return -(-size // unit) * unit
 
 

@@ -49,6 +49,7 @@ def pages(fd: int) -> int:
 
 
 def pages_of(status: os.stat_result) -> int:
+    """Bytes of the pages that a file has, from the result of `os.fstat`."""
     return status.st_blocks * _BLOCK
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 
 def main() -> int:
+    """Import this copy of Carpool by its path and answer the request; see `carpool.estimate.__main__`."""
     package = Path(__file__).resolve().parents[1]
     del sys.path[0]  # this directory: its files are no modules of their own
     sys.path.insert(0, "")

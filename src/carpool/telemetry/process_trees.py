@@ -34,7 +34,7 @@ class JobProcess:
 
 
 class Trees:
-    """Remembers who belongs to nobody."""
+    """Finds the processes below the jobs' roots, and remembers the processes that belong to no job."""
 
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = str(proc)
@@ -86,7 +86,7 @@ class Trees:
         return JobProcess(pid, owner, own, own + waited, private)
 
     def _stat(self, pid: int) -> list[bytes] | None:
-        """None: it is gone, or nobody may look."""
+        """None: the process is gone, or may not be read."""
         try:
             with open(f"{self._proc}/{pid}/stat", "rb", buffering=0) as file:
                 return file.read(4096).rpartition(b")")[2].split()

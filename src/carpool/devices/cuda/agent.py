@@ -164,6 +164,10 @@ def _close(fds: list[int]) -> None:
 
 
 def main(arguments: list[str]) -> int:
+    """Serve one GPU until the daemon closes its end of the socket.  Returns the exit status: 1, the GPU cannot be used.
+
+    ``arguments``: the socket's descriptor, the GPU's ordinal, and for how many seconds an idle agent keeps its context.
+    """
     connection, ordinal, linger_s = socket.socket(fileno=int(arguments[0])), int(arguments[1]), float(arguments[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the daemon's business, and it closes the socket
     try:

@@ -32,7 +32,7 @@ AGENT = "carpool.devices.cuda.agent"
 
 
 class AgentDied(DeviceError):
-    pass
+    """The agent has ended, or not answered within `ANSWER_S`; `Link.ask` then starts another and asks once more."""
 
 
 class Link:

@@ -28,6 +28,12 @@ class Piece(NamedTuple):
 
 
 class StoreCopy(NamedTuple):
+    """A job's store as one side of a copy.
+
+    ``number``: the agent's number for the store; ``fd``: its descriptor, which stays the caller's; ``out``: the copy
+    goes from the device to the store, else back.
+    """
+
     number: int
     fd: int
     out: bool

@@ -80,7 +80,7 @@ class Created(msgspec.Struct, tag_field="type", tag="created", frozen=True):
 
 
 class Done(msgspec.Struct, tag_field="type", tag="done", frozen=True):
-    pass
+    """The request has been carried out.  No descriptors."""
 
 
 class Failed(msgspec.Struct, tag_field="type", tag="failed", frozen=True):

@@ -115,7 +115,7 @@ class Link:
             self.socket = None
 
     def hang_up(self) -> None:
-        """For good: nobody will speak with the job's processes any more."""
+        """For good: no daemon will answer the job's processes any more."""
         self.close()
         if self._channel >= 0:
             os.close(self._channel)
