@@ -1,4 +1,4 @@
-"""Makes this copy of Carpool importable in any interpreter, and nothing else of the place where it is installed.
+"""Makes this copy of Carpool importable in any interpreter, and no other package of the place where it is installed.
 
 `carpool estimate` runs in the job's environment, which need not have Carpool, and whose packages must not be mixed with
 those that lie beside Carpool: a search path would do that.

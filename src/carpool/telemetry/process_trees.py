@@ -1,7 +1,8 @@
 """The processes of jobs: how long each has computed, and how much memory it has for itself.  One pass over ``/proc``.
 
-A process belongs to the nearest root above it.  Who is above whom is asked once for each process number: a process that
-was no job's does not become one as long as the roots are the same, so a machine full of other programs costs a listing.
+A process belongs to the nearest root above it.  A process's parents are read once for each process number: a process
+of no job does not become a job's as long as the roots are the same, so a machine full of other programs costs a
+listing.
 """
 
 from __future__ import annotations

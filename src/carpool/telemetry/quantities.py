@@ -49,7 +49,7 @@ def _processes(calls: Calls, handle: Any) -> Quantities:
 
 
 def processes(calls: Calls, handle: Any) -> tuple[ProcessMemory, ...]:
-    """Who is on a GPU.  Raises Unmeasurable."""
+    """The processes on a GPU.  Raises Unmeasurable."""
     return _merged(_lists(calls, handle))
 
 

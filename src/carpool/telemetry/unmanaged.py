@@ -37,7 +37,7 @@ def sees_all_processes() -> bool:
 
 
 class Ownership:
-    """For one device.  Remembers whose a process was: one that is dying has no parent any more to be found by."""
+    """For one device.  Remembers the owner of each process: a dying process has no parent any more to be found by."""
 
     def __init__(self, look: Look = look, sees_all: bool | None = None) -> None:
         self._look = look

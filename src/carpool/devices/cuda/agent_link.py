@@ -86,7 +86,7 @@ class Link:
                 return self._ask(request, fds)
 
     def tell(self, message: messages.Forget | messages.Rest) -> None:
-        """An agent that has died has forgotten everything by itself, and rests."""
+        """Send a message without an answer.  A dead agent needs none: its mappings ended with it."""
         with self._lock:
             if self._socket is None:
                 return
@@ -137,7 +137,7 @@ class Link:
                 self._socket, messages.MAX_MESSAGE, messages.MAX_FDS, socket.MSG_CMSG_CLOEXEC
             )
         except TimeoutError:
-            self._end()  # and nobody is asked again: the driver hangs
+            self._end()  # and no other agent is asked: the driver hangs
             raise DeviceError(f"the device agent of GPU {self._ordinal}: no answer in {self._answer_s:.0f} s") from None
         except OSError as error:
             raise self._died(str(error)) from None
@@ -174,7 +174,7 @@ class Link:
         self._socket = ours
 
     def _end(self) -> None:
-        """It ends by itself when its socket is closed; one that hangs in the driver is killed."""
+        """The agent ends when its socket is closed; an agent that hangs in the driver is killed."""
         if self._socket is not None:
             self._socket.close()
         process, self._socket, self._process, self._ready = self._process, None, None, None

@@ -14,7 +14,7 @@ from carpool.devices.cuda import messages
 from carpool.devices.cuda.agent_link import Link
 from carpool.devices.cuda.extents import Extents
 
-#: The agent answers nobody else while it copies a piece: about 10 ms at the speed of the link.
+#: The agent answers no other request while it copies a piece: about 10 ms at the speed of the link.
 PIECE = 256 << 20
 
 
