@@ -24,8 +24,10 @@ from carpool.core.model import Cause, DeviceId, JobId, JobPhase, LaneId, Micros,
 from carpool.core.placement import queue, reservations
 from carpool.core.placement.decision_record import evaluate
 from carpool.core.policies.view import View
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
 from carpool.core.state.settings_check import check_quantum, check_settings
-from carpool.core.state.state import Device, Job, State
+from carpool.core.state.state import State
 from carpool.core.turns import turns, weights, yielding
 
 

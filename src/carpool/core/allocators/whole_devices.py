@@ -19,7 +19,8 @@ from carpool.core.metering.usage import account, attained, settle_time
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import JobId, JobPhase, Reason, Usage
 from carpool.core.policies.base import Key
-from carpool.core.state.state import Job, Order, State, WholeDevices
+from carpool.core.state.job import Job, Order
+from carpool.core.state.state import State, WholeDevices
 
 NEXT_CHANGE = "change"
 _ALIVE = (JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING)

@@ -15,7 +15,10 @@ from carpool.core.model import Demand, JobPhase, Memory
 from carpool.core.placement import gangs
 from carpool.core.placement.queue import dequeue, enqueue
 from carpool.core.state.amounts import join
-from carpool.core.state.state import NOTHING, Device, Job, Lane, Pause, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import NOTHING, Job
+from carpool.core.state.lane import Lane, Pause
+from carpool.core.state.state import State
 from carpool.core.turns import weights
 from carpool.core.turns.exclusive_turns import excludes, serves, suspends
 from carpool.core.turns.turns import rank

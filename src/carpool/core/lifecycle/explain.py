@@ -9,7 +9,10 @@ from carpool.core.memory.requests import may_grow
 from carpool.core.model import JobPhase, Reason
 from carpool.core.placement.queue import explain_queued
 from carpool.core.state.amounts import needed, ready
-from carpool.core.state.state import Claim, Device, Job, Pause, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Claim, Job
+from carpool.core.state.lane import Pause
+from carpool.core.state.state import State
 from carpool.core.turns import weights
 from carpool.core.turns.exclusive_turns import barred, serves, suspends
 from carpool.core.units import size

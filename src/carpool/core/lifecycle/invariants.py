@@ -7,8 +7,11 @@ from collections.abc import Iterable
 from carpool.core.errors import InvariantError
 from carpool.core.model import JobId, JobPhase, Micros
 from carpool.core.state.amounts import ready
+from carpool.core.state.device import Device
+from carpool.core.state.job import NOTHING, Claim, Job
+from carpool.core.state.lane import Lane, Pause, YieldAsked
 from carpool.core.state.slowdown_table import MOST_PAIRS
-from carpool.core.state.state import NOTHING, Claim, Device, Job, Lane, Pause, State, WholeDevices, YieldAsked
+from carpool.core.state.state import State, WholeDevices
 from carpool.core.turns.exclusive_turns import barred, excludes, serves, suspends
 from carpool.core.turns.weights import own
 from carpool.core.units import seconds

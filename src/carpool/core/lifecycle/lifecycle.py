@@ -10,7 +10,8 @@ from carpool.core.memory import exclusive, grants, lanes, preemption, requests, 
 from carpool.core.metering import co_runners, warmup
 from carpool.core.model import Engine, JobPhase, JobSpec, Outcome, Reason
 from carpool.core.placement import gangs, queue
-from carpool.core.state.state import KEPT_ENDED, Job, State
+from carpool.core.state.job import Job
+from carpool.core.state.state import KEPT_ENDED, State
 from carpool.core.turns import turns, weights
 from carpool.core.turns.exclusive_turns import suspends, touch_lanes
 

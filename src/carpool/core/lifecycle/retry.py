@@ -13,7 +13,8 @@ from carpool.core.events import ProcessExited
 from carpool.core.model import Attempt, Estimate, JobSpec, Memory, Reason
 from carpool.core.placement.candidates import RAISE_BY, RAISE_OF, allowed
 from carpool.core.state.amounts import clipped, join
-from carpool.core.state.state import RECOVERY, Job, State
+from carpool.core.state.job import RECOVERY, Job
+from carpool.core.state.state import State
 from carpool.core.turns.exclusive_turns import suspends
 from carpool.core.units import size
 

@@ -13,7 +13,10 @@ from carpool.core.memory.grants import freed, stop_growing
 from carpool.core.memory.requests import give_up
 from carpool.core.model import JobId, Micros, Reason
 from carpool.core.state.amounts import needed
-from carpool.core.state.state import NOTHING, Device, Job, Pause, State, YieldAsked
+from carpool.core.state.device import Device
+from carpool.core.state.job import NOTHING, Job
+from carpool.core.state.lane import Pause, YieldAsked
+from carpool.core.state.state import State
 
 
 def unstick(state: State, device: Device) -> None:

@@ -16,7 +16,9 @@ from carpool.core.metering.transfer_cost import there_and_back_us
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import Memory, Micros
 from carpool.core.state.amounts import join
-from carpool.core.state.state import Device, Job, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
 from carpool.core.turns import services
 from carpool.core.turns.exclusive_turns import serves, suspends
 from carpool.core.turns.turns import rank

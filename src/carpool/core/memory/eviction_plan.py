@@ -8,7 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from carpool.core.memory.eviction import choose, promised, stays
-from carpool.core.state.state import Device, Job, Lane, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.lane import Lane
+from carpool.core.state.state import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,9 @@ from __future__ import annotations
 from carpool.core.events import TraitsSeen
 from carpool.core.memory.grants import freed
 from carpool.core.model import JobId, Reason
-from carpool.core.state.state import Device, Job, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
 from carpool.core.turns import weights
 from carpool.core.turns.exclusive_turns import serves
 from carpool.core.turns.turns import rank

@@ -14,7 +14,9 @@ from carpool.core.commands import GrantMemory, ResizeLane
 from carpool.core.metering import warmup
 from carpool.core.model import JobPhase, Memory, MemoryClass
 from carpool.core.state.amounts import join, of_class, with_class
-from carpool.core.state.state import NOTHING, Claim, Device, Job, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import NOTHING, Claim, Job
+from carpool.core.state.state import State
 from carpool.core.turns import weights
 from carpool.core.turns.turns import rank
 from carpool.core.units import size

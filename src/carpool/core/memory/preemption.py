@@ -12,7 +12,10 @@ from carpool.core.commands import GrantTurn, PauseTurn, WithdrawYield
 from carpool.core.memory import suspension
 from carpool.core.model import Micros
 from carpool.core.state.amounts import ready
-from carpool.core.state.state import Claim, Device, Job, Lane, Pause, State, YieldAsked
+from carpool.core.state.device import Device
+from carpool.core.state.job import Claim, Job
+from carpool.core.state.lane import Lane, Pause, YieldAsked
+from carpool.core.state.state import State
 from carpool.core.turns import services
 from carpool.core.turns.turns import spare
 

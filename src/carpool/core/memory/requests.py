@@ -10,7 +10,9 @@ from carpool.core.memory.grants import forget_requests, free_on, freed, grant, s
 from carpool.core.metering import warmup
 from carpool.core.model import JobPhase, Memory, MemoryClass, Reason
 from carpool.core.state.amounts import cost, join, of_class, with_class
-from carpool.core.state.state import Device, Job, Request, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job, Request
+from carpool.core.state.state import State
 from carpool.core.turns.turns import rank
 from carpool.core.units import size
 

@@ -13,7 +13,10 @@ from carpool.core.commands import GrantMemory
 from carpool.core.memory.grants import freed, reserve
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import Memory
-from carpool.core.state.state import NOTHING, Device, Job, Lane, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import NOTHING, Job
+from carpool.core.state.lane import Lane
+from carpool.core.state.state import State
 from carpool.core.turns.exclusive_turns import serves, suspends, touch_lanes
 
 

@@ -22,7 +22,10 @@ from carpool.core.metering.transfer_cost import restore_us, there_and_back_us, w
 from carpool.core.metering.usage import attained
 from carpool.core.model import JobId, Memory, Micros
 from carpool.core.state.amounts import cost, needed, of_class
-from carpool.core.state.state import NOTHING, Claim, Device, Job, Lane, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import NOTHING, Claim, Job
+from carpool.core.state.lane import Lane
+from carpool.core.state.state import State
 from carpool.core.turns import weights
 from carpool.core.turns.exclusive_turns import carried, serves, suspends, touch_lanes
 from carpool.core.turns.turns import rank

@@ -18,8 +18,11 @@ much as often as too little.  Nothing is measured while `Settings.interference_l
 from __future__ import annotations
 
 from carpool.core.model import Micros, Usage
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job, Stretch
+from carpool.core.state.lane import Lane
 from carpool.core.state.slowdown_table import ALONE, Pair, exceeds
-from carpool.core.state.state import Device, Job, Lane, State, Stretch
+from carpool.core.state.state import State
 from carpool.core.turns.exclusive_turns import excludes
 
 STRETCH_US = 1_000_000  # device time after which what was seen is entered in the table

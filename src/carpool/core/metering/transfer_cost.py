@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from carpool.core.model import MIB, Micros, Usage
 from carpool.core.state.amounts import cost, needed, ready
-from carpool.core.state.state import Claim, Device, Job, Moved, State
+from carpool.core.state.device import Device, Moved
+from carpool.core.state.job import Claim, Job
+from carpool.core.state.state import State
 from carpool.core.turns.exclusive_turns import carried
 
 #: Before anything has been moved: 2 GB/s.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from carpool.core.model import Micros, Usage
-from carpool.core.state.state import Job, Lane, Pause, State
+from carpool.core.state.job import Job
+from carpool.core.state.lane import Lane, Pause
+from carpool.core.state.state import State
 from carpool.core.turns.exclusive_turns import suspends
 
 FULL_WEIGHT = 100

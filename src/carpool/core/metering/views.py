@@ -9,7 +9,10 @@ from carpool.core.metering.transfer_cost import restore_us
 from carpool.core.metering.usage import attained, iterations_total, remaining, virtual
 from carpool.core.model import JobId, LaneId, Memory, MemoryClass, Micros
 from carpool.core.policies.view import DeviceView, JobView, LaneView, LazyMap, View
-from carpool.core.state.state import Device, Job, Lane, Pause, State, YieldAsked
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.lane import Lane, Pause, YieldAsked
+from carpool.core.state.state import State
 from carpool.core.turns.exclusive_turns import carried
 
 FOR_GOOD = -1

@@ -15,7 +15,9 @@ from carpool.core.placement.collocation import unmet
 from carpool.core.placement.interference import good_pair
 from carpool.core.policies.base import Key
 from carpool.core.state.amounts import clipped
-from carpool.core.state.state import NOTHING, Device, Job, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import NOTHING, Job
+from carpool.core.state.state import State
 from carpool.core.turns.exclusive_turns import suspends
 from carpool.core.units import size
 

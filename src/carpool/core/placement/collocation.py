@@ -13,7 +13,9 @@ from carpool.core.memory.lanes import Refusal
 from carpool.core.model import GIB, Memory, Reason, Settings
 from carpool.core.placement.interference import unbearable
 from carpool.core.placement.risk import risky
-from carpool.core.state.state import Device, Job, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
 from carpool.core.turns.exclusive_turns import suspends
 from carpool.core.units import size
 

@@ -15,7 +15,9 @@ from carpool.core.memory.lanes import Place, Refusal
 from carpool.core.model import DeviceId, Reason
 from carpool.core.placement.candidates import Choice, allowed, candidates, need_of, on_device
 from carpool.core.placement.reservations import comes_first, kept_for
-from carpool.core.state.state import Device, Job, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
 from carpool.core.turns.exclusive_turns import suspends
 from carpool.core.units import size
 

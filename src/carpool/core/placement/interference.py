@@ -11,8 +11,10 @@ from functools import partial
 
 from carpool.core.memory.lanes import Refusal, may_open
 from carpool.core.model import JobId, Reason
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
 from carpool.core.state.slowdown_table import WHOLE_PPM, exceeds
-from carpool.core.state.state import Device, Job, State
+from carpool.core.state.state import State
 from carpool.core.turns.exclusive_turns import excludes
 
 GOOD_PPM = 1_100_000  # pairs that slow each other by no more are sought

@@ -16,7 +16,9 @@ from carpool.core.model import DeviceId, JobId, JobPhase, Reason
 from carpool.core.placement import gangs, reservations
 from carpool.core.placement.candidates import Choice, allowed, candidates, named, need_of, need_on, on_device, rank
 from carpool.core.placement.decision_record import evaluate
-from carpool.core.state.state import NOTHING, Device, Job, Kind, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import NOTHING, Job
+from carpool.core.state.state import Kind, State
 from carpool.core.turns.exclusive_turns import excludes, serves
 from carpool.core.units import size
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from carpool.core.model import Memory, MemoryClass
-from carpool.core.state.state import Job, State
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
 
 
 def of_class(memory: Memory, kind: MemoryClass) -> int:

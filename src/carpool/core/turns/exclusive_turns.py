@@ -7,7 +7,10 @@ services, for which they only pause (`core.memory.preemption`).
 from __future__ import annotations
 
 from carpool.core.model import Engine
-from carpool.core.state.state import Claim, Device, Job, Lane, Pause, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Claim, Job
+from carpool.core.state.lane import Lane, Pause
+from carpool.core.state.state import State
 
 
 def suspends(job: Job) -> bool:

@@ -10,7 +10,9 @@ from carpool.core.commands import DenyTurn
 from carpool.core.model import Demand, Micros, Serving
 from carpool.core.policies.base import Key
 from carpool.core.state.amounts import ready
-from carpool.core.state.state import Device, Job, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
 from carpool.core.turns import weights
 from carpool.core.turns.exclusive_turns import serves
 

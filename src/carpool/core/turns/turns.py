@@ -16,7 +16,9 @@ from carpool.core.metering.usage import attained, level, settle_time
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import Demand
 from carpool.core.state.amounts import ready
-from carpool.core.state.state import Claim, Job, Lane, Pause, State, TurnKey, YieldAsked
+from carpool.core.state.job import Claim, Job, TurnKey
+from carpool.core.state.lane import Lane, Pause, YieldAsked
+from carpool.core.state.state import State
 from carpool.core.turns import services, weights
 from carpool.core.turns.exclusive_turns import barred, order_changed, turn_over
 from carpool.core.turns.yielding import came_back, press

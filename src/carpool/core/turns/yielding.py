@@ -6,7 +6,9 @@ from carpool.core.commands import RequestYield, WatchIdle, WithdrawYield
 from carpool.core.metering.transfer_cost import move_price, worth_us
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import JobId, Micros
-from carpool.core.state.state import Claim, Job, Lane, Pause, State, YieldAsked
+from carpool.core.state.job import Claim, Job
+from carpool.core.state.lane import Lane, Pause, YieldAsked
+from carpool.core.state.state import State
 from carpool.core.turns import services
 from carpool.core.turns.exclusive_turns import serves, waiting_elsewhere
 
