@@ -20,7 +20,6 @@ from carpool.core.state.job import NOTHING, Job
 from carpool.core.state.lane import Lane, Pause
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.exclusive_turns import excludes, serves, suspends
 from carpool.core.turns.turns import rank
 
 
@@ -29,7 +28,7 @@ def refuse_contradiction(state: State, event: Adopted) -> None:
     for name in (event.device, *event.further):
         if name not in state.devices:
             raise IllegalTransition(f"job {event.job} was found on {name!r}, which is no device of this daemon")
-    if suspends(state.jobs[event.job]) and (event.attached or event.lane is not None):
+    if state.jobs[event.job].suspends and (event.attached or event.lane is not None):
         raise IllegalTransition(f"job {event.job} is suspended between its turns: it was found with a seat")
     lane = state.lanes.get(event.lane) if event.lane is not None else None
     if lane is None:
@@ -59,14 +58,14 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     job.touched = event.holds_turn or event.wants_turn or event.granted.total > 0
     job.idle_since_us = state.now
     device.jobs.add(job.id)
-    if excludes(job):
+    if job.excludes:
         device.guests.add(job.id)
     gangs.hold(state, job, _all_devices(state, event))
     if job.lonely:
         exclusive.claim(state, device, job)
     if event.lane is not None:
         _rejoin(state, job, event)
-    elif not event.attached and not suspends(job):
+    elif not event.attached and not job.suspends:
         keep(state, job, event.granted.persistent)
     if not job.touched:
         warmup.begin(state, device, job)
@@ -88,7 +87,7 @@ def _rejoin(state: State, job: Job, event: Adopted) -> None:
     device = state.devices[event.device]
     lane = state.lanes.get(event.lane)
     if lane is None:
-        lane = state.lanes[event.lane] = Lane(event.lane, event.device, job.spec.owner, serves=serves(job))
+        lane = state.lanes[event.lane] = Lane(event.lane, event.device, job.spec.owner, serves=job.serves)
         device.lanes.add(lane.id)
         state.next_lane = max(state.next_lane, lane.id + 1)
     lane.jobs.add(job.id)
@@ -111,7 +110,7 @@ def _rejoin(state: State, job: Job, event: Adopted) -> None:
             lane.pause, lane.pause_us, job.wants_again = Pause.PAUSED, state.now, event.wants_turn
     if event.wants_turn and not event.paused:
         job.wanted, job.wanted_us, job.want_number = True, state.now, state.number()
-    if serves(job):
+    if job.serves:
         _serve_on(state, device, job, event)
     rank(state, job)
     state.touch_lane(lane.id)

@@ -14,7 +14,7 @@ from carpool.core.state.job import Claim, Job
 from carpool.core.state.lane import Pause
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.exclusive_turns import barred, serves, suspends
+from carpool.core.turns.exclusive_turns import barred
 from carpool.core.units import size
 
 
@@ -33,9 +33,9 @@ def explain(state: State, job: Job) -> Reason | None:
         return exclusive.has_it(state, device)
     if job.claim is Claim.STORE:
         return _explain_store(state, device, job)
-    if suspends(job) and job.offloaded:
+    if job.suspends and job.offloaded:
         return _explain_suspended(device, job)
-    if job.wanted and serves(job):
+    if job.wanted and job.serves:
         return _explain_service(device, job)
     if (paused := _explain_paused(state, device, job)) is not None:
         return paused
@@ -83,9 +83,9 @@ def _explain_paused(state: State, device: Device, job: Job) -> Reason | None:
 def _guest(state: State, device: Device) -> str:
     """Who has the device, or is to have it."""
     if device.guest is not None:
-        what = "service" if serves(state.jobs[device.guest]) else "engine checkpoint"
+        what = "service" if state.jobs[device.guest].serves else "engine checkpoint"
         return f"job {device.guest} has {device.spec.id} to itself meanwhile ({what})"
-    if any(serves(job) and job.claim is Claim.TURNS for job in map(state.jobs.__getitem__, device.guests)):
+    if any(job.serves and job.claim is Claim.TURNS for job in map(state.jobs.__getitem__, device.guests)):
         return f"{device.spec.id} is made free for the turn of a service"
     return f"{device.spec.id} is made free for the turn of a job that needs it to itself (engine checkpoint)"
 

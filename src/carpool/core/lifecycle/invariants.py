@@ -12,7 +12,7 @@ from carpool.core.state.job import NOTHING, Claim, Job
 from carpool.core.state.lane import Lane, Pause, YieldAsked
 from carpool.core.state.slowdown_table import MOST_PAIRS
 from carpool.core.state.state import State, WholeDevices
-from carpool.core.turns.exclusive_turns import barred, excludes, serves, suspends
+from carpool.core.turns.exclusive_turns import barred
 from carpool.core.turns.weights import own
 from carpool.core.units import seconds
 
@@ -121,13 +121,13 @@ def _check_held(state: State, device: Device) -> None:
 
 def _check_guests(state: State, device: Device) -> None:
     """Who has the whole device for its turn computes there alone; those who are suspended have nothing there."""
-    guests = {number for number in device.jobs if excludes(state.jobs[number])}
+    guests = {number for number in device.jobs if state.jobs[number].excludes}
     if device.guests != guests or device.guest not in (None, *guests):
         raise InvariantError(f"device {device.spec.id}: guests {device.guests} and {device.guest}, not {guests}")
     for job in (state.jobs[number] for number in guests):
         holds = state.holds(job)
         _require(holds == (device.guest == job.id), "its turn and that of the whole device do not agree", job)
-        if not suspends(job):
+        if not job.suspends:
             continue
         _require(holds or job.reserved == NOTHING, "suspended, but on its device", job)
         _require(job.offloaded == (job.attached and not holds), "neither suspended nor on its device", job)
@@ -157,7 +157,7 @@ def _check_services(state: State, device: Device) -> None:
         return
     guest = None if device.guest is None else state.jobs[device.guest]
     presses = any(state.jobs[number].claim is Claim.TURNS for number in device.guests)
-    for job in (state.jobs[number] for number in device.guests if serves(state.jobs[number])):
+    for job in (state.jobs[number] for number in device.guests if state.jobs[number].serves):
         needs = job.unplaced or (job.demand is not None and not weights_kept(device, job))
         _require(not (state.holds(job) and needs), "computes without its weights", job)
     for lane in (state.lanes[number] for number in device.lanes):
@@ -167,7 +167,7 @@ def _check_services(state: State, device: Device) -> None:
             continue
         _require(lane.holder is not None and not lane.serves, "nobody there could pause", lane)
         asked = lane.yield_asked is not YieldAsked.NO
-        _require(presses or asked or (guest is not None and serves(guest)), "paused for nobody", lane)
+        _require(presses or asked or (guest is not None and guest.serves), "paused for nobody", lane)
         _require(guest is None or lane.pause is Pause.PAUSED, f"not paused, though {device.guest} has the device", lane)
 
 
@@ -182,7 +182,7 @@ def _check_lane(state: State, lane: Lane) -> None:
     _require(bool(jobs), "empty, but not closed", lane)
     _require(all(job.lane == lane.id and job.device == lane.device for job in jobs), "a job is somewhere else", lane)
     _require(all(job.spec.owner == lane.owner for job in jobs), "jobs of several owners", lane)
-    _require(all(serves(job) == lane.serves for job in jobs), "services and other jobs", lane)
+    _require(all(job.serves == lane.serves for job in jobs), "services and other jobs", lane)
     _require(lane.size == max(job.reserved.ephemeral for job in jobs), "not as large as its largest job", lane)
     queued = [key[-1] for key in lane.queue]
     _require(queued == [key[-1] for key in sorted(lane.queue)], "queue out of order", lane)

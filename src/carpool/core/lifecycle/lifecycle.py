@@ -13,7 +13,7 @@ from carpool.core.placement import gangs, queue
 from carpool.core.state.job import Job
 from carpool.core.state.state import KEPT_ENDED, State
 from carpool.core.turns import turns, weights
-from carpool.core.turns.exclusive_turns import suspends, touch_lanes
+from carpool.core.turns.exclusive_turns import touch_lanes
 
 SIGKILL, SIGTERM = 9, 15
 
@@ -250,7 +250,7 @@ def attached(state: State, job: Job) -> None:
     job.usage = type(job.usage)()
     co_runners.comes(state, job)
     device = state.device_of(job)
-    if device is not None and suspends(job):
+    if device is not None and job.suspends:
         suspension.arrived(state, device, job)
 
 

@@ -15,7 +15,6 @@ from carpool.core.placement.candidates import RAISE_BY, RAISE_OF, allowed
 from carpool.core.state.amounts import clipped, join
 from carpool.core.state.job import RECOVERY, Job
 from carpool.core.state.state import State
-from carpool.core.turns.exclusive_turns import suspends
 from carpool.core.units import size
 
 
@@ -84,7 +83,7 @@ def outgrown_now(state: State, job: Job) -> int:
     device = state.device_of(job)
     if device is None:
         return 0
-    if not (job.lonely or suspends(job)):
+    if not (job.lonely or job.suspends):
         return job.denied
     return min(state.devices[name].usable for name in job.devices or (device.spec.id,))
 

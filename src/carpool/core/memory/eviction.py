@@ -20,7 +20,6 @@ from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from carpool.core.turns import services
-from carpool.core.turns.exclusive_turns import serves, suspends
 from carpool.core.turns.turns import rank
 
 #: A job that got memory which others had to leave keeps it for so long, or until it has had its turn.
@@ -48,7 +47,7 @@ def choose(state: State, device: Device, claimant: Job, missing: int) -> list[Jo
 def candidates(state: State, device: Device, claimant: Job) -> list[Job]:
     """Who may leave for the claimant, the best victim first."""
     jobs = (state.jobs[number] for number in sorted(device.jobs))
-    view, at_once = lazy_view(state), serves(claimant)
+    view, at_once = lazy_view(state), claimant.serves
 
     def key(job: Job) -> tuple[tuple[int, ...], int]:
         return (state.policy.victim_key(view, job_view(state, job), ahead_of(state, job)), -job.placed)
@@ -61,9 +60,9 @@ def may_leave(state: State, job: Job, at_once: bool) -> bool:
     """Whether its memory can be taken now; ``at_once``: for a service, which comes before what others were promised."""
     if not job.attached or job.reserved.persistent == 0 or job.offload_asked or state.holds(job):
         return False
-    if suspends(job) or stays(state, job) or state.now < job.unmovable_us:
+    if job.suspends or stays(state, job) or state.now < job.unmovable_us:
         return False
-    if state.held_off(job) or (at_once and not serves(job)):
+    if state.held_off(job) or (at_once and not job.serves):
         return True
     if promised(state, job):
         return False
@@ -101,7 +100,7 @@ def comes_first(state: State, job: Job, claimant: Job) -> bool:
         return True
     if job.turn_key is None or state.holds(claimant):
         return False
-    if serves(job) or serves(claimant):
+    if job.serves or claimant.serves:
         return services.comes_first(job, claimant)
     lane = state.lane_of(claimant)
     if claimant.turn_key is not None and lane is not None and lane.id == job.lane:

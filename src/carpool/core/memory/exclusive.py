@@ -17,7 +17,6 @@ from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.exclusive_turns import serves
 from carpool.core.turns.turns import rank
 
 
@@ -74,7 +73,7 @@ def _turns_anew(state: State, device: Device) -> None:
     """Everybody's place in the queues, and what was asked of those who compute, follows from who is alone."""
     for number in sorted(device.jobs):
         job = state.jobs[number]
-        if serves(job) and state.held_off(job) and not state.holds(job):
+        if job.serves and state.held_off(job) and not state.holds(job):
             weights.take_back(state, device, job)
         rank(state, job)
     for number in sorted(device.lanes):

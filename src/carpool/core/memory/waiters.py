@@ -27,7 +27,7 @@ from carpool.core.state.job import NOTHING, Claim, Job
 from carpool.core.state.lane import Lane
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.exclusive_turns import carried, serves, suspends, touch_lanes
+from carpool.core.turns.exclusive_turns import touch_lanes
 from carpool.core.turns.turns import rank
 
 #: A job that could not be offloaded is left alone for so long.
@@ -91,7 +91,7 @@ def _claimants(state: State, device: Device) -> list[Job]:
             ages[number] = job.want_number
 
     def key(number: JobId) -> tuple[bool, bool, bool, bool, int]:
-        service = serves(state.jobs[number])
+        service = state.jobs[number].serves
         waits = service and number != device.guest
         return (number != device.alone, not service, waits, number != device.grower, ages[number])
 
@@ -119,7 +119,7 @@ def _serve(state: State, device: Device, job: Job, room: Room) -> None:
         return
     if job.pending and not job.known and device.grower is None:
         device.grower = job.id
-    if suspends(job):
+    if job.suspends:
         _serve_guest(state, device, job, room)
         return
     limit = _limit(state, job, room)
@@ -158,7 +158,7 @@ def _claim(state: State, device: Device, job: Job, room: Room) -> None:
         _make_room(state, device, job, room, missing)
     else:
         _fall_short(device, job, Claim.BLOCKED)
-    room.awaited |= job.claim is Claim.BLOCKED and serves(job) and awaits_weights(state, device, job, missing)
+    room.awaited |= job.claim is Claim.BLOCKED and job.serves and awaits_weights(state, device, job, missing)
 
 
 def _leaves(state: State, job: Job) -> bool:
@@ -221,7 +221,7 @@ def _promise(state: State, job: Job) -> None:
     device = state.device_of(job)
     assert device is not None
     job.promised_us = state.now
-    back = carried(job, job.stored.persistent)
+    back = job.carried(job.stored.persistent)
     if back:
         job.restoring_us = restore_us(device, back)
         price = there_and_back_us(device, back)
@@ -247,7 +247,7 @@ def _make_room(state: State, device: Device, job: Job, room: Room, missing: int)
     if plan.pressed:
         _press(state, job, room, plan.pressed)
         return
-    limit = None if leaving or room.coming or suspends(job) else _limit(state, job, room)
+    limit = None if leaving or room.coming or job.suspends else _limit(state, job, room)
     if limit is None:
         _wait_for(job, room, missing)
     else:  # the lanes had it all
@@ -257,7 +257,7 @@ def _make_room(state: State, device: Device, job: Job, room: Room, missing: int)
 
 def _press(state: State, job: Job, room: Room, lanes: list[Lane]) -> None:
     """Holders have to let go first.  What is free is kept for the job: otherwise they would take it again in turns."""
-    job.claim = Claim.TURNS if suspends(job) else Claim.BLOCKED
+    job.claim = Claim.TURNS if job.suspends else Claim.BLOCKED
     room.coming, room.taken = 0, True
     for lane in lanes:
         if lane.claimant is None:

@@ -6,7 +6,6 @@ from carpool.core.model import Micros, Usage
 from carpool.core.state.job import Job
 from carpool.core.state.lane import Lane, Pause
 from carpool.core.state.state import State
-from carpool.core.turns.exclusive_turns import suspends
 
 FULL_WEIGHT = 100
 
@@ -96,7 +95,7 @@ def _least(state: State, job: Job) -> Micros | None:
     lane = state.lane_of(job)
     assert lane is not None
     device = state.devices[lane.device]
-    whole = bool(device.guests) and any(suspends(state.jobs[number]) for number in device.guests)
+    whole = bool(device.guests) and any(state.jobs[number].suspends for number in device.guests)
     lanes = [state.lanes[number] for number in sorted(device.lanes)] if whole else [lane]
     found = [least for each in lanes if (least := _least_of(state, each, job)) is not None]
     return min(found, default=None)

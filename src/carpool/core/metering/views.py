@@ -13,7 +13,6 @@ from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.lane import Lane, Pause, YieldAsked
 from carpool.core.state.state import State
-from carpool.core.turns.exclusive_turns import carried
 
 FOR_GOOD = -1
 
@@ -58,7 +57,7 @@ def _moved(state: State, job: Job, before: JobView) -> JobView:
 
 def _reload_us(state: State, job: Job) -> Micros:
     device = state.device_of(job)
-    size = carried(job, max(job.limit.persistent, job.stored.persistent))
+    size = job.carried(max(job.limit.persistent, job.stored.persistent))
     return 0 if device is None else restore_us(device, size)
 
 

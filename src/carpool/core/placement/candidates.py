@@ -18,7 +18,6 @@ from carpool.core.state.amounts import clipped
 from carpool.core.state.device import Device
 from carpool.core.state.job import NOTHING, Job
 from carpool.core.state.state import State
-from carpool.core.turns.exclusive_turns import suspends
 from carpool.core.units import size
 
 #: How much more than was measured or expected is reserved after an out-of-memory error: three halves.
@@ -34,7 +33,7 @@ class Choice(NamedTuple):
 
 def need_of(job: Job) -> Memory:
     """What is reserved for a job when it is placed: for one that is suspended between its turns, nothing yet."""
-    return NOTHING if suspends(job) else job.estimate
+    return NOTHING if job.suspends else job.estimate
 
 
 def need_on(device: Device, job: Job) -> Memory:
@@ -74,7 +73,7 @@ def allowed(state: State, job: Job) -> list[Device]:
 
 def _able(device: Device, job: Job) -> bool:
     large = not job.outgrown or device.spec.capacity > job.outgrown
-    return large and (device.spec.checkpoint or not suspends(job))
+    return large and (device.spec.checkpoint or not job.suspends)
 
 
 def candidates(state: State, job: Job) -> list[Device]:

@@ -16,7 +16,6 @@ from carpool.core.placement.risk import risky
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
-from carpool.core.turns.exclusive_turns import suspends
 from carpool.core.units import size
 
 LARGEST_MARGIN = 2 * GIB
@@ -34,7 +33,7 @@ def unmet(state: State, device: Device, job: Job, need: Memory) -> Refusal | Non
     """The first condition that is not met.  An idle device has none to meet."""
     if device.idle:
         return None
-    if not suspends(job) and device.free < need.total + margin_of(state.settings, device):
+    if not job.suspends and device.free < need.total + margin_of(state.settings, device):
         return partial(_little_memory, state, device, need)
     slow = unbearable(state, device, job)
     if slow is not None:

@@ -19,14 +19,13 @@ from carpool.core.placement.decision_record import evaluate
 from carpool.core.state.device import Device
 from carpool.core.state.job import NOTHING, Job
 from carpool.core.state.state import Kind, State
-from carpool.core.turns.exclusive_turns import excludes, serves
 from carpool.core.units import size
 
 
 def kind_of(state: State, job: Job) -> Kind:
     need, spec, settings = need_of(job), job.spec, state.settings
     work = spec.kind if settings.placement_strict and settings.interference_limit_ppm else ""
-    traits = (job.known, spec.exclusive, spec.gang, spec.engine, job.outgrown, job.guessed, serves(job))
+    traits = (job.known, spec.exclusive, spec.gang, spec.engine, job.outgrown, job.guessed, job.serves)
     return ((spec.owner, spec.device, *traits, work), need.persistent, need.ephemeral)
 
 
@@ -192,7 +191,7 @@ def _place(state: State, job: Job, choice: Choice) -> None:
     for each in choice.devices:
         each.last_placed = job.placed
     gangs.hold(state, job, choice.devices)
-    if excludes(job):
+    if job.excludes:
         device.guests.add(job.id)
     if job.lonely:
         exclusive.claim(state, device, job)

@@ -12,6 +12,7 @@ from carpool.core.model import (
     Attempt,
     Demand,
     DeviceId,
+    Engine,
     JobId,
     JobPhase,
     JobSpec,
@@ -191,6 +192,25 @@ class Job:
     def known(self) -> bool:
         """Whether anything is known of its memory: it was measured, here or earlier, or a hint was given."""
         return self.measured or (self.trusted and self.spec.estimate is not None)
+
+    @property
+    def suspends(self) -> bool:
+        """Whether it is suspended between its turns, each of which has the whole device."""
+        return self.spec.engine is Engine.CHECKPOINT
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is a service."""
+        return self.spec.service is not None
+
+    @property
+    def excludes(self) -> bool:
+        """Whether no other job of its device computes during its turns: see `core.turns.exclusive_turns`."""
+        return self.suspends or self.serves
+
+    def carried(self, size: int) -> int:
+        """Bytes to move where the job has ``size`` bytes; of a suspended job only what it really uses is moved."""
+        return min(size, self.usage.persistent_live) if self.suspends else size
 
     @property
     def lonely(self) -> bool:

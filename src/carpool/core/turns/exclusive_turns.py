@@ -6,31 +6,10 @@ services, for which they only pause (`core.memory.preemption`).
 
 from __future__ import annotations
 
-from carpool.core.model import Engine
 from carpool.core.state.device import Device
 from carpool.core.state.job import Claim, Job
 from carpool.core.state.lane import Lane, Pause
 from carpool.core.state.state import State
-
-
-def suspends(job: Job) -> bool:
-    """Whether it is suspended between its turns, each of which has the whole device."""
-    return job.spec.engine is Engine.CHECKPOINT
-
-
-def serves(job: Job) -> bool:
-    """Whether it is a service."""
-    return job.spec.service is not None
-
-
-def excludes(job: Job) -> bool:
-    """Whether nobody else of its device computes during its turns."""
-    return suspends(job) or serves(job)
-
-
-def carried(job: Job, size: int) -> int:
-    """How much has to be moved for a job with ``size`` bytes: what it could have is not what it has."""
-    return min(size, job.usage.persistent_live) if suspends(job) else size
 
 
 def barred(state: State, job: Job) -> bool:
@@ -40,14 +19,14 @@ def barred(state: State, job: Job) -> bool:
         return False
     if device.guest is not None:
         return device.guest != job.id
-    if serves(job):
+    if job.serves:
         return True  # it begins as the device's guest, and not otherwise
     return any(_keeps_out(state.jobs[number]) for number in device.guests if number != job.id)
 
 
 def _keeps_out(guest: Job) -> bool:
     """While room is made for a service others may still compute."""
-    return guest.claim is Claim.TURNS or (guest.claim is Claim.MOVING and suspends(guest))
+    return guest.claim is Claim.TURNS or (guest.claim is Claim.MOVING and guest.suspends)
 
 
 def waiting_elsewhere(state: State, lane: Lane) -> list[Job]:

@@ -14,7 +14,6 @@ from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.exclusive_turns import serves
 
 #: Later than every deadline.
 NEVER: Micros = 1 << 62
@@ -80,6 +79,6 @@ def latest_us(state: State, job: Job) -> Micros:
 
 def comes_first(job: Job, other: Job) -> bool:
     """Whether ``job``, which waits for its turn, computes before ``other``; one of them at least is a service."""
-    if serves(job) != serves(other):
-        return serves(job)
+    if job.serves != other.serves:
+        return job.serves
     return job.turn_key is not None and (other.turn_key is None or job.turn_key < other.turn_key)

@@ -10,7 +10,7 @@ from carpool.core.state.job import Claim, Job
 from carpool.core.state.lane import Lane, Pause, YieldAsked
 from carpool.core.state.state import State
 from carpool.core.turns import services
-from carpool.core.turns.exclusive_turns import serves, waiting_elsewhere
+from carpool.core.turns.exclusive_turns import waiting_elsewhere
 
 #: A job with a signal to handle waits no longer than this for a boundary: Ctrl-C has to feel like Ctrl-C.
 URGENT_US = 500_000
@@ -82,15 +82,15 @@ def press(state: State, lane: Lane, holder: Job) -> None:
 
 def _hurry(state: State, lane: Lane, others: list[Job]) -> None:
     """The holder has been asked, and somebody cannot wait as long as was thought for its boundary."""
-    best = next((other for other in others if serves(other)), others[-1])
-    if (best.urgent or serves(best)) and lane.forced_due > state.now + _patience_us(state, best):
+    best = next((other for other in others if other.serves), others[-1])
+    if (best.urgent or best.serves) and lane.forced_due > state.now + _patience_us(state, best):
         _force_later(state, lane, best)
 
 
 def _press_paused(state: State, lane: Lane, holder: Job) -> None:
     """It comes to no boundary.  It is asked for its turn only if a service needs its memory, or others hold it off."""
     claimant = None if lane.claimant is None else state.jobs[lane.claimant]
-    needed = claimant is not None and serves(claimant)
+    needed = claimant is not None and claimant.serves
     if lane.pause is Pause.PAUSED and (needed or state.held_off(holder)):
         _ask(state, lane, holder.id, claimant or holder, forced=True)
 
@@ -168,7 +168,7 @@ def _patience_us(state: State, best: Job) -> Micros:
     patience = state.settings.forced_after_us
     if best.urgent:
         return min(patience, URGENT_US)
-    return max(0, min(patience, services.latest_us(state, best) - state.now)) if serves(best) else patience
+    return max(0, min(patience, services.latest_us(state, best) - state.now)) if best.serves else patience
 
 
 def _ask(state: State, lane: Lane, holder: JobId, best: Job, forced: bool) -> None:
