@@ -16,7 +16,7 @@ from carpool.core.lifecycle import adoption, lifecycle
 from carpool.core.lifecycle.explain import explain
 from carpool.core.lifecycle.invariants import check
 from carpool.core.lifecycle.legality import illegal, subject
-from carpool.core.memory import exclusive, grants, preemption, requests, suspension, waiters
+from carpool.core.memory import exclusive, grants, preemption, requests, residency, suspension, waiters
 from carpool.core.metering import co_runners, transfer_cost
 from carpool.core.metering.usage import account
 from carpool.core.metering.views import full_view
@@ -71,8 +71,8 @@ class Machine:
                 self._state, job, event.memory_class, event.total
             ),
             events.Preempted: lambda job, event: whole_devices.preempted(self._state, job, event.usage),
-            events.Offloaded: lambda job, event: waiters.offloaded(self._state, job),
-            events.OffloadFailed: lambda job, event: waiters.offload_failed(self._state, job),
+            events.Offloaded: lambda job, event: residency.offloaded(self._state, job),
+            events.OffloadFailed: lambda job, event: residency.offload_failed(self._state, job),
             events.Sampled: lambda job, event: self._account(job, event.usage),
             events.TraitsSeen: lambda job, event: exclusive.seen(self._state, job, event),
             events.Adopted: lambda job, event: adoption.adopt(self._state, job, event),
@@ -268,7 +268,7 @@ class Machine:
         lane = self._state.lanes[_lane_of(job)]
         if event.cause is Cause.EARLY:
             turns.note_pause(self._state, lane, job)
-        turns.released(self._state, lane, job)
+        turns.released(self._state, job)
         suspension.left(self._state, job)
 
     def _turn_passed(self, job: Job, event: events.TurnPassed) -> None:
@@ -278,7 +278,7 @@ class Machine:
         lane = self._state.lanes[_lane_of(job)]
         if event.cause is Cause.EARLY:
             turns.note_pause(self._state, lane, job)
-        turns.passed(self._state, lane, self._state.jobs.get(event.to))
+        turns.passed(self._state, job, self._state.jobs.get(event.to))
 
     def _turn_paused(self, job: Job, event: events.TurnPaused) -> None:
         self._account(job, event.usage)

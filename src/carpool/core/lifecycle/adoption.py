@@ -16,9 +16,12 @@ from carpool.core.placement import gangs
 from carpool.core.placement.queue import dequeue, enqueue
 from carpool.core.state.amounts import join
 from carpool.core.state.device import Device
-from carpool.core.state.job import NOTHING, Job
-from carpool.core.state.lane import Lane, Pause
+from carpool.core.state.job import Job
+from carpool.core.state.lane import Lane
+from carpool.core.state.preempt_state import Paused
+from carpool.core.state.residency import LEAVING, NOTHING, RESIDENT, set_aside
 from carpool.core.state.state import State
+from carpool.core.state.turn_state import HOLDING, Holding, Waiting, Want
 from carpool.core.turns import weights
 from carpool.core.turns.turns import rank
 
@@ -48,7 +51,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     job.cancelled = event.phase is JobPhase.STOPPING
     job.attached = job.was_attached = event.attached
     job.adopted = True
-    job.offload_asked = event.offload_asked and not event.offloaded
+    job.residency = LEAVING if event.offload_asked and not event.offloaded else RESIDENT
     job.usage, job.attained_us = event.usage, event.usage.device_us
     job.virtual_us = event.usage.device_us * FULL_WEIGHT // job.spec.weight
     job.levelled = event.usage.device_us > 0
@@ -94,22 +97,24 @@ def _rejoin(state: State, job: Job, event: Adopted) -> None:
     job.lane = lane.id
     peak = Memory(event.usage.persistent_peak, event.usage.ephemeral_peak)
     if event.offloaded:
-        job.offloaded, job.stored = True, join(event.granted, peak)
+        job.residency = set_aside(job.residency, join(event.granted, peak))
         job.limit = Memory(0, event.granted.ephemeral)
     else:
         job.limit = event.granted
         if peak.ephemeral > event.granted.ephemeral and not event.holds_turn:
             # The earlier daemon had taken it for others; the job has to have it again before its next turn.
-            job.offloaded, job.stored = True, Memory(event.granted.persistent, peak.ephemeral)
+            job.residency = set_aside(job.residency, Memory(event.granted.persistent, peak.ephemeral))
     keep_in_store(state, job, max(event.usage.stored, event.usage.kept) if event.attached else 0)
     reserve(state, job, job.limit)
     lane.virtual_us = max(lane.virtual_us, job.virtual_us)
     if event.holds_turn:
         lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
+        job.turn = HOLDING
         if event.paused:
-            lane.pause, lane.pause_us, job.wants_again = Pause.PAUSED, state.now, event.wants_turn
-    if event.wants_turn and not event.paused:
-        job.wanted, job.wanted_us, job.want_number = True, state.now, state.number()
+            lane.preempt = Paused(state.now)
+            job.turn = Holding(Want(False, None)) if event.wants_turn else HOLDING
+    elif event.wants_turn:
+        job.turn, job.wanted_us = Waiting(state.number(), urgent=False), state.now
     if job.serves:
         _serve_on(state, device, job, event)
     rank(state, job)

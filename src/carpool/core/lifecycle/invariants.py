@@ -8,8 +8,10 @@ from carpool.core.errors import InvariantError
 from carpool.core.model import JobId, JobPhase, Micros
 from carpool.core.state.amounts import ready
 from carpool.core.state.device import Device
-from carpool.core.state.job import NOTHING, Claim, Job
-from carpool.core.state.lane import Lane, Pause, YieldAsked
+from carpool.core.state.job import Claim, Job
+from carpool.core.state.lane import Lane, YieldAsked
+from carpool.core.state.preempt_state import PreemptState
+from carpool.core.state.residency import NOTHING
 from carpool.core.state.slowdown_table import MOST_PAIRS
 from carpool.core.state.state import State, WholeDevices
 from carpool.core.turns.exclusive_turns import barred
@@ -125,7 +127,7 @@ def _check_guests(state: State, device: Device) -> None:
     if device.guests != guests or device.guest not in (None, *guests):
         raise InvariantError(f"device {device.spec.id}: guests {device.guests} and {device.guest}, not {guests}")
     for job in (state.jobs[number] for number in guests):
-        holds = state.holds(job)
+        holds = job.holds
         _require(holds == (device.guest == job.id), "its turn and that of the whole device do not agree", job)
         if not job.suspends:
             continue
@@ -147,7 +149,7 @@ def _check_weights(state: State, device: Device) -> int:
         for job in (state.jobs[number] for number in weights.users):
             meant = job.demand is not None and (job.spec.owner, job.demand.weights) == (weights.owner, weights.key)
             _require(weights.resident and meant, f"promised {weights.key!r}, which it does not want, or lacks", job)
-            _require(job.wanted or state.holds(job), "keeps weights, but wants no turn", job)
+            _require(job.wanted or job.holds, "keeps weights, but wants no turn", job)
     return bytes_
 
 
@@ -159,16 +161,20 @@ def _check_services(state: State, device: Device) -> None:
     presses = any(state.jobs[number].claim is Claim.TURNS for number in device.guests)
     for job in (state.jobs[number] for number in device.guests if state.jobs[number].serves):
         needs = job.unplaced or (job.demand is not None and not weights_kept(device, job))
-        _require(not (state.holds(job) and needs), "computes without its weights", job)
+        _require(not (job.holds and needs), "computes without its weights", job)
     for lane in (state.lanes[number] for number in device.lanes):
-        if lane.pause is Pause.NO:
+        if lane.preempt.state is PreemptState.NONE:
             computes = lane.holder not in (None, device.guest)
             _require(guest is None or not computes, f"held beside job {device.guest}, which has the device", lane)
             continue
         _require(lane.holder is not None and not lane.serves, "nobody there could pause", lane)
         asked = lane.yield_asked is not YieldAsked.NO
         _require(presses or asked or (guest is not None and guest.serves), "paused for nobody", lane)
-        _require(guest is None or lane.pause is Pause.PAUSED, f"not paused, though {device.guest} has the device", lane)
+        _require(
+            guest is None or lane.preempt.state is PreemptState.PAUSED,
+            f"not paused, though {device.guest} has the device",
+            lane,
+        )
 
 
 def weights_kept(device: Device, job: Job) -> bool:
@@ -221,6 +227,7 @@ def _check_job(state: State, job: Job) -> None:
     lane = state.lane_of(job)
     waits = job.wanted and job.attached and not job.pending and not state.held_off(job)
     _require(job.attached or job.immovable is None, "traits of a process that is gone", job)
+    _require(job.holds == (lane is not None and lane.holder == job.id), "its lane says otherwise of its turn", job)
     if lane is not None:
         _require((job.turn_key is not None) == waits, "its place in the lane's queue is wrong", job)
         _require(job.turn_key is None or job.turn_key in lane.queue, "not in the queue of its lane", job)

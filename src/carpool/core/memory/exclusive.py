@@ -49,7 +49,7 @@ def give_up(state: State, device: Device, job: Job) -> None:
 
 def holders_first(state: State, device: Device) -> None:
     """After a restart: whoever computes goes on."""
-    _settle(state, device, sorted(device.loners, key=lambda number: not state.holds(state.jobs[number])))
+    _settle(state, device, sorted(device.loners, key=lambda number: not state.jobs[number].holds))
 
 
 def make_way(state: State, device: Device, truth: bool) -> None:
@@ -73,7 +73,7 @@ def _turns_anew(state: State, device: Device) -> None:
     """Everybody's place in the queues, and what was asked of those who compute, follows from who is alone."""
     for number in sorted(device.jobs):
         job = state.jobs[number]
-        if job.serves and state.held_off(job) and not state.holds(job):
+        if job.serves and state.held_off(job) and not job.holds:
             weights.take_back(state, device, job)
         rank(state, job)
     for number in sorted(device.lanes):

@@ -67,7 +67,7 @@ def withdrawn(state: State, job: Job, kind: MemoryClass) -> None:
     _deny(state, job, kind, WITHDRAWN)
     job.pending = {other: request for other, request in job.pending.items() if other is not kind}
     device.waiting = [entry for entry in device.waiting if entry[1:] != (job.id, kind)]
-    if not state.holds(job) and not job.wanted:
+    if not job.holds and not job.wanted:
         job.idle_since_us = state.now
         if not job.pending:
             stop_growing(state, job)  # nothing will be measured of it for now

@@ -14,15 +14,16 @@ from carpool.core.memory.grants import freed, reserve
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import Memory
 from carpool.core.state.device import Device
-from carpool.core.state.job import NOTHING, Job
+from carpool.core.state.job import Job
 from carpool.core.state.lane import Lane
+from carpool.core.state.residency import NOTHING, set_aside
 from carpool.core.state.state import State
 from carpool.core.turns.exclusive_turns import touch_lanes
 
 
 def arrived(state: State, device: Device, job: Job) -> None:
     """It may run: what it could have waits for its first turn, as if it had been offloaded."""
-    job.offloaded, job.stored = True, share(state, device, job)
+    job.residency = set_aside(job.residency, share(state, device, job))
 
 
 def share(state: State, device: Device, job: Job) -> Memory:
@@ -36,7 +37,7 @@ def size_up(state: State, device: Device) -> None:
     """What can be had changes with what others hold."""
     for job in (state.jobs[number] for number in sorted(device.guests)):
         if job.offloaded and job.suspends:
-            job.stored = share(state, device, job)
+            job.residency = set_aside(job.residency, share(state, device, job))
 
 
 def outranked(state: State, device: Device, job: Job) -> bool:
@@ -67,8 +68,8 @@ def left(state: State, job: Job) -> None:
     device = state.device_of(job)
     if not job.suspends or device is None:
         return
-    job.offloaded, job.limit, job.promised_us = True, NOTHING, None
+    job.set(residency=set_aside(job.residency, NOTHING), limit=NOTHING, promised_us=None)
     state.emit(GrantMemory(job.id, NOTHING))
     reserve(state, job, NOTHING)
-    job.stored = share(state, device, job)
+    job.residency = set_aside(job.residency, share(state, device, job))
     freed(state, device)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from carpool.core.model import Micros, Usage
 from carpool.core.state.job import Job
-from carpool.core.state.lane import Lane, Pause
+from carpool.core.state.lane import Lane
+from carpool.core.state.preempt_state import Paused
 from carpool.core.state.state import State
 
 FULL_WEIGHT = 100
@@ -18,7 +19,7 @@ def attained(state: State, job: Job) -> Micros:
     lane = state.lanes[job.lane]
     if lane.holder != job.id:
         return job.attained_us
-    until = lane.pause_us if lane.pause is Pause.PAUSED else state.now
+    until = lane.preempt.since_us if isinstance(lane.preempt, Paused) else state.now
     return max(job.attained_us, lane.turn_base_us + until - lane.turn_us)
 
 

@@ -16,7 +16,8 @@ from carpool.core.placement.interference import good_pair
 from carpool.core.policies.base import Key
 from carpool.core.state.amounts import clipped
 from carpool.core.state.device import Device
-from carpool.core.state.job import NOTHING, Job
+from carpool.core.state.job import Job
+from carpool.core.state.residency import NOTHING
 from carpool.core.state.state import State
 from carpool.core.units import size
 

@@ -17,7 +17,8 @@ from carpool.core.placement import gangs, reservations
 from carpool.core.placement.candidates import Choice, allowed, candidates, named, need_of, need_on, on_device, rank
 from carpool.core.placement.decision_record import evaluate
 from carpool.core.state.device import Device
-from carpool.core.state.job import NOTHING, Job
+from carpool.core.state.job import Job
+from carpool.core.state.residency import NOTHING
 from carpool.core.state.state import Kind, State
 from carpool.core.units import size
 
@@ -211,7 +212,6 @@ def _passed_over(state: State, placed: Job) -> None:
     while waiting and waiting[0].arrival <= placed.arrival:
         job = waiting.popleft()
         if job.phase is JobPhase.QUEUED:
-            job.passed_over_us = state.now
             state.timers.set(("reserve", job.id), state.now + state.settings.reserve_after_us)
 
 

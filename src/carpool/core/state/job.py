@@ -26,15 +26,14 @@ from carpool.core.model import (
 )
 from carpool.core.policies.base import Key
 from carpool.core.policies.view import JobView
+from carpool.core.state.residency import NOTHING, RESIDENT, Residency
+from carpool.core.state.turn_state import IDLE, Turn, TurnKey, TurnState
 
-NOTHING = Memory()
 NO_USAGE = Usage()
 #: So many events are kept for the stories of jobs and lanes.
 HISTORY = 16
 #: Source of the estimate of a job that has run out of memory.
 RECOVERY = "recovery"
-#: (0 urgent | 1, the policy's key, number of the want, job)
-TurnKey = tuple[int, Key, int, JobId]
 #: The policy's key, 0 runs | 1 waits (queues only), a number that orders equal ones
 Order = tuple[Key, int, int]
 
@@ -95,7 +94,6 @@ class Job:
     lane: LaneId | None = None
     placed: int = 0  # number of its placement; the largest came last
     started_us: Micros | None = None
-    passed_over_us: Micros | None = None
     attached: bool = False
     was_attached: bool = False
     adopted: bool = False  # found at a restart: it may answer what an earlier core asked
@@ -111,10 +109,8 @@ class Job:
     # Memory
     limit: Memory = NOTHING
     reserved: Memory = NOTHING
-    stored: Memory = NOTHING  # its limits before it was offloaded
     pending: Mapping[MemoryClass, Request] = MappingProxyType({})
-    offload_asked: bool = False
-    offloaded: bool = False  # ``stored`` has to be granted again before its next turn
+    residency: Residency = RESIDENT
     claim: Claim = Claim.NONE
     promised_us: Micros | None = (
         None  # when it got memory that others had to leave; until it has used it, it keeps that
@@ -125,14 +121,9 @@ class Job:
     immovable: str | None = None  # why it must never be offloaded
     kept: int = 0  # bytes of the host store that are kept for it
     # Turns
-    wanted: bool = False
-    wants_again: bool = False
-    urgent: bool = False
-    wanted_us: Micros = 0
-    want_number: int = 0
-    turn_key: TurnKey | None = None  # its place in the lane's queue
+    turn: Turn = IDLE
+    wanted_us: Micros = 0  # when it last began to wait
     demand: Demand | None = None  # of a service: what it wants its turn for, or has it for
-    next_demand: Demand | None = None  # and what for the turn after that
     unplaced: bool = False  # it has not been promised its weights yet
     idle_since_us: Micros = 0
     gave_way: bool = False  # its last turn ended so that others could have its memory
@@ -192,6 +183,41 @@ class Job:
     def known(self) -> bool:
         """Whether anything is known of its memory: it was measured, here or earlier, or a hint was given."""
         return self.measured or (self.trusted and self.spec.estimate is not None)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it waits for a turn."""
+        return self.turn.state is TurnState.WAITING
+
+    @property
+    def holds(self) -> bool:
+        """Whether it has the turn of its lane."""
+        return self.turn.state is TurnState.HOLDING
+
+    @property
+    def urgent(self) -> bool:
+        """Whether it needs a turn, or to go on with the one that it has, to handle a signal."""
+        return self.turn.urgent
+
+    @property
+    def turn_key(self) -> TurnKey | None:
+        """Its place in the queue of its lane; None: it is not there."""
+        return self.turn.key
+
+    @property
+    def offloaded(self) -> bool:
+        """Whether ``stored`` has to be granted again before its next turn."""
+        return self.residency.aside
+
+    @property
+    def offload_asked(self) -> bool:
+        """Whether the answer to the command `Offload` is still to come."""
+        return self.residency.leaving
+
+    @property
+    def stored(self) -> Memory:
+        """Its limits before they were lowered; nothing if they were not."""
+        return self.residency.stored
 
     @property
     def suspends(self) -> bool:

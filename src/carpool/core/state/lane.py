@@ -7,22 +7,17 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from carpool.core.model import DeviceId, JobId, LaneId, Micros
-from carpool.core.state.job import HISTORY, TurnKey
+from carpool.core.state.job import HISTORY
+from carpool.core.state.preempt_state import UNDISTURBED, Preempt
+from carpool.core.state.turn_state import TurnKey
 
 
 class YieldAsked(IntEnum):
+    """What the holder has been asked for the sake of others that are no services: to end its turn."""
+
     NO = 0
     BOUNDARY = 1
     FORCED = 2
-
-
-class Pause(IntEnum):
-    """What a holder has been asked for the sake of a service, and has done."""
-
-    NO = 0
-    BOUNDARY = 1  # to pause at its next boundary
-    FORCED = 2  # at once
-    PAUSED = 3
 
 
 @dataclass(eq=False)
@@ -47,9 +42,7 @@ class Lane:
     due: tuple[JobId, Micros] | None = None  # when the turn is to be asked back, and for whom
     turn_us: Micros = 0  # start of the present turn
     turn_base_us: Micros = 0  # the holder's attained time at that moment
-    pause: Pause = Pause.NO
-    pause_us: Micros = 0  # since when the holder is asked to pause, or has paused
-    latest_us: Micros = 0  # when it is forced to
-    spared_us: Micros = 0  # it is not asked before: it had a signal to handle
+    preempt: Preempt = UNDISTURBED  # of the holder
+    protected_until_us: Micros = 0  # no holder is preempted before: one had a signal to handle
     virtual_us: Micros = 0  # how far it has come; a newcomer that finds nobody present starts here
     history: deque[tuple[Micros, object]] = field(default_factory=lambda: deque(maxlen=HISTORY))

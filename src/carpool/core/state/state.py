@@ -123,9 +123,6 @@ class State:
     def device_of(self, job: Job) -> Device | None:
         return self.devices[job.device] if job.device is not None else None
 
-    def holds(self, job: Job) -> bool:
-        return job.lane is not None and self.lanes[job.lane].holder == job.id
-
     def held_off(self, job: Job) -> bool:
         """Whether it gets no turn, because another has the device to itself."""
         device = self.device_of(job)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from carpool.core.state.device import Device
 from carpool.core.state.job import Claim, Job
-from carpool.core.state.lane import Lane, Pause
+from carpool.core.state.lane import Lane
+from carpool.core.state.preempt_state import PreemptState
 from carpool.core.state.state import State
 
 
@@ -35,7 +36,9 @@ def waiting_elsewhere(state: State, lane: Lane) -> list[Job]:
     if device.guest is None or device.guest != lane.holder:
         return []
     others = [state.lanes[number] for number in sorted(device.lanes) if number != lane.id]
-    numbers = [other.holder for other in others if other.holder is not None and other.pause is Pause.PAUSED]
+    numbers = [
+        other.holder for other in others if other.holder is not None and other.preempt.state is PreemptState.PAUSED
+    ]
     return [state.jobs[number] for number in (*numbers, *(other.queue[0][-1] for other in others if other.queue))]
 
 

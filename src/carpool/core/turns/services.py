@@ -31,8 +31,11 @@ def key(state: State, job: Job) -> Key:
 
 
 def accept(state: State, job: Job, demand: Demand | None) -> bool:
-    """Note what a service wants its next turn for; False: that can never be, and it has been told so."""
-    if job.wanted and demand in (None, job.demand):
+    """Note what a service wants its next turn for; False: that can never be, and it has been told so.
+
+    Other jobs want nothing else than their turn.
+    """
+    if not job.serves or (job.wanted and demand in (None, job.demand)):
         return True  # a trap beside the want that it waits for
     device = state.device_of(job)
     assert device is not None
