@@ -7,11 +7,11 @@ from typing import Any
 from carpool.core import events
 from carpool.core.errors import IllegalTransition
 from carpool.core.lifecycle import adoption
-from carpool.core.lifecycle.invariants import story
 from carpool.core.lifecycle.transitions import LATE, LATE_OF_ATTEMPT, SEATED, TABLE
 from carpool.core.model import JobPhase, MemoryClass
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
+from carpool.core.state.story import story
 from carpool.core.turns import turns
 
 _NEED_SEAT = frozenset(SEATED) - {events.Attached}
