@@ -166,8 +166,6 @@ def finish(state: State) -> None:
 
 def _order_retries(state: State) -> None:
     """Who is tried once more, and not for want of memory, waits behind all others, as before the restart."""
-    if state.whole is not None:
-        return
     for number in [number for _, _, number in state.queue]:
         job = state.jobs[number]
         if job.past and not job.recovering:

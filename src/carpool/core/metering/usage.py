@@ -14,8 +14,8 @@ FULL_WEIGHT = 100
 def attained(state: State, job: Job) -> Micros:
     """Device time up to now, the present turn included."""
     if job.lane is None:
-        computes = job.devices and state.whole is not None
-        return job.attained_us + max(0, state.now - job.devices_us) if computes else job.attained_us
+        since = job.devices_us
+        return job.attained_us if since is None else job.attained_us + max(0, state.now - since)
     lane = state.lanes[job.lane]
     if lane.holder != job.id:
         return job.attained_us

@@ -77,6 +77,12 @@ def _able(device: Device, job: Job) -> bool:
     return large and (device.spec.checkpoint or not job.suspends)
 
 
+def larger(state: State, job: Job, outgrown: int) -> list[int]:
+    """Capacities of the devices that the job may use and that hold more than ``outgrown`` bytes, largest first."""
+    capacities = (device.spec.capacity for device in allowed(state, job))
+    return sorted((capacity for capacity in capacities if capacity > outgrown), reverse=True)
+
+
 def candidates(state: State, job: Job) -> list[Device]:
     """Devices that the job may use, best first."""
     able = allowed(state, job)

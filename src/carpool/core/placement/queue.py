@@ -217,8 +217,6 @@ def _passed_over(state: State, placed: Job) -> None:
 
 def explain_queued(state: State, job: Job) -> Reason:
     """Why a queued job has not been placed."""
-    if job.unmet:
-        return Reason("after", "waiting for " + ", ".join(f"job {number}" for number in sorted(job.unmet)))
     if state.restarting:
         return Reason("restart", "the daemon has just been restarted and looks at what is running")
     answer = attempt(state, job, set(state.devices))

@@ -103,7 +103,7 @@ class Job:
     devices: tuple[DeviceId, ...] = ()  # those of a job for several, its own first; whole devices: held now
     trusted: bool = True  # what is believed about its memory counts
     # Whole devices
-    devices_us: Micros = 0  # since when it computes there
+    devices_us: Micros | None = None  # since when it computes there; None: it holds none
     leaving: bool = False  # was asked to give them back
     order: Order = ((), 0, 0)  # its place among those that run and those that wait
     # Memory

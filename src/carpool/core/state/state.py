@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, field
 
 from carpool.core.commands import Command
-from carpool.core.model import Allocation, DeviceId, Engine, JobId, LaneId, Micros, Outcome, Settings
+from carpool.core.model import DeviceId, Engine, JobId, LaneId, Micros, Outcome, Settings
 from carpool.core.policies.base import Key, Policy
 from carpool.core.policies.placement.base import PlacementPolicy
 from carpool.core.policies.view import DeviceView, View
 from carpool.core.state.device import Device
-from carpool.core.state.job import Job, Order
+from carpool.core.state.job import Job
 from carpool.core.state.lane import Lane
 from carpool.core.state.slowdown_table import Paces
 from carpool.core.state.timers import Timers
@@ -22,27 +21,6 @@ KEPT_ENDED = 1000
 #: devices it needs, engine, what it has outgrown, is its memory guessed after that, is it a service, its `JobSpec.kind`
 #: where that can close devices), P and E.
 Kind = tuple[tuple[int, object, bool, bool, int, Engine, int, bool, bool, str], int, int]
-
-
-@dataclass(eq=False)
-class WholeDevices:
-    """Who has devices to itself, and who waits for them.
-
-    Jobs that wait lie in one heap for each number of devices that they need; entries of jobs that do not wait any
-    more, or at another place, are skipped.
-    """
-
-    free: list[int] = field(default_factory=list)  # heap of positions in ``names``
-    names: list[DeviceId] = field(default_factory=list)
-    places: dict[DeviceId, int] = field(default_factory=dict)
-    running: dict[JobId, Job] = field(default_factory=dict)  # hold their devices, or are to get them
-    newcomers: list[Job] = field(default_factory=list)  # wait, and have no place in the order yet
-    due: list[Job] = field(default_factory=list)  # are to get devices that others have been asked to leave
-    waiting: dict[int, list[tuple[Order, Job]]] = field(default_factory=dict)
-    stopping: dict[JobId, Job] = field(default_factory=dict)  # cancelled, and still on their devices
-    dirty: bool = False  # a scheduling pass is due at this instant
-    last: int = 0  # the largest and
-    first: int = 0  # the smallest number given out to order equal keys
 
 
 class State:
@@ -69,7 +47,6 @@ class State:
         self.not_passed: deque[Job] = deque()  # queued jobs by arrival that no later one has overtaken
         self.due: list[JobId] = []  # passed over for too long, without a reservation
         self.dependents: dict[JobId, list[JobId]] = {}
-        self.whole = WholeDevices() if settings.allocation is Allocation.DEVICES else None
         self.restarting = False
         self.next_lane: LaneId = 1
         self.sequence = 0

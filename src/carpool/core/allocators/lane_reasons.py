@@ -1,8 +1,7 @@
-"""Why a job does not compute right now, for people."""
+"""Why a job in a lane, or on its way to one, does not compute right now, for people."""
 
 from __future__ import annotations
 
-from carpool.core.allocators import whole_devices
 from carpool.core.memory import exclusive
 from carpool.core.memory.grants import free_on
 from carpool.core.memory.requests import may_grow
@@ -20,10 +19,6 @@ from carpool.core.units import size
 
 def explain(state: State, job: Job) -> Reason | None:
     """None: the job does what it wants to do (or nothing is known against it)."""
-    if job.phase is JobPhase.ENDED:
-        return job.reason
-    if state.whole is not None and not job.unmet:
-        return whole_devices.explain(state, job)
     if job.phase is JobPhase.QUEUED:
         return explain_queued(state, job)
     device = state.device_of(job)
