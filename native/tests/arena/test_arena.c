@@ -58,12 +58,21 @@ static void all_there(void) {
     for (size_t k = 0; held[i].p && k < held[i].n; k += 61) CHECK_THAT(held[i].p[k] == held[i].fill);
 }
 
-/* What another job does with the lane while we do not hold it. */
+static void fill(int fd, off_t begin, size_t bytes) {
+  static char garbage[1 << 16];
+  memset(garbage, (int)next_random(), sizeof garbage);
+  for (size_t at = 0; at < bytes; at += sizeof garbage) {
+    size_t n = bytes - at < sizeof garbage ? bytes - at : sizeof garbage;
+    CHECK_THAT(pwrite(fd, garbage, n, begin + (off_t)at) == (ssize_t)n);
+  }
+}
+
+/* What another job does with the lane while we do not hold it: it writes to all that we have used, and to some more. */
 static void others_compute(int lane) {
-  char *p = mmap(NULL, 64 * CP_MIB, PROT_READ | PROT_WRITE, MAP_SHARED, lane, 0);
-  CHECK_THAT(p != MAP_FAILED);
-  memset(p, (int)next_random(), 64 * CP_MIB);
-  munmap(p, 64 * CP_MIB);
+  size_t high = 0;
+  for (size_t i = 0; i < CP_WINDOWS; i++)
+    if (cp_pool_high(&a.win[i].pool) > high) high = cp_pool_high(&a.win[i].pool);
+  fill(lane, 0, cp_round_up(high, CP_PAGE) + CP_MIB);
 }
 
 /* Bytes that really exist behind a memfd. */
@@ -138,14 +147,9 @@ static int banks[2], present_bank;
 
 /* What other jobs do with a bank that is not ours: they write to all pages that we have used, and to some more. */
 static void others_use_bank(int bank) {
-  static char garbage[1 << 16];
-  memset(garbage, (int)next_random(), sizeof garbage);
   for (size_t i = 0; i < CP_WINDOWS; i++) {
     size_t high = cp_round_up(cp_pool_high(&a.win[i].pool), CP_PAGE) + 8 * CP_PAGE * (next_random() % 3);
-    for (size_t at = 0; at < high; at += sizeof garbage) {
-      size_t n = high - at < sizeof garbage ? high - at : sizeof garbage;
-      CHECK_THAT(pwrite(bank, garbage, n, (off_t)(i * CP_GIB + at)) == (ssize_t)n);
-    }
+    fill(bank, (off_t)(i * CP_GIB), high);
   }
 }
 
