@@ -6,7 +6,7 @@ needs no other object file.  Exit status 0 is success, 77 is a skip whose reason
 Those of ``cuda/`` test the gate: they are linked with the library's objects and run on the stub driver
 (``tests/stub``).  ``cuda/test_routes`` has the built library preloaded instead, as jobs have.
 
-A test that takes longer than its variant's budget is stopped and has failed.
+A test that takes longer than its budget (``--budget``, or its variant's) is stopped and has failed.
 
 Standard library only: ``python3 native/run_tests.py [--variants plain|sanitized] [--junit FILE] [NAME...]``.
 """
@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -43,7 +43,7 @@ class Variant:
     budget_s: float  # of one test, on a machine that does other things too
 
 
-PLAIN = Variant("plain", ("-O2", "-g"), None, 60)
+PLAIN = Variant("plain", ("-O2", "-g"), None, 120)
 ADDRESS = Variant("asan", ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address"), "address", 180)
 UNDEFINED = Variant("ubsan", ("-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all"), "undefined", 180)
 VARIANTS = {"plain": (PLAIN,), "sanitized": (ADDRESS, UNDEFINED)}
@@ -123,7 +123,7 @@ def shared_parts(variant: Variant, place: Path) -> Iterator[Callable[[], object]
     sources = [str(path) for path in build.sources() if path.name not in INTERPOSERS]
     gate = [*compiler(), *flags(variant), "-r", "-fvisibility=hidden", *sources, "-o", str(place / "gate.o")]
     yield lambda: execute(gate)
-    if variant is PLAIN:
+    if variant.sanitizer is None:
         yield lambda: build.build(place / "libcarpool.so")
         yield lambda: build_fakes(variant, place)
 
@@ -152,7 +152,7 @@ def environment(case: Case, scratch: Path) -> dict[str, str]:
     variables = {**os.environ, **ENVIRONMENT}
     if case.needs_driver:
         variables |= {"LD_LIBRARY_PATH": str(case.place), "CARPOOL_STUB": str(scratch)}
-        if case.name == PRELOADED and case.variant is PLAIN:
+        if case.name == PRELOADED and case.variant.sanitizer is None:
             variables["LD_PRELOAD"] = str(case.place / "libcarpool.so")
     return variables
 
@@ -305,17 +305,23 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compile and run the C tests")
     parser.add_argument("--variants", choices=sorted(VARIANTS), default="plain", help="default: %(default)s")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="tests at a time (default: %(default)s)")
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="of one test, instead of its variant's")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write durations and failures as JUnit XML")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the programs in this directory")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these tests (as cuda/test_gate)")
     return parser.parse_args()
 
 
+def variants_of(options: argparse.Namespace) -> list[Variant]:
+    found = VARIANTS[options.variants]
+    return [replace(variant, budget_s=options.budget or variant.budget_s) for variant in found]
+
+
 def main() -> int:
     options = parsed()
     try:
         with tempfile.TemporaryDirectory() as directory:
-            cases = chosen(options.keep or Path(directory), VARIANTS[options.variants], options.names)
+            cases = chosen(options.keep or Path(directory), variants_of(options), options.names)
             found = run_all(cases, options.jobs)
     except BuildError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,5 +1,5 @@
 /* The helper thread: early release, forced revocation, trimming, offload and restore, snapshots for forks.
- * It sleeps on the seat's bell and costs nothing while nobody rings. */
+ * It sleeps on the seat's doorbell and costs nothing while nothing rings it. */
 #include <pthread.h>
 #include <signal.h>
 
@@ -71,7 +71,7 @@ static int64_t watch_holder(void) {
 
 /* ---- memory ---------------------------------------------------------------------------------------------------------- */
 
-/* Gate lock held.  Takes the mover's lock if the bank holds all of the content and nobody else needs it. */
+/* Gate lock held.  Takes the mover's lock if the device buffer holds all of the content and nobody else needs it. */
 static bool ours_alone(void) {
   struct cp_host *h = &cp.arenas.host;
   if (cp.gate != CP_CLOSED || cp_fork_pending()) return false;

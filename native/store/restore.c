@@ -13,7 +13,7 @@
  * that has begun since.  What a shim has taken since the last restore is in the store without our having noted it. */
 bool cp_is_out(void) {
   if (cp.gate != CP_CLOSED) return false;
-  if (cp.moved_out || cp_load(&cp.seat->bank) != cp.bank) return true;
+  if (cp.moved_out || cp_load(&cp.seat->bank) != cp.buffer) return true;
   return cp_load(&cp.seat->offloaded) && cp_host_taken(&cp.arenas.host);
 }
 
@@ -24,10 +24,10 @@ size_t cp_restore_begin(void) {
   if (!a->host.chunks) return 0;
   bool returns = cp_is_out();
   size_t left = cp_arenas_restore_begin(a);
-  if (returns || cp.bank_new) {
+  if (returns || cp.buffer_new) {
     uint64_t limit = cp_load(&s->p_limit);
-    cp_arenas_clear_bank(a, limit > a->retired ? limit - a->retired : 0);
-    cp.bank_new = false;
+    cp_arenas_clear_buffer(a, limit > a->retired ? limit - a->retired : 0);
+    cp.buffer_new = false;
   }
   if (returns && left) cp_order_begin(&cp.order, &a->host);
   cp_put(&s->stored, a->host.stored);
@@ -44,7 +44,8 @@ static void bring(size_t chunk) {
   cp_put(&s->stored, cp.arenas.host.stored);
   cp_put(&s->in_bytes, s->in_bytes + bytes);
   cp_put(&s->in_us, s->in_us + (cp_now_us() - begin));
-  if (cp_load(&s->offload) == CP_OFFLOAD_DROP && cp_host_next(&cp.arenas.host, 0) == cp.arenas.host.chunks) cp_ring(s);
+  bool drop = cp_load(&s->offload) == CP_OFFLOAD_DROP;
+  if (drop && cp_host_next(&cp.arenas.host, 0) == cp.arenas.host.chunks) cp_notify(s);
 }
 
 /* There are not enough mappings left for pieces. */
