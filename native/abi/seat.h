@@ -85,7 +85,7 @@ struct cp_seat {
   uint64_t lane;           /* 240 daemon: the lane it belongs to; written before the LANE packet is sent */
   uint64_t grow_total;   /* 248 job, before GROW: bytes of the waiting request */
   /* oversubscription */
-  uint32_t watch;         /* 256 daemon: 1, somebody waits: let go once off the device for grace_us; the job resets it when it lets go */
+  uint32_t watch;         /* 256 daemon: 1, another job waits: let go once off the device for grace_us; the job resets it when it lets go */
   uint32_t offload_error; /* 260 job: errno of its last offload that failed, before OFFLOADED */
   uint64_t bank;          /* 264 daemon: the device buffer behind its persistent arenas; written before the BANK packet is sent */
   uint64_t stored;        /* 272 job (daemon, when taken from outside): bytes that are in the host store now */

@@ -119,7 +119,7 @@ int main(int argc, char **argv) {
   char *seat_table = mmap(NULL, CP_BOARD_HEADER + 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   int lane = memfd_create("lane", 0), pair[2];
   if (ftruncate(lane, CP_GIB) || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair)) return 1;
-  pid_t daemon_ = fork(); /* somebody has to read the packets */
+  pid_t daemon_ = fork(); /* reads the packets */
   if (!daemon_) {
     close(pair[0]);
     drain(pair[1]);

@@ -1,6 +1,6 @@
 /* Forked children that come to use a CUDA device.
  *
- * The driver refuses whoever was forked after it had been initialised; those children pass through.  Others may initialise
+ * The driver refuses children forked after it had been initialised; those pass through.  Others may initialise
  * it for themselves (forks of a process that has only imported PyTorch, and what a forkserver starts).  Such a child is as
  * good as a new process: once it has initialised the driver it is pending, over a channel of its own, and asks for a seat
  * with its first use.  A child that leaves the driver alone costs nothing and never asks.

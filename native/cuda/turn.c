@@ -265,7 +265,7 @@ static bool boundary(void) {
   return list;
 }
 
-/* As at a boundary, whoever waits.  A turn that nobody has used goes, too. */
+/* As at a boundary, whichever job waits.  A turn that nobody has used goes, too. */
 static bool leave(void) {
   cp_acquire(&cp.gate_lock);
   bool ask = cp_load(&cp.seat->turn) && !cp_load(&cp.ending) && !cp_capturing() && cp_now_us() >= save_again_us;

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
-static struct cp_lock claim_lock; /* before all others.  Whoever says HELLO holds it until it is attached, or is not */
+static struct cp_lock claim_lock; /* before all others.  Held from HELLO until the daemon has answered */
 static struct stat known_channel; /* the file that the job channel is: the program may close it, and open others */
 static bool from_attach_socket;   /* it is this process's own */
 
@@ -62,7 +62,8 @@ int cp_first_hello(int fd) {
   return answer;
 }
 
-/* Other threads may do the same, or the runtime says HELLO at this moment.  Whoever finds the flag cleared finds the rest done. */
+/* Other threads may do the same, or the runtime says HELLO at this moment.  A thread that finds the
+ * flag cleared finds the rest done. */
 void cp_handoff_begin(uint32_t *may, void (*shut)(void)) {
   cp_acquire(&claim_lock);
   if (cp_load(may) && !cp_load(&cp.attached) && !cp_load(&cp.pending)) {
@@ -109,8 +110,8 @@ static bool unused(void) {
   return !cp.allocs && cp.gate == CP_CLOSED && !cp_load(&s->turn) && !s->turns && !cp_load(&s->want) && !s->grow_seq;
 }
 
-/* Takes the lock.  False: somebody is attaching because it is about to use the seat.  Who attaches for the first time will
- * have done so in a moment. */
+/* Takes the lock.  False: a thread is attaching because it is about to use the seat.  One that attaches for the first
+ * time will have done so in a moment. */
 static bool nobody_claims(void) {
   if (cp_try(&claim_lock)) return true;
   if (cp_load(&cp.pending)) return false;

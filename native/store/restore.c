@@ -1,5 +1,5 @@
 /* Back from the host store: computing goes on with the first chunk, the rest follows in the order in which it was used
- * after earlier restores.  Whoever touches a chunk that is not back brings it itself; the helper thread brings the rest.
+ * after earlier restores.  A thread brings a chunk that it touches; the helper thread brings the rest.
  * All of it under the gate lock, and under the mover's lock, which is held from the grant to the end of the turn. */
 #include "base/process.h"
 
@@ -74,7 +74,7 @@ void cp_restore_touch(const void *address, bool first) {
 
 static bool window_begins(size_t chunk) { return chunk * CP_CHUNK % cp.arenas.window == 0; }
 
-/* Chunks that follow each other in the plan and in memory, until somebody needs another one.  Returns how many. */
+/* Chunks that follow each other in the plan and in memory, until a thread needs another one.  Returns how many. */
 static size_t bring_batch(size_t first) {
   size_t n = 0;
   do bring(first + n++);
