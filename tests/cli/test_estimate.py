@@ -36,7 +36,6 @@ def script(directory: Path, text: str) -> list[str]:
     return ["--", sys.executable, "train.py"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "cnn", "vae", "gpt", "resnet"])
 def test_the_examples_can_be_estimated(carpool: Cli, name: str) -> None:
     found = estimate(carpool, "--", sys.executable, f"{name}.py", cwd=EXAMPLES)["prediction"]

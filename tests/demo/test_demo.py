@@ -30,7 +30,6 @@ def test_the_verdict_names_the_job_and_the_round_that_differ(tmp_path: Path) -> 
     assert changed_weights([alone, same, other]) == ["cnn under fair: 1 tensors differ, first w"]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_short_demo_runs_and_draws(root: Path, python: str, tmp_path: Path) -> None:
     command = [python, "-m", "demo", "--scale", "0.25", "--policies", "fair", "--out", str(tmp_path)]

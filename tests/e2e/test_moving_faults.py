@@ -25,14 +25,6 @@ MOST_KILLS = 15
 
 
 @pytest.fixture
-def moments() -> random.Random:
-    """Not a synchronisation: the point of these tests is that the moment does not matter."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")
-    return random.Random(seed)
-
-
-@pytest.fixture
 def release(tmp_path: Path) -> Path:
     """When it exists the jobs come to an end."""
     return tmp_path / "release"

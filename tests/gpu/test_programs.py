@@ -28,7 +28,6 @@ def models() -> object:
 MODELS = models().MODELS  # type: ignore[attr-defined]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_has_its_size_and_trains(name: str) -> None:
