@@ -72,10 +72,13 @@ pytest-all: setup
 
 nightly-list: setup  ## write tests/nightly.txt anew: what only `make test-all` runs
 	$(BIN)/python -m pytest --collect-only -q --write-nightly >/dev/null
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m tests.tier_tables
 
-native-test: native  ## the C tests: plain, address sanitizer, undefined-behaviour sanitizer
-	$(PYTHON) native/run_tests.py
+native-test: native  ## the C tests; durations in build/reports/native.xml
+	$(PYTHON) native/run_tests.py --junit build/reports/native.xml
+
+native-test-sanitized: native  ## the C tests under the address and undefined-behaviour sanitizers
+	$(PYTHON) native/run_tests.py --variants sanitized --junit build/reports/native-sanitized.xml
 
 lint: setup  ## formatter, linter, import contract
 	$(BIN)/ruff format --check .

@@ -46,16 +46,16 @@ class Folder(NamedTuple):
 #: Folders and files of `tests`; the longest that fits counts.
 FOLDERS = {
     "benchmarks": Folder("test", 25),
-    "cli": Folder("test", 130),
+    "cli": Folder("test", 120),
     "cli/test_reference.py": Folder("check", 5),
     "conformance": Folder("check", 5),
     "core": Folder("check", 20),
-    "cuda": Folder("test", 190),
-    "daemon": Folder("test", 240),
-    "demo": Folder("test", 15),
+    "cuda": Folder("test", 170),
+    "daemon": Folder("test", 210),
+    "demo": Folder("test", 25),
     "devices": Folder("test", 20),
     "docs": Folder("check", 5),
-    "e2e": Folder("test", 190),
+    "e2e": Folder("test", 170),
     "equivalence": Folder("check", 10),
     "estimate": Folder("check", 20),
     "gpu": Folder("test", 20),
@@ -64,7 +64,7 @@ FOLDERS = {
     "notebooks": Folder("test", 15),
     "protocol": Folder("check", 5),
     "replay": Folder("check", 5),
-    "runtime": Folder("test", 50),
+    "runtime": Folder("test", 40),
     "serve": Folder("test", 90),
     "sim": Folder("check", 30),
     "stub": Folder("test", 20),
@@ -94,8 +94,15 @@ class Nightly:
     stays: str
 
 
-def all_but_first(values: Iterable[Any], reason: str, *, stay: int = 1) -> list[Any]:
-    """Parameters of a family, of which the first ``stay`` are in `make test` and the others in `make test-all` only."""
+#: Of parameters that take seconds each.
+FAMILY = "a further member of a family of which another runs in `make test`"
+
+
+def all_but_first(values: Iterable[Any], reason: str = FAMILY, *, stay: int = 1) -> list[Any]:
+    """Parameters of a family, of which the first ``stay`` are in `make test` and the others in `make test-all` only.
+
+    A tuple is the values of several arguments; as the value of one it stands in a pytest.param.
+    """
     marked = pytest.mark.nightly(reason)
     return [value if number < stay else _marked(value, marked) for number, value in enumerate(values)]
 
@@ -221,7 +228,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     tier = item.config.option.tier
-    if report.failed and "from pytest-timeout" in report.longreprtext:
+    if call.excinfo is not None and str(call.excinfo.value).startswith("Timeout (>"):  # pytest-timeout's
         report.sections.append(("tier", f"ended: a test of `{tier}` may take {TIERS[tier].wall_s:g} s. {ADVICE}"))
     if call.when == "teardown":
         _judge(report, tier, item.stash[ENDED] - item.stash[BEGAN])
