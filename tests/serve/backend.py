@@ -20,7 +20,8 @@ from carpool.serve import errors
 from carpool.serve.batching import Batch, Batcher, Queue, Refusal, Waiting
 from carpool.serve.client import DTYPES
 from carpool.serve.oip.datatypes import DATATYPES, unpack_strings
-from carpool.serve.oip.messages import InferRequest, Model, Tensor, TensorSpec
+from carpool.serve.oip.messages import InferRequest
+from carpool.serve.oip.values import Model, Tensor, TensorSpec
 
 Array = NDArray[Any]
 PATIENCE_S = 240.0

@@ -19,7 +19,8 @@ from carpool.protocol.problems import ClientError
 from carpool.serve.environment import Environment
 from carpool.serve.errors import ModelFailed, WorkerLost
 from carpool.serve.messages import Cost
-from carpool.serve.oip.messages import InferRequest, Model, Tensor
+from carpool.serve.oip.messages import InferRequest
+from carpool.serve.oip.values import Model, Tensor
 from carpool.serve.pool import Pauses, Pool
 from carpool.serve.ports import CannotStart
 from carpool.serve.preparing import CannotPrepare

@@ -28,7 +28,7 @@ from carpool.serve.messages import (
     encode,
     heads,
 )
-from carpool.serve.oip.messages import Tensor
+from carpool.serve.oip.values import Tensor
 from tests.descriptors import descriptors
 from tests.serve.test_messages import ENTRY
 

@@ -21,7 +21,8 @@ from carpool.serve.errors import (
     WorkerLost,
 )
 from carpool.serve.metrics import Metrics
-from carpool.serve.oip.messages import InferRequest, Tensor, WantedOutput
+from carpool.serve.oip.messages import InferRequest, WantedOutput
+from carpool.serve.oip.values import Tensor
 from carpool.serve.recent import Recent
 from tests.serve.backend import MODELS, array, tensor
 from tests.serve.fakes import COST, FakePrepared, Fakes, until

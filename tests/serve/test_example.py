@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from carpool.serve.errors import ModelFailed
 from carpool.serve.example import Example
-from carpool.serve.oip.messages import TensorSpec
+from carpool.serve.oip.values import TensorSpec
 from carpool.serve.structure import Unusable
 
 

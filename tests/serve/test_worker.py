@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from itertools import count
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import torch
 from carpool.devices import memfd
 from carpool.serve.channel import Channel
 from carpool.serve.device import Demand, Device, Memory, Plain
+from carpool.serve.entry import Entry
 from carpool.serve.groups import Groups
 from carpool.serve.link import copy_us
 from carpool.serve.messages import (
@@ -33,7 +35,8 @@ from carpool.serve.messages import (
     Unload,
     heads,
 )
-from carpool.serve.oip.messages import InferRequest, Tensor
+from carpool.serve.oip.messages import InferRequest
+from carpool.serve.oip.values import Tensor
 from carpool.serve.on_device import NoGpu, OnHost
 from carpool.serve.preparing import PreparedModel
 from carpool.serve.seat import Refused, TooLarge
@@ -399,5 +402,5 @@ def test_a_front_that_sends_nonsense(data: bytes, models: dict[str, PreparedMode
     assert usage() == before
 
 
-def _rest(entry: object) -> list[object]:
-    return [getattr(entry, name) for name in entry.__struct_fields__[1:]]  # type: ignore[attr-defined]
+def _rest(entry: Entry) -> list[object]:
+    return [getattr(entry, field.name) for field in fields(entry)[1:]]

@@ -14,7 +14,8 @@ import torch
 from carpool.serve import structure
 from carpool.serve.entry import Source
 from carpool.serve.example import Example
-from carpool.serve.oip.messages import InferRequest, Tensor
+from carpool.serve.oip.messages import InferRequest
+from carpool.serve.oip.values import Tensor
 from carpool.serve.prepared import prepare
 from carpool.serve.preparing import PreparedModel
 from carpool.serve.tensors import datatype, named

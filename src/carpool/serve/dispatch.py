@@ -17,7 +17,8 @@ from itertools import count
 from carpool.serve.batching import Batch, Batcher, Order, Queue, Refusal, Waiting
 from carpool.serve.errors import DeadlineMissed, ModelFailed, ModelUnavailable, QueueFull, ServeError, WorkerLost
 from carpool.serve.metrics import Metrics
-from carpool.serve.oip.messages import InferRequest, Tensor
+from carpool.serve.oip.messages import InferRequest
+from carpool.serve.oip.values import Tensor
 from carpool.serve.pool import Pool, Worker
 from carpool.serve.recent import Recent
 

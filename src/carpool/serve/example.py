@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from carpool.serve.calling import Signature
-from carpool.serve.oip.messages import Model, TensorSpec
+from carpool.serve.oip.values import Model, TensorSpec
 from carpool.serve.structure import Unusable
 from carpool.serve.tensors import datatype
 

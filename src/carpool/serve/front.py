@@ -23,7 +23,8 @@ from carpool.serve.dispatchers import Dispatchers
 from carpool.serve.environment import Environment
 from carpool.serve.errors import UnknownModel
 from carpool.serve.metrics import Metrics
-from carpool.serve.oip.messages import InferRequest, Model, Tensor
+from carpool.serve.oip.messages import InferRequest
+from carpool.serve.oip.values import Model, Tensor
 from carpool.serve.pool import Pool
 from carpool.serve.ports import Preparing, Registry
 from carpool.serve.preparing import CannotPrepare, PreparedModel

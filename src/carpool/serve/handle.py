@@ -30,7 +30,8 @@ from carpool.serve.messages import (
     Unload,
     heads,
 )
-from carpool.serve.oip.messages import InferRequest, Tensor
+from carpool.serve.oip.messages import InferRequest
+from carpool.serve.oip.values import Tensor
 from carpool.serve.preparing import PreparedModel
 
 log = logging.getLogger(__name__)

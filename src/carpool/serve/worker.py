@@ -38,7 +38,7 @@ from carpool.serve.messages import (
     heads,
 )
 from carpool.serve.model import Model
-from carpool.serve.oip.messages import Tensor
+from carpool.serve.oip.values import Tensor
 from carpool.serve.on_device import NoGpu
 from carpool.serve.seat import Refused, TooLarge
 from carpool.serve.structure import Unusable
