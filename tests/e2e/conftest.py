@@ -22,8 +22,8 @@ SCRIPTS = Path(__file__).parents[1] / "workloads"
 EAGER = {"quantum_us": 0, "max_switch_share_ppm": 1_000_000, "warm_limit": 16, "max_lanes": 1}
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_THREAD_LIMIT")
 NO_HINTS: Mapping[str, int] = {}
-#: Workloads that need PyTorch's compiler.
-WHOLE_TORCH = ("compiled",)
+#: Workloads that use PyTorch's compiler, or what builds on it.
+WHOLE_TORCH = ("compiled", "ranks")
 
 
 class Workload(Script):
