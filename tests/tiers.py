@@ -33,7 +33,7 @@ class Tier:
     wall_s: float
 
 
-TIERS = {"check": Tier(6.0, 30.0), "test": Tier(30.0, 90.0), "all": Tier(300.0, 900.0)}
+TIERS = {"check": Tier(10.0, 30.0), "test": Tier(45.0, 90.0), "all": Tier(300.0, 900.0)}
 
 
 class Folder(NamedTuple):
