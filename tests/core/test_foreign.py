@@ -25,7 +25,7 @@ def text(scenario: Scenario, job: int) -> str:
 def test_it_is_not_free(scenario: Scenario) -> None:
     others_hold(scenario, 300)
     device = scenario.machine.view().devices["host0"]
-    assert (device.free, device.unmanaged) == (700 * MIB, 300 * MIB)
+    assert (device.free, device.foreign) == (700 * MIB, 300 * MIB)
 
 
 def test_a_job_that_does_not_fit_beside_it_waits_and_starts_when_it_is_gone(scenario: Scenario) -> None:

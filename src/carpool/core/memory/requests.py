@@ -44,7 +44,7 @@ def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: b
         job.denied = device.spec.capacity
         _deny(state, job, kind, _too_large(device, alone, beside))
         return
-    request = Request(kind, total, state.number(), state.now)
+    request = Request(kind, total, state.number())
     if job.phase is JobPhase.STOPPING:
         _answer_stopping(state, job, request)
         return

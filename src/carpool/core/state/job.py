@@ -43,9 +43,8 @@ class Request:
     """A request for memory that waits."""
 
     memory_class: MemoryClass
-    total: int
-    sequence: int
-    since_us: Micros
+    total: int  # bytes
+    sequence: int  # older requests have smaller ones
 
 
 class WaitState(Enum):
