@@ -98,6 +98,7 @@ def rank(state: State, job: Job) -> None:
     if key is not None:
         insort(lane.queue, key)
     turn.key = key
+    job.cached = None  # its view tells what coming back costs, too, which is learned meanwhile
     _queue_changed(state, lane)
 
 
