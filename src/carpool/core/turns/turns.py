@@ -134,7 +134,7 @@ def reorder(state: State) -> None:
         lane.queue, lane.due = [], None
         for job in jobs:
             assert isinstance(job.turn, Waiting), "only those that wait are in the queue"
-            job.turn.key = None
+            job.turn.key, job.cached = None, None
             rank(state, job)
         state.touch_lane(lane.id)
 
