@@ -172,7 +172,7 @@ def _queue_up(state: State, job: Job) -> None:
     assert device is not None
     if not job.pending:
         warmup.used(state, device, job)
-    if job.offloaded and job.immovable is not None:
+    if job.offloaded and job.pinned is not None:
         state.touch_device(job.device)  # what it needs may be free, also if it is not the first
     rank(state, job)
 
