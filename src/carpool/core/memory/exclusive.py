@@ -17,7 +17,7 @@ from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.turns import rank
+from carpool.core.turns.lane_queue import rank
 
 
 def seen(state: State, job: Job, event: TraitsSeen) -> None:
