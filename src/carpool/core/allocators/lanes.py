@@ -25,7 +25,7 @@ from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from carpool.core.state.story import require
-from carpool.core.turns import turns, weights, yielding
+from carpool.core.turns import lane_queue, turns, weights, yielding
 from carpool.core.units import size
 
 
@@ -69,7 +69,7 @@ class LaneAllocator:
         self._state.admit_all = True
 
     def device_changed(self, device: Device) -> None:
-        turns.reorder(self._state)
+        lane_queue.reorder(self._state)
         self._state.touch_device(device.spec.id)
         self._state.admit_all = True
 
@@ -83,7 +83,7 @@ class LaneAllocator:
     def settings_changed(self) -> None:
         state = self._state
         queue.reorder(state)
-        turns.reorder(state)
+        lane_queue.reorder(state)
         for name in state.devices:
             state.touch_device(name)  # the budget of the host store may be another
 
@@ -134,7 +134,7 @@ class LaneAllocator:
         account(self._state, job, usage)
         if not job.measured and self._seen_enough(job):
             grants.measured(self._state, job)
-        turns.rank(self._state, job)
+        lane_queue.rank(self._state, job)
 
     def _seen_enough(self, job: Job) -> bool:
         """A few iterations; or, for loops whose iterations nobody sees, device time without growth."""

@@ -23,7 +23,7 @@ from carpool.core.state.residency import LEAVING, NOTHING, RESIDENT, set_aside
 from carpool.core.state.state import State
 from carpool.core.state.turn_state import HOLDING, Holding, Waiting, Want
 from carpool.core.turns import weights
-from carpool.core.turns.turns import rank
+from carpool.core.turns.lane_queue import rank
 
 
 def refuse_contradiction(state: State, event: Adopted) -> None:

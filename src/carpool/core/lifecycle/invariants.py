@@ -33,7 +33,7 @@ def check(state: State) -> None:
 
 def _check_co_runners(state: State) -> None:
     """Co-runners are those that may compute; no table grows without end."""
-    if len(list(state.paces.rows())) > MOST_PAIRS:
+    if len(list(state.slowdowns.rows())) > MOST_PAIRS:
         raise InvariantError(f"more than {MOST_PAIRS} pairs are remembered")
     for device in state.devices.values():
         inhabited = [n for n in device.lanes if any(_may_compute(state, device, job) for job in state.lanes[n].jobs)]
@@ -72,7 +72,7 @@ def _check_device(state: State, device: Device) -> None:
     _check_exclusive_turns(state, device)
     _check_services(state, device)
     growers = [device.grower] if device.grower is not None else []
-    for number in [*growers, *device.warm, *device.waiters, *(entry[1] for entry in device.requests)]:
+    for number in [*growers, *device.warming_up, *device.waiters, *(entry[1] for entry in device.requests)]:
         if number not in device.jobs:
             raise InvariantError(f"device {name} still speaks of job {number}, which is not there")
     if device.reservation is not None and state.jobs[device.reservation].phase is not JobPhase.QUEUED:
@@ -210,7 +210,7 @@ def _check_job(state: State, job: Job) -> None:
     require((job.outcome is not None) == (job.phase is JobPhase.ENDED), "outcome and phase do not agree", job)
     lane = state.lane_of(job)
     waits = job.wanted and job.attached and not job.pending and not state.held_off(job)
-    require(job.attached or job.immovable is None, "traits of a process that is gone", job)
+    require(job.attached or job.pinned is None, "traits of a process that is gone", job)
     require(job.holds == (lane is not None and lane.holder == job.id), "its lane says otherwise of its turn", job)
     if lane is not None:
         require((job.turn_key is not None) == waits, "its place in the lane's queue is wrong", job)

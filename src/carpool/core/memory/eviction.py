@@ -74,7 +74,7 @@ def stays(state: State, job: Job) -> bool:
     device = state.device_of(job)
     if not job.attached and job.limit.persistent:
         return True
-    return job.immovable is not None or (device is not None and device.alone == job.id)
+    return job.pinned is not None or (device is not None and device.alone == job.id)
 
 
 def _idle_enough_us(state: State, job: Job) -> Micros:

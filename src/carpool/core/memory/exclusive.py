@@ -17,7 +17,7 @@ from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.turns import rank
+from carpool.core.turns.lane_queue import rank
 
 
 def seen(state: State, job: Job, event: TraitsSeen) -> None:
@@ -25,8 +25,8 @@ def seen(state: State, job: Job, event: TraitsSeen) -> None:
     device = state.device_of(job)
     if device is None:
         return
-    if event.immovable != job.immovable:
-        job.immovable = event.immovable
+    if event.immovable != job.pinned:
+        job.pinned = event.immovable
         state.touch_device(device.spec.id)
     job.alone = event.alone
     if event.alone is not None:

@@ -19,7 +19,7 @@ from carpool.core.state.job import Job, WaitState
 from carpool.core.state.residency import NOTHING, RESIDENT, set_aside
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.turns import rank
+from carpool.core.turns.lane_queue import rank
 from carpool.core.units import size
 
 

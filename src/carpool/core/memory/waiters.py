@@ -111,7 +111,7 @@ def _stranded(state: State, device: Device) -> list[Job]:
     They get what is free: otherwise several of them could keep each other, and the first, waiting for ever.
     """
     behind = (state.jobs[key[-1]] for name in sorted(device.lanes) for key in state.lanes[name].queue[1:])
-    return [job for job in behind if job.offloaded and job.immovable is not None and not job.offload_asked]
+    return [job for job in behind if job.offloaded and job.pinned is not None and not job.offload_asked]
 
 
 def _serve(state: State, device: Device, job: Job, room: Room) -> None:

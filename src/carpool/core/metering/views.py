@@ -39,7 +39,7 @@ def _make(state: State, job: Job) -> JobView:
     turn = (job.wanted, job.wanted_us if job.wanted else None, job.urgent)
     figures = (job.usage, total, job.iteration_us, iterations_total(job), remaining(job, total), virtual(job, total))
     who = (job.id, spec.name, spec.owner, spec.weight, job.arrival, job.phase, job.outcome)
-    traits = (job.alone, job.immovable)
+    traits = (job.alone, job.pinned)
     moments = (job.submitted_us, job.started_us)
     return JobView._make((*who, *place, *memory, *seat, *turn, *figures, *moments, job.reason, *traits))
 
@@ -115,7 +115,7 @@ def _device_view(state: State, device: Device) -> DeviceView:
         device.alone,
         device.position,
         device.last_placed,
-        tuple(sorted(device.warm)),
+        tuple(sorted(device.warming_up)),
         device.measured,
         device.load,
         device.weight_bytes,

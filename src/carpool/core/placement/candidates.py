@@ -100,7 +100,7 @@ def rank(state: State, job: Job, device: Device) -> tuple[bool, bool, bool, Key,
     """
     reluctant = unmet(state, device, job, need_of(job)) is not None
     unpaired = not good_pair(state, device, job)
-    return (reluctant, not device.idle, unpaired, key_of(state, job, device), len(device.warm))
+    return (reluctant, not device.idle, unpaired, key_of(state, job, device), len(device.warming_up))
 
 
 def key_of(state: State, job: Job, device: Device) -> Key:

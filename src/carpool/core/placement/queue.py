@@ -181,7 +181,7 @@ def _asks_as_much(state: State, other: Kind, turned_away: Kind) -> bool:
     """
     (*rest, work), (*others_rest, others_work) = turned_away[0], other[0]
     # Of whom nothing is known, nobody is turned away for whom it slows.
-    alike = work == others_work or not state.paces.knows(work)
+    alike = work == others_work or not state.slowdowns.knows(work)
     return alike and other[1] >= turned_away[1] and other[2] >= turned_away[2] and others_rest == rest
 
 

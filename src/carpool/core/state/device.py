@@ -46,7 +46,7 @@ class Device:
     persistent: int = 0  # sum of persistent reservations
     lane_bytes: int = 0
     grower: JobId | None = None
-    warm: set[JobId] = field(default_factory=set)
+    warming_up: set[JobId] = field(default_factory=set)
     requests: list[tuple[int, JobId, MemoryClass]] = field(default_factory=list)
     waiters: set[JobId] = field(default_factory=set)  # jobs that could not have the memory they need
     moved: Moved = field(default_factory=Moved)

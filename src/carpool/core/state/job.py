@@ -99,7 +99,7 @@ class Job:
     attached: bool = False
     was_attached: bool = False
     adopted: bool = False  # found at a restart: it may answer what an earlier core asked
-    warms: bool = False  # has used its device, and is still warming up
+    warming_up: bool = False  # has used its device, and is still warming up
     touched: bool = False  # has asked for memory or for a turn
     alone: str | None = None  # why it must have its device to itself
     devices: tuple[DeviceId, ...] = ()  # those of a job for several, its own first; whole devices: held now
@@ -118,7 +118,7 @@ class Job:
     stays_us: Micros = 0  # it came back at a price: it stays while it wants to compute and has attained less than this
     restoring_us: Micros = 0  # so long it takes at the beginning of its next turn, or took in the present one
     unmovable_us: Micros = 0  # it could not be offloaded; not to be tried again before
-    immovable: str | None = None  # why it must never be offloaded
+    pinned: str | None = None  # why its memory must never be offloaded
     kept: int = 0  # bytes of the host store that are kept for it
     # Turns
     turn: Turn = IDLE

@@ -12,7 +12,7 @@ from carpool.core.policies.view import DeviceView, View
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.lane import Lane
-from carpool.core.state.slowdown_table import Paces
+from carpool.core.state.slowdown_table import SlowdownTable
 from carpool.core.state.timers import Timers
 
 #: So many ended jobs are kept as they were, for views and stories; of the others only the outcome.
@@ -50,7 +50,7 @@ class State:
         self.restarting = False
         self.next_lane: LaneId = 1
         self.sequence = 0
-        self.paces = Paces()
+        self.slowdowns = SlowdownTable()
         self.store_kept = 0  # bytes of the host store that are kept for jobs
         # What this event has touched
         self.admit_all = False
