@@ -9,6 +9,7 @@ from carpool.core import commands
 from carpool.core.model import JobId, JobPhase, LaneId, MemoryClass
 from carpool.daemon.channels.router import Channels
 from carpool.daemon.checkpoint.driver import Checkpointing
+from carpool.daemon.jobs.info import last_info
 from carpool.daemon.jobs.table import Job, JobTable
 from carpool.daemon.journal.records import Store
 from carpool.daemon.seats.allocator import Seating
@@ -117,7 +118,7 @@ class Effects:
         self._channels.close(job.id)
         self._processes.forget(job.id, command.reason.text if command.reason else f"the job was {command.outcome}")
         self._store.ended(job)
-        self._jobs.end(job)
+        self._jobs.end(job, last_info(job))
         self.job_ended()
 
     # Lanes

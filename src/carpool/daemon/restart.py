@@ -15,6 +15,7 @@ from carpool.core.events import Adopted, CancelRequested, Event, RestartEnded, S
 from carpool.core.model import JobId, JobPhase, Memory, Micros, Outcome, Reason
 from carpool.daemon.channels.router import CLASSES, Channels
 from carpool.daemon.checkpoint.restart import CheckpointRestart
+from carpool.daemon.jobs.info import last_info
 from carpool.daemon.jobs.table import Job, JobTable
 from carpool.daemon.journal.records import Store
 from carpool.daemon.seats.allocator import Seating
@@ -65,7 +66,7 @@ class Restore:
         for job in rows:
             self._jobs.live[job.id] = job
             if job.phase is JobPhase.ENDED:
-                self._jobs.end(job)
+                self._jobs.end(job, last_info(job))
             else:
                 job.phase = JobPhase.QUEUED
         self._missing = {job for job in self._jobs.live if self._processes.lives(job)}
@@ -139,7 +140,7 @@ class Restore:
                 job.phase, job.outcome, job.ended_us = JobPhase.ENDED, Outcome.REFUSED, wall_us()
                 job.reason = Reason("dependency_failed", f"job {number}, which it waits for, ended: {ended.outcome}")
                 self._store.ended(job)
-                self._jobs.end(job)
+                self._jobs.end(job, last_info(job))
                 return True
         return False
 

@@ -11,7 +11,8 @@ from carpool.daemon.api.context import CONTEXT, Context, require_operator
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.telemetry import telemetry_info
 from carpool.daemon.config.settings import LARGEST
-from carpool.daemon.jobs.table import may_use, moved_info
+from carpool.daemon.jobs.info import moved_info
+from carpool.daemon.jobs.table import may_use
 from carpool.daemon.journal.device_controls import Control
 from carpool.daemon.system.errors import ApiError
 from carpool.devices.base import Device

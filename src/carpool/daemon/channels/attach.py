@@ -1,4 +1,7 @@
-"""Processes that come to their seats, and leave them."""
+"""Processes that come to their seats, and leave them.
+
+A seat follows its use: a process that has never used it gives it up to another one of its job that does.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,10 @@ from carpool.core.events import Attached, Detached, Event, Sampled
 from carpool.core.model import JobId
 from carpool.daemon.channels.companions import Companions
 from carpool.daemon.channels.connections import INHERITED, Line
-from carpool.daemon.channels.leaving import ask_to_leave, may_leave, never_used
 from carpool.daemon.channels.shared_grants import Sharing
 from carpool.daemon.jobs.constraints import SEVERAL, why_alone
 from carpool.daemon.jobs.seat_table import BoardError
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import Job, JobTable, Seated
 from carpool.daemon.seats.allocator import Seating, whole_of_further
 from carpool.daemon.seats.record import usage_of
 from carpool.daemon.seats.sampler import tell_traits
@@ -25,6 +27,8 @@ from carpool.protocol.seat import PROTOCOL, Kind, Leave, Packet, PacketType
 
 log = logging.getLogger(__name__)
 ANOTHER_ATTACHED, OTHER_VERSION = 1, 2
+#: None of these is zero any more once a process has come to use its device.
+_SIGNS = ("turn", "turns", "want", "grow_seq", "p_peak", "e_peak", "traps", "fixed")
 
 
 class Attaching:
@@ -65,7 +69,7 @@ class Attaching:
             self._beside(job, line, pid)
         elif packet.b and line.name != job.line and may_leave(job.seated):
             line.waits = True
-            ask_to_leave(job.seated)
+            request_detach(job.seated)
         else:
             self._refuse(job, line, ANOTHER_ATTACHED)
 
@@ -179,3 +183,20 @@ class Attaching:
         job = self._jobs.live.get(job_id)
         if job is not None:
             self.detach(job)
+
+
+def may_leave(seated: Seated) -> bool:
+    """As far as its seat says.  The process itself knows for certain, and is asked."""
+    return seated.seat.get("leave") != Leave.STAYS and never_used(seated)
+
+
+def never_used(seated: Seated) -> bool:
+    """No memory, no turn, neither asked for."""
+    return not any(seated.seat.get(name) for name in _SIGNS)
+
+
+def request_detach(seated: Seated) -> None:
+    """It answers in its seat, and by a packet.  Asking again does no harm."""
+    if seated.seat.get("leave") == Leave.NO:
+        seated.seat.set("leave", Leave.ASKED)
+    seated.board.ring(seated.seat)
