@@ -104,7 +104,7 @@ def _queue(context: Context, device: Device) -> list[int]:
 def _quantum_from(context: Context, control: Control) -> str:
     if control.quantum_us is not None:
         return "device"
-    return "policy" if context.settings.quantum_us is None else "settings"
+    return "policy" if context.settings.current.quantum_us is None else "settings"
 
 
 def _lane_info(context: Context, device: Device, lane: LaneId) -> LaneInfo:
@@ -121,7 +121,7 @@ def _lane_info(context: Context, device: Device, lane: LaneId) -> LaneInfo:
 
 
 def _store_info(context: Context) -> StoreInfo:
-    budget, jobs = context.settings.host_store, context.jobs.live.values()
+    budget, jobs = context.settings.current.host_store, context.jobs.live.values()
     return StoreInfo(
         budget_bytes=context.default_store if budget is None else budget,
         default=budget is None,

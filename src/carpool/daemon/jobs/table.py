@@ -238,13 +238,17 @@ class JobTable:
     def __init__(self) -> None:
         self.live: dict[JobId, Job] = {}
         self.ended: dict[JobId, EndedJob] = {}
-        self.next_id: JobId = 1
+        self._next_id: JobId = 1
         self._waiting: dict[JobId, asyncio.Event] = {}
 
     def new_id(self) -> JobId:
         """Ids only increase, and a number that was refused is not used again either."""
-        job, self.next_id = self.next_id, self.next_id + 1
+        job, self._next_id = self._next_id, self._next_id + 1
         return job
+
+    def begin_after(self, last: JobId) -> None:
+        """An earlier daemon has given numbers up to ``last``."""
+        self._next_id = last + 1
 
     def owner(self, job: JobId) -> int | None:
         """The uid of a job's owner; None for an unknown job."""
