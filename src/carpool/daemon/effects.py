@@ -260,7 +260,7 @@ class TurnEffects:
         if (known := seated(self._jobs, command.job)) is None:
             return
         job, seat = known
-        if is_paused(seat.seat):
+        if is_paused(seat.seat.snapshot()):
             self._pauses.end(seat)
             return
         self._seating.give_turn(command.lane, job.id)
@@ -270,7 +270,8 @@ class TurnEffects:
     def _deny(self, command: commands.DenyTurn) -> None:
         if (known := seated(self._jobs, command.job)) is not None:
             log.warning("job %d gets no turn: %s", command.job, command.reason.text)
-            answer_demand(known[0], Placed.CHANGED if command.reason.code == "changed" else Placed.TOO_LARGE)
+            answer = Placed.CHANGED if command.reason.code == "changed" else Placed.TOO_LARGE
+            answer_demand(known[1], answer, known[1].seat.get("demand_seq"))
 
     def _request_yield(self, command: commands.RequestYield) -> None:
         if (guest := self._guest(command.job)) is not None:
@@ -279,7 +280,7 @@ class TurnEffects:
             return
         job, seat = known
         job.yield_due = job.turn_due
-        if command.forced and is_paused(seat.seat):
+        if command.forced and is_paused(seat.seat.snapshot()):
             self._pauses.end(seat, Yield.NOW)
         else:
             request_yield(seat.board, seat.seat, Yield.NOW if command.forced else Yield.BOUNDARY)
@@ -297,7 +298,7 @@ class TurnEffects:
             return
         job, seat = known
         job.yield_due = False
-        paused = seat.seat.get("yield") == Yield.PAUSE
+        paused = seat.seat.get("yield") == Yield.PAUSE  # the daemon's own word
         withdraw_yield(seat.seat)
         if paused:
             self._pauses.end(seat)

@@ -26,11 +26,10 @@ from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.devices.base import DeviceError, in_extents
 from carpool.protocol.seat import PROTOCOL, Kind, Leave, Packet, PacketType
+from carpool.protocol.seat_words import SeatWords
 
 log = logging.getLogger(__name__)
 ANOTHER_ATTACHED, OTHER_VERSION = 1, 2
-#: None of these is zero any more once a process has come to use its device.
-_SIGNS = ("turn", "turns", "want", "grow_seq", "p_peak", "e_peak", "traps", "fixed")
 
 
 class Reader(Protocol):
@@ -162,7 +161,7 @@ class Attaching:
         """A further process on a CUDA device: it is a companion, or the one is that has the seat and never used it."""
         assert job.seated is not None
         try:
-            if never_used(job.seated) and not any(pieces.sizes for pieces in job.pieces.values()):
+            if never_used(job.seated.seat.snapshot()) and not any(pieces.sizes for pieces in job.pieces.values()):
                 self._make_companion(job)
                 self._seat(job, line, pid)
             else:
@@ -218,12 +217,14 @@ class Attaching:
 
 def may_leave(seated: Seated) -> bool:
     """As far as its seat says.  The process itself knows for certain, and is asked."""
-    return seated.seat.get("leave") != Leave.STAYS and never_used(seated)
+    words = seated.seat.snapshot()
+    return words.leave != Leave.STAYS and never_used(words)
 
 
-def never_used(seated: Seated) -> bool:
-    """No memory, no turn, neither asked for."""
-    return not any(seated.seat.get(name) for name in _SIGNS)
+def never_used(words: SeatWords) -> bool:
+    """No memory, no turn, neither asked for: none of these stays zero once a process has come to use its device."""
+    signs = words.turn, words.turns, words.want, words.grow_seq, words.p_peak, words.e_peak, words.traps, words.fixed
+    return not any(signs)
 
 
 def request_detach(seated: Seated) -> None:

@@ -27,10 +27,10 @@ class Banking:
         """A bank for a job that is to come back; nothing if it holds one.  Raises DeviceError, OSError."""
         if job.seated is None or job.bank is not None or job.device is None:
             return
-        seat = job.seated.seat
-        last = seat.get("bank")
-        bank = self._seating.devices[job.device].take_bank(job.owner, seat.get("stored"), last)
-        job.bank, job.bank_seq = bank, seat.get("passed_seq")
+        words = job.seated.seat.snapshot()
+        last = words.bank
+        bank = self._seating.devices[job.device].take_bank(job.owner, words.stored, last)
+        job.bank, job.bank_seq = bank, words.passed_seq
         try:
             if (bank != last or not job.bank_sent) and not job.seated.extents:
                 self._tell(job, bank)

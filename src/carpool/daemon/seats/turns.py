@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from carpool.core.events import Event, TurnPassed, TurnReleased
-from carpool.core.model import Cause, LaneId
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.core.model import LaneId
+from carpool.daemon.jobs.table import Job, JobTable, Seated
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.seats.allocator import Seating
-from carpool.daemon.seats.record import cause_of, usage_of
+from carpool.daemon.seats.record import cause_of, usage_in
 from carpool.daemon.system.clock import monotonic_us
+from carpool.protocol.seat_words import SeatWords
 
 
 class Turns:
@@ -32,14 +33,15 @@ class Turns:
     def sync(self, lane: LaneId | None) -> None:
         """Tell the core of every turn of the lane that has ended."""
         while (holder := self._holder(lane)) is not None and holder.seated is not None:
+            # By itself, and before the rest: the job writes it last, so to whom and why has been written by then.
             number = holder.seated.seat.get("passed_seq")
             if number == holder.passed_seq:
                 return
             holder.passed_seq = number
-            slot = holder.seated.seat.get("passed_to")
+            words = holder.seated.seat.snapshot()
             # A successor that died in the meantime cannot compute: the turn is free.
-            to = self._seating.at(holder.seated.board, slot - 1) if slot else None
-            self._ended(holder, to, cause_of(holder.seated.seat.get("cause")))
+            to = self._seating.at(holder.seated.board, words.passed_to - 1) if words.passed_to else None
+            self._ended(holder, holder.seated, words, to)
 
     def between(self, lane: LaneId | None) -> list[Job]:
         """Who may be in the middle of handing the lane's turn over.  Call `sync` first.
@@ -50,7 +52,7 @@ class Turns:
         holder = self._holder(lane)
         if holder is None or holder.seated is None or holder.turn_due:
             return []
-        seat = holder.seated.seat
+        seat = holder.seated.seat  # word by word, in the order in which the job writes them (native/turn.c)
         if seat.get("turn") or seat.get("passed_seq") != holder.passed_seq:
             return []
         giver = self._giver_of(lane)
@@ -99,9 +101,9 @@ class Turns:
         giver = self._jobs.live.get(number) if number is not None else None
         return giver if giver is not None and giver.seated is not None else None
 
-    def _ended(self, job: Job, to: Job | None, cause: Cause) -> None:
-        assert job.seated is not None and job.lane is not None
-        job.usage = usage_of(job.seated, monotonic_us())
+    def _ended(self, job: Job, seated: Seated, words: SeatWords, to: Job | None) -> None:
+        assert job.lane is not None
+        job.usage, cause = usage_in(seated, words, monotonic_us()), cause_of(words.cause)
         if to is None:
             self._seating.free_turn(job.lane)
             self._post(TurnReleased(job.id, cause, job.usage))

@@ -21,7 +21,7 @@ from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import Job, JobTable
 from carpool.daemon.journal.records import Store
 from carpool.daemon.journal.writer import disk_full
-from carpool.daemon.seats.record import seat_at_end, usage_at_end
+from carpool.daemon.seats.record import usage_at_end, words_at_end
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import Session
 from carpool.daemon.shims.spawn import send_start, spawn_shim
@@ -322,10 +322,9 @@ class Processes:
         process = self.of(job.id)
         files = self._home.job(job.id, job.attempt)
         record = read_exit(files, job.owner)
-        if record is not None and job.seated is None:
-            job.usage = usage_at_end(record.seat) or job.usage
-            seat = seat_at_end(record.seat)
-            job.out_of = job.out_of if seat is None else seat.get("out_of_memory")
+        words = None if record is None or job.seated is not None else words_at_end(record.seat)
+        if words is not None:
+            job.usage, job.out_of = usage_at_end(words), words.out_of_memory
         if record is not None and record.text:
             self._is_over(process, StartFailed(job.id, record.text))
         elif record is not None:

@@ -134,10 +134,9 @@ class Stopped:
         """
         if job.seated is None:
             return False
-        seat = job.seated.seat
-        asked = seat.get("yield")
-        unpaused = asked == Yield.PAUSE and seat.get("paused") != seat.get("pause_seq")
-        return (seat.get("turn") == 1 and (asked == Yield.NOW or unpaused)) or self._turns.passing(job)
+        words = job.seated.seat.snapshot()
+        unpaused = words.yield_ == Yield.PAUSE and words.paused != words.pause_seq
+        return (words.turn == 1 and (words.yield_ == Yield.NOW or unpaused)) or self._turns.passing(job)
 
     async def _look(self, job: Job, patience: _Patience) -> None:
         assert job.seated is not None
