@@ -217,6 +217,7 @@ def named_devices(spec: SubmitRequest) -> tuple[DeviceId, ...] | None:
 
 
 def may_use(spec: SubmitRequest, device: DeviceId) -> bool:
+    """Whether a submission allows a device."""
     names = named_devices(spec)
     return names is None or device in names
 

@@ -62,6 +62,7 @@ _ATTEMPTS = """job, device, started_us, ended_us, exit_code, signal, out_of_memo
 
 
 def log_name(attempt: int) -> str:
+    """The file that an attempt writes its output to, in the job's directory."""
     return JobFiles(Path(), attempt).log.name
 
 
@@ -196,6 +197,7 @@ def expected(runs: Collection[Run]) -> Estimate | None:
 
 
 def read_history(connection: sqlite3.Connection) -> Runs:
+    """The last `KEPT_RUNS` runs of each command."""
     history: Runs = {}
     rows = connection.execute(
         "SELECT command_key, ended_us, persistent_bytes, ephemeral_bytes, iterations, iteration_us FROM runs"
@@ -207,6 +209,7 @@ def read_history(connection: sqlite3.Connection) -> Runs:
 
 
 def read_beside(connection: sqlite3.Connection) -> dict[str, JobId]:
+    """Commands whose last successful run used its device beside Carpool, with the job that it was."""
     return dict(connection.execute("SELECT command_key, job FROM beside"))
 
 

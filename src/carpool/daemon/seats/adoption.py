@@ -20,6 +20,8 @@ P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
 
 
 class Adopting:
+    """Checks everything that a shim has kept before any of it is taken over."""
+
     def __init__(self, seating: Seating) -> None:
         self._seating = seating
 

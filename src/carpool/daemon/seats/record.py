@@ -93,19 +93,23 @@ def grant_turn(board: Board, seat: Seat) -> None:
 
 
 def request_yield(board: Board, seat: Seat, how: Yield) -> None:
+    """Ask the job for its turn; one that has just let go is not asked for its next turn."""
     _ask(board, seat, "yield", how)
 
 
 def set_grace(seat: Seat, grace: Micros) -> None:
+    """How long an idle holder keeps its turn."""
     seat.set("grace_us", max(0, min(grace, _LARGEST_WORD)))
 
 
 def watch_idle(board: Board, seat: Seat, grace: Micros) -> None:
+    """Ask the job to give its turn back once it has been idle for ``grace``."""
     set_grace(seat, grace)
     _ask(board, seat, "watch", 1)
 
 
 def withdraw_yield(seat: Seat) -> None:
+    """The job may keep its turn, also when it is idle."""
     seat.set("watch", 0)
     seat.set("yield", Yield.NO)
 
@@ -119,6 +123,7 @@ def _ask(board: Board, seat: Seat, word: str, value: int) -> None:
 
 
 def set_limits(seat: Seat, memory: Memory) -> None:
+    """Bytes that the job may use from now on."""
     seat.set("p_limit", memory.persistent)
     seat.set("e_limit", memory.ephemeral)
 

@@ -19,6 +19,8 @@ SCRATCH_S = 1.0
 
 
 class Sampler:
+    """Two loops for as long as the daemon runs."""
+
     def __init__(self, jobs: JobTable, post: Callable[[Event], None]) -> None:
         self._jobs = jobs
         self._post = post
