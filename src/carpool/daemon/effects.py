@@ -175,7 +175,7 @@ class LaneEffects:
         self._seating.shims.keep(job.id, {f"{LANE}:{command.lane}": fd}, job.seated.pid)
         job.seated.seat.set("lane", command.lane)  # before the packet: the job waits for it where they differ
         self._lines.send(job.id, Packet(PacketType.LANE, a=command.lane), [fd])
-        job.seated.board.ring(job.seated.seat)
+        job.seated.board.notify(job.seated.seat)
         self._seating.shims.drop(job.id, [f"{LANE}:{old}"])
 
 

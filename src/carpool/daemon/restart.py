@@ -28,7 +28,7 @@ from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.demands import demand_in
 from carpool.daemon.seats.pauses import is_paused
 from carpool.daemon.seats.record import answer_growth, usage_in
-from carpool.daemon.seats.sampler import tell_traits
+from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.devices.base import single
@@ -190,7 +190,7 @@ class FoundJobs:
             kept = job.granted.persistent if job.bank is not None else job.shares.lent
             job.granted = Memory(kept, job.granted.ephemeral)
             self._memory.granting.memory(job, answers=False)
-        tell_traits(job, self._post)  # before anybody gets a turn
+        tell_constraints(job, self._post)  # before anybody gets a turn
         if job.stays is not None:
             self._post(TraitsSeen(job.id, alone=job.stays))
 
@@ -237,7 +237,7 @@ class FoundJobs:
             self._lines.send(job.id, Packet(PacketType.LANE, a=job.lane), [fd])  # a second one does no harm
         for word in ("turn", "grow_ack", "yield", "placed_seq"):
             job.seated.board.wake(job.seated.seat, word)
-        job.seated.board.ring(job.seated.seat)
+        job.seated.board.notify(job.seated.seat)
         self._ask_again(job, job.seated)
 
     def _ask_again(self, job: Job, seated: Seated) -> None:

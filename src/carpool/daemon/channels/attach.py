@@ -14,13 +14,13 @@ from carpool.core.model import JobId
 from carpool.daemon.channels.companions import Companions
 from carpool.daemon.channels.connections import Line, Lines
 from carpool.daemon.channels.shared_grants import Sharing
-from carpool.daemon.jobs.constraints import SEVERAL, why_alone
+from carpool.daemon.jobs.constraints import SEVERAL, why_exclusive
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.jobs.table import Job, JobTable, Seated
 from carpool.daemon.memory.grants import Granting
 from carpool.daemon.seats.allocator import Seating, whole_of_further
 from carpool.daemon.seats.record import usage_of
-from carpool.daemon.seats.sampler import tell_traits
+from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.system.pidwatch import PidWatch
@@ -86,7 +86,7 @@ class Attaching:
         elif pid == job.seated.pid:
             self._hello_again(job, line)
         elif packet.b and line.name != job.line and job.seated.extents:
-            self._beside(job, line, pid)
+            self._further(job, line, pid)
         elif packet.b and line.name != job.line and may_leave(job.seated):
             line.waits = True
             request_detach(job.seated)
@@ -153,11 +153,11 @@ class Attaching:
         self._lines.answer(line, self._seating.setup_packet(job), fds)
         self._granting.memory(job, answers=False)
         self._post(Attached(job.id))
-        tell_traits(job, self._post)  # of its other processes
+        tell_constraints(job, self._post)  # of its other processes
         self.watch(job)
         self._used(job)
 
-    def _beside(self, job: Job, line: Line, pid: int) -> None:
+    def _further(self, job: Job, line: Line, pid: int) -> None:
         """A further process on a CUDA device: it is a companion, or the one is that has the seat and never used it."""
         assert job.seated is not None
         try:
@@ -185,8 +185,8 @@ class Attaching:
     def _tell_detached(self, job: Job) -> None:
         """Its other processes go on."""
         kept = self._sharing.detached(job)
-        self._post(Detached(job.id, why_alone(SEVERAL if job.several else 0, job.beside), kept))
-        tell_traits(job, self._post)
+        self._post(Detached(job.id, why_exclusive(SEVERAL if job.several else 0, job.ungated_pid), kept))
+        tell_constraints(job, self._post)
         self._sharing.again(job)
 
     def _hello_again(self, job: Job, line: Line) -> None:
@@ -231,4 +231,4 @@ def request_detach(seated: Seated) -> None:
     """It answers in its seat, and by a packet.  Asking again does no harm."""
     if seated.seat.get("leave") == Leave.NO:
         seated.seat.set("leave", Leave.ASKED)
-    seated.board.ring(seated.seat)
+    seated.board.notify(seated.seat)

@@ -25,7 +25,7 @@ from carpool.daemon.seats.allocator import Seating, whole_of_further
 from carpool.daemon.seats.kept_fds import COMPANION
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.record import answer_growth, grant_turn, is_answered, is_before, set_grace
-from carpool.daemon.seats.sampler import tell_traits
+from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.protocol.seat import Grow, Packet, PacketType, Seat
@@ -193,7 +193,7 @@ class Companions:
 
     def _several(self, job: Job) -> None:
         job.several = True
-        tell_traits(job, self._post)
+        tell_constraints(job, self._post)
 
     def _look(self, job: Job) -> None:
         """Those that want to compute may, as soon as no other job does, and none has the device to itself."""

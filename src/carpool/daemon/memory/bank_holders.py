@@ -58,7 +58,7 @@ class Banking:
         self._seating.shims.keep(job.id, {f"{BANK}:{job.device}:{bank}": fd}, job.seated.pid)
         job.seated.seat.set("bank", bank)  # before the packet: the job waits for it where they differ
         self._send(job.id, Packet(PacketType.BANK, a=bank), [fd])
-        job.seated.board.ring(job.seated.seat)
+        job.seated.board.notify(job.seated.seat)
         job.bank_sent = True
         others = job.kept_banks - {bank}
         self._seating.shims.drop(job.id, [f"{BANK}:{job.device}:{other}" for other in sorted(others)])

@@ -185,7 +185,7 @@ class WeightFiles:
                 self.let_go(job, [kept])
                 self._send(job.id, Packet(PacketType.CUT, a=int(weights_key_of(kept), 16), b=_CUT_WEIGHTS), [])
                 if job.seated is not None:
-                    job.seated.board.ring(job.seated.seat)
+                    job.seated.board.notify(job.seated.seat)
 
     def let_go(self, job: Job, names: list[str]) -> None:
         job.weights -= set(names)

@@ -48,4 +48,4 @@ def answer_demand(seated: Seated, answer: Placed, number: int) -> None:
     seated.seat.set("placed", answer)
     seated.seat.set("placed_seq", number)
     seated.board.wake(seated.seat, "placed_seq")
-    seated.board.ring(seated.seat)
+    seated.board.notify(seated.seat)

@@ -52,7 +52,7 @@ class Pauses:
             seat.set("paused_us", 0)
         seat.set("yield", then)
         seated.board.wake(seat, "yield")
-        seated.board.ring(seat)
+        seated.board.notify(seat)
 
 
 def is_paused(words: SeatWords) -> bool:

@@ -89,7 +89,7 @@ def grant_turn(board: Board, seat: Seat) -> None:
     seat.set("turn_start_us", monotonic_us())
     seat.set("turn", 1)
     board.wake(seat, "turn")
-    board.ring(seat)
+    board.notify(seat)
 
 
 def request_yield(board: Board, seat: Seat, how: Yield) -> None:
@@ -116,7 +116,7 @@ def withdraw_yield(seat: Seat) -> None:
 
 def _ask(board: Board, seat: Seat, word: str, value: int) -> None:
     seat.set(word, value)
-    board.ring(seat)
+    board.notify(seat)
     if seat.get("turn") == 0:
         # It let go just before we asked; what is asked of one turn must not end the next.
         seat.set(word, 0)

@@ -25,7 +25,7 @@ from carpool.daemon.jobs.table import Job, JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.seats.kept_fds import BANK, STORE
 from carpool.daemon.seats.turns import Turns
-from carpool.daemon.stopped.markers import KeptStopped
+from carpool.daemon.stopped.markers import StopMarkers
 from carpool.daemon.system.process_state import STOPPED, TRACED, state_of
 from carpool.protocol.seat import CHUNK, IN_STORE, Yield
 
@@ -69,11 +69,11 @@ class Requests(Protocol):
         ...
 
 
-class Stopped:
+class Watchdog:
     """One task per job that owes an answer: those that others enter in the watchlist."""
 
     def __init__(
-        self, jobs: JobTable, kept: KeptStopped, watchlist: Watchlist, turns: Turns, shims: Movers, offloads: Requests
+        self, jobs: JobTable, kept: StopMarkers, watchlist: Watchlist, turns: Turns, shims: Movers, offloads: Requests
     ) -> None:
         self._jobs = jobs
         self._kept = kept
@@ -114,7 +114,7 @@ class Stopped:
                 except OSError as error:  # no descriptors left, for example: next time
                     log.error("cannot look after job %d, which does not answer: %s", job.id, error)
                 await asyncio.sleep(LOOK_S)
-            self._turns.wake_heir(job)  # it may have been stopped just before it would have
+            self._turns.wake_successor(job)  # it may have been stopped just before it would have
         finally:
             del self._tasks[job.id]
             self._watchlist.clear_busy(job)
@@ -193,7 +193,7 @@ class Stopped:
                     return
             log.warning("job %d is stopped and did not let go when it was continued", job.id)
         finally:
-            self._turns.wake_heir(job)  # it may not get round to it
+            self._turns.wake_successor(job)  # it may not get round to it
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(fd, signal.SIGSTOP)
             self._kept.forget(job.id)
