@@ -17,6 +17,9 @@ NATIVE = Path(__file__).resolve().parent
 OUTPUT = NATIVE.parent / "src" / "carpool" / "_native" / "libcarpool.so"
 FLAGS = ["-std=gnu11", "-O2", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wshadow"]
 LIBRARIES = ["-lpthread", "-ldl"]
+#: The folders of the library's own C files; tests and benchmarks lie beside them.
+FOLDERS = ("base", "job", "turn", "arena", "store", "weights", "cuda")
+EXPORTS = NATIVE / "abi" / "exports.map"
 
 
 class BuildError(Exception):
@@ -24,11 +27,11 @@ class BuildError(Exception):
 
 
 def sources() -> list[Path]:
-    """The library's own C files (tests and benchmarks lie in subdirectories)."""
-    found = sorted(NATIVE.glob("*.c"))
-    if not found:
-        raise BuildError(f"no C sources in {NATIVE}: the source tree is incomplete")
-    return found
+    """The library's own C files."""
+    found = {folder: sorted((NATIVE / folder).glob("*.c")) for folder in FOLDERS}
+    if missing := [folder for folder, files in found.items() if not files]:
+        raise BuildError(f"no C sources in {NATIVE} for {', '.join(missing)}: the source tree is incomplete")
+    return [path for files in found.values() for path in files]
 
 
 def compiler() -> list[str]:
@@ -44,9 +47,9 @@ def compiler() -> list[str]:
 
 def command_line(output: Path, strict: bool) -> list[str]:
     strictness = ["-Werror"] if strict else []
-    exports = [f"-Wl,--version-script={NATIVE / 'exports.map'}"] if (NATIVE / "exports.map").exists() else []
+    exports = f"-Wl,--version-script={EXPORTS}"
     files = [str(path) for path in sources()]
-    return [*compiler(), *FLAGS, *strictness, *files, f"-I{NATIVE}", *exports, *LIBRARIES, "-o", str(output)]
+    return [*compiler(), *FLAGS, *strictness, *files, f"-I{NATIVE}", exports, *LIBRARIES, "-o", str(output)]
 
 
 def build(output: Path = OUTPUT, strict: bool = False) -> Path:

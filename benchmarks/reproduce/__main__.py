@@ -29,7 +29,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", choices=(*TRACE_PARTS,), help="run this part again; the rest is that of the newest result"
     )
-    parser.add_argument("--docs", action="store_true", help="put the tables into docs/reproductions.md")
+    parser.add_argument("--docs", action="store_true", help="put the tables into benchmarks/reproductions.md")
     options = parser.parse_args()
     if options.seeds < 1:
         parser.error("--seeds must be at least 1")

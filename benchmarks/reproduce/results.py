@@ -11,7 +11,7 @@ from benchmarks.reproduce.runs import Data
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGE = ROOT / "docs" / "reproductions.md"
+PAGE = ROOT / "benchmarks" / "reproductions.md"
 SUFFIX = "-reproductions.json"
 READERS = {
     "table1": table1.tables,
@@ -32,7 +32,7 @@ def write(data: Data, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     parts = "\n\n".join(f"## {name}\n\n{text}" for name, text in all_tables(data).items())
-    title = f"# Reproductions, {data['seeds']} seeds\n\nExplained in docs/reproductions.md."
+    title = f"# Reproductions, {data['seeds']} seeds\n\nExplained in benchmarks/reproductions.md."
     path.with_suffix(".md").write_text(f"{title}\n\n{parts}\n", encoding="utf-8")
 
 

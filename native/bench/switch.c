@@ -8,13 +8,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 
-#include "../arena.c"
-#include "../host.c"
-#include "../persistent.c"
-#include "../pool.c"
-#include "../residue.c"
+#include "arena/arena.c"
+#include "store/host_store.c"
+#include "arena/persistent.c"
+#include "arena/pool.c"
+#include "arena/residue.c"
 uint64_t cp_syscalls;
 
 #define ROUNDS 31

@@ -2,31 +2,31 @@
  * processes: here nothing is pending. */
 #ifndef CARPOOL_TEST_LIBRARY_H
 #define CARPOOL_TEST_LIBRARY_H
-#include "check.h"
+#include "tests/check.h"
 
 #include <sys/wait.h>
 
-#include "../arena.c"
-#include "../boundary.c"
-#include "../channel.c"
-#include "../door.c"
-#include "../files.c"
-#include "../follow.c"
-#include "../grow.c"
-#include "../helper.c"
-#include "../host.c"
-#include "../offload.c"
-#include "../order.c"
-#include "../pause.c"
-#include "../persistent.c"
-#include "../pool.c"
-#include "../promote.c"
-#include "../residue.c"
-#include "../restore.c"
-#include "../turn.c"
+#include "arena/arena.c"
+#include "turn/boundary.c"
+#include "base/channel.c"
+#include "job/attach_socket.c"
+#include "job/lane_change.c"
+#include "job/seat_handoff.c"
+#include "turn/grow.c"
+#include "job/helper.c"
+#include "store/host_store.c"
+#include "store/offload.c"
+#include "store/access_order.c"
+#include "turn/pause.c"
+#include "arena/persistent.c"
+#include "arena/pool.c"
+#include "arena/promote.c"
+#include "arena/residue.c"
+#include "store/restore.c"
+#include "turn/turn.c"
 
 #ifdef WITH_SERVICE
-#include "../service.c"
+#include "weights/service.c"
 #else
 uint32_t cp_service_wants(void) { return 0; }
 void cp_service_revoked(void) {}
@@ -51,7 +51,7 @@ static inline void ask_yield(uint32_t yield) {
   if (yield == CP_YIELD_PAUSE) cp_store(&cp.seat->pause_seq, cp.seat->pause_seq + 1);
   cp_store(&cp.seat->yield, yield);
   cp_futex_wake(&cp.seat->yield);
-  cp_ring(cp.seat);
+  cp_notify(cp.seat);
 }
 
 static bool parking __attribute__((unused)) = true;

@@ -1,12 +1,12 @@
 /* What a daemon sends: a packet, with a descriptor or without. */
 #ifndef CARPOOL_TEST_PACKET_H
 #define CARPOOL_TEST_PACKET_H
-#include "check.h"
+#include "tests/check.h"
 
 #include <string.h>
 #include <sys/socket.h>
 
-#include "seat.h"
+#include "abi/seat.h"
 
 /* fd: -1 sends none. */
 static inline void send_packet(int channel, struct cp_packet p, int fd) {

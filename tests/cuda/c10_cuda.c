@@ -1,5 +1,5 @@
 /* Stands in for PyTorch's caching allocator: memory that this library asks for comes in segments of Carpool's. */
-#include "driver.h"
+#include "cuda/driver/driver.h"
 
 int segment_alloc(CUdeviceptr *address, size_t bytes);
 int segment_free(CUdeviceptr address);

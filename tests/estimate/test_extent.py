@@ -17,7 +17,7 @@ from carpool.estimate.rehearsal.allocator_mirror import GRAIN, Extent
 NATIVE = Path(__file__).parents[2] / "native"
 BASE = 1 << 40
 WRAPPER = """
-#include "pool.c"
+#include "arena/pool.c"
 static struct cp_pool pool;
 int start(void) { return cp_pool_init(&pool, (char *)(1ull << 40), 1ull << 34); }
 unsigned long take_bytes(unsigned long bytes) {

@@ -10,7 +10,8 @@ import pytest
 
 from tests.native.arbiter import LIBRARY, ROOT
 
-TABLE = ROOT / "native" / "functions.def"
+TABLE = ROOT / "native" / "cuda" / "functions.def"
+EXPORTS = ROOT / "native" / "abi" / "exports.map"
 TYPEDEFS = [
     Path("/usr/local/cuda/include/cudaTypedefs.h"),
     *sorted(Path("/usr/local").glob("cuda-1*/include/cudaTypedefs.h")),
@@ -40,7 +41,7 @@ def test_the_driver_s_names_that_are_exported_are_those_of_the_table() -> None:
 
 
 def test_nothing_else_is_exported() -> None:
-    wanted = set(re.findall(r"\b(\w+);", re.sub(r"/\*.*?\*/", "", (ROOT / "native" / "exports.map").read_text())))
+    wanted = set(re.findall(r"\b(\w+);", re.sub(r"/\*.*?\*/", "", EXPORTS.read_text())))
     assert exported() - set(entries()) <= wanted
 
 

@@ -34,7 +34,6 @@ def compiled(name: str, sanitize: str | None, library: Path, directory: Path) ->
         "-Wshadow",
         "-Werror",
         f"-I{NATIVE}",
-        f"-I{NATIVE / 'tests'}",
     ]
     sanitizer = [f"-fsanitize={sanitize}"] if sanitize else []
     source = str(STUB / "programs" / f"{name}.c")

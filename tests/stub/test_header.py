@@ -14,8 +14,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NATIVE = ROOT / "native"
-TYPES = [NATIVE / name for name in ("driver_types.h", "driver_memory.h", "driver_launch.h")]
-CALLS = [NATIVE / name for name in ("driver.h", "driver_graphs.h", "driver_copies.h")]
+DRIVER = NATIVE / "cuda" / "driver"
+TYPES = [DRIVER / name for name in ("types.h", "memory.h", "launch.h")]
+CALLS = [DRIVER / name for name in ("driver.h", "graphs.h", "copies.h")]
 #: Real names of types that our headers call by the name of their newest form only.
 MANGLED = "__CUDA_API_VERSION_INTERNAL"
 
@@ -62,7 +63,7 @@ def prototypes(real: Path, own: str, directory: Path) -> str:
 
 
 def test_prototypes_agree(tmp_path: Path) -> None:
-    assert prototypes(toolkit(), '#include "driver.h"', tmp_path) == ""
+    assert prototypes(toolkit(), '#include "cuda/driver/driver.h"', tmp_path) == ""
 
 
 def test_a_wrong_prototype_would_be_noticed(tmp_path: Path) -> None:
@@ -116,6 +117,6 @@ def answers(include: str, directory: Path, *flags: str) -> dict[str, int]:
 
 def test_numbers_and_layouts_agree(tmp_path: Path) -> None:
     real = answers("#include <cuda.h>", tmp_path, f"-I{toolkit()}")
-    own = answers('#include "driver.h"', tmp_path, f"-I{NATIVE}")
+    own = answers('#include "cuda/driver/driver.h"', tmp_path, f"-I{NATIVE}")
     assert own == real
     assert {"CUDA_ERROR_ILLEGAL_STATE", "CUmemAllocationProp_st", "CUDA_MEMCPY3D_st.dstHeight"} <= own.keys()

@@ -171,7 +171,7 @@ class Device(Protocol):
     # Stores
 
     def store_fd(self, job: JobId) -> int:
-        """The store of a job's attached process (``native/seat.h`` says what is in it); created at the first call."""
+        """The store of a job's attached process (layout: ``native/abi/seat.h``); created at the first call."""
         ...
 
     def drop_store(self, job: JobId) -> None:

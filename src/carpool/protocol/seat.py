@@ -1,4 +1,4 @@
-"""The seat and the job channel's packets; the mirror of ``native/seat.h``.
+"""The seat and the job channel's packets; the mirror of ``native/abi/seat.h``.
 
 A seat is a shared-memory record of 512 bytes, one per attached job process.  A board is a memfd with one
 page of header and `SEATS` seats.  Every word has one writer at a time (see the header file).
@@ -208,7 +208,7 @@ PACKET_BYTES = _PACKET.size
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """One message on the job channel; what ``a`` to ``e`` mean depends on the type (see ``native/seat.h``)."""
+    """One message on the job channel; what ``a`` to ``e`` mean depends on the type (see ``native/abi/seat.h``)."""
 
     type: PacketType
     pid: int = 0

@@ -139,7 +139,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR: *value = 1; break;
-    default: *value = 0; /* the real driver knows more of them than driver_types.h */
+    default: *value = 0; /* the real driver knows more of them than native/cuda/driver/types.h */
   }
   return CUDA_SUCCESS;
 }

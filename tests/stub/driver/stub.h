@@ -1,7 +1,7 @@
 /* What the parts of the stub driver share.  main.c documents what the stub is and how it is configured. */
 #ifndef CARPOOL_STUB_H
 #define CARPOOL_STUB_H
-#include "driver.h"
+#include "cuda/driver/driver.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* What the C tests of the stub driver share: every test has a current context and the module. */
 #ifndef STUBTEST_H
 #define STUBTEST_H
-#include "check.h"
-#include "driver.h"
+#include "tests/check.h"
+#include "cuda/driver/driver.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>

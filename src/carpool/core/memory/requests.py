@@ -10,7 +10,9 @@ from carpool.core.memory.grants import forget_requests, free_on, freed, grant, s
 from carpool.core.metering import warmup
 from carpool.core.model import JobPhase, Memory, MemoryClass, Reason
 from carpool.core.state.amounts import cost, join, of_class, with_class
-from carpool.core.state.state import Device, Job, Request, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job, Request
+from carpool.core.state.state import State
 from carpool.core.turns.turns import rank
 from carpool.core.units import size
 
@@ -42,15 +44,15 @@ def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: b
         job.denied = device.spec.capacity
         _deny(state, job, kind, _too_large(device, alone, beside))
         return
-    request = Request(kind, total, state.number(), state.now)
+    request = Request(kind, total, state.number())
     if job.phase is JobPhase.STOPPING:
         _answer_stopping(state, job, request)
         return
     if state.settings.refuse_growth and not (job.offloaded or job.offload_asked):
         _answer_at_once(state, job, request)
         return
-    device.waiting = [entry for entry in device.waiting if entry[1:] != (job.id, kind)]
-    device.waiting.append((request.sequence, job.id, kind))
+    device.requests = [entry for entry in device.requests if entry[1:] != (job.id, kind)]
+    device.requests.append((request.sequence, job.id, kind))
     job.pending = {**job.pending, kind: request}
     rank(state, job)
     # Its lane is looked at after that: a holder whose request is granted at once keeps its turn.
@@ -64,8 +66,8 @@ def withdrawn(state: State, job: Job, kind: MemoryClass) -> None:
         return
     _deny(state, job, kind, WITHDRAWN)
     job.pending = {other: request for other, request in job.pending.items() if other is not kind}
-    device.waiting = [entry for entry in device.waiting if entry[1:] != (job.id, kind)]
-    if not state.holds(job) and not job.wanted:
+    device.requests = [entry for entry in device.requests if entry[1:] != (job.id, kind)]
+    if not job.holds and not job.wanted:
         job.idle_since_us = state.now
         if not job.pending:
             stop_growing(state, job)  # nothing will be measured of it for now

@@ -7,7 +7,9 @@ With one every newcomer counts, until that long after its first use: by then its
 from __future__ import annotations
 
 from carpool.core.model import Reason
-from carpool.core.state.state import Device, Job, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
 
 
 def begin(state: State, device: Device, job: Job) -> None:
@@ -23,6 +25,7 @@ def full(state: State, device: Device, job: Job) -> bool:
 
 
 def why(state: State, device: Device) -> Reason:
+    """Why `full` says that the device takes no further newcomer, for people."""
     name, count = device.spec.id, len(device.warm)
     if not state.settings.warm_window_us:
         return Reason("warm", f"{count} started jobs of {name} have not been measured yet")

@@ -2,7 +2,7 @@
 
 On a host device the weights lie in that file, which is a bank of the device: when they are dropped, the owner's next
 weights get it, and its pages.  Where memory comes in extents, the file's first bytes only say what is there
-(``native/groups.h``), and the weights lie in an extent of their own, which goes when they are dropped.
+(``native/weights/groups.h``), and the weights lie in an extent of their own, which goes when they are dropped.
 
 Workers' shims keep duplicates, so weights outlive the daemon, and the worker that has brought them.
 """
@@ -25,7 +25,7 @@ from carpool.devices import memfd
 from carpool.devices.base import BankId, DeviceError, Extent, ExtentDevice, PagedDevice, in_extents, in_pages
 from carpool.protocol.seat import Packet, PacketType, Placed
 
-#: Of the header, whose first bytes say that it is one (``native/groups.h``).
+#: Of the header, whose first bytes say that it is one (``native/weights/groups.h``).
 HEADER = bytes(memfd.PAGE)
 #: What packets name: the file, the extent; and weights where lanes and banks have their class.
 _FILE, _EXTENT = 0, 1

@@ -121,7 +121,7 @@ class Seating:
         return fds
 
     def bound_run_ahead(self) -> None:
-        """Jobs beside a service let the device have little of their work before it (``native/cuda_backlog.c``)."""
+        """Jobs beside a service let the device have little of their work before it (``native/cuda/backlog.c``)."""
         seated = [job for job in self._jobs.live.values() if job.seated is not None]
         served = {job.device for job in seated if job.spec.service is not None}
         for job in seated:

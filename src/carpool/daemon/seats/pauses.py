@@ -1,4 +1,4 @@
-"""Pauses: holders make way for a service without losing their turn or anything else (``native/pause.c``).
+"""Pauses: holders make way for a service without losing their turn or anything else (``native/turn/pause.c``).
 
 The seat says when a pause began, and its time does not count as computed.  It costs the same at whatever instruction it
 comes, so a holder is never let go on to its boundary.

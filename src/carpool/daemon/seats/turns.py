@@ -3,8 +3,8 @@
 Packets of different jobs may arrive in any order, so they only say that it is time to look: the seats say whose turn
 has ended and who has it now.
 
-A job hands its turn over in several writes (``native/turn.c``): its own `turn` goes first, then it reads who is next,
-then it counts, then the next one's `turn`, then it wakes it.  It may be preempted, or stopped, between any two.
+A job hands its turn over in several writes (``native/turn/turn.c``): its own `turn` goes first, then it reads who is
+next, then it counts, then the next one's `turn`, then it wakes it.  It may be preempted, or stopped, between any two.
 """
 
 from __future__ import annotations

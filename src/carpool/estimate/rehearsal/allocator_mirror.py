@@ -1,4 +1,4 @@
-"""How far up an arena reaches: a mirror of libcarpool's block allocator (``native/pool.c``) that moves no bytes.
+"""How far up an arena reaches: a mirror of libcarpool's block allocator (``native/arena/pool.c``) that moves no bytes.
 
 A lane has to back the *extent* of the blocks in it, gaps included, so the sum of live bytes would promise too little.
 Two-level segregated fit (Masmano et al., "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004)

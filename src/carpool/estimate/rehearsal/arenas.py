@@ -1,7 +1,7 @@
 """A job's two arenas while it is rehearsed: which blocks would lie in which, and how far both would reach.
 
-The same rules as in ``native/memory.c`` and ``native/attach.c``: what is made before the first forward pass and by
-an optimizer's first step is persistent, the rest ephemeral, and small tensors stay in the ordinary heap.
+The same rules as in ``native/job/malloc_hooks.c`` and ``native/job/attach.c``: what is made before the first forward
+pass and by an optimizer's first step is persistent, the rest ephemeral, and small tensors stay in the ordinary heap.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The job itself would do this, but it is stopped.  Its state bytes are set last, when everything has been copied: until
 then nothing has happened, and a shim that fails or ends leaves no trace.  The layout of the store and the words of the
-seat are those of ``native/seat.h``.
+seat are those of ``native/abi/seat.h``.
 """
 
 from __future__ import annotations

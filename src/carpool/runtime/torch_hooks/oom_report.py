@@ -12,7 +12,7 @@ import sys
 
 from .. import native
 
-#: ``CP_OUT_OF_*`` of native/seat.h.
+#: ``CP_OUT_OF_*`` of native/abi/seat.h.
 DEVICE, HEAP, OTHER = 1, 2, 3
 _REFUSED_HOST = "DefaultCPUAllocator: can't allocate memory"
 _REFUSED_CUDA = "CUDA error: out of memory"

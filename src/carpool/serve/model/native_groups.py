@@ -1,4 +1,4 @@
-"""Weights that come to the device group by group (``native/groups.h``), called through ctypes.
+"""Weights that come to the device group by group (``native/weights/groups.h``), called through ctypes.
 
 What is for GPUs: not yet run on a GPU.
 """

@@ -1,0 +1,204 @@
+/* Folder job/: the life of a process of a job: attaching, handing its seat to another process, fork, signals, malloc,
+ * and the helper thread.  What the runtime, libc or the daemon call first enters here; the work is done by other folders.
+ * May include: base, weights. */
+/* Attaching to the daemon, and the interface for the runtime. */
+#include "base/process.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#define MOST_FILES 64
+#define CP_TAKEN 1 /* why it is refused: by another process of the job */
+
+struct cp_counters {
+  uint64_t p_live, p_peak, e_live, e_peak, iterations, traps, turns, syscalls, residue, residue_total, forced, early,
+      promoted, allocs, frees;
+};
+
+static int fail(const char *why) {
+  cp_failure = why;
+  return -1;
+}
+
+/* The code of libc10.so: all ordinary CPU tensor storage is allocated there. */
+static int find_libc10(struct dl_phdr_info *info, size_t size, void *unused) {
+  (void)size, (void)unused;
+  const char *name = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
+  if (!name || strncmp(name + 1, "libc10.so", 9)) return 0;
+  for (int i = 0; i < info->dlpi_phnum && cp.text_count < 4; i++) {
+    const ElfW(Phdr) *h = &info->dlpi_phdr[i];
+    if (h->p_type != PT_LOAD || !(h->p_flags & PF_X)) continue;
+    cp.text[cp.text_count].lo = info->dlpi_addr + h->p_vaddr;
+    cp.text[cp.text_count++].hi = info->dlpi_addr + h->p_vaddr + h->p_memsz;
+  }
+  return 0;
+}
+
+/* Returns the number of descriptors received, or -1. */
+static int receive(int fd, struct cp_packet *p, int *fds) {
+  union {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(MOST_FILES * sizeof(int))];
+  } control;
+  struct iovec v = {.iov_base = p, .iov_len = sizeof *p};
+  struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+  ssize_t n;
+  do n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
+  while (n < 0 && errno == EINTR);
+  if (n != sizeof *p) return -1;
+  struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+  if (!c || c->cmsg_type != SCM_RIGHTS) return 0;
+  int count = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+  if (count > MOST_FILES) count = MOST_FILES;
+  memcpy(fds, CMSG_DATA(c), (size_t)count * sizeof(int));
+  return count;
+}
+
+/* What the daemon sent to an earlier process of this job, which did not read it any more, is nothing to this one. */
+static int receive_answer(int fd, struct cp_packet *p, int *fds) {
+  for (;;) {
+    int n = receive(fd, p, fds);
+    bool late = p->type == CP_LANE || p->type == CP_BANK || p->type == CP_EXTENT || p->type == CP_CUT;
+    if (n < 0 || !late) return n;
+    for (int i = 0; i < n; i++) close(fds[i]);
+  }
+}
+
+/* The backend of a seat table, NULL: there is none that takes what the daemon has sent. */
+static const struct cp_backend *backend_of(const struct cp_board_header *header, const struct cp_packet *p, int count) {
+  if (header->magic != CP_BOARD_MAGIC || header->protocol != CP_PROTOCOL) return NULL;
+  if (header->kind >= CP_KINDS || p->a >= CP_SEATS) return NULL;
+  const struct cp_backend *backend = cp_backends[header->kind];
+  return !backend->files || backend->files == count ? backend : NULL;
+}
+
+static int set_up(int fd, const struct cp_packet *p, const int *fds, int count) {
+  size_t bytes = CP_BOARD_HEADER + CP_SEATS * sizeof(struct cp_seat);
+  char *seat_table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
+  if (seat_table == MAP_FAILED) return fail("the seat table could not be mapped");
+  const struct cp_backend *backend = backend_of((const struct cp_board_header *)seat_table, p, count);
+  if (!backend) return fail("the daemon speaks another version; restart it");
+  cp.backend = backend;
+  cp.fd = fd;
+  cp.slot = (uint32_t)p->a;
+  cp.seat_table = seat_table;
+  cp.seat = (struct cp_seat *)(seat_table + CP_BOARD_HEADER) + p->a;
+  cp.p_cap = cp.seat->p_limit;
+  cp.e_cap = cp.seat->e_limit;
+  cp.route_persistent = 1;
+  cp_boundary_init(&cp.boundary);
+  cp.lane = p->c;
+  cp.buffer = p->e;
+  if (backend->attach(p, fds, count)) return -1;
+  cp_put(&cp.seat->pid, (uint32_t)getpid());
+  if (cp_signals_start()) return fail("the trap could not be installed");
+  if (cp_helper_start()) return fail("the helper thread could not be started");
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  close(fds[0]);
+  cp_store(&cp.attached, 1);
+  if (backend->attached) backend->attached();
+  return 0;
+}
+
+static int refused(const struct cp_packet *p, bool uses) {
+  if (p->a != CP_TAKEN || uses) return CP_PLAIN;
+  if (p->b < CP_KINDS && cp_backends[p->b]->pending) cp_backends[p->b]->pending();
+  return CP_LATER;
+}
+
+static bool library_loaded(void) {
+  for (int kind = 0; kind < CP_KINDS; kind++)
+    if (cp_backends[kind]->loaded && cp_backends[kind]->loaded()) return true;
+  return false;
+}
+
+int cp_hello(int fd, bool uses) {
+  struct cp_packet p = {.type = CP_HELLO, .pid = (uint32_t)getpid(), .a = CP_PROTOCOL, .b = uses};
+  int fds[MOST_FILES];
+  if (!cp.text_count && !uses) dl_iterate_phdr(find_libc10, NULL); /* none by now: its tensors are not the device's */
+  if (!cp.text_count && !library_loaded()) return fail("libc10.so is not loaded: import torch first");
+  if (send(fd, &p, sizeof p, MSG_NOSIGNAL) != sizeof p) return fail("the job channel is closed");
+  int n = receive_answer(fd, &p, fds);
+  if (n < 0) return fail("the job channel was closed before the daemon answered");
+  if (p.type == CP_REFUSED) return refused(&p, uses);
+  if (p.type != CP_SETUP || n < 1) return fail("the daemon sent an answer that this library does not know");
+  return set_up(fd, &p, fds, n);
+}
+
+/* 0 attached, 1 refused: run plainly, 2 another process is attached: this one asks again when it is about to use its
+ * device, -1 error (cp_error).  Blocks until the daemon answers. */
+CP_EXPORT int cp_attach(int fd) { return cp_first_hello(fd); }
+
+CP_EXPORT const char *cp_error(void) { return cp_failure; }
+
+/* ---- iterations -------------------------------------------------------------------------------------------------------- */
+
+static bool finish_step(uint32_t key) {
+  cp_acquire(&cp.pool_lock);
+  if (!cp_active()) { /* the seat has just gone */
+    cp_release(&cp.pool_lock);
+    return false;
+  }
+  uint64_t now = cp_now_us();
+  bool give_way = cp_boundary_step(&cp.boundary, key, cp.arenas.win[cp.arenas.ephemeral].pool.live, now);
+  cp.route_persistent = 0;
+  cp_put(&cp.seat->iterations, cp.boundary.iterations);
+  cp_put(&cp.seat->boundary_us, now);
+  cp_release(&cp.pool_lock);
+  if (cp.backend->boundary) return cp.backend->boundary();
+  if (give_way) cp_turn_end(CP_BY_BOUNDARY);
+  return false;
+}
+
+CP_EXPORT void cp_begin_iterations(void) {
+  if (cp_active()) cp_store(&cp.route_persistent, 0);
+}
+
+/* An optimizer's first step makes its state, which is persistent. */
+CP_EXPORT void cp_step_begin(int optimizer, int first) {
+  (void)optimizer;
+  if (cp_active() && first) cp_store(&cp.route_persistent, 1);
+}
+
+/* Returns 1: the turn is about to end here, and the caller is to hand over the live blocks (cp_live_blocks). */
+CP_EXPORT int cp_step_end(int optimizer, int first) {
+  (void)first;
+  if (!cp_active()) return 0;
+  if (!cp.boundary.explicit_) return finish_step(optimizer < 0 ? 0 : (uint32_t)optimizer % CP_EXPLICIT_KEY);
+  cp_store(&cp.route_persistent, 0);
+  return 0;
+}
+
+CP_EXPORT void cp_iteration_begin(void) {
+  if (!cp_active()) return;
+  cp.boundary.explicit_ = true;
+  cp_store(&cp.route_persistent, 0);
+}
+
+/* Returns what cp_step_end returns. */
+CP_EXPORT int cp_iteration_end(void) { return cp_active() && finish_step(CP_EXPLICIT_KEY); }
+
+CP_EXPORT void cp_progress(uint64_t done, uint64_t total) {
+  if (!cp_active()) return;
+  cp_put(&cp.seat->progress_total, total);
+  cp_put(&cp.seat->progress_done, done);
+}
+
+/* The main process is about to end.  ``what``: CP_OUT_OF_*, by the error that nobody has handled. */
+CP_EXPORT void cp_out_of_memory(uint32_t what) {
+  if (cp_active()) cp_put(&cp.seat->out_of_memory, what);
+}
+
+CP_EXPORT void cp_counters(struct cp_counters *c) {
+  memset(c, 0, sizeof *c);
+  const struct cp_seat *s = cp.seat;
+  if (!s || !cp_load(&cp.attached)) return;
+  *c = (struct cp_counters){s->p_live, s->p_peak, s->e_live, s->e_peak, s->iterations, s->traps, s->turns,
+                            cp_load(&cp_syscalls), s->residue, s->residue_total, s->forced, s->early, s->promoted,
+                            cp.allocs, cp.frees};
+}

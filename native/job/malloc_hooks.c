@@ -1,0 +1,156 @@
+/* Interposed allocation: memory that libc10 asks for becomes device memory, all other calls pass through. */
+#include <dlfcn.h>
+#include <string.h>
+
+#include "base/process.h"
+
+#define MIN_ARENA ((size_t)1024) /* smaller tensors stay in the ordinary heap */
+
+static int (*next_posix_memalign)(void **, size_t, size_t);
+static void (*next_free)(void *);
+static void *(*next_realloc)(void *, size_t);
+extern void __libc_free(void *);
+extern void *__libc_memalign(size_t, size_t);
+extern void *__libc_realloc(void *, size_t);
+
+/* dlsym may itself allocate and free, so until it has answered glibc's own names are used. */
+__attribute__((constructor)) static void find_next(void) {
+  next_posix_memalign = (int (*)(void **, size_t, size_t))dlsym(RTLD_NEXT, "posix_memalign");
+  next_realloc = (void *(*)(void *, size_t))dlsym(RTLD_NEXT, "realloc");
+  next_free = (void (*)(void *))dlsym(RTLD_NEXT, "free");
+}
+
+/* ---- counters, under the pool lock ---------------------------------------------------------------------------------- */
+
+static void count_persistent(int64_t bytes) {
+  struct cp_seat *s = cp.seat;
+  cp_put(&s->p_live, s->p_live + (uint64_t)bytes);
+  if (bytes < 0) return;
+  size_t used = cp_arenas_persistent(&cp.arenas);
+  cp_put(&s->p_used, used);
+  if (used > s->p_peak) cp_put(&s->p_peak, used);
+}
+
+static void count_ephemeral(int64_t bytes) {
+  struct cp_seat *s = cp.seat;
+  struct cp_pool *p = &cp.arenas.win[cp.arenas.ephemeral].pool;
+  cp_put(&s->e_live, p->live);
+  cp_boundary_note(&cp.boundary, p->live);
+  if (bytes > 0 && cp_pool_high(p) > s->e_peak) cp_put(&s->e_peak, cp_pool_high(p));
+}
+
+/* ---- allocation ------------------------------------------------------------------------------------------------------ */
+
+/* Pool lock held.  Is this where the turn should change hands? */
+static bool give_way_here(void) {
+  if (CP_LIKELY(cp_relaxed(&cp.seat->yield) != CP_YIELD_BOUNDARY)) return false;
+  if (cp_relaxed(&cp.gate) != CP_OPEN) return false;
+  uint64_t live = cp.arenas.win[cp.arenas.ephemeral].pool.live;
+  return cp_boundary_here(&cp.boundary, live, cp_now_us(), cp.seat->grace_us);
+}
+
+static void *try_alloc(bool persistent, size_t bytes, size_t *total) {
+  size_t beside = persistent ? cp.arenas.retired : 0;
+  size_t cap = persistent ? cp.p_cap : cp.e_cap;
+  struct cp_pool *pool = &cp.arenas.win[persistent ? 0 : cp.arenas.ephemeral].pool;
+  void *p = cp_pool_alloc(pool, bytes, cap > beside ? cap - beside : 0, (uint32_t)cp.boundary.iterations, total);
+  *total = cp_round_up(*total + beside, CP_PAGE);
+  if (!p) return NULL;
+  cp.allocs++;
+  if (persistent)
+    count_persistent((int64_t)cp_pool_size(pool, p));
+  else
+    count_ephemeral((int64_t)bytes);
+  return p;
+}
+
+void *cp_arena_alloc(size_t bytes) {
+  for (;;) {
+    size_t total = 0;
+    cp_acquire(&cp.pool_lock);
+    if (CP_UNLIKELY(give_way_here())) {
+      cp_release(&cp.pool_lock);
+      cp_turn_end(CP_BY_BOUNDARY);
+      cp_acquire(&cp.pool_lock);
+    }
+    if (CP_UNLIKELY(!cp_active())) { /* the seat has just gone */
+      cp_release(&cp.pool_lock);
+      return NULL;
+    }
+    bool persistent = cp.route_persistent || cp_sticky(bytes);
+    void *p = try_alloc(persistent, bytes, &total);
+    cp_release(&cp.pool_lock);
+    if (CP_LIKELY(p != NULL)) return p;
+    if (!cp_grow(persistent ? 0 : 1, total, false)) return NULL;
+  }
+}
+
+bool cp_arena_free(void *p) {
+  if (CP_LIKELY(!cp_arenas_hold(&cp.arenas, p))) return false;
+  if (cp.child) return true; /* a forked child holds a snapshot and no records */
+  cp_acquire(&cp.pool_lock);
+  struct cp_window *w = cp_arenas_window(&cp.arenas, p);
+  size_t bytes = w->kind == CP_UNUSED ? 0 : cp_pool_free(&w->pool, p);
+  cp.frees += bytes != 0;
+  if (w->kind == CP_EPHEMERAL)
+    count_ephemeral(-(int64_t)bytes);
+  else if (bytes)
+    count_persistent(-(int64_t)bytes);
+  if (w->kind == CP_RETIRED) cp.retired_freed += bytes;
+  cp_release(&cp.pool_lock);
+  return true;
+}
+
+/* A pending process attaches with its first tensor. */
+static inline bool may_serve(void) { return cp_active() || CP_UNLIKELY(cp_relaxed(&cp.pending)); }
+
+static inline bool from_libc10(const void *caller) {
+  for (uint32_t i = 0; i < cp.text_count; i++)
+    if ((uintptr_t)caller - cp.text[i].lo < cp.text[i].hi - cp.text[i].lo) return true;
+  return false;
+}
+
+/* ---- interposed ------------------------------------------------------------------------------------------------------ */
+
+CP_EXPORT int posix_memalign(void **out, size_t alignment, size_t bytes) {
+  while (may_serve() && bytes >= MIN_ARENA && alignment <= CP_GRAIN && from_libc10(__builtin_return_address(0))) {
+    if (CP_UNLIKELY(!cp_active())) {
+      cp_claim_seat();
+      continue; /* also whose tensors are the device's is known for certain only now */
+    }
+    void *p = cp_arena_alloc(bytes);
+    if (p) {
+      *out = p;
+      return 0;
+    }
+    if (cp_active()) return ENOMEM;
+  }
+  if (CP_LIKELY(next_posix_memalign != NULL)) return next_posix_memalign(out, alignment, bytes);
+  if (!alignment || alignment & (alignment - 1) || alignment % sizeof(void *)) return EINVAL;
+  *out = __libc_memalign(alignment, bytes);
+  return *out ? 0 : ENOMEM;
+}
+
+CP_EXPORT void free(void *p) {
+  if (CP_UNLIKELY(cp_arenas_hold(&cp.arenas, p))) {
+    cp_arena_free(p);
+    return;
+  }
+  if (CP_LIKELY(next_free != NULL))
+    next_free(p);
+  else
+    __libc_free(p);
+}
+
+/* No program is known to do this to a tensor's memory; if one does, the call must not reach glibc. */
+CP_EXPORT void *realloc(void *p, size_t bytes) {
+  if (CP_LIKELY(!cp_arenas_hold(&cp.arenas, p))) return next_realloc ? next_realloc(p, bytes) : __libc_realloc(p, bytes);
+  void *q = NULL;
+  if (bytes && !posix_memalign(&q, 64, bytes)) {
+    struct cp_window *w = cp_arenas_window(&cp.arenas, p);
+    size_t old = w->kind == CP_UNUSED || cp.child ? bytes : cp_pool_size(&w->pool, p);
+    memcpy(q, p, old < bytes ? old : bytes);
+  }
+  if (!bytes || q) cp_arena_free(p);
+  return q;
+}
