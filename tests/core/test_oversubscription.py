@@ -377,7 +377,7 @@ def test_a_short_pause_teaches_patience_and_a_long_one_haste() -> None:
         scenario.at(scenario.ms + pause_ms)
         scenario.want(1)
         scenario.release(1, 1)
-        assert job.patience == expected
+        assert job.grace_exponent == expected
 
 
 def test_lanes_shrink_to_those_who_compute_when_nothing_else_is_left() -> None:
@@ -411,7 +411,7 @@ def test_chosen_victims_are_enough_and_none_is_spare(sizes: list[int], missing: 
     total = sum(job.reserved.persistent for job in chosen)
     everybody = candidates(state, state.devices["host0"], state.jobs[99])
     assert total >= missing * MIB or {job.id for job in chosen} == {job.id for job in everybody}
-    assert not any(state.holds(job) for job in chosen)
+    assert not any(job.holds for job in chosen)
     assert all(total - job.reserved.persistent < missing * MIB for job in chosen), "somebody leaves for nothing"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import pytest
+
 from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemon, Daemons, Program, Running
 from tests.devices.cuda_stub import Stub
@@ -53,6 +55,9 @@ def test_two_processes_have_the_device_to_themselves(daemons: Daemons, bare: Bar
     assert WHY in told(daemon, pair) and told(daemon, ordinary) == []
 
 
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches", stays="test_two_processes_have_the_device_to_themselves"
+)
 def test_a_companion_waits_for_the_turn_of_another_job(daemons: Daemons, bare: Bare) -> None:
     """The other one computes when the second process comes."""
     daemon = daemons()
@@ -96,6 +101,9 @@ def test_what_a_companion_asks_for_is_its_jobs(daemons: Daemons) -> None:
     assert reason["code"] == "too_large" and "cuda0 holds 48 MiB" in reason["text"]
 
 
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches", stays="test_two_processes_have_the_device_to_themselves"
+)
 def test_others_make_room_for_a_companion(daemons: Daemons, bare: Bare) -> None:
     """Two processes of 12 MiB do not fit beside one of 24."""
     daemon = daemons("cuda:0:40MiB")

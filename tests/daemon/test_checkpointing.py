@@ -19,7 +19,7 @@ from carpool.daemon.checkpoint.notes import Note, Notes
 from carpool.daemon.checkpoint.restart import CheckpointRestart
 from carpool.daemon.checkpoint.suspend import Suspensions
 from carpool.daemon.jobs.table import Job, JobTable
-from carpool.daemon.system.background import aside
+from carpool.daemon.system.background import in_background
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda.checkpoint import Busy, NotGuaranteed
 from carpool.protocol.api import SubmitRequest
@@ -35,13 +35,14 @@ class Rig:
         self.moves: list[int | Exception] = []
         self.notes = Notes(home)
         jobs = JobTable()
-        seating: Any = SimpleNamespace(devices={"host0": device("host"), "cuda0": device("cuda", self)})
-        processes: Any = SimpleNamespace(shim_pid=lambda job: 1, signal=lambda job, number: self.killed.append(job.id))
-        suspensions: Any = Suspensions(self.notes, seating, processes)
+        devices: Any = {"host0": device("host"), "cuda0": device("cuda", self)}
+        shims: Any = SimpleNamespace(pid=lambda job: 1)
+        processes: Any = SimpleNamespace(signal=lambda job, number: self.killed.append(job.id))
+        suspensions: Any = Suspensions(self.notes, devices, shims)
         suspensions.of = lambda job: SimpleNamespace(resume=self._move, suspend=self._move)
-        self.guests = Guests(jobs, processes)
+        self.guests = Guests(jobs)
         self.parts = Checkpointing(self.guests, self.notes, jobs, suspensions, processes, self.events.append)
-        self.restart = CheckpointRestart(self.guests, jobs, suspensions, processes, self.events.append)
+        self.restart = CheckpointRestart(self.guests, jobs, suspensions, shims, processes, self.events.append)
         spec = SubmitRequest(argv=["true"], cwd="/", env={}, engine="checkpoint")
         self.job = jobs.live[7] = Job(7, 1000, 1000, spec, None, 0, device="cuda0", pid=1)
         self.job.usage, self.job.granted = Usage(persistent_live=5 * MIB), Memory(8 * MIB)
@@ -145,5 +146,5 @@ async def test_one_whose_device_is_gone_is_lost(rig: Rig) -> None:
 
 async def test_whatever_goes_wrong_is_answered(caplog: pytest.LogCaptureFixture) -> None:
     answered: asyncio.Future[int | Exception] = asyncio.get_running_loop().create_future()
-    aside("sum", lambda: int("x"), answered.set_result)
+    in_background("sum", lambda: int("x"), answered.set_result)
     assert isinstance(await answered, ValueError) and "sum: this was not expected" in caplog.text

@@ -41,7 +41,7 @@ class Further:
         ours, self.channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         rig.channels.bring(client.job, f"channel:{number}", ours.detach())
         self.says(PacketType.HELLO, PROTOCOL, 1)
-        self.known: Companion = rig.channels.companions._of[self.job.id][-1]
+        self.known: Companion = rig.companions._of[self.job.id][-1]
         self.asked = 0
 
     def says(self, kind: PacketType, *numbers: int) -> list[Event]:
@@ -83,7 +83,7 @@ async def second(rig: Rig, first: subprocess.Popen[bytes]) -> AsyncIterator[Furt
     grant(rig, client, 10 * MIB, 4 * MIB)
     await until(lambda: limits(client) == (10 * MIB, 4 * MIB))
     yield made
-    rig.channels.companions.forget(made.job)
+    rig.companions.forget(made.job)
     made.channel.close()
 
 
@@ -173,7 +173,7 @@ async def test_what_is_to_spare_does_not_add_up(second: Further) -> None:
 
 async def test_what_was_to_spare_goes_back_with_the_rest(second: Further) -> None:
     second.asks(6)
-    second.rig.channels.companions._gone(second.job, second.known)
+    second.rig.companions._gone(second.job, second.known)
     grant(second.rig, second.client, 24 * MIB, 4 * MIB, P)  # it crosses
     assert second.rig.events[-1] == MemoryReturned(second.job.id, P, 10 * MIB)
 
@@ -232,7 +232,7 @@ async def test_what_nobody_needs_goes_back(second: Further, third: Further) -> N
 async def test_the_end_of_one_makes_the_request_of_another_smaller(second: Further, third: Further) -> None:
     third.asks(20)
     third.rig.events.clear()
-    third.rig.channels.companions._gone(third.job, second.known)
+    third.rig.companions._gone(third.job, second.known)
     assert third.rig.events == wanted_anew(third, 30)
     third.rig.do(commands.DenyMemory(third.job.id, P, REFUSED))
     assert third.rig.events[2:] == [MemoryReturned(third.job.id, P, 10 * MIB)]
@@ -250,7 +250,7 @@ async def test_nobody_is_refused_what_is_asked_for_anew(
             rig.do(commands.DenyMemory(third.job.id, P, REFUSED))
 
     third.asks(4)
-    monkeypatch.setattr(rig.channels.sharing, "_post", post)
+    monkeypatch.setattr(rig.sharing, "_post", post)
     second.says(PacketType.SHRUNK, SHARE, 2 * MIB)
     assert heard == wanted_anew(third, 16) and third.answer is None and third.client.seat.get("grow_ack") == 0
     grant(rig, third.client, 16 * MIB, 4 * MIB, P)
@@ -300,14 +300,14 @@ async def test_its_end_gives_back_all_of_it(second: Further) -> None:
     second.asks(6)
     grant(second.rig, second.client, 16 * MIB, 4 * MIB, P)
     second.rig.events.clear()
-    second.rig.channels.companions._gone(second.job, second.known)
+    second.rig.companions._gone(second.job, second.known)
     assert second.rig.events == [MemoryReturned(second.job.id, P, 10 * MIB)]
 
 
 async def test_it_ends_while_it_waits(second: Further) -> None:
     second.asks(6)
     second.rig.events.clear()
-    second.rig.channels.companions._gone(second.job, second.known)
+    second.rig.companions._gone(second.job, second.known)
     assert second.rig.events == [RequestWithdrawn(second.job.id, P)]
     grant(second.rig, second.client, 16 * MIB, 4 * MIB, P)  # it crosses
     assert second.rig.events[1:] == [MemoryReturned(second.job.id, P, 10 * MIB)]
@@ -393,7 +393,7 @@ async def test_it_ends_while_two_answers_are_on_their_way(second: Further) -> No
         second.asks(mib)
         grant(second.rig, second.client, (10 + mib) * MIB, 4 * MIB, P)
     second.rig.events.clear()
-    second.rig.channels.companions._gone(second.job, second.known)
+    second.rig.companions._gone(second.job, second.known)
     assert second.rig.events == [MemoryReturned(second.job.id, P, 10 * MIB)]
     assert not second.job.shares.coming and second.job.shares.lent == 0
     mapped.answer()
@@ -450,7 +450,7 @@ async def test_one_that_had_the_seat_asks_when_nobody_has_it(rig: Rig, first: su
     assert told.immovable is None and asked == MemoryRequested(client.job.id, P, 6 * MIB)
     rig.do(commands.GrantMemory(client.job.id, Memory(6 * MIB, 0), P))
     assert (known.seat.get("grow_status"), known.seat.get("p_limit")) == (Grow.GRANTED, 6 * MIB)
-    rig.channels.companions.forget(client.job)
+    rig.companions.forget(client.job)
     further.channel.close()
 
 
@@ -467,13 +467,13 @@ async def test_after_a_restart(second: Further, stub: Stub) -> None:
     second.asks(8)
     other, job = cuda_rig(), second.rig.job()
     other.jobs.live[job.id] = job
-    other.channels.recovering = True
+    other.recovery.begin(set())
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     message = Register(job.id, 1, child_pid=os.getpid(), kept=[second.known.kept])
     assert other.channels.open(job, [ours.detach(), os.dup(second.known.board.fd)], message)
     assert job.shares.lent == 6 * MIB and job.several
     job.granted = Memory(job.shares.lent, 0)
-    other.channels.companions.ask_again(job)
+    other.companions.ask_again(job)
     assert other.events[-1] == MemoryRequested(job.id, P, 8 * MIB)
     other.do(commands.GrantMemory(job.id, Memory(8 * MIB, 0), P))
     assert second.answer is Grow.GRANTED

@@ -21,8 +21,8 @@ from carpool.core import commands
 from carpool.core.events import TurnReleased
 from carpool.daemon.jobs.table import Job
 from carpool.daemon.stopped import watchdog
-from carpool.daemon.stopped.markers import KeptStopped
-from carpool.daemon.stopped.watchdog import Stopped
+from carpool.daemon.stopped.markers import StopMarkers
+from carpool.daemon.stopped.watchdog import Watchdog
 from carpool.daemon.system.process_state import state_of
 from carpool.protocol.seat import Yield
 
@@ -48,15 +48,16 @@ class Scene:
         self.job.seated = replace(self.job.seated, pid=self.pid)
         self.shim_runs = True
         self.taken: list[tuple[int, str, str]] = []
-        self.kept = KeptStopped(directory)
+        self.kept = StopMarkers(directory)
         self.given_up: list[int] = []
-        self.stopped = Stopped(rig.jobs, self.kept, rig.channels.turns, self.take, self.give_up)
+        self.watchdog = Watchdog(rig.jobs, self.kept, rig.watchlist, rig.turns, self, self)
+        self._running = asyncio.create_task(self.watchdog.run())
 
     def take(self, *asked: Any) -> bool:
         self.taken.append(asked)
         return self.shim_runs
 
-    def give_up(self, job: Job) -> None:
+    def unanswered(self, job: Job) -> None:
         self.given_up.append(job.id)
         job.offloading = False
 
@@ -67,7 +68,7 @@ class Scene:
     def owe_turn(self) -> None:
         self.rig.do(commands.GrantTurn(1, self.job.id))
         self.seat.set("yield", Yield.NOW)
-        self.stopped.watch(self.job)
+        self.watchdog.watch(self.job)
 
     def count(self, to: Client | None = None) -> None:
         """The next step of its hand-over: from here on it counts."""
@@ -76,7 +77,7 @@ class Scene:
 
     def owe_memory(self) -> None:
         self.job.offloading = True
-        self.stopped.watch(self.job)
+        self.watchdog.watch(self.job)
 
     @property
     def state(self) -> str:
@@ -87,7 +88,8 @@ class Scene:
         return [path.name for path in self.directory.glob("continued-*")]
 
     async def close(self) -> None:
-        await self.stopped.close()
+        self._running.cancel()
+        await self.watchdog.close()
         self.process.kill()
         self.process.communicate()
 
@@ -148,7 +150,7 @@ async def test_without_a_turn_the_shim_is_asked(make: Callable[..., Scene]) -> N
     assert scene.taken[0] == (scene.job.id, f"bank:host0:{scene.job.bank}", "store:host0")
     assert scene.state == "T"
     scene.job.offloading = False
-    await until(lambda: not scene.stopped._tasks)
+    await until(lambda: not scene.watchdog._tasks)
 
 
 async def test_a_shim_that_is_stopped_too_cannot_help(make: Callable[..., Scene]) -> None:
@@ -178,44 +180,43 @@ async def test_with_a_turn_it_runs_until_it_has_let_go(make: Callable[..., Scene
 async def test_it_runs_until_somebody_else_has_its_turn(make: Callable[..., Scene], by_force: bool) -> None:
     """What it clears first is its own `turn`; a user may stop it just there, too."""
     scene = make()
-    heir = scene.rig.attach()
+    successor = scene.rig.attach()
     scene.rig.do(commands.GrantTurn(1, scene.job.id))
     if by_force:
         scene.seat.set("yield", Yield.NOW)
         scene.stop()
-        scene.stopped.watch(scene.job)
+        scene.watchdog.watch(scene.job)
         await until(lambda: scene.state in "RS")
         scene.seat.set("turn", 0)
     else:
         scene.seat.set("turn", 0)
         scene.stop()
-        scene.stopped.watch(scene.job)
+        scene.watchdog.watch(scene.job)
         await until(lambda: scene.state in "RS")
     await asyncio.sleep(0.03)
     assert scene.state != "T"
-    scene.count(heir)
+    scene.count(successor)
     await asyncio.sleep(0.03)
     assert scene.state != "T", "the next one's turn is still to be written, and only once"
-    bell = heir.seat.get("bell")
-    heir.seat.set("turn", 1)
+    bell = successor.seat.get("bell")
+    successor.seat.set("turn", 1)
     await until(lambda: scene.state == "T")
-    assert heir.seat.get("bell") != bell, "nobody wakes it"
-    assert scene.rig.seating.holder[1] == heir.job.id and not scene.taken
-    await until(lambda: not scene.stopped._tasks)
+    assert successor.seat.get("bell") != bell, "nobody wakes it"
+    assert scene.rig.seating.holder[1] == successor.job.id and not scene.taken
+    await until(lambda: not scene.watchdog._tasks)
 
 
 async def test_stopped_after_its_turn_was_seen_to_go(make: Callable[..., Scene]) -> None:
     """Nobody has asked it for anything: the sync of the lane notices."""
     scene = make()
-    heir = scene.rig.attach()
-    scene.rig.channels.turns.watch = scene.stopped.watch
+    successor = scene.rig.attach()
     scene.rig.do(commands.GrantTurn(1, scene.job.id))
     scene.seat.set("turn", 0)
-    scene.count(heir)
+    scene.count(successor)
     scene.stop()
-    scene.rig.channels.turns.sync(1)
+    scene.rig.turns.sync(1)
     await until(lambda: scene.state in "RS")
-    heir.seat.set("turn", 1)
+    successor.seat.set("turn", 1)
     await until(lambda: scene.state == "T")
 
 
@@ -245,14 +246,14 @@ async def test_who_does_not_answer_at_all_is_given_up(
     clock.now += watchdog.TAKE_AFTER_S + 0.1
     await until(lambda: scene.taken)
     os.pwrite(scene.job.seated.store_fd, b"x", 0)  # type: ignore[union-attr] - it moves
-    scene.stopped.busy(scene.job)
+    scene.rig.watchlist.mark_busy(scene.job)
     await clock.looked_at()
     clock.now += watchdog.TAKE_AFTER_S + watchdog.FAIL_AFTER_S - 0.1
     await clock.looked_at()
     assert not scene.given_up
     clock.now += 0.2
     await until(lambda: scene.given_up)
-    await until(lambda: not scene.stopped._tasks)
+    await until(lambda: not scene.watchdog._tasks)
 
 
 async def test_the_watch_goes_on_after_an_error(
@@ -276,7 +277,7 @@ async def test_in_the_middle_of_moving_it_runs_until_it_has_answered(make: Calla
     scene.stop()
     scene.owe_memory()
     await until(lambda: scene.taken)
-    scene.stopped.busy(scene.job)
+    scene.rig.watchlist.mark_busy(scene.job)
     await until(lambda: scene.state in "RS")
     scene.job.offloading = False
     await until(lambda: scene.state == "T")
@@ -311,7 +312,7 @@ async def test_it_ends_while_it_is_continued(make: Callable[..., Scene]) -> None
     await until(lambda: scene.process.poll() is not None)
     scene.seat.set("turn", 0)
     scene.count()
-    await until(lambda: not scene.stopped._tasks)
+    await until(lambda: not scene.watchdog._tasks)
     assert not scene.notes
 
 
@@ -320,7 +321,7 @@ async def test_the_daemon_stops_in_that_moment(make: Callable[..., Scene]) -> No
     scene.stop()
     scene.owe_turn()
     await until(lambda: scene.state in "RS")
-    await scene.stopped.close()
+    await scene.watchdog.close()
     await until(lambda: scene.state == "T")
     assert not scene.notes
 
@@ -333,7 +334,7 @@ async def test_the_daemon_died_in_that_moment(make: Callable[..., Scene]) -> Non
     os.utime(old, (0, 0))  # so long ago that its owner may have continued it
     (scene.directory / "continued-999").touch()
     (scene.directory / "continued-x").touch()  # somebody else's
-    scene.stopped.settle()
+    scene.watchdog.settle()
     await until(lambda: scene.state == "T")
     assert other.state != "T" and scene.notes == ["continued-x"]
 

@@ -1,4 +1,4 @@
-"""When every job that holds memory waits for more: somebody is moved out, whatever the device's mode.
+"""When every job that holds memory waits for more: one of them is evicted, whatever the device's mode.
 
 A job that does nothing counts as waiting after a while, one that is held off by a job that has the device to itself at
 once.
@@ -7,20 +7,26 @@ once.
 from __future__ import annotations
 
 from carpool.core.commands import RequestYield
-from carpool.core.memory.eviction import offload, put_aside, stays, storable
-from carpool.core.memory.exclusive import make_way
+from carpool.core.memory.eviction import stays, storable
+from carpool.core.memory.exclusive import waive
 from carpool.core.memory.grants import freed, stop_growing
 from carpool.core.memory.requests import give_up
+from carpool.core.memory.residency import offload, set_aside
 from carpool.core.model import JobId, Micros, Reason
 from carpool.core.state.amounts import needed
-from carpool.core.state.state import NOTHING, Device, Job, Pause, State, YieldAsked
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.lane import YieldAsked
+from carpool.core.state.preempt_state import PreemptState
+from carpool.core.state.residency import NOTHING
+from carpool.core.state.state import State
 
 
-def unstick(state: State, device: Device) -> None:
-    """If somebody waits for memory and nobody who holds any moves, move one out.  Sets the timer to look again."""
-    key = ("stuck", device.spec.id)
+def break_deadlock(state: State, device: Device) -> None:
+    """If jobs wait for memory and none that holds any moves, evict one.  Sets the timer to evaluate this again."""
+    key = ("deadlock", device.spec.id)
     state.timers.cancel(key)
-    if not device.claims and all(state.held_off(state.jobs[number]) for _, number, _ in device.waiting):
+    if not device.waiters and all(state.blocked_by_exclusive(state.jobs[number]) for _, number, _ in device.requests):
         return
     holders = [state.jobs[number] for number in sorted(device.jobs) if state.jobs[number].reserved.total > 0]
     if any(job.offload_asked for job in holders):
@@ -35,15 +41,15 @@ def unstick(state: State, device: Device) -> None:
         # Nothing is measured while the grower sleeps: somebody else may grow.
         stop_growing(state, state.jobs[device.grower])
     elif device.short is not None:
-        _move_out(state, device, holders, device.short)
+        _evict(state, device, holders, device.short)
 
 
 def _computes(state: State, job: Job) -> bool:
-    return state.holds(job) and not job.pending
+    return job.holds and not job.pending
 
 
 def _idle(state: State, job: Job) -> bool:
-    return job.attached and not job.pending and not job.wanted and not state.holds(job)
+    return job.attached and not job.pending and not job.wanted and not job.holds
 
 
 def _lacks_memory(job: Job) -> bool:
@@ -52,15 +58,15 @@ def _lacks_memory(job: Job) -> bool:
 
 def _still_since(state: State, job: Job, device: Device) -> Micros:
     """When the job counts, or is to be looked at again, as one that does not move."""
-    patience = state.settings.warm_timeout_us
-    if _lacks_memory(job) or (state.held_off(job) and not state.holds(job)):
+    timeout = state.settings.warm_timeout_us
+    if _lacks_memory(job) or (state.blocked_by_exclusive(job) and not job.holds):
         return 0
     if _idle(state, job):
-        return job.idle_since_us + patience
+        return job.idle_since_us + timeout
     lane = state.lane_of(job)
     if lane is not None and lane.holder == job.id and lane.yield_asked is YieldAsked.NO and lane.watch_us is None:
-        return max(lane.turn_us, device.short_since_us) + patience
-    return state.now + patience
+        return max(lane.turn_us, device.short_since_us) + timeout
+    return state.now + timeout
 
 
 def _probe(state: State, device: Device, holders: list[Job]) -> None:
@@ -71,22 +77,24 @@ def _probe(state: State, device: Device, holders: list[Job]) -> None:
     for job in holders:
         lane = state.lane_of(job)
         if (
-            job.id not in (device.alone, device.guest)
+            job.id not in (device.exclusive_holder, device.exclusive_turn)
             and lane is not None
             and _computes(state, job)
             and lane.yield_asked is YieldAsked.NO
-            and lane.pause is Pause.NO
+            and lane.preempt.state is PreemptState.NONE
         ):
             lane.yield_asked, lane.for_memory = YieldAsked.BOUNDARY, True
             state.emit(RequestYield(job.id))
 
 
-def _move_out(state: State, device: Device, holders: list[Job], short: JobId) -> None:
+def _evict(state: State, device: Device, holders: list[Job], short: JobId) -> None:
     """Sleepers first, the longest sleep first; then the one that was placed last."""
     if not holders or [job.id for job in holders] == [short]:
         return
     movable = [
-        job for job in holders if not (stays(state, job) and (job.reserved.persistent or job.id == device.alone))
+        job
+        for job in holders
+        if not (stays(state, job) and (job.reserved.persistent or job.id == device.exclusive_holder))
     ]
     if not movable:
         _give_in(state, device, holders, short)
@@ -100,7 +108,7 @@ def _move_out(state: State, device: Device, holders: list[Job], short: JobId) ->
             state.emit(RequestYield(victim.id, forced=True))
         return
     if victim.reserved.persistent == 0:
-        put_aside(state, victim, NOTHING)
+        set_aside(state, victim, NOTHING)
         freed(state, device)
     elif victim.attached and state.now >= victim.unmovable_us:
         storable(state, [victim])  # gives up what it can; where that is not enough, better beyond the budget than never
@@ -109,8 +117,8 @@ def _move_out(state: State, device: Device, holders: list[Job], short: JobId) ->
 
 def _give_in(state: State, device: Device, holders: list[Job], short: JobId) -> None:
     """Nothing can be moved.  Who is held off may go on meanwhile; where nobody would ever go on, the last one fails."""
-    if device.alone == short and len(device.jobs) > 1 and not device.makes_way:
-        make_way(state, device, True)
+    if device.exclusive_holder == short and len(device.jobs) > 1 and not device.exclusive_waived:
+        waive(state, device, True)
         return
     asking = [job for job in holders if job.pending]
     last = max(asking, key=lambda job: job.placed, default=holders[-1])

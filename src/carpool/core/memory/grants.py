@@ -14,10 +14,13 @@ from carpool.core.commands import GrantMemory, ResizeLane
 from carpool.core.metering import warmup
 from carpool.core.model import JobPhase, Memory, MemoryClass
 from carpool.core.state.amounts import join, of_class, with_class
-from carpool.core.state.state import NOTHING, Claim, Device, Job, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job, WaitState
+from carpool.core.state.residency import NOTHING, RESIDENT, set_aside
+from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.turns import rank
-from carpool.core.units import size
+from carpool.core.turns.lane_queue import rank
+from carpool.core.units import format_size
 
 
 def reserve(state: State, job: Job, memory: Memory) -> None:
@@ -70,9 +73,8 @@ def release(state: State, job: Job) -> None:
         if job.phase not in (JobPhase.ENDED, JobPhase.QUEUED):
             state.emit(GrantMemory(job.id, NOTHING))
     forget_requests(state, job)
-    job.stored, job.offloaded, job.offload_asked = NOTHING, False, False
-    job.claim, job.promised_us = Claim.NONE, None
-    device.claims.discard(job.id)
+    job.set(residency=RESIDENT, wait=WaitState.NONE, promised_us=None)
+    device.waiters.discard(job.id)
     keep_in_store(state, job, 0)
     reserve(state, job, NOTHING)
     trim_lane(state, job)
@@ -95,9 +97,10 @@ def keep_in_store(state: State, job: Job, kept: int) -> None:
 
 
 def forget_requests(state: State, job: Job) -> None:
+    """The job waits for no memory any more; it has been answered, or is gone."""
     device = state.device_of(job)
     if device is not None and job.pending:
-        device.waiting = [entry for entry in device.waiting if entry[1] != job.id]
+        device.requests = [entry for entry in device.requests if entry[1] != job.id]
         job.pending = {}
         rank(state, job)
         freed(state, device)
@@ -122,19 +125,19 @@ def grant(state: State, job: Job, limit: Memory, answers: tuple[MemoryClass, ...
         state.emit(GrantMemory(job.id, limit, kind))
     if any(kind in job.pending for kind in answers):
         job.pending = {kind: request for kind, request in job.pending.items() if kind not in answers}
-        device.waiting = [entry for entry in device.waiting if entry[1] != job.id or entry[2] not in answers]
-    if not state.holds(job) and not job.wanted:
+        device.requests = [entry for entry in device.requests if entry[1] != job.id or entry[2] not in answers]
+    if not job.holds and not job.wanted:
         job.idle_since_us = state.now
     rank(state, job)
     state.touch_lane(job.lane)
-    if device.waiting or device.claims:
+    if device.requests or device.waiters:
         state.touch_device(device.spec.id)
 
 
 def returned(state: State, job: Job, kind: MemoryClass, total: int) -> None:
     """The job gave memory back by itself: its limit and reservation shrink to ``total``."""
     if total < of_class(job.stored, kind):
-        job.stored = with_class(job.stored, kind, total)
+        job.residency = set_aside(job.residency, with_class(job.stored, kind, total))
     if total >= of_class(job.limit, kind):
         return
     kept_more = of_class(job.reserved, kind) > of_class(job.limit, kind)
@@ -171,5 +174,5 @@ def measured(state: State, job: Job) -> None:
 
 def free_on(device: Device) -> str:
     """``free 1.2 GiB on cuda0``, and what of it is in use otherwise."""
-    foreign = f" ({size(device.foreign)} in use beside what Carpool grants)" if device.foreign else ""
-    return f"free {size(device.free)} on {device.spec.id}{foreign}"
+    foreign = f" ({format_size(device.unmanaged)} in use beside what Carpool grants)" if device.unmanaged else ""
+    return f"free {format_size(device.free)} on {device.spec.id}{foreign}"

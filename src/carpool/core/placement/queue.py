@@ -16,15 +16,18 @@ from carpool.core.model import DeviceId, JobId, JobPhase, Reason
 from carpool.core.placement import gangs, reservations
 from carpool.core.placement.candidates import Choice, allowed, candidates, named, need_of, need_on, on_device, rank
 from carpool.core.placement.decision_record import evaluate
-from carpool.core.state.state import NOTHING, Device, Job, Kind, State
-from carpool.core.turns.exclusive_turns import excludes, serves
-from carpool.core.units import size
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.residency import NOTHING
+from carpool.core.state.state import Kind, State
+from carpool.core.units import format_size
 
 
 def kind_of(state: State, job: Job) -> Kind:
+    """What decides where the job fits (see `Kind`): of two queued jobs of one kind both fit now, or neither does."""
     need, spec, settings = need_of(job), job.spec, state.settings
     work = spec.kind if settings.placement_strict and settings.interference_limit_ppm else ""
-    traits = (job.known, spec.exclusive, spec.gang, spec.engine, job.outgrown, job.guessed, serves(job))
+    traits = (job.known, spec.exclusive, spec.gang, spec.engine, job.outgrown, job.guessed, job.serves)
     return ((spec.owner, spec.device, *traits, work), need.persistent, need.ephemeral)
 
 
@@ -49,6 +52,7 @@ def _entry(state: State, job: Job) -> tuple[tuple[int, ...], int, JobId]:
 
 
 def dequeue(state: State, job: Job) -> None:
+    """The job is placed no more, and no device is kept for it; not being in the queue is no error."""
     entry = _entry(state, job)
     index = bisect_left(state.queue, entry)
     if index == len(state.queue) or state.queue[index] != entry:
@@ -177,7 +181,7 @@ def _asks_as_much(state: State, other: Kind, turned_away: Kind) -> bool:
     """
     (*rest, work), (*others_rest, others_work) = turned_away[0], other[0]
     # Of whom nothing is known, nobody is turned away for whom it slows.
-    alike = work == others_work or not state.paces.knows(work)
+    alike = work == others_work or not state.slowdowns.knows(work)
     return alike and other[1] >= turned_away[1] and other[2] >= turned_away[2] and others_rest == rest
 
 
@@ -190,9 +194,9 @@ def _place(state: State, job: Job, choice: Choice) -> None:
     for each in choice.devices:
         each.last_placed = job.placed
     gangs.hold(state, job, choice.devices)
-    if excludes(job):
-        device.guests.add(job.id)
-    if job.lonely:
+    if job.excludes:
+        device.excluding.add(job.id)
+    if job.exclusive:
         exclusive.claim(state, device, job)
     lane = enter(state, job, device, place, need)
     reserve(state, job, need)
@@ -210,14 +214,11 @@ def _passed_over(state: State, placed: Job) -> None:
     while waiting and waiting[0].arrival <= placed.arrival:
         job = waiting.popleft()
         if job.phase is JobPhase.QUEUED:
-            job.passed_over_us = state.now
             state.timers.set(("reserve", job.id), state.now + state.settings.reserve_after_us)
 
 
 def explain_queued(state: State, job: Job) -> Reason:
     """Why a queued job has not been placed."""
-    if job.unmet:
-        return Reason("after", "waiting for " + ", ".join(f"job {number}" for number in sorted(job.unmet)))
     if state.restarting:
         return Reason("restart", "the daemon has just been restarted and looks at what is running")
     answer = attempt(state, job, set(state.devices))
@@ -234,7 +235,7 @@ def impossible(state: State, job: Job) -> Reason | None:
     devices, names = allowed(state, job), named(job.spec)
     missing = [name for name in names or () if name not in state.devices]
     if not devices and not missing and job.outgrown:
-        text = f"ran out of memory alone on {size(job.outgrown)}, and there is no larger device here"
+        text = f"ran out of memory alone on {format_size(job.outgrown)}, and there is no larger device here"
         return Reason("out_of_memory", text)
     if missing:
         known = ", ".join(sorted(state.devices))
@@ -249,5 +250,5 @@ def impossible(state: State, job: Job) -> Reason | None:
     if need.total > largest.spec.capacity:
         one = names is not None and len(names) == 1
         where = f"{largest.spec.id} holds" if one else f"the largest device, {largest.spec.id}, holds"
-        return Reason("too_large", f"needs {size(need.total)}, but {where} {size(largest.spec.capacity)}")
+        return Reason("too_large", f"needs {format_size(need.total)}, but {where} {format_size(largest.spec.capacity)}")
     return None

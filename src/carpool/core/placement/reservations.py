@@ -9,7 +9,9 @@ from __future__ import annotations
 from bisect import insort
 
 from carpool.core.placement.candidates import allowed, candidates, fits
-from carpool.core.state.state import Device, Job, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
 
 
 def overdue(state: State, job: Job) -> None:
@@ -94,7 +96,7 @@ def _another_gangs(state: State, device: Device, job: Job) -> bool:
     Such devices come free together.  To let one more run empty until then would leave it idle for as long as that job
     takes.
     """
-    others = {device.alone, device.reservation} - {None, job.id}
+    others = {device.exclusive_holder, device.reservation} - {None, job.id}
     return any(state.jobs[number].spec.gang > 1 for number in others if number is not None)
 
 
@@ -120,6 +122,7 @@ def _release(state: State, job: Job) -> None:
 
 
 def kept_for(state: State, job: Job) -> list[Device]:
+    """The devices that are kept for the job."""
     return [device for device in state.devices.values() if device.reservation == job.id]
 
 

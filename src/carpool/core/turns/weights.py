@@ -12,8 +12,10 @@ from __future__ import annotations
 from carpool.core.commands import DropWeights, PlaceWeights
 from carpool.core.model import Demand, Micros, Reason
 from carpool.core.state.amounts import needed
-from carpool.core.state.state import Device, Job, State, Weights
-from carpool.core.units import size
+from carpool.core.state.device import Device, Weights
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
+from carpool.core.units import format_size
 
 #: A want counts half as much after this.
 HALF_LIFE_US: Micros = 60_000_000
@@ -45,13 +47,14 @@ def refusal(device: Device, job: Job, demand: Demand) -> Reason | None:
     """Why the job can never have a turn with these weights."""
     known = device.weights.get((job.spec.owner, demand.weights))
     if known is not None and known.resident and known.size != demand.size:
-        text = f"weights {demand.weights!r} have {size(known.size)} on {device.spec.id}, not {size(demand.size)}"
-        return Reason("changed", f"{text}: changed weights need another key")
+        text = f"weights {demand.weights!r} have {format_size(known.size)} on {device.spec.id}"
+        return Reason("changed", f"{text}, not {format_size(demand.size)}: changed weights need another key")
     beside = needed(job).total + job.usage.fixed
     if demand.size + beside <= device.spec.capacity:
         return None
-    needs = f"weights {demand.weights!r} need {size(demand.size)}, beside {size(beside)} that the service itself needs"
-    return Reason("too_large", f"{needs}, but {device.spec.id} holds {size(device.spec.capacity)}")
+    needs = f"weights {demand.weights!r} need {format_size(demand.size)}"
+    needs += f", beside {format_size(beside)} that the service itself needs"
+    return Reason("too_large", f"{needs}, but {device.spec.id} holds {format_size(device.spec.capacity)}")
 
 
 def want(state: State, device: Device, job: Job, demand: Demand) -> None:
@@ -76,7 +79,7 @@ def found(state: State, device: Device, owner: int, demand: Demand) -> Weights:
 
 
 def _forget_some(state: State, device: Device, owner: int) -> None:
-    services = [job for number in device.guests if (job := state.jobs[number]).spec.owner == owner]
+    services = [job for number in device.excluding if (job := state.jobs[number]).spec.owner == owner]
     wanted = {job.demand.weights for job in services if job.demand is not None}
     known = (each for each in device.weights.values() if each.owner == owner)
     gone = [each for each in known if not each.resident and each.key not in wanted]
@@ -149,7 +152,7 @@ def _stop_using(state: State, device: Device, weights: Weights, job: Job) -> Non
     weights.users.discard(job.id)
     if not weights.users:
         device.weights_kept -= weights.size
-        if device.waiting or device.claims:
+        if device.requests or device.waiters:
             state.touch_device(device.spec.id)
         state.admit_all = True
 
@@ -175,7 +178,7 @@ def _drop(state: State, device: Device, weights: Weights) -> None:
 
 def owner_left(state: State, device: Device, owner: int) -> None:
     """Nobody is left who could use the owner's weights."""
-    if any(state.jobs[number].spec.owner == owner for number in device.guests if state.jobs[number].spec.service):
+    if any(state.jobs[number].spec.owner == owner for number in device.excluding if state.jobs[number].spec.service):
         return
     for name, weights in tuple(device.weights.items()):
         if weights.owner == owner:

@@ -24,6 +24,7 @@ from carpool.protocol.api import (
 
 
 async def version(request: web.Request) -> web.Response:
+    """Which version this is, where its files are, and who runs it; answered while the daemon starts, too."""
     context = request.app[CONTEXT]
     info = VersionInfo(
         carpool.__version__, API_VERSION, os.getpid(), str(context.home.root), context.uid, context.started_us
@@ -32,8 +33,9 @@ async def version(request: web.Request) -> web.Response:
 
 
 async def get_policy(request: web.Request) -> web.Response:
+    """The policies and settings in force, what can be chosen instead, and whether a policy of a user has failed."""
     context = request.app[CONTEXT]
-    settings, available = context.settings, [*available_policies(), *announced_policies()]
+    settings, available = context.settings.current, [*available_policies(), *announced_policies()]
     placement = (settings.placement, [*available_placements(), *announced_placements()])
     fault, other = context.machine.policy_fault, context.machine.placement_fault
     return json_response(PolicyInfo(settings.policy, available, settings_table(settings), fault, *placement, other))
@@ -45,7 +47,7 @@ async def put_policy(request: web.Request) -> web.Response:
     require_operator(context, request, "change the policy")
     wanted = await read_body(request, PolicyRequest)
     try:
-        settings = changed_settings(context.settings, wanted.name, wanted.settings, wanted.placement)
+        settings = changed_settings(context.settings.current, wanted.name, wanted.settings, wanted.placement)
         check_store(wanted.settings.get("host_store"), context.store_room)
     except ValueError as error:
         raise ApiError(400, "bad_policy", str(error)) from None

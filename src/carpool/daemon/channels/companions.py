@@ -12,18 +12,20 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, JobId
-from carpool.daemon.channels.connections import Line
+from carpool.daemon.channels.connections import Line, Lines
 from carpool.daemon.channels.shared_grants import Sharing
 from carpool.daemon.jobs.memory_shares import Shares
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.table import Job, JobTable, Seated
 from carpool.daemon.seats.allocator import Seating, whole_of_further
 from carpool.daemon.seats.kept_fds import COMPANION
+from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.record import answer_growth, grant_turn, is_answered, is_before, set_grace
-from carpool.daemon.seats.sampler import tell_traits
+from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.protocol.seat import Grow, Packet, PacketType, Seat
@@ -35,6 +37,8 @@ SHARE = 2  # the class of requests for it
 
 @dataclass(eq=False, slots=True)
 class Companion:
+    """One of them, in its seat."""
+
     line: str  # the name of its channel
     board: Board
     seat: Seat
@@ -43,23 +47,41 @@ class Companion:
     watch: PidWatch | None = None
 
 
+class DeviceUse(Protocol):
+    """Who uses a device besides jobs that have seats there."""
+
+    def present(self, device: DeviceId) -> tuple[int, frozenset[JobId]] | None:
+        """Jobs of the checkpoint engine (`carpool.daemon.checkpoint.jobs`); None while one comes or leaves."""
+        ...
+
+
 class Companions:
-    """``present`` and ``loner`` of a device: what `Guests.present` says, and who has it to itself."""
+    """``exclusive_to``: the job that has a device to itself, as the core knows it."""
 
     def __init__(
-        self, jobs: JobTable, seating: Seating, turns: Turns, sharing: Sharing, post: Callable[[Event], None]
+        self,
+        jobs: JobTable,
+        lines: Lines,
+        seating: Seating,
+        turns: Turns,
+        sharing: Sharing,
+        guests: DeviceUse,
+        exclusive_to: Callable[[DeviceId], JobId | None],
+        freed: MemoryFreed,
+        post: Callable[[Event], None],
     ) -> None:
         self._jobs = jobs
+        self._lines = lines
         self._seating = seating
         self._turns = turns
         self._sharing = sharing
+        self._guests = guests
+        self._exclusive_to = exclusive_to
+        self._freed = freed
         self._post = post
         self._of: dict[JobId, list[Companion]] = {}
         self._timers: dict[JobId, asyncio.TimerHandle] = {}
         self._pending: dict[JobId, dict[str, int]] = {}  # processes without a seat, by their channels
-        self.answer: Callable[[Line, Packet, list[int]], None]
-        self.present: Callable[[DeviceId], tuple[int, frozenset[JobId]] | None] = lambda _device: (0, frozenset())
-        self.loner: Callable[[DeviceId], JobId | None] = lambda _device: None
 
     # They come
 
@@ -76,7 +98,7 @@ class Companions:
         self._add(job, Companion(line.name, board, seat, pid, f"{COMPANION}:{job.device}:{seat.slot}:{pid}"))
         device = self._seating.devices[job.device]
         numbers = (seat.slot, device.window, job.lane, device.capacity, 0)
-        self.answer(line, Packet(PacketType.SETUP, 0, *numbers), [board.fd])
+        self._lines.answer(line, Packet(PacketType.SETUP, 0, *numbers), [board.fd])
         self._several(job)
 
     def convert(self, job: Job, line: str, seated: Seated) -> None:
@@ -91,7 +113,8 @@ class Companions:
         companion = Companion(line.name, board, board.adopt(int(slot)), int(pid), name)
         self._of.setdefault(job.id, []).append(companion)
         self._sharing.adopt(job, companion)
-        job.several |= any(companion.seat.get(word) for word in ("turns", "want", "fixed", "p_limit"))
+        words = companion.seat.snapshot()
+        job.several |= any((words.turns, words.want, words.fixed, words.p_limit))
 
     def resume(self, job: Job, lines: Sequence[Line]) -> None:
         """After a restart: notice their ends, and go on with what they wait for.
@@ -110,25 +133,24 @@ class Companions:
     def ask_again(self, job: Job) -> None:
         """After a restart, when the core knows the job: what an earlier daemon did not answer."""
         for companion in tuple(self._of.get(job.id, ())):
-            seat = companion.seat
-            seq, kind = seat.get("grow_seq"), seat.get("grow_class")
-            companion.board.wake(seat, "grow_ack")
-            if is_answered(seat, seq):
+            words = companion.seat.snapshot()  # `grow_seq` first: the request of that number has been written before
+            companion.board.wake(companion.seat, "grow_ack")
+            if is_answered(companion.seat, words.grow_seq):
                 continue
-            if kind == SHARE:
-                self._sharing.asks(job, companion, seat.get("grow_total"), seq)
+            if words.grow_class == SHARE:
+                self._sharing.asks(job, companion, words.grow_total, words.grow_seq)
             else:
-                answer_growth(companion.board, seat, Grow.DENIED, seq)
+                answer_growth(companion.board, companion.seat, Grow.DENIED, words.grow_seq)
 
     def shares(self, device: DeviceId) -> int:
         """Bytes that companions there have of their shares, as they say."""
         seats = (each.seat for job, of in self._of.items() if self._jobs.live[job].device == device for each in of)
-        return sum(min(seat.get("p_limit"), seat.get("p_live") + seat.get("e_live")) for seat in seats)
+        return sum(min(words.p_limit, words.p_live + words.e_live) for words in map(Seat.snapshot, seats))
 
     def _add(self, job: Job, companion: Companion) -> None:
         self._of.setdefault(job.id, []).append(companion)
         attached = job.seated.pid if job.seated is not None else None
-        self._seating.keep(job.id, {companion.kept: companion.board.fd}, attached)
+        self._seating.shims.keep(job.id, {companion.kept: companion.board.fd}, attached)
         self._watch(job, companion)
 
     def _watch(self, job: Job, companion: Companion) -> None:
@@ -171,7 +193,7 @@ class Companions:
 
     def _several(self, job: Job) -> None:
         job.several = True
-        tell_traits(job, self._post)
+        tell_constraints(job, self._post)
 
     def _look(self, job: Job) -> None:
         """Those that want to compute may, as soon as no other job does, and none has the device to itself."""
@@ -197,7 +219,7 @@ class Companions:
     def _guest_computes(self, job: Job) -> bool:
         """Or comes, or leaves, or waits for memory, in its turn: jobs of the checkpoint engine have no seats."""
         assert job.device is not None
-        present = self.present(job.device)
+        present = self._guests.present(job.device)
         guests = (other for other in self._jobs.live.values() if other.guest and other.device == job.device)
         return present is None or bool(present[1]) or any(guest.grant_waits is not None for guest in guests)
 
@@ -205,7 +227,7 @@ class Companions:
         """The device.  But a turn that the job still has may need its companions to come to an end."""
         assert job.device is not None
         has_turn = job.lane is not None and self._seating.holder.get(job.lane) == job.id
-        return not has_turn and self.loner(job.device) not in (None, job.id)
+        return not has_turn and self._exclusive_to(job.device) not in (None, job.id)
 
     # They go
 
@@ -237,8 +259,8 @@ class Companions:
             companion.watch.stop()
         self._heard(job, companion)
         companion.board.free(companion.seat.slot)
-        self._seating.drop(job.id, [companion.kept])
+        self._seating.shims.drop(job.id, [companion.kept])
         self._of[job.id].remove(companion)
         if not self._of[job.id]:
             del self._of[job.id]
-        self._seating.freed()
+        self._freed.tell()

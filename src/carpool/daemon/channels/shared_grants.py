@@ -18,7 +18,7 @@ from carpool.daemon.jobs.table import Job, JobTable
 from carpool.daemon.memory.grants import Granting
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.record import answer_growth
-from carpool.daemon.seats.sampler import tell_traits
+from carpool.daemon.seats.sampler import tell_constraints
 from carpool.protocol.seat import Grow
 
 P = MemoryClass.PERSISTENT
@@ -67,7 +67,7 @@ class Sharing:
         """A companion.  Without an attached process the core hears of memory only where it knows of several."""
         self.withdraws(job, who)
         job.shares.lends = job.several = True
-        tell_traits(job, self._post)  # before it has anything
+        tell_constraints(job, self._post)  # before it has anything
         coming = job.shares.coming_to(who)
         if coming and total <= who.seat.get("p_limit") + sum(ask.more for ask in coming):
             coming[-1].number = number  # it was interrupted, and asks anew for what is on its way

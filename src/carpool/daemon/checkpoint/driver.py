@@ -18,12 +18,12 @@ from collections.abc import Callable
 
 from carpool.core.events import Attached, Event, StartFailed, TraitsSeen, TurnReleased, TurnWanted
 from carpool.core.model import Cause, Memory, Micros, Reason
-from carpool.daemon.checkpoint.jobs import Guest, Guests, Stage
+from carpool.daemon.checkpoint.jobs import Guest, Guests, Stage, kill_lost
 from carpool.daemon.checkpoint.notes import Note, Notes
 from carpool.daemon.checkpoint.suspend import Suspensions
 from carpool.daemon.jobs.table import Job, JobTable
 from carpool.daemon.shims.supervisor import Processes
-from carpool.daemon.system.background import aside
+from carpool.daemon.system.background import in_background
 from carpool.daemon.system.clock import monotonic_us
 from carpool.devices.base import DeviceError, ExtentDevice
 from carpool.devices.cuda.checkpoint import NotGuaranteed, Stuck, Unsupported
@@ -40,6 +40,8 @@ NOT_CUT = "others have not let go of it yet"
 
 
 class Checkpointing:
+    """What the core says to such a job, and what becomes of the suspends and resumes that follow."""
+
     def __init__(
         self,
         guests: Guests,
@@ -126,7 +128,7 @@ class Checkpointing:
                 return obstacle
 
             begun = monotonic_us()
-            aside(f"resume-{job.id}", resume, lambda result: self._came(job, guest, result, begun))
+            in_background(f"resume-{job.id}", resume, lambda result: self._came(job, guest, result, begun))
 
     def _unready(self, job: Job, device: ExtentDevice, needed: int) -> str | None:
         """Why it cannot be resumed yet.  From now on its note does not say any more that it is suspended."""
@@ -166,7 +168,7 @@ class Checkpointing:
         if isinstance(result, str | NotGuaranteed):
             self._wait(job, guest, str(result))
         elif result is not None:
-            self._guests.lost(job, f"it could not be resumed: {result}")
+            kill_lost(job, f"it could not be resumed: {result}", self._processes)
         else:
             took = monotonic_us() - begun
             guest.moved_us += took
@@ -193,7 +195,9 @@ class Checkpointing:
             return
         self._guests.enter(guest, Stage.LEAVING)
         work, most, begun = self._suspensions.of(job), job.granted.persistent, monotonic_us()
-        aside(f"suspend-{job.id}", lambda: work.suspend(0, most), lambda result: self._left(job, guest, result, begun))
+        in_background(
+            f"suspend-{job.id}", lambda: work.suspend(0, most), lambda result: self._left(job, guest, result, begun)
+        )
 
     def _left(self, job: Job, guest: Guest, result: int | Exception, begun: Micros) -> None:
         if self._guests.of.get(job.id) is not guest:
@@ -212,7 +216,7 @@ class Checkpointing:
     def _not_left(self, job: Job, guest: Guest, error: Exception) -> None:
         """It keeps its turn."""
         if isinstance(error, Stuck):
-            self._guests.lost(job, str(error))
+            kill_lost(job, str(error), self._processes)
         elif isinstance(error, Unsupported):
             self._stays(job, error)
         else:

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 from carpool.core.commands import DropWeights, PlaceWeights
 from carpool.core.model import Demand, DeviceId, JobId
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import Job, JobTable, Seated
 from carpool.daemon.seats.allocator import Seating
-from carpool.daemon.seats.demands import answer_demand, computes_with, demand_of
+from carpool.daemon.seats.demands import answer_demand, computes_with, demand_in
 from carpool.daemon.seats.kept_fds import free_bank_name, weights_extent_name, weights_key_of, weights_name
+from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.system.clock import wall_us
 from carpool.devices import memfd
 from carpool.devices.base import BankId, DeviceError, Extent, ExtentDevice, PagedDevice, in_extents, in_pages
@@ -39,6 +40,8 @@ def _header(name: Key, demand: Demand) -> File:
 
 @dataclass(slots=True)
 class File:
+    """The memory of one set of weights on a device: its file, the bank or the extent in which they lie."""
+
     name: str  # under which shims keep it
     fd: int
     size: int
@@ -55,13 +58,20 @@ class File:
 class WeightFiles:
     """``table``: what is there, or its header; `carpool.daemon.memory.weights_adoption` fills it after a restart."""
 
-    def __init__(self, jobs: JobTable, seating: Seating, send: Callable[[JobId, Packet, list[int]], None]) -> None:
+    def __init__(
+        self,
+        jobs: JobTable,
+        seating: Seating,
+        send: Callable[[JobId, Packet, list[int]], None],
+        freed: MemoryFreed,
+    ) -> None:
         self._jobs = jobs
         self._seating = seating
         self._send = send
+        freed.listen(self.tidy)
         self.table: dict[Key, File] = {}
         self._due: dict[JobId, Key] = {}  # what jobs have been promised, and not been told
-        self.latest = 0  # number
+        self._latest = 0  # number
 
     def place(self, job: Job, command: PlaceWeights) -> None:
         """Answer the job's demand, now or later: it may map the memory, and copy."""
@@ -71,16 +81,20 @@ class WeightFiles:
     def obstacle(self, job: Job) -> str | None:
         """Why its demand, if it has one, cannot be answered yet."""
         name = self._due.get(job.id)
-        demand = demand_of(job)
-        if name is None or demand is None or demand.weights != name[2]:  # its process has been followed by another one
+        if name is None or job.seated is None or job.spec.service is None:
             self._due.pop(job.id, None)
+            return None
+        words = job.seated.seat.snapshot()
+        demand = demand_in(words)
+        if demand is None or demand.weights != name[2]:  # its process has been followed by another one
+            del self._due[job.id]
             return None
         try:
             file = self._file(name, demand)
         except (DeviceError, OSError) as error:
             return str(error)
         del self._due[job.id]
-        self._answer(job, file, name)
+        self._answer(job, job.seated, file, name, words.demand_seq)
         return None
 
     def _file(self, name: Key, demand: Demand) -> File:
@@ -106,11 +120,15 @@ class WeightFiles:
             raise
         return File(weights_name(name[0], demand, bank, number), fd, demand.size, demand.reload_us, bank, number=number)
 
-    def _next_number(self) -> int:
-        self.latest = max(self.latest + 1, wall_us())
-        return self.latest
+    def count_from(self, number: int) -> None:
+        """A shim keeps weights of this number: what is made from now on has a larger one."""
+        self._latest = max(self._latest, number)
 
-    def _answer(self, job: Job, file: File, name: Key) -> None:
+    def _next_number(self) -> int:
+        self._latest = max(self._latest + 1, wall_us())
+        return self._latest
+
+    def _answer(self, job: Job, seated: Seated, file: File, name: Key, number: int) -> None:
         """What it has not been sent yet, then the answer."""
         key = int(name[2], 16)
         self._give(job, file.name, file.fd, Packet(PacketType.WEIGHTS, a=key, b=file.size, c=_FILE))
@@ -119,14 +137,14 @@ class WeightFiles:
         if file.extent is not None:
             packet = Packet(PacketType.WEIGHTS, a=key, b=file.extent.size, c=_EXTENT, d=file.number)
             self._give(job, file.extent_name(name), file.extent.fd, packet)
-        answer_demand(job, Placed.YES)
+        answer_demand(seated, Placed.YES, number)
 
     def _give(self, job: Job, name: str, fd: int, packet: Packet) -> None:
         """The shim keeps it first: what is there outlives us from the moment on when the worker may write."""
         assert job.seated is not None
         if name not in job.weights:
             job.weights.add(name)
-            self._seating.keep(job.id, {name: fd}, job.seated.pid)
+            self._seating.shims.keep(job.id, {name: fd}, job.seated.pid)
         if name not in job.weights_sent:
             job.weights_sent.add(name)
             self._send(job.id, packet, [fd])
@@ -163,16 +181,16 @@ class WeightFiles:
             if job.owner == owner and kept in job.weights:
                 if instead and job.seated is not None:  # first: we may be killed in between
                     job.weights |= set(instead)
-                    self._seating.keep(job.id, instead, job.seated.pid)
+                    self._seating.shims.keep(job.id, instead, job.seated.pid)
                 self.let_go(job, [kept])
                 self._send(job.id, Packet(PacketType.CUT, a=int(weights_key_of(kept), 16), b=_CUT_WEIGHTS), [])
                 if job.seated is not None:
-                    job.seated.board.ring(job.seated.seat)
+                    job.seated.board.notify(job.seated.seat)
 
     def let_go(self, job: Job, names: list[str]) -> None:
         job.weights -= set(names)
         job.weights_sent -= set(names)
-        self._seating.drop(job.id, names)
+        self._seating.shims.drop(job.id, names)
 
     def _forget_free(self, device: DeviceId, bank: BankId) -> None:
         """There are weights in it again."""

@@ -16,6 +16,8 @@ from carpool.devices.base import BankId, Device, DeviceError, Extent, PagedDevic
 
 
 class FoundWeights:
+    """Takes over what shims bring after a restart; of several versions of the same thing the latest counts."""
+
     def __init__(self, jobs: JobTable, seating: Seating, weights: WeightFiles) -> None:
         self._jobs = jobs
         self._seating = seating
@@ -69,7 +71,7 @@ class FoundWeights:
             for other in rivals:
                 del self._weights.table[other]
             self._weights.table[key] = file
-        self._weights.latest = max(self._weights.latest, file.number)
+        self._weights.count_from(file.number)
 
     def _adopt_memory(self, device: Device, bank: BankId, owner: int, name: str, memory: Extent) -> None:
         """A bank, free until weights are known to be there."""

@@ -20,6 +20,8 @@ P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
 
 
 class Adopting:
+    """Checks everything that a shim has kept before any of it is taken over."""
+
     def __init__(self, seating: Seating) -> None:
         self._seating = seating
 
@@ -104,7 +106,7 @@ class _Extents:
         pass
 
     def check_seat(self, job: Job, seat: Seat, kept: Kept) -> None:
-        if job.lonely:
+        if job.submitted_exclusive:
             return  # it has nothing of ours
         for kind, limit in ((P, seat.get("p_limit")), (E, seat.get("e_limit"))):
             files = self._found(kind, seat, kept)

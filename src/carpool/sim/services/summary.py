@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from carpool.core.model import GIB, Outcome
-from carpool.sim.model.percentile import SECOND_US, percentile_s
+from carpool.core.stats import SECOND_US, percentile_s
 from carpool.sim.model.result import Result
 from carpool.sim.model.served_result import ModelResult, ServicesResult
 
@@ -43,6 +43,7 @@ class ServicesSummary:
 
 
 def summarize_services(result: Result, services: ServicesResult) -> ServicesSummary:
+    """The figures of each model, and of all of them, while there were requests; rates are per second of that time."""
     span_us = services.ended_us
     alone = [job.jct_us / job.job.duration_us for job in result.jobs if job.outcome is Outcome.SUCCEEDED]
     span = result.options.devices * span_us or 1

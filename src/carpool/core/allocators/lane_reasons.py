@@ -1,0 +1,139 @@
+"""Why a job in a lane, or on its way to one, does not compute right now, for people."""
+
+from __future__ import annotations
+
+from carpool.core.memory import exclusive
+from carpool.core.memory.grants import free_on
+from carpool.core.memory.requests import may_grow
+from carpool.core.model import JobPhase, Reason
+from carpool.core.placement.queue import explain_queued
+from carpool.core.state.amounts import needed, ready
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job, WaitState
+from carpool.core.state.preempt_state import PreemptState
+from carpool.core.state.state import State
+from carpool.core.turns import weights
+from carpool.core.turns.exclusive_turns import may_start
+from carpool.core.units import format_size
+
+
+def explain(state: State, job: Job) -> Reason | None:
+    """None: the job does what it wants to do (or nothing is known against it)."""
+    if job.phase is JobPhase.QUEUED:
+        return explain_queued(state, job)
+    device = state.device_of(job)
+    if device is None:
+        return None
+    reasons = (answer(state, device, job) for answer in _ANSWERS)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _blocked(state: State, device: Device, job: Job) -> Reason | None:
+    stopped = (job.wanted or job.pending) and state.blocked_by_exclusive(job)
+    return exclusive.has_it(state, device) if stopped else None
+
+
+def _for_store(state: State, device: Device, job: Job) -> Reason | None:
+    return _explain_store(state, device, job) if job.wait is WaitState.STORE else None
+
+
+def _suspended(state: State, device: Device, job: Job) -> Reason | None:
+    return _explain_suspended(device, job) if job.suspends and job.offloaded else None
+
+
+def _service(state: State, device: Device, job: Job) -> Reason | None:
+    return _explain_service(device, job) if job.wanted and job.serves else None
+
+
+def _kept_out(state: State, device: Device, job: Job) -> Reason | None:
+    if not job.wanted or may_start(state, job):
+        return None
+    return Reason("turn", f"waiting for its turn: {_exclusive_turn(state, device)}")
+
+
+def _for_memory(state: State, device: Device, job: Job) -> Reason | None:
+    if job.offloaded:
+        return _explain_offloaded(device, job, _who_computes(state, job))
+    return _explain_request(device, job) if job.pending else None
+
+
+def _for_turn(state: State, device: Device, job: Job) -> Reason | None:
+    if not job.wanted or job.lane is None:
+        return None
+    return Reason("turn", f"waiting for the turn of lane {job.lane}: {_who_computes(state, job)}")
+
+
+def _who_computes(state: State, job: Job) -> str:
+    lane = state.lane_of(job)
+    return f"job {lane.holder} has it" if lane is not None and lane.holder is not None else "nobody has it"
+
+
+def _explain_suspended(device: Device, job: Job) -> Reason:
+    text = "suspended; " if job.usage.persistent_live else ""
+    if job.wait is WaitState.TURNS:
+        return Reason("turn", f"{text}waiting until those who compute on {device.spec.id} have let go")
+    if job.wait is WaitState.MOVING:
+        return Reason("offloaded", f"{text}needs {device.spec.id} to itself for its turn: others are leaving")
+    if device.usable < job.usage.persistent_live:
+        needs = f"needs {format_size(job.usage.persistent_live)} of {device.spec.id}"
+        return Reason("memory", f"{text}{needs}, where others leave {format_size(device.usable)}")
+    return Reason("turn", f"{text}waiting for its turn on {device.spec.id}, which it needs to itself meanwhile")
+
+
+def _explain_service(device: Device, job: Job) -> Reason:
+    if not ready(job):
+        need = weights.cost(device, job) + (needed(job).total if job.offloaded else 0)
+        return Reason("memory", f"waiting for memory: needs {format_size(need)} with its weights, {free_on(device)}")
+    if device.exclusive_turn is not None:
+        return Reason(
+            "turn", f"waiting for its turn: job {device.exclusive_turn} has {device.spec.id} to itself meanwhile"
+        )
+    return Reason("turn", f"waiting until those who compute on {device.spec.id} have paused")
+
+
+def _paused(state: State, device: Device, job: Job) -> Reason | None:
+    lane = state.lane_of(job)
+    if lane is None or lane.holder != job.id or lane.preempt.state is not PreemptState.PAUSED:
+        return None
+    return Reason("paused", f"paused, until no service wants {device.spec.id}")
+
+
+def _exclusive_turn(state: State, device: Device) -> str:
+    """Who has the device, or is to have it."""
+    if device.exclusive_turn is not None:
+        what = "service" if state.jobs[device.exclusive_turn].serves else "engine checkpoint"
+        return f"job {device.exclusive_turn} has {device.spec.id} to itself meanwhile ({what})"
+    if any(job.serves and job.wait is WaitState.TURNS for job in map(state.jobs.__getitem__, device.excluding)):
+        return f"{device.spec.id} is made free for the turn of a service"
+    return f"{device.spec.id} is made free for the turn of a job that needs it to itself (engine checkpoint)"
+
+
+def _explain_offloaded(device: Device, job: Job, who: str) -> Reason:
+    text = "its memory was moved to the host store"
+    if not job.wanted and not job.pending:
+        return Reason("offloaded", f"{text}; it comes back when the job goes on")
+    if job.wait is WaitState.NONE:
+        return Reason("offloaded", f"{text}; waiting for the turn of lane {job.lane}: {who}")
+    text = f"{text}; needs {format_size(needed(job).total)}, {free_on(device)}"
+    return Reason("offloaded", f"{text}: others are leaving" if job.wait is WaitState.MOVING else text)
+
+
+def _explain_store(state: State, device: Device, job: Job) -> Reason:
+    budget, need = state.settings.host_store or 0, format_size(needed(job).total)
+    return Reason(
+        "store",
+        f"waiting for memory: needs {need} on {device.spec.id}, and what others hold there does not fit into the host"
+        f" store, which keeps {format_size(state.store_kept)} of {format_size(budget)}",
+    )
+
+
+def _explain_request(device: Device, job: Job) -> Reason:
+    request = min(job.pending.values(), key=lambda request: request.sequence)
+    what = f"{format_size(request.total)} of {request.memory_class} memory"
+    if not may_grow(device, job):
+        return Reason("growing", f"waiting for {what}: job {device.grower} is being measured on {device.spec.id}")
+    return Reason("memory", f"waiting for memory: needs {what}, {free_on(device)}")
+
+
+#: The first of these that has something to say about a job on a device says it.
+_ANSWERS = (_blocked, _for_store, _suspended, _service, _paused, _kept_out, _for_memory, _for_turn)

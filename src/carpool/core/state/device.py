@@ -1,0 +1,130 @@
+"""A device: who is there, what is reserved of it, and what it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from carpool.core.model import DeviceSpec, JobId, LaneId, Load, MemoryClass, Micros, Oversubscribe
+from carpool.core.state.lane import Lane
+
+
+@dataclass(slots=True)
+class Moved:
+    """Bytes moved to and from the host store, and the time it took; older moves count less and less."""
+
+    out_bytes: int = 0
+    out_us: Micros = 0
+    in_bytes: int = 0
+    in_us: Micros = 0
+
+
+@dataclass(eq=False)
+class Weights:
+    """Weights of services on a device, or known from an earlier want."""
+
+    owner: int
+    key: str
+    size: int
+    reload_us: Micros
+    number: int  # orders equal ones
+    resident: bool = False
+    there_us: Micros = 0  # when they have been copied, as far as is known
+    rate: int = 0  # how often they are wanted: see `core.turns.weights`
+    rated_us: Micros = 0
+    users: set[JobId] = field(default_factory=set)  # services that compute with them, or are to
+
+
+class ExclusiveReason(Enum):
+    """Why a job shares a device with no other job."""
+
+    SUBMITTED = "submitted"  # as exclusive, or for several devices
+    FOUND = "found"  # it turned out when the job ran already, perhaps beside others: `Job.found_exclusive` says why
+    SEATED_ELSEWHERE = "seated elsewhere"  # the device is one of several that the job has, and not that of its lane
+
+
+@dataclass(frozen=True, slots=True)
+class ExclusiveUse:
+    """A job that has a device to itself, or is to have it when those that come before it are gone."""
+
+    job: JobId
+    reason: ExclusiveReason
+
+
+@dataclass(eq=False)
+class Device:
+    """``requests`` holds the requests for memory in order; ``short`` says why nothing may be admitted."""
+
+    spec: DeviceSpec
+    position: int = 0  # 0, 1, 2 ... in the order in which devices were added
+    last_placed: int = 0  # number of the last placement here
+    jobs: set[JobId] = field(default_factory=set)
+    lanes: set[LaneId] = field(default_factory=set)
+    persistent: int = 0  # sum of persistent reservations
+    lane_bytes: int = 0
+    grower: JobId | None = None
+    warming_up: set[JobId] = field(default_factory=set)
+    requests: list[tuple[int, JobId, MemoryClass]] = field(default_factory=list)
+    waiters: set[JobId] = field(default_factory=set)  # jobs that could not have the memory they need
+    moved: Moved = field(default_factory=Moved)
+    reservation: JobId | None = None
+    short: JobId | None = None  # a job whose memory does not fit at present
+    short_since_us: Micros = 0
+    exclusive_to: list[ExclusiveUse] = field(default_factory=list)  # the first one has it to itself
+    exclusive_waived: bool = False  # that one waits for memory that the others have first to work off: they compute
+    excluding: set[JobId] = field(default_factory=set)  # its jobs whose turns exclude all others (`Job.excludes`)
+    exclusive_turn: JobId | None = None  # that of them which has the whole device for its turn
+    weights: dict[tuple[int, str], Weights] = field(default_factory=dict)  # of services, by owner and key
+    weight_bytes: int = 0  # of those that are there
+    weights_kept: int = 0  # of those of them that somebody uses, or is to
+    co_runners: tuple[Lane, ...] = ()  # lanes of which somebody may compute, where ...
+    co_runner_count: int = 0  # ... so many; 0: to be counted
+    excess: int = 0  # bytes beyond the capacity that were found at a restart
+    unmanaged: int = 0  # bytes that are in use, but not by grant
+    measured: bool = False  # whether there is telemetry of it at all
+    answered: bool = False  # whether its load has ever been known
+    load: Load | None = None  # what it does; None: nobody knows (any more)
+    unmeasured_why: str = ""  # and why
+
+    @property
+    def model(self) -> str:
+        """Jobs that compute beside each other do so alike on all devices for which this is the same."""
+        return f"{self.spec.model} ({self.spec.sharing})"
+
+    @property
+    def exclusive_holder(self) -> JobId | None:
+        """The job that shares it with no other."""
+        return self.exclusive_to[0].job if self.exclusive_to else None
+
+    @property
+    def exclusive_jobs(self) -> list[JobId]:
+        """Those of its own jobs that must have it to themselves, in the order in which they have it."""
+        return [use.job for use in self.exclusive_to if use.reason is not ExclusiveReason.SEATED_ELSEWHERE]
+
+    @property
+    def idle(self) -> bool:
+        """Whether no job is there, nor has it."""
+        return not self.jobs and not self.exclusive_to
+
+    @property
+    def usable(self) -> int:
+        """Bytes that jobs can have together at present."""
+        return max(0, self.spec.capacity - self.unmanaged)
+
+    @property
+    def headroom(self) -> int:
+        """Bytes that nobody has; negative: others have taken memory that was promised to jobs.
+
+        Weights that nobody uses lie in free memory: whoever takes it makes them leave (`core.turns.weights`).
+        """
+        return self.usable - self.persistent - self.lane_bytes - self.weights_kept
+
+    @property
+    def free(self) -> int:
+        """Bytes that can be reserved at once."""
+        return max(0, self.headroom)
+
+    @property
+    def oversubscribed(self) -> bool:
+        """Whether its jobs may need more memory together than it has."""
+        return self.spec.oversubscribe is not Oversubscribe.OFF
