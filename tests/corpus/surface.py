@@ -9,9 +9,12 @@ import importlib
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, fields, is_dataclass
 from enum import IntEnum, IntFlag
+from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -46,7 +49,7 @@ def surface() -> dict[str, Any]:
         "shim messages": of_types("from shim: ", get_args(session.FromShim))
         + of_types("to shim: ", get_args(session.ToShim))
         + of_types("in a file: ", [session.StartSpec]),
-        "serving messages": of_types("", get_args(serving.Message)),
+        "serving messages": of_types("", [_tagged(kind) for kind in get_args(serving.Message)]),
         "agent messages": of_types("request: ", get_args(agent.Request)) + of_types("answer: ", get_args(agent.Answer)),
         "routes": [line for route in ROUTES for line in of_route(route)],
         "errors and events of the API": of_types("", [api.ErrorBody, api.EventInfo]),
@@ -74,6 +77,31 @@ def of_type(name: str, kind: type) -> list[str]:
     """One line per field, in their order (arguments may be positional), with its type and default as JSON has them."""
     (made,), components = msgspec.json.schema_components([kind], schema_hook=_any, ref_template="{name}")
     return list(_lines(name, made, components))
+
+
+def _tagged(record: Any) -> Any:
+    """The same message as a Struct: a record goes by the name of its dataclass."""
+    return _struct(record, tag=True)
+
+
+@cache
+def _struct(record: Any, *, tag: bool = False) -> Any:
+    hints = get_type_hints(record, include_extras=True)
+    parts = [(part, _hint(hints[part.name])) for part in fields(record)]
+    given = [(part.name, hint) if part.default is MISSING else (part.name, hint, part.default) for part, hint in parts]
+    return msgspec.defstruct(record.__name__, given, tag=tag)
+
+
+def _hint(hint: Any) -> Any:
+    """The type with ranges, and records within it, as msgspec has them."""
+    if is_dataclass(hint):
+        return _struct(hint)
+    parts = get_args(hint)
+    if get_origin(hint) is Annotated:
+        return Annotated[parts[0], msgspec.Meta(ge=parts[1].least, le=parts[1].most)]
+    if isinstance(hint, UnionType):
+        return Union[tuple(map(_hint, parts))]  # noqa: UP007 - of a number of types that is not known
+    return tuple[(_hint(parts[0]), ...)] if get_origin(hint) is tuple else hint
 
 
 def _any(kind: type) -> dict[str, Any]:

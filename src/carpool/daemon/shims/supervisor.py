@@ -27,6 +27,7 @@ from carpool.daemon.system.pidwatch import PidWatch
 from carpool.daemon.system.process_state import is_stopped
 from carpool.devices.base import Device
 from carpool.protocol import session as messages
+from carpool.protocol.packets import MAX_FDS
 from carpool.protocol.paths import Home
 
 log = logging.getLogger(__name__)
@@ -133,8 +134,8 @@ class Processes:
         session = self.of(job).session
         if session is None:
             return
-        for begin in range(0, len(names), messages.MAX_FDS):
-            some = list(names)[begin : begin + messages.MAX_FDS]
+        for begin in range(0, len(names), MAX_FDS):
+            some = list(names)[begin : begin + MAX_FDS]
             session.send(messages.Keep(some, attached_pid), [names[name] for name in some])
 
     def quiet(self, job: JobId) -> bool:
