@@ -1,4 +1,4 @@
-"""Job facts as people read them: times, memory, state, reasons."""
+"""Facts about jobs and memory as people read them: times, sizes, states, reasons."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 import signal
 import time
 
-from carpool.protocol.api import JobInfo, MovedInfo
+from carpool.protocol.api import JobInfo, MovedInfo, StoreInfo
 from carpool.protocol.units import format_size
 
 ACTIVE = ("queued", "starting", "running", "stopping")
@@ -73,6 +73,12 @@ def why(job: JobInfo) -> str:
     alone = "" if job.alone is None else f"needs its device to itself: {job.alone}"
     immovable = "" if job.immovable is None else f"is not moved: {job.immovable}"
     return "; ".join(text for text in (alone, immovable) if text and job.outcome is None)
+
+
+def store_line(store: StoreInfo) -> str:
+    """The budget of the host store, what jobs have reserved of it, and what really lies there."""
+    budget = f"{format_size(store.budget_bytes)}{' (default)' if store.default else ''}"
+    return f"host store: {budget}, {format_size(store.kept_bytes)} kept, {format_size(store.used_bytes)} of it in use"
 
 
 def command_line(job: JobInfo) -> str:
