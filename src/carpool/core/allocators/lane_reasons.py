@@ -13,7 +13,7 @@ from carpool.core.state.job import Job, WaitState
 from carpool.core.state.preempt_state import PreemptState
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.exclusive_turns import barred
+from carpool.core.turns.exclusive_turns import may_start
 from carpool.core.units import size
 
 
@@ -29,7 +29,7 @@ def explain(state: State, job: Job) -> Reason | None:
 
 
 def _held_off(state: State, device: Device, job: Job) -> Reason | None:
-    stopped = (job.wanted or job.pending) and state.held_off(job)
+    stopped = (job.wanted or job.pending) and state.blocked_by_exclusive(job)
     return exclusive.has_it(state, device) if stopped else None
 
 
@@ -46,7 +46,7 @@ def _service(state: State, device: Device, job: Job) -> Reason | None:
 
 
 def _kept_out(state: State, device: Device, job: Job) -> Reason | None:
-    if not (job.wanted and barred(state, job)):
+    if not job.wanted or may_start(state, job):
         return None
     return Reason("turn", f"waiting for its turn: {_exclusive_turn(state, device)}")
 
