@@ -13,7 +13,7 @@ from carpool.core.state.job import Job, WaitState
 from carpool.core.state.preempt_state import PreemptState
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.exclusive_turns import barred
+from carpool.core.turns.exclusive_turns import may_start
 from carpool.core.units import size
 
 
@@ -28,8 +28,8 @@ def explain(state: State, job: Job) -> Reason | None:
     return next((reason for reason in reasons if reason is not None), None)
 
 
-def _held_off(state: State, device: Device, job: Job) -> Reason | None:
-    stopped = (job.wanted or job.pending) and state.held_off(job)
+def _blocked(state: State, device: Device, job: Job) -> Reason | None:
+    stopped = (job.wanted or job.pending) and state.blocked_by_exclusive(job)
     return exclusive.has_it(state, device) if stopped else None
 
 
@@ -46,7 +46,7 @@ def _service(state: State, device: Device, job: Job) -> Reason | None:
 
 
 def _kept_out(state: State, device: Device, job: Job) -> Reason | None:
-    if not (job.wanted and barred(state, job)):
+    if not job.wanted or may_start(state, job):
         return None
     return Reason("turn", f"waiting for its turn: {_exclusive_turn(state, device)}")
 
@@ -136,4 +136,4 @@ def _explain_request(device: Device, job: Job) -> Reason:
 
 
 #: The first of these that has something to say about a job on a device says it.
-_ANSWERS = (_held_off, _for_store, _suspended, _service, _paused, _kept_out, _for_memory, _for_turn)
+_ANSWERS = (_blocked, _for_store, _suspended, _service, _paused, _kept_out, _for_memory, _for_turn)

@@ -228,7 +228,7 @@ class LaneAllocator:
             return
         require(job.adopted or len(job.devices) == job.spec.gang, "some of its devices only", job)
         require(not job.devices or job.devices[0] == job.device, "seated on another than its first device", job)
-        held = all(self._state.devices[name].held_by == job.id for name in job.devices[1:])
+        held = all(self._state.devices[name].exclusive_holder == job.id for name in job.devices[1:])
         require(held, "one of its devices is not held for it", job)
 
 

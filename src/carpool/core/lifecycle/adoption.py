@@ -64,7 +64,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     if job.excludes:
         device.excluding.add(job.id)
     gangs.hold(state, job, _all_devices(state, event))
-    if job.lonely:
+    if job.exclusive:
         exclusive.claim(state, device, job)
     if event.lane is not None:
         _rejoin(state, job, event)

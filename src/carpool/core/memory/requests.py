@@ -124,7 +124,7 @@ def _answer_optional(state: State, job: Job, kind: MemoryClass, total: int) -> N
 
 def may_grow(device: Device, job: Job) -> bool:
     """One job of unknown size grows at a time, unless others can be moved; who is known, or alone, may always ask."""
-    return device.oversubscribed or job.known or device.grower in (None, job.id) or device.alone == job.id
+    return device.oversubscribed or job.known or device.grower in (None, job.id) or device.exclusive_holder == job.id
 
 
 def fitting(state: State, job: Job, request: Request) -> Memory | None:

@@ -114,11 +114,11 @@ def closed(state: State, device: Device, job: Job) -> Refusal | None:
     if device.reservation not in (None, job.id):
         text = f"{name} is kept for job {device.reservation}, which has waited too long"
         return partial(Reason, "reserved", text)
-    if device.alone is not None:
+    if device.exclusive_holder is not None:
         return partial(exclusive.has_it, state, device)
     if _too_little(device, job):
         return partial(_taken, device, job)
-    if device.jobs and (job.lonely or not state.placement.collocates):
+    if device.jobs and (job.exclusive or not state.placement.collocates):
         return partial(_not_empty, state, device, job)
     if device.short is not None and not device.oversubscribed:
         return partial(Reason, "short", f"job {device.short} waits for memory of {name}, and comes first")
@@ -137,7 +137,7 @@ def _taken(device: Device, job: Job) -> Reason:
 
 def _not_empty(state: State, device: Device, job: Job) -> Reason:
     others = ", ".join(f"job {number}" for number in sorted(device.jobs))
-    policy = "" if job.lonely else f", and {state.placement.name} places nobody beside others"
+    policy = "" if job.exclusive else f", and {state.placement.name} places nobody beside others"
     return Reason("exclusive", f"waiting for {device.spec.id} to itself: {others} there{policy}")
 
 

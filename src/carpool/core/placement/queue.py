@@ -196,7 +196,7 @@ def _place(state: State, job: Job, choice: Choice) -> None:
     gangs.hold(state, job, choice.devices)
     if job.excludes:
         device.excluding.add(job.id)
-    if job.lonely:
+    if job.exclusive:
         exclusive.claim(state, device, job)
     lane = enter(state, job, device, place, need)
     reserve(state, job, need)

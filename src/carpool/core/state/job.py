@@ -101,7 +101,7 @@ class Job:
     adopted: bool = False  # found at a restart: it may answer what an earlier core asked
     warming_up: bool = False  # has used its device, and is still warming up
     touched: bool = False  # has asked for memory or for a turn
-    alone: str | None = None  # why it must have its device to itself
+    found_exclusive: str | None = None  # why it must have its device to itself, as it turned out
     devices: tuple[DeviceId, ...] = ()  # those of a job for several, its own first; whole devices: held now
     trusted: bool = True  # what is believed about its memory counts
     # Whole devices
@@ -239,7 +239,7 @@ class Job:
         return min(size, self.usage.persistent_live) if self.suspends else size
 
     @property
-    def lonely(self) -> bool:
+    def exclusive(self) -> bool:
         """Whether it was submitted as one that shares its devices with nobody."""
         return self.spec.exclusive or self.spec.gang > 1
 

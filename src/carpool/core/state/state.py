@@ -100,7 +100,7 @@ class State:
     def device_of(self, job: Job) -> Device | None:
         return self.devices[job.device] if job.device is not None else None
 
-    def held_off(self, job: Job) -> bool:
-        """Whether it gets no turn, because another has the device to itself."""
+    def blocked_by_exclusive(self, job: Job) -> bool:
+        """Whether the job gets no turn, because another has the device to itself."""
         device = self.device_of(job)
-        return device is not None and device.alone not in (None, job.id) and not device.makes_way
+        return device is not None and device.exclusive_holder not in (None, job.id) and not device.exclusive_waived

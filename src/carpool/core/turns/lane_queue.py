@@ -22,7 +22,7 @@ def rank(state: State, job: Job) -> None:
     lane, turn = state.lane_of(job), job.turn
     if lane is None or not isinstance(turn, Waiting):
         return
-    may = job.attached and not job.pending and not state.held_off(job)
+    may = job.attached and not job.pending and not state.blocked_by_exclusive(job)
     key = _key(state, job, turn) if may else None
     if key == turn.key:
         return

@@ -36,7 +36,7 @@ from carpool.core.state.state import State
 from carpool.core.state.tables import Edge, Table
 from carpool.core.state.turn_state import HOLDING, IDLE, Holding, TurnState, Waiting, Want
 from carpool.core.turns import services, weights
-from carpool.core.turns.exclusive_turns import barred, turn_over
+from carpool.core.turns.exclusive_turns import may_start, turn_over
 from carpool.core.turns.lane_queue import leave_queue, rank
 from carpool.core.turns.yielding import adjust_grace, request_yield
 
@@ -260,7 +260,7 @@ def refresh(state: State, lane: Lane) -> None:
     assert lane.holder is not None
     holder = state.jobs[lane.holder]
     best = state.jobs[lane.queue[0][-1]] if lane.queue else None
-    successor = best.id if best is not None and ready(best) and not barred(state, best) else None
+    successor = best.id if best is not None and ready(best) and may_start(state, best) else None
     if successor != lane.successor:
         lane.successor = successor
         state.emit(NameSuccessor(lane.id, holder.id, successor))
@@ -276,14 +276,14 @@ def _chosen(state: State, lane: Lane) -> Job | None:
         return None
     first = state.jobs[lane.queue[0][-1]]
     if ready(first):  # 4
-        return None if barred(state, first) else first
+        return first if may_start(state, first) else None
     if first.wait is WaitState.NONE and not first.offload_asked:  # 5
         state.touch_device(lane.device)
         return None
     if first.wait in (WaitState.MOVING, WaitState.TURNS):  # 6
         return None
     able = (job for key in lane.queue if ready(job := state.jobs[key[-1]]))  # 7
-    return next((job for job in able if not barred(state, job)), None)
+    return next((job for job in able if may_start(state, job)), None)
 
 
 TURNS = Table(
