@@ -16,20 +16,6 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def duration(us: int) -> str:
-    """As in 0.4s, 12s, 3m05s, 2h07m, 4d03h."""
-    if us < 10_000_000:
-        return f"{max(us, 0) / 1e6:.1f}s"
-    seconds = us // 1_000_000
-    if seconds < 60:
-        return f"{seconds}s"
-    if seconds < 3600:
-        return f"{seconds // 60}m{seconds % 60:02}s"
-    if seconds < 86400:
-        return f"{seconds // 3600}h{seconds % 3600 // 60:02}m"
-    return f"{seconds // 86400}d{seconds % 86400 // 3600:02}h"
-
-
 def clock(us: int) -> str:
     """Local time, as in 2026-01-31 12:00:05."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(us / 1e6))

@@ -26,7 +26,7 @@ from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from carpool.core.state.story import require
 from carpool.core.turns import lane_queue, turns, weights, yielding
-from carpool.core.units import size
+from carpool.core.units import format_size
 
 
 class LaneAllocator:
@@ -102,7 +102,7 @@ class LaneAllocator:
             return None
         held, itself = ("asked for more than all of", "") if job.denied else ("had", " to itself")
         few = f"{count} larger, of the {job.spec.gang} that it needs" if count else "no larger device"
-        return f"it {held} {past.device}{itself} ({size(past.outgrown)}), and may use {few}"
+        return f"it {held} {past.device}{itself} ({format_size(past.outgrown)}), and may use {few}"
 
     def enqueue(self, job: Job) -> None:
         queue.enqueue(self._state, job)

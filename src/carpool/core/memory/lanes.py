@@ -18,7 +18,7 @@ from carpool.core.state.lane import Lane
 from carpool.core.state.residency import NOTHING
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.units import size
+from carpool.core.units import format_size
 
 #: Makes the reason why a job has to wait.  Reasons are for people: most refusals are never read, so none is written.
 Refusal = Callable[[], Reason]
@@ -139,8 +139,8 @@ def _storable(state: State, device: Device, need: Memory) -> bool:
 def _store_full(state: State, need: Memory) -> Reason:
     return Reason(
         "store",
-        f"waiting for host memory: needs {size(need.persistent)}, and devices and host store"
-        f" ({size(state.settings.host_store or 0)}) are spoken for by jobs that run",
+        f"waiting for host memory: needs {format_size(need.persistent)}, and devices and host store"
+        f" ({format_size(state.settings.host_store or 0)}) are spoken for by jobs that run",
     )
 
 
@@ -155,10 +155,11 @@ def _no_lane(device: Device) -> Reason:
 
 
 def _no_room(device: Device, need: Memory, largest: int | None) -> Reason:
-    lane = f", largest lane {size(largest)}" if largest is not None else ""
+    lane = f", largest lane {format_size(largest)}" if largest is not None else ""
     return Reason(
         "memory",
-        f"waiting for memory: needs {size(need.total)} ({size(need.persistent)} persistent), {free_on(device)}{lane}",
+        f"waiting for memory: needs {format_size(need.total)} ({format_size(need.persistent)} persistent),"
+        f" {free_on(device)}{lane}",
     )
 
 

@@ -19,7 +19,7 @@ from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.residency import NOTHING
 from carpool.core.state.state import State
-from carpool.core.units import size
+from carpool.core.units import format_size
 
 #: How much more than was measured or expected is reserved after an out-of-memory error: three halves.
 RAISE_BY, RAISE_OF = 3, 2
@@ -131,8 +131,8 @@ def closed(state: State, device: Device, job: Job) -> Refusal | None:
 
 def _taken(device: Device, job: Job) -> Reason:
     """`_able` has seen to it that the whole device is larger."""
-    text = f"ran out of memory with {size(job.outgrown)} to itself, and foreign processes leave {size(device.usable)}"
-    return Reason("memory", f"{text} of {device.spec.id}")
+    text = f"ran out of memory with {format_size(job.outgrown)} to itself"
+    return Reason("memory", f"{text}, and foreign processes leave {format_size(device.usable)} of {device.spec.id}")
 
 
 def _not_empty(state: State, device: Device, job: Job) -> Reason:
@@ -148,6 +148,6 @@ def on_device(state: State, device: Device, job: Job) -> Place | Refusal:
         return refusal
     need = need_on(device, job)
     if job.spec.gang > 1 and need.total > device.free:
-        text = f"needs {size(need.total)} on each of its devices, {free_on(device)}"
+        text = f"needs {format_size(need.total)} on each of its devices, {free_on(device)}"
         return partial(Reason, "memory", text)
     return find_place(state, device, job, need)

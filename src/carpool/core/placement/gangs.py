@@ -19,7 +19,7 @@ from carpool.core.placement.reservations import comes_first, kept_for
 from carpool.core.state.device import Device, ExclusiveReason, ExclusiveUse
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
-from carpool.core.units import size
+from carpool.core.units import format_size
 
 
 def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> Choice | Refusal:
@@ -82,5 +82,7 @@ def impossible(state: State, job: Job) -> Reason | None:
     need = need_of(job).total
     large = sum(need <= device.spec.capacity for device in devices)
     if large < count:
-        return Reason("too_large", f"needs {size(need)} on each of {count} devices, but only {large} hold so much")
+        return Reason(
+            "too_large", f"needs {format_size(need)} on each of {count} devices, but only {large} hold so much"
+        )
     return None

@@ -20,7 +20,7 @@ from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.residency import NOTHING
 from carpool.core.state.state import Kind, State
-from carpool.core.units import size
+from carpool.core.units import format_size
 
 
 def kind_of(state: State, job: Job) -> Kind:
@@ -235,7 +235,7 @@ def impossible(state: State, job: Job) -> Reason | None:
     devices, names = allowed(state, job), named(job.spec)
     missing = [name for name in names or () if name not in state.devices]
     if not devices and not missing and job.outgrown:
-        text = f"ran out of memory alone on {size(job.outgrown)}, and there is no larger device here"
+        text = f"ran out of memory alone on {format_size(job.outgrown)}, and there is no larger device here"
         return Reason("out_of_memory", text)
     if missing:
         known = ", ".join(sorted(state.devices))
@@ -250,5 +250,5 @@ def impossible(state: State, job: Job) -> Reason | None:
     if need.total > largest.spec.capacity:
         one = names is not None and len(names) == 1
         where = f"{largest.spec.id} holds" if one else f"the largest device, {largest.spec.id}, holds"
-        return Reason("too_large", f"needs {size(need.total)}, but {where} {size(largest.spec.capacity)}")
+        return Reason("too_large", f"needs {format_size(need.total)}, but {where} {format_size(largest.spec.capacity)}")
     return None

@@ -16,7 +16,7 @@ from carpool.core.turns.exclusive_turns import order_changed
 def rank(state: State, job: Job) -> None:
     """Bring the job's place in its lane's queue up to date.
 
-    Who waits for an answer to a request for memory has none, nor has who is held off by a job that has the device to
+    Who waits for an answer to a request for memory has none, nor has who is blocked by a job that has the device to
     itself; whose memory is in the host store has one, and gets the memory when it is the first.
     """
     lane, turn = state.lane_of(job), job.turn
