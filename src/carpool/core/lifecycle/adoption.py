@@ -80,7 +80,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
 
 
 def _all_devices(state: State, event: Adopted) -> tuple[Device, ...]:
-    """The one where the job is seated, and the others that it holds, as far as nobody else was found there."""
+    """The one where the job is seated, and the others that it holds, as far as no other was found there."""
     others = (state.devices[name] for name in dict.fromkeys(event.further) if name != event.device)
     return (state.devices[event.device], *(device for device in others if device.idle))
 
@@ -131,7 +131,7 @@ def _serve_on(state: State, device: Device, job: Job, event: Adopted) -> None:
 
 
 def weights_found(state: State, event: WeightsFound) -> None:
-    """They count from now on; if nobody is left who could use them they go when the restart is over."""
+    """They count from now on; if no service is left that could use them they go when the restart is over."""
     if not state.restarting:
         raise IllegalTransition(f"{event}: weights are found after a restart only")
     if event.device not in state.devices:

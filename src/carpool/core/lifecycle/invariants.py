@@ -48,7 +48,7 @@ def _may_compute(state: State, device: Device, job: JobId) -> bool:
 
 
 def _check_due(state: State) -> None:
-    """Whoever has waited too long waits, and once."""
+    """A job that has waited too long still waits, and is listed once."""
     if len(set(state.due)) != len(state.due):
         raise InvariantError(f"overdue more than once: {state.due}")
     for number in state.due:
@@ -80,7 +80,7 @@ def _check_device(state: State, device: Device) -> None:
 
 
 def _check_exclusive(state: State, device: Device) -> None:
-    """Who was submitted as exclusive has nobody beside it; with others the rest lets go, and the one need not."""
+    """A job submitted as exclusive has none beside it; where a running one became so, the others let go."""
     name, holder, numbers = device.spec.id, device.exclusive_holder, device.exclusive_jobs
     jobs = [state.jobs[number] for number in numbers]
     if any(use.reason is ExclusiveReason.SUBMITTED for use in device.exclusive_to) and device.jobs != {holder}:
@@ -96,7 +96,7 @@ def _check_exclusive(state: State, device: Device) -> None:
 
 
 def _check_held(state: State, device: Device) -> None:
-    """Who holds a device for several has nobody beside it there; at most one job waits with a part of its devices."""
+    """A job that holds a device for several has none beside it there; at most one waits with a part of its devices."""
     name = device.spec.id
     for use in device.exclusive_to:
         elsewhere = use.reason is ExclusiveReason.SEATED_ELSEWHERE
@@ -110,7 +110,7 @@ def _check_held(state: State, device: Device) -> None:
 
 
 def _check_exclusive_turns(state: State, device: Device) -> None:
-    """Who has the whole device for its turn computes there alone; those who are suspended have nothing there."""
+    """A job with an exclusive turn computes alone; suspended ones have nothing on the device."""
     excluding = {number for number in device.jobs if state.jobs[number].excludes}
     if device.excluding != excluding or device.exclusive_turn not in (None, *excluding):
         raise InvariantError(
@@ -144,7 +144,7 @@ def _check_weights(state: State, device: Device) -> int:
 
 
 def _check_services(state: State, device: Device) -> None:
-    """Beside a service nobody computes; who has paused for one goes on when there is none any more."""
+    """Beside a service no job computes; a holder that paused for one goes on when there is none any more."""
     if state.restarting:
         return
     taker = None if device.exclusive_turn is None else state.jobs[device.exclusive_turn]

@@ -38,7 +38,7 @@ def break_deadlock(state: State, device: Device) -> None:
         _probe(state, device, holders)
         state.timers.set(key, state.now + state.settings.warm_timeout_us)
     elif device.grower is not None and _idle(state, state.jobs[device.grower]):
-        # Nothing is measured while the grower sleeps: somebody else may grow.
+        # Nothing is measured while the grower sleeps: another job may grow.
         stop_growing(state, state.jobs[device.grower])
     elif device.short is not None:
         _evict(state, device, holders, device.short)
@@ -116,7 +116,7 @@ def _evict(state: State, device: Device, holders: list[Job], short: JobId) -> No
 
 
 def _give_in(state: State, device: Device, holders: list[Job], short: JobId) -> None:
-    """Nothing can be moved.  Who is held off may go on meanwhile; where nobody would ever go on, the last one fails."""
+    """Nothing can be moved.  Who is held off may go on meanwhile; where no job would ever go on, the last one fails."""
     if device.exclusive_holder == short and len(device.jobs) > 1 and not device.exclusive_waived:
         waive(state, device, True)
         return

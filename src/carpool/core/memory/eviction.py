@@ -1,9 +1,9 @@
-"""Whose memory leaves a device when somebody else needs it.
+"""Whose memory leaves a device when another job needs it.
 
 The policy orders the victims (`Policy.victim_key`); here is who may be one at all: a job without a turn, whose memory
 is there and may be moved at all, which has not just been promised that it stays, which has had enough of its turn since
 its memory came back (or does not want any, or gets none because another has the device to itself), and which does not
-come before the waiter.  For a service everybody leaves who is none and may be moved.
+come before the waiter.  For a service every job leaves that is none and may be moved.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _kept_for_nothing(state: State) -> list[Job]:
 
 
 def next_change(state: State, device: Device) -> Micros | None:
-    """When somebody who may not leave now may do so because time has passed."""
+    """When a job that may not leave now may do so because time has passed."""
     jobs = [state.jobs[number] for number in device.jobs]
     moments = [job.promised_us + PROMISE_US for job in jobs if job.promised_us is not None]
     moments += [job.unmovable_us for job in jobs]

@@ -60,14 +60,14 @@ def _shrunk(state: State, device: Device, waiter: Job) -> tuple[list[Job], dict[
 
 
 def _size(state: State, lane: Lane, waiter: Job, held: bool) -> int:
-    """Bytes that a lane needs for those who stay, with its holder or without."""
+    """Bytes that a lane needs for the jobs that stay, with its holder or without."""
     members = (state.jobs[number] for number in sorted(lane.jobs))
     stay = (job for job in members if not job.attached or _stays(state, job, waiter))
     return max((job.reserved.ephemeral for job in stay if held or job.id != lane.holder), default=0)
 
 
 def _stays(state: State, job: Job, waiter: Job) -> bool:
-    """Somebody who waits in a lane may have got its turn from the holder already, without our knowing."""
+    """Also a job that waits: it may have got the turn from the holder already, unknown to the core."""
     lane = state.lane_of(job)
     named = job.wanted and lane is not None and lane.holder is not None
     return job.id == waiter.id or job.holds or named or promised(state, job)

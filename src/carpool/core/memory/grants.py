@@ -58,7 +58,7 @@ def trim_lane(state: State, job: Job) -> None:
 
 
 def freed(state: State, device: Device) -> None:
-    """Memory or a place has become free: those who wait may have a chance."""
+    """Memory or a place has become free: waiters and queued jobs are served anew."""
     state.touch_device(device.spec.id)
     state.admit_all = True
 
@@ -107,7 +107,7 @@ def forget_requests(state: State, job: Job) -> None:
 
 
 def stop_growing(state: State, job: Job) -> None:
-    """Somebody else may grow on the device now."""
+    """Another job may grow on the device now."""
     device = state.device_of(job)
     if device is not None and device.grower == job.id:
         device.grower = None

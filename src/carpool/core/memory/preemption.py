@@ -111,7 +111,7 @@ def _protected(state: State, lane: Lane) -> bool:
 def _ask(state: State, lane: Lane, service: Job, since_us: Micros, latest_us: Micros) -> None:
     """Ask for a pause at a boundary, or at once where that would be too late."""
     job, before = holder(state, lane), lane.preempt.state
-    boundary_us = since_us + (job.iteration_us or 0)  # at the latest; if nobody knows how long iterations take, now
+    boundary_us = since_us + (job.iteration_us or 0)  # at the latest; at once where the time of an iteration is unknown
     late = state.now >= latest_us or (services.hurries(service) and boundary_us > latest_us)
     forced = late or bool(job.pending)
     if not forced:

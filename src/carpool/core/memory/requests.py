@@ -60,7 +60,7 @@ def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: b
 
 
 def withdrawn(state: State, job: Job, kind: MemoryClass) -> None:
-    """Nobody waits for a request any more: what was being done for it stops.  It may have been answered."""
+    """The job waits for a request no more: what was being done for it stops.  It may have been answered."""
     device = state.device_of(job)
     if device is None or kind not in job.pending:
         return

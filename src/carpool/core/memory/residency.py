@@ -91,7 +91,7 @@ def _moved_out(state: State, job: Job) -> None:
 
 
 def _not_moved(state: State, job: Job) -> None:
-    """It stays where it is.  Somebody else may be able to leave; it is asked again only later."""
+    """It stays where it is.  Another job may be able to leave; this one is asked again only later."""
     _stop_leaving(job)
     job.unmovable_us = state.now + RETRY_US
     rank(state, job)

@@ -1,10 +1,11 @@
-"""Jobs of the checkpoint engine: on their device only while they have a turn, and then nobody else has one there.
+"""Jobs of the checkpoint engine: on their device only while they have a turn, and then no other job has one there.
 
 Such a job allocates without asking.  So its turn has the whole device: the others' turns have ended, what they keep is
 in the host store, and all that is left of the device is reserved for it.  When its turn ends it has been suspended, and
 its driver holds its memory.  How much that was has been measured: never is less reserved for it again.
 
-Nothing else is new: it waits in the queue of its lane like any job, and claims its memory like one that was offloaded.
+Nothing else is new: it waits in the queue of its lane like any job, and waits for its memory like one that was
+offloaded.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def in_the_way(state: State, device: Device, job: Job) -> list[Lane]:
 
 
 def comes(state: State, device: Device, job: Job) -> None:
-    """What it needs is reserved for it, and nobody computes: its turn follows at once."""
+    """What it needs is reserved for it, and no other job computes: its turn follows at once."""
     device.exclusive_turn = job.id
     touch_lanes(state, device)
 

@@ -1,4 +1,4 @@
-"""Serving those who need memory to go on: requests to grow, and jobs whose memory is in the host store.
+"""Serving jobs that need memory to go on: requests to grow, and jobs whose memory is in the host store.
 
 Waiters are served in order of age; before them comes the one newcomer that may grow, and before that a job that has
 the device to itself.  What is free goes to the first one.  Where that is not enough, jobs without a turn are evicted
@@ -69,7 +69,7 @@ def serve(state: State, device: Device) -> None:
 
 
 def _note_shortage(state: State, device: Device, before: JobId | None) -> None:
-    """While a job lacks memory that nobody can make room for, nothing new is placed; ``before``: who lacked it last."""
+    """While a job lacks memory that no other can give, nothing new is placed; ``before``: which job lacked it last."""
     if device.short is not None and before is None:
         device.short_since_us = state.now
     if device.short is None and before is not None:
@@ -132,7 +132,7 @@ def _serve(state: State, device: Device, job: Job, room: Room) -> None:
 
 
 def _serve_suspended(state: State, device: Device, job: Job, room: Room) -> None:
-    """It needs all that can be had, and that nobody else computes."""
+    """It needs all that can be had, and that no other job computes."""
     if suspension.outranked(state, device, job):
         device.waiters.add(job.id)
         job.wait = WaitState.BLOCKED

@@ -71,7 +71,7 @@ def _learn(state: State, pair: Pair, device_us: Micros, iterations: int) -> None
     before = _apart(state, pair) if waits else None
     state.slowdowns.add(pair, device_us, iterations, state.now)
     if waits and _apart(state, pair) != before:
-        state.admit_all = True  # a device that was closed to somebody may be open now
+        state.admit_all = True  # a device that was closed to a queued job may be open now
 
 
 def _apart(state: State, pair: Pair) -> set[str]:
@@ -140,7 +140,7 @@ def reset(state: State) -> None:
 
 
 def refresh(state: State) -> None:
-    """After an event: whoever computes on a device where a job came or went may have another co-runner."""
+    """After an event: a job that computes where others came or went may have another co-runner."""
     for name in state.co_runners_changed:
         device = state.devices[name]
         if not device.co_runner_count:
@@ -170,7 +170,7 @@ def _co_runner(state: State, lanes: tuple[Lane, ...], lane: Lane) -> str | None:
 
 
 def _inhabited(state: State, device: Device) -> tuple[Lane, ...]:
-    """The lanes of which somebody may compute while others do.  Whose turns have the whole device is not there."""
+    """The lanes of which a job may compute while others do.  Jobs with exclusive turns do not count."""
     lanes = [state.lanes[number] for number in sorted(device.lanes)]
     here = state.jobs
     return tuple(each for each in lanes if any(here[n].attached and n not in device.excluding for n in each.jobs))

@@ -55,7 +55,7 @@ def iterations_total(job: Job) -> int | None:
 
 def remaining(job: Job, attained_us: Micros) -> Micros | None:
     """Device time still needed.  The job's own report of progress counts most, then what the user declared, then
-    earlier runs; None: nobody knows.
+    earlier runs; None: unknown.
     """
     usage = job.usage
     if usage.progress_total > 0 and usage.progress_done > 0:

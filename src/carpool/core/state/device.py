@@ -76,14 +76,14 @@ class Device:
     exclusive_turn: JobId | None = None  # that of them which has the whole device for its turn
     weights: dict[tuple[int, str], Weights] = field(default_factory=dict)  # of services, by owner and key
     weight_bytes: int = 0  # of those that are there
-    weights_kept: int = 0  # of those of them that somebody uses, or is to
-    co_runners: tuple[Lane, ...] = ()  # lanes of which somebody may compute, where ...
+    weights_kept: int = 0  # of those of them that a service uses, or is to
+    co_runners: tuple[Lane, ...] = ()  # lanes of which a job may compute, where ...
     co_runner_count: int = 0  # ... so many; 0: to be counted
     excess: int = 0  # bytes beyond the capacity that were found at a restart
     unmanaged: int = 0  # bytes that are in use, but not by grant
     measured: bool = False  # whether there is telemetry of it at all
     answered: bool = False  # whether its load has ever been known
-    load: Load | None = None  # what it does; None: nobody knows (any more)
+    load: Load | None = None  # what it does; None: unknown (by now)
     unmeasured_why: str = ""  # and why
 
     @property
@@ -113,9 +113,9 @@ class Device:
 
     @property
     def headroom(self) -> int:
-        """Bytes that nobody has; negative: others have taken memory that was promised to jobs.
+        """Bytes that no job has; negative: others have taken memory that was promised to jobs.
 
-        Weights that nobody uses lie in free memory: whoever takes it makes them leave (`core.turns.weights`).
+        Weights that no service uses lie in free memory: a job that takes it makes them leave (`core.turns.weights`).
         """
         return self.usable - self.persistent - self.lane_bytes - self.weights_kept
 

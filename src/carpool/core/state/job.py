@@ -57,7 +57,7 @@ class WaitState(Enum):
     MOVING = "moving"  # others are leaving for it
     BLOCKED = "blocked"  # who could leave computes, or comes first
     STORE = "store"  # who could leave finds no room in the host store
-    TURNS = "turns"  # it needs that nobody computes: who does has to let go, and nobody else begins
+    TURNS = "turns"  # it needs the whole device: holders have to let go, and no other job begins
 
 
 _ABOUT_CACHE = ("cached", "cached_us", "wait")
@@ -240,7 +240,7 @@ class Job:
 
     @property
     def exclusive(self) -> bool:
-        """Whether it was submitted as one that shares its devices with nobody."""
+        """Whether it was submitted as one that shares its devices with no other job."""
         return self.spec.exclusive or self.spec.gang > 1
 
     @property

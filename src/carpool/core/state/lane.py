@@ -35,7 +35,7 @@ class Lane:
     ahead: JobId | None = None  # it has given back a turn of which we have not yet heard that it was passed to it
     queue: list[TurnKey] = field(default_factory=list)
     yield_asked: YieldAsked = YieldAsked.NO
-    for_memory: bool = False  # the yield was asked because memory is short, not because somebody wants the turn
+    for_memory: bool = False  # the yield was asked because memory is short, not because another job wants the turn
     waiter: JobId | None = None  # a job elsewhere that needs the holder's memory
     watch_us: Micros | None = None  # the holder was told that it loses its turn after so long off the device
     forced_due: Micros = 0  # when the holder that has been asked will be forced
@@ -44,5 +44,5 @@ class Lane:
     turn_base_us: Micros = 0  # the holder's attained time at that moment
     preempt: Preempt = UNDISTURBED  # of the holder
     protected_until_us: Micros = 0  # no holder is preempted before: one had a signal to handle
-    virtual_us: Micros = 0  # how far it has come; a newcomer that finds nobody present starts here
+    virtual_us: Micros = 0  # how far it has come; a newcomer to a lane without other jobs starts here
     history: deque[tuple[Micros, object]] = field(default_factory=lambda: deque(maxlen=HISTORY))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from carpool.core.model import Micros
 
-ALONE = ""  # beside nobody
+ALONE = ""  # beside no other job
 MOST_PAIRS = 2000  # those that were measured last
 KEPT_ITERATIONS = 64  # the mean is worth so many iterations, or ...
 KEPT_US = 60_000_000  # ... as many as take so long, whichever is more; what was before counts less and less

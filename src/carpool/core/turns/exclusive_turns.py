@@ -43,7 +43,7 @@ def waiting_elsewhere(state: State, lane: Lane) -> list[Job]:
 
 
 def order_changed(state: State, device: Device) -> None:
-    """Somebody waits in another place, or not any more: whoever has, or needs, the whole device has other rivals."""
+    """A job's place in a queue is another: the job that has, or needs, the whole device has other rivals."""
     if device.exclusive_turn is not None:
         state.touch_lane(state.jobs[device.exclusive_turn].lane)
     if device.excluding:

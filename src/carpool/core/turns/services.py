@@ -1,7 +1,7 @@
 """Services: jobs that compute for requests, before all jobs that are none, and in lanes of their own.
 
-While a service has its turn nobody else of its device has one.  It is not asked for it: it gives it back when its queue
-is empty, and only if it has kept it beyond `Settings.forced_after_us` is it treated like any other job.
+While a service has its turn no other job of its device has one.  It is not asked for it: it gives it back when its
+queue is empty, and only if it has kept it beyond `Settings.forced_after_us` is it treated like any other job.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NEVER: Micros = 1 << 62
 
 
 def key(state: State, job: Job) -> Key:
-    """The order among services (`Serving`); ties go to whoever came first."""
+    """The order among services (`Serving`); of equal ones the first to come."""
     assert job.spec.service is not None
     serving = state.settings.serving
     if serving == Serving.PRIORITY:
@@ -64,7 +64,7 @@ def hurries(job: Job) -> bool:
 
 
 def copied_us(device: Device, job: Job) -> Micros:
-    """When the weights are there that its turn is for; 0: none are, or nobody knows."""
+    """When the weights are there that its turn is for; 0: none are, or that is unknown."""
     wanted = weights.own(device, job)
     return 0 if wanted is None else wanted.there_us
 

@@ -3,13 +3,13 @@
 Who gets a free turn; the numbers stand in `_chosen`:
 
 1. The job for whose turn the whole device has been made free; the device's other lanes wait (`exclusive_turns`).
-2. In a lane of services nobody else, because a service computes only so.
-3. Nobody, if nobody waits.
-4. The first in the queue, if what it needs is on the device; nobody while that one is kept out by a job that is to have
+2. In a lane of services no other job, because a service computes only so.
+3. No job, if none waits.
+4. The first in the queue, if what it needs is on the device; no job while that one is kept out by a job that is to have
    the whole device.
-5. Nobody, if the first one's lack of memory has not been evaluated yet: the device is served first, then this lane
+5. No job, if the first one's lack of memory has not been evaluated yet: the device is served first, then this lane
    again.
-6. Nobody, while room is made for the first one: it should find the turn free.
+6. No job, while room is made for the first one: it should find the turn free.
 7. The first one in the queue that has what it needs and is not kept out.  So the device does not idle while the first
    one's memory cannot be had.
 
@@ -180,7 +180,7 @@ def _awaited(state: State, lane: Lane) -> bool:
 
 
 def _clear(state: State, lane: Lane) -> None:
-    """Nobody has the turn, and what was asked of the holder is not asked any more."""
+    """The lane has no holder; what was asked of the last one is not asked any more."""
     lane.holder, lane.successor, lane.ahead = None, None, None
     lane.yield_asked, lane.for_memory, lane.due = YieldAsked.NO, False, None
     lane.waiter, lane.watch_us = None, None
@@ -200,7 +200,7 @@ def end_preemption(state: State, lane: Lane) -> None:
 def _tell_device(state: State, lane: Lane, job: Job) -> None:
     """Others of the device may compute, or have the memory, now that the job's turn is over."""
     device = state.devices[lane.device]
-    if device.co_runner_count == 2:  # of more, and alone, nobody cares
+    if device.co_runner_count == 2:  # one alone is not measured beside others, nor are more than two
         state.co_runners_changed[lane.device] = None
     turn_over(state, device, job)
     if job.demand is not None:
@@ -268,7 +268,7 @@ def refresh(state: State, lane: Lane) -> None:
 
 
 def _chosen(state: State, lane: Lane) -> Job | None:
-    """Who gets the free turn of a lane, by the list at the top of this file; None: nobody, for now."""
+    """Who gets the free turn of a lane, by the list at the top of this file; None: no job, for now."""
     taker = state.devices[lane.device].exclusive_turn
     if taker in lane.jobs:  # 1
         return state.jobs[taker]

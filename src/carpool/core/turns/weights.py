@@ -1,9 +1,9 @@
 """Weights of services: read-only memory of a device that belongs to an owner, not to a job.
 
 A service is promised the weights that it wants a turn for: from then on, until that turn is over, they are on the
-device and stay there.  Weights that nobody has been promised lie in free memory, as a cache would.  The host always has
-a copy, so dropping them costs nothing, and whoever needs memory gets theirs before anybody has to leave or to wait.
-Those go first that are worth least per byte: what a reload costs times how often they are wanted.  When the last
+device and stay there.  Weights that no service has been promised lie in free memory, as a cache would.  The host always
+has a copy, so dropping them costs nothing, and a job that needs memory gets theirs before any other has to leave or to
+wait.  Those go first that are worth least per byte: what a reload costs times how often they are wanted.  When the last
 service of an owner has left the device they go, too.
 """
 
@@ -95,7 +95,7 @@ def cost(device: Device, job: Job) -> int:
 
 
 def place(state: State, device: Device, job: Job) -> None:
-    """Promise them: there is room, or others that nobody uses make it."""
+    """Promise them: there is room, or others that no service uses make it."""
     weights = own(device, job)
     assert weights is not None
     _use(device, weights, job)
@@ -158,7 +158,7 @@ def _stop_using(state: State, device: Device, weights: Weights, job: Job) -> Non
 
 
 def give_way(state: State, device: Device) -> None:
-    """What has been reserved comes before weights that nobody uses: they leave as far as they are in the way."""
+    """What has been reserved comes before weights that no service uses: they leave as far as they are in the way."""
     over = device.persistent + device.lane_bytes + device.weight_bytes - device.usable
     if over <= 0 or state.restarting:
         return
@@ -177,7 +177,7 @@ def _drop(state: State, device: Device, weights: Weights) -> None:
 
 
 def owner_left(state: State, device: Device, owner: int) -> None:
-    """Nobody is left who could use the owner's weights."""
+    """If no service of the owner is left on the device, its weights go."""
     if any(state.jobs[number].spec.owner == owner for number in device.excluding if state.jobs[number].spec.service):
         return
     for name, weights in tuple(device.weights.items()):

@@ -4,14 +4,14 @@ The first of these that is so decides; the numbers stand in `request_yield`:
 
 1. It has been preempted by a service, and comes to no boundary: it is asked, at once, only if it has paused and a
    service needs its memory, or another job has the device to itself.
-2. Nobody needs that it lets go: what it has been asked is taken back.
-3. It is blocked in its allocator, and nobody is leaving for it: it is asked at once, because it would keep the others
+2. No other job needs that it lets go: what it has been asked is taken back.
+3. It is blocked in its allocator, and no job is leaving for it: it is asked at once, because it would keep the others
    for nothing.
-4. It has been asked already: it is asked more firmly, where somebody cannot wait as long as was thought.
-5. Somebody's turn is due: it is asked to yield at its next boundary.  The policy says when a turn is due, within
+4. It has been asked already: it is asked more firmly, where another job cannot wait as long as was thought.
+5. Another job's turn is due: it is asked to yield at its next boundary.  The policy says when a turn is due, within
    what a switch and moving memory may cost; an urgent job is due at once, and so is one that has the device to itself.
-6. Nobody's is due yet: the timer is set, and until then it loses its turn only if it does not use the device for longer
-   than the grace.
+6. No other turn is due yet: the timer is set, and until then it loses its turn only if it does not use the device for
+   longer than the grace.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from carpool.core.turns.exclusive_turns import waiting_elsewhere
 
 #: A job with a signal to handle waits no longer than this for a boundary: Ctrl-C has to feel like Ctrl-C.
 URGENT_US = 500_000
-#: However dear a move, nobody idles on a device for longer while others wait.
+#: However dear a move, no holder idles for longer while others wait.
 LONGEST_GRACE_US = 60_000_000
 #: The grace lies between the usual one divided by 8 and, where memory has to be moved, 16 times that.
 LEAST_EXPONENT, MOST_EXPONENT = -3, 4
@@ -96,7 +96,7 @@ def _ask_when_due(state: State, lane: Lane, holder: Job, others: list[Job]) -> N
 
 
 def _escalate(state: State, lane: Lane, others: list[Job]) -> None:
-    """The holder has been asked, and somebody cannot wait as long as was thought for its boundary."""
+    """The holder has been asked, and another job cannot wait as long as was thought for its boundary."""
     best = next((other for other in others if other.serves), others[-1])
     if (best.urgent or best.serves) and lane.forced_due > state.now + _boundary_timeout_us(state, best):
         _force_later(state, lane, best)
