@@ -11,7 +11,8 @@ from typing import Any
 
 from carpool.core import commands
 from carpool.core.events import Event
-from carpool.core.model import MIB, Memory, Settings
+from carpool.core.model import MIB, Memory, Oversubscribe, Settings
+from carpool.core.policies.view import DeviceView
 from carpool.daemon.channels.router import Channels
 from carpool.daemon.effects import Effects
 from carpool.daemon.jobs.table import Job, JobTable
@@ -56,12 +57,17 @@ class Rig:
         self.device = device or HostDevice("host0", CAPACITY)
         self.seating = Seating(self.jobs, {self.device.id: self.device}, Settings())
         self.events: list[Event] = []
+        #: What the core would say of the device: nobody has been promised any of it.
+        capacity = self.device.capacity
+        self.view = DeviceView(
+            self.device.id, capacity, capacity, 0, (1, 2), (), None, None, None, Oversubscribe.ON, (), 0
+        )
         self.clients: dict[int, Client] = {}
         self.shims: dict[int, dict[str, int]] = {}
         self.watched: list[int] = []
         self.busy: list[int] = []
         self.seating.keep, self.seating.drop = self._keep, self._drop
-        self.channels = Channels(self.jobs, self.seating, self.events.append)
+        self.channels = Channels(self.jobs, self.seating, lambda _device: self.view, self.events.append)
         offloads = self.channels.offloads
         self.channels.turns.watch = self._watch
         offloads.watch, offloads.busy = self._watch, lambda job: self.busy.append(job.id)

@@ -74,15 +74,14 @@ async def test_it_waits_for_the_turn_of_a_job_without_a_seat(second: Second) -> 
 
 
 async def test_it_waits_while_another_job_has_the_device_to_itself(second: Second) -> None:
-    companions = second.rig.channels.companions
-    companions.loner = lambda _device: 99
+    second.rig.view = second.rig.view._replace(alone=99)
     assert not second.wants()
-    companions.loner = lambda _device: second.job.id
+    second.rig.view = second.rig.view._replace(alone=second.job.id)
     assert second.wants()
 
 
 async def test_what_the_turn_of_its_job_may_wait_for_does_not_wait(second: Second) -> None:
-    second.rig.channels.companions.loner = lambda _device: 99
+    second.rig.view = second.rig.view._replace(alone=99)
     assert second.job.lane is not None
     second.rig.seating.holder[second.job.lane] = second.job.id
     assert second.wants()

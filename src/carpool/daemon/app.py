@@ -12,9 +12,9 @@ import sqlite3
 import msgspec
 from aiohttp import web
 
-from carpool.core.events import CancelRequested, DeviceAdded, ForeignMemory, RestartBegan, SettingsChanged
+from carpool.core.events import CancelRequested, DeviceAdded, RestartBegan, SettingsChanged
 from carpool.core.machine import Machine
-from carpool.core.model import MIB, DeviceId, Settings
+from carpool.core.model import DeviceId, Settings
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.server import serve
 from carpool.daemon.channels.router import Channels
@@ -53,7 +53,6 @@ from carpool.devices.base import Device
 
 log = logging.getLogger(__name__)
 STOP_MARGIN_S = 5.0
-FOREIGN_STEP = 64 * MIB
 
 
 class Daemon:
@@ -78,7 +77,9 @@ class Daemon:
         self.devices = devices
         self.seating = Seating(self.jobs, self.devices, self.settings)
         self.seating.close_lanes = options.debug_close_lanes
-        self.channels = Channels(self.jobs, self.seating, self.core.post)
+        self.channels = Channels(
+            self.jobs, self.seating, lambda device: self.machine.view().devices[device], self.core.post
+        )
         self.sessions = SessionServer(home.session_socket, mode)
         self.processes = Processes(
             *(home, self.jobs, self.store, self.sessions, self.channels, self.core.post, options.threads, self.devices)
@@ -100,7 +101,6 @@ class Daemon:
         self.checkpoint_restart = CheckpointRestart(guests, self.jobs, suspensions, self.processes, self.core.post)
         effects.checkpointing = Checkpointing(guests, notes, self.jobs, suspensions, self.processes, self.core.post)
         self.channels.companions.present = guests.present
-        self.channels.companions.loner = lambda device: self.machine.view().devices[device].alone
         self.core.execute = effects.execute
         self.channels.on_use(self.store.used)
         ours = self.channels.companions.ours
@@ -109,7 +109,7 @@ class Daemon:
         self.telemetry = Telemetry(
             self.devices,
             lambda: processes_of(self.jobs, self.processes.shim_pid),
-            self._foreign_memory,
+            self.channels.driver_memory.measured,
             options.telemetry_us,
             present=guests.allocating,
             heard=beside.look,
@@ -161,10 +161,6 @@ class Daemon:
     def stop(self, stop_jobs: bool) -> None:
         self.stop_jobs = self.stop_jobs or stop_jobs
         self.stopping.set()
-
-    def _foreign_memory(self, device: DeviceId, size: int) -> None:
-        """Rounded up, so that the journal does not fill with every small change of theirs."""
-        self.core.post(ForeignMemory(device, -(-size // FOREIGN_STEP) * FOREIGN_STEP))
 
     def handle_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -15,12 +15,12 @@ from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.demands import answer_demand
 from carpool.daemon.seats.kept_fds import LANE
 from carpool.daemon.seats.pauses import is_paused
-from carpool.daemon.seats.record import request_yield, watch_idle, withdraw_yield
+from carpool.daemon.seats.record import answer_growth, request_yield, watch_idle, withdraw_yield
 from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.clock import wall_us
 from carpool.devices.base import Device, in_extents, single
-from carpool.protocol.seat import Packet, PacketType, Placed, Yield
+from carpool.protocol.seat import Grow, Packet, PacketType, Placed, Yield
 
 log = logging.getLogger(__name__)
 
@@ -165,13 +165,17 @@ class Effects:
     # Memory
 
     def _grant_memory(self, command: commands.GrantMemory) -> None:
-        self._channels.sharing.granted(self._jobs.live[command.job], command.memory, command.answers)
+        job = self._jobs.live[command.job]
+        job.granted = command.memory
+        if job.seated is not None:
+            self._channels.granting.memory(job, answers=command.answers is not None)
 
     def _deny_memory(self, command: commands.DenyMemory) -> None:
         job = self._jobs.live.get(command.job)
         if job is not None:
             log.debug("job %d is refused %s memory: %s", job.id, MemoryClass(command.memory_class), command.reason.text)
-            self._channels.sharing.denied(job, command.memory_class)
+            if job.seated is not None:
+                answer_growth(job.seated.board, job.seated.seat, Grow.DENIED, job.grow_seq)
 
     def _offload(self, command: commands.Offload) -> None:
         job = self._seated(command.job)

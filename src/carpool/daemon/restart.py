@@ -103,6 +103,7 @@ class Restore:
             self._post(found)
         for job in running:
             self._adopt(job)
+        self._channels.driver_memory.resume()
         self._post(RestartEnded())
         self._processes.recovered = None
         self._channels.recovering = False
@@ -153,14 +154,12 @@ class Restore:
         wants = seat is not None and seat.get("want") != 0  # first: whoever wants something has said before for what
         now = monotonic_us()
         if seat is not None and job.seated is not None and job.lane is not None:
-            job.granted = Memory(seat.get("p_limit") + job.shares.lent, seat.get("e_limit"))
-            job.usage = usage_of(job.seated, now)
+            job.granted = Memory(seat.get("p_limit"), seat.get("e_limit"))
+            job.usage = usage_of(job, now)
             if seat.get("turn"):
                 self._seating.holder[job.lane] = job.id
             self._channels.offloads.adopt(job)  # first: what it answers from now on is an answer
             self._channels.banking.adopt(job)
-        elif job.shares.lent:
-            job.granted = Memory(job.shares.lent, 0)  # its companions go on
         job.phase = JobPhase.RUNNING
         job.device = job.device or next(iter(self._seating.devices))
         self._post(
@@ -175,7 +174,7 @@ class Restore:
                 paused=seat is not None and is_paused(seat),
                 demand=demand_of(job),
                 wants_turn=wants and seat is not None and seat.get("turn") == 0,
-                offloaded=job.seated is not None and job.bank is None and not (job.seated.whole or job.shares.lent),
+                offloaded=job.seated is not None and job.bank is None and not job.seated.whole,
                 usage=job.usage,
                 started_us=started_us,
                 offload_asked=job.offloading,
@@ -184,8 +183,8 @@ class Restore:
         )
         if job.seated is not None and job.seated.extents:
             # Nobody hands it the turn before it has been sent what it had.
-            kept = job.granted.persistent if job.bank is not None else job.shares.lent
-            job.granted = Memory(kept, job.granted.ephemeral)
+            if job.bank is None:
+                job.granted = Memory(0, job.granted.ephemeral)
             self._channels.granting.memory(job, answers=False)
         tell_traits(job, self._post)  # before anybody gets a turn
         if job.stays is not None:

@@ -6,11 +6,10 @@ import logging
 from collections.abc import Callable
 
 from carpool.core.events import Attached, Detached, Event, Sampled
-from carpool.core.model import JobId
+from carpool.core.model import JobId, Memory
 from carpool.daemon.channels.companions import Companions
 from carpool.daemon.channels.connections import INHERITED, Line
 from carpool.daemon.channels.leaving import ask_to_leave, may_leave, never_used
-from carpool.daemon.channels.shared_grants import Sharing
 from carpool.daemon.jobs.constraints import SEVERAL, why_alone
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.jobs.table import Job, JobTable
@@ -46,7 +45,6 @@ class Attaching:
         self.settled: Callable[[Job], None]
         self.used: Callable[[Job], None] = lambda job: None
         self.companions: Companions
-        self.sharing: Sharing
 
     def hello(self, job: Job, line: Line, packet: Packet) -> None:
         """A process of the job wants a seat; it waits for the answer.  ``line.waits``: there is none yet."""
@@ -97,7 +95,7 @@ class Attaching:
         if job.seated is None:
             return
         self._turns.settle_dead(job)
-        job.usage = usage_of(job.seated, monotonic_us())
+        job.usage = usage_of(job, monotonic_us())
         self._post(Sampled(job.id, job.usage))
         self._seating.unseat(job)
         self.forget(job.id)
@@ -150,10 +148,9 @@ class Attaching:
 
     def _tell_detached(self, job: Job) -> None:
         """Its other processes go on."""
-        kept = self.sharing.detached(job)
-        self._post(Detached(job.id, why_alone(SEVERAL if job.several else 0, job.beside), kept))
+        job.granted = Memory()  # the core will say so, too
+        self._post(Detached(job.id, why_alone(SEVERAL if job.several else 0, job.beside)))
         tell_traits(job, self._post)
-        self.sharing.again(job)
 
     def _hello_again(self, job: Job, line: Line) -> None:
         """The attached process, whose answer an earlier daemon did not get round to."""

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, JobId
+from carpool.core.policies.view import DeviceView
 from carpool.daemon.channels.connections import Line
-from carpool.daemon.channels.shared_grants import Sharing
-from carpool.daemon.jobs.memory_shares import Shares
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.table import Job, JobTable, Seated
+from carpool.daemon.memory.driver_memory import DriverMemory
 from carpool.daemon.seats.allocator import Seating, whole_of_further
 from carpool.daemon.seats.kept_fds import COMPANION
 from carpool.daemon.seats.record import answer_growth, grant_turn, is_answered, is_before, set_grace
@@ -40,26 +40,33 @@ class Companion:
     seat: Seat
     pid: int
     kept: str  # under which the shim keeps the board for it
+    limit: int = 0  # bytes that it may have from the driver
     watch: PidWatch | None = None
 
 
 class Companions:
-    """``present`` and ``loner`` of a device: what `Guests.present` says, and who has it to itself."""
+    """``present`` of a device: what `Guests.present` says; ``view``: what the core says of it."""
 
     def __init__(
-        self, jobs: JobTable, seating: Seating, turns: Turns, sharing: Sharing, post: Callable[[Event], None]
+        self,
+        jobs: JobTable,
+        seating: Seating,
+        turns: Turns,
+        memory: DriverMemory,
+        view: Callable[[DeviceId], DeviceView],
+        post: Callable[[Event], None],
     ) -> None:
         self._jobs = jobs
         self._seating = seating
         self._turns = turns
-        self._sharing = sharing
+        self._memory = memory
+        self._view = view
         self._post = post
         self._of: dict[JobId, list[Companion]] = {}
         self._timers: dict[JobId, asyncio.TimerHandle] = {}
         self._pending: dict[JobId, dict[str, int]] = {}  # processes without a seat, by their channels
         self.answer: Callable[[Line, Packet, list[int]], None]
         self.present: Callable[[DeviceId], tuple[int, frozenset[JobId]] | None] = lambda _device: (0, frozenset())
-        self.loner: Callable[[DeviceId], JobId | None] = lambda _device: None
 
     # They come
 
@@ -90,7 +97,7 @@ class Companions:
         _, _, slot, pid = name.split(":")
         companion = Companion(line.name, board, board.adopt(int(slot)), int(pid), name)
         self._of.setdefault(job.id, []).append(companion)
-        self._sharing.adopt(job, companion)
+        self._memory.adopt(job, companion)
         job.several |= any(companion.seat.get(word) for word in ("turns", "want", "fixed", "p_limit"))
 
     def resume(self, job: Job, lines: Sequence[Line]) -> None:
@@ -116,7 +123,7 @@ class Companions:
             if is_answered(seat, seq):
                 continue
             if kind == SHARE:
-                self._sharing.asks(job, companion, seat.get("grow_total"), seq)
+                self._memory.asks(job, companion, seat.get("grow_total"), seq)
             else:
                 answer_growth(companion.board, seat, Grow.DENIED, seq)
 
@@ -163,11 +170,9 @@ class Companions:
             # It began to ask for memory by grant when it had just lost that: it asks the driver next.
             answer_growth(companion.board, companion.seat, Grow.DENIED, packet.c & 0xFFFFFFFF)
         elif packet.type is PacketType.GROW and not known:
-            self._sharing.asks(job, companion, packet.b, packet.c & 0xFFFFFFFF)
-        elif packet.type is PacketType.WITHDRAWN and not known:
-            self._sharing.withdraws(job, companion)
+            self._memory.asks(job, companion, packet.b, packet.c & 0xFFFFFFFF)
         elif packet.type is PacketType.SHRUNK and packet.a == SHARE:
-            self._sharing.returns(job, companion, packet.b)
+            self._memory.returns(job, companion, packet.b)
 
     def _several(self, job: Job) -> None:
         job.several = True
@@ -205,7 +210,7 @@ class Companions:
         """The device.  But a turn that the job still has may need its companions to come to an end."""
         assert job.device is not None
         has_turn = job.lane is not None and self._seating.holder.get(job.lane) == job.id
-        return not has_turn and self.loner(job.device) not in (None, job.id)
+        return not has_turn and self._view(job.device).alone not in (None, job.id)
 
     # They go
 
@@ -221,15 +226,15 @@ class Companions:
     def forget(self, job: Job) -> None:
         """The job has ended."""
         self._pending.pop(job.id, None)
-        job.shares = Shares()
         for companion in tuple(self._of.get(job.id, ())):
             self._leave(job, companion)
+        self._memory.forget(job)
         timer = self._timers.pop(job.id, None)
         if timer is not None:
             timer.cancel()
 
     def _gone(self, job: Job, companion: Companion) -> None:
-        self._sharing.gone(job, companion)
+        self._memory.gone(job, companion)
         self._leave(job, companion)
 
     def _leave(self, job: Job, companion: Companion) -> None:

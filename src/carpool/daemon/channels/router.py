@@ -10,15 +10,16 @@ from collections.abc import Callable
 from functools import partial
 
 from carpool.core.events import Event, MemoryRequested, MemoryReturned, RequestWithdrawn, TurnWanted
-from carpool.core.model import JobId, MemoryClass
+from carpool.core.model import DeviceId, JobId, MemoryClass
+from carpool.core.policies.view import DeviceView
 from carpool.daemon.channels.attach import Attaching
 from carpool.daemon.channels.companions import Companions
 from carpool.daemon.channels.connections import INHERITED, PREFIX, Line, Lines
-from carpool.daemon.channels.shared_grants import Sharing
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.jobs.table import Job, JobTable
 from carpool.daemon.memory.bank_holders import Banking
 from carpool.daemon.memory.copies import Copies
+from carpool.daemon.memory.driver_memory import DriverMemory
 from carpool.daemon.memory.extents import Supply
 from carpool.daemon.memory.grants import Granting
 from carpool.daemon.memory.offload import Offloads
@@ -54,7 +55,9 @@ def _by_name(names: list[str], fds: list[int]) -> dict[str, int]:
 class Channels:
     """The daemon's ends of the job channels."""
 
-    def __init__(self, jobs: JobTable, seating: Seating, post: Callable[[Event], None]) -> None:
+    def __init__(
+        self, jobs: JobTable, seating: Seating, view: Callable[[DeviceId], DeviceView], post: Callable[[Event], None]
+    ) -> None:
         self._jobs = jobs
         self._seating = seating
         self._post = post
@@ -83,10 +86,10 @@ class Channels:
         self._attaching.forget = self._forget
         self._attaching.granted = lambda job: self.granting.memory(job, answers=False)
         self._lines = Lines()
-        self.sharing = Sharing(jobs, seating, self.granting, post)
-        self.companions = Companions(jobs, seating, self.turns, self.sharing, post)
+        self.driver_memory = DriverMemory(jobs, seating, view, post)
+        self.companions = Companions(jobs, seating, self.turns, self.driver_memory, view, post)
         self.companions.answer = self.answer
-        self._attaching.companions, self._attaching.sharing = self.companions, self.sharing
+        self._attaching.companions = self.companions
         self.shim_quiet: Callable[[JobId], bool] = lambda job: True
         self.recovering = False  # while true nothing is read: the core does not know the jobs yet
 
@@ -175,10 +178,7 @@ class Channels:
 
     def ask(self, job: Job, kind: MemoryClass, total: int, *, optional: bool) -> None:
         """The attached process waits for memory; ``job.grow_seq`` is the number of its request."""
-        if kind is MemoryClass.PERSISTENT:
-            self.sharing.seat_asks(job, total, optional=optional)
-        else:
-            self._post(MemoryRequested(job.id, kind, total, optional=optional))
+        self._post(MemoryRequested(job.id, kind, total, optional=optional))
 
     def _wanted(self, job: Job, packet: Packet) -> None:
         assert job.seated is not None
@@ -196,17 +196,9 @@ class Channels:
     def _withdraw(self, job: Job, kind: MemoryClass) -> None:
         assert job.seated is not None
         if self.granting.withdraw(job):
-            self._give_back(job, kind, needed(job.seated.seat, kind))
-        elif kind is MemoryClass.PERSISTENT:
-            self.sharing.seat_withdraws(job)
+            self._post(MemoryReturned(job.id, kind, needed(job.seated.seat, kind)))
         else:
             self._post(RequestWithdrawn(job.id, kind))
-
-    def _give_back(self, job: Job, kind: MemoryClass, total: int) -> None:
-        if kind is MemoryClass.PERSISTENT:
-            self.sharing.seat_returns(job, total)
-        else:
-            self._post(MemoryReturned(job.id, kind, total))
 
     def close(self, job: JobId) -> None:
         self._attaching.unwatch(job)
@@ -372,7 +364,7 @@ class Channels:
                 if packet.c == job.grow_seq and not is_answered(job.seated.seat, packet.c):
                     self._withdraw(job, CLASSES[packet.a])
             case PacketType.SHRUNK if packet.a < len(CLASSES):
-                self._give_back(job, CLASSES[packet.a], packet.b)
+                self._post(MemoryReturned(job.id, CLASSES[packet.a], packet.b))
             case PacketType.LEFT:
                 self._attaching.left(job)
             case PacketType.OFFLOADED if not job.seated.extents:

@@ -27,7 +27,6 @@ from carpool.core.model import (
 from carpool.daemon.jobs.attempts import Ended, attempts
 from carpool.daemon.jobs.constraints import EXCLUSIVE, why_alone, why_immovable
 from carpool.daemon.jobs.job_key import command_key
-from carpool.daemon.jobs.memory_shares import Shares
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.system.clock import wall_us
 from carpool.devices.base import BankId
@@ -87,7 +86,7 @@ class Job:
     lane: LaneId | None = None
     further: tuple[DeviceId, ...] = ()  # the other devices of a job for several
     granted: Memory = field(default_factory=Memory)
-    shares: Shares = field(default_factory=Shares)  # those of its companions in what it has been granted
+    driver_bytes: int = 0  # secondary processes may have from the driver (`daemon.memory.driver_memory`)
     usage: Usage = field(default_factory=Usage)
     out_of: int = 0  # `OutOf` of its seat, since its process has left it
     traits: int = 0  # of its seat, those that the core has been told
@@ -139,11 +138,6 @@ class Job:
     def attempt(self) -> int:
         """The number of the present, or the next, start."""
         return len(self.past) + 1
-
-    @property
-    def own(self) -> Memory:
-        """What its attached process may have of what the job has been granted."""
-        return Memory(self.shares.own(self.granted.persistent), self.granted.ephemeral)
 
     @property
     def recovering(self) -> bool:

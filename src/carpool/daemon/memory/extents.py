@@ -177,4 +177,4 @@ class Supply:
 def _needed(job: Job) -> int:
     """Of its bank: what it has been granted, and what is to come back."""
     assert job.seated is not None
-    return max(job.own.persistent, job.seated.seat.get("stored") if is_out(job) else 0)
+    return max(job.granted.persistent, job.seated.seat.get("stored") if is_out(job) else 0)

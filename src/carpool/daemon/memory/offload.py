@@ -224,7 +224,7 @@ class Offloads:
         self._answered(job)
         self._banking.free(job)
         job.granted = Memory(0, job.granted.ephemeral)  # the core will say so, too
-        job.usage = usage_of(job.seated, monotonic_us())
+        job.usage = usage_of(job, monotonic_us())
         self._post(Sampled(job.id, job.usage))
         self._post(Offloaded(job.id))
 

@@ -56,7 +56,7 @@ class Seating:
         if job.seated.extents:
             job.pieces = {MemoryClass.EPHEMERAL: Pieces(job.lane), MemoryClass.PERSISTENT: Pieces(job.bank or 0)}
         else:
-            set_limits(seat, job.own)
+            set_limits(seat, job.granted)
         fds = self.setup_fds(job)
         # The shim keeps duplicates before the job can use anything, so that no crash of ours loses memory in use.
         kept = [fds[0], job.seated.store_fd, *fds[1:3]]

@@ -37,7 +37,7 @@ class Pauses:
             return
         if not seat.get("paused_us"):
             seat.set("paused_us", monotonic_us())
-        job.usage = usage_of(job.seated, monotonic_us())
+        job.usage = usage_of(job, monotonic_us())
         self._post(TurnPaused(job.id, job.usage))
 
     def end(self, seated: Seated, then: Yield = Yield.NO) -> None:

@@ -37,7 +37,7 @@ class Sampler:
         tell_traits(job, self._post)
         if job.seated is None:
             return
-        usage = usage_of(job.seated, monotonic_us())
+        usage = usage_of(job, monotonic_us())
         if usage != job.usage:
             job.usage = usage
             self._post(Sampled(job.id, usage))
@@ -63,7 +63,7 @@ def tell_traits(job: Job, post: Callable[[Event], None]) -> None:
     """What the core must know of the job's use of its device, once per change."""
     traits = 0 if job.seated is None else job.seated.seat.get("traits") & TELLING
     traits |= SEVERAL if job.several else 0
-    traits |= LENDS if job.shares.lends and job.seated is not None else 0
+    traits |= LENDS if job.driver_bytes and job.seated is not None else 0
     if (traits, job.beside) != (job.traits, job.beside_told):
         job.traits, job.beside_told = traits, job.beside
         post(TraitsSeen(job.id, why_alone(traits, job.beside), why_immovable(traits)))

@@ -96,7 +96,7 @@ class Turns:
 
     def _ended(self, job: Job, to: Job | None, cause: Cause) -> None:
         assert job.seated is not None and job.lane is not None
-        job.usage = usage_of(job.seated, monotonic_us())
+        job.usage = usage_of(job, monotonic_us())
         if to is None:
             del self._seating.holder[job.lane]
             self._seating.giver.pop(job.lane, None)
