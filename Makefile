@@ -14,10 +14,10 @@ NATIVE_SOURCES := $(filter-out native/tests/% native/bench/%,$(wildcard native/*
                   native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native demo test native-test lint format typecheck docs-check pytest bench gpu-check gpu-bench reproduce clean
+.PHONY: help setup native demo test native-test native-test-sanitized lint format typecheck docs-check pytest bench gpu-check gpu-bench reproduce clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
 
 # --- set-up: each step leaves a stamp, so that it costs nothing while nothing changed ---------------------------------
 
@@ -56,8 +56,11 @@ test: setup native-test lint typecheck pytest  ## everything that CI checks
 pytest: setup  ## all Python tests, those of the docs too; WORKERS=1: one after the other
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-native-test: native  ## the C tests: plain, address sanitizer, undefined-behaviour sanitizer
-	$(PYTHON) native/run_tests.py
+native-test: native  ## the C tests; durations in build/reports/native.xml
+	$(PYTHON) native/run_tests.py --junit build/reports/native.xml
+
+native-test-sanitized: native  ## the C tests under the address and undefined-behaviour sanitizers
+	$(PYTHON) native/run_tests.py --variants sanitized --junit build/reports/native-sanitized.xml
 
 lint: setup  ## formatter, linter, import contract
 	$(BIN)/ruff format --check .

@@ -15,6 +15,18 @@ from carpool.protocol.estimates import NAMES, Prediction, Question, Subject
 from demo.session import Session
 
 FAMILIES = ("mlp", "cnn", "resnet", "vgg", "mobilenet", "densenet", "vae", "gpt", "bert", "vit", "unet", "lstm")
+#: The same families as scripts are published: below `benchmarks/workloads/public`, with 20 iterations each.
+PUBLIC: dict[str, tuple[str, ...]] = {
+    "mlp": ("digits.py", "--model", "mlp"),
+    "cnn": ("digits.py", "--model", "cnn"),
+    **{arch: ("images.py", "--arch", arch) for arch in ("resnet", "vgg", "mobilenet", "densenet")},
+    "vae": ("autoencoder.py",),
+    "gpt": ("characters.py",),
+    "bert": ("tune.py",),
+    "vit": ("patches.py",),
+    "unet": ("segment.py",),
+    "lstm": ("words.py",),
+}
 ITERATIONS = 20
 TARGET_PERCENT = 3.0
 LIMIT_S = 240.0

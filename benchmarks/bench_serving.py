@@ -18,7 +18,6 @@ from collections import defaultdict
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from benchmarks.figures import Figure, median_figure, rounds_of
@@ -27,6 +26,7 @@ from benchmarks.through_serve import Asked, Served, room
 from benchmarks.workloads.hosted import TWIN, batch
 from carpool.core.model import MIB
 from carpool.devices import memfd
+from carpool.protocol.records import decode
 from carpool.serve.plan.manifest import Profile
 from carpool.serve.prepare.prepare import pipelined
 
@@ -141,7 +141,7 @@ class Without:
 
 
 def first_group_bytes(kept: Path) -> int:
-    profile = msgspec.json.decode(kept.read_bytes(), type=Profile)
+    profile = decode(kept.read_bytes(), Profile)
     return sum(layer.size for layer in profile.layers[: pipelined(profile)[0]])
 
 

@@ -16,6 +16,12 @@ from carpool.cli.base.exit_codes import MEANINGS
 from carpool.cli.base.presets import PRESETS
 from carpool.cli.main import COMMANDS, cli
 from carpool.core import model
+from carpool.core.memory.preemption import PREEMPTION
+from carpool.core.memory.residency import RESIDENCY
+from carpool.core.state.preempt_state import PreemptState
+from carpool.core.state.residency import ResidencyState
+from carpool.core.state.turn_state import TurnState
+from carpool.core.turns.turns import TURNS
 from carpool.protocol import api
 from carpool.protocol.units import format_size
 
@@ -153,6 +159,18 @@ def _cell(comment: str) -> str:
     return comment.replace("|", "\\|")
 
 
+def states_page(text: str) -> str:
+    """The page on states with its diagrams drawn anew from the core's tables."""
+    diagrams = {
+        "states of a turn": TURNS.mermaid(TurnState.IDLE),
+        "states of preemption": PREEMPTION.mermaid(PreemptState.NONE),
+        "states of residency": RESIDENCY.mermaid(ResidencyState.RESIDENT),
+    }
+    for what, diagram in diagrams.items():
+        text = _with_table(text, what, f"```mermaid\n{diagram}```\n")
+    return text
+
+
 def _with_table(text: str, what: str, table: str) -> str:
     """The page with the table between its marks."""
     pattern = rf"(<!-- {what}: written by docs/generate.py -->\n).*?(<!-- end -->)"
@@ -165,13 +183,15 @@ def _with_table(text: str, what: str, table: str) -> str:
 def pages() -> dict[Path, str]:
     """What each generated page should contain."""
     os.environ.pop("COLUMNS", None)
-    guide, telemetry, seat = DOCS / "guide.md", DOCS / "telemetry.md", DOCS / "internals" / "seat.md"
+    guide, telemetry = DOCS / "guide.md", DOCS / "telemetry.md"
+    seat, states = DOCS / "internals" / "seat.md", DOCS / "internals" / "states.md"
     return {
         DOCS / "cli.md": cli_page(),
         DOCS / "settings.md": settings_page(),
         guide: guide_page(guide.read_text()),
         telemetry: telemetry_page(telemetry.read_text()),
         seat: seat_page(seat.read_text()),
+        states: states_page(states.read_text()),
     }
 
 

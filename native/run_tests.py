@@ -1,4 +1,4 @@
-"""Compile and run the C tests: plainly, under the address sanitizer and under the undefined-behaviour sanitizer.
+"""Compile and run the C tests, several at a time: plainly, or under the address and undefined-behaviour sanitizers.
 
 Every ``native/tests/FOLDER/test_*.c`` is a program of its own.  It includes the library sources that it tests, so it
 needs no other object file.  Exit status 0 is success, 77 is a skip whose reason the test has printed.
@@ -6,170 +6,330 @@ needs no other object file.  Exit status 0 is success, 77 is a skip whose reason
 Those of ``cuda/`` test the gate: they are linked with the library's objects and run on the stub driver
 (``tests/stub``).  ``cuda/test_routes`` has the built library preloaded instead, as jobs have.
 
-Standard library only: ``python3 native/run_tests.py [--keep DIR] [name...]``.
+A test that takes longer than its budget (``--budget``, or its variant's) is stopped and has failed.
+
+Standard library only: ``python3 native/run_tests.py [--variants plain|sanitized] [--junit FILE] [NAME...]``.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import build
 from build import LIBRARIES, NATIVE, BuildError, compiler
 
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
-VARIANTS = {
-    "plain": ["-O2", "-g"],
-    "asan": ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address"],
-    "ubsan": ["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all"],
-}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to compile and run every test."""
+
+    name: str
+    flags: tuple[str, ...]
+    sanitizer: str | None  # the value of ``-fsanitize``
+    budget_s: float  # of one test, on a machine that does other things too
+
+
+PLAIN = Variant("plain", ("-O2", "-g"), None, 120)
+ADDRESS = Variant("asan", ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address"), "address", 180)
+UNDEFINED = Variant("ubsan", ("-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all"), "undefined", 180)
+VARIANTS = {"plain": (PLAIN,), "sanitized": (ADDRESS, UNDEFINED)}
 ENVIRONMENT = {
     # The library handles SIGSEGV itself and interposes malloc's relatives: ASan must leave both alone.
     "ASAN_OPTIONS": "handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1:detect_leaks=0:abort_on_error=0",
     "UBSAN_OPTIONS": "print_stacktrace=1:handle_segv=0:handle_sigbus=0",
 }
-SANITIZE = {"plain": None, "asan": "address", "ubsan": "undefined"}
-SKIPPED = 77
-TIMEOUT_S = 120
+PASSED, SKIPPED, TIMED_OUT = 0, 77, 124
 
+TESTS = NATIVE / "tests"
 GATE = "cuda/"
 PRELOADED = "cuda/test_routes"
 #: Includes the one source that it tests, and needs no driver.
 STANDALONE = "cuda/test_visible_devices"
-TESTS = NATIVE / "tests"
 STUB = NATIVE.parent / "tests" / "stub" / "build.py"
 #: These stand before libc's functions, which belong to the sanitizers in a test.
 INTERPOSERS = {"dlsym.c", "io_bounce.c", "malloc_hooks.c", "signals.c"}
+FAKES = TESTS / "cuda" / "fake_caller.c"
+FAKE_LIBRARIES = ("libcudart.so.12", "libc10_cuda.so", "libnccl.so.2")
 
 
-def name_of(source: Path) -> str:
-    """``FOLDER/test_NAME``."""
-    return str(source.relative_to(TESTS).with_suffix(""))
+@dataclass(frozen=True)
+class Case:
+    source: Path
+    variant: Variant
+    place: Path  # where the variant's programs and libraries lie
+
+    @property
+    def name(self) -> str:
+        """``FOLDER/test_NAME``."""
+        return str(self.source.relative_to(TESTS).with_suffix(""))
+
+    @property
+    def needs_driver(self) -> bool:
+        return self.name.startswith(GATE) and self.name != STANDALONE
+
+    @property
+    def program(self) -> Path:
+        return self.place / self.name
 
 
-def flags(variant: str) -> list[str]:
-    return ["-std=gnu11", *WARNINGS, *VARIANTS[variant], f"-I{NATIVE}"]
+@dataclass(frozen=True)
+class Outcome:
+    case: Case
+    status: int
+    output: str
+    seconds: float  # of the run; compiling is not part of it
+
+    @property
+    def failed(self) -> bool:
+        return self.status not in (PASSED, SKIPPED)
+
+    def __str__(self) -> str:
+        word = {PASSED: "ok", SKIPPED: "skipped"}.get(self.status, f"FAILED (status {self.status})")
+        return f"{self.case.name} [{self.case.variant.name}]: {word}, {self.seconds:.1f} s"
 
 
-def execute(command: list[str]) -> None:
+# ---- compiling -----------------------------------------------------------------------------------------------------
+
+
+def flags(variant: Variant) -> list[str]:
+    return ["-std=gnu11", *WARNINGS, *variant.flags, f"-I{NATIVE}"]
+
+
+def execute(command: Sequence[str]) -> None:
     """Raises BuildError."""
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise BuildError(f"{' '.join(command[:4])} ...:\n{result.stderr.strip()}")
 
 
-def prepare_gate(variant: str, directory: Path) -> None:
-    """What tests of the gate need, below ``directory/VARIANT``: the stub driver, the library or its objects, fakes."""
-    place = directory / variant
-    place.mkdir(exist_ok=True)
-    sanitize = SANITIZE[variant]
-    execute([sys.executable, str(STUB), str(place), *(["--sanitize", sanitize] if sanitize else [])])
+def shared_parts(variant: Variant, place: Path) -> Iterator[Callable[[], object]]:
+    """What the tests of the gate share, each part for a thread of its own: the stub driver, the library, fakes."""
+    sanitize = ["--sanitize", variant.sanitizer] if variant.sanitizer else []
+    yield lambda: execute([sys.executable, str(STUB), str(place), *sanitize])
     sources = [str(path) for path in build.sources() if path.name not in INTERPOSERS]
-    execute([*compiler(), *flags(variant), "-r", "-fvisibility=hidden", *sources, "-o", str(place / "gate.o")])
-    if variant == "plain":
-        build.build(place / "libcarpool.so")
-        fakes = TESTS / "cuda" / "fake_caller.c"
-        for name in ("libcudart.so.12", "libc10_cuda.so", "libnccl.so.2"):
-            macro = name.split(".")[0].upper()
-            execute(
-                [*compiler(), *flags(variant), "-fPIC", "-shared", f"-D{macro}", str(fakes), "-o", str(place / name)]
-            )
+    gate = [*compiler(), *flags(variant), "-r", "-fvisibility=hidden", *sources, "-o", str(place / "gate.o")]
+    yield lambda: execute(gate)
+    if variant.sanitizer is None:
+        yield lambda: build.build(place / "libcarpool.so")
+        yield lambda: build_fakes(variant, place)
 
 
-def compile_test(source: Path, variant: str, directory: Path) -> tuple[Path, str]:
-    """Returns the program and the compiler's complaint ("" if there is none)."""
-    name = name_of(source)
-    program = directory / variant / name
-    program.parent.mkdir(parents=True, exist_ok=True)
+def build_fakes(variant: Variant, place: Path) -> None:
+    for name in FAKE_LIBRARIES:
+        macro = name.split(".")[0].upper()
+        command = [*compiler(), *flags(variant), "-fPIC", "-shared", f"-D{macro}", str(FAKES)]
+        execute([*command, "-o", str(place / name)])
+
+
+def compile_test(case: Case) -> None:
+    """Raises BuildError."""
+    case.program.parent.mkdir(parents=True, exist_ok=True)
     linked: list[str] = []
-    if name.startswith(GATE) and name != STANDALONE:
-        linked = [str(directory / variant / "libcuda.so.1")]
-        if name != PRELOADED:
-            linked.insert(0, str(directory / variant / "gate.o"))
-    command = [*compiler(), *flags(variant), str(source), *linked, "-o", str(program)]
-    result = subprocess.run([*command, *LIBRARIES], capture_output=True, text=True, check=False)
-    return program, result.stderr.strip() if result.returncode else ""
+    if case.needs_driver:
+        linked = [] if case.name == PRELOADED else [str(case.place / "gate.o")]
+        linked.append(str(case.place / "libcuda.so.1"))
+    execute([*compiler(), *flags(case.variant), str(case.source), *linked, "-o", str(case.program), *LIBRARIES])
 
 
-def environment(name: str, variant: str, place: Path, scratch: Path) -> dict[str, str]:
+# ---- running -------------------------------------------------------------------------------------------------------
+
+
+def environment(case: Case, scratch: Path) -> dict[str, str]:
     variables = {**os.environ, **ENVIRONMENT}
-    if name.startswith(GATE):
-        variables |= {"LD_LIBRARY_PATH": str(place), "CARPOOL_STUB": str(scratch)}
-        if name == PRELOADED and variant == "plain":
-            variables["LD_PRELOAD"] = str(place / "libcarpool.so")
+    if case.needs_driver:
+        variables |= {"LD_LIBRARY_PATH": str(case.place), "CARPOOL_STUB": str(scratch)}
+        if case.name == PRELOADED and case.variant.sanitizer is None:
+            variables["LD_PRELOAD"] = str(case.place / "libcarpool.so")
     return variables
 
 
-def run_test(name: str, variant: str, place: Path) -> tuple[int, str]:
-    with tempfile.TemporaryDirectory() as scratch:
-        return run_in(place / name, environment(name, variant, place, Path(scratch) / "stub"))
+class Groups:
+    """The process groups of the tests that run now: a test's own children end with it."""
 
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
 
-def run_in(program: Path, variables: dict[str, str]) -> tuple[int, str]:
-    try:
-        result = subprocess.run(
-            [str(program)],
+    @contextmanager
+    def running(self, command: Sequence[str], variables: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+        process = subprocess.Popen(
+            command,
             env=variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=TIMEOUT_S,
-            check=False,
+            process_group=0,
         )
-    except subprocess.TimeoutExpired as error:
-        return 124, f"no end after {TIMEOUT_S} s\n{(error.stdout or b'').decode(errors='replace')}"
-    return result.returncode, result.stdout.decode(errors="replace").strip()
+        self._running.add(process)
+        try:
+            yield process
+        finally:
+            self._running.discard(process)
+
+    def stop(self) -> None:
+        for process in tuple(self._running):
+            kill_group(process)
 
 
-def run_all(sources: list[Path], directory: Path) -> int:
-    """Returns the number of failures, said again at the end: where only the end of a log is kept, they are in it.
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
-    Compiles in parallel, then runs one at a time: some tests depend on time.
-    """
-    cases = [(source, variant) for source in sources for variant in VARIANTS]
-    failures: list[str] = []
-    if any(name_of(source).startswith(GATE) for source in sources):
-        for variant in VARIANTS:
-            prepare_gate(variant, directory)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        compiled = list(pool.map(lambda case: compile_test(case[0], case[1], directory), cases))
-    for (source, variant), (_, complaint) in zip(cases, compiled, strict=True):
-        status, output = (1, complaint) if complaint else run_test(name_of(source), variant, directory / variant)
-        word = {0: "ok", SKIPPED: "skipped"}.get(status, f"FAILED (status {status})")
-        print(f"{name_of(source)} [{variant}]: {word}")
-        if status != 0:
-            print(output)
-        if status not in (0, SKIPPED):
-            failures.append(f"{name_of(source)} [{variant}]: {word}\n{output}")
-    for failure in failures:
-        print(f"--- {failure}")
-    print(f"{len(cases) - len(failures)} passed, {len(failures)} failed")
-    return len(failures)
+
+def run_program(case: Case, groups: Groups) -> Outcome:
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch:
+        variables = environment(case, Path(scratch) / "stub")
+        with groups.running([str(case.program)], variables) as process:
+            status, output = wait(process, case.variant.budget_s)
+    return Outcome(case, status, output, time.monotonic() - begin)
+
+
+def wait(process: subprocess.Popen[bytes], budget_s: float) -> tuple[int, str]:
+    try:
+        output, _ = process.communicate(timeout=budget_s)
+    except subprocess.TimeoutExpired:
+        kill_group(process)
+        output, _ = process.communicate()
+        return TIMED_OUT, f"stopped after {budget_s} s, its budget\n{output.decode(errors='replace')}"
+    return process.returncode, output.decode(errors="replace").strip()
+
+
+def compile_and_run(case: Case, groups: Groups) -> Outcome:
+    try:
+        compile_test(case)
+    except BuildError as error:
+        return Outcome(case, 1, str(error), 0)
+    return run_program(case, groups)
+
+
+def outcomes(cases: Sequence[Case], jobs: int) -> Iterator[Outcome]:
+    """In the order in which the tests end.  Raises BuildError when what they share cannot be built."""
+    groups = Groups()
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            places = {case.variant: case.place for case in cases if case.needs_driver}
+            parts = [pool.submit(part) for variant, place in places.items() for part in shared_parts(variant, place)]
+            for part in parts:
+                part.result()
+            tests = [pool.submit(compile_and_run, case, groups) for case in cases]
+            yield from (done.result() for done in as_completed(tests))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            groups.stop()
+            raise
+
+
+def run_all(cases: Sequence[Case], jobs: int) -> list[Outcome]:
+    """Prints each test when it has ended.  Raises BuildError."""
+    found: list[Outcome] = []
+    for outcome in outcomes(cases, jobs):
+        found.append(outcome)
+        print(outcome if outcome.status == PASSED else f"{outcome}\n{outcome.output}", flush=True)
+    return found
+
+
+# ---- reports -------------------------------------------------------------------------------------------------------
+
+
+def report(found: Sequence[Outcome]) -> None:
+    """Failures are said again at the end: where only the end of a log is kept, they are in it."""
+    failures = [outcome for outcome in found if outcome.failed]
+    for outcome in failures:
+        print(f"--- {outcome}\n{outcome.output}")
+    print(f"{len(found) - len(failures)} passed, {len(failures)} failed")
+
+
+def write_junit(found: Sequence[Outcome], path: Path) -> None:
+    """JUnit XML; a test's time is that of its run, without compiling."""
+    suite = ElementTree.Element(
+        "testsuite",
+        name="native",
+        tests=str(len(found)),
+        failures=str(sum(outcome.failed for outcome in found)),
+        skipped=str(sum(outcome.status == SKIPPED for outcome in found)),
+        time=f"{sum(outcome.seconds for outcome in found):.3f}",
+    )
+    suite.extend(test_element(outcome) for outcome in found)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def test_element(outcome: Outcome) -> ElementTree.Element:
+    folder, _, name = outcome.case.name.partition("/")
+    element = ElementTree.Element(
+        "testcase",
+        classname=f"native.tests.{folder}",
+        name=f"{name}[{outcome.case.variant.name}]",
+        time=f"{outcome.seconds:.3f}",
+    )
+    if outcome.status != PASSED:
+        kind = "failure" if outcome.failed else "skipped"
+        ElementTree.SubElement(element, kind, message=str(outcome)).text = printable(outcome.output)
+    return element
+
+
+def printable(text: str) -> str:
+    """XML cannot hold other control characters than these."""
+    return "".join(c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+# ---- the command line ----------------------------------------------------------------------------------------------
+
+
+def chosen(directory: Path, variants: Sequence[Variant], names: Sequence[str]) -> list[Case]:
+    """Raises BuildError: there is no such test."""
+    for variant in variants:
+        (directory / variant.name).mkdir(parents=True, exist_ok=True)
+    sources = sorted(TESTS.glob("*/test_*.c"))
+    cases = [Case(source, variant, directory / variant.name) for variant in variants for source in sources]
+    if unknown := set(names) - {case.name for case in cases}:
+        raise BuildError(f"no such C test: {', '.join(sorted(unknown))}; a name is like cuda/test_gate")
+    return [case for case in cases if not names or case.name in names]
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Compile and run the C tests")
+    parser.add_argument("--variants", choices=sorted(VARIANTS), default="plain", help="default: %(default)s")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="tests at a time (default: %(default)s)")
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="of one test, instead of its variant's")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write durations and failures as JUnit XML")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the programs in this directory")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these tests (as cuda/test_gate)")
+    return parser.parse_args()
+
+
+def variants_of(options: argparse.Namespace) -> list[Variant]:
+    found = VARIANTS[options.variants]
+    return [replace(variant, budget_s=options.budget or variant.budget_s) for variant in found]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Compile and run the C tests in every variant")
-    parser.add_argument("--keep", type=Path, help="leave the programs in this directory")
-    parser.add_argument("names", nargs="*", help="only these tests (as `cuda/test_gate`)")
-    options = parser.parse_args()
-    sources = [s for s in sorted(TESTS.glob("*/test_*.c")) if not options.names or name_of(s) in options.names]
-    if not sources:
-        print("error: no such C test", file=sys.stderr)
-        return 1
+    options = parsed()
     try:
-        if options.keep:
-            options.keep.mkdir(parents=True, exist_ok=True)
-            return 1 if run_all(sources, options.keep) else 0
         with tempfile.TemporaryDirectory() as directory:
-            return 1 if run_all(sources, Path(directory)) else 0
+            cases = chosen(options.keep or Path(directory), variants_of(options), options.names)
+            found = run_all(cases, options.jobs)
     except BuildError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    report(found)
+    if options.junit:
+        write_junit(found, options.junit)
+    return 1 if any(outcome.failed for outcome in found) else 0
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Published figures beside what the simulator says: ``python -m benchmarks.reproduce``.  See benchmarks/reproductions.md."""
+"""Published figures beside what the simulator says: ``python -m benchmarks.reproduce``; see reproductions.md there."""

@@ -3,8 +3,8 @@
  * May include: nothing. */
 /* The seat: one shared-memory record per job process.  Mirrored by src/carpool/protocol/seat.py.
  *
- * A board is a memfd that holds one page of header and then CP_SEATS seats.  There is one board per device and
- * owner; every job of that owner on that device maps it, so that a job can hand its turn to the next directly.
+ * A seat table ("board" in names) is a memfd that holds one page of header and then CP_SEATS seats.  There is one per
+ * device and owner; every job of that owner on that device maps it, so that a job can hand its turn to the next directly.
  * Each word has one writer at a time, named on its right.  Words are naturally aligned and accessed atomically. */
 #ifndef CARPOOL_SEAT_H
 #define CARPOOL_SEAT_H
@@ -18,7 +18,7 @@
 struct cp_board_header {
   uint32_t magic;    /* daemon: CP_BOARD_MAGIC */
   uint32_t protocol; /* daemon: CP_PROTOCOL */
-  uint32_t kind;     /* daemon: CP_KIND_*; zero in boards of older daemons */
+  uint32_t kind;     /* daemon: CP_KIND_*; zero in seat tables of older daemons */
 };
 
 enum { CP_KIND_HOST = 0, CP_KIND_CUDA = 1 };
@@ -42,7 +42,7 @@ enum { CP_PLACED_YES = 1, CP_PLACED_TOO_LARGE = 2, CP_PLACED_CHANGED = 3, CP_PLA
 struct cp_seat {
   /* turn */
   uint32_t turn;      /*   0 futex. granter (daemon or predecessor): 1; the job itself: 0 when it has let go */
-  uint32_t bell;      /*   4 futex. incremented by whoever wants the helper thread's attention */
+  uint32_t bell;      /*   4 futex, the doorbell: incremented to notify the helper thread */
   uint32_t yield;     /*   8 futex (PAUSE). daemon: CP_YIELD_*; the job resets it to 0 when it lets go */
   uint32_t successor; /*  12 daemon: slot + 1 of the job that computes next, 0: nobody waits */
   uint32_t want;      /*  16 job: CP_WANT_* */
@@ -85,9 +85,9 @@ struct cp_seat {
   uint64_t lane;           /* 240 daemon: the lane it belongs to; written before the LANE packet is sent */
   uint64_t grow_total;   /* 248 job, before GROW: bytes of the waiting request */
   /* oversubscription */
-  uint32_t watch;         /* 256 daemon: 1, somebody waits: let go once off the device for grace_us; the job resets it when it lets go */
+  uint32_t watch;         /* 256 daemon: 1, another job waits: let go once off the device for grace_us; the job resets it when it lets go */
   uint32_t offload_error; /* 260 job: errno of its last offload that failed, before OFFLOADED */
-  uint64_t bank;          /* 264 daemon: the bank behind its persistent arenas; written before the BANK packet is sent */
+  uint64_t bank;          /* 264 daemon: the device buffer behind its persistent arenas; written before the BANK packet is sent */
   uint64_t stored;        /* 272 job (daemon, when taken from outside): bytes that are in the host store now */
   uint64_t store_bytes;   /* 280 job: bytes that its host store has needed at most, and keeps */
   uint64_t out_bytes;     /* 288 job: bytes offloaded in all, and the time it took */
@@ -113,7 +113,7 @@ struct cp_seat {
   uint32_t placed_seq;    /* 416 futex. daemon: number of the latest demand answered */
   uint32_t placed;        /* 420 daemon: CP_PLACED_*, the answer */
   uint64_t paused_us;     /* 424 daemon: since when it has been paused, 0: it is not */
-  uint64_t ahead_us;      /* 432 daemon: the device may have so much of its work before it, 0: any (CUDA, beside a service).  Bell rung afterwards */
+  uint64_t ahead_us;      /* 432 daemon: the device may have so much of its work before it, 0: any (CUDA, beside a service).  The doorbell is rung afterwards */
   uint64_t reserved[9];   /* 440 */
 };
 /* NO: memory by grant.  Otherwise its memory is the driver's.  ALL: it has the device to itself.  SHARE: at most p_limit
@@ -122,8 +122,9 @@ enum { CP_WHOLE_NO = 0, CP_WHOLE_ALL = 1, CP_WHOLE_SHARE = 2 };
 enum { CP_OUT_OF_NOTHING = 0, CP_OUT_OF_DEVICE = 1, CP_OUT_OF_HEAP = 2, CP_OUT_OF_OTHER = 3 };
 _Static_assert(sizeof(struct cp_seat) == 512, "seat size is part of the protocol");
 
-/* A bank is a piece of device memory for persistent arenas: a memfd of CP_WINDOWS windows, window i of the job at offset
- * i * window.  Jobs of one owner use a bank one after another: its pages stay, their content changes.
+/* A device buffer ("bank" in names) is a piece of device memory for persistent arenas: a memfd of CP_WINDOWS windows,
+ * window i of the job at offset i * window.  Jobs of one owner use a device buffer one after another: its pages stay,
+ * their content changes.
  *
  * The host store is one memfd per job: the same layout, then one byte per chunk of CP_CHUNK bytes (CP_IN_DEVICE or
  * CP_IN_STORE), which says where the chunk's content is.  Who moves content holds an OFD write lock on the first byte of
@@ -153,16 +154,16 @@ enum { /* job -> daemon */
   CP_WITHDRAWN = 11, /* a: class, c: grow_seq: nobody waits for that any more.  Answered in the seat as GROW is, unless it has been */
   CP_LEFT = 10    /* seat.leave has been answered.  a: 0 the seat is free, 1 it is in use */
 };
-/* On a CUDA device a lane or bank is a list of extents, each a descriptor of its own.  SETUP brings the board alone, LANE and
- * BANK bring nothing: the job then has no extent of its lane (bank), and EXTENT brings them one by one, also later.  The
- * daemon sends what a job needs before it writes limits, an answer or a turn into its seat, so the job reads its channel
- * to the end before it uses any of those. */
+/* On a CUDA device a lane or device buffer is a list of extents, each a descriptor of its own.  SETUP brings the seat
+ * table alone, LANE and BANK bring nothing: the job then has no extent of its lane (device buffer), and EXTENT brings
+ * them one by one, also later.  The daemon sends what a job needs before it writes limits, an answer or a turn into its
+ * seat, so the job reads its channel to the end before it uses any of those. */
 enum {            /* daemon -> job */
   CP_SETUP = 101, /* a: slot, b: arena window in bytes (whole GiB), c: lane id, d: device capacity, e: bank; descriptors: board, lane, bank, store */
-  CP_LANE = 102,  /* a: lane id; descriptor: another lane's memfd.  Only while the job holds no turn; bell rung afterwards */
+  CP_LANE = 102,  /* a: lane id; descriptor: another lane's memfd.  Only while the job holds no turn; the doorbell is rung afterwards */
   CP_BANK = 104, /* a: number of the bank; descriptor: its memfd.  Only to a job whose memory is all in the store */
   CP_EXTENT = 105, /* a: lane or bank, b: class (0 bank, 1 lane), c: offset, d: size; descriptor.  Ignored unless a is the job's present one and c the end of what it has */
-  CP_CUT = 106,   /* a, b: as in EXTENT, c: the new end.  Bell rung afterwards.  The job unmaps what lies beyond, if a is its present one, and answers CUT_DONE in any case; also while it holds the turn.  b CP_CUT_WEIGHTS, unanswered on a host device: the weights whose key a is have been dropped, and all of their memory is, or will be, that of others */
+  CP_CUT = 106,   /* a, b: as in EXTENT, c: the new end.  The doorbell is rung afterwards.  The job unmaps what lies beyond, if a is its present one, and answers CUT_DONE in any case; also while it holds the turn.  b CP_CUT_WEIGHTS, unanswered on a host device: the weights whose key a is have been dropped, and all of their memory is, or will be, that of others */
   CP_WEIGHTS = 107, /* a: key, b: bytes; descriptor.  c 0: their memory, on a CUDA device the header of it alone; c 1: their extent there, and d: its number.  Before placed_seq says that they are there */
   CP_REFUSED = 103 /* the process may not attach: it runs as a plain CPU process.  a: 1 another process is attached, 2 version.  b: CP_KIND_* of the device.  With a 1 and HELLO's b 0 it may ask again when it is about to use its device */
 };

@@ -197,7 +197,7 @@ int cp_arenas_set_lane(struct cp_arenas *a, int lane_fd) {
   return set_file(a, &a->win[a->ephemeral], lane_fd);
 }
 
-int cp_arenas_set_bank(struct cp_arenas *a, int device_fd) {
+int cp_arenas_set_buffer(struct cp_arenas *a, int device_fd) {
   a->device_fd = device_fd;
   for (uint32_t i = 0; i < CP_WINDOWS; i++)
     if (cp_arenas_moves(a, i) && set_file(a, &a->win[i], device_fd)) return -1;

@@ -11,9 +11,9 @@
  * Window 0 is the persistent arena.  One other window is the ephemeral arena, mapped on the lane.  The rest are
  * unused, or *retired*: former ephemeral arenas whose survivors were moved to persistent memory at the same address.
  *
- * The persistent and the retired windows lie in a bank, which other jobs use while this one's content is in the host
- * store (store/host_store.h).  On its way back the content is opened piece by piece: chunks that are *shut* stay closed when their
- * window is opened. */
+ * The persistent and the retired windows lie in a device buffer, which other jobs use while this one's content is in
+ * the host store (store/host_store.h).  On its way back the content is opened piece by piece: chunks that are *shut*
+ * stay closed when their window is opened. */
 #ifndef CARPOOL_ARENA_H
 #define CARPOOL_ARENA_H
 #include "base/common.h"
@@ -74,7 +74,7 @@ int cp_arenas_set_lane(struct cp_arenas *a, int lane_fd);
 int cp_arenas_save_residue(struct cp_arenas *a);
 void cp_arenas_restore_residue(struct cp_arenas *a);
 /* The content of the persistent kinds must be in the store. */
-int cp_arenas_set_bank(struct cp_arenas *a, int device_fd);
+int cp_arenas_set_buffer(struct cp_arenas *a, int device_fd);
 /* Move everything alive in the ephemeral window to persistent memory at the same addresses; a fresh window takes its
  * place on the lane.  Returns bytes moved, or -1 if no window is left or memory failed (nothing has changed then). */
 int64_t cp_arenas_retire(struct cp_arenas *a);
@@ -91,8 +91,8 @@ int cp_arenas_offload(struct cp_arenas *a);
 size_t cp_arenas_recount(struct cp_arenas *a);
 /* Closed arenas.  Shut what is in the store, and only that.  Returns how many chunks. */
 size_t cp_arenas_restore_begin(struct cp_arenas *a);
-/* Give back what others have left in this bank outside of our extents; `room` bytes of window 0 may stay. */
-void cp_arenas_clear_bank(struct cp_arenas *a, size_t room);
+/* Give back what others have left in this device buffer outside of our extents; `room` bytes of window 0 may stay. */
+void cp_arenas_clear_buffer(struct cp_arenas *a, size_t room);
 /* Copy a shut chunk back.  It stays shut. */
 void cp_arenas_bring(struct cp_arenas *a, size_t chunk);
 /* Open chunks that were shut (if the arenas are open), or shut one more (closed ones only). */
@@ -116,7 +116,7 @@ static inline bool cp_arenas_hold(const struct cp_arenas *a, const void *p) {
 static inline struct cp_window *cp_arenas_window(struct cp_arenas *a, const void *p) {
   return &a->win[(size_t)((const char *)p - a->lo) / a->window];
 }
-/* Does the window's content move between bank and store? */
+/* Does the window's content move between device buffer and store? */
 static inline bool cp_arenas_moves(const struct cp_arenas *a, uint32_t i) {
   return a->win[i].kind == CP_PERSISTENT || a->win[i].kind == CP_RETIRED;
 }

@@ -156,7 +156,7 @@ static void clear_retired(struct cp_arenas *a, uint32_t window) {
   punch(a, window, reached, a->window);
 }
 
-void cp_arenas_clear_bank(struct cp_arenas *a, size_t room) {
+void cp_arenas_clear_buffer(struct cp_arenas *a, size_t room) {
   size_t kept = cp_round_up(cp_pool_high(&a->win[0].pool), CP_PAGE);
   if (kept < room) kept = room / CP_PAGE * CP_PAGE;
   punch(a, 0, kept, a->window);

@@ -80,7 +80,7 @@ bool cp_promote_due(void) {
 }
 
 void cp_promote_consider(void) {
-  if (cp_try(&cp.grow_lock)) { /* otherwise somebody is waiting for memory, which matters more */
+  if (cp_try(&cp.grow_lock)) { /* otherwise a thread is waiting for memory, which matters more */
     cp_promote_answer(false);
     cp_release(&cp.grow_lock);
   }

@@ -10,9 +10,9 @@
 
 #define FILE_TRIES 300 /* three seconds */
 
-/* Going on would mean to compute in memory that is somebody else's. */
+/* To continue would be to compute in memory that belongs to another job by now. */
 _Noreturn void cp_give_up(const char *why) {
-  static const char prefix[] = "carpool: this job has been moved to other memory and cannot follow: ";
+  static const char prefix[] = "carpool: the memory that this job has been given cannot be used: ";
   struct iovec v[3] = {
       {(void *)(uintptr_t)prefix, sizeof prefix - 1}, {(void *)(uintptr_t)why, strlen(why)}, {"\n", 1}};
   syscall(SYS_writev, 2, v, 3);
@@ -55,7 +55,7 @@ void cp_close_fd(int *fd) {
 int cp_insist(struct cp_packet *p, int *instead) {
   int fd;
   for (int i = 0;; i++) {
-    if (i == FILE_TRIES) cp_give_up("no file descriptor is left for it (ulimit -n)");
+    if (i == FILE_TRIES) cp_give_up("no file descriptor is left (raise ulimit -n)");
     /* Other threads close and open, too. */
     if (i) syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 10000000}, NULL);
     if (instead) cp_close_fd(instead);

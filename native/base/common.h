@@ -41,7 +41,7 @@ static inline uint64_t cp_now_us(void) {
 /* Count of system calls that libcarpool itself makes; a lone job's must not grow with its iterations. */
 extern uint64_t cp_syscalls;
 
-/* Sleep until *word != expected, somebody wakes us, a signal arrives, or the time is over.
+/* Sleep while *word == expected, until a wake-up, a signal or the end of the time.
  * Works across processes (no FUTEX_PRIVATE_FLAG).  timeout_us < 0: forever.  Returns 0 or errno. */
 static inline int cp_futex_wait(uint32_t *word, uint32_t expected, int64_t timeout_us) {
   struct timespec t = {.tv_sec = timeout_us / 1000000, .tv_nsec = (timeout_us % 1000000) * 1000};
@@ -56,7 +56,7 @@ static inline void cp_futex_wake(uint32_t *word) {
 }
 
 /* A futex lock that needs no initialisation and may be taken in a signal handler, provided that its holder never
- * touches arena memory.  0 free, 1 held, 2 held and somebody sleeps. */
+ * touches arena memory.  0 free, 1 held, 2 held and a thread sleeps. */
 struct cp_lock {
   uint32_t word;
 };

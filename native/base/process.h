@@ -56,9 +56,9 @@ struct cp_process {
   uint32_t pending;  /* not attached, and may ask for a seat when it is about to use its device */
   int fd;            /* job channel */
   uint32_t slot;
-  uint64_t lane, bank;
+  uint64_t lane, buffer;
   uint64_t capacity; /* of the device, in bytes */
-  char *board;
+  char *seat_table;
   struct cp_seat *seat;
   struct cp_arenas arenas;
 
@@ -83,7 +83,7 @@ struct cp_process {
   struct cp_order order;
   uint32_t demanding;   /* threads that wait for a chunk that is not back */
   uint64_t restored_us; /* when everything was back, 0: not yet */
-  bool bank_new;        /* others may have left pages in it */
+  bool buffer_new;        /* others may have left pages in it */
   bool moved_out;       /* all content is in the store, and no turn has begun since */
 
   /* promotion of residue */
@@ -113,7 +113,7 @@ void cp_turn_begins(uint64_t now);
 void cp_turn_costs(uint64_t cost);
 void cp_turn_end(uint32_t cause);  /* never called in a signal handler; nothing happens without a turn */
 void cp_send(uint32_t type, uint64_t a, uint64_t b, uint64_t c, uint64_t d);
-void cp_ring(struct cp_seat *seat);
+void cp_notify(struct cp_seat *seat);
 void cp_lower_limits(void); /* to what the seat says */
 /* channel.c.  One reader at a time */
 _Noreturn void cp_give_up(const char *why);
@@ -124,7 +124,7 @@ bool cp_peek(struct cp_packet *p, int *fd, bool wait);
 int cp_insist(struct cp_packet *p, int *instead);
 void cp_skip_packet(void);
 void cp_close_fd(int *fd);
-/* job/lane_change.c: map the lane and the bank that the seat names, or abort.  Gate lock held, gate closed */
+/* job/lane_change.c: map the lane and the device buffer that the seat names, or abort.  Gate lock held, gate closed */
 void cp_take_files(void);
 int cp_host_attach(const struct cp_packet *setup, const int *files, int count); /* as the backend's `attach` */
 int cp_take_weights(uint64_t key, int *file); /* as the backend's `weights`; and `again` */
@@ -145,7 +145,7 @@ void cp_promote_ask(size_t total); /* the same */
 void cp_promote_answer(bool wait);
 void cp_grow_forget(void); /* in a forked child */
 /* store/restore.c.  The first three need the gate lock */
-bool cp_is_out(void); /* is all content in the store, and the bank perhaps another job's? */
+bool cp_is_out(void); /* is all content in the store, and the device buffer perhaps another job's? */
 size_t cp_restore_begin(void); /* arenas closed, turn held.  Returns how many chunks are in the store */
 void cp_restore_touch(const void *address, bool first);
 int64_t cp_restore_step(void); /* helper thread.  Returns how long to sleep: 0 there is more to do, -1 nothing is */
@@ -174,18 +174,18 @@ int cp_first_hello(int fd); /* as cp_hello, or CP_LATER: this process is pending
 bool cp_claim_seat(void); /* a pending process is about to; true: it is attached now.  Holds no other lock of ours */
 bool cp_leave_seat(void); /* helper thread: the daemon has asked; true: the seat is another's now, and the thread is to end */
 /* This process is pending from now on, and its gate is shut, unless it is or has more; clears ``may``. */
-void cp_follow_begin(uint32_t *may, void (*shut)(void));
-void cp_follow_forked(void); /* in the child: the channel is its parent's */
-void cp_follow_leave_channel(void); /* the child lets go of it */
-/* job/attach_socket.c: a channel of this process's own, or -1 */
-int cp_door(void);
+void cp_handoff_begin(uint32_t *may, void (*shut)(void));
+void cp_handoff_forked(void); /* in the child: the channel is its parent's */
+void cp_handoff_leave_channel(void); /* the child lets go of it */
+/* job/attach_socket.c: connects to the job's attach socket.  A job channel of this process's own, or -1 */
+int cp_attach_socket(void);
 /* job/malloc_hooks.c */
 void *cp_arena_alloc(size_t bytes);
 bool cp_arena_free(void *p);
 /* job/fork.c.  All but cp_child_trap need the gate lock. */
 bool cp_fork_pending(void);
 void cp_fork_wait(void);          /* in a trap: sleep until the snapshot of pending children is settled */
-bool cp_fork_wanted(void);        /* somebody waits for that */
+bool cp_fork_wanted(void);        /* a thread or a child waits for that */
 void cp_fork_settle(void);        /* take the snapshot unless every pending child has gone on to exec or exit */
 void cp_child_trap(void);
 /* job/signals.c */

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "bench/board.h"
+#include "bench/seat_table.h"
 
 #define MOST 40000
 #define PASSES 3
@@ -29,7 +29,7 @@ struct shared {
 };
 static struct shared *sh;
 static uint32_t me, kind;
-static struct board board;
+static struct seat_table seat_table;
 
 static uint64_t now_ns(void) {
   struct timespec t;
@@ -112,7 +112,7 @@ static void job_side(int rounds, int pair[2]) {
   *(void **)&live_blocks = dlsym(RTLD_DEFAULT, "cp_live_blocks");
   NEED(step_end && live_blocks);
   struct device d = use_device();
-  attach_to(board, me, pair);
+  attach_to(seat_table, me, pair);
   close(pair[1]);
   meet();
   for (int i = 0; load(&sh->counts[1]) < (uint32_t)rounds; i++) { /* a turn may last for several iterations */
@@ -129,14 +129,14 @@ static uint64_t passed[2];
 static int holder;
 static bool waits[2];
 
-static void ring(struct cp_seat *s) {
+static void notify(struct cp_seat *s) {
   __atomic_add_fetch(&s->bell, 1, __ATOMIC_SEQ_CST);
   futex(&s->bell, FUTEX_WAKE, 8);
 }
 
 static void follow(void) {
   for (struct cp_seat *s; holder >= 0;) {
-    s = seat_at(board, (uint32_t)holder);
+    s = seat_at(seat_table, (uint32_t)holder);
     if (__atomic_load_n(&s->passed_seq, __ATOMIC_SEQ_CST) == passed[holder]) return;
     passed[holder]++;
     uint32_t next = load(&s->passed_to);
@@ -146,19 +146,19 @@ static void follow(void) {
 }
 
 static void give(int slot) {
-  struct cp_seat *s = seat_at(board, (uint32_t)slot);
+  struct cp_seat *s = seat_at(seat_table, (uint32_t)slot);
   waits[slot] = false;
   holder = slot;
   s->turn_start_us = now_ns() / 1000;
   tell(&s->turn, 1);
-  ring(s);
+  notify(s);
 }
 
 static void arrange(const bool *alive) {
   for (int i = 0; i < 2 && holder < 0; i++)
     if (waits[i] && alive[i]) give(i);
   if (holder < 0 || !waits[1 - holder] || !alive[1 - holder]) return;
-  struct cp_seat *s = seat_at(board, (uint32_t)holder);
+  struct cp_seat *s = seat_at(seat_table, (uint32_t)holder);
   store(&s->successor, (uint32_t)(1 - holder) + 1);
   if (__atomic_load_n(&s->passed_seq, __ATOMIC_SEQ_CST) != passed[holder]) { /* it may have let go before it saw the name */
     store(&s->successor, 0);
@@ -166,7 +166,7 @@ static void arrange(const bool *alive) {
   }
   if (load(&s->yield)) return;
   store(&s->yield, CP_YIELD_BOUNDARY);
-  ring(s);
+  notify(s);
 }
 
 static void serve(int fds[2]) {
@@ -203,9 +203,9 @@ static void both(uint32_t which, int rounds) {
   for (uint32_t i = 0; i < 2; i++) {
     int pair[2];
     NEED(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair));
-    memset(seat_at(board, i), 0, sizeof(struct cp_seat));
-    seat_at(board, i)->grace_us = 200000;
-    seat_at(board, i)->whole = 1; /* memory is the driver's: nothing to bring */
+    memset(seat_at(seat_table, i), 0, sizeof(struct cp_seat));
+    seat_at(seat_table, i)->grace_us = 200000;
+    seat_at(seat_table, i)->whole = 1; /* memory is the driver's: nothing to bring */
     NEED((pid[i] = fork()) >= 0);
     if (pid[i] == 0) {
       me = i;
@@ -239,7 +239,7 @@ static void report(const char *name, uint32_t which, const char *end) {
 int main(int argc, char **argv) {
   int rounds = argc > 1 ? atoi(argv[1]) : 3000;
   alarm(280);
-  board = make_board();
+  seat_table = make_seat_table();
   sh = mmap(NULL, sizeof *sh, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   NEED(sh != MAP_FAILED && rounds >= 2 * PASSES && rounds < MOST);
   for (int pass = 0; pass < PASSES; pass++)

@@ -64,12 +64,12 @@ static void on_fault(int sig, siginfo_t *info, void *context) {
   cp_trap(info->si_addr);
 }
 
-static void attach(int me, char *board, int lane, int fd) {
+static void attach(int me, char *seat_table, int lane, int fd) {
   int device = memfd_create("device", 0);
   if (ftruncate(device, 16 * (off_t)CP_GIB)) abort();
-  cp.board = board;
+  cp.seat_table = seat_table;
   cp.slot = (uint32_t)me;
-  cp.seat = (struct cp_seat *)(board + CP_BOARD_HEADER) + me;
+  cp.seat = (struct cp_seat *)(seat_table + CP_BOARD_HEADER) + me;
   cp.fd = fd;
   cp_boundary_init(&cp.boundary);
   if (cp_arenas_init(&cp.arenas, CP_GIB, device, lane)) abort();
@@ -81,7 +81,7 @@ static void attach(int me, char *board, int lane, int fd) {
 
 static void turn_side(int me, int rounds) {
   char *base = cp.arenas.win[1].base;
-  struct cp_seat *peer = (struct cp_seat *)(cp.board + CP_BOARD_HEADER) + (1 - me);
+  struct cp_seat *peer = (struct cp_seat *)(cp.seat_table + CP_BOARD_HEADER) + (1 - me);
   for (int i = 0; i < rounds; i++) {
     *(volatile char *)base = 1; /* the first instruction on arena memory */
     uint64_t end = now_ns();
@@ -116,10 +116,10 @@ static void drain(int fd) {
 int main(int argc, char **argv) {
   int rounds = argc > 1 ? atoi(argv[1]) : 3000;
   sh = mmap(NULL, sizeof *sh, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  char *board = mmap(NULL, CP_BOARD_HEADER + 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  char *seat_table = mmap(NULL, CP_BOARD_HEADER + 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   int lane = memfd_create("lane", 0), pair[2];
   if (ftruncate(lane, CP_GIB) || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair)) return 1;
-  pid_t daemon_ = fork(); /* somebody has to read the packets */
+  pid_t daemon_ = fork(); /* reads the packets */
   if (!daemon_) {
     close(pair[0]);
     drain(pair[1]);
@@ -134,12 +134,12 @@ int main(int argc, char **argv) {
     if (!child) _exit(0);
     waitpid(child, NULL, 0);
     sh->begin_ns = 0;
-    memset(board, 0, CP_BOARD_HEADER + 4096);
+    memset(seat_table, 0, CP_BOARD_HEADER + 4096);
     pid_t jobs[2];
     for (int me = 0; me < 2; me++) {
       jobs[me] = fork();
       if (jobs[me]) continue;
-      attach(me, board, lane, pair[0]);
+      attach(me, seat_table, lane, pair[0]);
       if (me == 0) cp.seat->turn = 1;
       turn_side(me, rounds / 3);
       cp_store(&cp.seat->want, CP_WANT_TURN); /* so that the peer's last turn can end */

@@ -6,7 +6,7 @@
 #endif
 #include <time.h>
 
-#include "bench/board.h"
+#include "bench/seat_table.h"
 
 #define LAUNCHES 20000
 #define MOST_ROUNDS 1001
@@ -36,7 +36,7 @@ static double middle(double *v, int n) {
 }
 
 static struct cp_seat *attach(void) {
-  struct board b = make_board();
+  struct seat_table b = make_seat_table();
   int pair[2];
   NEED(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
   attach_to(b, 0, pair);

@@ -27,17 +27,17 @@ static void on_fault(int sig, siginfo_t *info, void *context) {
 }
 
 static void attach(void) {
-  int pair[2], lane = memfd_create("lane", 0), bank = memfd_create("bank", 0), store = memfd_create("store", 0);
+  int pair[2], lane = memfd_create("lane", 0), buffer = memfd_create("bank", 0), store = memfd_create("store", 0);
   off_t span = CP_WINDOWS * (off_t)CP_GIB;
   if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair)) abort();
-  if (ftruncate(lane, CP_GIB) || ftruncate(bank, span) || ftruncate(store, span + span / CP_CHUNK)) abort();
-  cp.board = mmap(NULL, CP_BOARD_HEADER + 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  cp.seat = (struct cp_seat *)(cp.board + CP_BOARD_HEADER);
+  if (ftruncate(lane, CP_GIB) || ftruncate(buffer, span) || ftruncate(store, span + span / CP_CHUNK)) abort();
+  cp.seat_table = mmap(NULL, CP_BOARD_HEADER + 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  cp.seat = (struct cp_seat *)(cp.seat_table + CP_BOARD_HEADER);
   cp.seat->p_limit = CP_GIB;
   cp.fd = pair[0];
   daemon_fd = pair[1];
   cp_boundary_init(&cp.boundary);
-  if (cp_arenas_init(&cp.arenas, CP_GIB, bank, lane)) abort();
+  if (cp_arenas_init(&cp.arenas, CP_GIB, buffer, lane)) abort();
   if (cp_host_init(&cp.arenas.host, (size_t)span, store) || cp_order_init(&cp.order, cp.arenas.host.chunks)) abort();
   struct sigaction a = {.sa_flags = SA_SIGINFO | SA_NODEFER};
   a.sa_sigaction = on_fault;
@@ -64,7 +64,7 @@ static double out(void) {
   cp_turn_end(CP_BY_BOUNDARY);
   double begin = now();
   cp_store(&cp.seat->offload, CP_OFFLOAD_ASKED);
-  cp_ring(cp.seat);
+  cp_notify(cp.seat);
   wait_for(CP_OFFLOADED);
   cp_store(&cp.seat->offload, CP_OFFLOAD_NO);
   return now() - begin;

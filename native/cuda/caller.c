@@ -1,4 +1,4 @@
-/* Who asks for memory: PyTorch's caching allocator (libc10_cuda), or somebody else?
+/* Who asks for memory: PyTorch's caching allocator (libc10_cuda), or another library?
  *
  * With expandable segments the allocator calls the driver itself; otherwise it calls cudaMalloc, and the runtime calls the
  * driver.  So the frames of the runtime, and ours, are skipped: the one before them is who asks. */

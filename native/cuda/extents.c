@@ -141,12 +141,12 @@ bool cp_extents_open(void) {
 
 /* ---- packets, lock held ------------------------------------------------------------------------------------------------ */
 
-static uint64_t *number_of(uint64_t class_) { return class_ ? &cp.lane : &cp.bank; }
+static uint64_t *number_of(uint64_t class_) { return class_ ? &cp.lane : &cp.buffer; }
 
 static void add_extent(struct cp_packet *p, int fd) {
   struct range *r = &ranges[p->b];
   bool next = p->a == *number_of(p->b) && p->c == r->end && p->d && p->d <= window - r->end;
-  if (next && r->count == MOST_EXTENTS) cp_give_up("it has too many pieces");
+  if (next && r->count == MOST_EXTENTS) cp_give_up("it consists of too many extents");
   if (next && fd < 0) fd = cp_insist(p, NULL);
   if (!next) {
     cp_close_fd(&fd);
@@ -201,7 +201,7 @@ static void drain(void) {
 }
 
 static bool behind(void) {
-  return cp_load(&cp.seat->lane) != cp_load(&cp.lane) || cp_load(&cp.seat->bank) != cp_load(&cp.bank);
+  return cp_load(&cp.seat->lane) != cp_load(&cp.lane) || cp_load(&cp.seat->bank) != cp_load(&cp.buffer);
 }
 
 /* Returns true if none will come any more.  The helper thread may be faster than us, so nobody waits for ever. */

@@ -1,6 +1,6 @@
 /* Forked children that come to use a CUDA device.
  *
- * The driver refuses whoever was forked after it had been initialised; those children pass through.  Others may initialise
+ * The driver refuses children forked after it had been initialised; those pass through.  Others may initialise
  * it for themselves (forks of a process that has only imported PyTorch, and what a forkserver starts).  Such a child is as
  * good as a new process: once it has initialised the driver it is pending, over a channel of its own, and asks for a seat
  * with its first use.  A child that leaves the driver alone costs nothing and never asks.
@@ -25,8 +25,8 @@ CP_EXPORT void cp_watch_forks(void) {
 
 /* As in a process that has just been started: what the parent had was its own.  It had no device memory. */
 static void start_anew(void) {
-  cp_follow_leave_channel();
-  if (cp.board) munmap(cp.board, CP_BOARD_HEADER + CP_SEATS * sizeof(struct cp_seat));
+  cp_handoff_leave_channel();
+  if (cp.seat_table) munmap(cp.seat_table, CP_BOARD_HEADER + CP_SEATS * sizeof(struct cp_seat));
   memset(&cp, 0, sizeof cp);
   cp.fd = -1;
   cp.backend = &cp_cuda_backend;
@@ -46,5 +46,5 @@ void cp_cuda_in_child(void) {
 
 void cp_forked_begins(void) {
   if (!cp_load(&may_join) || cp_disabled()) return;
-  cp_follow_begin(&may_join, cp_cuda_pending);
+  cp_handoff_begin(&may_join, cp_cuda_pending);
 }

@@ -149,7 +149,7 @@ uint64_t cp_cuda_calls(bool *in_flight);
 void cp_cuda_check_use(void); /* does the process use the driver beside the gate? */
 
 /* run_ahead.c */
-void cp_ahead_boundary(void); /* the turn is held, somebody waits for it */
+void cp_ahead_boundary(void); /* the turn is held, another job waits for it */
 void cp_ahead_wait(void);
 void cp_ahead_forget(void);            /* the turn has ended */
 void cp_ahead_drop(CUcontext context); /* it is about to go.  Books' lock held */

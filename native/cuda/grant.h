@@ -1,9 +1,9 @@
 /* Memory by grant in a job's process.
  *
  * There are two ranges of addresses that never move, one per class as packets number them: the persistent one (0) is
- * backed by the job's bank, the ephemeral one (1) by its lane.  extents.c maps what the daemon sends, from the begin
- * of a range and without gaps.  segments.c cuts the ranges into what cuMemAlloc returns; pools.c knows what is
- * where.  residue.c carries live ephemeral content over the time without the turn and asks for room for it;
+ * backed by the job's device buffer, the ephemeral one (1) by its lane.  extents.c maps what the daemon sends, from
+ * the begin of a range and without gaps.  segments.c cuts the ranges into what cuMemAlloc returns; pools.c knows what
+ * is where.  residue.c carries live ephemeral content over the time without the turn and asks for room for it;
  * live_blocks.c says what is live. */
 #ifndef CARPOOL_CUDA_GRANT_H
 #define CARPOOL_CUDA_GRANT_H
@@ -15,7 +15,7 @@
 /* extents.c.  Its lock comes after the gate lock. */
 void cp_extents_attach(size_t window);
 CUdeviceptr cp_extents_base(uint32_t class_); /* 0: the driver has not been initialised */
-/* What waits in the channel is taken.  wait: until the lane and the bank are those that the seat names. */
+/* What waits in the channel is taken.  wait: until the lane and the device buffer are those that the seat names. */
 void cp_extents_take(bool wait);
 uint64_t cp_extents_mapped(uint32_t class_); /* bytes */
 /* For debugging: a use of the memory without the turn is an error of the driver's. */

@@ -1,5 +1,5 @@
-/* Residue: live ephemeral content, kept while other jobs use the lane.  It is copied to unused memory of the job's bank if
- * there is enough, otherwise to pinned host memory, which is kept for the next time.
+/* Residue: live ephemeral content, kept while other jobs use the lane.  It is copied to unused memory of the job's
+ * device buffer if there is enough, otherwise to pinned host memory, which is kept for the next time.
  *
  * Copies run on a stream of our own, in a context of the program's.  Like all that the helper thread asks of the driver
  * they are made under the books' lock, and asked after, not waited for. */
@@ -143,9 +143,9 @@ static bool hopeless(void) {
 
 /* ---- a share of persistent memory for it ------------------------------------------------------------------------------
  *
- * On the device residue costs two copies there; where the bank has no room it goes over the bus, at every switch.  A job
- * to which that keeps happening asks for more persistent memory, without waiting for the answer.  All of it by the helper
- * thread, which alone ends turns. */
+ * On the device residue costs two copies there; where the device buffer has no room it goes over the bus, at every
+ * switch.  A job to which that keeps happening asks for more persistent memory, without waiting for the answer.  All
+ * of it by the helper thread, which alone ends turns. */
 
 #define LEAST (8 * CP_MIB) /* less is not worth the memory */
 #define MISSES 3u          /* ends of turns in a row; doubled with each request, up to */
@@ -214,7 +214,7 @@ void cp_residue_restore(void) {
   leaving = false;
   CUstreamCaptureMode mode = cp_relax();
   cp_until(copied_back, cp_now_us(), CP_FAILING_US);
-  if (brought != CUDA_SUCCESS && !hopeless()) cp_give_up("its content cannot be copied back");
+  if (brought != CUDA_SUCCESS && !hopeless()) cp_give_up("saved content cannot be copied back");
   cp_unrelax(mode);
   leave_place();
 }

@@ -1,5 +1,5 @@
-/* How far a job may run ahead of its device: while somebody waits for the turn, a job that has ended an iteration submits
- * no more before its device has ended the one before.  Otherwise there might be seconds of work to drain.
+/* How far a job may run ahead of its device: while another job waits for the turn, a job that has ended an iteration
+ * submits no more before its device has ended the one before.  Otherwise there might be seconds of work to drain.
  *
  * The boundary itself does not wait, because the interpreter's lock is held there; the next call that submits does. */
 #include "cuda/tracked_objects.h"

@@ -192,7 +192,8 @@ static void forget_capture(CUstream stream, struct cp_thread *thread) {
     break;
   }
   cp_release(&cp_books.lock);
-  if (cp_active() && (cp_load(&cp.seat->yield) || cp_load(&cp.seat->watch))) cp_ring(cp.seat); /* it has waited for this */
+  bool awaited = cp_active() && (cp_load(&cp.seat->yield) || cp_load(&cp.seat->watch));
+  if (awaited) cp_notify(cp.seat);
 }
 
 /* False: its end cannot be noted now. */

@@ -47,7 +47,7 @@ static bool usable(void) {
 static void get_memory(void) {
   cp_extents_take(true);
   for (uint64_t begin = cp_now_us(); !usable(); cp_extents_take(true)) {
-    if (cp_now_us() - begin > CP_FAILING_US) cp_give_up("it is smaller, or cannot be mapped");
+    if (cp_now_us() - begin > CP_FAILING_US) cp_give_up("it is smaller than before or cannot be mapped");
     nap(CP_RETRY_US);
   }
   cp_lower_limits();
@@ -58,7 +58,7 @@ static void get_memory(void) {
 static void get_weights_back(void) {
   uint64_t key = cp.seat->weights, begin = cp_now_us();
   for (; key && !cp_groups_back(key); nap(CP_RETRY_US))
-    if (cp_now_us() - begin > CP_FAILING_US) cp_give_up("its weights cannot be brought back");
+    if (cp_now_us() - begin > CP_FAILING_US) cp_give_up("the weights cannot be loaded again");
 }
 
 static void open_gate(const void *unused) {
@@ -261,11 +261,11 @@ static bool boundary(void) {
   }
   bool list = ask && cp_live_ask();
   cp_release(&cp.gate_lock);
-  if (ask) cp_ring(s);
+  if (ask) cp_notify(s);
   return list;
 }
 
-/* As at a boundary, whoever waits.  A turn that nobody has used goes, too. */
+/* As at a boundary, whichever job waits.  A turn that nobody has used goes, too. */
 static bool leave(void) {
   cp_acquire(&cp.gate_lock);
   bool ask = cp_load(&cp.seat->turn) && !cp_load(&cp.ending) && !cp_capturing() && cp_now_us() >= save_again_us;
@@ -277,7 +277,7 @@ static bool leave(void) {
   if (ask) cp_store(&cp.ending, ASKED);
   bool list = used && cp_live_ask();
   cp_release(&cp.gate_lock);
-  if (ask) cp_ring(cp.seat);
+  if (ask) cp_notify(cp.seat);
   return list;
 }
 

@@ -60,7 +60,7 @@ static void unmap(struct weights *w) {
 void cp_weights_came(const struct cp_packet *p, int fd) {
   cp_acquire(&lock);
   struct weights *w = find_or_add(p->a);
-  if (!w) cp_give_up("it has too many models on the device");
+  if (!w) cp_give_up("too many models are on the device");
   bool memory = p->c == MEMORY, known = memory && w->number == p->d && (w->mapped || w->memory >= 0);
   int *place = memory ? &w->memory : &w->header;
   if (!known) {

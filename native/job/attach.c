@@ -79,21 +79,21 @@ static const struct cp_backend *backend_of(const struct cp_board_header *header,
 
 static int set_up(int fd, const struct cp_packet *p, const int *fds, int count) {
   size_t bytes = CP_BOARD_HEADER + CP_SEATS * sizeof(struct cp_seat);
-  char *board = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
-  if (board == MAP_FAILED) return fail("the board could not be mapped");
-  const struct cp_backend *backend = backend_of((const struct cp_board_header *)board, p, count);
+  char *seat_table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
+  if (seat_table == MAP_FAILED) return fail("the seat table could not be mapped");
+  const struct cp_backend *backend = backend_of((const struct cp_board_header *)seat_table, p, count);
   if (!backend) return fail("the daemon speaks another version; restart it");
   cp.backend = backend;
   cp.fd = fd;
   cp.slot = (uint32_t)p->a;
-  cp.board = board;
-  cp.seat = (struct cp_seat *)(board + CP_BOARD_HEADER) + p->a;
+  cp.seat_table = seat_table;
+  cp.seat = (struct cp_seat *)(seat_table + CP_BOARD_HEADER) + p->a;
   cp.p_cap = cp.seat->p_limit;
   cp.e_cap = cp.seat->e_limit;
   cp.route_persistent = 1;
   cp_boundary_init(&cp.boundary);
   cp.lane = p->c;
-  cp.bank = p->e;
+  cp.buffer = p->e;
   if (backend->attach(p, fds, count)) return -1;
   cp_put(&cp.seat->pid, (uint32_t)getpid());
   if (cp_signals_start()) return fail("the trap could not be installed");

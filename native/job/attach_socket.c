@@ -1,4 +1,4 @@
-/* The door of a job: whoever knocks gets a channel of its own (src/carpool/runtime/shim_door.py). */
+/* The attach socket of a job: every process that connects gets a job channel of its own (the shim listens there). */
 #include "base/process.h"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@ static int open_directory(void) {
 }
 
 /* Relative to the directory: addresses of sockets are limited to 107 bytes. */
-static int knock(int channel, int directory) {
+static int connect_to(int channel, int directory) {
   struct sockaddr_un to = {.sun_family = AF_UNIX};
   snprintf(to.sun_path, sizeof to.sun_path, "/proc/self/fd/%d/door", directory);
   int r;
@@ -26,11 +26,11 @@ static int knock(int channel, int directory) {
   return r;
 }
 
-int cp_door(void) {
+int cp_attach_socket(void) {
   int directory = open_directory();
   if (directory < 0) return -1;
   int channel = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (channel >= 0 && knock(channel, directory)) {
+  if (channel >= 0 && connect_to(channel, directory)) {
     syscall(SYS_close, channel);
     channel = -1;
   }

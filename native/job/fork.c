@@ -40,7 +40,7 @@ bool cp_fork_wanted(void) { return cp_fork_pending() && (cp_load(&asked) || cp_l
 
 void cp_fork_wait(void) {
   cp_store(&asked, 1);
-  cp_ring(cp.seat);
+  cp_notify(cp.seat);
   cp_futex_wait(&settled, 0, 100000);
 }
 
@@ -195,7 +195,7 @@ void cp_child_trap(void) {
     }
     if (state == GONE) die("there was no memory for a snapshot");
     if (state == PENDING) __atomic_compare_exchange_n(&round_->state, &pending, WANTED, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-    cp_ring(cp.seat); /* the parent's seat: its helper thread answers */
+    cp_notify(cp.seat); /* the parent's seat: its helper thread answers */
     cp_futex_wait(&round_->state, WANTED, 1000000);
     if (cp_load(&round_->state) == WANTED && kill(round_->parent, 0) && errno == ESRCH) die("the parent has ended");
   }
@@ -234,7 +234,7 @@ static pid_t next_fork(void) {
   before_fork();
   pid_t pid = next();
   after_fork(pid == 0);
-  if (pid == 0) cp_follow_forked();
+  if (pid == 0) cp_handoff_forked();
   return pid;
 }
 

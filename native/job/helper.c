@@ -1,5 +1,5 @@
 /* The helper thread: early release, forced revocation, trimming, offload and restore, snapshots for forks.
- * It sleeps on the seat's bell and costs nothing while nobody rings. */
+ * It sleeps on the seat's doorbell and costs nothing while nothing rings it. */
 #include <pthread.h>
 #include <signal.h>
 
@@ -42,7 +42,7 @@ static int64_t busy(uint64_t now, uint64_t grace) {
   return cp_look_again(calls(), now, due > now ? due - now : 0);
 }
 
-/* The holder has been asked to give way, or somebody waits.  Returns how long to sleep, in microseconds.
+/* The holder has been asked to give way, or another job waits.  Returns how long to sleep, in microseconds.
  * Allocations and frees are signs of device use that cost nothing to see; without them the pages are closed. */
 static int64_t watch_holder(void) {
   uint64_t now = cp_now_us(), grace = cp_load(&cp.seat->grace_us);
@@ -71,7 +71,7 @@ static int64_t watch_holder(void) {
 
 /* ---- memory ---------------------------------------------------------------------------------------------------------- */
 
-/* Gate lock held.  Takes the mover's lock if the bank holds all of the content and nobody else needs it. */
+/* Gate lock held.  Takes the mover's lock if the device buffer holds all of the content and nobody else needs it. */
 static bool ours_alone(void) {
   struct cp_host *h = &cp.arenas.host;
   if (cp.gate != CP_CLOSED || cp_fork_pending()) return false;
@@ -82,7 +82,7 @@ static bool ours_alone(void) {
 }
 
 static void trim(void) {
-  if (!cp_try(&cp.grow_lock)) return; /* somebody is waiting for memory, perhaps until this thread has moved ours out */
+  if (!cp_try(&cp.grow_lock)) return; /* a thread is waiting for memory, perhaps until this thread has moved ours out */
   cp_acquire(&cp.pool_lock);
   cp_acquire(&cp.gate_lock);
   const struct cp_pool *p = &cp.arenas.win[0].pool;

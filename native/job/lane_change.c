@@ -1,17 +1,17 @@
-/* The descriptors of a job on the host device: those that come with its seat, and those of a new lane or bank, which
- * wait in the job channel when the job has been moved. */
+/* The descriptors of a job on the host device: those that come with its seat, and those of a new lane or device
+ * buffer, which wait in the job channel when the job has been moved. */
 #include "base/process.h"
 
 #include "weights/groups.h"
 
 #include <fcntl.h>
 
-/* SETUP brings the seat table, the lane, the bank and the store. */
+/* SETUP brings the seat table, the lane, the device buffer and the store. */
 int cp_host_attach(const struct cp_packet *setup, const int *files, int count) {
   struct cp_host *store = &cp.arenas.host;
   const char *failure = NULL;
   (void)count;
-  cp.bank_new = true;
+  cp.buffer_new = true;
   if (!cp.text_count)
     failure = "libc10.so is not loaded: import torch first";
   else if (cp_arenas_init(&cp.arenas, setup->b, files[2], files[1]))
@@ -31,9 +31,10 @@ static void take_file(struct cp_packet *p, int fd) {
   struct cp_arenas *a = &cp.arenas;
   if (fd < 0) fd = cp_insist(p, mapped_fd(p));
   cp_close_fd(mapped_fd(p));
-  if (p->type == CP_LANE ? cp_arenas_set_lane(a, fd) : cp_arenas_set_bank(a, fd)) cp_give_up("it cannot be mapped");
-  *(p->type == CP_LANE ? &cp.lane : &cp.bank) = p->a;
-  cp.bank_new |= p->type == CP_BANK;
+  bool failed = p->type == CP_LANE ? cp_arenas_set_lane(a, fd) : cp_arenas_set_buffer(a, fd);
+  if (failed) cp_give_up("it cannot be mapped (vm.max_map_count, ulimit -v?)");
+  *(p->type == CP_LANE ? &cp.lane : &cp.buffer) = p->a;
+  cp.buffer_new |= p->type == CP_BANK;
 }
 
 /* ---- weights' memory ------------------------------------------------------------------------------------------------- */
@@ -57,7 +58,7 @@ static struct weights *find_weights(uint64_t key) {
 static void take_weights(struct cp_packet *p, int fd) {
   struct weights *w = find_weights(p->a);
   if (fd < 0) fd = cp_insist(p, w ? &w->fd : NULL);
-  if (!w && weights_count == MOST_WEIGHTS) cp_give_up("it has too many models on the device");
+  if (!w && weights_count == MOST_WEIGHTS) cp_give_up("too many models are on the device");
   if (!w) {
     w = &weights[weights_count];
     w->fd = -1;
@@ -103,10 +104,10 @@ static bool take_next(bool wait, bool only_weights) {
 }
 
 void cp_take_files(void) {
-  while (cp_load(&cp.seat->lane) != cp.lane || cp_load(&cp.seat->bank) != cp.bank) take_next(true, false);
+  while (cp_load(&cp.seat->lane) != cp.lane || cp_load(&cp.seat->bank) != cp.buffer) take_next(true, false);
 }
 
-/* Gate lock held.  Lanes and banks come only while the gate is closed. */
+/* Gate lock held.  Lanes and device buffers come only while the gate is closed. */
 static void take_news(void) {
   while (take_next(false, cp.gate != CP_CLOSED)) {}
 }
@@ -141,6 +142,6 @@ void cp_weights_again(uint64_t key) {
   const struct weights *w = find_weights(key);
   int file = w ? duplicate(w->fd) : -1;
   cp_release(&cp.gate_lock);
-  if (w && (file < 0 || !cp_groups_moved(key, file))) cp_give_up("its weights' memory cannot be mapped");
+  if (w && (file < 0 || !cp_groups_moved(key, file))) cp_give_up("the weights' memory cannot be mapped");
   cp_close_fd(&file);
 }

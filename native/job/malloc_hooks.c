@@ -142,7 +142,7 @@ CP_EXPORT void free(void *p) {
     __libc_free(p);
 }
 
-/* Nobody is known to do this to a tensor's memory; if somebody does, it must not reach glibc. */
+/* No program is known to do this to a tensor's memory; if one does, the call must not reach glibc. */
 CP_EXPORT void *realloc(void *p, size_t bytes) {
   if (CP_LIKELY(!cp_arenas_hold(&cp.arenas, p))) return next_realloc ? next_realloc(p, bytes) : __libc_realloc(p, bytes);
   void *q = NULL;

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
-static struct cp_lock claim_lock; /* before all others.  Whoever says HELLO holds it until it is attached, or is not */
+static struct cp_lock claim_lock; /* before all others.  Held from HELLO until the daemon has answered */
 static struct stat known_channel; /* the file that the job channel is: the program may close it, and open others */
-static bool from_door;            /* it is this process's own */
+static bool from_attach_socket;   /* it is this process's own */
 
 static void warn(const char *why) {
   static const char prefix[] = "carpool: warning: cannot attach to the daemon: ";
@@ -34,10 +34,10 @@ static bool channel_is_there(void) {
 
 /* A forked child has inherited no channel that it may use. */
 static bool have_own_channel(void) {
-  cp.fd = cp_door();
-  from_door = cp.fd >= 0;
-  if (from_door) note_channel(cp.fd);
-  return from_door;
+  cp.fd = cp_attach_socket();
+  from_attach_socket = cp.fd >= 0;
+  if (from_attach_socket) note_channel(cp.fd);
+  return from_attach_socket;
 }
 
 static int first_hello(int fd) {
@@ -46,7 +46,7 @@ static int first_hello(int fd) {
     return -1;
   }
   note_channel(fd);
-  from_door = false;
+  from_attach_socket = false;
   int answer = cp_hello(fd, false);
   if (answer != CP_LATER) return answer;
   fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -62,8 +62,9 @@ int cp_first_hello(int fd) {
   return answer;
 }
 
-/* Other threads may do the same, or the runtime says HELLO at this moment.  Whoever finds the flag cleared finds the rest done. */
-void cp_follow_begin(uint32_t *may, void (*shut)(void)) {
+/* Other threads may do the same, or the runtime says HELLO at this moment.  A thread that finds the
+ * flag cleared finds the rest done. */
+void cp_handoff_begin(uint32_t *may, void (*shut)(void)) {
   cp_acquire(&claim_lock);
   if (cp_load(may) && !cp_load(&cp.attached) && !cp_load(&cp.pending)) {
     cp_store(&cp.pending, 1);
@@ -73,17 +74,17 @@ void cp_follow_begin(uint32_t *may, void (*shut)(void)) {
   cp_release(&claim_lock);
 }
 
-/* Nobody will ask over it again.  A channel that did not come from the door is the program's to close. */
+/* Nobody will ask over it again.  A channel that did not come from the attach socket is the program's to close. */
 static void close_own_channel(void) {
-  if (!from_door) return;
-  from_door = false;
-  cp_follow_leave_channel();
+  if (!from_attach_socket) return;
+  from_attach_socket = false;
+  cp_handoff_leave_channel();
 }
 
 static void ask_for_seat(void) {
   int answer = -1;
   if (cp.fd < 0 && !have_own_channel())
-    warn("the job's door does not open");
+    warn("the job's attach socket does not accept connections");
   else if (!channel_is_there())
     warn("the program has closed the job channel");
   else if ((answer = cp_hello(cp.fd, true)) < 0)
@@ -109,8 +110,8 @@ static bool unused(void) {
   return !cp.allocs && cp.gate == CP_CLOSED && !cp_load(&s->turn) && !s->turns && !cp_load(&s->want) && !s->grow_seq;
 }
 
-/* Takes the lock.  False: somebody is attaching because it is about to use the seat.  Who attaches for the first time will
- * have done so in a moment. */
+/* Takes the lock.  False: a thread is attaching because it is about to use the seat.  One that attaches for the first
+ * time will have done so in a moment. */
 static bool nobody_claims(void) {
   if (cp_try(&claim_lock)) return true;
   if (cp_load(&cp.pending)) return false;
@@ -139,12 +140,12 @@ bool cp_leave_seat(void) {
   return leaves;
 }
 
-void cp_follow_leave_channel(void) {
+void cp_handoff_leave_channel(void) {
   if (cp.fd >= 0 && channel_is_there()) syscall(SYS_close, cp.fd);
   cp.fd = -1;
 }
 
-void cp_follow_forked(void) {
+void cp_handoff_forked(void) {
   cp_reset_lock(&claim_lock);
   cp_store(&cp.pending, 0);
 }

@@ -209,8 +209,8 @@ static bool present(const struct cp_host *h, const char *p) {
   return n != (long)sizeof entry || entry >> 63;
 }
 
-/* Entries are kept from one restore to the next, unless the bank is another or was emptied.  One call is several times
- * as fast as 512 faults where the pages exist. */
+/* Entries are kept from one restore to the next, unless the device buffer is another or was emptied.  One call is
+ * several times as fast as 512 faults where the pages exist. */
 static void populate(const struct cp_host *h, char *from, size_t bytes) {
   if (bytes < WORTH_POPULATING * CP_PAGE || (present(h, from) && present(h, from + bytes - CP_PAGE))) return;
   cp_add(&cp_syscalls, 1);

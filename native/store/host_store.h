@@ -1,7 +1,8 @@
 /* Folder store/: the copy of a job's persistent content in host memory while another job uses the device: offload, and
  * restore in the order in which chunks are used.  What reads or writes that copy enters.
  * May include: abi, base. */
-/* The host store: where the persistent content of this job lies while another job uses its bank (see abi/seat.h).
+/* The host store: where the persistent content of this job lies while another job uses its device buffer (see
+ * abi/seat.h).
  *
  * Content is moved in chunks.  A chunk's state byte says where its content is; it lies in the store's file, so that it
  * survives this process and can be written by the job's shim while the process is stopped.  Chunks are numbered over

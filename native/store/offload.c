@@ -1,4 +1,5 @@
-/* Out of the bank, into the host store: the helper thread's part of an offload, and giving the store's memory back. */
+/* Out of the device buffer, into the host store: the helper thread's part of an offload, and giving the store's memory
+ * back. */
 #include "base/process.h"
 
 /* The daemon may write its next request, or take a shim's answer for ours, at any time: that stays. */
@@ -46,7 +47,7 @@ static bool ready(void) {
 }
 
 /* The allocator is free again while the bytes are copied: what comes alive meanwhile has no content yet.
- * The same is true of what has come alive since the job moved out, whose bank is no longer its own. */
+ * The same is true of what has come alive since the job moved out, whose device buffer is no longer its own. */
 void cp_offload(void) {
   struct cp_host *h = &cp.arenas.host;
   cp_acquire(&cp.pool_lock);

@@ -1,5 +1,5 @@
 /* Back from the host store: computing goes on with the first chunk, the rest follows in the order in which it was used
- * after earlier restores.  Whoever touches a chunk that is not back brings it itself; the helper thread brings the rest.
+ * after earlier restores.  A thread brings a chunk that it touches; the helper thread brings the rest.
  * All of it under the gate lock, and under the mover's lock, which is held from the grant to the end of the turn. */
 #include "base/process.h"
 
@@ -13,7 +13,7 @@
  * that has begun since.  What a shim has taken since the last restore is in the store without our having noted it. */
 bool cp_is_out(void) {
   if (cp.gate != CP_CLOSED) return false;
-  if (cp.moved_out || cp_load(&cp.seat->bank) != cp.bank) return true;
+  if (cp.moved_out || cp_load(&cp.seat->bank) != cp.buffer) return true;
   return cp_load(&cp.seat->offloaded) && cp_host_taken(&cp.arenas.host);
 }
 
@@ -24,10 +24,10 @@ size_t cp_restore_begin(void) {
   if (!a->host.chunks) return 0;
   bool returns = cp_is_out();
   size_t left = cp_arenas_restore_begin(a);
-  if (returns || cp.bank_new) {
+  if (returns || cp.buffer_new) {
     uint64_t limit = cp_load(&s->p_limit);
-    cp_arenas_clear_bank(a, limit > a->retired ? limit - a->retired : 0);
-    cp.bank_new = false;
+    cp_arenas_clear_buffer(a, limit > a->retired ? limit - a->retired : 0);
+    cp.buffer_new = false;
   }
   if (returns && left) cp_order_begin(&cp.order, &a->host);
   cp_put(&s->stored, a->host.stored);
@@ -44,7 +44,8 @@ static void bring(size_t chunk) {
   cp_put(&s->stored, cp.arenas.host.stored);
   cp_put(&s->in_bytes, s->in_bytes + bytes);
   cp_put(&s->in_us, s->in_us + (cp_now_us() - begin));
-  if (cp_load(&s->offload) == CP_OFFLOAD_DROP && cp_host_next(&cp.arenas.host, 0) == cp.arenas.host.chunks) cp_ring(s);
+  bool drop = cp_load(&s->offload) == CP_OFFLOAD_DROP;
+  if (drop && cp_host_next(&cp.arenas.host, 0) == cp.arenas.host.chunks) cp_notify(s);
 }
 
 /* There are not enough mappings left for pieces. */
@@ -73,7 +74,7 @@ void cp_restore_touch(const void *address, bool first) {
 
 static bool window_begins(size_t chunk) { return chunk * CP_CHUNK % cp.arenas.window == 0; }
 
-/* Chunks that follow each other in the plan and in memory, until somebody needs another one.  Returns how many. */
+/* Chunks that follow each other in the plan and in memory, until a thread needs another one.  Returns how many. */
 static size_t bring_batch(size_t first) {
   size_t n = 0;
   do bring(first + n++);

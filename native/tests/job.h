@@ -9,7 +9,7 @@
 #include "tests/packet.h"
 
 #define CHUNKS 24
-static int daemon_fd, bank, store;
+static int daemon_fd, buffer, store;
 static uint32_t leave_at_once; /* the seat's word when the helper thread starts */
 static bool no_helper;
 static uint64_t *block;
@@ -23,12 +23,12 @@ static void on_fault(int sig, siginfo_t *info, void *context) {
 static void attach(void) {
   int pair[2], lane = memfd_create("lane", 0);
   off_t span = CP_WINDOWS * (off_t)CP_GIB;
-  bank = memfd_create("bank", 0);
+  buffer = memfd_create("bank", 0);
   store = memfd_create("store", 0);
   CHECK_THAT(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
-  CHECK_THAT(!ftruncate(lane, CP_GIB) && !ftruncate(bank, span) && !ftruncate(store, span + span / CP_CHUNK));
-  cp.board = mmap(NULL, CP_BOARD_HEADER + 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  cp.seat = (struct cp_seat *)(cp.board + CP_BOARD_HEADER);
+  CHECK_THAT(!ftruncate(lane, CP_GIB) && !ftruncate(buffer, span) && !ftruncate(store, span + span / CP_CHUNK));
+  cp.seat_table = mmap(NULL, CP_BOARD_HEADER + 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  cp.seat = (struct cp_seat *)(cp.seat_table + CP_BOARD_HEADER);
   cp.seat->grace_us = 60000000; /* however long a thread has to wait for a processor */
   cp.seat->leave = leave_at_once;
   cp.fd = pair[0];
@@ -36,7 +36,7 @@ static void attach(void) {
   struct timeval patience = {20, 0};
   CHECK_THAT(!setsockopt(daemon_fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience));
   cp_boundary_init(&cp.boundary);
-  CHECK_THAT(!cp_arenas_init(&cp.arenas, CP_GIB, bank, lane));
+  CHECK_THAT(!cp_arenas_init(&cp.arenas, CP_GIB, buffer, lane));
   cp.arenas.parking &= parking;
   CHECK_THAT(!cp_host_init(&cp.arenas.host, (size_t)span, store));
   CHECK_THAT(!cp_order_init(&cp.order, cp.arenas.host.chunks));
@@ -65,7 +65,7 @@ static void give(void) {
 
 static void ask_out(void) {
   cp_store(&cp.seat->offload, CP_OFFLOAD_ASKED);
-  cp_ring(cp.seat);
+  cp_notify(cp.seat);
 }
 
 static void answered(size_t chunks) {
@@ -75,20 +75,20 @@ static void answered(size_t chunks) {
   cp_store(&cp.seat->offload, CP_OFFLOAD_NO);
 }
 
-static void spoil_bank(size_t chunks) {
+static void spoil_buffer(size_t chunks) {
   static char garbage[CP_CHUNK];
   memset(garbage, (int)next_random(), sizeof garbage);
   for (size_t i = 0; i < chunks; i++)
-    CHECK_THAT(pwrite(bank, garbage, CP_CHUNK, (off_t)(i * CP_CHUNK)) == (ssize_t)CP_CHUNK);
+    CHECK_THAT(pwrite(buffer, garbage, CP_CHUNK, (off_t)(i * CP_CHUNK)) == (ssize_t)CP_CHUNK);
 }
 
-/* The turn ends, everything moves out, and another job uses the bank. */
+/* The turn ends, everything moves out, and another job uses the device buffer. */
 static inline void leave(void) {
   cp_turn_end(CP_BY_BOUNDARY);
   ask_out();
   answered(CHUNKS);
   CHECK_THAT(cp.seat->store_bytes >= cp.seat->stored);
-  spoil_bank(CHUNKS);
+  spoil_buffer(CHUNKS);
 }
 
 static void use(size_t chunk) {

@@ -51,7 +51,7 @@ static inline void ask_yield(uint32_t yield) {
   if (yield == CP_YIELD_PAUSE) cp_store(&cp.seat->pause_seq, cp.seat->pause_seq + 1);
   cp_store(&cp.seat->yield, yield);
   cp_futex_wake(&cp.seat->yield);
-  cp_ring(cp.seat);
+  cp_notify(cp.seat);
 }
 
 static bool parking __attribute__((unused)) = true;

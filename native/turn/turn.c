@@ -13,7 +13,7 @@
 static void open_arenas(const void *address);
 static bool close_arenas(uint32_t cause);
 static bool shut_arenas(void);
-const struct cp_backend cp_host_backend = {.files = 4, /* seat table, lane, bank, store */
+const struct cp_backend cp_host_backend = {.files = 4, /* seat table, lane, device buffer, store */
                                            .attach = cp_host_attach,
                                            .open = open_arenas,
                                            .close = close_arenas,
@@ -36,7 +36,7 @@ void cp_send(uint32_t type, uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
   } while (n < 0 && errno == EINTR);
 }
 
-void cp_ring(struct cp_seat *seat) {
+void cp_notify(struct cp_seat *seat) {
   cp_add(&seat->bell, 1);
   cp_futex_wake(&seat->bell);
 }
@@ -89,7 +89,7 @@ static void open_arenas(const void *address) {
   if (!fresh) return;
   if (left) {
     cp_put(&s->resume_us, cp_now_us() - begin);
-    cp_ring(s); /* the helper thread brings the rest */
+    cp_notify(s); /* the helper thread brings the rest */
     return;
   }
   cp_turn_costs(cp_now_us() - begin + cp.close_us);
@@ -209,7 +209,7 @@ static bool shut_arenas(void) {
   return !cp.arenas.open || !cp_arenas_close(&cp.arenas);
 }
 
-static struct cp_seat *seat_at(uint32_t slot) { return (struct cp_seat *)(cp.board + CP_BOARD_HEADER) + slot; }
+static struct cp_seat *seat_at(uint32_t slot) { return (struct cp_seat *)(cp.seat_table + CP_BOARD_HEADER) + slot; }
 
 /* Both locks held. */
 static void announce(void) {
@@ -276,5 +276,5 @@ void cp_turn_end(uint32_t cause) {
   if (next) cp_futex_wake(&next->turn);
   cp_send(next ? CP_PASSED : CP_RELEASED, cause, next ? slot : seq, seq, 0);
   if (wanted) cp_send(wanted == CP_WANT_URGENT ? CP_URGENT : CP_WANT, demand, 0, 0, 0);
-  if (look) cp_ring(cp.seat);
+  if (look) cp_notify(cp.seat);
 }

@@ -24,7 +24,7 @@ void cp_groups_sleep(struct cp_groups *g, uint32_t sequence, int64_t timeout_us)
   cp_futex_wait(&g->header->sequence, sequence, timeout_us);
 }
 
-/* The right to write: returns the descriptor that holds it, or -1 and errno, EBUSY if somebody else does. */
+/* The right to write: returns the descriptor that holds it, or -1 and errno, EBUSY if another process does. */
 static int lock(const struct cp_groups *g) {
   struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
   int fd = (int)syscall(SYS_openat, AT_FDCWD, g->path, O_RDWR | O_CLOEXEC);
@@ -207,7 +207,7 @@ CP_EXPORT int cp_groups_load(struct cp_groups *g) {
 int cp_groups_bring(struct cp_groups *g) {
   cp_acquire(&g->transfers);
   cp_store(&g->barred, 0);
-  cp_acquire(&g->access); /* whoever closes them has done so, or does not any more */
+  cp_acquire(&g->access); /* a thread that closes them has done so, or does not any more */
   cp_store(&g->dropped, 0);
   cp_release(&g->access);
   int error = begin(g);

@@ -44,17 +44,17 @@ int cp_groups_wait(struct cp_groups *g, uint32_t n);
 /* No further group is begun; returns when the present one is there.  Touches of missing ones wait for the next load. */
 void cp_groups_stop(struct cp_groups *g);
 /* The memory is wanted for something else: nothing is there any more.  Never while anybody computes.  0, or EBUSY:
- * somebody is bringing groups. */
+ * a process is bringing groups. */
 int cp_groups_drop(struct cp_groups *g);
-/* Somebody has dropped the weights: touches wait from now on.  The next load would do that, too, but it takes some 10 ms
- * for 256 MiB in small pages, which a request need not wait for. */
+/* Another process has dropped the weights: touches wait from now on.  The next load would do that, too, but it takes some
+ * 10 ms for 256 MiB in small pages, which a request need not wait for. */
 void cp_groups_shut(struct cp_groups *g);
 /* After they were dropped: their memory is in another file from now on, of as many bytes.  Nothing happens if it is the same.
  * Never while anybody computes.  0, or an errno as of cp_groups_open. */
 int cp_groups_move(struct cp_groups *g, int device);
 /* The same for all groups of this process whose key begins with these 8 bytes.  False: it failed. */
 bool cp_groups_moved(uint64_t key, int device);
-/* Somebody has dropped them: cp_groups_clear closes them, and lets go of their pages, which others may have now. */
+/* They have been dropped: cp_groups_clear closes them, and lets go of their pages, which others may have now. */
 void cp_groups_dropped(uint64_t key);
 void cp_groups_clear(void);
 bool cp_groups_any_dropped(void);

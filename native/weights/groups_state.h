@@ -77,7 +77,7 @@ int cp_groups_await(struct cp_groups *g, uint32_t n); /* cp_groups_wait, also if
 /* Nothing can be read here until the next load. */
 void cp_groups_close_all(struct cp_groups *g);
 void cp_groups_let_go(struct cp_groups *g); /* if they are dropped */
-void cp_groups_wake(struct cp_groups *g); /* whoever waits for a group looks again */
+void cp_groups_wake(struct cp_groups *g); /* all that wait for a group look again */
 void *cp_groups_map(int fd, size_t bytes, int access, int kind); /* mmap(), with NULL instead of MAP_FAILED */
 /* As cp_groups_open.  at: where the groups are to come, if that is known. */
 struct cp_groups *cp_groups_make(const struct cp_carrier *carrier, char *at, int device, int image,

@@ -56,7 +56,7 @@ static bool is_met(void) { return cp_service_answered() && cp_load(&cp.seat->tur
 static void call_back(void) {
   const struct cp_seat *s = cp.seat;
   if (cp_service_answered() && cp_load(&s->placed) != CP_PLACED_YES)
-    cp_give_up("its weights do not fit onto the device any more");
+    cp_give_up("the weights do not fit onto the device any more");
   if (!is_met()) return;
   uint64_t key = cp_load(&s->weights);
   if (cp.backend->again) cp.backend->again(key);
@@ -147,7 +147,7 @@ CP_EXPORT void cp_service_release(void) {
   if (cp_load(&cp.seat->want)) cp_service_take();
   forget_demand();
   cp.backend->leave ? leave_by_helper() : cp_turn_end(CP_BY_BOUNDARY);
-  if (cp_groups_any_dropped()) cp_ring(cp.seat); /* the helper thread closes them now */
+  if (cp_groups_any_dropped()) cp_notify(cp.seat); /* the helper thread closes them now */
 }
 
 /* Waits until the weights' memory is on the device.  0, with the descriptor of their memory, the caller's to close, or -1: that

@@ -11,6 +11,8 @@ import pytest
 from conftest import Cli
 from standin import StandIn, as_json
 
+from tests.bare_interpreter import bare_interpreter
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NEVER = "import time\nwhile True: time.sleep(1)\n"
 TINY = """
@@ -129,3 +131,11 @@ def test_a_table_for_people(carpool: Cli, standin: StandIn, tmp_path: Path) -> N
 )
 def test_wrong_command_lines(carpool: Cli, words: list[str]) -> None:
     assert carpool(*words).returncode == 2
+
+
+def test_an_interpreter_without_torch_is_named(carpool: Cli, tmp_path: Path) -> None:
+    python = bare_interpreter(tmp_path / "empty")
+    (tmp_path / "train.py").write_text(TINY)
+    error = estimate(carpool, "--", python, "train.py", cwd=tmp_path)["error"]
+    assert error["message"] == f"{python} lacks torch"
+    assert error["hint"] == f"{python} -m pip install torch; or activate the environment of the job"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.core.observed import watch
 from tests.core.scenario import Scenario
 
 
@@ -16,3 +17,11 @@ def scenario() -> Iterator[Scenario]:
     made.device("host0", 1000)
     yield made
     made.machine.check()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def observed() -> Iterator[None]:
+    """Every change of a job's or a lane's state is one that the tables have."""
+    with pytest.MonkeyPatch.context() as patch:
+        watch(patch)
+        yield

@@ -19,7 +19,7 @@ from carpool.core.commands import (
     WithdrawYield,
 )
 from carpool.core.errors import IllegalTransition
-from carpool.core.memory.eviction import put_aside
+from carpool.core.memory.residency import set_aside
 from carpool.core.model import MIB, Cause, JobId, JobPhase, JobSpec, Memory, Oversubscribe, Usage
 from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate
 
@@ -238,7 +238,7 @@ def test_one_that_cannot_be_moved_goes_on_though_the_first_of_its_lane_finds_no_
     scenario.ask(2, E, 100)
     scenario.release(2)
     state = scenario.machine._state
-    put_aside(state, state.jobs[2], Memory(60 * MIB, 0))  # as for a claim that has been met since
+    set_aside(state, state.jobs[2], Memory(60 * MIB, 0))  # as for a claim that has been met since
     assert GrantTurn not in kinds(scenario.want(1))
     assert scenario.why(1).startswith("its memory was moved to the host store; needs")
     assert GrantTurn(1, 2) in scenario.want(2)

@@ -15,7 +15,8 @@ from carpool.core.memory.lanes import Refusal
 from carpool.core.model import MIB, Cause, DeviceSpec, Engine, Settings, Sharing, Usage
 from carpool.core.placement import queue
 from carpool.core.placement.candidates import Choice
-from carpool.core.state.state import Job, State
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
 from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate
 
 HERE = " (concurrent)"  # devices of no known model

@@ -18,7 +18,7 @@ from carpool.core.commands import (
     RequestYield,
 )
 from carpool.core.model import MIB, Cause, JobPhase, Memory, Oversubscribe
-from carpool.core.state.state import Weights
+from carpool.core.state.device import Weights
 from carpool.core.turns.weights import HALF_LIFE_US, ONE_WANT, rate, worth
 from tests.core.scenario import E, P, Scenario, estimate
 from tests.core.service_steps import demand, dropped, fill, paused, place, train, worker

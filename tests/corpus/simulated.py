@@ -10,9 +10,9 @@ import msgspec
 
 from carpool.core.model import GIB, MIB, Allocation, Settings
 from carpool.sim.driver import simulate
-from carpool.sim.job import TraceJob
-from carpool.sim.options import Options, core_settings
-from carpool.sim.services.spec import ServedModel, Services, poisson_us
+from carpool.sim.model.options import Options, core_settings
+from carpool.sim.model.served_models import ServedModel, Services, poisson_us
+from carpool.sim.model.trace_job import TraceJob
 from tests.corpus.journals import StoredJournal, StoredRow
 
 SECOND = 1_000_000

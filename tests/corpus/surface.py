@@ -17,11 +17,11 @@ import msgspec
 
 from carpool.core import commands, events
 from carpool.core.model import JobSpec, Settings
-from carpool.daemon import schema
 from carpool.daemon.api.routes import ROUTES
+from carpool.daemon.journal import schema
 from carpool.devices.cuda import messages as agent
 from carpool.protocol import api, seat, session
-from carpool.serve import messages as serving
+from carpool.serve.wire import messages as serving
 
 FILE = Path(__file__).with_name("frozen.json")
 #: Words of a JSON schema that say nothing about what may be sent.

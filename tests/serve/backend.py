@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from carpool.serve.client import DTYPES
 from carpool.serve.oip import errors
 from carpool.serve.oip.datatypes import DATATYPES, unpack_strings
-from carpool.serve.oip.messages import InferRequest, Model, Tensor, TensorSpec
+from carpool.serve.oip.messages import InferRequest
+from carpool.serve.oip.values import Model, Tensor, TensorSpec
 from carpool.serve.queue.batching import Batch, Batcher, Queue, Refusal, Waiting
 
 Array = NDArray[Any]

@@ -18,7 +18,8 @@ from carpool.protocol.client_errors import ClientError
 from carpool.protocol.models import ModelInfo, ModelRequest
 from carpool.serve.model.image_store import write_image
 from carpool.serve.oip.errors import ModelFailed, WorkerLost
-from carpool.serve.oip.messages import InferRequest, Model, Tensor
+from carpool.serve.oip.messages import InferRequest
+from carpool.serve.oip.values import Model, Tensor
 from carpool.serve.pool.environment_key import Environment
 from carpool.serve.pool.interfaces import CannotStart
 from carpool.serve.pool.pool import Pauses, Pool

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.serve.oip.messages import Tensor
+from carpool.serve.oip.values import Tensor
 from carpool.serve.wire.channel import AsyncChannel, Channel, Gone, peer
 from carpool.serve.wire.messages import (
     PREFIX,

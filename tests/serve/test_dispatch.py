@@ -19,7 +19,8 @@ from carpool.serve.oip.errors import (
     ServeError,
     WorkerLost,
 )
-from carpool.serve.oip.messages import InferRequest, Tensor, WantedOutput
+from carpool.serve.oip.messages import InferRequest, WantedOutput
+from carpool.serve.oip.values import Tensor
 from carpool.serve.queue.batching import Order, Queue
 from carpool.serve.queue.dispatcher import Dispatcher, now_us
 from carpool.serve.queue.running_median import Recent

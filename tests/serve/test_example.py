@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from carpool.serve.model.example_inputs import Example
 from carpool.serve.model.skeleton import Unusable
 from carpool.serve.oip.errors import ModelFailed
-from carpool.serve.oip.messages import TensorSpec
+from carpool.serve.oip.values import TensorSpec
 
 
 class Words(nn.Module):

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,8 +113,7 @@ async def test_a_workers_life(start: Start, trying: PreparedModel) -> None:
 
 
 def mixed(one: PreparedModel, other: PreparedModel) -> Any:
-    fields = one.entry.__struct_fields__
-    return type(one.entry)(other.entry.source, *(getattr(one.entry, name) for name in fields[1:]))
+    return replace(one.entry, source=other.entry.source)
 
 
 async def test_killed_before_it_says_hello(door: Door, python: str, tmp_path: Path, stage: Stage) -> None:

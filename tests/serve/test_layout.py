@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from carpool.protocol.records import encode
 from carpool.serve.plan.layout import ALIGNMENT, HEADER_BYTES, PAGE, STATE_BYTES, lay_out
 
 
@@ -50,3 +51,9 @@ def test_groups_that_are_not_all_layers(grouping: tuple[int, ...]) -> None:
 def test_storages_without_a_layer_or_with_two(layers: list[list[int]]) -> None:
     with pytest.raises(ValueError, match="one layer"):
         lay_out([1, 1], layers, [], (len(layers),))
+
+
+def test_the_bytes_from_which_keys_are_made() -> None:
+    """Daemons and shims keep weights by their key: it has to be the same in each version of Carpool."""
+    layout = lay_out([10], [[0]], [], (1,))
+    assert encode(layout) == b'{"offsets":[4096],"bounds":[4096,8192],"size":8192}'

@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from carpool.protocol.records import Kinds, encode_tagged
 from carpool.serve.oip.datatypes import DATATYPES
-from carpool.serve.oip.messages import Model, Tensor, TensorSpec
+from carpool.serve.oip.values import Model, Tensor, TensorSpec
 from carpool.serve.plan.grouping import Link
 from carpool.serve.plan.layout import Layout
 from carpool.serve.plan.manifest import Entry, Layer, Profile, Source
@@ -65,7 +65,7 @@ def parsed(kinds: Any, data: bytes, fd: int | None = None) -> Frame:
     header, body = sizes(bytearray(data[: PREFIX.size]))
     rest = bytearray(data[PREFIX.size :])
     assert len(rest) == header + body
-    return decode(msgspec.msgpack.Decoder(kinds), rest[:header], rest[header:], fd)
+    return decode(Kinds(kinds), rest[:header], rest[header:], fd)
 
 
 @given(requests_of_tensors, st.none() | st.integers(0, 2**62))
@@ -79,9 +79,9 @@ def test_tensors_arrive(requests: list[list[Tensor]], deadline_us: int | None) -
 def test_tensors_are_not_copied() -> None:
     data = memoryview(bytearray(8))
     assert any(buffer is data for buffer in encode(Unload("x"), [[Tensor("x", "FP32", (2,), data)]]))
-    header = msgspec.msgpack.encode(Infer(1, "m", ((Head("x", "FP32", (2,), 8),),), None))
+    header = encode_tagged(Infer(1, "m", ((Head("x", "FP32", (2,), 8),),), None))
     body = bytearray(8)
-    ((got,),) = decode(msgspec.msgpack.Decoder(ToWorker), bytearray(header), body, None).requests
+    ((got,),) = decode(Kinds(ToWorker), bytearray(header), body, None).requests
     body[0] = 1
     assert got.data[0] == 1
 
@@ -112,15 +112,15 @@ def test_the_other_directions_messages_are_refused() -> None:
     ],
 )
 def test_a_body_that_does_not_fit(head: Head, why: str) -> None:
-    header = msgspec.msgpack.encode(Infer(1, "m", ((head,),), None))
+    header = encode_tagged(Infer(1, "m", ((head,),), None))
     with pytest.raises(Broken, match=why):
-        decode(msgspec.msgpack.Decoder(ToWorker), bytearray(header), bytearray(8), None)
+        decode(Kinds(ToWorker), bytearray(header), bytearray(8), None)
 
 
 @given(st.binary(max_size=200), st.binary(max_size=50))
 def test_any_bytes(header: bytes, body: bytes) -> None:
     with pytest.raises(Broken):
-        decode(msgspec.msgpack.Decoder(ToWorker), bytearray(header), bytearray(body), None)
+        decode(Kinds(ToWorker), bytearray(header), bytearray(body), None)
 
 
 @given(requests_of_tensors, st.data())
@@ -130,7 +130,7 @@ def test_any_byte_changed(requests: list[list[Tensor]], data: st.DataObject) -> 
     place = data.draw(st.integers(0, len(whole) - 1))
     whole[place] = data.draw(st.integers(0, 255))
     with suppress(Broken):
-        decode(msgspec.msgpack.Decoder(ToWorker), whole[:header], whole[header:], None)
+        decode(Kinds(ToWorker), whole[:header], whole[header:], None)
 
 
 def test_sizes_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
 
 from carpool.devices import memfd
+from carpool.protocol.records import decode, encode
 from carpool.serve.model import skeleton
 from carpool.serve.model.bound_model import Model
 from carpool.serve.model.profile import Inputs
@@ -79,7 +80,7 @@ def test_a_second_worker_finds_the_weights(prepared: Prepared, device: Memory) -
     first = Model(prepared.entry, prepared.image, device)
     first.groups.load()
     first.groups.wait()
-    entry = msgspec.json.decode(msgspec.json.encode(prepared.entry), type=Entry)
+    entry = decode(encode(prepared.entry), Entry)
     second = Model(entry, prepared.image, device)
     assert second.groups.there == second.groups.count
     assert same_bits(second(*inputs), alone(name, inputs)[0])
@@ -129,7 +130,7 @@ def test_tied_weights_are_there_once(prepared: Prepared) -> None:
 
 @one_model("rotary")
 def test_another_model_under_the_same_name(prepared: Prepared, device: Memory) -> None:
-    entry = msgspec.structs.replace(prepared.entry, source=source("brain"))
+    entry = replace(prepared.entry, source=source("brain"))
     with pytest.raises(Unusable, match="another model"):
         Model(entry, prepared.image, device)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator
 
@@ -129,3 +130,11 @@ def test_a_context_that_is_spoiled(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NoGpu, match="device-side assert"):
         OnGpu().check()
     OnHost().check()
+
+
+def test_a_job_on_a_gpu_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", {"numpy": None}.get)
+    torch_device.begin()  # on a host device nobody needs it
+    monkeypatch.setenv("CARPOOL_CUDA_DEVICE", "GPU-1")
+    with pytest.raises(NoGpu, match=r"lacks numpy: .* -m pip install numpy$"):
+        torch_device.begin()

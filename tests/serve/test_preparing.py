@@ -19,7 +19,7 @@ from carpool.runtime.native import library_path
 from carpool.serve.model.bound_model import Model
 from carpool.serve.model.image_store import OverBudget, is_image
 from carpool.serve.model.weights_device import Memory
-from carpool.serve.oip.messages import TensorSpec
+from carpool.serve.oip.values import TensorSpec
 from carpool.serve.prepare.prepare import joined, same_bits
 from carpool.serve.prepare.subprocess import CannotPrepare, PreparedModel, prepare
 from tests.serve import hosted, zoo
@@ -139,12 +139,13 @@ async def test_interpreters_that_are_none(options: dict[str, Any], why: str, pre
     [
         ('os.write(int(sys.argv[3]), b"hello, this is no frame")', "sent something else than a model"),
         ('sys.exit("one line\\nlast words")', r"ended \(status 1\): last words"),
-        ('sys.exit("ModuleNotFoundError: nothing")', r"nothing; its interpreter is /.*: register the model where"),
+        ("import no.such", r"^/.*/python lacks no: install it there"),
+        ("import torch, safetensors", r"^/.*/python lacks torch: /.*/python -m pip install torch$"),
     ],
 )
 async def test_processes_that_prepare_nothing(does: str, why: str, preparing: Preparing, tmp_path: Path) -> None:
     program = tmp_path / "python"
-    program.write_text(f"#!{sys.executable}\nimport os, sys\n{does}\n")
+    program.write_text(f"#!{sys.executable} -IS\nimport os, sys\n{does}\n")
     program.chmod(0o755)
     with pytest.raises(CannotPrepare, match=why):
         await preparing("brain", python=str(program))

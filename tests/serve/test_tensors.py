@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from carpool.serve.model import torch_tensors
 from carpool.serve.oip.datatypes import DATATYPES
 from carpool.serve.oip.errors import ModelFailed, WrongInput
-from carpool.serve.oip.messages import Tensor
+from carpool.serve.oip.values import Tensor
 
 
 def tensor(name: str, datatype: str, *shape: int) -> Tensor:

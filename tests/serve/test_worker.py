@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from itertools import count
 from pathlib import Path
 
@@ -20,7 +21,9 @@ from carpool.serve.model.native_groups import Groups
 from carpool.serve.model.seat_device import Refused, TooLarge
 from carpool.serve.model.torch_device import NoGpu, OnHost
 from carpool.serve.model.weights_device import Demand, Device, Memory, Plain
-from carpool.serve.oip.messages import InferRequest, Tensor
+from carpool.serve.oip.messages import InferRequest
+from carpool.serve.oip.values import Tensor
+from carpool.serve.plan.manifest import Entry
 from carpool.serve.prepare.subprocess import PreparedModel
 from carpool.serve.wire.channel import Channel
 from carpool.serve.wire.messages import (
@@ -399,5 +402,5 @@ def test_a_front_that_sends_nonsense(data: bytes, models: dict[str, PreparedMode
     assert usage() == before
 
 
-def _rest(entry: object) -> list[object]:
-    return [getattr(entry, name) for name in entry.__struct_fields__[1:]]  # type: ignore[attr-defined]
+def _rest(entry: Entry) -> list[object]:
+    return [getattr(entry, field.name) for field in fields(entry)[1:]]

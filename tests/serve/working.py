@@ -14,7 +14,8 @@ import torch
 from carpool.serve.model import skeleton
 from carpool.serve.model.example_inputs import Example
 from carpool.serve.model.torch_tensors import datatype, named
-from carpool.serve.oip.messages import InferRequest, Tensor
+from carpool.serve.oip.messages import InferRequest
+from carpool.serve.oip.values import Tensor
 from carpool.serve.plan.manifest import Source
 from carpool.serve.prepare.prepare import prepare
 from carpool.serve.prepare.subprocess import PreparedModel

@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 from carpool.core.model import GIB, Outcome
-from carpool.sim.model.percentile import percentile_s
+from carpool.core.stats import percentile_s
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.results.summary import summarize
 from tests.sim.made_results import SECOND, ended, result

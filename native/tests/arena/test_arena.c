@@ -58,12 +58,21 @@ static void all_there(void) {
     for (size_t k = 0; held[i].p && k < held[i].n; k += 61) CHECK_THAT(held[i].p[k] == held[i].fill);
 }
 
-/* What another job does with the lane while we do not hold it. */
+static void fill(int fd, off_t begin, size_t bytes) {
+  static char garbage[1 << 16];
+  memset(garbage, (int)next_random(), sizeof garbage);
+  for (size_t at = 0; at < bytes; at += sizeof garbage) {
+    size_t n = bytes - at < sizeof garbage ? bytes - at : sizeof garbage;
+    CHECK_THAT(pwrite(fd, garbage, n, begin + (off_t)at) == (ssize_t)n);
+  }
+}
+
+/* What another job does with the lane while we do not hold it: it writes to all that we have used, and to some more. */
 static void others_compute(int lane) {
-  char *p = mmap(NULL, 64 * CP_MIB, PROT_READ | PROT_WRITE, MAP_SHARED, lane, 0);
-  CHECK_THAT(p != MAP_FAILED);
-  memset(p, (int)next_random(), 64 * CP_MIB);
-  munmap(p, 64 * CP_MIB);
+  size_t high = 0;
+  for (size_t i = 0; i < CP_WINDOWS; i++)
+    if (cp_pool_high(&a.win[i].pool) > high) high = cp_pool_high(&a.win[i].pool);
+  fill(lane, 0, cp_round_up(high, CP_PAGE) + CP_MIB);
 }
 
 /* Bytes that really exist behind a memfd. */
@@ -134,18 +143,14 @@ static void trimming(int device) {
 /* ---- offload and restore --------------------------------------------------------------------------------------------- */
 
 #define BIG (3 * CP_MIB) /* so that blocks reach over chunks */
-static int banks[2], present_bank;
+static int buffers[2], present_buffer;
 
-/* What other jobs do with a bank that is not ours: they write to all pages that we have used, and to some more. */
-static void others_use_bank(int bank) {
-  static char garbage[1 << 16];
-  memset(garbage, (int)next_random(), sizeof garbage);
+/* What other jobs do with a device buffer that is not ours: they write to all pages that we have used, and to some
+ * more. */
+static void others_use_buffer(int buffer) {
   for (size_t i = 0; i < CP_WINDOWS; i++) {
     size_t high = cp_round_up(cp_pool_high(&a.win[i].pool), CP_PAGE) + 8 * CP_PAGE * (next_random() % 3);
-    for (size_t at = 0; at < high; at += sizeof garbage) {
-      size_t n = high - at < sizeof garbage ? high - at : sizeof garbage;
-      CHECK_THAT(pwrite(bank, garbage, n, (off_t)(i * CP_GIB + at)) == (ssize_t)n);
-    }
+    fill(buffer, (off_t)(i * CP_GIB), high);
   }
 }
 
@@ -184,7 +189,7 @@ static void offload_all(void) {
 static void grant(bool first) {
   size_t chunks = cp_arenas_restore_begin(&a);
   if (first) {
-    cp_arenas_clear_bank(&a, 0);
+    cp_arenas_clear_buffer(&a, 0);
     CHECK_THAT(pages(a.device_fd) <= cp_arenas_persistent(&a));
   }
   cp_arenas_restore_residue(&a);
@@ -229,17 +234,17 @@ static void offload_many(int lane, int rounds) {
         held[i].p = NULL;
       }
     }
-    others_use_bank(banks[present_bank]);
+    others_use_buffer(buffers[present_buffer]);
     others_compute(lane);
     if (next_random() % 2) {
-      present_bank ^= 1;
-      CHECK_THAT(!cp_arenas_set_bank(&a, banks[present_bank]));
+      present_buffer ^= 1;
+      CHECK_THAT(!cp_arenas_set_buffer(&a, buffers[present_buffer]));
     }
     grant(true);
     interrupted(lane);
     if (round % 4 == 3) { /* offloaded again before everything was back */
       offload_all();
-      others_use_bank(banks[present_bank]);
+      others_use_buffer(buffers[present_buffer]);
       others_compute(lane);
       grant(true);
     }
@@ -248,7 +253,7 @@ static void offload_many(int lane, int rounds) {
   }
 }
 
-/* The shim copies all data of the bank and knows nothing of blocks. */
+/* The shim copies all data of the device buffer and knows nothing of blocks. */
 static void taken_from_outside(int lane) {
   CHECK_THAT(!cp_arenas_close(&a) && !cp_arenas_save_residue(&a));
   for (size_t k = 0; k < a.host.chunks; k++) {
@@ -259,7 +264,7 @@ static void taken_from_outside(int lane) {
     CHECK_THAT(pwrite(a.host.fd, chunk, CP_CHUNK, (off_t)(k * CP_CHUNK)) == CP_CHUNK);
     a.host.state[k] = CP_IN_STORE;
   }
-  others_use_bank(banks[present_bank]);
+  others_use_buffer(buffers[present_buffer]);
   others_compute(lane);
   grant(false);
   CHECK_THAT(a.host.stored > 0);
@@ -283,13 +288,13 @@ static void no_memory_for_the_store(void) {
 }
 
 static void offload(int lane, int device) {
-  banks[0] = device;
-  banks[1] = memfd_create("bank", 0);
+  buffers[0] = device;
+  buffers[1] = memfd_create("bank", 0);
   int store = memfd_create("store", 0);
-  CHECK_THAT(!ftruncate(banks[1], 16 * (off_t)CP_GIB));
+  CHECK_THAT(!ftruncate(buffers[1], 16 * (off_t)CP_GIB));
   CHECK_THAT(!ftruncate(store, 16 * (off_t)CP_GIB + 16 * (off_t)CP_GIB / CP_CHUNK));
   CHECK_THAT(!cp_host_init(&a.host, CP_WINDOWS * CP_GIB, store));
-  present_bank = 0;
+  present_buffer = 0;
   for (int i = 0; i < BLOCKS; i++) allocate(i, i % 2 ? 0 : a.ephemeral);
   offload_many(lane, ROUNDS);
   taken_from_outside(lane);
@@ -300,7 +305,7 @@ static void offload(int lane, int device) {
   CHECK_THAT(a.host.stored == 0);
   grant(true);
   CHECK_THAT(a.host.shut_chunks == 0);
-  close(banks[1]);
+  close(buffers[1]);
   close(store);
 }
 

@@ -26,21 +26,21 @@ int cp_step_end(int optimizer, int first);
 
 static uint32_t whole __attribute__((unused)) = 1; /* jobs have their memory from the driver */
 static uint32_t close_lane __attribute__((unused)); /* between turns */
-static int board_fd, daemon_fd;
-static char *board;
+static int seat_table_fd, daemon_fd;
+static char *seat_table;
 static CUcontext context;
 static CUfunction spin, mix;
 
-static inline struct cp_seat *seat_of(uint32_t slot) { return (struct cp_seat *)(board + CP_BOARD_HEADER) + slot; }
+static inline struct cp_seat *seat_of(uint32_t slot) { return (struct cp_seat *)(seat_table + CP_BOARD_HEADER) + slot; }
 
 /* ---- the daemon's part --------------------------------------------------------------------------------------------- */
 
-static inline void make_board(void) {
-  board_fd = memfd_create("board", 0);
+static inline void make_seat_table(void) {
+  seat_table_fd = memfd_create("board", 0);
   size_t bytes = CP_BOARD_HEADER + CP_SEATS * sizeof(struct cp_seat);
-  CHECK_THAT(!ftruncate(board_fd, (off_t)bytes));
-  board = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, board_fd, 0);
-  *(struct cp_board_header *)board = (struct cp_board_header){CP_BOARD_MAGIC, CP_PROTOCOL, CP_KIND_CUDA};
+  CHECK_THAT(!ftruncate(seat_table_fd, (off_t)bytes));
+  seat_table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, seat_table_fd, 0);
+  *(struct cp_board_header *)seat_table = (struct cp_board_header){CP_BOARD_MAGIC, CP_PROTOCOL, CP_KIND_CUDA};
   for (uint32_t i = 0; i < SLOTS; i++) {
     struct cp_seat *s = seat_of(i);
     s->grace_us = NEVER_IDLE_US, s->whole = whole, s->close_lane = close_lane;
@@ -48,7 +48,7 @@ static inline void make_board(void) {
 }
 
 static inline void send_setup(int fd, uint32_t slot, uint64_t capacity) {
-  send_packet(fd, (struct cp_packet){.type = CP_SETUP, .a = slot, .b = CP_GIB, .d = capacity}, board_fd);
+  send_packet(fd, (struct cp_packet){.type = CP_SETUP, .a = slot, .b = CP_GIB, .d = capacity}, seat_table_fd);
 }
 
 /* The next packet of this type; others before it are skipped. */
@@ -64,7 +64,7 @@ static inline void give_to(uint32_t slot) {
   cp_store(&s->turn_start_us, cp_now_us());
   cp_store(&s->turn, 1);
   cp_futex_wake(&s->turn);
-  cp_ring(s);
+  cp_notify(s);
 }
 static inline void give(void) { give_to(0); }
 
@@ -73,12 +73,12 @@ static inline void ask(uint32_t yield) {
   if (yield == CP_YIELD_PAUSE) cp_store(&s->pause_seq, s->pause_seq + 1);
   cp_store(&s->yield, yield);
   cp_futex_wake(&s->yield);
-  cp_ring(s);
+  cp_notify(s);
 }
 
 static inline void watch_it(void) {
   cp_store(&seat_of(0)->watch, 1);
-  cp_ring(seat_of(0));
+  cp_notify(seat_of(0));
 }
 
 /* ---- the job's part ---------------------------------------------------------------------------------------------------- */
@@ -101,7 +101,7 @@ static inline void attach_to(int pair[2], uint32_t slot) {
 static inline void begin(void) {
   int pair[2];
   struct timeval patience = {20, 0};
-  make_board();
+  make_seat_table();
   CHECK_THAT(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
   CHECK_THAT(!setsockopt(pair[1], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience));
   daemon_fd = pair[1];

@@ -28,10 +28,10 @@ static inline void send_extent(uint32_t class_, uint64_t number, uint64_t offset
   send_packet(daemon_fd, (struct cp_packet){.type = CP_EXTENT, .a = number, .b = class_, .c = offset, .d = size}, fd);
 }
 
-/* A new extent of the job's bank or lane; returns the daemon's descriptor. */
+/* A new extent of the job's device buffer or lane; returns the daemon's descriptor. */
 static inline int add_memory(uint32_t class_, uint64_t offset, uint64_t size) {
   int fd = make_memory(size);
-  send_extent(class_, class_ ? cp.lane : cp.bank, offset, size, fd);
+  send_extent(class_, class_ ? cp.lane : cp.buffer, offset, size, fd);
   return fd;
 }
 
@@ -48,7 +48,7 @@ static inline void answer(const struct cp_packet *grow, uint32_t status) {
 
 static inline void cut_to(uint32_t class_, uint64_t number, uint64_t end) {
   send_packet(daemon_fd, (struct cp_packet){.type = CP_CUT, .a = number, .b = class_, .c = end}, -1);
-  cp_ring(seat_of(0));
+  cp_notify(seat_of(0));
   struct cp_packet p = packet(CP_CUT_DONE);
   CHECK_THAT(p.a == number && p.b == class_ && p.c == end);
 }

@@ -66,7 +66,7 @@ static void stray_kernel_in_the_lane(void) {
   lose_turn();
   CHECK_THAT(stray_kernel(scratch) == CUDA_ERROR_ILLEGAL_ADDRESS);
 }
-static void stray_kernel_in_the_bank(void) {
+static void stray_kernel_in_the_device_buffer(void) {
   begin_closed(1);
   lose_turn();
   CHECK_THAT(stray_kernel(weights) == CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -166,7 +166,7 @@ static void cannot_be_closed(void) {
 
 int main(int argc, char **argv) {
   static const struct test_case cases[] = {CASE(between_turns), CASE(stray_kernel_in_the_lane),
-                                          CASE(stray_kernel_in_the_bank), CASE(stray_copy), CASE(not_asked_for),
+                                          CASE(stray_kernel_in_the_device_buffer), CASE(stray_copy), CASE(not_asked_for),
                                           CASE(changed), CASE(comes_and_goes), CASE(before_the_first_turn),
                                           CASE(opens_later), CASE(cannot_be_closed)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);

@@ -115,7 +115,7 @@ static void allocated_before(void) {
   int pair[2];
   CUdeviceptr a;
   size_t free_bytes, total;
-  make_board();
+  make_seat_table();
   CHECK_THAT(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
   daemon_fd = pair[1];
   use_device();

@@ -168,7 +168,7 @@ static void primary_released(void) {
 /* Bypass of the gate is seen: the driver is in use, and cuInit has not come through it. */
 static void ungated_is_seen(void) {
   int pair[2];
-  make_board();
+  make_seat_table();
   CHECK_THAT(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
   daemon_fd = pair[1];
   attach_to(pair, 0);

@@ -1,4 +1,5 @@
-/* Extents: what the daemon sends is mapped in order, cut from the end, and changed for another lane's or bank's. */
+/* Extents: what the daemon sends is mapped in order, cut from the end, and changed for another lane's or device
+ * buffer's. */
 #include "tests/cuda/memory_job.h"
 
 static void mapped(uint32_t class_, uint64_t bytes) {
@@ -96,15 +97,15 @@ static void other_lane(void) {
   released(CP_BY_FORCE);
   cp_store(&seat_of(0)->bank, 8);
   send_packet(daemon_fd, (struct cp_packet){.type = CP_BANK, .a = 8}, -1);
-  cp_ring(seat_of(0));
+  cp_notify(seat_of(0));
   cut_to(BANK, 8, 0);
-  CHECK_THAT(cp.bank == 8 && cp_extents_mapped(BANK) == 0 && cp_extents_mapped(LANE) == 2 * PIECE);
+  CHECK_THAT(cp.buffer == 8 && cp_extents_mapped(BANK) == 0 && cp_extents_mapped(LANE) == 2 * PIECE);
 }
 
 static void make_channel(int pair[2]) {
   struct timeval patience = {20, 0};
   whole = 0;
-  make_board();
+  make_seat_table();
   CHECK_THAT(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
   CHECK_THAT(!setsockopt(pair[1], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience));
   daemon_fd = pair[1];

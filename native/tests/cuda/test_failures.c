@@ -167,7 +167,7 @@ static void at_exit(void) {
     released(CP_BY_FORCE);
     cp_store(&seat_of(0)->lane, 5); /* another lane */
     send_packet(daemon_fd, (struct cp_packet){.type = CP_LANE, .a = 5}, -1);
-    cp_ring(seat_of(0));
+    cp_notify(seat_of(0));
     while (cp_load(&cp.lane) != 5) syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 100000}, NULL);
     exit(0);
   }

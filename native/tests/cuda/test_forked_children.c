@@ -1,4 +1,5 @@
-/* Forked children of a process of a job: those that come to use the device attach for themselves, over the job's door. */
+/* Forked children of a process of a job: those that come to use the device attach for themselves, over the job's
+ * attach socket. */
 #include "tests/cuda/job.h"
 
 #include <poll.h>
@@ -21,7 +22,7 @@ static char home[] = "/tmp/carpool-forks-XXXXXX";
 
 static void path_of(char *path, size_t size, const char *name) { snprintf(path, size, "%s/%s", home, name); }
 
-static void make_door(void) {
+static void make_attach_socket(void) {
   char path[80];
   CHECK_THAT(mkdtemp(home));
   path_of(path, sizeof path, "jobs");
@@ -36,7 +37,7 @@ static void make_door(void) {
   setenv("CARPOOL_JOB", "7", 1);
 }
 
-static void remove_door(void) {
+static void remove_attach_socket(void) {
   static const char *const names[] = {"jobs/7/door", "jobs/7", "jobs", ""};
   char path[80];
   for (uint32_t i = 0; i < 4; i++) {
@@ -70,8 +71,8 @@ static void refuse(int fd) { send_packet(fd, (struct cp_packet){.type = CP_REFUS
 /* ---- the job's part ---------------------------------------------------------------------------------------------------- */
 
 static void prepare(void) {
-  make_board();
-  make_door();
+  make_seat_table();
+  make_attach_socket();
   shared = mmap(NULL, CP_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 }
 
@@ -126,7 +127,7 @@ static void is_gated(uint32_t slot) {
 
 static void nobody_asked(void) {
   CHECK_THAT(!somebody_knocks(0));
-  remove_door();
+  remove_attach_socket();
 }
 
 /* ---- cases ------------------------------------------------------------------------------------------------------------- */
@@ -249,7 +250,7 @@ static void grandchild_of_a_user(void) {
 static void nobody_opens(void) {
   prepare();
   attach_parent();
-  remove_door();
+  remove_attach_socket();
   in_child(compute);
   CHECK_THAT(cp_load(&shared->went));
 }

@@ -69,7 +69,7 @@ static void given_back(void) {
   CUdeviceptr none;
   CHECK_THAT(cp_segment_alloc(&none, 4 * CP_GIB, true) == CUDA_ERROR_OUT_OF_MEMORY);
   grant_to(&p, 64 * CP_MIB);
-  cp_ring(seat_of(0));
+  cp_notify(seat_of(0));
   p = packet(CP_SHRUNK);
   CHECK_THAT(p.a == BANK && p.b == 0 && cp.p_cap == 0);
 }

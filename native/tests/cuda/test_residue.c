@@ -1,7 +1,7 @@
 /* Live ephemeral content survives the time without the turn, whatever others do with the lane meanwhile. */
 #include "tests/cuda/memory_job.h"
 
-#define MEMORY (32 * CP_MIB) /* of the lane and of the bank */
+#define MEMORY (32 * CP_MIB) /* of the lane and of the device buffer */
 
 unsigned long stub_pinned_bytes(void);
 
@@ -88,7 +88,7 @@ static void on_the_host(void) {
   CHECK_THAT(stub_pinned_bytes() == pinned);
   others_turn();
   CHECK_THAT(holds(a, 7 * CP_MIB, 1));
-  segment(2 * CP_MIB); /* the rest is not needed for what there is, so the bank would do for this */
+  segment(2 * CP_MIB); /* the rest is not needed for what there is, so the device buffer would do for this */
 }
 
 /* At a boundary the runtime says which blocks are live; in any order, and not all of it is ours. */
@@ -178,7 +178,7 @@ static void allocated_meanwhile(void) {
   CHECK_THAT(seat_of(0)->p_used == 2 * CP_MIB && seat_of(0)->p_live == 2 * CP_MIB);
 }
 
-/* The job is offloaded and comes back to another bank: residue that lies in its bank goes along. */
+/* The job is offloaded and comes back to another device buffer: residue that lies in its device buffer goes along. */
 static void offloaded(void) {
   static char store[MEMORY];
   CUdeviceptr weights = begin_with(16 * CP_MIB), a = segment(4 * CP_MIB);
@@ -269,7 +269,7 @@ static void room(void) {
   struct cp_packet p = asks_for_room(3);
   set_limit(BANK, 22 * CP_MIB);
   answer(&p, CP_GROW_GRANTED);
-  cp_ring(seat_of(0)); /* it is not idle memory */
+  cp_notify(seat_of(0)); /* it is not idle memory */
   for (int i = 0; i < 2; i++) {
     others_turn();
     CHECK_THAT(holds(a, 20 * CP_MIB, 1));

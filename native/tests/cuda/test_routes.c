@@ -82,14 +82,14 @@ static void versions(void) {
 }
 
 static struct cp_seat *attach_job(int *ours) {
-  int pair[2], board_fd = memfd_create("board", 0);
+  int pair[2], seat_table_fd = memfd_create("board", 0);
   size_t bytes = CP_BOARD_HEADER + CP_SEATS * sizeof(struct cp_seat);
-  CHECK_THAT(!ftruncate(board_fd, (off_t)bytes) && !socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
-  char *board = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, board_fd, 0);
-  *(struct cp_board_header *)board = (struct cp_board_header){CP_BOARD_MAGIC, CP_PROTOCOL, CP_KIND_CUDA};
-  struct cp_seat *seat = (struct cp_seat *)(board + CP_BOARD_HEADER);
+  CHECK_THAT(!ftruncate(seat_table_fd, (off_t)bytes) && !socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
+  char *seat_table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, seat_table_fd, 0);
+  *(struct cp_board_header *)seat_table = (struct cp_board_header){CP_BOARD_MAGIC, CP_PROTOCOL, CP_KIND_CUDA};
+  struct cp_seat *seat = (struct cp_seat *)(seat_table + CP_BOARD_HEADER);
   seat->whole = 1; /* its memory is the driver's: who asks for it is the question here */
-  send_packet(pair[1], (struct cp_packet){.type = CP_SETUP, .b = 1 << 30, .d = 1 << 28}, board_fd);
+  send_packet(pair[1], (struct cp_packet){.type = CP_SETUP, .b = 1 << 30, .d = 1 << 28}, seat_table_fd);
   CHECK_THAT(attach(pair[0]) == 0);
   *ours = pair[1];
   return seat;

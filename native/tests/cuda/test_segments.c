@@ -272,7 +272,7 @@ static void allocated_before(void) {
   int pair[2];
   CUdeviceptr a;
   whole = 0;
-  make_board();
+  make_seat_table();
   CHECK_THAT(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
   daemon_fd = pair[1];
   use_device();

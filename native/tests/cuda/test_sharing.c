@@ -1,13 +1,13 @@
 /* Two jobs in processes of their own compute in the memory of one lane, at nearly the same offsets, each in its turns.
- * What a job has in it when a turn ends comes back bit for bit; the first one's bank has no room for whole segments, so
- * they go to host memory.  Then one is killed in the middle of its turn. */
+ * What a job has in it when a turn ends comes back bit for bit; the first one's device buffer has no room for whole
+ * segments, so they go to host memory.  Then one is killed in the middle of its turn. */
 #include "tests/cuda/two_jobs.h"
 
 #include "cuda/grant.h"
 
 #define ROUNDS 200
 #define PIECE (4 * CP_MIB)
-#define PIECES 3 /* of the lane, and of each bank */
+#define PIECES 3 /* of the lane, and of each device buffer */
 #define BLOCKS 12
 #define WORDS 1000ul
 
@@ -16,7 +16,7 @@ void cp_live_blocks(const uint64_t *addresses, const uint64_t *bytes, uint64_t c
 
 /* ---- the daemon and its agent ------------------------------------------------------------------------------------------ */
 
-static int memory[3][PIECES]; /* of the two banks, and the lane */
+static int memory[3][PIECES]; /* of the two device buffers, and the lane */
 
 /* The agent makes the memory and ends: descriptors keep it. */
 static void agent(int channel) {
@@ -50,7 +50,8 @@ static void make_all_memory(void) {
   close(pair[1]);
 }
 
-/* Everything is sent again each time; what a job has already it ignores.  The first job's bank has no room to spare. */
+/* Everything is sent again each time; what a job has already it ignores.  The first job's device buffer has no room to
+ * spare. */
 static void serve_growth(uint32_t slot, int channel, const struct cp_packet *p) {
   if (p->type != CP_GROW) return;
   uint64_t pieces = p->a || slot ? PIECES : 1;

@@ -40,8 +40,8 @@ static void boundary_drains(void) {
   CHECK_THAT(second_flag == 1 && seat_of(0)->turns == 2);
 }
 
-/* Without a request a boundary changes nothing and makes no system call.  The bell of the grant may still be answered by
- * the helper thread during the first rounds. */
+/* Without a request a boundary changes nothing and makes no system call.  The doorbell of the grant may still be
+ * answered by the helper thread during the first rounds. */
 static void alone(void) {
   uint64_t before, rounds = 0;
   begin();
@@ -162,12 +162,12 @@ static void early_release(void) {
   released(CP_BY_EARLY);
   CHECK_THAT(cp_load(&first_flag) && cp_now_us() - at >= 150000 + 20000 && seat_of(0)->early == 1);
   CHECK_THAT(seat_of(0)->watch == 0);
-  give(); /* a turn that nobody uses goes back, too; however often the bell rings, not before the grace is over */
+  give(); /* a turn that nobody uses goes back, too; however often the doorbell rings, not before the grace is over */
   at = cp_now_us();
   watch_it();
   for (int i = 0; i < 8; i++) {
     syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 1000000}, NULL);
-    cp_ring(seat_of(0));
+    cp_notify(seat_of(0));
   }
   released(CP_BY_EARLY);
   CHECK_THAT(cp_now_us() - at >= 20000);
@@ -264,7 +264,7 @@ static void little_before_it(void) {
   give();
   spin_on(NULL, 1);
   cp_store(&seat_of(0)->ahead_us, 6000);
-  cp_ring(seat_of(0));
+  cp_notify(seat_of(0));
   for (uint64_t end = cp_now_us() + 20000000; !(cp_load(&cp_shut) & CP_BOUND); sched_yield()) CHECK_THAT(cp_now_us() < end);
   for (uint32_t i = 0; i < CALLS; i++) {
     spin_on(NULL, 2000);
@@ -274,7 +274,7 @@ static void little_before_it(void) {
   }
   CHECK_THAT(most >= 1 && most <= 32); /* without a bound: all of them */
   cp_store(&seat_of(0)->ahead_us, 0);
-  cp_ring(seat_of(0));
+  cp_notify(seat_of(0));
   for (uint64_t end = cp_now_us() + 20000000; cp_load(&cp_shut) & CP_BOUND; sched_yield()) CHECK_THAT(cp_now_us() < end);
   hold_on(NULL, &first_flag);
   for (uint32_t i = 0; i < 50; i++) spin_on(NULL, 10); /* with a bound each would wait for a second */

@@ -67,7 +67,7 @@ static void say_placed(uint32_t demand, uint32_t placed) {
   cp_store(&s->placed, placed);
   cp_store(&s->placed_seq, demand);
   cp_futex_wake(&s->placed_seq);
-  cp_ring(s);
+  cp_notify(s);
 }
 
 static bool new_header, new_memory, with_turn;

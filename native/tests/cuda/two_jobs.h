@@ -50,7 +50,7 @@ static void arrange(const bool *alive) {
   }
   if (cp_load(&s->yield)) return;
   cp_store(&s->yield, CP_YIELD_BOUNDARY);
-  cp_ring(s);
+  cp_notify(s);
 }
 
 static void serve(int fds[2], bool alive[2]) {
@@ -133,7 +133,7 @@ static void both_run(job_body *body, bool kill_one) {
 }
 
 static void prepare(void) {
-  make_board();
+  make_seat_table();
   shared = mmap(NULL, CP_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   CHECK_THAT(shared != MAP_FAILED);
 }

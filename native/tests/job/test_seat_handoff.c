@@ -56,7 +56,7 @@ static uint32_t answer_to_leave(void) {
 
 static uint32_t ask_to_leave(void) {
   cp_store(&cp.seat->leave, CP_LEAVE_ASKED);
-  cp_ring(cp.seat);
+  cp_notify(cp.seat);
   return answer_to_leave();
 }
 
@@ -87,7 +87,7 @@ static void leaves_and_comes_back(void) {
   CHECK_THAT(hellos == 1); /* asked once */
   cp.pending = 1;
   answer_hello = seat_is_free;
-  cp.board = NULL;
+  cp.seat_table = NULL;
   p = NULL;
   CHECK_THAT(!allocate(&p, 64, 1 << 16) && cp_arenas_hold(&cp.arenas, p) && hellos == 2);
   free(p);
@@ -173,7 +173,7 @@ static void refused_over_its_own_channel(void) {
   CHECK_THAT(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair));
   cp.fd = pair[0];
   note_channel(pair[0]);
-  from_door = true;
+  from_attach_socket = true;
   answer_hello = seat_is_taken;
   free(tensor());
   CHECK_THAT(hellos == 1 && cp.fd == -1 && !recv(pair[1], &hellos, sizeof hellos, MSG_DONTWAIT));
@@ -225,7 +225,7 @@ static pthread_t another;
 static void *begins_too(void *unused) {
   (void)unused;
   cp_store(&is_there, 1);
-  cp_follow_begin(&may_begin, NULL);
+  cp_handoff_begin(&may_begin, NULL);
   CHECK_THAT(cp_load(&is_shut)); /* what it does next needs a seat */
   return NULL;
 }
@@ -245,7 +245,7 @@ static void begins_once(void) {
   cp_store(&cp.attached, 0);
   cp_store(&cp.pending, 0);
   cp_store(&may_begin, 1);
-  cp_follow_begin(&may_begin, shut_slowly);
+  cp_handoff_begin(&may_begin, shut_slowly);
   CHECK_THAT(!pthread_join(another, NULL));
   CHECK_THAT(shuts == 1 && cp_load(&cp.pending) && !cp_load(&may_begin));
   cp_store(&cp.pending, 0);

@@ -26,7 +26,7 @@ static void asked_in_a_drop(void) {
     cp_turn_end(CP_BY_BOUNDARY);
     CHECK_THAT(cp_host_memory(&cp.arenas.host) >= (CHUNKS + BALLAST) * CP_CHUNK);
     cp_store(&cp.seat->offload, CP_OFFLOAD_DROP);
-    cp_ring(cp.seat);
+    cp_notify(cp.seat);
     pause_us(delays[i]);
     late += cp_load(&cp.seat->offload) == CP_OFFLOAD_NO;
     ask_out();
@@ -53,7 +53,7 @@ static void said_too_late(void) {
     if (asks) {
       ask_out();
       answered(CHUNKS);
-      spoil_bank(CHUNKS);
+      spoil_buffer(CHUNKS);
     }
     give();
     use_all();
@@ -62,19 +62,19 @@ static void said_too_late(void) {
   }
 }
 
-/* A shim has moved everything, the bank is another job's; what comes alive now has no content. */
+/* A shim has moved everything, the device buffer is another job's; what comes alive now has no content. */
 static void taken_from_outside(void) {
   static char chunk[CP_CHUNK];
   size_t need, span = CP_WINDOWS * CP_GIB;
   for (size_t i = 0; i < CHUNKS; i++) {
-    CHECK_THAT(pread(bank, chunk, CP_CHUNK, (off_t)(i * CP_CHUNK)) == (ssize_t)CP_CHUNK);
+    CHECK_THAT(pread(buffer, chunk, CP_CHUNK, (off_t)(i * CP_CHUNK)) == (ssize_t)CP_CHUNK);
     CHECK_THAT(pwrite(store, chunk, CP_CHUNK, (off_t)(i * CP_CHUNK)) == (ssize_t)CP_CHUNK);
     CHECK_THAT(pwrite(store, &(char){CP_IN_STORE}, 1, (off_t)(span + i)) == 1);
   }
   CHECK_THAT(pwrite(store, &(char){CP_IN_STORE}, 1, (off_t)(span + CP_GIB / CP_CHUNK * 5)) == 1); /* in an unused window */
   cp_store(&cp.seat->stored, 7);
   cp_store(&cp.seat->offloaded, 1);
-  spoil_bank(CHUNKS);
+  spoil_buffer(CHUNKS);
   cp_acquire(&cp.pool_lock);
   void *fresh = cp_pool_alloc(&cp.arenas.win[0].pool, 4 * CP_CHUNK, CP_GIB, 0, &need);
   cp_release(&cp.pool_lock);
@@ -91,9 +91,9 @@ static void taken_from_outside(void) {
   cp_turn_end(CP_BY_BOUNDARY);
 }
 
-/* ---- another bank, and no descriptor left for it ------------------------------------------------------------------------- */
+/* ---- another device buffer, and no descriptor left for it -------------------------------------------------------- */
 
-static int new_bank(uint64_t number) {
+static int new_buffer(uint64_t number) {
   int fd = memfd_create("bank", MFD_CLOEXEC);
   CHECK_THAT(fd >= 0 && !ftruncate(fd, CP_WINDOWS * (off_t)CP_GIB));
   cp_store(&cp.seat->bank, number);
@@ -117,7 +117,7 @@ static pid_t fork_with_locks(void) {
   return pid;
 }
 
-/* In a child, so that it can die: not even the old bank's descriptor is below the limit. */
+/* In a child, so that it can die: not even the old device buffer's descriptor is below the limit. */
 static void without_any(void) {
   char text[200] = "";
   int status, out[2];
@@ -139,7 +139,7 @@ static void without_any(void) {
 
 static void no_descriptors(void) {
   leave();
-  int other = new_bank(5), before = cp.arenas.device_fd;
+  int other = new_buffer(5), before = cp.arenas.device_fd;
   give();
   without_any();
   int used = dup(0);
@@ -147,15 +147,15 @@ static void no_descriptors(void) {
   allow_descriptors((rlim_t)used); /* all below are in use */
   CHECK_THAT(dup(0) < 0 && errno == EMFILE);
   use_all();
-  CHECK_THAT(cp.bank == 5 && cp.arenas.device_fd == before && dup(0) < 0);
+  CHECK_THAT(cp.buffer == 5 && cp.arenas.device_fd == before && dup(0) < 0);
   allow_descriptors(1024);
   all_back();
   uint64_t first;
   for (size_t i = 0; i < CHUNKS; i++)
     CHECK_THAT(pread(other, &first, 8, (off_t)(i * CP_CHUNK)) == 8 && first == i * 1000003);
   cp_turn_end(CP_BY_BOUNDARY);
-  close(bank);
-  bank = other;
+  close(buffer);
+  buffer = other;
 }
 
 /* ---- a turn that cannot be ended ------------------------------------------------------------------------------------- */
@@ -180,7 +180,7 @@ static void cannot_close(void) {
   none.rlim_cur = CP_MIB;
   CHECK_THAT(!setrlimit(RLIMIT_AS, &none)); /* no memory for what is to be saved */
   cp_store(&cp.seat->yield, CP_YIELD_NOW);
-  cp_ring(cp.seat);
+  cp_notify(cp.seat);
   uint64_t before = processor_us(), begin = cp_now_us();
   pause_us(300000);
   uint64_t spent = processor_us() - before, passed = cp_now_us() - begin;

@@ -58,7 +58,7 @@ static void lesson_ends(void) {
 static void dropping(void) {
   CHECK_THAT(cp_host_memory(&cp.arenas.host) >= CHUNKS * CP_CHUNK);
   cp_store(&cp.seat->offload, CP_OFFLOAD_DROP);
-  cp_ring(cp.seat);
+  cp_notify(cp.seat);
   for (uint64_t end = cp_now_us() + 20000000; cp_load(&cp.seat->offload) == CP_OFFLOAD_DROP;) CHECK_THAT(cp_now_us() < end);
   CHECK_THAT(cp.seat->store_bytes == 0 && cp_host_memory(&cp.arenas.host) < CP_MIB);
   leave();
@@ -88,7 +88,7 @@ static void *arbiter(void *unused) {
     cp_store(&cp.seat->watch, 1);
     give();
     cp_futex_wake(&cp.seat->turn);
-    cp_ring(cp.seat);
+    cp_notify(cp.seat);
   }
   return unused;
 }
@@ -117,7 +117,7 @@ static void watching(void) {
   give();
   use(0);
   cp_store(&cp.seat->watch, 1);
-  cp_ring(cp.seat);
+  cp_notify(cp.seat);
   CHECK_THAT(!pthread_create(&thread, NULL, arbiter, NULL));
   stays_busy();
   cp_store(&enough, 1);

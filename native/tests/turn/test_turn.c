@@ -1,6 +1,7 @@
 /* Turns in one process: three threads compute on arena memory while an arbiter takes the turn away at random moments,
- * overwrites the whole lane, and gives it back, or pauses them and sees to it that nothing changes meanwhile.  At every second switch the job is offloaded as well, its bank is
- * overwritten, and turns end in the middle of restores.  Every value must come out as if nobody had been there. */
+ * overwrites the whole lane, and gives it back, or pauses them and sees to it that nothing changes meanwhile.  At
+ * every second switch the job is offloaded as well, its device buffer is overwritten, and turns end in the middle of
+ * restores.  Every value must come out as if nobody had been there. */
 #include "tests/check.h"
 #include <pthread.h>
 #include <signal.h>
@@ -63,34 +64,34 @@ static void give(void) {
   cp_store(&cp.seat->turn_start_us, cp_now_us());
   cp_store(&cp.seat->turn, 1);
   cp_futex_wake(&cp.seat->turn);
-  cp_ring(cp.seat);
+  cp_notify(cp.seat);
 }
 
 static void offload(void) {
   cp_store(&cp.seat->offload, CP_OFFLOAD_ASKED);
-  cp_ring(cp.seat);
+  cp_notify(cp.seat);
 }
 
-static void send_bank(int fd) {
+static void send_buffer(int fd) {
   uint64_t number = cp.seat->bank + 1;
   cp_store(&cp.seat->bank, number);
   send_packet(arbiter_fd, (struct cp_packet){.type = CP_BANK, .a = number}, fd);
 }
 
-/* Another job uses the bank; afterwards we get it back, or another one. */
-static void others_use_bank(void) {
-  static int bank[2]; /* descriptors of our own: the job closes its own */
+/* Another job uses the device buffer; afterwards we get it back, or another one. */
+static void others_use_buffer(void) {
+  static int buffer[2]; /* descriptors of our own: the job closes its own */
   CHECK_THAT(cp_load(&cp.seat->offloaded) == 1 && cp.seat->offload == CP_OFFLOAD_DONE);
   cp_store(&cp.seat->offload, CP_OFFLOAD_NO);
   offloads++;
-  if (!bank[0]) bank[0] = dup(device), bank[1] = memfd_create("bank", 0);
-  CHECK_THAT(!ftruncate(bank[1], 16 * (off_t)CP_GIB));
-  char *p = mmap(NULL, BANK, PROT_READ | PROT_WRITE, MAP_SHARED, bank[changes % 2], 0);
+  if (!buffer[0]) buffer[0] = dup(device), buffer[1] = memfd_create("bank", 0);
+  CHECK_THAT(!ftruncate(buffer[1], 16 * (off_t)CP_GIB));
+  char *p = mmap(NULL, BANK, PROT_READ | PROT_WRITE, MAP_SHARED, buffer[changes % 2], 0);
   CHECK_THAT(p != MAP_FAILED);
   memset(p, (int)next_random(), BANK);
   munmap(p, BANK);
   if (offloads % 4) return;
-  send_bank(bank[++changes % 2]);
+  send_buffer(buffer[++changes % 2]);
 }
 
 /* Paused: nobody computes.  Then they go on, or have to let go. */
@@ -121,7 +122,7 @@ static void *arbiter(void *unused) {
     look_at_seat();
     bool asked = cp_load(&cp.seat->yield) == CP_YIELD_PAUSE; /* and nothing else since */
     if (p.type == CP_PAUSED && asked && p.a == cp_load(&cp.seat->pause_seq)) look_at_lane();
-    if (p.type == CP_OFFLOADED) others_use_bank();
+    if (p.type == CP_OFFLOADED) others_use_buffer();
     if (p.type == CP_WANT && next_random() % 2 && !cp_load(&cp.seat->turn))
       offload();
     else if (p.type == CP_WANT || p.type == CP_OFFLOADED)
@@ -136,9 +137,9 @@ static void attach(void) {
   device = memfd_create("device", 0);
   CHECK_THAT(!ftruncate(lane, LANE) && !ftruncate(device, 16 * (off_t)CP_GIB));
   alias = mmap(NULL, LANE, PROT_READ | PROT_WRITE, MAP_SHARED, lane, 0);
-  cp.board = mmap(NULL, CP_BOARD_HEADER + 16 * sizeof(struct cp_seat), PROT_READ | PROT_WRITE,
+  cp.seat_table = mmap(NULL, CP_BOARD_HEADER + 16 * sizeof(struct cp_seat), PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  cp.seat = (struct cp_seat *)(cp.board + CP_BOARD_HEADER);
+  cp.seat = (struct cp_seat *)(cp.seat_table + CP_BOARD_HEADER);
   cp.seat->grace_us = 500;
   cp.fd = pair[0];
   arbiter_fd = pair[1];

@@ -68,7 +68,7 @@ static struct cp_packet next(uint32_t type) {
 static void take_back_weights(void) {
   struct cp_packet p = {.type = CP_CUT, .a = KEY, .b = 2};
   CHECK_THAT(send(daemon_fd, &p, sizeof p, 0) == sizeof p);
-  cp_ring(cp.seat);
+  cp_notify(cp.seat);
 }
 
 static void send_weights(uint64_t key) {
@@ -86,13 +86,13 @@ static void say_placed(uint32_t number, uint32_t placed) {
   cp_store(&cp.seat->placed, placed);
   cp_store(&cp.seat->placed_seq, number);
   cp_futex_wake(&cp.seat->placed_seq);
-  cp_ring(cp.seat);
+  cp_notify(cp.seat);
 }
 
 static void grant(void) {
   give();
   cp_futex_wake(&cp.seat->turn);
-  cp_ring(cp.seat);
+  cp_notify(cp.seat);
 }
 
 /* What the daemon does while the job places its weights; `file` comes with them. */

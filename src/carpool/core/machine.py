@@ -7,26 +7,30 @@ from dataclasses import replace
 from typing import Any, cast
 
 from carpool.core import events
-from carpool.core.allocators import whole_devices
+from carpool.core.allocators.base import Allocator
+from carpool.core.allocators.lanes import LaneAllocator
+from carpool.core.allocators.whole_devices import WholeDeviceAllocator
 from carpool.core.commands import Command
 from carpool.core.decision import Placement
 from carpool.core.errors import IllegalTransition
 from carpool.core.events import Event
-from carpool.core.lifecycle import adoption, lifecycle
-from carpool.core.lifecycle.explain import explain
+from carpool.core.lifecycle import adoption
 from carpool.core.lifecycle.invariants import check
 from carpool.core.lifecycle.legality import illegal, subject
-from carpool.core.memory import exclusive, grants, preemption, requests, suspension, waiters
-from carpool.core.metering import co_runners, transfer_cost
-from carpool.core.metering.usage import account
+from carpool.core.lifecycle.lifecycle import Lifecycle, check_spec
+from carpool.core.metering import co_runners
 from carpool.core.metering.views import full_view
-from carpool.core.model import Cause, DeviceId, JobId, JobPhase, LaneId, Micros, Reason, Settings
-from carpool.core.placement import queue, reservations
-from carpool.core.placement.decision_record import evaluate
+from carpool.core.model import Allocation, DeviceId, JobId, JobPhase, Micros, Reason, Settings
 from carpool.core.policies.view import View
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
 from carpool.core.state.settings_check import check_quantum, check_settings
-from carpool.core.state.state import Device, Job, State
-from carpool.core.turns import turns, weights, yielding
+from carpool.core.state.state import State
+
+ALLOCATORS: dict[Allocation, Callable[[State], Allocator]] = {
+    Allocation.LANES: LaneAllocator,
+    Allocation.DEVICES: WholeDeviceAllocator,
+}
 
 
 class Machine:
@@ -39,6 +43,8 @@ class Machine:
     def __init__(self, settings: Settings) -> None:
         """Raises ValueError for impossible settings."""
         self._state = State(settings, *check_settings(settings))
+        self._allocator: Allocator = ALLOCATORS[settings.allocation](self._state)
+        self._life = Lifecycle(self._state, self._allocator)
         self._handlers: dict[type, Callable[[Any], None]] = {
             events.DeviceAdded: self._device_added,
             events.DeviceChanged: self._device_changed,
@@ -53,27 +59,12 @@ class Machine:
             events.Tick: self._tick,
         }
         self._job_handlers: dict[type, Callable[[Job, Any], None]] = {
-            events.CancelRequested: lambda job, event: lifecycle.cancel(self._state, job),
-            events.ProcessStarted: lambda job, event: lifecycle.process_started(self._state, job),
-            events.StartFailed: lambda job, event: lifecycle.start_failed(self._state, job, event.text),
-            events.ProcessExited: lambda job, event: lifecycle.exited(self._state, job, event),
-            events.Attached: lambda job, event: lifecycle.attached(self._state, job),
-            events.Detached: lambda job, event: lifecycle.detached(self._state, job, event),
-            events.TurnWanted: lambda job, event: turns.want(self._state, job, event.urgent, event.demand),
-            events.TurnPaused: self._turn_paused,
-            events.TurnReleased: self._turn_released,
-            events.TurnPassed: self._turn_passed,
-            events.MemoryRequested: self._memory_requested,
-            events.RequestWithdrawn: lambda job, event: requests.withdrawn(self._state, job, event.memory_class),
-            events.MemoryReturned: lambda job, event: grants.returned(
-                self._state, job, event.memory_class, event.total
-            ),
-            events.Preempted: lambda job, event: whole_devices.preempted(self._state, job, event.usage),
-            events.Offloaded: lambda job, event: waiters.offloaded(self._state, job),
-            events.OffloadFailed: lambda job, event: waiters.offload_failed(self._state, job),
-            events.Sampled: lambda job, event: self._account(job, event.usage),
-            events.TraitsSeen: lambda job, event: exclusive.seen(self._state, job, event),
+            events.CancelRequested: lambda job, event: self._life.cancel(job),
+            events.ProcessStarted: lambda job, event: self._life.process_started(job),
+            events.StartFailed: lambda job, event: self._life.start_failed(job, event.text),
+            events.ProcessExited: lambda job, event: self._life.exited(job, event),
             events.Adopted: lambda job, event: adoption.adopt(self._state, job, event),
+            **self._allocator.handlers(),
         }
 
     def handle(self, event: Event, now: Micros) -> list[Command]:
@@ -98,16 +89,13 @@ class Machine:
             if job.lane is not None:
                 state.lanes[job.lane].history.append((now, event))
             self._job_handlers[type(event)](job, event)
-        self._settle()
+        self._allocator.settle(event)
         commands, state.commands = state.commands, []
         return commands
 
     def next_timer(self) -> Micros | None:
         """When a `Tick` is due, after everything else that happens at that moment; None: nothing is planned."""
-        pool = self._state.whole
-        if pool is not None and pool.dirty and not self._state.restarting:
-            return self._state.now
-        return self._state.timers.next()
+        return self._allocator.next_timer()
 
     def view(self) -> View:
         """A complete snapshot; it does not change any more."""
@@ -118,7 +106,7 @@ class Machine:
 
         Raises KeyError for jobs that are unknown, or ended long ago.
         """
-        return explain(self._state, self._state.jobs[job])
+        return self._life.explain(self._state.jobs[job])
 
     def placement(self, job: JobId) -> Placement | None:
         """How the devices look to a queued job at this moment; None for others (`StartJob` has told for those).
@@ -126,9 +114,7 @@ class Machine:
         Raises KeyError for jobs that are unknown, or ended long ago.
         """
         found = self._state.jobs[job]
-        if found.phase is not JobPhase.QUEUED or self._state.whole is not None:
-            return None
-        return evaluate(self._state, found)
+        return self._allocator.evaluate(found) if found.phase is JobPhase.QUEUED else None
 
     def paces(self) -> Iterator[events.PaceKnown]:
         """What has been measured of who slows whom, for a later core; what was measured last comes first."""
@@ -148,6 +134,7 @@ class Machine:
     def check(self) -> None:
         """Raises InvariantError if the core contradicts itself."""
         check(self._state)
+        self._allocator.check()
 
     # Handlers
 
@@ -157,11 +144,10 @@ class Machine:
         if event.device.id in self._state.devices:
             raise ValueError(f"there is a device {event.device.id!r} already")
         check_quantum(event.device.quantum_us)
-        self._state.devices[event.device.id] = Device(event.device, position=len(self._state.devices))
+        device = Device(event.device, position=len(self._state.devices))
+        self._state.devices[event.device.id] = device
         self._state.settle_quanta()
-        self._state.admit_all = True
-        if self._state.whole is not None:
-            whole_devices.add_device(self._state, event.device.id)
+        self._allocator.device_added(device)
 
     def _device(self, name: DeviceId) -> Device:
         device = self._state.devices.get(name)
@@ -174,23 +160,14 @@ class Machine:
         check_quantum(event.quantum_us)
         device.spec = replace(device.spec, quantum_us=event.quantum_us, oversubscribe=event.oversubscribe)
         state.settle_quanta()
-        if state.whole is None:
-            turns.reorder(state)
-            state.touch_device(event.device)
-            state.admit_all = True
+        self._allocator.device_changed(device)
 
     def _foreign_memory(self, event: events.ForeignMemory) -> None:
         device = self._device(event.device)
         if event.size < 0:
             raise ValueError(f"{event}: the size must not be negative")
         less, device.foreign = event.size < device.foreign, event.size
-        if self._state.whole is not None:
-            return
-        if less:
-            grants.freed(self._state, device)
-        else:
-            weights.give_way(self._state, device)
-            reservations.review(self._state)
+        self._allocator.unmanaged_changed(device, less)
 
     def _device_load(self, event: events.DeviceLoad) -> None:
         device = self._device(event.device)
@@ -215,13 +192,7 @@ class Machine:
         state.settings, state.policy, state.placement = event.settings, policy, placement
         state.settle_quanta()
         co_runners.reset(state)
-        if state.whole is not None:
-            whole_devices.reorder(state)
-            return
-        queue.reorder(state)
-        turns.reorder(state)
-        for name in state.devices:
-            state.touch_device(name)  # the budget of the host store may be another
+        self._allocator.settings_changed()
 
     def _submitted(self, event: events.Submitted) -> None:
         if event.job in self._state.jobs:
@@ -230,8 +201,8 @@ class Machine:
             raise IllegalTransition(f"{event}: there has been a job {event.job}")
         if event.waited_us < 0:
             raise ValueError(f"waited_us is {event.waited_us}; nothing is submitted in the future")
-        lifecycle.check_spec(event.spec)
-        lifecycle.submit(self._state, event).history.append((self._state.now, event))
+        check_spec(event.spec)
+        self._life.submit(event).history.append((self._state.now, event))
 
     def _restart_began(self, event: events.RestartBegan) -> None:
         self._state.restarting = True
@@ -241,112 +212,11 @@ class Machine:
             raise IllegalTransition("RestartEnded without RestartBegan")
         adoption.finish(self._state)
 
-    def _account(self, job: Job, usage: Any) -> None:
-        device = self._state.device_of(job)
-        if device is not None and (usage.out_bytes or usage.in_bytes):
-            transfer_cost.observe(device.moved, job.usage, usage)
-        if job.stretch is not None:
-            co_runners.observe(self._state, job, job.stretch, usage)
-        account(self._state, job, usage)
-        if not job.measured and self._seen_enough(job):
-            grants.measured(self._state, job)
-        turns.rank(self._state, job)
-
-    def _seen_enough(self, job: Job) -> bool:
-        """A few iterations; or, for loops whose iterations nobody sees, device time without growth."""
-        if job.usage.iterations >= self._state.settings.measured_after:
-            return True
-        quiet = job.attained_us - job.grew_at_us
-        return job.touched and not job.pending and quiet >= self._state.settings.measured_quiet_us
-
-    def _turn_released(self, job: Job, event: events.TurnReleased) -> None:
-        if event.cause is not Cause.BOUNDARY:
-            co_runners.cut_off(self._state, job)
-        self._account(job, event.usage)
-        lane = self._state.lanes[_lane_of(job)]
-        if event.cause is Cause.EARLY:
-            turns.note_pause(self._state, lane, job)
-        turns.released(self._state, lane, job)
-        suspension.left(self._state, job)
-
-    def _turn_passed(self, job: Job, event: events.TurnPassed) -> None:
-        if event.cause is not Cause.BOUNDARY:
-            co_runners.cut_off(self._state, job)
-        self._account(job, event.usage)
-        lane = self._state.lanes[_lane_of(job)]
-        if event.cause is Cause.EARLY:
-            turns.note_pause(self._state, lane, job)
-        turns.passed(self._state, lane, self._state.jobs.get(event.to))
-
-    def _turn_paused(self, job: Job, event: events.TurnPaused) -> None:
-        self._account(job, event.usage)
-        preemption.paused(self._state, self._state.lanes[_lane_of(job)])
-
-    def _memory_requested(self, job: Job, event: events.MemoryRequested) -> None:
-        requests.requested(self._state, job, event.memory_class, event.total, event.optional)
-
     def _tick(self, event: events.Tick) -> None:
         state = self._state
-        changed: list[JobId] = []
         while (key := state.timers.pop(state.now)) is not None:
-            if key[0] == whole_devices.NEXT_CHANGE:
-                changed.append(cast(JobId, key[1]))
+            kind, about = key
+            if kind == "kill":
+                self._life.kill(state.jobs[cast(JobId, about)])
             else:
-                self._due(*key)
-        if changed:
-            whole_devices.changed(state, changed)
-        if state.whole is not None:
-            whole_devices.schedule(state)
-
-    def _due(self, kind: str, subject: Any) -> None:
-        state = self._state
-        if kind == "yield":
-            state.touch_lane(subject)
-        elif kind == "forced":
-            yielding.yield_ignored(state, state.lanes[subject])
-        elif kind in ("stuck", "claims"):
-            state.touch_device(subject)
-        elif kind == "pause":
-            state.touch_device(state.lanes[subject].device)
-        elif kind == "warm":
-            lifecycle.warm_timeout(state, state.jobs[subject])
-        elif kind == "warmed":
-            lifecycle.warmed(state, state.jobs[subject])
-        elif kind == "kill":
-            lifecycle.kill(state, state.jobs[subject])
-        elif kind == "reserve":
-            reservations.overdue(state, state.jobs[subject])
-
-    # Consequences
-
-    def _settle(self) -> None:
-        """Memory first, because somebody may have to make room; then turns, then new jobs; until nothing follows."""
-        state = self._state
-        if state.restarting or state.whole is not None:
-            return
-        while True:
-            if state.dirty_devices:
-                name = min(state.dirty_devices)
-                del state.dirty_devices[name]
-                waiters.serve(state, state.devices[name])
-            elif state.dirty_lanes:
-                self._refresh_lanes()
-            elif state.admit_all or state.newcomers:
-                queue.admit(state)
-            elif state.company_changed:
-                co_runners.refresh(state)  # it may open a device to somebody
-            else:
-                return
-
-    def _refresh_lanes(self) -> None:
-        state = self._state
-        while state.dirty_lanes:
-            number = min(state.dirty_lanes)
-            del state.dirty_lanes[number]
-            if number in state.lanes:
-                turns.refresh(state, state.lanes[number])
-
-
-def _lane_of(job: Job) -> LaneId:
-    assert job.lane is not None, "checked before the event was accepted"
-    return job.lane
+                self._allocator.due(kind, about)

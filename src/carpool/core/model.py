@@ -208,7 +208,7 @@ class Load:
     """What a device has been doing over the telemetry window, in millionths; None: it has no such counter."""
 
     active_ppm: int  # mean of SMACT
-    risk_active_ppm: int  # `core.placement.risk` of SMACT, and so on
+    risk_active_ppm: int  # `core.placement.collocation` of SMACT, and so on
     risk_occupancy_ppm: int | None = None
     risk_dram_ppm: int | None = None
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
+
+from carpool.protocol.lacking import hint_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,14 @@ class CannotEstimate(Exception):
     def __init__(self, text: str, hint: str = "") -> None:
         super().__init__(text)
         self.text, self.hint = text, hint
+
+
+def no_torch(error: ImportError) -> CannotEstimate:
+    """PyTorch, or what it needs, is not there; or it is, and broken."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        hint = f"{hint_for(error.name, sys.executable)}; or activate the environment of the job"
+        return CannotEstimate(f"{sys.executable} lacks {error.name}", hint)
+    return CannotEstimate(f"{sys.executable} cannot import PyTorch: {error}", "install PyTorch there anew")
 
 
 class Estimator(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from carpool.estimate.base import CannotEstimate, Features, Prediction, Subject
+from carpool.estimate.base import CannotEstimate, Features, Prediction, Subject, no_torch
 from carpool.estimate.rehearsal.script import OTHERWISE, player
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class FakeTensor:
         try:
             import torch  # noqa: F401 - is it there?
         except ImportError as error:
-            raise CannotEstimate(f"PyTorch cannot be imported: {error}", "activate the job's environment") from None
+            raise no_torch(error) from None
         from carpool.estimate.rehearsal.factory import play_model
         from carpool.estimate.rehearsal.rehearsal import rehearse
         from carpool.estimate.rehearsal.watch import STEPS

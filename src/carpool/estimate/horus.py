@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from carpool.estimate.base import CannotEstimate, Features, Prediction, Subject
+from carpool.estimate.base import CannotEstimate, Features, Prediction, Subject, no_torch
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +53,7 @@ def walk(subject: Subject) -> Features:
     try:
         import torch
     except ImportError as error:
-        raise CannotEstimate(f"PyTorch cannot be imported: {error}", "activate the job's environment") from None
+        raise no_torch(error) from None
     from carpool.estimate.rehearsal import factory
 
     batch = factory.checked(subject)

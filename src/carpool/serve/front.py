@@ -20,7 +20,8 @@ from carpool.protocol.models import ModelInfo, ModelRequest
 from carpool.serve.metrics import Metrics
 from carpool.serve.model.image_store import OverBudget, Store
 from carpool.serve.oip.errors import UnknownModel
-from carpool.serve.oip.messages import InferRequest, Model, Tensor
+from carpool.serve.oip.messages import InferRequest
+from carpool.serve.oip.values import Model, Tensor
 from carpool.serve.pool.environment_key import Environment
 from carpool.serve.pool.interfaces import Preparing, Registry
 from carpool.serve.pool.pool import Pool

@@ -24,7 +24,7 @@ from carpool.serve.model.torch_device import NoGpu
 from carpool.serve.model.torch_tensors import joined, named, split
 from carpool.serve.model.weights_device import Demand, Device, of_process
 from carpool.serve.oip.errors import LONGEST, ModelFailed, ModelTooLarge, ServeError, UnknownModel, WrongInput, text_of
-from carpool.serve.oip.messages import Tensor
+from carpool.serve.oip.values import Tensor
 from carpool.serve.wire.address import NoFront, connect
 from carpool.serve.wire.channel import Channel, Gone
 from carpool.serve.wire.messages import (

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from carpool.serve.oip.datatypes import DATATYPES, pack, pack_strings
 from carpool.serve.oip.errors import WrongInput
-from carpool.serve.oip.messages import Message, Model, Tensor, TensorSpec, WantedOutput
+from carpool.serve.oip.messages import Message, WantedOutput
 from carpool.serve.oip.requests import decode_request, encode_request
+from carpool.serve.oip.values import Model, Tensor, TensorSpec
 
 MODEL = Model(
     "m",

@@ -9,8 +9,9 @@ import pytest
 
 from carpool.serve.oip.datatypes import DATATYPES, pack, pack_strings
 from carpool.serve.oip.errors import WrongInput
-from carpool.serve.oip.messages import InferRequest, Tensor, WantedOutput
+from carpool.serve.oip.messages import InferRequest, WantedOutput
 from carpool.serve.oip.responses import decode_response, encode_response
+from carpool.serve.oip.values import Tensor
 
 SAMPLES = {
     "BOOL": [True, False],

@@ -1,4 +1,4 @@
-"""How a device's memory is divided: whole devices, or lanes.
+"""How devices are given to jobs: in lanes that jobs share, or whole.  `Machine` selects one of the two, once.
 
-The machine selects one allocator when it is made.
+May import everything of the core below `lifecycle`.
 """

@@ -15,9 +15,14 @@ from carpool.core.model import Demand, JobPhase, Memory
 from carpool.core.placement import gangs
 from carpool.core.placement.queue import dequeue, enqueue
 from carpool.core.state.amounts import join
-from carpool.core.state.state import NOTHING, Device, Job, Lane, Pause, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.lane import Lane
+from carpool.core.state.preempt_state import Paused
+from carpool.core.state.residency import LEAVING, NOTHING, RESIDENT, set_aside
+from carpool.core.state.state import State
+from carpool.core.state.turn_state import HOLDING, Holding, Waiting, Want
 from carpool.core.turns import weights
-from carpool.core.turns.exclusive_turns import excludes, serves, suspends
 from carpool.core.turns.turns import rank
 
 
@@ -26,7 +31,7 @@ def refuse_contradiction(state: State, event: Adopted) -> None:
     for name in (event.device, *event.further):
         if name not in state.devices:
             raise IllegalTransition(f"job {event.job} was found on {name!r}, which is no device of this daemon")
-    if suspends(state.jobs[event.job]) and (event.attached or event.lane is not None):
+    if state.jobs[event.job].suspends and (event.attached or event.lane is not None):
         raise IllegalTransition(f"job {event.job} is suspended between its turns: it was found with a seat")
     lane = state.lanes.get(event.lane) if event.lane is not None else None
     if lane is None:
@@ -46,7 +51,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     job.cancelled = event.phase is JobPhase.STOPPING
     job.attached = job.was_attached = event.attached
     job.adopted = True
-    job.offload_asked = event.offload_asked and not event.offloaded
+    job.residency = LEAVING if event.offload_asked and not event.offloaded else RESIDENT
     job.usage, job.attained_us = event.usage, event.usage.device_us
     job.virtual_us = event.usage.device_us * FULL_WEIGHT // job.spec.weight
     job.levelled = event.usage.device_us > 0
@@ -56,14 +61,14 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     job.touched = event.holds_turn or event.wants_turn or event.granted.total > 0
     job.idle_since_us = state.now
     device.jobs.add(job.id)
-    if excludes(job):
+    if job.excludes:
         device.guests.add(job.id)
     gangs.hold(state, job, _all_devices(state, event))
     if job.lonely:
         exclusive.claim(state, device, job)
     if event.lane is not None:
         _rejoin(state, job, event)
-    elif not event.attached and not suspends(job):
+    elif not event.attached and not job.suspends:
         keep(state, job, event.granted.persistent)
     if not job.touched:
         warmup.begin(state, device, job)
@@ -85,30 +90,32 @@ def _rejoin(state: State, job: Job, event: Adopted) -> None:
     device = state.devices[event.device]
     lane = state.lanes.get(event.lane)
     if lane is None:
-        lane = state.lanes[event.lane] = Lane(event.lane, event.device, job.spec.owner, serves=serves(job))
+        lane = state.lanes[event.lane] = Lane(event.lane, event.device, job.spec.owner, serves=job.serves)
         device.lanes.add(lane.id)
         state.next_lane = max(state.next_lane, lane.id + 1)
     lane.jobs.add(job.id)
     job.lane = lane.id
     peak = Memory(event.usage.persistent_peak, event.usage.ephemeral_peak)
     if event.offloaded:
-        job.offloaded, job.stored = True, join(event.granted, peak)
+        job.residency = set_aside(job.residency, join(event.granted, peak))
         job.limit = Memory(0, event.granted.ephemeral)
     else:
         job.limit = event.granted
         if peak.ephemeral > event.granted.ephemeral and not event.holds_turn:
             # The earlier daemon had taken it for others; the job has to have it again before its next turn.
-            job.offloaded, job.stored = True, Memory(event.granted.persistent, peak.ephemeral)
+            job.residency = set_aside(job.residency, Memory(event.granted.persistent, peak.ephemeral))
     keep_in_store(state, job, max(event.usage.stored, event.usage.kept) if event.attached else 0)
     reserve(state, job, job.limit)
     lane.virtual_us = max(lane.virtual_us, job.virtual_us)
     if event.holds_turn:
         lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
+        job.turn = HOLDING
         if event.paused:
-            lane.pause, lane.pause_us, job.wants_again = Pause.PAUSED, state.now, event.wants_turn
-    if event.wants_turn and not event.paused:
-        job.wanted, job.wanted_us, job.want_number = True, state.now, state.number()
-    if serves(job):
+            lane.preempt = Paused(state.now)
+            job.turn = Holding(Want(False, None)) if event.wants_turn else HOLDING
+    elif event.wants_turn:
+        job.turn, job.wanted_us = Waiting(state.number(), urgent=False), state.now
+    if job.serves:
         _serve_on(state, device, job, event)
     rank(state, job)
     state.touch_lane(lane.id)
@@ -159,8 +166,6 @@ def finish(state: State) -> None:
 
 def _order_retries(state: State) -> None:
     """Who is tried once more, and not for want of memory, waits behind all others, as before the restart."""
-    if state.whole is not None:
-        return
     for number in [number for _, _, number in state.queue]:
         job = state.jobs[number]
         if job.past and not job.recovering:

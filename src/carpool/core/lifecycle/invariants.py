@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from carpool.core.errors import InvariantError
-from carpool.core.model import JobId, JobPhase, Micros
+from carpool.core.model import JobId, JobPhase
 from carpool.core.state.amounts import ready
+from carpool.core.state.device import Device
+from carpool.core.state.job import Claim, Job
+from carpool.core.state.lane import Lane, YieldAsked
+from carpool.core.state.preempt_state import PreemptState
+from carpool.core.state.residency import NOTHING
 from carpool.core.state.slowdown_table import MOST_PAIRS
-from carpool.core.state.state import NOTHING, Claim, Device, Job, Lane, Pause, State, WholeDevices, YieldAsked
-from carpool.core.turns.exclusive_turns import barred, excludes, serves, suspends
+from carpool.core.state.state import State
+from carpool.core.state.story import require
+from carpool.core.turns.exclusive_turns import barred
 from carpool.core.turns.weights import own
-from carpool.core.units import seconds
-
-
-def story(history: Iterable[tuple[Micros, object]]) -> str:
-    """The last events of a job or lane, one per line."""
-    return "".join(f"\n  {seconds(when)}: {what}" for when, what in history)
 
 
 def check(state: State) -> None:
@@ -31,8 +29,6 @@ def check(state: State) -> None:
         raise InvariantError(f"the books of the host store say {state.store_kept}")
     _check_due(state)
     _check_company(state)
-    if state.whole is not None:
-        _check_whole(state, state.whole)
 
 
 def _check_company(state: State) -> None:
@@ -44,7 +40,7 @@ def _check_company(state: State) -> None:
         if device.crowd and sorted(inhabited) != [lane.id for lane in device.peers]:
             raise InvariantError(f"device {device.spec.id}: lanes {inhabited} are inhabited, not {device.peers}")
     for job in state.jobs.values():
-        _require(job.stretch is None or (job.attached and job.lane is not None), "measured where it is not", job)
+        require(job.stretch is None or (job.attached and job.lane is not None), "measured where it is not", job)
 
 
 def _may_compute(state: State, device: Device, job: JobId) -> bool:
@@ -56,13 +52,7 @@ def _check_due(state: State) -> None:
     if len(set(state.due)) != len(state.due):
         raise InvariantError(f"overdue more than once: {state.due}")
     for number in state.due:
-        _require(state.jobs[number].phase is JobPhase.QUEUED, "overdue, but not queued", state.jobs[number])
-
-
-def _require(truth: bool, what: str, subject: Job | Lane) -> None:
-    if not truth:
-        kind = "job" if isinstance(subject, Job) else "lane"
-        raise InvariantError(f"{kind} {subject.id}: {what}{story(subject.history)}")
+        require(state.jobs[number].phase is JobPhase.QUEUED, "overdue, but not queued", state.jobs[number])
 
 
 def _check_device(state: State, device: Device) -> None:
@@ -100,8 +90,8 @@ def _check_alone(state: State, device: Device) -> None:
         return
     for lane in (state.lanes[number] for number in device.lanes):
         asked = lane.yield_asked is not YieldAsked.NO
-        _require(lane.holder in (None, device.alone) or asked, "held, though another has the device to itself", lane)
-        _require(lane.holder != device.alone or not asked, "its holder has the device to itself, but must yield", lane)
+        require(lane.holder in (None, device.alone) or asked, "held, though another has the device to itself", lane)
+        require(lane.holder != device.alone or not asked, "its holder has the device to itself, but must yield", lane)
 
 
 def _check_held(state: State, device: Device) -> None:
@@ -113,24 +103,24 @@ def _check_held(state: State, device: Device) -> None:
     if keeper is None or keeper.id == state.gathering:
         return
     kept = sum(each.reservation == keeper.id for each in state.devices.values())
-    _require(kept == keeper.spec.gang, f"{kept} devices are kept for it, and it is not its turn to wait so", keeper)
+    require(kept == keeper.spec.gang, f"{kept} devices are kept for it, and it is not its turn to wait so", keeper)
 
 
 def _check_guests(state: State, device: Device) -> None:
     """Who has the whole device for its turn computes there alone; those who are suspended have nothing there."""
-    guests = {number for number in device.jobs if excludes(state.jobs[number])}
+    guests = {number for number in device.jobs if state.jobs[number].excludes}
     if device.guests != guests or device.guest not in (None, *guests):
         raise InvariantError(f"device {device.spec.id}: guests {device.guests} and {device.guest}, not {guests}")
     for job in (state.jobs[number] for number in guests):
-        holds = state.holds(job)
-        _require(holds == (device.guest == job.id), "its turn and that of the whole device do not agree", job)
-        if not suspends(job):
+        holds = job.holds
+        require(holds == (device.guest == job.id), "its turn and that of the whole device do not agree", job)
+        if not job.suspends:
             continue
-        _require(holds or job.reserved == NOTHING, "suspended, but on its device", job)
-        _require(job.offloaded == (job.attached and not holds), "neither suspended nor on its device", job)
-        _require(not holds or job.reserved.persistent >= job.usage.persistent_live, "less than was measured", job)
+        require(holds or job.reserved == NOTHING, "suspended, but on its device", job)
+        require(job.offloaded == (job.attached and not holds), "neither suspended nor on its device", job)
+        require(not holds or job.reserved.persistent >= job.usage.persistent_live, "less than was measured", job)
         others = [lane.holder for lane in (state.lanes[number] for number in device.lanes) if lane.holder != job.id]
-        _require(not holds or not any(others), f"it has the whole device, but {others} compute", job)
+        require(not holds or not any(others), f"it has the whole device, but {others} compute", job)
 
 
 def _check_weights(state: State, device: Device) -> int:
@@ -143,8 +133,8 @@ def _check_weights(state: State, device: Device) -> int:
     for weights in device.weights.values():
         for job in (state.jobs[number] for number in weights.users):
             meant = job.demand is not None and (job.spec.owner, job.demand.weights) == (weights.owner, weights.key)
-            _require(weights.resident and meant, f"promised {weights.key!r}, which it does not want, or lacks", job)
-            _require(job.wanted or state.holds(job), "keeps weights, but wants no turn", job)
+            require(weights.resident and meant, f"promised {weights.key!r}, which it does not want, or lacks", job)
+            require(job.wanted or job.holds, "keeps weights, but wants no turn", job)
     return bytes_
 
 
@@ -154,18 +144,22 @@ def _check_services(state: State, device: Device) -> None:
         return
     guest = None if device.guest is None else state.jobs[device.guest]
     presses = any(state.jobs[number].claim is Claim.TURNS for number in device.guests)
-    for job in (state.jobs[number] for number in device.guests if serves(state.jobs[number])):
+    for job in (state.jobs[number] for number in device.guests if state.jobs[number].serves):
         needs = job.unplaced or (job.demand is not None and not weights_kept(device, job))
-        _require(not (state.holds(job) and needs), "computes without its weights", job)
+        require(not (job.holds and needs), "computes without its weights", job)
     for lane in (state.lanes[number] for number in device.lanes):
-        if lane.pause is Pause.NO:
+        if lane.preempt.state is PreemptState.NONE:
             computes = lane.holder not in (None, device.guest)
-            _require(guest is None or not computes, f"held beside job {device.guest}, which has the device", lane)
+            require(guest is None or not computes, f"held beside job {device.guest}, which has the device", lane)
             continue
-        _require(lane.holder is not None and not lane.serves, "nobody there could pause", lane)
+        require(lane.holder is not None and not lane.serves, "nobody there could pause", lane)
         asked = lane.yield_asked is not YieldAsked.NO
-        _require(presses or asked or (guest is not None and serves(guest)), "paused for nobody", lane)
-        _require(guest is None or lane.pause is Pause.PAUSED, f"not paused, though {device.guest} has the device", lane)
+        require(presses or asked or (guest is not None and guest.serves), "paused for nobody", lane)
+        require(
+            guest is None or lane.preempt.state is PreemptState.PAUSED,
+            f"not paused, though {device.guest} has the device",
+            lane,
+        )
 
 
 def weights_kept(device: Device, job: Job) -> bool:
@@ -176,78 +170,44 @@ def weights_kept(device: Device, job: Job) -> bool:
 
 def _check_lane(state: State, lane: Lane) -> None:
     jobs = [state.jobs[number] for number in lane.jobs]
-    _require(bool(jobs), "empty, but not closed", lane)
-    _require(all(job.lane == lane.id and job.device == lane.device for job in jobs), "a job is somewhere else", lane)
-    _require(all(job.spec.owner == lane.owner for job in jobs), "jobs of several owners", lane)
-    _require(all(serves(job) == lane.serves for job in jobs), "services and other jobs", lane)
-    _require(lane.size == max(job.reserved.ephemeral for job in jobs), "not as large as its largest job", lane)
+    require(bool(jobs), "empty, but not closed", lane)
+    require(all(job.lane == lane.id and job.device == lane.device for job in jobs), "a job is somewhere else", lane)
+    require(all(job.spec.owner == lane.owner for job in jobs), "jobs of several owners", lane)
+    require(all(job.serves == lane.serves for job in jobs), "services and other jobs", lane)
+    require(lane.size == max(job.reserved.ephemeral for job in jobs), "not as large as its largest job", lane)
     queued = [key[-1] for key in lane.queue]
-    _require(queued == [key[-1] for key in sorted(lane.queue)], "queue out of order", lane)
-    _require(set(queued) <= lane.jobs, "a job of another lane waits for its turn", lane)
+    require(queued == [key[-1] for key in sorted(lane.queue)], "queue out of order", lane)
+    require(set(queued) <= lane.jobs, "a job of another lane waits for its turn", lane)
     if state.restarting:
         return
     first = state.jobs[queued[0]] if queued else None
     could = any(ready(state.jobs[number]) and not barred(state, state.jobs[number]) for number in queued)
     makes_room = first is not None and first.claim in (Claim.MOVING, Claim.TURNS)
-    _require(lane.holder is not None or not could or makes_room, "free, though jobs wait for its turn", lane)
+    require(lane.holder is not None or not could or makes_room, "free, though jobs wait for its turn", lane)
     if lane.holder is not None:
-        _require(lane.holder in lane.jobs and state.jobs[lane.holder].attached, "held by a job that is not there", lane)
-        _require(lane.holder not in queued, "its holder waits for its turn", lane)
-        _require(not state.jobs[lane.holder].offloaded, "held by a job whose memory is not there", lane)
+        require(lane.holder in lane.jobs and state.jobs[lane.holder].attached, "held by a job that is not there", lane)
+        require(lane.holder not in queued, "its holder waits for its turn", lane)
+        require(not state.jobs[lane.holder].offloaded, "held by a job whose memory is not there", lane)
     able = first is not None and ready(first) and not barred(state, first)
     following = first.id if lane.holder is not None and first is not None and able else None
-    _require(lane.successor == following, "wrong successor", lane)
+    require(lane.successor == following, "wrong successor", lane)
 
 
 def _check_job(state: State, job: Job) -> None:
     placed = job.phase in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.STOPPING)
     homes = sum(job.id in lane.jobs for lane in state.lanes.values()) if job.lane is not None else 0
-    _require(homes == (job.lane is not None), f"in {homes} lanes", job)
-    _require(placed or job.lane is None, "ended or queued, but in a lane", job)
-    _require(job.limit.persistent <= job.reserved.persistent, "persistent limit above its reservation", job)
-    _require(job.limit.ephemeral <= job.reserved.ephemeral, "ephemeral limit above its reservation", job)
-    _require(job.offloaded or job.stored == NOTHING, "memory in the host store, but not offloaded", job)
-    _require(not job.offloaded or job.reserved == job.limit, "offloaded, but memory is reserved", job)
-    _require(job.attached or job.kept == 0, "the host store keeps memory for it, but it is gone", job)
-    _require((job.outcome is not None) == (job.phase is JobPhase.ENDED), "outcome and phase do not agree", job)
-    if job.phase is JobPhase.QUEUED and state.whole is None:
-        queued = any(number == job.id for _, _, number in state.queue)
-        _require(queued != bool(job.unmet), "neither in the queue nor waiting for another job", job)
-    if state.whole is None:
-        _check_devices(state, job, placed)
+    require(homes == (job.lane is not None), f"in {homes} lanes", job)
+    require(placed or job.lane is None, "ended or queued, but in a lane", job)
+    require(job.limit.persistent <= job.reserved.persistent, "persistent limit above its reservation", job)
+    require(job.limit.ephemeral <= job.reserved.ephemeral, "ephemeral limit above its reservation", job)
+    require(job.offloaded or job.stored == NOTHING, "memory in the host store, but not offloaded", job)
+    require(not job.offloaded or job.reserved == job.limit, "offloaded, but memory is reserved", job)
+    require(job.attached or job.kept == 0, "the host store keeps memory for it, but it is gone", job)
+    require((job.outcome is not None) == (job.phase is JobPhase.ENDED), "outcome and phase do not agree", job)
     lane = state.lane_of(job)
     waits = job.wanted and job.attached and not job.pending and not state.held_off(job)
-    _require(job.attached or job.immovable is None, "traits of a process that is gone", job)
+    require(job.attached or job.immovable is None, "traits of a process that is gone", job)
+    require(job.holds == (lane is not None and lane.holder == job.id), "its lane says otherwise of its turn", job)
     if lane is not None:
-        _require((job.turn_key is not None) == waits, "its place in the lane's queue is wrong", job)
-        _require(job.turn_key is None or job.turn_key in lane.queue, "not in the queue of its lane", job)
-
-
-def _check_devices(state: State, job: Job, placed: bool) -> None:
-    """All that it was submitted for, or none; after a restart those that were found."""
-    several = placed and job.spec.gang > 1
-    _require(several or not job.devices, "devices of a job that needs one, or is on none", job)
-    if not several:
-        return
-    _require(job.adopted or len(job.devices) == job.spec.gang, "some of its devices only", job)
-    _require(not job.devices or job.devices[0] == job.device, "seated on another than its first device", job)
-    held = all(state.devices[name].held_by == job.id for name in job.devices[1:])
-    _require(held, "one of its devices is not held for it", job)
-
-
-def _check_whole(state: State, pool: WholeDevices) -> None:
-    """Each device is free or held by one job, and every job that has not ended runs, waits or leaves."""
-    held = [pool.places[name] for job in state.jobs.values() for name in job.devices]
-    if sorted([*held, *pool.free]) != list(range(len(pool.names))):
-        raise InvariantError(f"devices {sorted(held)} are held and {sorted(pool.free)} free, of {len(pool.names)}")
-    due = {job.id for job in pool.due}
-    entries = {(order, job.id) for heap in pool.waiting.values() for order, job in heap}
-    for job in state.jobs.values():
-        runs = job.id in pool.running
-        _require(len(job.devices) in (0, job.spec.gang), "some of its devices only", job)
-        _require(not runs or bool(job.devices) != (job.id in due) or job.leaving, "chosen, without devices", job)
-        _require(not job.leaving or bool(job.devices), "leaving, without devices", job)
-        ended = job.phase is JobPhase.ENDED
-        _require(not ended or not (runs or job.devices), "ended, but on devices", job)
-        waits = not (runs or ended or job.unmet or job.phase is JobPhase.STOPPING)
-        _require(not waits or (job.order, job.id) in entries or job in pool.newcomers, "neither runs nor waits", job)
+        require((job.turn_key is not None) == waits, "its place in the lane's queue is wrong", job)
+        require(job.turn_key is None or job.turn_key in lane.queue, "not in the queue of its lane", job)

@@ -1,78 +1,150 @@
-"""Which events may come when: legal, late (and ignored on purpose), or illegal.  Nothing here changes the state."""
+"""Which events may come when: legal, late (and ignored on purpose), or illegal.  Nothing here changes the state.
+
+The phase of the job answers first (`transitions`); then, for events of a seat, whether a process is there; and last the
+table of what the event is about: `TURNS`, `PREEMPTION` or `RESIDENCY`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from carpool.core import events
 from carpool.core.errors import IllegalTransition
 from carpool.core.lifecycle import adoption
-from carpool.core.lifecycle.invariants import story
 from carpool.core.lifecycle.transitions import LATE, LATE_OF_ATTEMPT, SEATED, TABLE
+from carpool.core.memory.preemption import PREEMPTION
+from carpool.core.memory.residency import RESIDENCY
 from carpool.core.model import JobPhase, MemoryClass
-from carpool.core.state.state import Job, State
-from carpool.core.turns import turns
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
+from carpool.core.state.story import story
+from carpool.core.turns.turns import TURNS, may_be_ahead
 
-_NEED_SEAT = frozenset(SEATED) - {events.Attached}
-#: Also of a job's other processes, which may be there when the one that was attached has gone.
-_OF_OTHERS = (events.MemoryRequested, events.MemoryReturned, events.RequestWithdrawn)
+#: Says whether an event of a job is legal: the job, or None where it came too late.  Raises IllegalTransition.
+Judge = Callable[[State, Job, Any], Job | None]
 
 
 def subject(state: State, event: Any) -> Job | None:
-    """The job an event speaks of; None if the event came too late and means nothing any more."""
+    """The job an event speaks of; None if the event came too late and means nothing any more.
+
+    Raises IllegalTransition, with the story of the job.
+    """
     job = state.jobs.get(event.job)
-    if job is None and event.job in state.forgotten and (JobPhase.ENDED, type(event)) in LATE:
-        return None
     if job is None:
-        raise IllegalTransition(f"{event}: there is no job {event.job}")
-    if (job.phase, type(event)) in LATE:
-        return None
-    if job.past and job.phase is JobPhase.QUEUED and type(event) in LATE_OF_ATTEMPT:
+        if event.job not in state.forgotten or (JobPhase.ENDED, type(event)) not in LATE:
+            raise IllegalTransition(f"{event}: there is no job {event.job}")
+        return None  # it ended long ago
+    if _is_late(job, event):
         return None
     if type(event) not in TABLE[job.phase]:
         raise illegal(job, event, f"not possible while the job is {job.phase}")
-    return _seated(state, job, event)
-
-
-def _seated(state: State, job: Job, event: Any) -> Job | None:
-    """Events of a seat need somebody in it."""
-    kind = type(event)
-    if kind is events.Adopted:
-        adoption.refuse_contradiction(state, event)
-    elif kind is events.Attached:
-        if job.attached or job.lane is None:
-            raise illegal(job, event, "another process is attached" if job.attached else "it has no lane")
-    elif kind in _NEED_SEAT and not job.attached:
-        if kind is events.TraitsSeen and event.immovable is None:
-            return job  # processes that nobody speaks for may use the device, too
-        if kind in _OF_OTHERS and job.alone is not None and event.memory_class is MemoryClass.PERSISTENT:
-            return job
-        if job.was_attached or job.past:
-            return None  # the process is gone; what it said last reaches us only now
-        raise illegal(job, event, "no process of the job has attached")
-    elif kind is events.TurnPassed and event.to not in state.jobs and event.to not in state.forgotten:
-        raise illegal(job, event, f"there is no job {event.to}")
-    elif kind in (events.TurnReleased, events.TurnPassed, events.TurnPaused):
-        return _had_turn(state, job, event)
-    elif kind is events.TurnWanted and event.demand is not None and job.spec.service is None:
-        raise illegal(job, event, "it is no service")
-    elif kind is events.Preempted and not job.leaving:
-        raise illegal(job, event, "nobody asked for its devices")
-    elif kind in (events.Offloaded, events.OffloadFailed) and not (job.offload_asked or job.adopted):
-        raise illegal(job, event, "nobody asked for it")
-    return job
-
-
-def _had_turn(state: State, job: Job, event: Any) -> Job | None:
-    lane = state.lane_of(job)
-    # A job that got its turn from a peer has no successor until we name one: it cannot have passed it on.
-    early = isinstance(event, events.TurnReleased)
-    if lane is not None and (lane.holder == job.id or (early and turns.is_ahead(lane, job))):
-        return job
-    if job.adopted:
-        return None  # a packet from before the restart; its seat has told us since
-    raise illegal(job, event, "it has no turn")
+    judge = _JUDGES.get(type(event))
+    return job if judge is None else judge(state, job, event)
 
 
 def illegal(job: Job, event: Any, why: str) -> IllegalTransition:
+    """The error for an event that cannot happen, with what the job did before."""
     return IllegalTransition(f"{event}: {why}.  What job {job.id} did before:{story(job.history)}")
+
+
+def _is_late(job: Job, event: Any) -> bool:
+    """Whether the event lost a race against the end of the job, or of the attempt that it is about."""
+    again = bool(job.past) and job.phase is JobPhase.QUEUED
+    return (job.phase, type(event)) in LATE or (again and type(event) in LATE_OF_ATTEMPT)
+
+
+def _checked(job: Job, event: Any, legal: bool, why: str) -> Job | None:
+    """The job, if the event is legal; None for the answer of a job found at a restart to the earlier daemon.
+
+    Raises IllegalTransition with ``why``.
+    """
+    if not legal and not job.adopted:
+        raise illegal(job, event, why)
+    return job if legal else None
+
+
+# Judges
+
+
+def _adopted(state: State, job: Job, event: events.Adopted) -> Job:
+    adoption.refuse_contradiction(state, event)
+    return job
+
+
+def _attached(state: State, job: Job, event: events.Attached) -> Job:
+    if job.attached or job.lane is None:
+        raise illegal(job, event, "another process is attached" if job.attached else "it has no lane")
+    return job
+
+
+def _preempted(state: State, job: Job, event: events.Preempted) -> Job:
+    if not job.leaving:
+        raise illegal(job, event, "nobody asked for its devices")
+    return job
+
+
+def _seated(state: State, job: Job, event: Any) -> Job | None:
+    """Events of a seat need a process in it."""
+    if job.attached:
+        judge = _SEAT_JUDGES.get(type(event))
+        return job if judge is None else judge(state, job, event)
+    if _of_other_processes(job, event):
+        return job
+    if not (job.was_attached or job.past):
+        raise illegal(job, event, "no process of the job has attached")
+    return None  # the process is gone; what it said last reaches us only now
+
+
+def _of_other_processes(job: Job, event: Any) -> bool:
+    """Whether processes of the job that have no seat may cause the event: they may use the device, too."""
+    if isinstance(event, events.TraitsSeen):
+        return event.immovable is None
+    if not isinstance(event, (events.MemoryRequested, events.MemoryReturned, events.RequestWithdrawn)):
+        return False
+    return job.alone is not None and event.memory_class is MemoryClass.PERSISTENT
+
+
+def _turn_wanted(state: State, job: Job, event: events.TurnWanted) -> Job:
+    if event.demand is not None and not job.serves:
+        raise illegal(job, event, "it is no service")
+    return job
+
+
+def _turn_released(state: State, job: Job, event: events.TurnReleased) -> Job | None:
+    lane = state.lane_of(job)
+    # A job that got its turn from a peer has no successor until we name one: it can release it, but not pass it on.
+    had = TURNS.legal(job.turn.state, type(event)) and lane is not None and (job.holds or may_be_ahead(lane, job))
+    return _checked(job, event, had, "it has no turn")
+
+
+def _turn_passed(state: State, job: Job, event: events.TurnPassed) -> Job | None:
+    if event.to not in state.jobs and event.to not in state.forgotten:
+        raise illegal(job, event, f"there is no job {event.to}")
+    return _checked(job, event, TURNS.legal(job.turn.state, type(event)), "it has no turn")
+
+
+def _turn_paused(state: State, job: Job, event: events.TurnPaused) -> Job | None:
+    lane = state.lane_of(job)
+    had = job.holds and lane is not None and PREEMPTION.legal(lane.preempt.state, type(event))
+    return _checked(job, event, had, "it has no turn")
+
+
+def _moved(state: State, job: Job, event: events.Offloaded | events.OffloadFailed) -> Job | None:
+    return _checked(job, event, RESIDENCY.legal(job.residency.state, type(event)), "nobody asked for it")
+
+
+_JUDGES: dict[type, Judge] = {
+    **dict.fromkeys(SEATED, _seated),
+    events.Adopted: _adopted,
+    events.Attached: _attached,
+    events.Preempted: _preempted,
+}
+_SEAT_JUDGES: dict[type, Judge] = {
+    events.TurnWanted: _turn_wanted,
+    events.TurnReleased: _turn_released,
+    events.TurnPassed: _turn_passed,
+    events.TurnPaused: _turn_paused,
+    events.Offloaded: _moved,
+    events.OffloadFailed: _moved,
+}

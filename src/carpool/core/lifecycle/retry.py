@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from carpool.core.allocators.base import Allocator
 from carpool.core.events import ProcessExited
 from carpool.core.model import Attempt, Estimate, JobSpec, Memory, Reason
-from carpool.core.placement.candidates import RAISE_BY, RAISE_OF, allowed
+from carpool.core.placement.candidates import RAISE_BY, RAISE_OF, larger
 from carpool.core.state.amounts import clipped, join
-from carpool.core.state.state import RECOVERY, Job, State
-from carpool.core.turns.exclusive_turns import suspends
-from carpool.core.units import size
+from carpool.core.state.job import RECOVERY, Job
+from carpool.core.state.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,53 +26,34 @@ class Again:
     past: Attempt
 
 
-def judge(state: State, job: Job, event: ProcessExited, reason: Reason) -> Again | Reason:
+def judge(state: State, allocator: Allocator, job: Job, event: ProcessExited, reason: Reason) -> Again | Reason:
     """Whether a failed job is started again; or the reason with which it ends.
 
     A job whose supervisor was lost is never asked about here: it may have succeeded.
     """
     if event.out_of_memory is not None:
-        return _judge_memory(state, job, event.out_of_memory)
+        return _judge_memory(state, allocator, job, event.out_of_memory)
     tried = sum(not attempt.out_of_memory for attempt in job.past)
     if tried >= job.spec.retries:
         return story(job.past, reason)
     return Again(job.spec, Attempt(reason.text, job.device))
 
 
-def _judge_memory(state: State, job: Job, what: str) -> Again | Reason:
+def _judge_memory(state: State, allocator: Allocator, job: Job, what: str) -> Again | Reason:
     text = f"ran out of memory: {what}"
     past = Attempt(text, job.device, True, outgrown_now(state, job))
     if not job.spec.recover:
         return story(job.past, Reason("out_of_memory", text))
-    hopeless = _hopeless(state, job, past)
+    hopeless = _too_often(state, job) or allocator.no_more_memory(job, past)
     if hopeless is not None:
         return story(job.past, Reason("out_of_memory", f"{text}; not started again: {hopeless}"))
     return Again(_next_spec(state, job, past), past)
 
 
-def _hopeless(state: State, job: Job, past: Attempt) -> str | None:
-    """Why another attempt would fail as well, or is one too many."""
+def _too_often(state: State, job: Job) -> str | None:
+    """Whether another attempt is one too many."""
     done = sum(attempt.out_of_memory for attempt in job.past)
-    if done >= state.settings.max_recoveries:
-        return f"it has been {done} times already (max_recoveries)"
-    if state.whole is not None:
-        return "it had its devices to itself"
-    larger = len(_larger(state, job, past))
-    if past.outgrown and larger < job.spec.gang:
-        held = "asked for more than all of" if job.denied else "had"
-        itself = "" if job.denied else " to itself"
-        return f"it {held} {past.device}{itself} ({size(past.outgrown)}), and may use {_few(job, larger)}"
-    return None
-
-
-def _larger(state: State, job: Job, past: Attempt) -> list[int]:
-    """Capacities of the devices on which it has not been shown to fail, largest first."""
-    capacities = (device.spec.capacity for device in allowed(state, job))
-    return sorted((capacity for capacity in capacities if capacity > past.outgrown), reverse=True)
-
-
-def _few(job: Job, larger: int) -> str:
-    return f"{larger} larger, of the {job.spec.gang} that it needs" if larger else "no larger device"
+    return f"it has been {done} times already (max_recoveries)" if done >= state.settings.max_recoveries else None
 
 
 def outgrown_now(state: State, job: Job) -> int:
@@ -83,14 +64,14 @@ def outgrown_now(state: State, job: Job) -> int:
     device = state.device_of(job)
     if device is None:
         return 0
-    if not (job.lonely or suspends(job)):
+    if not (job.lonely or job.suspends):
         return job.denied
     return min(state.devices[name].usable for name in job.devices or (device.spec.id,))
 
 
 def _next_spec(state: State, job: Job, past: Attempt) -> JobSpec:
     """Alone, and with more memory reserved: at most all of the smallest of the largest that it may use."""
-    most = (_larger(state, job, past) + [0] * job.spec.gang)[job.spec.gang - 1]
+    most = (larger(state, job, past.outgrown) + [0] * job.spec.gang)[job.spec.gang - 1]
     spec = spec_after(job.spec, (past,))
     return replace(spec, estimate=_raised(job, most))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from carpool.core import events
 from carpool.core.model import JobPhase
+from carpool.core.state.tables import Cause, edges
 
 QUEUED, STARTING, RUNNING = JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING
 STOPPING, ENDED = JobPhase.STOPPING, JobPhase.ENDED
@@ -32,9 +33,7 @@ SEATED = (
     events.TraitsSeen,
 )
 
-Table = dict[JobPhase, dict[type | str, tuple[JobPhase, ...]]]
-
-TABLE: Table = {
+TABLE: dict[JobPhase, dict[Cause, tuple[JobPhase, ...]]] = {
     QUEUED: {
         ADMITTED: (STARTING,),
         REFUSED: (ENDED,),
@@ -83,12 +82,4 @@ LATE_OF_ATTEMPT = frozenset(kind for phase, kind in LATE if phase is ENDED) - {e
 def mermaid() -> str:
     """The table as a Mermaid state diagram, one line per edge; events that do not change the phase share a line."""
     lines = ["stateDiagram-v2", "    [*] --> queued: Submitted", "    [*] --> ended: Submitted, refused"]
-    for phase, row in TABLE.items():
-        edges: dict[JobPhase, list[str]] = {}
-        for cause, targets in row.items():
-            for target in targets:
-                edges.setdefault(target, []).append(cause if isinstance(cause, str) else cause.__name__)
-        for target, names in edges.items():
-            lines.append(f"    {phase} --> {target}: {', '.join(names)}")
-    lines.append("    ended --> [*]")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *edges(TABLE), "    ended --> [*]"]) + "\n"

@@ -7,13 +7,19 @@ once.
 from __future__ import annotations
 
 from carpool.core.commands import RequestYield
-from carpool.core.memory.eviction import offload, put_aside, stays, storable
+from carpool.core.memory.eviction import stays, storable
 from carpool.core.memory.exclusive import make_way
 from carpool.core.memory.grants import freed, stop_growing
 from carpool.core.memory.requests import give_up
+from carpool.core.memory.residency import offload, set_aside
 from carpool.core.model import JobId, Micros, Reason
 from carpool.core.state.amounts import needed
-from carpool.core.state.state import NOTHING, Device, Job, Pause, State, YieldAsked
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.lane import YieldAsked
+from carpool.core.state.preempt_state import PreemptState
+from carpool.core.state.residency import NOTHING
+from carpool.core.state.state import State
 
 
 def unstick(state: State, device: Device) -> None:
@@ -39,11 +45,11 @@ def unstick(state: State, device: Device) -> None:
 
 
 def _computes(state: State, job: Job) -> bool:
-    return state.holds(job) and not job.pending
+    return job.holds and not job.pending
 
 
 def _idle(state: State, job: Job) -> bool:
-    return job.attached and not job.pending and not job.wanted and not state.holds(job)
+    return job.attached and not job.pending and not job.wanted and not job.holds
 
 
 def _lacks_memory(job: Job) -> bool:
@@ -53,7 +59,7 @@ def _lacks_memory(job: Job) -> bool:
 def _still_since(state: State, job: Job, device: Device) -> Micros:
     """When the job counts, or is to be looked at again, as one that does not move."""
     patience = state.settings.warm_timeout_us
-    if _lacks_memory(job) or (state.held_off(job) and not state.holds(job)):
+    if _lacks_memory(job) or (state.held_off(job) and not job.holds):
         return 0
     if _idle(state, job):
         return job.idle_since_us + patience
@@ -75,7 +81,7 @@ def _probe(state: State, device: Device, holders: list[Job]) -> None:
             and lane is not None
             and _computes(state, job)
             and lane.yield_asked is YieldAsked.NO
-            and lane.pause is Pause.NO
+            and lane.preempt.state is PreemptState.NONE
         ):
             lane.yield_asked, lane.for_memory = YieldAsked.BOUNDARY, True
             state.emit(RequestYield(job.id))
@@ -100,7 +106,7 @@ def _move_out(state: State, device: Device, holders: list[Job], short: JobId) ->
             state.emit(RequestYield(victim.id, forced=True))
         return
     if victim.reserved.persistent == 0:
-        put_aside(state, victim, NOTHING)
+        set_aside(state, victim, NOTHING)
         freed(state, device)
     elif victim.attached and state.now >= victim.unmovable_us:
         storable(state, [victim])  # gives up what it can; where that is not enough, better beyond the budget than never

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from carpool.core.commands import DropStore, GrantMemory, Offload
-from carpool.core.memory.grants import keep_in_store, reserve, trim_lane
+from carpool.core.commands import DropStore
+from carpool.core.memory.grants import keep_in_store
 from carpool.core.metering.transfer_cost import there_and_back_us
 from carpool.core.metering.views import job_view, lazy_view
-from carpool.core.model import Memory, Micros
-from carpool.core.state.amounts import join
-from carpool.core.state.state import Device, Job, State
+from carpool.core.model import Micros
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
 from carpool.core.turns import services
-from carpool.core.turns.exclusive_turns import serves, suspends
-from carpool.core.turns.turns import rank
 
 #: A job that got memory which others had to leave keeps it for so long, or until it has had its turn.
 PROMISE_US = 1_000_000
@@ -46,7 +45,7 @@ def choose(state: State, device: Device, claimant: Job, missing: int) -> list[Jo
 def candidates(state: State, device: Device, claimant: Job) -> list[Job]:
     """Who may leave for the claimant, the best victim first."""
     jobs = (state.jobs[number] for number in sorted(device.jobs))
-    view, at_once = lazy_view(state), serves(claimant)
+    view, at_once = lazy_view(state), claimant.serves
 
     def key(job: Job) -> tuple[tuple[int, ...], int]:
         return (state.policy.victim_key(view, job_view(state, job), ahead_of(state, job)), -job.placed)
@@ -57,11 +56,11 @@ def candidates(state: State, device: Device, claimant: Job) -> list[Job]:
 
 def may_leave(state: State, job: Job, at_once: bool) -> bool:
     """Whether its memory can be taken now; ``at_once``: for a service, which comes before what others were promised."""
-    if not job.attached or job.reserved.persistent == 0 or job.offload_asked or state.holds(job):
+    if not job.attached or job.reserved.persistent == 0 or job.offload_asked or job.holds:
         return False
-    if suspends(job) or stays(state, job) or state.now < job.unmovable_us:
+    if job.suspends or stays(state, job) or state.now < job.unmovable_us:
         return False
-    if state.held_off(job) or (at_once and not serves(job)):
+    if state.held_off(job) or (at_once and not job.serves):
         return True
     if promised(state, job):
         return False
@@ -97,9 +96,9 @@ def comes_first(state: State, job: Job, claimant: Job) -> bool:
     """Whether a job waits for its turn, and gets it before the claimant."""
     if job.id == claimant.id:
         return True
-    if job.turn_key is None or state.holds(claimant):
+    if job.turn_key is None or claimant.holds:
         return False
-    if serves(job) or serves(claimant):
+    if job.serves or claimant.serves:
         return services.comes_first(job, claimant)
     lane = state.lane_of(claimant)
     if claimant.turn_key is not None and lane is not None and lane.id == job.lane:
@@ -115,25 +114,6 @@ def ahead_of(state: State, job: Job) -> int | None:
     lane = state.lane_of(job)
     assert lane is not None
     return bisect_left(lane.queue, job.turn_key) + (lane.holder is not None)
-
-
-def offload(state: State, job: Job) -> None:
-    """Ask for it.  The store keeps what it needs for that until the job's process is gone."""
-    job.offload_asked = True
-    keep_in_store(state, job, max(job.kept, job.reserved.persistent))
-    rank(state, job)
-    state.touch_lane(job.lane)
-    state.emit(Offload(job.id))
-
-
-def put_aside(state: State, job: Job, limit: Memory) -> None:
-    """Lower the limits of a job without a turn; it gets them back before its next one."""
-    job.stored = join(job.stored, job.limit)
-    job.offloaded, job.limit, job.promised_us = True, limit, None
-    state.emit(GrantMemory(job.id, limit))
-    reserve(state, job, limit)
-    trim_lane(state, job)
-    rank(state, job)
 
 
 def storable(state: State, jobs: list[Job]) -> bool:
@@ -165,6 +145,6 @@ def next_change(state: State, device: Device) -> Micros | None:
     jobs = [state.jobs[number] for number in device.jobs]
     moments = [job.promised_us + PROMISE_US for job in jobs if job.promised_us is not None]
     moments += [job.unmovable_us for job in jobs]
-    idle = (job for job in jobs if job.attached and job.reserved.persistent and not (job.wanted or state.holds(job)))
+    idle = (job for job in jobs if job.attached and job.reserved.persistent and not (job.wanted or job.holds))
     moments += [_idle_enough_us(state, job) for job in idle]
     return min((moment for moment in moments if moment > state.now), default=None)

@@ -8,7 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from carpool.core.memory.eviction import choose, promised, stays
-from carpool.core.state.state import Device, Job, Lane, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.lane import Lane
+from carpool.core.state.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ def _stays(state: State, job: Job, claimant: Job) -> bool:
     """Somebody who waits in a lane may have got its turn from the holder already, without our knowing."""
     lane = state.lane_of(job)
     named = job.wanted and lane is not None and lane.holder is not None
-    return job.id == claimant.id or state.holds(job) or named or promised(state, job)
+    return job.id == claimant.id or job.holds or named or promised(state, job)
 
 
 def _held(state: State, device: Device, claimant: Job) -> list[Lane]:

@@ -13,9 +13,10 @@ from __future__ import annotations
 from carpool.core.events import TraitsSeen
 from carpool.core.memory.grants import freed
 from carpool.core.model import JobId, Reason
-from carpool.core.state.state import Device, Job, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.exclusive_turns import serves
 from carpool.core.turns.turns import rank
 
 
@@ -48,7 +49,7 @@ def give_up(state: State, device: Device, job: Job) -> None:
 
 def holders_first(state: State, device: Device) -> None:
     """After a restart: whoever computes goes on."""
-    _settle(state, device, sorted(device.loners, key=lambda number: not state.holds(state.jobs[number])))
+    _settle(state, device, sorted(device.loners, key=lambda number: not state.jobs[number].holds))
 
 
 def make_way(state: State, device: Device, truth: bool) -> None:
@@ -72,7 +73,7 @@ def _turns_anew(state: State, device: Device) -> None:
     """Everybody's place in the queues, and what was asked of those who compute, follows from who is alone."""
     for number in sorted(device.jobs):
         job = state.jobs[number]
-        if serves(job) and state.held_off(job) and not state.holds(job):
+        if job.serves and state.held_off(job) and not job.holds:
             weights.take_back(state, device, job)
         rank(state, job)
     for number in sorted(device.lanes):

@@ -14,7 +14,10 @@ from carpool.core.commands import GrantMemory, ResizeLane
 from carpool.core.metering import warmup
 from carpool.core.model import JobPhase, Memory, MemoryClass
 from carpool.core.state.amounts import join, of_class, with_class
-from carpool.core.state.state import NOTHING, Claim, Device, Job, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Claim, Job
+from carpool.core.state.residency import NOTHING, RESIDENT, set_aside
+from carpool.core.state.state import State
 from carpool.core.turns import weights
 from carpool.core.turns.turns import rank
 from carpool.core.units import size
@@ -70,8 +73,7 @@ def release(state: State, job: Job) -> None:
         if job.phase not in (JobPhase.ENDED, JobPhase.QUEUED):
             state.emit(GrantMemory(job.id, NOTHING))
     forget_requests(state, job)
-    job.stored, job.offloaded, job.offload_asked = NOTHING, False, False
-    job.claim, job.promised_us = Claim.NONE, None
+    job.set(residency=RESIDENT, claim=Claim.NONE, promised_us=None)
     device.claims.discard(job.id)
     keep_in_store(state, job, 0)
     reserve(state, job, NOTHING)
@@ -123,7 +125,7 @@ def grant(state: State, job: Job, limit: Memory, answers: tuple[MemoryClass, ...
     if any(kind in job.pending for kind in answers):
         job.pending = {kind: request for kind, request in job.pending.items() if kind not in answers}
         device.waiting = [entry for entry in device.waiting if entry[1] != job.id or entry[2] not in answers]
-    if not state.holds(job) and not job.wanted:
+    if not job.holds and not job.wanted:
         job.idle_since_us = state.now
     rank(state, job)
     state.touch_lane(job.lane)
@@ -134,7 +136,7 @@ def grant(state: State, job: Job, limit: Memory, answers: tuple[MemoryClass, ...
 def returned(state: State, job: Job, kind: MemoryClass, total: int) -> None:
     """The job gave memory back by itself: its limit and reservation shrink to ``total``."""
     if total < of_class(job.stored, kind):
-        job.stored = with_class(job.stored, kind, total)
+        job.residency = set_aside(job.residency, with_class(job.stored, kind, total))
     if total >= of_class(job.limit, kind):
         return
     kept_more = of_class(job.reserved, kind) > of_class(job.limit, kind)

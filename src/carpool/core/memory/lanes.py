@@ -12,9 +12,12 @@ from carpool.core.metering import co_runners
 from carpool.core.metering.views import device_view, lazy_view
 from carpool.core.model import LaneId, Memory, Oversubscribe, Reason, Sharing
 from carpool.core.state.amounts import join, needed
-from carpool.core.state.state import NOTHING, Device, Job, Lane, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.lane import Lane
+from carpool.core.state.residency import NOTHING
+from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.exclusive_turns import serves, suspends
 from carpool.core.units import size
 
 #: Makes the reason why a job has to wait.  Reasons are for people: most refusals are never read, so none is written.
@@ -58,7 +61,7 @@ def find_place(state: State, device: Device, job: Job, need: Memory) -> Place | 
     Where jobs need more than the device has, device and host store must be able to hold what all of them keep.
     """
     mine = [lane for lane in map(state.lanes.__getitem__, device.lanes) if lane.owner == job.spec.owner]
-    own = sorted((lane for lane in mine if lane.serves == serves(job)), key=lambda lane: (lane.size, lane.id))
+    own = sorted((lane for lane in mine if lane.serves == job.serves), key=lambda lane: (lane.size, lane.id))
     another = may_open(state, device, len(own), len(mine))
     if not own and not another:
         return partial(_no_lane if mine else _other_owner, device)
@@ -101,7 +104,7 @@ def _crowded_place(state: State, device: Device, need: Memory, own: list[Lane], 
 
 def expected(job: Job) -> Memory:
     """What a job needs to compute beside others, as far as is known."""
-    if suspends(job):
+    if job.suspends:
         return NOTHING
     return join(join(needed(job), job.reserved), NOTHING if job.measured else job.estimate)
 
@@ -162,7 +165,7 @@ def _no_room(device: Device, need: Memory, largest: int | None) -> Reason:
 def enter(state: State, job: Job, device: Device, place: Place, need: Memory) -> Lane:
     """Put the job into its lane; a new lane is opened in the size that the job needs."""
     if place.lane is None:
-        lane = Lane(state.next_lane, device.spec.id, job.spec.owner, need.ephemeral, serves(job))
+        lane = Lane(state.next_lane, device.spec.id, job.spec.owner, need.ephemeral, job.serves)
         state.next_lane += 1
         state.lanes[lane.id] = lane
         device.lanes.add(lane.id)

@@ -2,46 +2,66 @@
 
 Pausing is no switch.  The holder is closed, nothing is saved, and its lane stays its own: a lane whose holder has
 paused counts as held.  It is asked to pause at its next iteration boundary if the deadline allows that, otherwise at
-once.  Only where a service needs the memory of a paused job is that asked for its turn as well (`yielding.press`): then
-it has to save what it has in the lane.
+once.  Only where a service needs the memory of a paused job is that asked for its turn as well
+(`yielding.request_yield`): then it has to save what it has in the lane.
+
+What may be asked of a holder when, and what follows, is the table `PREEMPTION` at the end.
 """
 
 from __future__ import annotations
 
 from carpool.core.commands import GrantTurn, PauseTurn, WithdrawYield
+from carpool.core.events import TurnPaused
 from carpool.core.memory import suspension
 from carpool.core.model import Micros
 from carpool.core.state.amounts import ready
-from carpool.core.state.state import Claim, Device, Job, Lane, Pause, State, YieldAsked
+from carpool.core.state.device import Device
+from carpool.core.state.job import Claim, Job
+from carpool.core.state.lane import Lane, YieldAsked
+from carpool.core.state.preempt_state import Asked, Paused, PreemptState
+from carpool.core.state.state import State
+from carpool.core.state.tables import Edge, Table
+from carpool.core.state.turn_state import HOLDING
 from carpool.core.turns import services
-from carpool.core.turns.turns import spare
+from carpool.core.turns.turns import end_preemption, protect
+
+#: What the core decides: a service needs the device, none does any more, the holder's turn is over.
+NEEDED, NOT_NEEDED, TURN_OVER = "needed", "not needed", "turn over"
 
 
 def advance(state: State, device: Device) -> None:
     """Give the device to the service that comes first, or see to it that it gets it; without one all go on."""
     if device.guest is not None or state.restarting:
         return
-    job = None if _urgent(state, device) else services.first(state, device)
-    lanes = [state.lanes[number] for number in sorted(device.lanes)]
-    for lane in lanes:
-        spared = lane.pause in (Pause.BOUNDARY, Pause.FORCED) and state.held_off(holder(state, lane))
-        if lane.pause is not Pause.NO and (job is None or spared):
-            _take_back(state, lane)
-    if job is None:
-        return
-    computing = [lane for lane in suspension.in_the_way(state, device, job) if lane.pause is not Pause.PAUSED]
+    service = None if _urgent(state, device) else services.first(state, device)
+    for lane in (state.lanes[number] for number in sorted(device.lanes)):
+        if lane.preempt.state is not PreemptState.NONE and (service is None or _has_to_yield(state, lane)):
+            PREEMPTION.act(lane.preempt.state, NOT_NEEDED)(state, lane)
+    if service is not None:
+        _make_room_for(state, device, service)
+
+
+def _has_to_yield(state: State, lane: Lane) -> bool:
+    """Whether its holder has to give its turn away anyway, and has not paused yet."""
+    return lane.preempt.state is not PreemptState.PAUSED and state.held_off(holder(state, lane))
+
+
+def _make_room_for(state: State, device: Device, service: Job) -> None:
+    lanes = suspension.in_the_way(state, device, service)
+    computing = [lane for lane in lanes if lane.preempt.state is not PreemptState.PAUSED]
     if not computing:
-        job.claim = Claim.NONE
-        suspension.comes(state, device, job)
+        service.claim = Claim.NONE
+        suspension.comes(state, device, service)
         return
-    job.claim = Claim.TURNS
-    device.claims.add(job.id)
+    service.claim = Claim.TURNS
+    device.claims.add(service.id)
     for lane in computing:
         if not state.held_off(holder(state, lane)):  # such a one has to give its turn away
-            _ask(state, lane, job)
+            PREEMPTION.act(lane.preempt.state, NEEDED)(state, lane, service)
 
 
 def holder(state: State, lane: Lane) -> Job:
+    """Of a lane that has one."""
     assert lane.holder is not None, "only holders pause"
     return state.jobs[lane.holder]
 
@@ -49,7 +69,7 @@ def holder(state: State, lane: Lane) -> Job:
 def _urgent(state: State, device: Device) -> bool:
     """Whether a job with a signal to handle could compute: it comes before services."""
     for lane in (state.lanes[number] for number in device.lanes):
-        if lane.pause is Pause.PAUSED and holder(state, lane).urgent:
+        if lane.preempt.state is PreemptState.PAUSED and holder(state, lane).urgent:
             return True
         head = lane.queue[0] if lane.queue and not lane.serves else None
         if head is not None and head[0] == 0 and ready(state.jobs[head[-1]]):
@@ -57,30 +77,48 @@ def _urgent(state: State, device: Device) -> bool:
     return False
 
 
-def _ask(state: State, lane: Lane, service: Job) -> None:
-    """Ask a holder to pause, or again more firmly.  What it was asked before does not count any more."""
-    job, now = holder(state, lane), state.now
-    if now < lane.spared_us:
-        state.timers.set(("pause", lane.id), lane.spared_us)
-        return
-    latest = services.latest_us(state, service)
-    if lane.pause is Pause.NO:
+def paused(state: State, lane: Lane) -> None:
+    """The lane's holder says that it has paused."""
+    PREEMPTION.act(lane.preempt.state, TurnPaused)(state, lane)
+
+
+# What events and decisions do to the holder of a lane
+
+
+def _ask_first(state: State, lane: Lane, service: Job) -> None:
+    """A service needs the device.  What the holder was asked before does not count any more."""
+    if not _protected(state, lane):
         forget_yield(state, lane)
-        lane.pause_us, lane.latest_us = now, latest
-    lane.latest_us = min(lane.latest_us, latest)
-    late = now >= lane.latest_us or (services.hurries(service) and _boundary_us(lane, job) > lane.latest_us)
+        _ask(state, lane, service, state.now, services.latest_us(state, service))
+
+
+def _ask_again(state: State, lane: Lane, service: Job) -> None:
+    """The holder has been asked already: now perhaps more firmly."""
+    asked = lane.preempt
+    assert isinstance(asked, Asked)
+    if not _protected(state, lane):
+        _ask(state, lane, service, asked.since_us, min(asked.latest_us, services.latest_us(state, service)))
+
+
+def _protected(state: State, lane: Lane) -> bool:
+    """Whether the lane's holder handles a signal; then it is asked later."""
+    if state.now >= lane.protected_until_us:
+        return False
+    state.timers.set(("pause", lane.id), lane.protected_until_us)
+    return True
+
+
+def _ask(state: State, lane: Lane, service: Job, since_us: Micros, latest_us: Micros) -> None:
+    """Ask for a pause at a boundary, or at once where that would be too late."""
+    job, before = holder(state, lane), lane.preempt.state
+    boundary_us = since_us + (job.iteration_us or 0)  # at the latest; if nobody knows how long iterations take, now
+    late = state.now >= latest_us or (services.hurries(service) and boundary_us > latest_us)
     forced = late or bool(job.pending)
-    wanted = Pause.FORCED if forced else Pause.BOUNDARY
     if not forced:
-        state.timers.set(("pause", lane.id), lane.latest_us)
-    if lane.pause < wanted:
-        lane.pause = wanted
+        state.timers.set(("pause", lane.id), latest_us)
+    lane.preempt = Asked(since_us, latest_us, forced or before is PreemptState.FORCED)
+    if lane.preempt.state is not before:
         state.emit(PauseTurn(job.id, forced))
-
-
-def _boundary_us(lane: Lane, job: Job) -> Micros:
-    """When the holder comes to a boundary, at the latest; if nobody knows how long its iterations take, at once."""
-    return lane.pause_us + (job.iteration_us or 0)
 
 
 def forget_yield(state: State, lane: Lane) -> None:
@@ -90,36 +128,74 @@ def forget_yield(state: State, lane: Lane) -> None:
     state.timers.cancel(("forced", lane.id))
 
 
-def _take_back(state: State, lane: Lane) -> None:
-    """No service needs it: the holder goes on, unless it has been asked for its turn as well, or will be."""
-    job = holder(state, lane)
+def _withdraw(state: State, lane: Lane) -> None:
+    """No service needs it: the holder need not pause, unless it has been asked for its turn as well."""
     if lane.yield_asked is not YieldAsked.NO:
         return
     state.touch_lane(lane.id)
-    if lane.pause is Pause.PAUSED and state.held_off(job):
+    end_preemption(state, lane)
+    state.emit(WithdrawYield(holder(state, lane).id))
+
+
+def _resume(state: State, lane: Lane) -> None:
+    """No service needs it: the holder goes on, unless it has been asked for its turn as well, or will be."""
+    job, since = holder(state, lane), lane.preempt
+    assert isinstance(since, Paused)
+    if lane.yield_asked is not YieldAsked.NO:
         return
-    state.timers.cancel(("pause", lane.id))
-    if lane.pause is not Pause.PAUSED:
-        lane.pause = Pause.NO
-        state.emit(WithdrawYield(job.id))
+    state.touch_lane(lane.id)
+    if state.held_off(job):
         return
-    lane.pause = Pause.NO
-    lane.turn_us += state.now - lane.pause_us
+    end_preemption(state, lane)
+    lane.turn_us += state.now - since.since_us
     if job.urgent:
-        spare(state, lane)
-    job.set(urgent=False, wants_again=False)  # what it wanted was to go on
+        protect(state, lane)
+    job.turn = HOLDING  # what it wanted was to go on
     state.emit(GrantTurn(lane.id, job.id))
 
 
-def paused(state: State, lane: Lane) -> None:
+def _pause(state: State, lane: Lane) -> None:
     """The holder has paused.  If that is not needed any more it goes on at once.
 
     One that was then asked for its turn, at once, gives that back; to a boundary it does not come.
     """
-    if lane.pause is Pause.PAUSED:
-        return
     if lane.yield_asked is not YieldAsked.FORCED:
         forget_yield(state, lane)
-    lane.pause, lane.pause_us = Pause.PAUSED, state.now
+    lane.preempt = Paused(state.now)
     state.timers.cancel(("pause", lane.id))
     advance(state, state.devices[lane.device])
+
+
+def _stay_paused(state: State, lane: Lane) -> None:
+    """It says so again; since when it has paused does not change."""
+
+
+_ASKED_OR_NOT = (PreemptState.BOUNDARY, PreemptState.FORCED, PreemptState.NONE)
+_PAUSED_OR_ON = (PreemptState.PAUSED, PreemptState.NONE)
+_OVER = Edge(end_preemption, (PreemptState.NONE,))
+
+PREEMPTION = Table(
+    {
+        PreemptState.NONE: {
+            NEEDED: Edge(_ask_first, _ASKED_OR_NOT),
+            TurnPaused: Edge(_pause, _PAUSED_OR_ON),  # it was asked, and we took that back
+        },
+        PreemptState.BOUNDARY: {
+            NEEDED: Edge(_ask_again, (PreemptState.BOUNDARY, PreemptState.FORCED)),
+            NOT_NEEDED: Edge(_withdraw, (PreemptState.NONE, PreemptState.BOUNDARY)),
+            TurnPaused: Edge(_pause, _PAUSED_OR_ON),
+            TURN_OVER: _OVER,
+        },
+        PreemptState.FORCED: {
+            NEEDED: Edge(_ask_again, (PreemptState.FORCED,)),
+            NOT_NEEDED: Edge(_withdraw, (PreemptState.NONE, PreemptState.FORCED)),
+            TurnPaused: Edge(_pause, _PAUSED_OR_ON),
+            TURN_OVER: _OVER,
+        },
+        PreemptState.PAUSED: {
+            NOT_NEEDED: Edge(_resume, (PreemptState.NONE, PreemptState.PAUSED)),
+            TurnPaused: Edge(_stay_paused, (PreemptState.PAUSED,)),
+            TURN_OVER: _OVER,
+        },
+    }
+)

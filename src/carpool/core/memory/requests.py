@@ -10,7 +10,9 @@ from carpool.core.memory.grants import forget_requests, free_on, freed, grant, s
 from carpool.core.metering import warmup
 from carpool.core.model import JobPhase, Memory, MemoryClass, Reason
 from carpool.core.state.amounts import cost, join, of_class, with_class
-from carpool.core.state.state import Device, Job, Request, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job, Request
+from carpool.core.state.state import State
 from carpool.core.turns.turns import rank
 from carpool.core.units import size
 
@@ -65,7 +67,7 @@ def withdrawn(state: State, job: Job, kind: MemoryClass) -> None:
     _deny(state, job, kind, WITHDRAWN)
     job.pending = {other: request for other, request in job.pending.items() if other is not kind}
     device.waiting = [entry for entry in device.waiting if entry[1:] != (job.id, kind)]
-    if not state.holds(job) and not job.wanted:
+    if not job.holds and not job.wanted:
         job.idle_since_us = state.now
         if not job.pending:
             stop_growing(state, job)  # nothing will be measured of it for now

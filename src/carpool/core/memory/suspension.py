@@ -13,13 +13,17 @@ from carpool.core.commands import GrantMemory
 from carpool.core.memory.grants import freed, reserve
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import Memory
-from carpool.core.state.state import NOTHING, Device, Job, Lane, State
-from carpool.core.turns.exclusive_turns import serves, suspends, touch_lanes
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.lane import Lane
+from carpool.core.state.residency import NOTHING, set_aside
+from carpool.core.state.state import State
+from carpool.core.turns.exclusive_turns import touch_lanes
 
 
 def arrived(state: State, device: Device, job: Job) -> None:
     """It may run: what it could have waits for its first turn, as if it had been offloaded."""
-    job.offloaded, job.stored = True, share(state, device, job)
+    job.residency = set_aside(job.residency, share(state, device, job))
 
 
 def share(state: State, device: Device, job: Job) -> Memory:
@@ -32,8 +36,8 @@ def share(state: State, device: Device, job: Job) -> Memory:
 def size_up(state: State, device: Device) -> None:
     """What can be had changes with what others hold."""
     for job in (state.jobs[number] for number in sorted(device.guests)):
-        if job.offloaded and suspends(job):
-            job.stored = share(state, device, job)
+        if job.offloaded and job.suspends:
+            job.residency = set_aside(job.residency, share(state, device, job))
 
 
 def outranked(state: State, device: Device, job: Job) -> bool:
@@ -44,7 +48,7 @@ def outranked(state: State, device: Device, job: Job) -> bool:
     own = state.policy.turn_key(view, job_view(state, job))
     lanes = (state.lanes[number] for number in device.lanes if number != job.lane)
     heads = (state.jobs[lane.queue[0][-1]] for lane in lanes if lane.queue)
-    return any(serves(head) or state.policy.turn_key(view, job_view(state, head)) < own for head in heads)
+    return any(head.serves or state.policy.turn_key(view, job_view(state, head)) < own for head in heads)
 
 
 def in_the_way(state: State, device: Device, job: Job) -> list[Lane]:
@@ -62,10 +66,10 @@ def comes(state: State, device: Device, job: Job) -> None:
 def left(state: State, job: Job) -> None:
     """Its turn is over: it has been suspended, and nothing of it is on the device."""
     device = state.device_of(job)
-    if not suspends(job) or device is None:
+    if not job.suspends or device is None:
         return
-    job.offloaded, job.limit, job.promised_us = True, NOTHING, None
+    job.set(residency=set_aside(job.residency, NOTHING), limit=NOTHING, promised_us=None)
     state.emit(GrantMemory(job.id, NOTHING))
     reserve(state, job, NOTHING)
-    job.stored = share(state, device, job)
+    job.residency = set_aside(job.residency, share(state, device, job))
     freed(state, device)

@@ -13,22 +13,22 @@ from dataclasses import dataclass
 
 from carpool.core.memory import preemption, suspension
 from carpool.core.memory.deadlock import unstick
-from carpool.core.memory.eviction import next_change, offload, put_aside, storable
+from carpool.core.memory.eviction import next_change, storable
 from carpool.core.memory.eviction_plan import awaits_weights, make_plan
 from carpool.core.memory.exclusive import make_way
-from carpool.core.memory.grants import drop_estimate, freed, grant, stop_growing
+from carpool.core.memory.grants import drop_estimate, grant
 from carpool.core.memory.requests import fitting, may_grow
+from carpool.core.memory.residency import bring_back, offload, set_aside
 from carpool.core.metering.transfer_cost import restore_us, there_and_back_us, worth_us
 from carpool.core.metering.usage import attained
-from carpool.core.model import JobId, Memory, Micros
+from carpool.core.model import JobId, Memory
 from carpool.core.state.amounts import cost, needed, of_class
-from carpool.core.state.state import NOTHING, Claim, Device, Job, Lane, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Claim, Job
+from carpool.core.state.lane import Lane
+from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.exclusive_turns import carried, serves, suspends, touch_lanes
-from carpool.core.turns.turns import rank
-
-#: A job that could not be offloaded is left alone for so long.
-RETRY_US: Micros = 1_000_000
+from carpool.core.turns.exclusive_turns import touch_lanes
 
 
 @dataclass(slots=True)
@@ -63,12 +63,17 @@ def serve(state: State, device: Device) -> None:
             state.jobs[number].claim = Claim.NONE
     if device.alone not in device.claims:
         make_way(state, device, False)
+    _note_shortage(state, device, before)
+    _look_again(state, device)
+    unstick(state, device)
+
+
+def _note_shortage(state: State, device: Device, before: JobId | None) -> None:
+    """While a job lacks memory that nobody can make room for, nothing new is placed; ``before``: who lacked it last."""
     if device.short is not None and before is None:
         device.short_since_us = state.now
     if device.short is None and before is not None:
         state.admit_all = True
-    _look_again(state, device)
-    unstick(state, device)
 
 
 def _claimants(state: State, device: Device) -> list[Job]:
@@ -80,15 +85,15 @@ def _claimants(state: State, device: Device) -> list[Job]:
     ages: dict[JobId, int] = {}
     for sequence, number, _ in device.waiting:
         job = state.jobs[number]
-        if state.holds(job) or not state.held_off(job):
+        if job.holds or not state.held_off(job):
             ages[number] = min(sequence, ages.get(number, sequence))
     for number in [*_first_of_lanes(state, device), *device.loners[:1]]:
         job = state.jobs[number]
         if (job.offloaded or job.unplaced) and job.turn_key is not None:
-            ages[number] = job.want_number
+            ages[number] = job.turn_key[2]
 
     def key(number: JobId) -> tuple[bool, bool, bool, bool, int]:
-        service = serves(state.jobs[number])
+        service = state.jobs[number].serves
         waits = service and number != device.guest
         return (number != device.alone, not service, waits, number != device.grower, ages[number])
 
@@ -116,7 +121,7 @@ def _serve(state: State, device: Device, job: Job, room: Room) -> None:
         return
     if job.pending and not job.known and device.grower is None:
         device.grower = job.id
-    if suspends(job):
+    if job.suspends:
         _serve_guest(state, device, job, room)
         return
     limit = _limit(state, job, room)
@@ -155,12 +160,12 @@ def _claim(state: State, device: Device, job: Job, room: Room) -> None:
         _make_room(state, device, job, room, missing)
     else:
         _fall_short(device, job, Claim.BLOCKED)
-    room.awaited |= job.claim is Claim.BLOCKED and serves(job) and awaits_weights(state, device, job, missing)
+    room.awaited |= job.claim is Claim.BLOCKED and job.serves and awaits_weights(state, device, job, missing)
 
 
 def _leaves(state: State, job: Job) -> bool:
     """Whether its memory is being moved.  One that got a turn before it heard of that keeps it until the turn ends."""
-    return job.offload_asked and not state.holds(job)
+    return job.offload_asked and not job.holds
 
 
 def _wait_for(job: Job, room: Room, missing: int) -> None:
@@ -206,7 +211,9 @@ def _grant(state: State, job: Job, limit: Memory) -> None:
     grows = job.offloaded or bool(job.pending)
     if grows and (job.offloaded or job.claim is not Claim.NONE):
         _promise(state, job)
-    job.offloaded, job.stored, job.claim = False, NOTHING, Claim.NONE
+    if job.offloaded:
+        bring_back(job)
+    job.claim = Claim.NONE
     if job.unplaced:
         weights.place(state, device, job)
     if grows:
@@ -218,7 +225,7 @@ def _promise(state: State, job: Job) -> None:
     device = state.device_of(job)
     assert device is not None
     job.promised_us = state.now
-    back = carried(job, job.stored.persistent)
+    back = job.carried(job.stored.persistent)
     if back:
         job.restoring_us = restore_us(device, back)
         price = there_and_back_us(device, back)
@@ -240,11 +247,11 @@ def _make_room(state: State, device: Device, job: Job, room: Room, missing: int)
         offload(state, victim)
     for absent in plan.absent:
         if absent.gave_way or not plan.pressed:
-            put_aside(state, absent, Memory(absent.limit.persistent, 0))
+            set_aside(state, absent, Memory(absent.limit.persistent, 0))
     if plan.pressed:
         _press(state, job, room, plan.pressed)
         return
-    limit = None if leaving or room.coming or suspends(job) else _limit(state, job, room)
+    limit = None if leaving or room.coming or job.suspends else _limit(state, job, room)
     if limit is None:
         _wait_for(job, room, missing)
     else:  # the lanes had it all
@@ -254,7 +261,7 @@ def _make_room(state: State, device: Device, job: Job, room: Room, missing: int)
 
 def _press(state: State, job: Job, room: Room, lanes: list[Lane]) -> None:
     """Holders have to let go first.  What is free is kept for the job: otherwise they would take it again in turns."""
-    job.claim = Claim.TURNS if suspends(job) else Claim.BLOCKED
+    job.claim = Claim.TURNS if job.suspends else Claim.BLOCKED
     room.coming, room.taken = 0, True
     for lane in lanes:
         if lane.claimant is None:
@@ -269,31 +276,3 @@ def _look_again(state: State, device: Device) -> None:
         state.timers.cancel(key)
     else:
         state.timers.set(key, due)
-
-
-def offloaded(state: State, job: Job) -> None:
-    """All of the job's persistent memory is in the host store."""
-    device = state.device_of(job)
-    assert device is not None
-    if not job.offload_asked:
-        return  # found so at a restart; its answer to the earlier daemon comes after
-    job.offload_asked = False
-    if state.holds(job):
-        rank(state, job)
-        return  # it got a turn before it heard of the request: its memory is in use, nothing was moved
-    put_aside(state, job, Memory(0, job.limit.ephemeral if device.oversubscribed else 0))
-    stop_growing(state, job)
-    freed(state, device)
-
-
-def offload_failed(state: State, job: Job) -> None:
-    """It stays where it is.  Somebody else may be able to leave; it is asked again only later."""
-    device = state.device_of(job)
-    assert device is not None
-    if not job.offload_asked:
-        return
-    job.offload_asked = False
-    job.unmovable_us = state.now + RETRY_US
-    rank(state, job)
-    state.touch_lane(job.lane)
-    state.touch_device(device.spec.id)

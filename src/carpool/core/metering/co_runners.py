@@ -18,9 +18,11 @@ much as often as too little.  Nothing is measured while `Settings.interference_l
 from __future__ import annotations
 
 from carpool.core.model import Micros, Usage
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job, Stretch
+from carpool.core.state.lane import Lane
 from carpool.core.state.slowdown_table import ALONE, Pair, exceeds
-from carpool.core.state.state import Device, Job, Lane, State, Stretch
-from carpool.core.turns.exclusive_turns import excludes
+from carpool.core.state.state import State
 
 STRETCH_US = 1_000_000  # device time after which what was seen is entered in the table
 SHORTEST_US = 10_000  # a meeting of less device time tells more of the one before
@@ -85,7 +87,7 @@ def _apart(state: State, pair: Pair) -> set[str]:
 def comes(state: State, job: Job) -> None:
     """A process of the job may compute from now on."""
     ends(state, job)
-    if state.settings.interference_limit_ppm and job.spec.kind and job.spec.gang == 1 and not excludes(job):
+    if state.settings.interference_limit_ppm and job.spec.kind and job.spec.gang == 1 and not job.excludes:
         job.stretch = Stretch()
     changed(state, state.lane_of(job))
 

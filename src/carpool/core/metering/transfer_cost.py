@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from carpool.core.model import MIB, Micros, Usage
 from carpool.core.state.amounts import cost, needed, ready
-from carpool.core.state.state import Claim, Device, Job, Moved, State
-from carpool.core.turns.exclusive_turns import carried
+from carpool.core.state.device import Device, Moved
+from carpool.core.state.job import Claim, Job
+from carpool.core.state.state import State
 
 #: Before anything has been moved: 2 GB/s.
 ASSUMED_BYTES_PER_US = 2000
@@ -57,14 +58,14 @@ def move_price(state: State, holder: Job, best: Job) -> Micros:
         return 0
     if best.offload_asked:  # it is leaving just now
         return restore_us(device, best.reserved.persistent) + leaving_us(device, holder)
-    restore = restore_us(device, carried(best, best.stored.persistent) if best.offloaded else 0)
+    restore = restore_us(device, best.carried(best.stored.persistent) if best.offloaded else 0)
     leaves = best.claim is not Claim.MOVING and cost(state, best, needed(best)) > device.free
     return restore + (leaving_us(device, holder) if leaves else 0)
 
 
 def leaving_us(device: Device, job: Job) -> Micros:
     """What it takes to move all that a job keeps out of the device."""
-    return offload_us(device, carried(job, job.reserved.persistent))
+    return offload_us(device, job.carried(job.reserved.persistent))
 
 
 def worth_us(price: Micros, share_ppm: int) -> Micros:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from carpool.core.model import Micros, Usage
-from carpool.core.state.state import Job, Lane, Pause, State
-from carpool.core.turns.exclusive_turns import suspends
+from carpool.core.state.job import Job
+from carpool.core.state.lane import Lane
+from carpool.core.state.preempt_state import Paused
+from carpool.core.state.state import State
 
 FULL_WEIGHT = 100
 
@@ -12,12 +14,12 @@ FULL_WEIGHT = 100
 def attained(state: State, job: Job) -> Micros:
     """Device time up to now, the present turn included."""
     if job.lane is None:
-        computes = job.devices and state.whole is not None
-        return job.attained_us + max(0, state.now - job.devices_us) if computes else job.attained_us
+        since = job.devices_us
+        return job.attained_us if since is None else job.attained_us + max(0, state.now - since)
     lane = state.lanes[job.lane]
     if lane.holder != job.id:
         return job.attained_us
-    until = lane.pause_us if lane.pause is Pause.PAUSED else state.now
+    until = lane.preempt.since_us if isinstance(lane.preempt, Paused) else state.now
     return max(job.attained_us, lane.turn_base_us + until - lane.turn_us)
 
 
@@ -94,7 +96,7 @@ def _least(state: State, job: Job) -> Micros | None:
     lane = state.lane_of(job)
     assert lane is not None
     device = state.devices[lane.device]
-    whole = bool(device.guests) and any(suspends(state.jobs[number]) for number in device.guests)
+    whole = bool(device.guests) and any(state.jobs[number].suspends for number in device.guests)
     lanes = [state.lanes[number] for number in sorted(device.lanes)] if whole else [lane]
     found = [least for each in lanes if (least := _least_of(state, each, job)) is not None]
     return min(found, default=None)

@@ -9,8 +9,11 @@ from carpool.core.metering.transfer_cost import restore_us
 from carpool.core.metering.usage import attained, iterations_total, remaining, virtual
 from carpool.core.model import JobId, LaneId, Memory, MemoryClass, Micros
 from carpool.core.policies.view import DeviceView, JobView, LaneView, LazyMap, View
-from carpool.core.state.state import Device, Job, Lane, Pause, State, YieldAsked
-from carpool.core.turns.exclusive_turns import carried
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.lane import Lane, YieldAsked
+from carpool.core.state.preempt_state import PreemptState
+from carpool.core.state.state import State
 
 FOR_GOOD = -1
 
@@ -32,7 +35,7 @@ def _make(state: State, job: Job) -> JobView:
     place = (job.device, job.lane, spec.gang, job.devices)
     memory = (job.limit, job.reserved, bool(job.pending), _requested(job))
     away = (job.offloaded, _reload_us(state, job), job.idle_since_us)
-    seat = (job.attached, *away, job.measured, state.holds(job))
+    seat = (job.attached, *away, job.measured, job.holds)
     turn = (job.wanted, job.wanted_us if job.wanted else None, job.urgent)
     figures = (job.usage, total, job.iteration_us, iterations_total(job), remaining(job, total), virtual(job, total))
     who = (job.id, spec.name, spec.owner, spec.weight, job.arrival, job.phase, job.outcome)
@@ -55,7 +58,7 @@ def _moved(state: State, job: Job, before: JobView) -> JobView:
 
 def _reload_us(state: State, job: Job) -> Micros:
     device = state.device_of(job)
-    size = carried(job, max(job.limit.persistent, job.stored.persistent))
+    size = job.carried(max(job.limit.persistent, job.stored.persistent))
     return 0 if device is None else restore_us(device, size)
 
 
@@ -77,7 +80,7 @@ def lane_view(lane: Lane) -> LaneView:
         lane.successor,
         tuple(key[-1] for key in lane.queue),
         lane.yield_asked is not YieldAsked.NO,
-        lane.pause is Pause.PAUSED,
+        lane.preempt.state is PreemptState.PAUSED,
     )
 
 

@@ -7,7 +7,9 @@ With one every newcomer counts, until that long after its first use: by then its
 from __future__ import annotations
 
 from carpool.core.model import Reason
-from carpool.core.state.state import Device, Job, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
 
 
 def begin(state: State, device: Device, job: Job) -> None:

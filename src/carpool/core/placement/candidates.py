@@ -15,8 +15,10 @@ from carpool.core.placement.collocation import unmet
 from carpool.core.placement.interference import good_pair
 from carpool.core.policies.base import Key
 from carpool.core.state.amounts import clipped
-from carpool.core.state.state import NOTHING, Device, Job, State
-from carpool.core.turns.exclusive_turns import suspends
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.residency import NOTHING
+from carpool.core.state.state import State
 from carpool.core.units import size
 
 #: How much more than was measured or expected is reserved after an out-of-memory error: three halves.
@@ -32,7 +34,7 @@ class Choice(NamedTuple):
 
 def need_of(job: Job) -> Memory:
     """What is reserved for a job when it is placed: for one that is suspended between its turns, nothing yet."""
-    return NOTHING if suspends(job) else job.estimate
+    return NOTHING if job.suspends else job.estimate
 
 
 def need_on(device: Device, job: Job) -> Memory:
@@ -72,7 +74,13 @@ def allowed(state: State, job: Job) -> list[Device]:
 
 def _able(device: Device, job: Job) -> bool:
     large = not job.outgrown or device.spec.capacity > job.outgrown
-    return large and (device.spec.checkpoint or not suspends(job))
+    return large and (device.spec.checkpoint or not job.suspends)
+
+
+def larger(state: State, job: Job, outgrown: int) -> list[int]:
+    """Capacities of the devices that the job may use and that hold more than ``outgrown`` bytes, largest first."""
+    capacities = (device.spec.capacity for device in allowed(state, job))
+    return sorted((capacity for capacity in capacities if capacity > outgrown), reverse=True)
 
 
 def candidates(state: State, job: Job) -> list[Device]:

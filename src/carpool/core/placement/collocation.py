@@ -6,19 +6,23 @@ Where one is not met the device is tried last, or, with `Settings.placement_stri
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from carpool.core.memory.grants import free_on
 from carpool.core.memory.lanes import Refusal
-from carpool.core.model import GIB, Memory, Reason, Settings
+from carpool.core.model import GIB, Load, Memory, Reason, Settings
 from carpool.core.placement.interference import unbearable
-from carpool.core.placement.risk import risky
-from carpool.core.state.state import Device, Job, State
-from carpool.core.turns.exclusive_turns import suspends
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
+from carpool.core.stats import percentile_x100
 from carpool.core.units import size
 
 LARGEST_MARGIN = 2 * GIB
 MARGIN_FRACTION = 20
+#: Weights of mean, median, 95th percentile and exponential average, in tenths (constants of CARMA's published code).
+MEAN, MEDIAN, TAIL, RECENT = 2, 3, 3, 2
 
 
 def margin_of(settings: Settings, device: Device) -> int:
@@ -32,7 +36,7 @@ def unmet(state: State, device: Device, job: Job, need: Memory) -> Refusal | Non
     """The first condition that is not met.  An idle device has none to meet."""
     if device.idle:
         return None
-    if not suspends(job) and device.free < need.total + margin_of(state.settings, device):
+    if not job.suspends and device.free < need.total + margin_of(state.settings, device):
         return partial(_little_memory, state, device, need)
     slow = unbearable(state, device, job)
     if slow is not None:
@@ -54,3 +58,48 @@ def _unknown(device: Device) -> Reason:
     if device.answered:
         return Reason("stale", f"nobody knows what {device.spec.id} does{why}")
     return Reason("unmeasured", f"{device.spec.id} has never answered a measurement{why}")
+
+
+# Risk: how likely it is that one more job on a device slows those that are there
+
+
+def risk_ppm(values: Sequence[int]) -> int:
+    """0.2 mean + 0.3 median + 0.3 p95 + 0.2 exponential average of a window of one metric, all in millionths.
+
+    ``values``: at least one, oldest first.  The exponential average starts with the oldest and has
+    alpha = 2 / (n + 1); percentiles are interpolated linearly.  Rounded down.
+    """
+    mean = sum(values) // len(values)
+    ordered = sorted(values)
+    median, tail = (percentile_x100(ordered, percent) // 100 for percent in (50, 95))
+    return (MEAN * mean + MEDIAN * median + TAIL * tail + RECENT * _recent(values)) // 10
+
+
+def _recent(values: Sequence[int]) -> int:
+    span = len(values) + 1
+    average = values[0]
+    for value in values[1:]:
+        average += (value - average) * 2 // span
+    return average
+
+
+def risky(load: Load, settings: Settings) -> str | None:
+    """Why a device with this load is closed for collocation, for people; None: it is open.
+
+    Closed where the multiprocessors are nearly always active and, besides, well occupied or the memory is busy.  A
+    counter that the device does not have closes nothing.
+    """
+    if load.risk_active_ppm < settings.risk_active_ppm:
+        return None
+    for name, value, limit in (
+        ("SMOCC", load.risk_occupancy_ppm, settings.risk_occupancy_ppm),
+        ("DRAMA", load.risk_dram_ppm, settings.risk_dram_ppm),
+    ):
+        if value is not None and value >= limit:
+            active = _shown("SMACT", load.risk_active_ppm, settings.risk_active_ppm)
+            return f"{active} and {_shown(name, value, limit)}"
+    return None
+
+
+def _shown(name: str, value: int, limit: int) -> str:
+    return f"risk({name}) {value / 1e6:.2f} >= {limit / 1e6:.2f}"

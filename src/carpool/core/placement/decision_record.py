@@ -8,7 +8,9 @@ from carpool.core.metering.views import device_view
 from carpool.core.placement.candidates import Choice, candidates, key_of, need_on, on_device
 from carpool.core.placement.collocation import margin_of, unmet
 from carpool.core.placement.interference import worst_ppm
-from carpool.core.state.state import Device, Job, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
 
 
 def evaluate(state: State, job: Job, choice: Choice | None = None) -> Placement:

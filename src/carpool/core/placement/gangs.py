@@ -15,8 +15,9 @@ from carpool.core.memory.lanes import Place, Refusal
 from carpool.core.model import DeviceId, Reason
 from carpool.core.placement.candidates import Choice, allowed, candidates, need_of, on_device
 from carpool.core.placement.reservations import comes_first, kept_for
-from carpool.core.state.state import Device, Job, State
-from carpool.core.turns.exclusive_turns import suspends
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
 from carpool.core.units import size
 
 
@@ -71,7 +72,7 @@ def let_go(state: State, job: Job) -> None:
 def impossible(state: State, job: Job) -> Reason | None:
     """Why there will never be enough devices for the job."""
     count, devices = job.spec.gang, allowed(state, job)
-    if suspends(job):
+    if job.suspends:
         return Reason("no_checkpoint", f"engine checkpoint: its jobs run on one device, and it needs {count}")
     if len(devices) < count:
         which = "there are" if job.spec.device is None else "it may use"

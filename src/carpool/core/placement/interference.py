@@ -11,9 +11,10 @@ from functools import partial
 
 from carpool.core.memory.lanes import Refusal, may_open
 from carpool.core.model import JobId, Reason
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
 from carpool.core.state.slowdown_table import WHOLE_PPM, exceeds
-from carpool.core.state.state import Device, Job, State
-from carpool.core.turns.exclusive_turns import excludes
+from carpool.core.state.state import State
 
 GOOD_PPM = 1_100_000  # pairs that slow each other by no more are sought
 
@@ -27,7 +28,7 @@ def _figures(state: State, device: Device, job: Job) -> Iterator[tuple[JobId, in
     model, kind = device.model, job.spec.kind
     for number in sorted(device.jobs - {job.id}):
         other = state.jobs[number]
-        if other.spec.kind and not excludes(other):
+        if other.spec.kind and not other.excludes:
             slows = state.paces.slowdown_ppm((model, other.spec.kind, kind), state.now)
             yield number, slows, state.paces.slowdown_ppm((model, kind, other.spec.kind), state.now)
 
@@ -35,7 +36,7 @@ def _figures(state: State, device: Device, job: Job) -> Iterator[tuple[JobId, in
 def _followed(state: State, job: Job) -> bool:
     """Whether anything can be known of the job's neighbours."""
     limit, spec = state.settings.interference_limit_ppm, job.spec
-    return bool(limit and state.paces and spec.kind) and spec.gang == 1 and not excludes(job)
+    return bool(limit and state.paces and spec.kind) and spec.gang == 1 and not job.excludes
 
 
 def worst_ppm(state: State, device: Device, job: Job) -> int | None:

@@ -16,15 +16,17 @@ from carpool.core.model import DeviceId, JobId, JobPhase, Reason
 from carpool.core.placement import gangs, reservations
 from carpool.core.placement.candidates import Choice, allowed, candidates, named, need_of, need_on, on_device, rank
 from carpool.core.placement.decision_record import evaluate
-from carpool.core.state.state import NOTHING, Device, Job, Kind, State
-from carpool.core.turns.exclusive_turns import excludes, serves
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.residency import NOTHING
+from carpool.core.state.state import Kind, State
 from carpool.core.units import size
 
 
 def kind_of(state: State, job: Job) -> Kind:
     need, spec, settings = need_of(job), job.spec, state.settings
     work = spec.kind if settings.placement_strict and settings.interference_limit_ppm else ""
-    traits = (job.known, spec.exclusive, spec.gang, spec.engine, job.outgrown, job.guessed, serves(job))
+    traits = (job.known, spec.exclusive, spec.gang, spec.engine, job.outgrown, job.guessed, job.serves)
     return ((spec.owner, spec.device, *traits, work), need.persistent, need.ephemeral)
 
 
@@ -190,7 +192,7 @@ def _place(state: State, job: Job, choice: Choice) -> None:
     for each in choice.devices:
         each.last_placed = job.placed
     gangs.hold(state, job, choice.devices)
-    if excludes(job):
+    if job.excludes:
         device.guests.add(job.id)
     if job.lonely:
         exclusive.claim(state, device, job)
@@ -210,14 +212,11 @@ def _passed_over(state: State, placed: Job) -> None:
     while waiting and waiting[0].arrival <= placed.arrival:
         job = waiting.popleft()
         if job.phase is JobPhase.QUEUED:
-            job.passed_over_us = state.now
             state.timers.set(("reserve", job.id), state.now + state.settings.reserve_after_us)
 
 
 def explain_queued(state: State, job: Job) -> Reason:
     """Why a queued job has not been placed."""
-    if job.unmet:
-        return Reason("after", "waiting for " + ", ".join(f"job {number}" for number in sorted(job.unmet)))
     if state.restarting:
         return Reason("restart", "the daemon has just been restarted and looks at what is running")
     answer = attempt(state, job, set(state.devices))

@@ -9,7 +9,9 @@ from __future__ import annotations
 from bisect import insort
 
 from carpool.core.placement.candidates import allowed, candidates, fits
-from carpool.core.state.state import Device, Job, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
 
 
 def overdue(state: State, job: Job) -> None:

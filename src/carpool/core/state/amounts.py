@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from carpool.core.model import Memory, MemoryClass
-from carpool.core.state.state import Job, State
+from carpool.core.state.job import Job
+from carpool.core.state.residency import ResidencyState
+from carpool.core.state.state import State
 
 
 def of_class(memory: Memory, kind: MemoryClass) -> int:
@@ -37,7 +39,7 @@ def cost(state: State, job: Job, wanted: Memory) -> int:
 
 def ready(job: Job) -> bool:
     """Whether the job could compute at once if it had the turn."""
-    return not job.offloaded and not job.offload_asked and not job.unplaced
+    return job.residency.state is ResidencyState.RESIDENT and not job.unplaced
 
 
 def needed(job: Job) -> Memory:

@@ -22,12 +22,22 @@ _TRUTHS = ("placement_strict", "use_estimates", "refuse_growth")
 
 def check_settings(settings: Settings) -> tuple[Policy, PlacementPolicy]:
     """The policies that the settings name.  Raises ValueError that says which setting is wrong and why."""
+    _check_least(settings)
+    policy, placement = load_policy(settings.policy), load_placement(settings.placement)
+    _check_choices(settings)
+    _check_extra(settings, policy, placement)
+    return policy, placement
+
+
+def _check_least(settings: Settings) -> None:
     for part in fields(Settings):
         number = getattr(settings, part.name)
         least = _LEAST.get(part.name, 0)
         if isinstance(number, int) and number < least:
             raise ValueError(f"{part.name} is {number}; it must be at least {least}")
-    policy, placement = load_policy(settings.policy), load_placement(settings.placement)
+
+
+def _check_choices(settings: Settings) -> None:
     if settings.backfill not in (None, 0, 1):
         raise ValueError(f"backfill is {settings.backfill}; it must be 0 or 1, or not set")
     if settings.serving not in tuple(Serving):
@@ -38,6 +48,10 @@ def check_settings(settings: Settings) -> tuple[Policy, PlacementPolicy]:
     if 0 < settings.interference_limit_ppm < WHOLE_PPM:
         limit = settings.interference_limit_ppm
         raise ValueError(f"interference_limit_ppm is {limit}; it must be at least {WHOLE_PPM} (no slower), or 0 (off)")
+
+
+def _check_extra(settings: Settings, policy: Policy, placement: PlacementPolicy) -> None:
+    """The policies' own settings."""
     unknown = sorted(set(settings.extra) - {*policy.settings, *placement.settings})
     if unknown:
         known = ", ".join(policy.settings) or "none"
@@ -45,9 +59,9 @@ def check_settings(settings: Settings) -> tuple[Policy, PlacementPolicy]:
     for each in (policy, placement):
         if (check_own := getattr(each, "check", None)) is not None:
             check_own(settings)
-    return policy, placement
 
 
 def check_quantum(quantum_us: Micros | None) -> None:
+    """Of a device; None: the settings decide.  Raises ValueError."""
     if quantum_us is not None and quantum_us < 0:
         raise ValueError(f"quantum_us is {quantum_us}; it must be at least 0")

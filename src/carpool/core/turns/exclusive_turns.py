@@ -6,28 +6,11 @@ services, for which they only pause (`core.memory.preemption`).
 
 from __future__ import annotations
 
-from carpool.core.model import Engine
-from carpool.core.state.state import Claim, Device, Job, Lane, Pause, State
-
-
-def suspends(job: Job) -> bool:
-    """Whether it is suspended between its turns, each of which has the whole device."""
-    return job.spec.engine is Engine.CHECKPOINT
-
-
-def serves(job: Job) -> bool:
-    """Whether it is a service."""
-    return job.spec.service is not None
-
-
-def excludes(job: Job) -> bool:
-    """Whether nobody else of its device computes during its turns."""
-    return suspends(job) or serves(job)
-
-
-def carried(job: Job, size: int) -> int:
-    """How much has to be moved for a job with ``size`` bytes: what it could have is not what it has."""
-    return min(size, job.usage.persistent_live) if suspends(job) else size
+from carpool.core.state.device import Device
+from carpool.core.state.job import Claim, Job
+from carpool.core.state.lane import Lane
+from carpool.core.state.preempt_state import PreemptState
+from carpool.core.state.state import State
 
 
 def barred(state: State, job: Job) -> bool:
@@ -37,14 +20,14 @@ def barred(state: State, job: Job) -> bool:
         return False
     if device.guest is not None:
         return device.guest != job.id
-    if serves(job):
+    if job.serves:
         return True  # it begins as the device's guest, and not otherwise
     return any(_keeps_out(state.jobs[number]) for number in device.guests if number != job.id)
 
 
 def _keeps_out(guest: Job) -> bool:
     """While room is made for a service others may still compute."""
-    return guest.claim is Claim.TURNS or (guest.claim is Claim.MOVING and suspends(guest))
+    return guest.claim is Claim.TURNS or (guest.claim is Claim.MOVING and guest.suspends)
 
 
 def waiting_elsewhere(state: State, lane: Lane) -> list[Job]:
@@ -53,7 +36,9 @@ def waiting_elsewhere(state: State, lane: Lane) -> list[Job]:
     if device.guest is None or device.guest != lane.holder:
         return []
     others = [state.lanes[number] for number in sorted(device.lanes) if number != lane.id]
-    numbers = [other.holder for other in others if other.holder is not None and other.pause is Pause.PAUSED]
+    numbers = [
+        other.holder for other in others if other.holder is not None and other.preempt.state is PreemptState.PAUSED
+    ]
     return [state.jobs[number] for number in (*numbers, *(other.queue[0][-1] for other in others if other.queue))]
 
 

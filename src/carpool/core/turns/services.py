@@ -10,9 +10,10 @@ from carpool.core.commands import DenyTurn
 from carpool.core.model import Demand, Micros, Serving
 from carpool.core.policies.base import Key
 from carpool.core.state.amounts import ready
-from carpool.core.state.state import Device, Job, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.exclusive_turns import serves
 
 #: Later than every deadline.
 NEVER: Micros = 1 << 62
@@ -30,8 +31,11 @@ def key(state: State, job: Job) -> Key:
 
 
 def accept(state: State, job: Job, demand: Demand | None) -> bool:
-    """Note what a service wants its next turn for; False: that can never be, and it has been told so."""
-    if job.wanted and demand in (None, job.demand):
+    """Note what a service wants its next turn for; False: that can never be, and it has been told so.
+
+    Other jobs want nothing else than their turn.
+    """
+    if not job.serves or (job.wanted and demand in (None, job.demand)):
         return True  # a trap beside the want that it waits for
     device = state.device_of(job)
     assert device is not None
@@ -78,6 +82,6 @@ def latest_us(state: State, job: Job) -> Micros:
 
 def comes_first(job: Job, other: Job) -> bool:
     """Whether ``job``, which waits for its turn, computes before ``other``; one of them at least is a service."""
-    if serves(job) != serves(other):
-        return serves(job)
+    if job.serves != other.serves:
+        return job.serves
     return job.turn_key is not None and (other.turn_key is None or job.turn_key < other.turn_key)

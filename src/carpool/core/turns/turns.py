@@ -1,9 +1,24 @@
 """Turns: one per lane.
 
+Who gets a free turn; the numbers stand in `_chosen`:
+
+1. The job for whose turn the whole device has been made free; the device's other lanes wait (`exclusive_turns`).
+2. In a lane of services nobody else, because a service computes only so.
+3. Nobody, if nobody waits.
+4. The first in the queue, if what it needs is on the device; nobody while that one is kept out by a job that is to have
+   the whole device.
+5. Nobody, if the first one's lack of memory has not been looked at yet: the device is served first, then this lane
+   again.
+6. Nobody, while room is made for the first one: it should find the turn free.
+7. The first one in the queue that has what it needs and is not kept out.  So the device does not idle while the first
+   one's memory cannot be had.
+
+The states of a job's turn and what leads from one to another are the table `TURNS` at the end.
+
 The core believes what it has been told; the seats may be one hand-over ahead of it.  So a successor may already compute
-when we name another (`passed` follows the seats), and a job may have given back a turn of which we have not yet heard
-that it was passed to it (`Lane.ahead`).  A want that arrives from the holder belongs to its next turn: one thread of
-the job can trap while another has let go but not yet said so.
+when we name another (`TurnPassed` follows the seats), and a job may have given back a turn of which we have not yet
+heard that it was passed to it (`Lane.ahead`).  A want that arrives from the holder belongs to its next turn: one thread
+of the job can trap while another has let go but not yet said so.
 """
 
 from __future__ import annotations
@@ -11,78 +26,48 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 
 from carpool.core.commands import GrantTurn, NameSuccessor
+from carpool.core.events import TurnPassed, TurnReleased, TurnWanted
 from carpool.core.metering import co_runners, warmup
 from carpool.core.metering.usage import attained, level, settle_time
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import Demand
 from carpool.core.state.amounts import ready
-from carpool.core.state.state import Claim, Job, Lane, Pause, State, TurnKey, YieldAsked
+from carpool.core.state.job import Claim, Job
+from carpool.core.state.lane import Lane, YieldAsked
+from carpool.core.state.preempt_state import UNDISTURBED, PreemptState
+from carpool.core.state.state import State
+from carpool.core.state.tables import Edge, Table
+from carpool.core.state.turn_state import HOLDING, IDLE, Holding, TurnKey, TurnState, Waiting, Want
 from carpool.core.turns import services, weights
 from carpool.core.turns.exclusive_turns import barred, order_changed, turn_over
-from carpool.core.turns.yielding import came_back, press
+from carpool.core.turns.yielding import came_back, request_yield
+
+#: What the core decides of turns, beside what events tell: the job gets the turn; it computes no more.
+GRANTED, FORGOTTEN = "granted", "forgotten"
 
 
 def want(state: State, job: Job, urgent: bool, demand: Demand | None = None) -> None:
     """The job is stopped until it has a turn; if it has paused, until it goes on."""
-    job.set(touched=True, urgent=job.urgent or urgent)
-    if state.holds(job):
-        job.wants_again, job.next_demand = True, demand
-        if urgent:
-            state.touch_device(job.device)
-        return
-    if job.spec.service is not None and not services.accept(state, job, demand):
-        _wants_none(state, job)
-        return
-    if not job.wanted:
-        level(state, job)
-        job.set(wanted=True, wanted_us=state.now, want_number=state.number())
-        came_back(state, job)
-    device = state.device_of(job)
-    assert device is not None
-    if not job.pending:
-        warmup.used(state, device, job)
-    if job.offloaded and job.immovable is not None:
-        state.touch_device(job.device)  # what it needs may be free, also if it is not the first
-    rank(state, job)
+    TURNS.act(job.turn.state, TurnWanted)(state, job, urgent, demand)
 
 
-def _wants_none(state: State, job: Job) -> None:
-    """It waits for no turn, and has none."""
-    job.set(wanted=False, urgent=False, wants_again=False)
-    rank(state, job)
+def released(state: State, job: Job) -> None:
+    """The job gave its turn back to us."""
+    TURNS.act(job.turn.state, TurnReleased)(state, job)
 
 
-def rank(state: State, job: Job) -> None:
-    """Bring the job's place in its lane's queue up to date.
-
-    Who waits for an answer to a request for memory has none, nor has who is held off by a job that has the device to
-    itself; whose memory is in the host store has one, and gets the memory when it is the first.
-    """
-    lane = state.lane_of(job)
-    if lane is None:
-        return
-    may = job.wanted and job.attached and not job.pending and not state.held_off(job)
-    key = _key(state, job) if may else None
-    if key == job.turn_key:
-        return
-    if job.turn_key is not None:
-        del lane.queue[bisect_left(lane.queue, job.turn_key)]
-    if key is not None:
-        insort(lane.queue, key)
-    job.turn_key = key
-    state.touch_lane(lane.id)
-    order_changed(state, state.devices[lane.device])
+def passed(state: State, job: Job, to: Job | None) -> None:
+    """The holder handed its turn to ``to``, which computes already, or (None) has ended since."""
+    TURNS.act(job.turn.state, TurnPassed)(state, job, to)
 
 
-def _key(state: State, job: Job) -> TurnKey:
-    if job.spec.service is not None:
-        key = services.key(state, job)
-    else:
-        key = state.policy.turn_key(lazy_view(state), job_view(state, job))
-    return (0 if job.urgent else 1, key, job.want_number, job.id)
+def forget(state: State, job: Job) -> None:
+    """The job computes no more: its turn is free, and it waits for none."""
+    TURNS.act(job.turn.state, FORGOTTEN)(state, job)
+    state.touch_lane(job.lane)
 
 
-def is_ahead(lane: Lane, job: Job) -> bool:
+def may_be_ahead(lane: Lane, job: Job) -> bool:
     """Whether a job that is not the holder can have had the turn: passed to it by the holder, unknown to us."""
     return lane.holder is not None and lane.ahead is None and job.wanted
 
@@ -93,49 +78,189 @@ def note_pause(state: State, lane: Lane, job: Job) -> None:
     job.released_grace_us = state.settings.grace_us if lane.watch_us is None else lane.watch_us
 
 
-def released(state: State, lane: Lane, job: Job) -> None:
-    """The job gave its turn back to us."""
-    if lane.holder == job.id:
-        ended(state, lane)
+# The queue
+
+
+def rank(state: State, job: Job) -> None:
+    """Bring the job's place in its lane's queue up to date.
+
+    Who waits for an answer to a request for memory has none, nor has who is held off by a job that has the device to
+    itself; whose memory is in the host store has one, and gets the memory when it is the first.
+    """
+    lane, turn = state.lane_of(job), job.turn
+    if lane is None or not isinstance(turn, Waiting):
         return
-    # The holder has passed it the turn, and we hear of that later: `passed` frees the lane then.
-    lane.ahead = job.id
-    job.wanted, job.urgent = False, False
+    may = job.attached and not job.pending and not state.held_off(job)
+    key = _key(state, job, turn) if may else None
+    if key == turn.key:
+        return
+    _unqueue(lane, job)
+    if key is not None:
+        insort(lane.queue, key)
+    turn.key = key
+    _queue_changed(state, lane)
+
+
+def _unqueue(lane: Lane, job: Job) -> None:
+    if job.turn.key is not None:
+        del lane.queue[bisect_left(lane.queue, job.turn.key)]
+
+
+def _queue_changed(state: State, lane: Lane) -> None:
+    state.touch_lane(lane.id)
+    order_changed(state, state.devices[lane.device])
+
+
+def _leave_queue(state: State, lane: Lane, job: Job) -> None:
+    """The job waits no more; the caller sets its new state."""
+    if job.turn.key is not None:
+        _unqueue(lane, job)
+        _queue_changed(state, lane)
+
+
+def _key(state: State, job: Job, turn: Waiting) -> TurnKey:
+    if job.spec.service is not None:
+        key = services.key(state, job)
+    else:
+        key = state.policy.turn_key(lazy_view(state), job_view(state, job))
+    return (0 if turn.urgent else 1, key, turn.number, job.id)
+
+
+def reorder(state: State) -> None:
+    """Another policy, or other settings: every key is made anew."""
+    for lane in state.lanes.values():
+        jobs = [state.jobs[key[-1]] for key in lane.queue]
+        lane.queue, lane.due = [], None
+        for job in jobs:
+            assert isinstance(job.turn, Waiting), "only those that wait are in the queue"
+            job.turn.key = None
+            rank(state, job)
+        state.touch_lane(lane.id)
+
+
+# What events and decisions do to the turn of a job
+
+
+def _begin_to_wait(state: State, job: Job, urgent: bool, demand: Demand | None) -> None:
+    """It wanted nothing so far, and may be told that it can never have the turn that it wants."""
+    job.touched = True
+    if not services.accept(state, job, demand):
+        return
+    level(state, job)
+    job.set(turn=Waiting(state.number(), urgent), wanted_us=state.now)
+    came_back(state, job)
+    _look_for_turn(state, job)
+
+
+def _wait_on(state: State, job: Job, urgent: bool, demand: Demand | None) -> None:
+    """It waits already: what it waits for may be another, or more urgent, or impossible now."""
+    job.touched = True
+    if not services.accept(state, job, demand):
+        _stop_waiting(state, job)
+        return
+    turn = job.turn
+    assert isinstance(turn, Waiting)
+    if urgent and not turn.urgent:
+        job.turn = Waiting(turn.number, True, turn.key)
+    _look_for_turn(state, job)
+
+
+def _look_for_turn(state: State, job: Job) -> None:
+    """Where its want leads follows when the event has been noted."""
+    device = state.device_of(job)
+    assert device is not None
+    if not job.pending:
+        warmup.used(state, device, job)
+    if job.offloaded and job.immovable is not None:
+        state.touch_device(job.device)  # what it needs may be free, also if it is not the first
     rank(state, job)
 
 
-def passed(state: State, lane: Lane, to: Job | None) -> None:
-    """The holder handed its turn to ``to``, which computes already, or has died since."""
+def _want_another(state: State, job: Job, urgent: bool, demand: Demand | None) -> None:
+    """The holder will want another turn; if it has paused this is about going on."""
+    job.set(touched=True, turn=Holding(Want(job.turn.urgent or urgent, demand)))
+    if urgent:
+        state.touch_device(job.device)
+
+
+def _stop_waiting(state: State, job: Job) -> None:
+    """It waits for no turn."""
+    lane = state.lane_of(job)
+    if lane is not None:
+        _leave_queue(state, lane, job)
+    job.turn = IDLE
+
+
+def _forget_waiting(state: State, job: Job) -> None:
+    _stop_waiting(state, job)
+    device = state.device_of(job)
+    if device is not None and job.demand is not None:
+        weights.let_go(state, device, job)
+
+
+def _forget_holder(state: State, job: Job) -> None:
+    job.turn = HOLDING  # it wants no other turn
+    _end(state, job)
+
+
+def _released_ahead(state: State, job: Job) -> None:
+    """The holder has passed it the turn, and we hear of that later: `TurnPassed` frees the lane then."""
+    _lane(state, job).ahead = job.id
+    _stop_waiting(state, job)
+
+
+def _pass_on(state: State, job: Job, to: Job | None) -> None:
+    lane = _lane(state, job)
     ahead = lane.ahead
-    ended(state, lane)
+    _end(state, job)
     if to is not None and to.lane == lane.id and to.attached and to.id != ahead:
-        _begin(state, lane, to)
+        _grant(state, lane, to)
 
 
-def ended(state: State, lane: Lane) -> None:
-    """The holder's turn is over."""
-    assert lane.holder is not None
-    job = state.jobs[lane.holder]
+def _end(state: State, job: Job) -> None:
+    """The holder's turn is over.  If it has asked for another meanwhile it waits for that."""
+    lane, turn = _lane(state, job), job.turn
+    assert isinstance(turn, Holding)
     if lane.successor is not None and job.attached:
         # We may have named one after it had looked; the name must not be there when its next turn ends.
         state.emit(NameSuccessor(lane.id, job.id, None))
     total = attained(state, job)
     lane.virtual_us = max(lane.virtual_us, job.virtual_us)
-    lane.holder, lane.successor, lane.ahead = None, None, None
+    gave_way = _awaited(state, lane) or lane.yield_asked is not YieldAsked.NO
+    _clear(state, lane)
+    job.set(turn=IDLE, gave_way=gave_way, restoring_us=0, idle_since_us=state.now)
+    settle_time(job, total)
+    _tell_device(state, lane, job)
+    if turn.again is not None:
+        want(state, job, turn.again.urgent, turn.again.demand)
+
+
+def _awaited(state: State, lane: Lane) -> bool:
+    """Whether others need the holder's memory: a claimant, or the first in the queue."""
     first = state.jobs[lane.queue[0][-1]] if lane.queue else None
-    awaited = lane.claimant is not None or (first is not None and not ready(first))
-    job.gave_way = awaited or lane.yield_asked is not YieldAsked.NO
+    return lane.claimant is not None or (first is not None and not ready(first))
+
+
+def _clear(state: State, lane: Lane) -> None:
+    """Nobody has the turn, and what was asked of the holder is not asked any more."""
+    lane.holder, lane.successor, lane.ahead = None, None, None
     lane.yield_asked, lane.for_memory, lane.due = YieldAsked.NO, False, None
     lane.claimant, lane.watch_us = None, None
-    if lane.pause is not Pause.NO:
-        lane.pause = Pause.NO
-        state.timers.cancel(("pause", lane.id))
-    job.restoring_us = 0
-    job.idle_since_us = state.now
-    settle_time(job, total)
+    if lane.preempt.state is not PreemptState.NONE:
+        end_preemption(state, lane)
     state.timers.cancel(("yield", lane.id))
     state.timers.cancel(("forced", lane.id))
     state.touch_lane(lane.id)
+
+
+def end_preemption(state: State, lane: Lane) -> None:
+    """There is no holder any more that could go on."""
+    lane.preempt = UNDISTURBED
+    state.timers.cancel(("pause", lane.id))
+
+
+def _tell_device(state: State, lane: Lane, job: Job) -> None:
+    """Others of the device may compute, or have the memory, now that the job's turn is over."""
     device = state.devices[lane.device]
     if device.crowd == 2:  # of more, and alone, nobody cares
         state.company_changed[lane.device] = None
@@ -144,19 +269,17 @@ def ended(state: State, lane: Lane) -> None:
         weights.let_go(state, device, job)
     if device.waiting or device.claims:
         state.touch_device(device.spec.id)
-    if job.wants_again:
-        job.wants_again = False
-        want(state, job, job.urgent, job.next_demand)
 
 
-def _begin(state: State, lane: Lane, job: Job) -> None:
-    if job.urgent and state.devices[lane.device].guests:
-        spare(state, lane)
-    job.set(wanted=False, urgent=False, wants_again=False, promised_us=None)
-    rank(state, job)
-    lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
-    job.cached = None  # what its view says of the turn belongs to the lane
+def _begin(state: State, job: Job) -> None:
+    """It has the turn of its lane, which is free."""
+    lane = _lane(state, job)
     device = state.devices[lane.device]
+    if job.urgent and device.guests:
+        protect(state, lane)
+    _leave_queue(state, lane, job)
+    job.set(turn=HOLDING, promised_us=None)
+    lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
     if job.stretch is not None:
         co_runners.begins(state, device, job.stretch)
     if device.crowd == 2:
@@ -167,10 +290,23 @@ def _begin(state: State, lane: Lane, job: Job) -> None:
         state.touch_device(device.spec.id)  # what it was promised is in use now: it can be asked for it
 
 
-def spare(state: State, lane: Lane) -> None:
-    """Its holder has a signal to handle: that takes a while, which services grant it."""
-    lane.spared_us = state.now + state.settings.service_patience_us
+def _grant(state: State, lane: Lane, job: Job) -> None:
+    assert job.lane == lane.id and lane.holder is None, "a lane has one turn"
+    TURNS.act(job.turn.state, GRANTED)(state, job)
+
+
+def protect(state: State, lane: Lane) -> None:
+    """The lane's holder has a signal to handle: services do not preempt it for a while."""
+    lane.protected_until_us = state.now + state.settings.service_patience_us
     state.touch_device(lane.device)
+
+
+def _lane(state: State, job: Job) -> Lane:
+    assert job.lane is not None, "who has a seat has a lane"
+    return state.lanes[job.lane]
+
+
+# Who computes
 
 
 def refresh(state: State, lane: Lane) -> None:
@@ -181,7 +317,7 @@ def refresh(state: State, lane: Lane) -> None:
         chosen = _chosen(state, lane)
         if chosen is None:
             return
-        _begin(state, lane, chosen)
+        _grant(state, lane, chosen)
         state.emit(GrantTurn(lane.id, chosen.id))
     assert lane.holder is not None
     holder = state.jobs[lane.holder]
@@ -190,51 +326,46 @@ def refresh(state: State, lane: Lane) -> None:
     if successor != lane.successor:
         lane.successor = successor
         state.emit(NameSuccessor(lane.id, holder.id, successor))
-    press(state, lane, holder)
+    request_yield(state, lane, holder)
 
 
 def _chosen(state: State, lane: Lane) -> Job | None:
-    """Who gets a free turn: the first in the queue.
-
-    While its memory is being made room for, nobody; while that is not possible, the first whose memory is there.
-    Nobody but the one that is to have the whole device.
-    """
+    """Who gets the free turn of a lane, by the list at the top of this file; None: nobody, for now."""
     guest = state.devices[lane.device].guest
-    if guest in lane.jobs:
+    if guest in lane.jobs:  # 1
         return state.jobs[guest]
-    if not lane.queue or lane.serves:
+    if lane.serves or not lane.queue:  # 2, 3
         return None
-    best = state.jobs[lane.queue[0][-1]]
-    if ready(best):
-        return None if barred(state, best) else best
-    unheard = best.claim is Claim.NONE and not best.offload_asked
-    if unheard:
-        state.touch_device(lane.device)  # comes back to this lane
-    if unheard or best.claim in (Claim.MOVING, Claim.TURNS):
+    first = state.jobs[lane.queue[0][-1]]
+    if ready(first):  # 4
+        return None if barred(state, first) else first
+    if first.claim is Claim.NONE and not first.offload_asked:  # 5
+        state.touch_device(lane.device)
         return None
-    able = (job for key in lane.queue if ready(job := state.jobs[key[-1]]))
+    if first.claim in (Claim.MOVING, Claim.TURNS):  # 6
+        return None
+    able = (job for key in lane.queue if ready(job := state.jobs[key[-1]]))  # 7
     return next((job for job in able if not barred(state, job)), None)
 
 
-def forget(state: State, job: Job) -> None:
-    """The job computes no more: its turn is free, and it waits for none."""
-    lane = state.lane_of(job)
-    _wants_none(state, job)
-    if lane is None:
-        return
-    if lane.holder == job.id:
-        ended(state, lane)
-    elif job.demand is not None:
-        weights.let_go(state, state.devices[lane.device], job)
-    state.touch_lane(lane.id)
-
-
-def reorder(state: State) -> None:
-    """Another policy, or other settings: every key is made anew."""
-    for lane in state.lanes.values():
-        jobs = [state.jobs[key[-1]] for key in lane.queue]
-        lane.queue, lane.due = [], None
-        for job in jobs:
-            job.turn_key = None
-            rank(state, job)
-        state.touch_lane(lane.id)
+TURNS = Table(
+    {
+        TurnState.IDLE: {
+            TurnWanted: Edge(_begin_to_wait, (TurnState.WAITING, TurnState.IDLE)),
+            GRANTED: Edge(_begin, (TurnState.HOLDING,)),  # passed to it before we heard of its want
+            FORGOTTEN: Edge(_forget_waiting, (TurnState.IDLE,)),
+        },
+        TurnState.WAITING: {
+            TurnWanted: Edge(_wait_on, (TurnState.WAITING, TurnState.IDLE)),
+            GRANTED: Edge(_begin, (TurnState.HOLDING,)),
+            TurnReleased: Edge(_released_ahead, (TurnState.IDLE,)),
+            FORGOTTEN: Edge(_forget_waiting, (TurnState.IDLE,)),
+        },
+        TurnState.HOLDING: {
+            TurnWanted: Edge(_want_another, (TurnState.HOLDING,)),
+            TurnReleased: Edge(_end, (TurnState.IDLE, TurnState.WAITING)),
+            TurnPassed: Edge(_pass_on, (TurnState.IDLE, TurnState.WAITING)),
+            FORGOTTEN: Edge(_forget_holder, (TurnState.IDLE,)),
+        },
+    }
+)

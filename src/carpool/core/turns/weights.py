@@ -12,7 +12,9 @@ from __future__ import annotations
 from carpool.core.commands import DropWeights, PlaceWeights
 from carpool.core.model import Demand, Micros, Reason
 from carpool.core.state.amounts import needed
-from carpool.core.state.state import Device, Job, State, Weights
+from carpool.core.state.device import Device, Weights
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
 from carpool.core.units import size
 
 #: A want counts half as much after this.

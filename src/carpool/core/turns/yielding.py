@@ -1,4 +1,18 @@
-"""When a holder is asked for its turn: when the switch is worth it; at once if somebody is urgent or it is stuck."""
+"""When the holder of a lane is asked for its turn.
+
+The first of these that is so decides; the numbers stand in `request_yield`:
+
+1. It has been preempted by a service, and comes to no boundary: it is asked, at once, only if it has paused and a
+   service needs its memory, or another job has the device to itself.
+2. Nobody needs that it lets go: what it has been asked is taken back.
+3. It is blocked in its allocator, and nobody is leaving for it: it is asked at once, because it would keep the others
+   for nothing.
+4. It has been asked already: it is asked more firmly, where somebody cannot wait as long as was thought.
+5. Somebody's turn is due: it is asked to yield at its next boundary.  The policy says when a turn is due, within
+   what a switch and moving memory may cost; an urgent job is due at once, and so is one that has the device to itself.
+6. Nobody's is due yet: the timer is set, and until then it loses its turn only if it does not use the device for longer
+   than the grace.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +20,12 @@ from carpool.core.commands import RequestYield, WatchIdle, WithdrawYield
 from carpool.core.metering.transfer_cost import move_price, worth_us
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import JobId, Micros
-from carpool.core.state.state import Claim, Job, Lane, Pause, State, YieldAsked
+from carpool.core.state.job import Claim, Job
+from carpool.core.state.lane import Lane, YieldAsked
+from carpool.core.state.preempt_state import PreemptState
+from carpool.core.state.state import State
 from carpool.core.turns import services
-from carpool.core.turns.exclusive_turns import serves, waiting_elsewhere
+from carpool.core.turns.exclusive_turns import waiting_elsewhere
 
 #: A job with a signal to handle waits no longer than this for a boundary: Ctrl-C has to feel like Ctrl-C.
 URGENT_US = 500_000
@@ -39,32 +56,32 @@ def rivals(state: State, lane: Lane) -> list[Job]:
     return [state.jobs[number] for number in numbers]
 
 
-def press(state: State, lane: Lane, holder: Job) -> None:
-    """Others need the turn, or the memory: ask for it now, later, or when the holder is off the device.
-
-    Nobody does: take back what was asked for their sake.
-    """
-    if lane.pause is not Pause.NO:
-        _press_paused(state, lane, holder)
-        return
+def request_yield(state: State, lane: Lane, holder: Job) -> None:
+    """Ask for the holder's turn, by the list at the top of this file, or take back what was asked."""
     others = rivals(state, lane)
-    if not others:
+    if lane.preempt.state is not PreemptState.NONE:  # 1
+        _request_of_paused(state, lane, holder)
+    elif not others:  # 2
         _withdraw(state, lane, holder)
-        return
-    if holder.pending and holder.claim is not Claim.MOVING:
-        # Blocked in its allocator: it would keep the others for nothing.
+    elif holder.pending and holder.claim is not Claim.MOVING:  # 3
         _ask(state, lane, holder.id, others[-1], forced=True)
-        return
-    best = others[-1]
-    if lane.yield_asked is not YieldAsked.NO:
-        if lane.for_memory and lane.yield_asked is YieldAsked.BOUNDARY:
-            lane.for_memory = False
-            _force_later(state, lane, best)
-        elif best.urgent or state.devices[lane.device].guests:
-            _hurry(state, lane, others)
-        return
+    elif lane.yield_asked is not YieldAsked.NO:  # 4
+        _ask_again(state, lane, others)
+    else:  # 5, 6
+        _ask_when_due(state, lane, holder, others)
+
+
+def _ask_again(state: State, lane: Lane, others: list[Job]) -> None:
+    if lane.for_memory and lane.yield_asked is YieldAsked.BOUNDARY:
+        lane.for_memory = False
+        _force_later(state, lane, others[-1])
+    elif others[-1].urgent or state.devices[lane.device].guests:
+        _escalate(state, lane, others)
+
+
+def _ask_when_due(state: State, lane: Lane, holder: Job, others: list[Job]) -> None:
     wishes = [(due, rival) for rival in others if (due := _due(state, lane, holder, rival)) is not None]
-    due, rival = min(wishes, key=lambda wish: wish[0], default=(None, best))
+    due, rival = min(wishes, key=lambda wish: wish[0], default=(None, others[-1]))
     if due is not None and lane.due is not None and lane.due[0] == rival.id:
         due = min(due, lane.due[1])  # asking again does not put it off
     lane.due = None if due is None else (rival.id, due)
@@ -78,18 +95,18 @@ def press(state: State, lane: Lane, holder: Job) -> None:
     _watch(state, lane, holder, others, due)
 
 
-def _hurry(state: State, lane: Lane, others: list[Job]) -> None:
+def _escalate(state: State, lane: Lane, others: list[Job]) -> None:
     """The holder has been asked, and somebody cannot wait as long as was thought for its boundary."""
-    best = next((other for other in others if serves(other)), others[-1])
-    if (best.urgent or serves(best)) and lane.forced_due > state.now + _patience_us(state, best):
+    best = next((other for other in others if other.serves), others[-1])
+    if (best.urgent or best.serves) and lane.forced_due > state.now + _patience_us(state, best):
         _force_later(state, lane, best)
 
 
-def _press_paused(state: State, lane: Lane, holder: Job) -> None:
+def _request_of_paused(state: State, lane: Lane, holder: Job) -> None:
     """It comes to no boundary.  It is asked for its turn only if a service needs its memory, or others hold it off."""
     claimant = None if lane.claimant is None else state.jobs[lane.claimant]
-    needed = claimant is not None and serves(claimant)
-    if lane.pause is Pause.PAUSED and (needed or state.held_off(holder)):
+    needed = claimant is not None and claimant.serves
+    if lane.preempt.state is PreemptState.PAUSED and (needed or state.held_off(holder)):
         _ask(state, lane, holder.id, claimant or holder, forced=True)
 
 
@@ -166,7 +183,7 @@ def _patience_us(state: State, best: Job) -> Micros:
     patience = state.settings.forced_after_us
     if best.urgent:
         return min(patience, URGENT_US)
-    return max(0, min(patience, services.latest_us(state, best) - state.now)) if serves(best) else patience
+    return max(0, min(patience, services.latest_us(state, best) - state.now)) if best.serves else patience
 
 
 def _ask(state: State, lane: Lane, holder: JobId, best: Job, forced: bool) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from functools import cache
 from typing import Any
 
 import torch
@@ -36,6 +37,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         if func is _READ_VALUE:
             return self.values.scalar(args[0])
+        if _is_composite(func):
+            with self:
+                return func.decompose(*args, **kwargs)
         result = func(*args, **kwargs)
         made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         self._account(made, self._scratch.within(func, args, kwargs))
@@ -59,7 +63,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             self._arenas.dropped(number)
 
     def _see(self, tensor: torch.Tensor) -> None:
-        if tensor.layout is not torch.strided:
+        if tensor.layout is not torch.strided or tensor.device.type == "meta":
             return
         storage = tensor.untyped_storage()
         address, size = storage._cdata, storage.nbytes()
@@ -76,3 +80,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if self._known.get(address, (None, -1, 0))[1] == number:
             del self._known[address]
         self._arenas.dropped(number)
+
+
+@cache
+def _is_composite(func: Any) -> bool:
+    """Made of other operators.  Under `torch.inference_mode` these arrive whole, elsewhere PyTorch takes them apart."""
+    key = "CompositeImplicitAutograd"
+    return func.namespace != "prim" and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key))

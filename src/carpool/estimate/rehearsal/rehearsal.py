@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-from unittest.mock import patch
 
-import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from carpool.estimate.base import Features
 from carpool.estimate.rehearsal.arenas import Arenas
 from carpool.estimate.rehearsal.recorder import Recorder
-from carpool.estimate.rehearsal.values import plain
+from carpool.estimate.rehearsal.standins import stand_ins
 from carpool.estimate.rehearsal.watch import STEPS, Enough, Watch
 
 
@@ -37,7 +33,7 @@ def rehearse(play: Callable[[], object], limit_s: float) -> Rehearsal:
     watch = Watch(arenas, lambda steps: steps >= STEPS or time.monotonic() - begin > limit_s / 2)
     error: BaseException | None = None
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True), Recorder(arenas), _harmless():
+        with FakeTensorMode(allow_non_fake_inputs=True), Recorder(arenas), stand_ins():
             play()
     except Enough:
         pass
@@ -48,26 +44,3 @@ def rehearse(play: Callable[[], object], limit_s: float) -> Rehearsal:
     finally:
         watch.remove()
     return Rehearsal(watch.features, arenas.persistent, arenas.ephemeral, watch.steps, error)
-
-
-@contextmanager
-def _harmless() -> Iterator[None]:
-    """What fake tensors cannot do by themselves, and what must not happen: files of weights without weights."""
-    loader = torch.utils.data.DataLoader.__init__
-
-    def in_this_process(self: Any, *args: Any, **kwargs: Any) -> None:
-        alone = {"num_workers": 0, "persistent_workers": False, "prefetch_factor": None, "timeout": 0}
-        kwargs = {**kwargs, **{name: value for name, value in alone.items() if name in kwargs}}
-        loader(self, *args, **kwargs)
-
-    with ExitStack() as stack:
-        for owner, name, stand_in in (
-            (torch.utils.data.DataLoader, "__init__", in_this_process),
-            (torch, "save", lambda *_, **__: None),
-            (FakeTensorMode, "__deepcopy__", lambda self, _memo: self),  # a copied tensor is of the same mode
-            (FakeTensor, "tolist", lambda self: plain(self).tolist()),
-            (FakeTensor, "numpy", lambda self, **_: plain(self).numpy()),
-            (FakeTensor, "__array__", lambda self, *args, **_: plain(self).numpy().__array__(*args)),
-        ):
-            stack.enter_context(patch.object(owner, name, stand_in, create=True))
-        yield

@@ -72,6 +72,34 @@ def forget(tensors: list[torch.Tensor]) -> None:
             delattr(tensor, _NAME)
 
 
+def adopt(tensor: FakeTensor, source: FakeTensor) -> None:
+    """``tensor`` has the data of ``source`` from now on, and so its numbers."""
+    forget([tensor])
+    tensor.constant = source.constant
+    if hasattr(source, _NAME):
+        setattr(tensor, _NAME, getattr(source, _NAME))
+
+
+def in_words(tensor: FakeTensor, how: str) -> str:
+    """``f"{tensor:how}"``: a single number as real tensors show it."""
+    if tensor.dim() or tensor.device.type == "meta":
+        return object.__format__(tensor, how)
+    return format(tensor.item(), how)
+
+
+def tell(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """These are its numbers."""
+    if isinstance(tensor, FakeTensor) and few(tensor):
+        setattr(tensor, _NAME, value)
+
+
+def presume(tensor: torch.Tensor, truth: bool) -> None:
+    """Truth values that nobody knows are ``truth`` from now on."""
+    if known(tensor) is None:
+        with _disable_current_modes():
+            tell(tensor, torch.full(tuple(tensor.shape), truth))
+
+
 def plain(tensor: torch.Tensor) -> torch.Tensor:
     """A real tensor of that shape: its numbers, or ones."""
     with _disable_current_modes():

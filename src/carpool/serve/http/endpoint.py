@@ -27,18 +27,10 @@ from carpool.serve.oip.errors import (
     UnknownModel,
     WrongInput,
 )
-from carpool.serve.oip.messages import (
-    LENGTH_HEADER,
-    UNAVAILABLE,
-    VERSION,
-    IndexEntry,
-    InferRequest,
-    Model,
-    Tensor,
-    describe,
-)
+from carpool.serve.oip.messages import LENGTH_HEADER, UNAVAILABLE, VERSION, IndexEntry, InferRequest, describe
 from carpool.serve.oip.requests import decode_request
 from carpool.serve.oip.responses import encode_response
+from carpool.serve.oip.values import Model, Tensor
 
 log = logging.getLogger(__name__)
 #: For aiohttp, which would tell of malformed HTTP, with its bytes: anybody could fill the log, a token may be in them.

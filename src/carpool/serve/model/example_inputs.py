@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from carpool.serve.model.call_signature import Signature
 from carpool.serve.model.skeleton import Unusable
 from carpool.serve.model.torch_tensors import datatype
-from carpool.serve.oip.messages import Model, TensorSpec
+from carpool.serve.oip.values import Model, TensorSpec
 
 EXAMPLE, DYNAMIC = "example_inputs", "dynamic_dims"
 _HOW = (

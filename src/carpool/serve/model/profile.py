@@ -16,12 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from carpool.protocol import records
 from carpool.serve.model.skeleton import Storage, memory_of
 from carpool.serve.plan.grouping import Link
 from carpool.serve.plan.manifest import Layer, Profile
@@ -44,8 +44,8 @@ def profile_key(weights: bytes, factory: str, inputs: Inputs) -> str:
 def stored(path: Path, key: str, storages: int) -> Profile | None:
     """The profile that was kept there, unless it is of something else, or broken."""
     try:
-        profile = msgspec.json.decode(path.read_bytes(), type=Profile)
-    except (OSError, ValueError):  # msgspec's errors are ValueErrors
+        profile = records.decode(path.read_bytes(), Profile)
+    except (OSError, records.Malformed):
         return None
     named = sorted([s for layer in profile.layers for s in layer.storages] + list(profile.private))
     usable = profile.key == key and profile.layers and named == list(range(storages))
@@ -56,7 +56,7 @@ def keep(profile: Profile, path: Path) -> None:
     """In one step, so that nobody ever reads half of it.  Raises OSError."""
     partial = path.with_suffix(f".{os.getpid()}.tmp")
     try:
-        partial.write_bytes(msgspec.json.encode(profile))
+        partial.write_bytes(records.encode(profile))
         partial.replace(path)
     finally:
         with suppress(FileNotFoundError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import mmap
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
+
+from carpool.protocol.lacking import lacks
 
 #: Below that nothing is gained by sparing it.
 _LARGE = 64 << 10
@@ -52,6 +55,8 @@ def resolve(factory: str) -> Callable[[], nn.Module]:
         raise Unusable(f"{factory!r} is no factory: write module:function")
     try:
         found = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        raise Unusable(f"the factory {factory} cannot be imported: {lacks(error.name, sys.executable)}") from error
     except ImportError as error:
         raise Unusable(f"the factory {factory} cannot be imported: {error}") from error
     if not callable(found):

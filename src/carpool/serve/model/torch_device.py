@@ -6,13 +6,16 @@ The GPU's part: not yet run on a GPU.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from carpool.protocol.lacking import lacks
 from carpool.serve.model.cold_mode import Following, is_opaque
 from carpool.serve.model.native_groups import Groups
 
@@ -103,6 +106,8 @@ def begin() -> None:
     """
     if not os.environ.get(_ON_GPU):
         return
+    if importlib.util.find_spec("numpy") is None:
+        raise NoGpu(lacks("numpy", sys.executable))
     try:
         byte = torch.empty(1, dtype=torch.uint8, device=OnGpu.device)
         OnGpu().memory(byte.data_ptr(), 1)

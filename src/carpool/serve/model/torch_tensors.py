@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from carpool.serve.oip.errors import ModelFailed, WrongInput
-from carpool.serve.oip.messages import Tensor
+from carpool.serve.oip.values import Tensor
 
 CPU = torch.device("cpu")
 DTYPES = {

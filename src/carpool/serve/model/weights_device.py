@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
-
-import msgspec
 
 from carpool.devices import memfd
 from carpool.devices.base import DeviceError
@@ -14,7 +13,8 @@ from carpool.runtime import native
 from carpool.serve.model import seat_device
 
 
-class Demand(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Demand:
     """``key``: of the weights (`Entry.number`), ``size`` their bytes on the device.
 
     ``reload_us``: what it takes to copy them there; ``compute_us``: to compute the batch, 0: not known yet.

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from carpool.serve.oip.errors import WrongInput
+from carpool.serve.oip.values import LARGEST, Model, Tensor, TensorSpec
 
 T = TypeVar("T")
 
@@ -15,42 +16,8 @@ T = TypeVar("T")
 LENGTH_HEADER = "Inference-Header-Content-Length"
 READY, UNAVAILABLE = "READY", "UNAVAILABLE"  # states of models, as Triton calls them
 VERSION = "1"  # a model has one version here
-LARGEST = 2**63 - 1
 Parameters = dict[str, bool | int | float | str]
 Size = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """``data`` is row-major and little-endian; each element of BYTES has its length before it, in four bytes."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-    data: bytes | memoryview
-
-
-class TensorSpec(msgspec.Struct, frozen=True):
-    """An input or output as the model declares it; -1 in the shape: any size."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """``max_batch``: so many rows of the first dimension, which all inputs share; 0: it is no batch dimension."""
-
-    name: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    max_batch: int = 0
-    platform: str = "pytorch"
-
-    def __post_init__(self) -> None:
-        if self.max_batch and not all(spec.shape and spec.shape[0] == -1 for spec in self.inputs):
-            raise ValueError(f"model {self.name!r} takes batches, so the shapes of its inputs have to begin with -1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,9 @@ from collections.abc import Sequence
 
 from carpool.serve.oip.errors import WrongInput
 from carpool.serve.oip.messages import (
-    LARGEST,
     InferRequest,
     Message,
-    Model,
     Parameters,
-    Tensor,
-    TensorSpec,
     WantedOutput,
     WireOutput,
     WireRequest,
@@ -21,6 +17,7 @@ from carpool.serve.oip.messages import (
     parameter,
 )
 from carpool.serve.oip.tensors import BinaryPart, decode_tensor, encode_tensor, join, split
+from carpool.serve.oip.values import LARGEST, Model, Tensor, TensorSpec
 
 #: Parameters that change what is computed or where the data is; ignoring them would answer something else.
 NOT_HERE = ("sequence_id", "shared_memory_region", "classification")

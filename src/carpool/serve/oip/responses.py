@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from carpool.serve.oip.datatypes import NotRepresentable
 from carpool.serve.oip.errors import WrongInput
-from carpool.serve.oip.messages import VERSION, InferRequest, Message, Tensor, WireResponse, WireTensor, decode_json
+from carpool.serve.oip.messages import VERSION, InferRequest, Message, WireResponse, WireTensor, decode_json
 from carpool.serve.oip.tensors import decode_tensor, encode_tensor, join, split
+from carpool.serve.oip.values import Tensor
 
 
 def encode_response(request: InferRequest, outputs: Sequence[Tensor]) -> Message:

@@ -12,7 +12,8 @@ import msgspec
 
 from carpool.serve.oip.datatypes import DATATYPES, Datatype, NotRepresentable, pack, unpack, unpack_strings
 from carpool.serve.oip.errors import WrongInput
-from carpool.serve.oip.messages import Message, Tensor, WireTensor, parameter
+from carpool.serve.oip.messages import Message, WireTensor, parameter
+from carpool.serve.oip.values import Tensor
 
 LARGEST_RANK = 32
 _NESTED = re.compile(rb"\s*\[\s*\[")

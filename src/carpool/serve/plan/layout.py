@@ -6,8 +6,7 @@ The header (`native/weights/groups.h`) comes first, then the groups, then what e
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import msgspec
+from dataclasses import dataclass
 
 from carpool.serve.plan.grouping import Grouping
 
@@ -18,7 +17,8 @@ HEADER_BYTES = 48
 STATE_BYTES = 4
 
 
-class Layout(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Layout:
     """``offsets``: of each storage, in bytes.  ``bounds``: group k lies from bounds[k] to bounds[k + 1].
 
     ``size``: bytes of the file, private storages included.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass
 
 from carpool.serve.plan.grouping import Link
 from carpool.serve.plan.layout import Layout
 
 
-class Source(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Source:
     """``factory``: ``module:function``.  ``weights``: a safetensors file or index; None: as the factory leaves them.
 
     ``seed``: of PyTorch's random numbers while the factory runs.
@@ -19,7 +20,8 @@ class Source(msgspec.Struct, frozen=True):
     seed: int = 0
 
 
-class Layer(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Layer:
     """``storages``: those that it uses first; ``size``: their bytes; ``compute_ns``: until the next layer."""
 
     storages: tuple[int, ...]
@@ -27,7 +29,8 @@ class Layer(msgspec.Struct, frozen=True):
     compute_ns: int
 
 
-class Profile(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Profile:
     """``private``: storages that computing writes to, of which every worker has its own copy.
 
     ``total_ns``: of a whole run.  ``link``: the way to the device.  ``key`` says what was measured.
@@ -40,8 +43,9 @@ class Profile(msgspec.Struct, frozen=True):
     link: Link
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """What a worker has to know beside the image.  It is encoded with msgspec.
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a worker has to know beside the image.  It travels as a record (`carpool.protocol.records`).
 
     ``plainly``: why the structure is built with initial weights in each worker, None: it is not.
     """

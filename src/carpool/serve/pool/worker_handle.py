@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from carpool.serve.oip.errors import ModelFailed, ModelTooLarge, StartError, UnknownModel, WorkerLost, WrongInput
-from carpool.serve.oip.messages import InferRequest, Tensor
+from carpool.serve.oip.messages import InferRequest
+from carpool.serve.oip.values import Tensor
 from carpool.serve.prepare.subprocess import PreparedModel
 from carpool.serve.wire.address import SOCKET, TOKEN
 from carpool.serve.wire.channel import AsyncChannel, peer

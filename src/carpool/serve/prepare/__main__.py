@@ -13,6 +13,7 @@ from pathlib import Path
 
 from torch import nn
 
+from carpool.protocol.lacking import lacks
 from carpool.serve.model.example_inputs import Example
 from carpool.serve.model.profile import Inputs
 from carpool.serve.model.skeleton import Unusable
@@ -62,6 +63,8 @@ def main() -> int:
             raise
         except (Unusable, ServeError) as error:
             channel.send(NotReady(str(error)))
+        except ModuleNotFoundError as error:
+            channel.send(NotReady(lacks(error.name, sys.executable)))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the factory and the model do
             channel.send(NotReady(text_of(error)))
     return 0

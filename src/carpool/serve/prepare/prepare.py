@@ -10,16 +10,17 @@ import ctypes
 import hashlib
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from carpool.devices import memfd
-from carpool.serve.model import link_cost, skeleton, weights_file
+from carpool.protocol import records
+from carpool.serve.model import link_cost, skeleton
 from carpool.serve.model import profile as profiles
 from carpool.serve.model.bound_model import Model
 from carpool.serve.model.image_store import write_image
@@ -68,10 +69,13 @@ def prepare(
     ``inputs``: of one run, with the largest batch, or what makes them for the module.  ``kept``: file of the profile,
     which is measured again if it is of something else.  ``admit`` hears how many bytes the image will have, and raises
     whatever is to stop that.
-    Raises Unusable, DeviceError or OSError (no memory), and what the model itself raises.
+    Raises Unusable, DeviceError or OSError (no memory), ModuleNotFoundError (safetensors), and what the model itself
+    raises.
     """
     module = skeleton.build(skeleton.resolve(source.factory), source.seed, weights=True)
     if source.weights is not None:
+        from carpool.serve.model import weights_file  # only files of weights need safetensors
+
         weights_file.read(module, Path(source.weights))
     storages = skeleton.storages(module)
     if not storages:
@@ -81,7 +85,7 @@ def prepare(
     profile = _profile(module, given, storages, profiles.profile_key(digest, source.factory, given), kept)
     layout = _layout(storages, profile, group(profile))
     admit(layout.size)
-    key = hashlib.sha256(digest + msgspec.json.encode(layout)).digest()
+    key = hashlib.sha256(digest + records.encode(layout)).digest()
     entry = Entry(source, skeleton.signature(storages), key, layout, profile, None)
     parts = ((offset, _bytes_of(storage)) for offset, storage in zip(layout.offsets, storages, strict=True))
     image = write_image(source.factory, layout.size, parts)
@@ -130,7 +134,7 @@ def _verified(entry: Entry, image: int, inputs: Inputs, expected: Any) -> Entry:
         why = "built without weights it computes something else"
     except Exception as error:  # noqa: BLE001 - whatever a factory does with parameters that have no values
         why = f"it cannot be built without weights: {error}"
-    entry = msgspec.structs.replace(entry, plainly=why)
+    entry = replace(entry, plainly=why)
     if same_bits(_answer(entry, image, inputs), expected):
         return entry
     raise Unusable(

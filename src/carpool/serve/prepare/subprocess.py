@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import tempfile
@@ -13,15 +14,17 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from carpool.protocol.lacking import lacks
 from carpool.protocol.models import ModelRequest
 from carpool.runtime.launch import plain_environment
 from carpool.serve.model.image_store import OverBudget, is_image
-from carpool.serve.oip.messages import Model
+from carpool.serve.oip.values import Model
 from carpool.serve.plan.manifest import Entry, Source
 from carpool.serve.wire.channel import AsyncChannel
 from carpool.serve.wire.messages import Admit, Admitted, Broken, FromPreparer, NotReady, Prepare, Ready
 
 _LAST_WORDS = 4000  # bytes
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
 
 class CannotPrepare(Exception):
@@ -147,6 +150,6 @@ async def _why(process: Process, said: IO[bytes], python: str) -> str:
     said.seek(max(0, size - _LAST_WORDS))
     lines = said.read().decode(errors="replace").strip().splitlines()
     last = lines[-1] if lines else "it said nothing"
-    if last.startswith("ModuleNotFoundError"):
-        last += f"; its interpreter is {python}: register the model where the right one is active"
+    if missing := _MISSING.match(last):
+        return lacks(missing[1], python)
     return f"the process that prepared the model ended (status {status}): {last}"

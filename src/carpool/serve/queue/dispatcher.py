@@ -16,7 +16,8 @@ from itertools import count
 
 from carpool.serve.metrics import Metrics
 from carpool.serve.oip.errors import DeadlineMissed, ModelFailed, ModelUnavailable, QueueFull, ServeError, WorkerLost
-from carpool.serve.oip.messages import InferRequest, Tensor
+from carpool.serve.oip.messages import InferRequest
+from carpool.serve.oip.values import Tensor
 from carpool.serve.pool.pool import Pool, Worker
 from carpool.serve.queue.batching import Batch, Batcher, Order, Queue, Refusal, Waiting
 from carpool.serve.queue.running_median import Recent

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from carpool.core.stats import PPM, quantile
+
 #: Older values count no more: a single slow one must not keep a model from being tried again.
 FRESH_US = 2_000_000
 MOST = 16
@@ -22,5 +24,4 @@ class Recent:
         """The median, the lower one of two; 0: nothing is known any more."""
         while self._values and self._values[0][0] < now_us - FRESH_US:
             self._values.popleft()
-        values = sorted(value for _, value in self._values)
-        return values[(len(values) - 1) // 2] if values else 0
+        return quantile([value for _, value in self._values], PPM // 2) if self._values else 0

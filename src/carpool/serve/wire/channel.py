@@ -13,9 +13,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-import msgspec
-
-from carpool.serve.oip.messages import Tensor
+from carpool.protocol.records import Kinds
+from carpool.serve.oip.values import Tensor
 from carpool.serve.wire.messages import PREFIX, Broken, Frame, Message, decode, encode, sizes
 
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred: pid, uid, gid
@@ -164,7 +163,7 @@ class _Incoming:
     """The frame that is coming: prefix, header and body, one after the other."""
 
     def __init__(self, kinds: Any) -> None:
-        self._kinds = msgspec.msgpack.Decoder(kinds)
+        self._kinds = Kinds(kinds)
         self._fd: int | None = None
         self._next()
 

@@ -1,6 +1,6 @@
 """Messages between the front and its processes, as bytes.
 
-A *frame* is a prefix (two sizes), a header (one of the structures below, as MessagePack) and a body: the tensors that
+A *frame* is a prefix (two sizes), a header (one of the messages below, as JSON) and a body: the tensors that
 the header names, one after the other.  A descriptor travels with the first byte of a frame.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
-import msgspec
-
+from carpool.protocol.records import Kinds, Malformed, Range, encode_tagged
 from carpool.serve.oip.datatypes import DATATYPES
-from carpool.serve.oip.messages import LARGEST, Model, Tensor
+from carpool.serve.oip.values import LARGEST, Model, Tensor
 from carpool.serve.plan.manifest import Entry, Source
 
 #: Bytes of the header, and of the body.
@@ -22,7 +22,7 @@ PREFIX = struct.Struct("<IQ")
 LARGEST_HEADER = 64 << 20  # a model of a million parameters
 LARGEST_BODY = 4 << 30
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+Count = Annotated[int, Range(0, LARGEST)]
 #: Those of `carpool.serve.oip.errors` that a worker can find.
 Kind = Literal["wrong_input", "unknown_model", "model_failed", "model_too_large"]
 
@@ -35,7 +35,8 @@ class TooMuch(Exception):
     """The tensors are larger than a message may be."""
 
 
-class Head(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Head:
     """A tensor whose bytes are in the body."""
 
     name: str
@@ -47,7 +48,8 @@ class Head(msgspec.Struct, frozen=True):
 # From the front to a worker
 
 
-class Load(msgspec.Struct, frozen=True, tag=True):
+@dataclass(frozen=True, slots=True)
+class Load:
     """Make the structure of a model ready, in place of one of this name.  Brings the image.
 
     Answer: `Loaded`, or `Failed` with the same number.
@@ -59,13 +61,15 @@ class Load(msgspec.Struct, frozen=True, tag=True):
     max_batch: Count
 
 
-class Unload(msgspec.Struct, frozen=True, tag=True):
+@dataclass(frozen=True, slots=True)
+class Unload:
     """Unknown names are no error.  There is no answer."""
 
     name: str
 
 
-class Infer(msgspec.Struct, frozen=True, tag=True):
+@dataclass(frozen=True, slots=True)
+class Infer:
     """Compute the requests as one batch.  The body: the inputs of each request, in the order of the model.
 
     Answer: `Answer`, or `Failed` with the same number.
@@ -80,17 +84,20 @@ class Infer(msgspec.Struct, frozen=True, tag=True):
 # From a worker to the front
 
 
-class Hello(msgspec.Struct, frozen=True, tag=True):
+@dataclass(frozen=True, slots=True)
+class Hello:
     """The first message: the framework is there."""
 
     token: str
 
 
-class Loaded(msgspec.Struct, frozen=True, tag=True):
+@dataclass(frozen=True, slots=True)
+class Loaded:
     number: Count
 
 
-class Cost(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Cost:
     """What a batch took.  ``compute_us``: without waiting for the turn or for weights.  The rest came meanwhile."""
 
     compute_us: Count
@@ -98,7 +105,8 @@ class Cost(msgspec.Struct, frozen=True):
     copied_bytes: Count
 
 
-class Answer(msgspec.Struct, frozen=True, tag=True):
+@dataclass(frozen=True, slots=True)
+class Answer:
     """The body: the outputs of each request."""
 
     number: Count
@@ -106,7 +114,8 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     cost: Cost
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
+@dataclass(frozen=True, slots=True)
+class Failed:
     number: Count
     kind: Kind
     text: str
@@ -115,7 +124,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 # Between the front and a process that prepares a model
 
 
-class Prepare(msgspec.Struct, frozen=True, tag=True):
+@dataclass(frozen=True, slots=True)
+class Prepare:
     """``kept``: the file of the profile.  ``on_gpu``: workers are on GPUs; this process never is."""
 
     name: str
@@ -125,24 +135,28 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
     on_gpu: bool
 
 
-class Admit(msgspec.Struct, frozen=True, tag=True):
+@dataclass(frozen=True, slots=True)
+class Admit:
     """The image will have so many bytes.  Answer: `Admitted`; whoever is not is killed."""
 
     size: Count
 
 
-class Admitted(msgspec.Struct, frozen=True, tag=True):
+@dataclass(frozen=True, slots=True)
+class Admitted:
     pass
 
 
-class Ready(msgspec.Struct, frozen=True, tag=True):
+@dataclass(frozen=True, slots=True)
+class Ready:
     """Brings the image."""
 
     entry: Entry
     model: Model
 
 
-class NotReady(msgspec.Struct, frozen=True, tag=True):
+@dataclass(frozen=True, slots=True)
+class NotReady:
     """It cannot be prepared; the text is for people."""
 
     text: str
@@ -176,7 +190,7 @@ def heads(requests: Sequence[Sequence[Tensor]]) -> tuple[tuple[Head, ...], ...]:
 
 def encode(message: Message, requests: Sequence[Sequence[Tensor]] = ()) -> list[bytes | memoryview]:
     """What has to be sent.  Tensors are not copied.  Raises TooMuch."""
-    header = msgspec.msgpack.encode(message)
+    header = encode_tagged(message)
     body = [tensor.data for request in requests for tensor in request]
     size = sum(map(len, body))
     if size > LARGEST_BODY or len(header) > LARGEST_HEADER:
@@ -192,11 +206,11 @@ def sizes(prefix: bytearray) -> tuple[int, int]:
     return header, body
 
 
-def decode(kinds: msgspec.msgpack.Decoder[Any], header: bytearray, body: bytearray, fd: int | None) -> Frame:
+def decode(kinds: Kinds, header: bytearray, body: bytearray, fd: int | None) -> Frame:
     """The message, and its tensors, which lie in ``body``.  Raises Broken; ``fd`` is the caller's then."""
     try:
         message = kinds.decode(header)
-    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+    except Malformed as error:
         raise Broken(f"a header that is none: {error}") from None
     if isinstance(message, BRINGING) != (fd is not None):
         raise Broken(f"{type(message).__name__} {'without a' if fd is None else 'with a'} descriptor")

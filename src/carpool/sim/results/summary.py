@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from carpool.core.model import GIB, Micros, Outcome
-from carpool.sim.model.percentile import SECOND_US, percentile_s
+from carpool.core.stats import SECOND_US, percentile_s
 from carpool.sim.model.result import JobResult, Result
 from carpool.sim.services.summary import ServicesSummary, summarize_services
 

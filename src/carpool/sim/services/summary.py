@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from carpool.core.model import GIB, Outcome
-from carpool.sim.model.percentile import SECOND_US, percentile_s
+from carpool.core.stats import SECOND_US, percentile_s
 from carpool.sim.model.result import Result
 from carpool.sim.model.served_result import ModelResult, ServicesResult
 

@@ -1,4 +1,4 @@
-/* For benchmarks with libcarpool preloaded: the daemon's part, a board with seats and the way to attach to one. */
+/* For benchmarks with libcarpool preloaded: the daemon's part, a seat table with seats and the way to attach to one. */
 #ifndef CARPOOL_BENCH_BOARD_H
 #define CARPOOL_BENCH_BOARD_H
 #include <dlfcn.h>
@@ -18,13 +18,13 @@
     exit(1); \
   }
 
-struct board {
+struct seat_table {
   int fd;
   char *memory;
 };
 
-static inline struct board make_board(void) {
-  struct board b = {.fd = memfd_create("board", 0)};
+static inline struct seat_table make_seat_table(void) {
+  struct seat_table b = {.fd = memfd_create("board", 0)};
   size_t bytes = CP_BOARD_HEADER + CP_SEATS * sizeof(struct cp_seat);
   NEED(!ftruncate(b.fd, (off_t)bytes));
   b.memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, b.fd, 0);
@@ -33,12 +33,12 @@ static inline struct board make_board(void) {
   return b;
 }
 
-static inline struct cp_seat *seat_at(struct board b, uint32_t slot) {
+static inline struct cp_seat *seat_at(struct seat_table b, uint32_t slot) {
   return (struct cp_seat *)(b.memory + CP_BOARD_HEADER) + slot;
 }
 
 /* The job's side of the channel is pair[0]. */
-static inline void attach_to(struct board b, uint32_t slot, int pair[2]) {
+static inline void attach_to(struct seat_table b, uint32_t slot, int pair[2]) {
   struct cp_packet p = {.type = CP_SETUP, .a = slot};
   union {
     struct cmsghdr align;

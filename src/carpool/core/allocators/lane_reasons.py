@@ -1,52 +1,71 @@
-"""Why a job does not compute right now, for people."""
+"""Why a job in a lane, or on its way to one, does not compute right now, for people."""
 
 from __future__ import annotations
 
-from carpool.core.allocators import whole_devices
 from carpool.core.memory import exclusive
 from carpool.core.memory.grants import free_on
 from carpool.core.memory.requests import may_grow
 from carpool.core.model import JobPhase, Reason
 from carpool.core.placement.queue import explain_queued
 from carpool.core.state.amounts import needed, ready
-from carpool.core.state.state import Claim, Device, Job, Pause, State
+from carpool.core.state.device import Device
+from carpool.core.state.job import Claim, Job
+from carpool.core.state.preempt_state import PreemptState
+from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.exclusive_turns import barred, serves, suspends
+from carpool.core.turns.exclusive_turns import barred
 from carpool.core.units import size
 
 
 def explain(state: State, job: Job) -> Reason | None:
     """None: the job does what it wants to do (or nothing is known against it)."""
-    if job.phase is JobPhase.ENDED:
-        return job.reason
-    if state.whole is not None and not job.unmet:
-        return whole_devices.explain(state, job)
     if job.phase is JobPhase.QUEUED:
         return explain_queued(state, job)
     device = state.device_of(job)
     if device is None:
         return None
-    if (job.wanted or job.pending) and state.held_off(job):
-        return exclusive.has_it(state, device)
-    if job.claim is Claim.STORE:
-        return _explain_store(state, device, job)
-    if suspends(job) and job.offloaded:
-        return _explain_suspended(device, job)
-    if job.wanted and serves(job):
-        return _explain_service(device, job)
-    if (paused := _explain_paused(state, device, job)) is not None:
-        return paused
-    if job.wanted and barred(state, job):
-        return Reason("turn", f"waiting for its turn: {_guest(state, device)}")
-    lane = state.lane_of(job)
-    who = f"job {lane.holder} has it" if lane is not None and lane.holder is not None else "nobody has it"
+    reasons = (answer(state, device, job) for answer in _ANSWERS)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _held_off(state: State, device: Device, job: Job) -> Reason | None:
+    stopped = (job.wanted or job.pending) and state.held_off(job)
+    return exclusive.has_it(state, device) if stopped else None
+
+
+def _for_store(state: State, device: Device, job: Job) -> Reason | None:
+    return _explain_store(state, device, job) if job.claim is Claim.STORE else None
+
+
+def _suspended(state: State, device: Device, job: Job) -> Reason | None:
+    return _explain_suspended(device, job) if job.suspends and job.offloaded else None
+
+
+def _service(state: State, device: Device, job: Job) -> Reason | None:
+    return _explain_service(device, job) if job.wanted and job.serves else None
+
+
+def _kept_out(state: State, device: Device, job: Job) -> Reason | None:
+    if not (job.wanted and barred(state, job)):
+        return None
+    return Reason("turn", f"waiting for its turn: {_guest(state, device)}")
+
+
+def _for_memory(state: State, device: Device, job: Job) -> Reason | None:
     if job.offloaded:
-        return _explain_offloaded(device, job, who)
-    if job.pending:
-        return _explain_request(device, job)
-    if job.wanted and lane is not None:
-        return Reason("turn", f"waiting for the turn of lane {lane.id}: {who}")
-    return None
+        return _explain_offloaded(device, job, _who_computes(state, job))
+    return _explain_request(device, job) if job.pending else None
+
+
+def _for_turn(state: State, device: Device, job: Job) -> Reason | None:
+    if not job.wanted or job.lane is None:
+        return None
+    return Reason("turn", f"waiting for the turn of lane {job.lane}: {_who_computes(state, job)}")
+
+
+def _who_computes(state: State, job: Job) -> str:
+    lane = state.lane_of(job)
+    return f"job {lane.holder} has it" if lane is not None and lane.holder is not None else "nobody has it"
 
 
 def _explain_suspended(device: Device, job: Job) -> Reason:
@@ -70,9 +89,9 @@ def _explain_service(device: Device, job: Job) -> Reason:
     return Reason("turn", f"waiting until those who compute on {device.spec.id} have paused")
 
 
-def _explain_paused(state: State, device: Device, job: Job) -> Reason | None:
+def _paused(state: State, device: Device, job: Job) -> Reason | None:
     lane = state.lane_of(job)
-    if lane is None or lane.holder != job.id or lane.pause is not Pause.PAUSED:
+    if lane is None or lane.holder != job.id or lane.preempt.state is not PreemptState.PAUSED:
         return None
     return Reason("paused", f"paused, until no service wants {device.spec.id}")
 
@@ -80,9 +99,9 @@ def _explain_paused(state: State, device: Device, job: Job) -> Reason | None:
 def _guest(state: State, device: Device) -> str:
     """Who has the device, or is to have it."""
     if device.guest is not None:
-        what = "service" if serves(state.jobs[device.guest]) else "engine checkpoint"
+        what = "service" if state.jobs[device.guest].serves else "engine checkpoint"
         return f"job {device.guest} has {device.spec.id} to itself meanwhile ({what})"
-    if any(serves(job) and job.claim is Claim.TURNS for job in map(state.jobs.__getitem__, device.guests)):
+    if any(job.serves and job.claim is Claim.TURNS for job in map(state.jobs.__getitem__, device.guests)):
         return f"{device.spec.id} is made free for the turn of a service"
     return f"{device.spec.id} is made free for the turn of a job that needs it to itself (engine checkpoint)"
 
@@ -112,3 +131,7 @@ def _explain_request(device: Device, job: Job) -> Reason:
     if not may_grow(device, job):
         return Reason("growing", f"waiting for {what}: job {device.grower} is being measured on {device.spec.id}")
     return Reason("memory", f"waiting for memory: needs {what}, {free_on(device)}")
+
+
+#: The first of these that has something to say about a job on a device says it.
+_ANSWERS = (_held_off, _for_store, _suspended, _service, _paused, _kept_out, _for_memory, _for_turn)

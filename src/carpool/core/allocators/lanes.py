@@ -1,0 +1,237 @@
+"""Lanes: jobs of one owner take turns, and jobs of several lanes compute side by side.
+
+Memory is granted first, because others may have to make room for it; then turns are given, then jobs are placed; until
+nothing follows from anything any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from carpool.core import events
+from carpool.core.allocators.base import JobHandlers
+from carpool.core.allocators.lane_reasons import explain
+from carpool.core.allocators.taking_back import attached, detached, leave, never_came
+from carpool.core.decision import Placement
+from carpool.core.memory import exclusive, grants, preemption, requests, residency, suspension, waiters
+from carpool.core.metering import co_runners, transfer_cost, warmup
+from carpool.core.metering.usage import account
+from carpool.core.model import Attempt, Cause, JobPhase, LaneId, Micros, Reason, Usage
+from carpool.core.placement import queue, reservations
+from carpool.core.placement.candidates import larger
+from carpool.core.placement.decision_record import evaluate
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
+from carpool.core.state.story import require
+from carpool.core.turns import turns, weights, yielding
+from carpool.core.units import size
+
+
+class LaneAllocator:
+    """Memory, turns and places of jobs that share devices."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._timers: dict[str, Callable[[Any], None]] = {
+            "yield": state.touch_lane,
+            "forced": lambda lane: yielding.yield_ignored(state, state.lanes[lane]),
+            "stuck": state.touch_device,
+            "claims": state.touch_device,
+            "pause": lambda lane: state.touch_device(state.lanes[lane].device),
+            "warm": lambda job: never_came(state, state.jobs[job]),
+            "warmed": self._warmed,
+            "reserve": lambda job: reservations.overdue(state, state.jobs[job]),
+        }
+
+    def handlers(self) -> JobHandlers:
+        state = self._state
+        return {
+            events.Attached: lambda job, event: attached(state, job),
+            events.Detached: lambda job, event: detached(state, job, event),
+            events.TurnWanted: lambda job, event: turns.want(state, job, event.urgent, event.demand),
+            events.TurnPaused: self._turn_paused,
+            events.TurnReleased: self._turn_released,
+            events.TurnPassed: self._turn_passed,
+            events.MemoryRequested: self._memory_requested,
+            events.RequestWithdrawn: lambda job, event: requests.withdrawn(state, job, event.memory_class),
+            events.MemoryReturned: lambda job, event: grants.returned(state, job, event.memory_class, event.total),
+            events.Offloaded: lambda job, event: residency.offloaded(state, job),
+            events.OffloadFailed: lambda job, event: residency.offload_failed(state, job),
+            events.Sampled: lambda job, event: self._account(job, event.usage),
+            events.TraitsSeen: lambda job, event: exclusive.seen(state, job, event),
+        }
+
+    # Devices and settings
+
+    def device_added(self, device: Device) -> None:
+        self._state.admit_all = True
+
+    def device_changed(self, device: Device) -> None:
+        turns.reorder(self._state)
+        self._state.touch_device(device.spec.id)
+        self._state.admit_all = True
+
+    def unmanaged_changed(self, device: Device, less: bool) -> None:
+        if less:
+            grants.freed(self._state, device)
+        else:
+            weights.give_way(self._state, device)
+            reservations.review(self._state)
+
+    def settings_changed(self) -> None:
+        state = self._state
+        queue.reorder(state)
+        turns.reorder(state)
+        for name in state.devices:
+            state.touch_device(name)  # the budget of the host store may be another
+
+    # Jobs that come and go
+
+    def impossible(self, job: Job) -> Reason | None:
+        return queue.impossible(self._state, job)
+
+    def impossible_again(self, job: Job) -> Reason | None:
+        queue.trust(self._state, job)
+        return queue.impossible(self._state, job)
+
+    def no_more_memory(self, job: Job, past: Attempt) -> str | None:
+        count = len(larger(self._state, job, past.outgrown))
+        if not past.outgrown or count >= job.spec.gang:
+            return None
+        held, itself = ("asked for more than all of", "") if job.denied else ("had", " to itself")
+        few = f"{count} larger, of the {job.spec.gang} that it needs" if count else "no larger device"
+        return f"it {held} {past.device}{itself} ({size(past.outgrown)}), and may use {few}"
+
+    def enqueue(self, job: Job) -> None:
+        queue.enqueue(self._state, job)
+
+    def stop(self, job: Job) -> None:
+        requests.give_up(self._state, job)
+
+    def leave(self, job: Job) -> None:
+        if job.device is None:
+            queue.dequeue(self._state, job)
+        else:
+            leave(self._state, job, self._state.devices[job.device])
+        self._state.timers.cancel(("warm", job.id))
+
+    def explain(self, job: Job) -> Reason | None:
+        return explain(self._state, job)
+
+    def evaluate(self, job: Job) -> Placement:
+        return evaluate(self._state, job)
+
+    # Turns and memory
+
+    def _account(self, job: Job, usage: Usage) -> None:
+        device = self._state.device_of(job)
+        if device is not None and (usage.out_bytes or usage.in_bytes):
+            transfer_cost.observe(device.moved, job.usage, usage)
+        if job.stretch is not None:
+            co_runners.observe(self._state, job, job.stretch, usage)
+        account(self._state, job, usage)
+        if not job.measured and self._seen_enough(job):
+            grants.measured(self._state, job)
+        turns.rank(self._state, job)
+
+    def _seen_enough(self, job: Job) -> bool:
+        """A few iterations; or, for loops whose iterations nobody sees, device time without growth."""
+        if job.usage.iterations >= self._state.settings.measured_after:
+            return True
+        quiet = job.attained_us - job.grew_at_us
+        return job.touched and not job.pending and quiet >= self._state.settings.measured_quiet_us
+
+    def _turn_released(self, job: Job, event: events.TurnReleased) -> None:
+        self._turn_ends(job, event)
+        turns.released(self._state, job)
+        suspension.left(self._state, job)
+
+    def _turn_passed(self, job: Job, event: events.TurnPassed) -> None:
+        self._turn_ends(job, event)
+        turns.passed(self._state, job, self._state.jobs.get(event.to))
+
+    def _turn_ends(self, job: Job, event: events.TurnReleased | events.TurnPassed) -> None:
+        """What its holder's seat told of the turn is noted."""
+        if event.cause is not Cause.BOUNDARY:
+            co_runners.cut_off(self._state, job)
+        self._account(job, event.usage)
+        if event.cause is Cause.EARLY:
+            turns.note_pause(self._state, self._state.lanes[_lane_of(job)], job)
+
+    def _turn_paused(self, job: Job, event: events.TurnPaused) -> None:
+        self._account(job, event.usage)
+        preemption.paused(self._state, self._state.lanes[_lane_of(job)])
+
+    def _memory_requested(self, job: Job, event: events.MemoryRequested) -> None:
+        requests.requested(self._state, job, event.memory_class, event.total, event.optional)
+
+    # Time
+
+    def due(self, kind: str, subject: Any) -> None:
+        self._timers[kind](subject)
+
+    def next_timer(self) -> Micros | None:
+        return self._state.timers.next()
+
+    def _warmed(self, number: int) -> None:
+        """The job's warm-up window is over."""
+        job = self._state.jobs[number]
+        device = self._state.device_of(job)
+        if device is not None:
+            warmup.over(self._state, device, job)
+
+    # Consequences
+
+    def settle(self, event: events.Event) -> None:
+        """Memory first, because somebody may have to make room; then turns, then new jobs; until nothing follows."""
+        state = self._state
+        if state.restarting:
+            return
+        while True:
+            if state.dirty_devices:
+                name = min(state.dirty_devices)
+                del state.dirty_devices[name]
+                waiters.serve(state, state.devices[name])
+            elif state.dirty_lanes:
+                self._refresh_lanes()
+            elif state.admit_all or state.newcomers:
+                queue.admit(state)
+            elif state.company_changed:
+                co_runners.refresh(state)  # it may open a device to somebody
+            else:
+                return
+
+    def _refresh_lanes(self) -> None:
+        state = self._state
+        while state.dirty_lanes:
+            number = min(state.dirty_lanes)
+            del state.dirty_lanes[number]
+            if number in state.lanes:
+                turns.refresh(state, state.lanes[number])
+
+    def check(self) -> None:
+        """Whoever is queued is in the queue; whoever has several devices has all of them."""
+        for job in self._state.jobs.values():
+            if job.phase is JobPhase.QUEUED:
+                queued = any(number == job.id for _, _, number in self._state.queue)
+                require(queued != bool(job.unmet), "neither in the queue nor waiting for another job", job)
+            self._check_devices(job)
+
+    def _check_devices(self, job: Job) -> None:
+        """All that it was submitted for, or none; after a restart those that were found."""
+        placed = job.phase in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.STOPPING)
+        several = placed and job.spec.gang > 1
+        require(several or not job.devices, "devices of a job that needs one, or is on none", job)
+        if not several:
+            return
+        require(job.adopted or len(job.devices) == job.spec.gang, "some of its devices only", job)
+        require(not job.devices or job.devices[0] == job.device, "seated on another than its first device", job)
+        held = all(self._state.devices[name].held_by == job.id for name in job.devices[1:])
+        require(held, "one of its devices is not held for it", job)
+
+
+def _lane_of(job: Job) -> LaneId:
+    assert job.lane is not None, "checked before the event was accepted"
+    return job.lane

@@ -1,0 +1,249 @@
+"""One job, as the core keeps it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+from carpool.core.model import (
+    Attempt,
+    Demand,
+    DeviceId,
+    Engine,
+    JobId,
+    JobPhase,
+    JobSpec,
+    LaneId,
+    Memory,
+    MemoryClass,
+    Micros,
+    Outcome,
+    Reason,
+    Usage,
+)
+from carpool.core.policies.base import Key
+from carpool.core.policies.view import JobView
+from carpool.core.state.residency import NOTHING, RESIDENT, Residency
+from carpool.core.state.turn_state import IDLE, Turn, TurnKey, TurnState
+
+NO_USAGE = Usage()
+#: So many events are kept for the stories of jobs and lanes.
+HISTORY = 16
+#: Source of the estimate of a job that has run out of memory.
+RECOVERY = "recovery"
+#: The policy's key, 0 runs | 1 waits (queues only), a number that orders equal ones
+Order = tuple[Key, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request for memory that waits."""
+
+    memory_class: MemoryClass
+    total: int
+    sequence: int
+    since_us: Micros
+
+
+class Claim(Enum):
+    """Where a job stands that needs more memory before it can go on."""
+
+    NONE = "none"  # it does not, or nobody has looked yet
+    MOVING = "moving"  # others are leaving for it
+    BLOCKED = "blocked"  # who could leave computes, or comes first
+    STORE = "store"  # who could leave finds no room in the host store
+    TURNS = "turns"  # it needs that nobody computes: who does has to let go, and nobody else begins
+
+
+_ABOUT_CACHE = ("cached", "cached_us", "claim")
+
+
+@dataclass(slots=True)
+class Stretch:
+    """What a job computes in one company, see `core.metering.co_runners`."""
+
+    company: str | None = None  # in its last turn: the kind beside it, "" alone; None: nobody knows
+    since: Usage | None = None  # its counters where the stretch begins
+    told_us: Micros = -1  # when its counters were told last, as far as they are still right
+    cut: bool = False  # its last turn did not end at an iteration boundary
+
+
+class Job:
+    """One job.  Setting any attribute drops the cached view of it.
+
+    What nearly every job starts with are attributes of the class: a job that is queued, or has ended, is small.
+    """
+
+    id: JobId
+    spec: JobSpec
+    arrival: int
+    submitted_us: Micros
+    phase: JobPhase = JobPhase.QUEUED
+    outcome: Outcome | None = None
+    reason: Reason | None = None
+    cancelled: bool = False
+    killed: bool = False
+    unmet: frozenset[JobId] = frozenset()  # dependencies that have not ended
+    past: tuple[Attempt, ...] = ()  # earlier starts that came to nothing
+    denied: int = 0  # capacity of its device, if what it asked for last would not fit there even alone
+    # Place
+    device: DeviceId | None = None
+    lane: LaneId | None = None
+    placed: int = 0  # number of its placement; the largest came last
+    started_us: Micros | None = None
+    attached: bool = False
+    was_attached: bool = False
+    adopted: bool = False  # found at a restart: it may answer what an earlier core asked
+    warms: bool = False  # has used its device, and is still warming up
+    touched: bool = False  # has asked for memory or for a turn
+    alone: str | None = None  # why it must have its device to itself
+    devices: tuple[DeviceId, ...] = ()  # those of a job for several, its own first; whole devices: held now
+    trusted: bool = True  # what is believed about its memory counts
+    # Whole devices
+    devices_us: Micros | None = None  # since when it computes there; None: it holds none
+    leaving: bool = False  # was asked to give them back
+    order: Order = ((), 0, 0)  # its place among those that run and those that wait
+    # Memory
+    limit: Memory = NOTHING
+    reserved: Memory = NOTHING
+    pending: Mapping[MemoryClass, Request] = MappingProxyType({})
+    residency: Residency = RESIDENT
+    claim: Claim = Claim.NONE
+    promised_us: Micros | None = (
+        None  # when it got memory that others had to leave; until it has used it, it keeps that
+    )
+    stays_us: Micros = 0  # it came back at a price: it stays while it wants to compute and has attained less than this
+    restoring_us: Micros = 0  # so long it takes at the beginning of its next turn, or took in the present one
+    unmovable_us: Micros = 0  # it could not be offloaded; not to be tried again before
+    immovable: str | None = None  # why it must never be offloaded
+    kept: int = 0  # bytes of the host store that are kept for it
+    # Turns
+    turn: Turn = IDLE
+    wanted_us: Micros = 0  # when it last began to wait
+    demand: Demand | None = None  # of a service: what it wants its turn for, or has it for
+    unplaced: bool = False  # it has not been promised its weights yet
+    idle_since_us: Micros = 0
+    gave_way: bool = False  # its last turn ended so that others could have its memory
+    released_us: Micros | None = None  # when it lost its turn because it was off the device
+    released_grace_us: Micros = 0  # and for how long it had been off by then
+    patience: int = 0  # its grace is the usual one times two to this power
+    # Figures
+    usage: Usage = NO_USAGE
+    attained_us: Micros = 0
+    iteration_us: Micros | None = None
+    virtual_us: Micros = 0
+    levelled: bool = False  # has been levelled with the jobs of its lane once
+    measured: bool = False
+    stretch: Stretch | None = None  # while it is measured who slows it
+    grew_at_us: Micros = 0  # device time it had attained when it last asked for memory
+    history: deque[tuple[Micros, object]]
+    cached: JobView | None = None
+    cached_us: Micros = 0  # when it was made; -1: it stays right
+
+    def __init__(self, number: JobId, spec: JobSpec, arrival: int, submitted_us: Micros) -> None:
+        history: deque[tuple[Micros, object]] = deque(maxlen=HISTORY)
+        self.__dict__.update(id=number, spec=spec, arrival=arrival, submitted_us=submitted_us, history=history)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Straight into the dictionary: this runs many times per event.
+        values = self.__dict__
+        values[name] = value
+        if name not in _ABOUT_CACHE:
+            values["cached"] = None
+
+    def set(self, **changes: object) -> None:
+        """Several attributes in one step, where it happens often."""
+        self.__dict__.update(changes, cached=None)
+
+    def begin_again(self, **changes: object) -> None:
+        """As it was when it was submitted, all but ``changes``."""
+        first = {name: self.__dict__[name] for name in ("id", "arrival", "submitted_us", "history")}
+        self.__dict__.clear()
+        self.__dict__.update(first, **changes)
+
+    @property
+    def recovering(self) -> bool:
+        """Whether its last attempt ran out of memory: it comes before all others, and has its device to itself."""
+        return bool(self.past) and self.past[-1].out_of_memory
+
+    @property
+    def guessed(self) -> bool:
+        """Whether its estimate was made from an attempt that ran out of memory, with room to spare."""
+        return self.spec.estimate is not None and self.spec.estimate.source == RECOVERY
+
+    @property
+    def outgrown(self) -> int:
+        """Bytes of the largest device that was too small for it alone."""
+        return max((attempt.outgrown for attempt in self.past), default=0)
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is known of its memory: it was measured, here or earlier, or a hint was given."""
+        return self.measured or (self.trusted and self.spec.estimate is not None)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it waits for a turn."""
+        return self.turn.state is TurnState.WAITING
+
+    @property
+    def holds(self) -> bool:
+        """Whether it has the turn of its lane."""
+        return self.turn.state is TurnState.HOLDING
+
+    @property
+    def urgent(self) -> bool:
+        """Whether it needs a turn, or to go on with the one that it has, to handle a signal."""
+        return self.turn.urgent
+
+    @property
+    def turn_key(self) -> TurnKey | None:
+        """Its place in the queue of its lane; None: it is not there."""
+        return self.turn.key
+
+    @property
+    def offloaded(self) -> bool:
+        """Whether ``stored`` has to be granted again before its next turn."""
+        return self.residency.aside
+
+    @property
+    def offload_asked(self) -> bool:
+        """Whether the answer to the command `Offload` is still to come."""
+        return self.residency.leaving
+
+    @property
+    def stored(self) -> Memory:
+        """Its limits before they were lowered; nothing if they were not."""
+        return self.residency.stored
+
+    @property
+    def suspends(self) -> bool:
+        """Whether it is suspended between its turns, each of which has the whole device."""
+        return self.spec.engine is Engine.CHECKPOINT
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is a service."""
+        return self.spec.service is not None
+
+    @property
+    def excludes(self) -> bool:
+        """Whether no other job of its device computes during its turns: see `core.turns.exclusive_turns`."""
+        return self.suspends or self.serves
+
+    def carried(self, size: int) -> int:
+        """Bytes to move where the job has ``size`` bytes; of a suspended job only what it really uses is moved."""
+        return min(size, self.usage.persistent_live) if self.suspends else size
+
+    @property
+    def lonely(self) -> bool:
+        """Whether it was submitted as one that shares its devices with nobody."""
+        return self.spec.exclusive or self.spec.gang > 1
+
+    @property
+    def estimate(self) -> Memory:
+        """What to reserve for it at its start."""
+        return self.spec.estimate.memory if self.trusted and self.spec.estimate is not None else NOTHING

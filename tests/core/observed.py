@@ -1,0 +1,54 @@
+"""Transitions as they happen, compared with the tables: a way that no table has is a failure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import pytest
+
+from carpool.core.memory.preemption import PREEMPTION
+from carpool.core.memory.residency import RESIDENCY
+from carpool.core.state.job import Job
+from carpool.core.state.lane import Lane
+from carpool.core.state.tables import Table
+from carpool.core.turns.turns import TURNS
+
+
+def ways(table: Table[Any]) -> set[tuple[StrEnum, StrEnum]]:
+    """Which state may follow which."""
+    return {(state, to) for state, row in table.rows.items() for edge in row.values() for to in edge.to}
+
+
+#: Attribute -> the ways that its table has.
+WAYS = {"turn": ways(TURNS), "residency": ways(RESIDENCY), "preempt": ways(PREEMPTION)}
+
+
+def check(subject: Job | Lane, name: str, after: Any) -> None:
+    """Raises AssertionError for a way that the table of the attribute does not have."""
+    before = getattr(subject, name)
+    assert (before.state, after.state) in WAYS[name], f"no table leads from {before.state} to {after.state}: {subject}"
+
+
+def watch(patch: pytest.MonkeyPatch) -> None:
+    """From now on every change of a job's or a lane's state is checked."""
+    set_one, set_many, set_of_lane = Job.__setattr__, Job.set, Lane.__setattr__
+
+    def one(job: Job, name: str, value: Any) -> None:
+        if name in WAYS:
+            check(job, name, value)
+        set_one(job, name, value)
+
+    def many(job: Job, **changes: Any) -> None:
+        for name in changes.keys() & WAYS.keys():
+            check(job, name, changes[name])
+        set_many(job, **changes)
+
+    def of_lane(lane: Lane, name: str, value: Any) -> None:
+        if name in WAYS and name in lane.__dict__:
+            check(lane, name, value)
+        set_of_lane(lane, name, value)
+
+    patch.setattr(Job, "__setattr__", one)
+    patch.setattr(Job, "set", many)
+    patch.setattr(Lane, "__setattr__", of_lane)

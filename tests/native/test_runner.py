@@ -1,0 +1,51 @@
+"""The runner of the C tests: budgets, and what a report says."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.native.arbiter import ROOT
+
+sys.path.insert(0, str(ROOT / "native"))
+import run_tests  # found by the line above
+
+
+def case(program: str, directory: Path, budget_s: float = 60) -> run_tests.Case:
+    """A test that is a shell script."""
+    found = run_tests.Case(run_tests.TESTS / "job" / "test_x.c", replace(run_tests.PLAIN, budget_s=budget_s), directory)
+    found.program.parent.mkdir()
+    found.program.write_text(f"#!/bin/sh\n{program}\n")
+    found.program.chmod(0o700)
+    return found
+
+
+def test_a_test_above_its_budget_is_stopped_with_its_children(tmp_path: Path) -> None:
+    """Its child has its output, too: to be at the end of that is to know that the child has ended."""
+    outcome = run_tests.run_program(case("sleep 600 & echo begun; wait", tmp_path, budget_s=0.5), run_tests.Groups())
+    assert (outcome.failed, outcome.status, outcome.output.splitlines()[-1]) == (True, run_tests.TIMED_OUT, "begun")
+
+
+@pytest.mark.parametrize(
+    ("program", "kind"),
+    [("exit 0", None), ("echo 'no \033[1mmemory'; exit 3", "failure"), ("echo 'no GPU'; exit 77", "skipped")],
+    ids=["passed", "failed", "skipped"],
+)
+def test_the_report_has_each_test_with_its_duration(program: str, kind: str | None, tmp_path: Path) -> None:
+    outcome = run_tests.run_program(case(program, tmp_path), run_tests.Groups())
+    run_tests.write_junit([outcome], tmp_path / "reports" / "native.xml")
+    suite = ElementTree.parse(tmp_path / "reports" / "native.xml").getroot()
+    test = suite[0]
+    assert (test.get("classname"), test.get("name")) == ("native.tests.job", "test_x[plain]")
+    assert float(test.attrib["time"]) == pytest.approx(outcome.seconds, abs=0.001)
+    assert [element.tag for element in test] == ([kind] if kind else [])
+    assert suite.get("failures") == str(int(kind == "failure"))
+
+
+def test_an_unknown_name_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(run_tests.BuildError, match="cuda/test_gates"):
+        run_tests.chosen(tmp_path, [run_tests.PLAIN], ["cuda/test_gates"])
