@@ -19,8 +19,8 @@ CAPACITY = 224 * MIB
 PATIENCE_S = 20.0
 
 
-def cuda_rig() -> Rig:
-    return Rig(CudaDevice("cuda0", CAPACITY, Link(0, linger_s=0.0), "GPU-1"))
+def cuda_rig(*, close_lanes: bool = False) -> Rig:
+    return Rig(CudaDevice("cuda0", CAPACITY, Link(0, linger_s=0.0), "GPU-1"), close_lanes=close_lanes)
 
 
 class Mapped(ExtentMover):

@@ -6,6 +6,7 @@ import os
 import select
 import socket
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +14,15 @@ from carpool.core import commands
 from carpool.core.events import Event
 from carpool.core.model import MIB, Memory, Oversubscribe, Settings
 from carpool.core.policies.view import DeviceView
-from carpool.daemon.channels.router import Channels
-from carpool.daemon.effects import Effects
+from carpool.daemon.build import Parts, build
+from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import Job, JobTable
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.jobs.watchlist import Watchlist
+from carpool.daemon.shims.links import ShimLinks
+from carpool.daemon.shims.supervisor import Starting
 from carpool.devices.host import HostDevice
 from carpool.protocol.api import SubmitRequest
+from carpool.protocol.paths import Home
 from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, Packet, PacketType, Seat
 from carpool.protocol.session import Register
 
@@ -49,13 +53,48 @@ class Client:
         return False
 
 
+class Shims(ShimLinks):
+    """What the shims of jobs keep, by job and name, without any shim."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[int, dict[str, int]] = {}
+
+    def keep(self, job: int, names: dict[str, int], attached_pid: int | None) -> None:
+        for name, fd in names.items():
+            self.drop(job, [name])
+            self.kept[job][name] = os.dup(fd)
+
+    def drop(self, job: int, names: list[str]) -> None:
+        for name in names:
+            fd = self.kept[job].pop(name, None)
+            if fd is not None:
+                os.close(fd)
+
+
+class Watched(Watchlist):
+    """Who has been entered, and whose shims were busy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs: list[int] = []
+        self.busy: list[int] = []
+
+    def watch(self, job: Job) -> None:
+        self.jobs.append(job.id)
+        super().watch(job)
+
+    def mark_busy(self, job: Job) -> None:
+        self.busy.append(job.id)
+        super().mark_busy(job)
+
+
 class Rig:
     """One device, ``host0`` unless another one is given, with lane 1 of user 1000 and lane 2 of user 1001."""
 
-    def __init__(self, device: Any = None) -> None:
+    def __init__(self, device: Any = None, *, close_lanes: bool = False) -> None:
         self.jobs = JobTable()
         self.device = device or HostDevice("host0", CAPACITY)
-        self.seating = Seating(self.jobs, {self.device.id: self.device}, Settings())
         self.events: list[Event] = []
         #: What the core would say of the device: nobody has been promised any of it.
         capacity = self.device.capacity
@@ -63,23 +102,32 @@ class Rig:
             self.device.id, capacity, capacity, 0, (1, 2), (), None, None, None, Oversubscribe.ON, (), 0
         )
         self.clients: dict[int, Client] = {}
-        self.shims: dict[int, dict[str, int]] = {}
-        self.watched: list[int] = []
-        self.busy: list[int] = []
-        self.seating.keep, self.seating.drop = self._keep, self._drop
-        self.channels = Channels(self.jobs, self.seating, lambda _device: self.view, self.events.append)
-        offloads = self.channels.offloads
-        self.channels.turns.watch = self._watch
-        offloads.watch, offloads.busy = self._watch, lambda job: self.busy.append(job.id)
-        processes: Any = SimpleNamespace(keep=self._keep, drop=self._drop)
-        nothing: Any = None
-        self.effects = Effects(self.jobs, processes, self.channels, self.seating, nothing)
-        self.effects.watch = self._watch
+        self.watchlist, self.recovery, shims = Watched(), Recovery(), Shims()
+        self.watched, self.busy, self.shims = self.watchlist.jobs, self.watchlist.busy, shims.kept
+        devices, store = {self.device.id: self.device}, SimpleNamespace(used=lambda job: None)
+        parts = Parts(
+            starting=Starting(Home(Path("/nonexistent")), devices, None, lambda _devices: {}),
+            devices=devices,
+            settings=Settings(),
+            jobs=self.jobs,
+            store=store,  # type: ignore[arg-type] - there is no journal
+            shims=shims,
+            watchlist=self.watchlist,
+            recovery=self.recovery,
+            view=lambda _device: self.view,
+            job_ended=lambda: None,
+            post=self.events.append,
+            close_lanes=close_lanes,
+        )
+        self.built = build(parts)
+        self.seating, self.lines, self.turns = self.built.seating, self.built.lines, self.built.turns
+        self.memory, self.channels = self.built.memory, self.built.channels
+        self.companions = self.built.companions
         for lane in (1, 2):
             self.do(commands.OpenLane(lane, self.device.id, 999 + lane, MIB))
 
     def do(self, command: commands.Command) -> None:
-        self.effects.execute(command)
+        self.built.execute(command)
 
     def job(self, owner: int = 1000, *, exclusive: bool = False, service: int | None = None) -> Job:
         number = self.jobs.new_id()
@@ -108,7 +156,7 @@ class Rig:
 
     def hears(self, job: Job) -> None:
         """The daemon reads one packet of each channel that has some."""
-        for line in self.channels._lines.all(job.id):
+        for line in self.lines.all(job.id):
             if select.select([line.socket], [], [], 0)[0]:
                 self.channels._readable(line)
 
@@ -142,17 +190,3 @@ class Rig:
             for fd in kept.values():
                 os.close(fd)
         self.device.close()
-
-    def _watch(self, job: Job) -> None:
-        self.watched.append(job.id)
-
-    def _keep(self, job: int, names: dict[str, int], _attached_pid: int | None) -> None:
-        for name, fd in names.items():
-            self._drop(job, [name])
-            self.shims[job][name] = os.dup(fd)
-
-    def _drop(self, job: int, names: list[str]) -> None:
-        for name in names:
-            fd = self.shims[job].pop(name, None)
-            if fd is not None:
-                os.close(fd)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import pytest
 from cuda_rig import Mapped, cuda_rig, grant, limits, packets
@@ -16,7 +15,6 @@ from carpool.core.events import Adopted
 from carpool.core.model import MIB, JobPhase
 from carpool.daemon.channels.connections import INHERITED
 from carpool.daemon.memory import grants
-from carpool.daemon.restart import Restore
 from carpool.protocol.seat import PacketType
 from carpool.protocol.session import Register
 from tests.devices.cuda_stub import Stub
@@ -44,17 +42,16 @@ def adopt(rig: Rig, other: Rig, client: Client, kept: dict[str, int] | None = No
     job = other.job(client.job.owner)
     kept = client.kept if kept is None else kept
     other.shims[job.id] = {name: os.dup(fd) for name, fd in kept.items()}
-    line = rig.channels._lines.get(client.job.id, INHERITED)
+    line = rig.lines.get(client.job.id, INHERITED)
     assert line is not None
     fds = [line.socket, *kept.values()]
     fds = [os.dup(fd if isinstance(fd, int) else fd.fileno()) for fd in fds]
-    other.channels.recovering = True
+    other.recovery.begin(set())
     if not other.channels.open(job, fds, Register(job.id, 1, 1, client.job.seated.pid, list(kept))):
         return None
     assert job.seated is not None
-    nothing: Any = None
-    Restore(nothing, other.jobs, nothing, nothing, other.channels, other.seating, other.events.append)._adopt(job)
-    other.channels.recovering = False
+    other.built.found.tell(job)
+    other.recovery.end()
     return Client(job, client.channel, job.seated.seat, client.setup, [], other.shims[job.id])
 
 
@@ -75,7 +72,7 @@ async def test_a_job_without_its_turn_is_sent_everything_again(rig: Rig, other: 
     (adopted,) = [event for event in other.events if isinstance(event, Adopted)]
     assert (adopted.granted.persistent, adopted.offloaded, adopted.holds_turn) == (40 * MIB, False, False)
     used = other.device.used_bytes()
-    assert used == rig.device.used_bytes() and other.channels.granting.waits(again.job)
+    assert used == rig.device.used_bytes() and other.memory.granting.waits(again.job)
     bank = client.seat.get("bank")
     found = packets(again)
     assert sorted(kind for kind, *_ in found) == sorted([PacketType.LANE, PacketType.BANK] + [PacketType.CUT] * 2)
@@ -85,20 +82,21 @@ async def test_a_job_without_its_turn_is_sent_everything_again(rig: Rig, other: 
     for number, kind in ((1, LANE), (bank, BANK)):
         assert theirs.end(kind) == 0
         other.says(again, PacketType.CUT_DONE, number, kind, 0)
-    other.channels.granting.again(again.job)
+    other.memory.granting.again(again.job)
     theirs.drain()
     assert theirs.end(BANK) + theirs.end(LANE) == used and theirs.read(BANK, 40 * MIB) == {7}
-    assert not other.channels.granting.waits(again.job)
+    assert not other.memory.granting.waits(again.job)
     theirs.close()
 
 
-async def test_what_is_for_debugging_is_told_anew(rig: Rig, other: Rig) -> None:
+async def test_what_is_for_debugging_is_told_anew(rig: Rig) -> None:
     client, mapped = resident(rig)
-    other.seating.close_lanes = True
+    other = cuda_rig(close_lanes=True)
     again = adopt(rig, other, client)
     assert again is not None and again.seat.get("close_lane") == 1
     packets(again)
     mapped.close()
+    other.close()
 
 
 async def test_a_job_with_its_turn_keeps_what_it_uses(rig: Rig, other: Rig) -> None:
@@ -110,7 +108,7 @@ async def test_a_job_with_its_turn_keeps_what_it_uses(rig: Rig, other: Rig) -> N
     assert mapped.end(BANK) == 40 * MIB and mapped.end(LANE) == 36 * MIB
     for words in mapped.done:
         other.says(again, PacketType.CUT_DONE, *words)
-    other.channels.granting.again(again.job)
+    other.memory.granting.again(again.job)
     mapped.drain()  # the same extents once more
     assert mapped.end(BANK) == 40 * MIB and mapped.read(BANK, 40 * MIB) == {7} and limits(again)[0] == 40 * MIB
     grant(other, again, 48 * MIB, 36 * MIB)
@@ -135,9 +133,9 @@ async def test_a_job_that_has_not_read_its_setup_is_told_afterwards(rig: Rig, ot
     grant(rig, client, 4 * MIB, 0)
     packets(client)
     again = adopt(rig, other, client)
-    assert again is not None and packets(again) == [] and other.channels.granting.waits(again.job)
+    assert again is not None and packets(again) == [] and other.memory.granting.waits(again.job)
     client.seat.set("pid", os.getpid())
-    other.channels.granting.again(again.job)
+    other.memory.granting.again(again.job)
     assert PacketType.CUT in {kind for kind, *_ in packets(again)}
 
 

@@ -132,7 +132,7 @@ async def test_the_channel_of_a_process_that_has_ended_is_kept_no_longer(other: 
     other.asks()
     other.channel.close()
     other.rig.hears(other.client.job)
-    assert other.rig.channels._lines.get(other.client.job.id, "channel:1") is None
+    assert other.rig.lines.get(other.client.job.id, "channel:1") is None
 
 
 async def test_another_process_is_refused_while_the_first_one_lives(rig: Rig, first: subprocess.Popen[bytes]) -> None:

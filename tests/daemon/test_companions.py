@@ -14,6 +14,8 @@ from rig import Client, Rig
 from carpool.core.events import Detached, TraitsSeen
 from carpool.daemon.channels.companions import Companion
 from carpool.daemon.channels.connections import INHERITED
+from carpool.daemon.checkpoint.jobs import Guest, Stage
+from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import PROTOCOL, OutOf, Packet, PacketType
 from carpool.protocol.session import Register
 from tests.devices.cuda_stub import Stub
@@ -40,7 +42,7 @@ class Second:
 
     @property
     def known(self) -> Companion:
-        (companion,) = self.rig.channels.companions._of[self.job.id]
+        (companion,) = self.rig.companions._of[self.job.id]
         return companion
 
     def says(self, kind: PacketType, *numbers: int) -> None:
@@ -58,18 +60,19 @@ class Second:
 async def second(rig: Rig, first: subprocess.Popen[bytes]) -> AsyncIterator[Second]:
     made = Second(rig, rig.attach(pid=first.pid))
     yield made
-    rig.channels.companions.forget(made.job)
+    rig.companions.forget(made.job)
     made.channel.close()
 
 
 async def test_it_waits_for_the_turn_of_a_job_without_a_seat(second: Second) -> None:
     """One of the checkpoint engine: on the device, or on its way."""
-    companions = second.rig.channels.companions
-    companions.present = lambda device: (1, frozenset({99})) if device == "cuda0" else (1, frozenset())
+    other, guests = second.rig.job(), second.rig.built.guests
+    other.spec = SubmitRequest(["true"], "/", {}, engine="checkpoint")
+    guest = guests.of[other.id] = Guest(Stage.ON)
     assert not second.wants()
-    companions.present = lambda _device: None
+    guests.enter(guest, Stage.LEAVING)
     assert not second.wants()
-    companions.present = lambda _device: (2, frozenset())
+    guests.enter(guest, Stage.OFF)
     assert second.wants()
 
 
@@ -110,7 +113,7 @@ async def test_its_word_stays_when_its_end_is_seen_first(second: Second) -> None
     job.seated.seat.set("out_of_memory", OutOf.HEAP)
     job.pid = os.getpid()
     second.known.seat.set("out_of_memory", OutOf.OTHER)
-    second.rig.channels.companions._gone(job, second.known)
+    second.rig.companions._gone(job, second.known)
     second.rig.channels.process_ended(job.id)
     assert job.out_of == OutOf.OTHER
 
@@ -120,7 +123,7 @@ async def test_who_is_to_ask_again_is_none_beside_carpool(rig: Rig, first: subpr
     client.seat.set("p_peak", 1)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     rig.channels.bring(client.job, "channel:1", ours.detach())
-    companions = rig.channels.companions
+    companions = rig.companions
     theirs.send(Packet(PacketType.HELLO, os.getpid(), PROTOCOL, 0).encode())
     rig.hears(client.job)
     assert companions.ours(client.job) == {first.pid, os.getpid()}
@@ -133,16 +136,16 @@ async def test_after_a_restart_who_is_to_ask_again_is_none_beside_carpool(stub: 
     """Nothing but its channel tells of it."""
     rig = cuda_rig()
     job = rig.job()
-    rig.channels.recovering = True
+    rig.recovery.begin(set())
     ends = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
     fds = [ours.detach() for ours, _ in ends]
     assert rig.channels.open(job, fds, Register(job.id, 1, child_pid=os.getppid(), kept=["channel:1"]))
-    rig.channels.recovering = False
+    rig.recovery.end()
     rig.channels.resume(job)
-    assert rig.channels.companions.ours(job) == {os.getpid()}
+    assert rig.companions.ours(job) == {os.getpid()}
     ends[1][1].close()
     rig.hears(job)
-    assert rig.channels.companions.ours(job) == set()
+    assert rig.companions.ours(job) == set()
     rig.close()
     ends[0][1].close()
 
@@ -152,11 +155,11 @@ async def test_after_a_restart_the_main_process_speaks_over_the_channel_that_it_
 ) -> None:
     other, job = cuda_rig(), second.rig.job()
     other.jobs.live[job.id] = job
-    other.channels.recovering = True
+    other.recovery.begin(set())
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     message = Register(job.id, 1, child_pid=os.getpid(), kept=[second.known.kept])
     assert other.channels.open(job, [ours.detach(), os.dup(second.known.board.fd)], message)
-    (found,) = other.channels.companions._of[job.id]
+    (found,) = other.companions._of[job.id]
     assert (found.line, found.pid) == (INHERITED, os.getpid())
     other.close()
     theirs.close()
@@ -175,7 +178,7 @@ async def test_a_board_that_is_none_is_refused(rig: Rig) -> None:
 
 async def refused(rig: Rig, name: str) -> None:
     job, fd = rig.job(), os.memfd_create("no board")
-    rig.channels.recovering = True
+    rig.recovery.begin(set())
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     assert not rig.channels.open(job, [ours.detach(), fd], Register(job.id, 1, child_pid=os.getpid(), kept=[name]))
     with pytest.raises(OSError, match="Bad file descriptor"):

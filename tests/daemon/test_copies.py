@@ -26,7 +26,7 @@ async def rig(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]
     monkeypatch.setattr(grants, "RETRY_S", 0.05)
     made = cuda_rig()
     yield made
-    await made.channels.copies.close()
+    await made.memory.copies.close()
     made.close()
 
 
@@ -227,10 +227,10 @@ async def test_nobody_gets_a_bank_that_is_being_copied(rig: Rig, monkeypatch: py
     await gate.reached()
     bank = client.job.bank
     mapped.close()
-    rig.channels._attaching.detach(client.job)
+    rig.channels.attaching.detach(client.job)
     assert rig.device.take_bank(1000, SIZE, bank) != bank
     gate.open()
-    await rig.channels.copies.close()
+    await rig.memory.copies.close()
     assert rig.device.take_bank(1000, SIZE, bank) == bank and not heard(rig, OffloadFailed)
     assert theirs.read(BANK, SIZE) == {8}
     theirs.close()

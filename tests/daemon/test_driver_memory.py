@@ -34,7 +34,7 @@ class Further:
         ours, self.channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         rig.channels.bring(client.job, f"channel:{number}", ours.detach())
         self.says(PacketType.HELLO, PROTOCOL, 1)
-        self.known: Companion = rig.channels.companions._of[self.job.id][-1]
+        self.known: Companion = rig.companions._of[self.job.id][-1]
         self.asked = 0
 
     def says(self, kind: PacketType, *numbers: int) -> list[Event]:
@@ -82,7 +82,7 @@ async def second(rig: Rig, first: subprocess.Popen[bytes]) -> AsyncIterator[Furt
     await until(lambda: limits(client) == (10 * MIB, 4 * MIB))
     rig.view = rig.view._replace(free=CAPACITY - OWN * MIB, jobs=(made.job.id,))
     yield made
-    rig.channels.companions.forget(made.job)
+    rig.companions.forget(made.job)
     made.channel.close()
 
 
@@ -137,10 +137,10 @@ async def test_memory_of_others_counts(second: Further) -> None:
     second.rig.view = second.rig.view._replace(jobs=(second.job.id, 99), free=30 * MIB)
     assert second.asks(31) == (Grow.DENIED, 0)
     assert second.asks(30) == (Grow.GRANTED, 30)
-    second.rig.channels.driver_memory.measured("cuda0", MIB)
+    second.rig.memory.driver.measured("cuda0", MIB)
     assert second.rig.events[-1:] == foreign(64 + 30)
     second.rig.events.clear()
-    second.rig.channels.driver_memory.measured("cuda0", 64 * MIB)
+    second.rig.memory.driver.measured("cuda0", 64 * MIB)
     assert second.rig.events == [], "it is told in steps"
 
 
@@ -189,7 +189,7 @@ async def test_it_had_given_back_less_than_it_uses_now(second: Further) -> None:
 
 async def test_the_end_of_one_leaves_room_for_another(second: Further, third: Further) -> None:
     third.rig.events.clear()
-    third.rig.channels.companions._gone(third.job, second.known)
+    third.rig.companions._gone(third.job, second.known)
     third.follow()
     assert told(third) == foreign(0)
     assert third.asks(ALL - OWN) == (Grow.GRANTED, ALL - OWN)
@@ -198,7 +198,7 @@ async def test_the_end_of_one_leaves_room_for_another(second: Further, third: Fu
 async def test_the_end_of_the_job_leaves_nothing(second: Further, third: Further) -> None:
     third.asks(20)
     third.rig.events.clear()
-    third.rig.channels.companions.forget(third.job)
+    third.rig.companions.forget(third.job)
     assert told(third) == foreign(0) and third.job.driver_bytes == 0
 
 
@@ -243,7 +243,7 @@ async def test_one_that_had_the_seat_asks_when_nobody_has_it(rig: Rig, first: su
     alone, *_ = rig.says(client, PacketType.GROW, SHARE, 6 * MIB, 1)
     assert isinstance(alone, TraitsSeen) and alone.alone == "several of its processes use the device"
     assert (known.seat.get("grow_status"), known.seat.get("p_limit")) == (Grow.GRANTED, 6 * MIB)
-    rig.channels.companions.forget(client.job)
+    rig.companions.forget(client.job)
     further.channel.close()
 
 
@@ -260,14 +260,14 @@ async def test_after_a_restart(second: Further, stub: Stub) -> None:
         second.known.seat.set(word, value)
     other, job = cuda_rig(), second.rig.job()
     other.jobs.live[job.id] = job
-    other.channels.recovering = True
+    other.recovery.begin(set())
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     message = Register(job.id, 1, child_pid=os.getpid(), kept=[second.known.kept])
     assert other.channels.open(job, [ours.detach(), os.dup(second.known.board.fd)], message)
     assert job.driver_bytes == 6 * MIB and job.several
-    other.channels.driver_memory.resume()
+    other.memory.driver.resume()
     assert other.events == foreign(6)
-    other.channels.companions.ask_again(job)
+    other.companions.ask_again(job)
     assert (second.known.seat.get("grow_ack"), second.limit) == (2, 8) and other.events[-1:] == foreign(8)
     other.close()
     theirs.close()

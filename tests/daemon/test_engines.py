@@ -15,7 +15,8 @@ from carpool.core.model import Engine, JobPhase, Outcome
 from carpool.daemon.engine import selection
 from carpool.daemon.engine.preload_check import Look
 from carpool.daemon.engine.selection import Engines
-from carpool.daemon.jobs.table import Choice, Job, job_info
+from carpool.daemon.jobs.info import job_info
+from carpool.daemon.jobs.table import Choice, Job
 from carpool.daemon.journal.records import Store, read_beside, read_history, read_jobs
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal

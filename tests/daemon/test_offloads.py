@@ -207,7 +207,7 @@ async def test_the_holder_may_have_read_its_name(rig: Rig, by_shim: bool, ends: 
     rig.do(commands.NameSuccessor(1, holder.job.id, None))
     rig.events.clear()
     if by_shim:
-        rig.channels.offloads.taken(client.job, None, MIB)
+        rig.memory.offloads.taken(client.job, None, MIB)
     else:
         client.seat.set("stored", MIB)
         client.seat.set("offloaded", 1)
@@ -216,7 +216,7 @@ async def test_the_holder_may_have_read_its_name(rig: Rig, by_shim: bool, ends: 
     assert rig.events == [] and client.job.bank is not None and client.job.offloading
     assert holder.job.id in rig.watched
     if ends == "dies":
-        rig.channels._attaching.detach(holder.job)
+        rig.channels.attaching.detach(holder.job)
         assert 1 not in rig.seating.holder
     else:
         holder.seat.set("passed_to", client.seat.slot + 1 if ends == "passes" else 0)
@@ -251,13 +251,13 @@ async def test_a_job_that_never_answers(rig: Rig) -> None:
     client = rig.attach()
     rig.do(commands.Offload(client.job.id))
     rig.events.clear()
-    rig.channels.offloads.unanswered(client.job)
+    rig.memory.offloads.unanswered(client.job)
     assert kinds(rig.events) == [OffloadFailed] and "did not answer" in str(rig.events[0])
     assert client.seat.get("offload") == OffloadState.NO and client.job.bank == client.setup.e
     client.seat.set("offload", OffloadState.DONE)  # it had just begun to answer
     client.seat.set("offloaded", 1)
     assert rig.says(client, PacketType.OFFLOADED, 0, 0) == []
-    rig.channels.offloads.taken(client.job, None, MIB)
+    rig.memory.offloads.taken(client.job, None, MIB)
     assert rig.events == [] and client.seat.get("offload") == OffloadState.NO and client.job.bank is not None
 
 
@@ -267,7 +267,7 @@ async def test_an_answer_that_is_only_in_the_seat(rig: Rig) -> None:
     client.seat.set("offloaded", 1)
     client.seat.set("offload", OffloadState.DONE)
     rig.events.clear()
-    rig.channels.offloads.unanswered(client.job)
+    rig.memory.offloads.unanswered(client.job)
     assert kinds(rig.events) == [Offloaded] and client.job.bank is None
 
 
@@ -301,12 +301,12 @@ async def test_taken_from_outside_counts_once(rig: Rig) -> None:
     client = rig.attach()
     rig.do(commands.Offload(client.job.id))
     rig.events.clear()
-    rig.channels.offloads.taken(client.job, None, 5 * MIB)
+    rig.memory.offloads.taken(client.job, None, 5 * MIB)
     assert kinds(rig.events) == [Offloaded]
     assert [client.seat.get(name) for name in ("stored", "offloaded", "offload")] == [5 * MIB, 1, OffloadState.NO]
     assert client.job.bank is None
     assert rig.says(client, PacketType.OFFLOADED, 0, 5 * MIB) == []  # it was continued, and did it too
-    rig.channels.offloads.taken(client.job, None, 5 * MIB)
+    rig.memory.offloads.taken(client.job, None, 5 * MIB)
     assert rig.events == []
 
 
@@ -315,7 +315,7 @@ async def test_the_job_was_faster_than_its_shim(rig: Rig) -> None:
     rig.offload(client, stored=MIB)
     rig.comes_back(client)
     rig.events.clear()
-    rig.channels.offloads.taken(client.job, None, 5 * MIB)
+    rig.memory.offloads.taken(client.job, None, 5 * MIB)
     assert rig.events == [] and client.seat.get("stored") == 0
 
 
@@ -323,9 +323,9 @@ async def test_the_shim_cannot(rig: Rig) -> None:
     client = rig.attach()
     rig.do(commands.Offload(client.job.id))
     for error in (BUSY, WITHDRAWN):
-        rig.channels.offloads.taken(client.job, error, 0)
+        rig.memory.offloads.taken(client.job, error, 0)
     assert rig.busy == [client.job.id] and kinds(rig.events) == [] and client.job.offloading
-    rig.channels.offloads.taken(client.job, "Cannot allocate memory", 0)
+    rig.memory.offloads.taken(client.job, "Cannot allocate memory", 0)
     assert kinds(rig.events) == [OffloadFailed]
     assert client.job.bank == client.setup.e and client.seat.get("offloaded") == 0
 
@@ -336,7 +336,7 @@ async def test_the_shim_took_it_and_a_turn_came_first(rig: Rig) -> None:
     rig.do(commands.Offload(client.job.id))
     client.seat.set("turn", 1)
     rig.events.clear()
-    rig.channels.offloads.taken(client.job, None, MIB)
+    rig.memory.offloads.taken(client.job, None, MIB)
     assert kinds(rig.events) == [OffloadFailed]
     assert (client.seat.get("stored"), client.seat.get("offloaded")) == (0, 0) and client.job.bank is not None
 
@@ -365,12 +365,12 @@ async def test_a_bank_that_cannot_be_had_now(
         assert [client.seat.get(name) for name in ("p_limit", "turn", "grow_ack")] == [0, 0, 0]
         assert caplog.text.count("too many open files") == 1
         assert client.job.grant_waits is not None and "too many open files" in client.job.grant_waits.text
-        assert rig.channels.turns.between(1) == []
+        assert rig.turns.between(1) == []
         if gone:
-            rig.channels._attaching.detach(client.job)
+            rig.channels.attaching.detach(client.job)
     await asyncio.sleep(0.05)
     assert [client.seat.get(name) for name in ("p_limit", "turn", "grow_ack")] == ([0, 0, 0] if gone else [MIB, 1, 7])
-    assert (client.job.bank is None) == gone and not rig.channels.granting.waits(client.job)
+    assert (client.job.bank is None) == gone and not rig.memory.granting.waits(client.job)
 
 
 # Watching
@@ -439,11 +439,11 @@ def adopted(rig: Rig, *clients: Client) -> Rig:
     for client in clients:
         job = other.job(client.job.owner)
         kept = {name: os.dup(fd) for name, fd in client.kept.items()}
-        assert other.channels.adopting.adopt(job, kept, client.job.seated.pid)  # type: ignore[union-attr]
+        assert other.channels._adopting.adopt(job, kept, client.job.seated.pid)  # type: ignore[union-attr]
         other.shims[job.id] = {name: os.dup(fd) for name, fd in client.kept.items()}
     for job in other.jobs.live.values():
-        other.channels.offloads.adopt(job)
-        other.channels.banking.adopt(job)
+        other.memory.offloads.adopt(job)
+        other.memory.banking.adopt(job)
     return other
 
 
@@ -486,7 +486,7 @@ async def test_no_turn_while_an_earlier_daemons_request_is_unanswered(rig: Rig) 
     assert seat.get("turn") == 0
     seat.set("stored", MIB)
     seat.set("offloaded", 1)
-    other.channels.offloads.taken(job, None, MIB)
+    other.memory.offloads.taken(job, None, MIB)
     assert seat.get("turn") == 1 and job.bank == seat.get("bank")
     assert kinds(other.events) == [OffloadFailed]  # the core says that it computes, and so it does
     other.close()
@@ -495,14 +495,14 @@ async def test_no_turn_while_an_earlier_daemons_request_is_unanswered(rig: Rig) 
 async def test_a_job_of_another_version_is_not_taken_over(rig: Rig) -> None:
     client = rig.attach()
     old = {name: os.dup(fd) for name, fd in client.kept.items() if not name.startswith(("bank", "store"))}
-    assert not rig.channels.adopting.adopt(rig.job(), old, 1)
+    assert not rig.channels._adopting.adopt(rig.job(), old, 1)
 
 
 async def test_a_job_whose_bank_is_not_kept_is_not_taken_over(rig: Rig) -> None:
     client = rig.attach()
     kept = {name: os.dup(fd) for name, fd in client.kept.items()}
     client.seat.set("bank", 77)
-    assert not Rig().channels.adopting.adopt(rig.job(), kept, 1)
+    assert not Rig().channels._adopting.adopt(rig.job(), kept, 1)
 
 
 @pytest.mark.parametrize("kind", ["bank", "store", "board"])
@@ -514,5 +514,5 @@ async def test_what_does_not_fit_is_not_taken_over(rig: Rig, kind: str) -> None:
         name = next(name for name in client.kept if name.startswith(kind))
         kept[name] = os.memfd_create("forged", os.MFD_ALLOW_SEALING)
         os.ftruncate(kept[name], wrong)
-        assert not other.channels.adopting.adopt(other.job(), kept, 1)
+        assert not other.channels._adopting.adopt(other.job(), kept, 1)
     other.close()

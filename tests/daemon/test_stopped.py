@@ -50,13 +50,14 @@ class Scene:
         self.taken: list[tuple[int, str, str]] = []
         self.kept = KeptStopped(directory)
         self.given_up: list[int] = []
-        self.stopped = Stopped(rig.jobs, self.kept, rig.channels.turns, self.take, self.give_up)
+        self.stopped = Stopped(rig.jobs, self.kept, rig.watchlist, rig.turns, self, self)
+        self._running = asyncio.create_task(self.stopped.run())
 
     def take(self, *asked: Any) -> bool:
         self.taken.append(asked)
         return self.shim_runs
 
-    def give_up(self, job: Job) -> None:
+    def unanswered(self, job: Job) -> None:
         self.given_up.append(job.id)
         job.offloading = False
 
@@ -87,6 +88,7 @@ class Scene:
         return [path.name for path in self.directory.glob("continued-*")]
 
     async def close(self) -> None:
+        self._running.cancel()
         await self.stopped.close()
         self.process.kill()
         self.process.communicate()
@@ -208,12 +210,11 @@ async def test_stopped_after_its_turn_was_seen_to_go(make: Callable[..., Scene])
     """Nobody has asked it for anything: the sync of the lane notices."""
     scene = make()
     heir = scene.rig.attach()
-    scene.rig.channels.turns.watch = scene.stopped.watch
     scene.rig.do(commands.GrantTurn(1, scene.job.id))
     scene.seat.set("turn", 0)
     scene.count(heir)
     scene.stop()
-    scene.rig.channels.turns.sync(1)
+    scene.rig.turns.sync(1)
     await until(lambda: scene.state in "RS")
     heir.seat.set("turn", 1)
     await until(lambda: scene.state == "T")
@@ -245,7 +246,7 @@ async def test_who_does_not_answer_at_all_is_given_up(
     clock.now += watchdog.TAKE_AFTER_S + 0.1
     await until(lambda: scene.taken)
     os.pwrite(scene.job.seated.store_fd, b"x", 0)  # type: ignore[union-attr] - it moves
-    scene.stopped.busy(scene.job)
+    scene.rig.watchlist.mark_busy(scene.job)
     await clock.looked_at()
     clock.now += watchdog.TAKE_AFTER_S + watchdog.FAIL_AFTER_S - 0.1
     await clock.looked_at()
@@ -276,7 +277,7 @@ async def test_in_the_middle_of_moving_it_runs_until_it_has_answered(make: Calla
     scene.stop()
     scene.owe_memory()
     await until(lambda: scene.taken)
-    scene.stopped.busy(scene.job)
+    scene.rig.watchlist.mark_busy(scene.job)
     await until(lambda: scene.state in "RS")
     scene.job.offloading = False
     await until(lambda: scene.state == "T")

@@ -117,7 +117,7 @@ async def test_a_grant_waits_until_a_process_is_gone(rig: Rig) -> None:
     grant(rig, second, 100 * MIB, 0)
     assert limits(second) == (0, 0)
     mapped.close()
-    rig.channels._attaching.detach(first.job)
+    rig.channels.attaching.detach(first.job)
     await asyncio.sleep(0)
     assert limits(second) == (100 * MIB, 0)
 
@@ -176,10 +176,10 @@ async def test_what_a_job_loses_it_loses_at_once(rig: Rig) -> None:
 async def test_a_job_that_does_not_read_loses_nothing_and_is_not_granted_more(rig: Rig) -> None:
     client = rig.attach()
     sent = 0
-    line = rig.channels._lines.get(client.job.id, INHERITED)
+    line = rig.lines.get(client.job.id, INHERITED)
     assert line is not None
     while line.outbox.empty:
-        rig.channels.send(client.job.id, Packet(PacketType.LANE, a=1), [])
+        rig.lines.send(client.job.id, Packet(PacketType.LANE, a=1), [])
         sent += 1
     grant(rig, client, 4 * MIB, 0)
     assert limits(client) == (0, 0) and "does not read" in client.job.grant_waits.text  # type: ignore[union-attr]
@@ -216,9 +216,10 @@ async def test_a_job_alone_on_its_device_has_no_memory_of_ours(rig: Rig) -> None
 
 
 @pytest.mark.parametrize("close", [False, True])
-async def test_a_job_is_told_whether_to_close_its_memory_between_turns(rig: Rig, close: bool) -> None:
-    rig.seating.close_lanes = close
+async def test_a_job_is_told_whether_to_close_its_memory_between_turns(stub: Stub, close: bool) -> None:
+    rig = cuda_rig(close_lanes=close)
     assert rig.attach().seat.get("close_lane") == close
+    rig.close()
 
 
 async def test_a_job_that_is_moved_gets_the_other_lane(rig: Rig) -> None:

@@ -189,7 +189,7 @@ async def test_memory_of_dropped_weights_goes_with_the_owners_last_service(rig: 
     assert not any(name.startswith("weights:") for name in client.kept)
     assert rig.device.used_bytes() >= SIZE
     rig.do(commands.DropWeights("host0", 1000, NAME))
-    assert rig.device.used_bytes() < SIZE and not rig.channels.weights.table
+    assert rig.device.used_bytes() < SIZE and not rig.memory.weights.table
 
 
 async def test_what_can_never_be_is_answered(rig: Rig) -> None:
@@ -237,7 +237,7 @@ def found(key: str = NAME) -> WeightsFound:
 
 
 async def test_what_shims_have_kept_is_found_again(rig: Rig) -> None:
-    job, other, files = rig.job(), rig.job(), rig.channels.found_weights
+    job, other, files = rig.job(), rig.job(), rig.memory.found_weights
     fd, name = bank(rig), weights_name("host0", DEMAND, 3, 17)
     files.adopt(job, name, os.dup(fd))
     files.adopt(other, name, fd)
@@ -247,7 +247,7 @@ async def test_what_shims_have_kept_is_found_again(rig: Rig) -> None:
 
 async def test_of_what_shims_have_kept_the_last_counts(rig: Rig) -> None:
     """They had not been told that weights were dropped, and that others have the memory."""
-    jobs, files = [rig.job() for _ in range(3)], rig.channels.found_weights
+    jobs, files = [rig.job() for _ in range(3)], rig.memory.found_weights
     first, second = bank(rig), bank(rig)
     others = Demand(f"{OTHER:016x}", SIZE, 700, 30, 5_000_000)
     stale = weights_name("host0", DEMAND, 3, 17)
@@ -260,7 +260,7 @@ async def test_of_what_shims_have_kept_the_last_counts(rig: Rig) -> None:
 
 async def test_free_banks_outlive_the_daemon(rig: Rig) -> None:
     """Otherwise nobody would count their pages, which workers still have."""
-    jobs, client, files = [rig.job(), rig.job()], worker(rig), rig.channels.found_weights
+    jobs, client, files = [rig.job(), rig.job()], worker(rig), rig.memory.found_weights
     fd, other = bank(rig), bank(rig)
     os.pwrite(fd, bytes([1]) * SIZE, 0)
     name, taken, free = weights_name("host0", DEMAND, 4, 17), "weights-bank:host0:4", "weights-bank:host0:3"
@@ -280,7 +280,7 @@ async def test_free_banks_outlive_the_daemon(rig: Rig) -> None:
 
 async def test_a_bank_of_nobody_is_free(rig: Rig) -> None:
     """After a restart, too; what weights before have left there is not taken for these."""
-    job, client, files = rig.job(), worker(rig), rig.channels.found_weights
+    job, client, files = rig.job(), worker(rig), rig.memory.found_weights
     fd = bank(rig)
     os.pwrite(fd, bytes([1]) * SIZE, 0)
     files.adopt(job, weights_name("host0", DEMAND, 3, 17), os.dup(fd))
@@ -296,7 +296,7 @@ async def test_a_bank_of_nobody_is_free(rig: Rig) -> None:
 
 
 async def test_what_is_not_that_memory_is_refused(rig: Rig) -> None:
-    job, files, name = rig.job(), rig.channels.found_weights, weights_name("host0", DEMAND, 3, 17)
+    job, files, name = rig.job(), rig.memory.found_weights, weights_name("host0", DEMAND, 3, 17)
     window = rig.device.window
     for given, size, sealed in (
         (name, window, False),

@@ -12,7 +12,7 @@ from rig import Client, Rig
 
 from carpool.core import commands
 from carpool.core.events import WeightsFound
-from carpool.core.model import MIB
+from carpool.core.model import MIB, Settings
 from carpool.daemon.memory import grants, weights
 from carpool.daemon.memory.weights import HEADER
 from carpool.daemon.seats.kept_fds import weights_name
@@ -135,10 +135,10 @@ async def test_what_nobody_has_and_is_not_there_is_closed(rig: Rig) -> None:
     client = worker(rig)
     place(rig, client)
     rig.seating.unseat(client.job)
-    assert not {FILE, FIRST} & set(client.kept) and rig.channels.weights.table
+    assert not {FILE, FIRST} & set(client.kept) and rig.memory.weights.table
     drop(rig)
-    rig.channels.weights.tidy()
-    assert not rig.channels.weights.table
+    rig.memory.weights.tidy()
+    assert not rig.memory.weights.table
 
 
 async def test_what_shims_have_kept_is_found_again(rig: Rig, stub: Stub) -> None:
@@ -150,7 +150,7 @@ async def test_what_shims_have_kept_is_found_again(rig: Rig, stub: Stub) -> None
     drop(before)
     place(before, second)
     mine, theirs = worker(rig), worker(rig)
-    files = rig.channels.found_weights
+    files = rig.memory.found_weights
     for client, kept in ((mine, held), (theirs, second.kept)):
         for name in (FILE, FIRST, SECOND):
             if name in kept:
@@ -166,7 +166,7 @@ async def test_what_shims_have_kept_is_found_again(rig: Rig, stub: Stub) -> None
 
 
 async def test_without_its_extent_nothing_is_there(rig: Rig) -> None:
-    client, files = worker(rig), rig.channels.found_weights
+    client, files = worker(rig), rig.memory.found_weights
     fd = memfd.create("weights", SIZE, sealed=True)
     os.pwrite(fd, b"\1" * memfd.PAGE, 0)
     files.adopt(client.job, FILE, os.dup(fd))
@@ -175,7 +175,7 @@ async def test_without_its_extent_nothing_is_there(rig: Rig) -> None:
 
 
 async def test_what_is_no_device_memory_is_refused(rig: Rig) -> None:
-    job, files = worker(rig).job, rig.channels.found_weights
+    job, files = worker(rig).job, rig.memory.found_weights
     fd = memfd.create("weights", SIZE, sealed=True)
     with pytest.raises(ValueError, match="belongs to no weights"):
         files.adopt(job, FIRST, fd)
@@ -192,8 +192,7 @@ async def test_jobs_beside_a_service_run_little_ahead(rig: Rig) -> None:
     service, another = worker(rig), rig.attach()
     assert job.seat.get("bell") != bell
     assert [client.seat.get("ahead_us") for client in (job, service, another)] == [2000, 0, 2000]
-    rig.seating.run_ahead_us = 500
-    rig.seating.bound_run_ahead()
+    rig.seating.apply(Settings(run_ahead_us=500))
     assert job.seat.get("ahead_us") == 500
     rig.seating.unseat(service.job)
     assert [client.seat.get("ahead_us") for client in (job, another)] == [0, 0]

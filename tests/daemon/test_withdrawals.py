@@ -82,7 +82,7 @@ async def test_a_late_grant_answers_its_own_request(rig: Rig, monkeypatch: pytes
         broken.setattr(rig.device, "take_bank", fail)
         rig.do(commands.GrantMemory(client.job.id, Memory(MIB, 0), P))
         rig.says(client, PacketType.GROW, 0, 2 * MIB, 2)
-    await until(lambda: not rig.channels.granting.waits(client.job))
+    await until(lambda: not rig.memory.granting.waits(client.job))
     assert answer(client) == (1, Grow.GRANTED) and client.seat.get("p_limit") == MIB
     rig.do(commands.DenyMemory(client.job.id, P, Reason("too_large", "")))
     assert answer(client) == (2, Grow.DENIED)
@@ -107,7 +107,7 @@ async def test_what_is_granted_and_not_there_yet_is_refused_at_once(rig: Rig, mo
         assert answer(client) == (1, Grow.DENIED) and client.seat.get("p_limit") == 0
         assert rig.says(client, PacketType.WITHDRAWN, 0, 0, 1) == []
         rig.do(commands.GrantMemory(client.job.id, Memory(MIB, 0)))
-    await until(lambda: not rig.channels.granting.waits(client.job))
+    await until(lambda: not rig.memory.granting.waits(client.job))
     assert answer(client) == (1, Grow.DENIED) and client.seat.get("p_limit") == MIB
 
 

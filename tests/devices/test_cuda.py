@@ -133,7 +133,7 @@ def test_room_is_what_the_driver_has_at_this_moment(device: CudaDevice, stub: St
 
 def test_free_banks_that_give_way_are_heard_of(device: CudaDevice) -> None:
     heard: list[int] = []
-    device.on_bank_cut = heard.append
+    device.hear_bank_cuts(heard.append)
     first, second = (device.take_bank(OWNER, 0, None) for _ in range(2))
     for bank in (first, second):
         device.grow_bank(bank, MEMORY // 3)

@@ -74,9 +74,8 @@ async def by_the_daemon(jobs: Sequence[TraceJob], options: Options, path: Path) 
     connection = open_journal(path)
     journal = Journal(connection, asyncio.get_running_loop())
     feed, clock = Feed(journal, path, 0), JumpingClock()
-    core = CoreLoop(Machine(core_settings(options)), feed, clock)
-    scene = Scene(jobs, options, core.post)
-    core.execute = scene.execute
+    core = CoreLoop(Machine(core_settings(options)), feed, lambda post: Scene(jobs, options, post), clock)
+    scene = core.executor
     scene.begin()
     while scene.ledger.left:
         planned, due = scene.next(), clock.next()

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from carpool.core import commands
 from carpool.core.model import JobId, JobPhase, LaneId, MemoryClass
+from carpool.daemon.channels.connections import Lines
 from carpool.daemon.channels.router import Channels
 from carpool.daemon.checkpoint.driver import Checkpointing
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.info import last_info
+from carpool.daemon.jobs.table import Job, JobTable, Seated
+from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.journal.records import Store
+from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.demands import answer_demand
 from carpool.daemon.seats.kept_fds import LANE
-from carpool.daemon.seats.pauses import is_paused
+from carpool.daemon.seats.pauses import Pauses, is_paused
 from carpool.daemon.seats.record import answer_growth, request_yield, watch_idle, withdraw_yield
+from carpool.daemon.seats.successors import Successors
 from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.clock import wall_us
@@ -23,154 +29,177 @@ from carpool.devices.base import Device, in_extents, single
 from carpool.protocol.seat import Grow, Packet, PacketType, Placed, Yield
 
 log = logging.getLogger(__name__)
+Table = Mapping[type, Callable[[Any], None]]  # which method carries out which kind of command
 
 
 class Effects:
-    """Commands for jobs that have just ended, or whose process is not seated any more, have nothing left to do.
+    """All of the core's commands.
 
-    ``watch``: what to do about a job that may not answer.
+    Those for jobs that have just ended, or whose process is not seated any more, have nothing left to do.
     """
 
-    def __init__(
-        self, jobs: JobTable, processes: Processes, channels: Channels, seating: Seating, store: Store
-    ) -> None:
-        self.watch: Callable[[Job], None]
-        self.checkpointing: Checkpointing
-        self.retries: Retries
-        self.job_ended: Callable[[], None] = lambda: None  # after it has been recorded
-        self._jobs = jobs
-        self._processes = processes
-        self._channels = channels
-        self._seating = seating
-        self._store = store
-        self._named: dict[LaneId, commands.NameSuccessor] = {}  # what was said last
-        channels.granting.changed = self._name_again
-        self._table: dict[type, Callable[..., None]] = {
-            commands.StartJob: self._start_job,
-            commands.SignalJob: self._signal_job,
-            commands.OpenLane: self._open_lane,
-            commands.ResizeLane: self._resize_lane,
-            commands.CloseLane: self._close_lane,
-            commands.MoveJob: self._move_job,
-            commands.GrantMemory: self._grant_memory,
-            commands.DenyMemory: self._deny_memory,
-            commands.GrantTurn: self._grant_turn,
-            commands.PauseTurn: self._pause_turn,
-            commands.PlaceWeights: self._place_weights,
-            commands.DropWeights: self._drop_weights,
-            commands.DenyTurn: self._deny_turn,
-            commands.NameSuccessor: self._name_successor,
-            commands.RequestYield: self._request_yield,
-            commands.WatchIdle: self._watch_idle,
-            commands.WithdrawYield: self._withdraw_yield,
-            commands.Offload: self._offload,
-            commands.DropStore: self._drop_store,
-            commands.RetryJob: self._retry_job,
-            commands.EndJob: self._end_job,
-        }
+    def __init__(self, *tables: Table) -> None:
+        self._table = {kind: method for table in tables for kind, method in table.items()}
 
     def execute(self, command: commands.Command) -> None:
+        """Without waiting.  Errors are the loop's: they are logged, and the next command is carried out."""
         self._table[type(command)](command)
 
-    def _seated(self, job_id: JobId) -> Job | None:
-        job = self._jobs.live.get(job_id)
-        return job if job is not None and job.seated is not None else None
 
-    # Processes
+def seated(jobs: JobTable, number: JobId) -> tuple[Job, Seated] | None:
+    """A live job with its seat; None: its process is not, or not any more, attached."""
+    job = jobs.live.get(number)
+    return None if job is None or job.seated is None else (job, job.seated)
 
-    def _start_job(self, command: commands.StartJob) -> None:
+
+class ProcessEffects:
+    """Starting jobs, and what follows from their ends.  ``job_ended`` is called when an end has been recorded."""
+
+    def __init__(
+        self,
+        jobs: JobTable,
+        store: Store,
+        channels: Channels,
+        processes: Processes,
+        retries: Retries,
+        checkpointing: Checkpointing,
+        job_ended: Callable[[], None],
+    ) -> None:
+        self._jobs = jobs
+        self._store = store
+        self._channels = channels
+        self._processes = processes
+        self._retries = retries
+        self._checkpointing = checkpointing
+        self._job_ended = job_ended
+        self.table: Table = {
+            commands.StartJob: self._start,
+            commands.SignalJob: self._signal,
+            commands.RetryJob: self._retry,
+            commands.EndJob: self._end,
+        }
+
+    def _start(self, command: commands.StartJob) -> None:
         job = self._jobs.live[command.job]
         job.phase, job.device, job.lane = JobPhase.STARTING, command.device, command.lane
         job.further = command.further
         self._store.placed(job, command.decision)
         if job.guest:
-            self.checkpointing.start(job)
+            self._checkpointing.start(job)
         else:
             self._processes.start(job)
 
-    def _signal_job(self, command: commands.SignalJob) -> None:
+    def _signal(self, command: commands.SignalJob) -> None:
         job = self._jobs.live.get(command.job)
         if job is not None and job.guest:
-            self.checkpointing.signal(job, command.signal)
+            self._checkpointing.signal(job, command.signal)
         elif job is not None:
             self._processes.signal(job, command.signal)
 
-    def _retry_job(self, command: commands.RetryJob) -> None:
+    def _retry(self, command: commands.RetryJob) -> None:
         job = self._jobs.live[command.job]
-        if job.guest:
-            self.checkpointing.forget(job)
-        self._seating.unseat(job)
-        self._channels.companions.forget(job)
-        self._channels.close(job.id)
+        self._release(job)
         again = job.again(command.past, command.estimate, command.code, command.signal)
         self._jobs.live[job.id] = again
-        self.retries.follow(again)
+        self._retries.follow(again)
 
-    def _end_job(self, command: commands.EndJob) -> None:
+    def _end(self, command: commands.EndJob) -> None:
         job = self._jobs.live[command.job]
-        if job.guest:
-            self.checkpointing.forget(job)
         job.phase, job.outcome, job.reason = JobPhase.ENDED, command.outcome, job.fault or command.reason
         job.exit_code, job.signal, job.ended_us = command.code, command.signal, wall_us()
-        self._seating.unseat(job)
-        self._channels.companions.forget(job)
-        self._channels.close(job.id)
+        self._release(job)
         self._processes.forget(job.id, command.reason.text if command.reason else f"the job was {command.outcome}")
         self._store.ended(job)
-        self._jobs.end(job)
-        self.job_ended()
+        self._jobs.end(job, last_info(job))
+        self._job_ended()
 
-    # Lanes
+    def _release(self, job: Job) -> None:
+        """Whatever it had of its device, by either engine."""
+        if job.guest:
+            self._checkpointing.forget(job)
+        self._channels.release(job)
+
+
+class LaneEffects:
+    """Lanes, and the jobs that move between them."""
+
+    def __init__(
+        self, jobs: JobTable, seating: Seating, lines: Lines, memory: MemoryParts, successors: Successors
+    ) -> None:
+        self._jobs = jobs
+        self._seating = seating
+        self._lines = lines
+        self._granting = memory.granting
+        self._supply = memory.supply
+        self._successors = successors
+        self.table: Table = {
+            commands.OpenLane: self._open,
+            commands.ResizeLane: self._resize,
+            commands.CloseLane: self._close,
+            commands.MoveJob: self._move,
+        }
 
     def _device(self, lane: LaneId) -> Device:
         return self._seating.devices[self._seating.lane_device[lane]]
 
-    def _open_lane(self, command: commands.OpenLane) -> None:
+    def _open(self, command: commands.OpenLane) -> None:
         self._seating.lane_device[command.lane] = command.device
         device = self._seating.devices[command.device]
         device.open_lane(command.lane, 0 if in_extents(device) else command.size)
 
-    def _resize_lane(self, command: commands.ResizeLane) -> None:
+    def _resize(self, command: commands.ResizeLane) -> None:
         """Lanes in extents grow when somebody is granted more of them."""
         device = self._device(command.lane)
         if not in_extents(device):
             device.resize_lane(command.lane, command.size)
         elif command.size < device.lane_size(command.lane):
             device.resize_lane(command.lane, command.size)
-            self._channels.supply.lane_was_cut(command.lane, device.lane_size(command.lane))
+            self._supply.lane_was_cut(command.lane, device.lane_size(command.lane))
 
-    def _close_lane(self, command: commands.CloseLane) -> None:
-        self._channels.supply.lane_was_cut(command.lane, 0)
+    def _close(self, command: commands.CloseLane) -> None:
+        self._supply.lane_was_cut(command.lane, 0)
         self._device(command.lane).close_lane(command.lane)
-        del self._seating.lane_device[command.lane]
-        self._seating.holder.pop(command.lane, None)
-        self._seating.giver.pop(command.lane, None)
-        self._named.pop(command.lane, None)
+        self._seating.forget_lane(command.lane)
+        self._successors.forget(command.lane)
 
-    def _move_job(self, command: commands.MoveJob) -> None:
+    def _move(self, command: commands.MoveJob) -> None:
         job = self._jobs.live[command.job]
         old, job.lane = job.lane, command.lane
         if job.seated is None or old == command.lane:
             return
         if job.seated.extents:
-            self._channels.granting.memory(job, answers=False)
+            self._granting.memory(job, answers=False)
             return
         fd = single(self._device(command.lane).lane_files(command.lane))
-        self._processes.keep(job.id, {f"{LANE}:{command.lane}": fd}, job.seated.pid)
+        self._seating.shims.keep(job.id, {f"{LANE}:{command.lane}": fd}, job.seated.pid)
         job.seated.seat.set("lane", command.lane)  # before the packet: the job waits for it where they differ
-        self._channels.send(job.id, Packet(PacketType.LANE, a=command.lane), [fd])
+        self._lines.send(job.id, Packet(PacketType.LANE, a=command.lane), [fd])
         job.seated.board.ring(job.seated.seat)
-        self._processes.drop(job.id, [f"{LANE}:{old}"])
+        self._seating.shims.drop(job.id, [f"{LANE}:{old}"])
 
-    # Memory
 
-    def _grant_memory(self, command: commands.GrantMemory) -> None:
+class MemoryEffects:
+    """Grants, offloads, and the weights of services."""
+
+    def __init__(self, jobs: JobTable, memory: MemoryParts) -> None:
+        self._jobs = jobs
+        self._memory = memory
+        self.table: Table = {
+            commands.GrantMemory: self._grant,
+            commands.DenyMemory: self._deny,
+            commands.Offload: self._offload,
+            commands.DropStore: self._drop_store,
+            commands.PlaceWeights: self._place_weights,
+            commands.DropWeights: self._drop_weights,
+        }
+
+    def _grant(self, command: commands.GrantMemory) -> None:
         job = self._jobs.live[command.job]
         job.granted = command.memory
         if job.seated is not None:
-            self._channels.granting.memory(job, answers=command.answers is not None)
+            self._memory.granting.memory(job, answers=command.answers is not None)
 
-    def _deny_memory(self, command: commands.DenyMemory) -> None:
+    def _deny(self, command: commands.DenyMemory) -> None:
         job = self._jobs.live.get(command.job)
         if job is not None:
             log.debug("job %d is refused %s memory: %s", job.id, MemoryClass(command.memory_class), command.reason.text)
@@ -178,104 +207,105 @@ class Effects:
                 answer_growth(job.seated.board, job.seated.seat, Grow.DENIED, job.grow_seq)
 
     def _offload(self, command: commands.Offload) -> None:
-        job = self._seated(command.job)
-        if job is not None:
-            self._channels.offloads.ask(job)
+        if (known := seated(self._jobs, command.job)) is not None:
+            self._memory.offloads.ask(known[0])
 
     def _drop_store(self, command: commands.DropStore) -> None:
-        job = self._seated(command.job)
-        if job is not None:
-            self._channels.offloads.drop_store(job)
+        if (known := seated(self._jobs, command.job)) is not None:
+            self._memory.offloads.drop_store(known[0])
 
-    # Turns
+    def _place_weights(self, command: commands.PlaceWeights) -> None:
+        if (known := seated(self._jobs, command.job)) is not None:
+            self._memory.weights.place(known[0], command)
+
+    def _drop_weights(self, command: commands.DropWeights) -> None:
+        self._memory.weights.drop(command)
+
+
+class TurnEffects:
+    """Turns of jobs with seats, and of jobs of the checkpoint engine, which have none."""
+
+    def __init__(
+        self,
+        jobs: JobTable,
+        seating: Seating,
+        pauses: Pauses,
+        memory: MemoryParts,
+        successors: Successors,
+        checkpointing: Checkpointing,
+        watchlist: Watchlist,
+    ) -> None:
+        self._jobs = jobs
+        self._seating = seating
+        self._pauses = pauses
+        self._granting = memory.granting
+        self._checkpointing = checkpointing
+        self._watchlist = watchlist
+        self.table: Table = {
+            commands.GrantTurn: self._grant,
+            commands.DenyTurn: self._deny,
+            commands.NameSuccessor: successors.name,
+            commands.RequestYield: self._request_yield,
+            commands.WatchIdle: self._watch_idle,
+            commands.WithdrawYield: self._withdraw_yield,
+            commands.PauseTurn: self._pause,
+        }
 
     def _guest(self, job_id: JobId) -> Job | None:
         """A job of the checkpoint engine has no seat."""
         job = self._jobs.live.get(job_id)
         return job if job is not None and job.guest else None
 
-    def _grant_turn(self, command: commands.GrantTurn) -> None:
+    def _grant(self, command: commands.GrantTurn) -> None:
         if (guest := self._guest(command.job)) is not None:
-            self.checkpointing.turn(guest)
-        job = self._seated(command.job)
-        if job is not None and job.seated is not None and is_paused(job.seated.seat):
-            self._channels.pauses.end(job.seated)
-        elif job is not None:
-            self._seating.holder[command.lane] = job.id
-            self._seating.giver.pop(command.lane, None)
-            job.switches += 1
-            self._channels.granting.turn(job)
-
-    def _name_successor(self, command: commands.NameSuccessor) -> None:
-        self._named[command.lane] = command
-        holder = self._seated(command.holder)
-        if holder is None or holder.seated is None:
+            self._checkpointing.turn(guest)
+        if (known := seated(self._jobs, command.job)) is None:
             return
-        successor = self._seated(command.successor) if command.successor is not None else None
-        slot = 0
-        # Boards differ only after a restart; then the holder gives its turn back and the daemon passes it on.
-        if successor is not None and successor.seated is not None and self._may_compute(successor):
-            same_board = successor.seated.board is holder.seated.board
-            slot = successor.seated.seat.slot + 1 if same_board else 0
-        holder.seated.seat.set("successor", slot)
+        job, seat = known
+        if is_paused(seat.seat):
+            self._pauses.end(seat)
+            return
+        self._seating.give_turn(command.lane, job.id)
+        job.switches += 1
+        self._granting.turn(job)
 
-    def _may_compute(self, job: Job) -> bool:
-        """It has all that it was granted, and nobody is moving its memory."""
-        return job.bank is not None and not job.offloading and not self._channels.granting.waits(job)
-
-    def _name_again(self, job: Job) -> None:
-        """Whether it may compute has changed: it is named, or not any more, where it is the next."""
-        named = self._named.get(job.lane or 0)
-        if named is not None and named.successor == job.id and self._seating.holder.get(named.lane) == named.holder:
-            self._name_successor(named)
+    def _deny(self, command: commands.DenyTurn) -> None:
+        if (known := seated(self._jobs, command.job)) is not None:
+            log.warning("job %d gets no turn: %s", command.job, command.reason.text)
+            answer_demand(known[0], Placed.CHANGED if command.reason.code == "changed" else Placed.TOO_LARGE)
 
     def _request_yield(self, command: commands.RequestYield) -> None:
         if (guest := self._guest(command.job)) is not None:
-            self.checkpointing.request_yield(guest)
-        job = self._seated(command.job)
-        if job is not None and job.seated is not None:
-            how = Yield.NOW if command.forced else Yield.BOUNDARY
-            job.yield_due = job.turn_due
-            if command.forced and is_paused(job.seated.seat):
-                self._channels.pauses.end(job.seated, Yield.NOW)
-            else:
-                request_yield(job.seated.board, job.seated.seat, how)
-            if command.forced:
-                self.watch(job)
+            self._checkpointing.request_yield(guest)
+        if (known := seated(self._jobs, command.job)) is None:
+            return
+        job, seat = known
+        job.yield_due = job.turn_due
+        if command.forced and is_paused(seat.seat):
+            self._pauses.end(seat, Yield.NOW)
+        else:
+            request_yield(seat.board, seat.seat, Yield.NOW if command.forced else Yield.BOUNDARY)
+        if command.forced:
+            self._watchlist.watch(job)
 
     def _watch_idle(self, command: commands.WatchIdle) -> None:
-        job = self._seated(command.job)
-        if job is not None and job.seated is not None:
-            watch_idle(job.seated.board, job.seated.seat, command.grace_us)
+        if (known := seated(self._jobs, command.job)) is not None:
+            watch_idle(known[1].board, known[1].seat, command.grace_us)
 
     def _withdraw_yield(self, command: commands.WithdrawYield) -> None:
         if (guest := self._guest(command.job)) is not None:
-            self.checkpointing.withdraw_yield(guest)
-        job = self._seated(command.job)
-        if job is not None and job.seated is not None:
-            job.yield_due = False
-            paused = job.seated.seat.get("yield") == Yield.PAUSE
-            withdraw_yield(job.seated.seat)
-            if paused:
-                self._channels.pauses.end(job.seated)
+            self._checkpointing.withdraw_yield(guest)
+        if (known := seated(self._jobs, command.job)) is None:
+            return
+        job, seat = known
+        job.yield_due = False
+        paused = seat.seat.get("yield") == Yield.PAUSE
+        withdraw_yield(seat.seat)
+        if paused:
+            self._pauses.end(seat)
 
-    # Services
-
-    def _pause_turn(self, command: commands.PauseTurn) -> None:
-        job = self._seated(command.job)
-        if job is not None and self._channels.pauses.ask(job):
-            self.watch(job)
-
-    def _place_weights(self, command: commands.PlaceWeights) -> None:
-        job = self._seated(command.job)
-        if job is not None:
-            self._channels.weights.place(job, command)
-
-    def _drop_weights(self, command: commands.DropWeights) -> None:
-        self._channels.weights.drop(command)
-
-    def _deny_turn(self, command: commands.DenyTurn) -> None:
-        job = self._seated(command.job)
-        if job is not None:
-            log.warning("job %d gets no turn: %s", job.id, command.reason.text)
-            answer_demand(job, Placed.CHANGED if command.reason.code == "changed" else Placed.TOO_LARGE)
+    def _pause(self, command: commands.PauseTurn) -> None:
+        """Whether the pause is forced makes no difference (`carpool.daemon.seats.pauses`)."""
+        known = seated(self._jobs, command.job)
+        if known is not None and self._pauses.ask(known[0]):
+            self._watchlist.watch(known[0])

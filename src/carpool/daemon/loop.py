@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 from carpool.core.commands import Command
 from carpool.core.events import Event, Tick
@@ -15,13 +16,31 @@ from carpool.daemon.system.clock import Clock, MonotonicClock, Timer
 log = logging.getLogger(__name__)
 
 
-class CoreLoop:
+class Executor(Protocol):
+    """Who carries the core's commands out."""
+
+    def execute(self, command: Command) -> None:
+        """Without waiting for anything."""
+        ...
+
+
+E = TypeVar("E", bound=Executor)
+
+
+class CoreLoop(Generic[E]):
     """The only place that calls `Machine.handle`.
 
-    Carrying out a command may post further events; they are handled after all commands of the present one.
+    Carrying out a command may post further events; they are handled after all commands of the present one.  So the
+    loop has its executor made, with its own `post`: neither can be there before the other.
     """
 
-    def __init__(self, machine: Machine, feed: Feed, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        feed: Feed,
+        make_executor: Callable[[Callable[[Event], None]], E],
+        clock: Clock | None = None,
+    ) -> None:
         self.machine = machine
         self._clock = MonotonicClock() if clock is None else clock
         self._feed = feed
@@ -31,7 +50,7 @@ class CoreLoop:
         self._now = 0
         self._timer: Timer | None = None
         self._timer_us: int | None = None
-        self.execute: Callable[[Command], None] = self._not_wired
+        self.executor = make_executor(self.post)
 
     def post(self, event: Event) -> None:
         """Handle ``event`` now, or right after the one that is being handled."""
@@ -39,6 +58,7 @@ class CoreLoop:
             self._arm()
 
     def stop(self) -> None:
+        """No tick comes any more."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -61,7 +81,7 @@ class CoreLoop:
             self._feed.record(now, command)
         for command in commands:
             try:
-                self.execute(command)
+                self.executor.execute(command)
             except Exception:
                 log.exception("could not carry out %r", command)
 
@@ -90,7 +110,3 @@ class CoreLoop:
     def _tick(self) -> None:
         self._timer = None
         self.post(Tick())
-
-    @staticmethod
-    def _not_wired(command: Command) -> None:
-        raise RuntimeError(f"no effects to carry out {command!r}")

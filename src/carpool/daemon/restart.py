@@ -13,10 +13,17 @@ from collections.abc import Callable
 
 from carpool.core.events import Adopted, CancelRequested, Event, RestartEnded, Submitted, TraitsSeen
 from carpool.core.model import JobId, JobPhase, Memory, Micros, Outcome, Reason
-from carpool.daemon.channels.router import CLASSES, Channels
+from carpool.daemon.channels.companions import Companions
+from carpool.daemon.channels.connections import Lines
+from carpool.daemon.channels.router import Channels
+from carpool.daemon.channels.seat_packets import CLASSES
 from carpool.daemon.checkpoint.restart import CheckpointRestart
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.info import last_info
+from carpool.daemon.jobs.recovery import Recovery
+from carpool.daemon.jobs.table import Job, JobTable, Seated
 from carpool.daemon.journal.records import Store
+from carpool.daemon.memory.parts import MemoryParts
+from carpool.daemon.memory.weights_adoption import FoundWeights
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.demands import demand_of
 from carpool.daemon.seats.pauses import is_paused
@@ -36,7 +43,7 @@ _OPTIONAL, _WITHDRAWN = 256, 512
 
 
 class Restore:
-    """One restart.  Between `expect` and `finish` the core knows nothing and no channel is read."""
+    """One restart.  Between `load` and `finish` the core knows nothing and no channel is read."""
 
     def __init__(
         self,
@@ -45,7 +52,10 @@ class Restore:
         store: Store,
         processes: Processes,
         channels: Channels,
-        seating: Seating,
+        guests: CheckpointRestart,
+        weights: FoundWeights,
+        found: FoundJobs,
+        recovery: Recovery,
         post: Callable[[Event], None],
     ) -> None:
         self._home = home
@@ -53,25 +63,25 @@ class Restore:
         self._store = store
         self._processes = processes
         self._channels = channels
-        self._seating = seating
+        self._guests = guests
+        self._weights = weights
+        self._found = found
+        self._recovery = recovery
         self._post = post
-        self.guests: CheckpointRestart
-        self._missing: set[JobId] = set()
-        self._alive: set[JobId] = set()
+        self._any_shim = False
 
     def load(self, rows: list[Job]) -> None:
         """Jobs of the journal, in order of their ids."""
-        self._jobs.next_id = 1 + max([*self._directories(), *(job.id for job in rows)], default=0)
+        self._jobs.begin_after(max([*self._directories(), *(job.id for job in rows)], default=0))
         for job in rows:
             self._jobs.live[job.id] = job
             if job.phase is JobPhase.ENDED:
-                self._jobs.end(job)
+                self._jobs.end(job, last_info(job))
             else:
                 job.phase = JobPhase.QUEUED
-        self._missing = {job for job in self._jobs.live if self._processes.lives(job)}
-        self._alive = set(self._missing)
-        self._channels.recovering = True
-        self._processes.recovered = self._missing.discard
+        missing = {job for job in self._jobs.live if self._processes.lives(job)}
+        self._any_shim = bool(missing)
+        self._recovery.begin(missing)
 
     def _directories(self) -> list[JobId]:
         """Jobs of which there are files.  Their journal may be gone: a new job must not be taken for an old one."""
@@ -80,12 +90,11 @@ class Restore:
     async def wait_for_shims(self) -> None:
         """Until every living shim has registered (they try every 100 ms) or has ended."""
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
-        while self._missing and asyncio.get_running_loop().time() < deadline:
+        while (missing := self._recovery.missing) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(LOOK_S)
-            self._missing = {job for job in self._missing if self._processes.lives(job)}
-            self._processes.recovered = self._missing.discard
-        if self._missing:
-            log.error("the shims of jobs %s do not answer; their jobs count as running", sorted(self._missing))
+            self._recovery.look_again(self._processes.lives)
+        if missing:
+            log.error("the shims of jobs %s do not answer; their jobs count as running", sorted(missing))
 
     async def finish(self) -> None:
         """Tell the core, then let the channels and everything that has happened meanwhile speak."""
@@ -99,20 +108,19 @@ class Restore:
             past = tuple(ended.core for ended in job.past)
             self._post(Submitted(job.id, job.core_spec(after), waited_us, past))
         running = [job for job in unfinished if job.id in self._jobs.live and self._was_started(job)]
-        for found in self._channels.found_weights.found():
+        for found in self._weights.found():
             self._post(found)
         for job in running:
-            self._adopt(job)
-        self._channels.driver_memory.resume()
+            self._found.tell(job)
+        self._found.tell_driver_memory()
         self._post(RestartEnded())
-        self._processes.recovered = None
-        self._channels.recovering = False
+        self._recovery.end()
         for job in unfinished:
             self._channels.resume(job)
         for job in running:
             if job.guest:
-                self.guests.resume(job)
-            self._answer(job)
+                self._guests.resume(job)
+            self._found.answer(job)
             self._processes.deliver(job)
         for job in unfinished:
             if job.id in self._jobs.live and job.cancelled:
@@ -126,7 +134,7 @@ class Restore:
         for job in self._jobs.live.values():
             if job.seated is not None:
                 job.seated.seat.set("successor", 0)
-        if self._alive:
+        if self._any_shim:
             await asyncio.sleep(HANDOVER_S)
         for job in self._jobs.live.values():
             if job.seated is not None:
@@ -140,76 +148,110 @@ class Restore:
                 job.phase, job.outcome, job.ended_us = JobPhase.ENDED, Outcome.REFUSED, wall_us()
                 job.reason = Reason("dependency_failed", f"job {number}, which it waits for, ended: {ended.outcome}")
                 self._store.ended(job)
-                self._jobs.end(job)
+                self._jobs.end(job, last_info(job))
                 return True
         return False
 
     def _was_started(self, job: Job) -> bool:
         files = self._home.job(job.id, job.attempt)
-        return self._processes.of(job.id).started or files.started.exists() or job.id in self._missing
+        return self._processes.of(job.id).started or files.started.exists() or job.id in self._recovery.missing
 
-    def _adopt(self, job: Job) -> None:
+
+class FoundJobs:
+    """Jobs that an earlier daemon has started: what the core is told of each, and what each is told itself."""
+
+    def __init__(
+        self,
+        seating: Seating,
+        lines: Lines,
+        memory: MemoryParts,
+        companions: Companions,
+        channels: Channels,
+        post: Callable[[Event], None],
+    ) -> None:
+        self._seating = seating
+        self._lines = lines
+        self._memory = memory
+        self._companions = companions
+        self._channels = channels
+        self._post = post
+
+    def tell(self, job: Job) -> None:
+        """The core hears of the job as it is; nobody hands it a turn before it has been sent what it had."""
         started_us = _monotonic(job.started_us or wall_us())
-        seat = job.seated.seat if job.seated is not None else None
-        wants = seat is not None and seat.get("want") != 0  # first: whoever wants something has said before for what
-        now = monotonic_us()
-        if seat is not None and job.seated is not None and job.lane is not None:
-            job.granted = Memory(seat.get("p_limit"), seat.get("e_limit"))
-            job.usage = usage_of(job, now)
-            if seat.get("turn"):
-                self._seating.holder[job.lane] = job.id
-            self._channels.offloads.adopt(job)  # first: what it answers from now on is an answer
-            self._channels.banking.adopt(job)
+        # First: whoever wants something has said before for what.
+        wants = job.seated is not None and job.seated.seat.get("want") != 0
+        self._take_over(job)
         job.phase = JobPhase.RUNNING
         job.device = job.device or next(iter(self._seating.devices))
-        self._post(
-            Adopted(
-                job=job.id,
-                phase=job.phase,
-                device=job.device,
-                lane=job.lane if seat is not None else None,
-                granted=job.granted,
-                attached=seat is not None,
-                holds_turn=seat is not None and seat.get("turn") == 1,
-                paused=seat is not None and is_paused(seat),
-                demand=demand_of(job),
-                wants_turn=wants and seat is not None and seat.get("turn") == 0,
-                offloaded=job.seated is not None and job.bank is None and not job.seated.whole,
-                usage=job.usage,
-                started_us=started_us,
-                offload_asked=job.offloading,
-                further=tuple(name for name in job.further if name in self._seating.devices),
-            )
-        )
+        self._post(self._adopted(job, wants, started_us))
         if job.seated is not None and job.seated.extents:
-            # Nobody hands it the turn before it has been sent what it had.
             if job.bank is None:
                 job.granted = Memory(0, job.granted.ephemeral)
-            self._channels.granting.memory(job, answers=False)
+            self._memory.granting.memory(job, answers=False)
         tell_traits(job, self._post)  # before anybody gets a turn
         if job.stays is not None:
             self._post(TraitsSeen(job.id, alone=job.stays))
 
-    def _answer(self, job: Job) -> None:
+    def tell_driver_memory(self) -> None:
+        """The core hears of what jobs' secondary processes have, before it decides anything."""
+        self._memory.driver.resume()
+
+    def _take_over(self, job: Job) -> None:
+        """What the daemon itself has to know of the job's seat."""
+        if job.seated is None or job.lane is None:
+            return
+        seat = job.seated.seat
+        job.granted = Memory(seat.get("p_limit"), seat.get("e_limit"))
+        job.usage = usage_of(job, monotonic_us())
+        if seat.get("turn"):
+            self._seating.give_turn(job.lane, job.id)
+        self._memory.offloads.adopt(job)  # first: what it answers from now on is an answer
+        self._memory.banking.adopt(job)
+
+    def _adopted(self, job: Job, wants: bool, started_us: Micros) -> Adopted:
+        seat = job.seated.seat if job.seated is not None else None
+        assert job.device is not None
+        return Adopted(
+            job=job.id,
+            phase=job.phase,
+            device=job.device,
+            lane=job.lane if seat is not None else None,
+            granted=job.granted,
+            attached=seat is not None,
+            holds_turn=seat is not None and seat.get("turn") == 1,
+            paused=seat is not None and is_paused(seat),
+            demand=demand_of(job),
+            wants_turn=wants and seat is not None and seat.get("turn") == 0,
+            offloaded=job.seated is not None and job.bank is None and not job.seated.whole,
+            usage=job.usage,
+            started_us=started_us,
+            offload_asked=job.offloading,
+            further=tuple(name for name in job.further if name in self._seating.devices),
+        )
+
+    def answer(self, job: Job) -> None:
         """Wake whoever an earlier daemon answered without waking it, and ask again what it did not answer."""
-        self._channels.companions.ask_again(job)
+        self._companions.ask_again(job)
         if job.seated is None:
             return
-        board, seat = job.seated.board, job.seated.seat
         if job.moving and job.lane is not None and job.device is not None:
             fd = single(self._seating.devices[job.device].lane_files(job.lane))
-            self._channels.send(job.id, Packet(PacketType.LANE, a=job.lane), [fd])  # a second one does no harm
-        board.wake(seat, "turn")
-        board.wake(seat, "grow_ack")
-        board.wake(seat, "yield")
-        board.wake(seat, "placed_seq")
-        board.ring(seat)
+            self._lines.send(job.id, Packet(PacketType.LANE, a=job.lane), [fd])  # a second one does no harm
+        for word in ("turn", "grow_ack", "yield", "placed_seq"):
+            job.seated.board.wake(job.seated.seat, word)
+        job.seated.board.ring(job.seated.seat)
+        self._ask_again(job, job.seated)
+
+    def _ask_again(self, job: Job, seated: Seated) -> None:
+        """The request for memory that an earlier daemon has not answered, if there is one."""
+        seat = seated.seat
         if seat.get("grow_seq") != seat.get("grow_ack"):
             job.grow_seq = seat.get("grow_seq")
             kind = seat.get("grow_class")
             total, optional = seat.get("grow_total"), bool(kind & _OPTIONAL)
             if kind & _WITHDRAWN:
-                answer_growth(board, seat, Grow.DENIED, job.grow_seq)
+                answer_growth(seated.board, seat, Grow.DENIED, job.grow_seq)
                 return
             self._channels.ask(job, CLASSES[kind & 1], total, optional=optional)
 

@@ -48,7 +48,7 @@ class _Bank:
 class Banks:
     """Numbers only increase, so that an old one never means another bank.
 
-    ``on_cut`` hears of free banks that give memory back, before it is given.
+    Whoever listens (`hear_cuts`) hears of free banks that give memory back, before it is given.
     """
 
     def __init__(self, name: str, memory: Memory) -> None:
@@ -56,7 +56,10 @@ class Banks:
         self._memory = memory
         self._next: BankId = 1
         self._of: dict[BankId, _Bank] = {}
-        self.on_cut: Callable[[BankId], None] = lambda bank: None
+        self._heard: list[Callable[[BankId], None]] = []
+
+    def hear_cuts(self, heard: Callable[[BankId], None]) -> None:
+        self._heard.append(heard)
 
     def take(self, owner: int, wanted: int, last: BankId | None) -> BankId:
         free = [bank for bank in self._of.values() if bank.owner == owner and not bank.busy]
@@ -114,7 +117,8 @@ class Banks:
             return None
         work = self._memory.emptying(bank.files, size)
         bank.busy = True
-        self.on_cut(bank.number)
+        for heard in self._heard:
+            heard(bank.number)
         return lambda: _empty(bank, work)
 
     def _create(self, owner: int) -> _Bank:

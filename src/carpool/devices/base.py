@@ -206,8 +206,9 @@ class ExtentDevice(Device, Protocol):
     until then there may be none to be had.  The daemon copies jobs' memory: they need not do anything.
     """
 
-    on_bank_cut: Callable[[BankId], None]
-    """Called when a free bank has given way to something else."""
+    def hear_bank_cuts(self, heard: Callable[[BankId], None]) -> None:
+        """Call ``heard`` whenever a free bank gives way to something else, before its memory is given back."""
+        ...
 
     def give_way(self) -> None:
         """Free banks give all their memory back."""

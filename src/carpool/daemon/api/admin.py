@@ -33,7 +33,7 @@ async def version(request: web.Request) -> web.Response:
 
 async def get_policy(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
-    settings, available = context.settings, [*available_policies(), *announced_policies()]
+    settings, available = context.settings.current, [*available_policies(), *announced_policies()]
     placement = (settings.placement, [*available_placements(), *announced_placements()])
     fault, other = context.machine.policy_fault, context.machine.placement_fault
     return json_response(PolicyInfo(settings.policy, available, settings_table(settings), fault, *placement, other))
@@ -45,7 +45,7 @@ async def put_policy(request: web.Request) -> web.Response:
     require_operator(context, request, "change the policy")
     wanted = await read_body(request, PolicyRequest)
     try:
-        settings = changed_settings(context.settings, wanted.name, wanted.settings, wanted.placement)
+        settings = changed_settings(context.settings.current, wanted.name, wanted.settings, wanted.placement)
         check_store(wanted.settings.get("host_store"), context.store_room)
     except ValueError as error:
         raise ApiError(400, "bad_policy", str(error)) from None

@@ -11,6 +11,7 @@ from aiohttp import web
 from carpool.core.events import Event
 from carpool.core.machine import Machine
 from carpool.core.model import Settings
+from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.table import EndedJob, Job, JobTable
 from carpool.daemon.journal.device_controls import Controls
@@ -27,6 +28,8 @@ from carpool.protocol.paths import Home
 
 @dataclass(slots=True)
 class Context:
+    """The parts of the daemon that requests read or change."""
+
     home: Home
     uid: int
     started_us: int
@@ -38,7 +41,7 @@ class Context:
     feed: Feed
     machine: Machine
     post: Callable[[Event], None]
-    settings: Settings
+    settings: CurrentSettings
     apply_settings: Callable[[Settings], Awaitable[None]]
     controls: Controls
     telemetry: Telemetry
@@ -55,6 +58,8 @@ CONTEXT: web.AppKey[Context] = web.AppKey("context", Context)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
+    """The user at the other end of the connection."""
+
     uid: int
     gid: int
 

@@ -11,7 +11,8 @@ from carpool.daemon.api.context import CONTEXT, Context, require_operator
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.telemetry import telemetry_info
 from carpool.daemon.config.settings import LARGEST
-from carpool.daemon.jobs.table import may_use, moved_info
+from carpool.daemon.jobs.info import moved_info
+from carpool.daemon.jobs.table import may_use
 from carpool.daemon.journal.device_controls import Control
 from carpool.daemon.system.errors import ApiError
 from carpool.devices.base import Device
@@ -103,7 +104,7 @@ def _queue(context: Context, device: Device) -> list[int]:
 def _quantum_from(context: Context, control: Control) -> str:
     if control.quantum_us is not None:
         return "device"
-    return "policy" if context.settings.quantum_us is None else "settings"
+    return "policy" if context.settings.current.quantum_us is None else "settings"
 
 
 def _lane_info(context: Context, device: Device, lane: LaneId) -> LaneInfo:
@@ -120,7 +121,7 @@ def _lane_info(context: Context, device: Device, lane: LaneId) -> LaneInfo:
 
 
 def _store_info(context: Context) -> StoreInfo:
-    budget, jobs = context.settings.host_store, context.jobs.live.values()
+    budget, jobs = context.settings.current.host_store, context.jobs.live.values()
     return StoreInfo(
         budget_bytes=context.default_store if budget is None else budget,
         default=budget is None,

@@ -12,7 +12,8 @@ from carpool.core.events import CancelRequested
 from carpool.core.model import JobPhase
 from carpool.daemon.api.context import CONTEXT, Context, find_job, require_owner
 from carpool.daemon.api.middleware import json_response, number_parameter
-from carpool.daemon.jobs.table import EndedJob, Job, job_info
+from carpool.daemon.jobs.info import job_info
+from carpool.daemon.jobs.table import EndedJob, Job
 from carpool.daemon.journal.records import read_placement
 from carpool.daemon.system.errors import ApiError, JournalFull
 

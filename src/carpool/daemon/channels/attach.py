@@ -1,18 +1,22 @@
-"""Processes that come to their seats, and leave them."""
+"""Processes that come to their seats, and leave them.
+
+A seat follows its use: a process that has never used it gives it up to another one of its job that does.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from carpool.core.events import Attached, Detached, Event, Sampled
 from carpool.core.model import JobId, Memory
 from carpool.daemon.channels.companions import Companions
-from carpool.daemon.channels.connections import INHERITED, Line
-from carpool.daemon.channels.leaving import ask_to_leave, may_leave, never_used
+from carpool.daemon.channels.connections import Line, Lines
 from carpool.daemon.jobs.constraints import SEVERAL, why_alone
 from carpool.daemon.jobs.seat_table import BoardError
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import Job, JobTable, Seated
+from carpool.daemon.memory.grants import Granting
 from carpool.daemon.seats.allocator import Seating, whole_of_further
 from carpool.daemon.seats.record import usage_of
 from carpool.daemon.seats.sampler import tell_traits
@@ -24,27 +28,47 @@ from carpool.protocol.seat import PROTOCOL, Kind, Leave, Packet, PacketType
 
 log = logging.getLogger(__name__)
 ANOTHER_ATTACHED, OTHER_VERSION = 1, 2
+#: None of these is zero any more once a process has come to use its device.
+_SIGNS = ("turn", "turns", "want", "grow_seq", "p_peak", "e_peak", "traps", "fixed")
+
+
+class Reader(Protocol):
+    """Who reads the channels (`carpool.daemon.channels.router`)."""
+
+    def drain(self, job: Job) -> None:
+        """Handle what the job's attached process has said and nobody has read yet."""
+        ...
+
+    def settled(self, job: Job) -> None:
+        """Whose the seat is has been decided: those of the job's processes that wait for it are answered."""
+        ...
 
 
 class Attaching:
-    """``answer`` and ``drain`` are those of a job's channels; ``granted`` gives it what it has been granted before.
+    """``used`` hears of jobs whose process has got its seat."""
 
-    ``settled``: those of the job's processes that wait for its seat are to ask again; ``used``: it has been used.
-    """
-
-    def __init__(self, jobs: JobTable, seating: Seating, turns: Turns, post: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        jobs: JobTable,
+        lines: Lines,
+        seating: Seating,
+        turns: Turns,
+        granting: Granting,
+        companions: Companions,
+        reader: Reader,
+        used: Callable[[Job], None],
+        post: Callable[[Event], None],
+    ) -> None:
         self._jobs = jobs
+        self._lines = lines
         self._seating = seating
         self._turns = turns
+        self._granting = granting
+        self._companions = companions
+        self._reader = reader
+        self._used = used
         self._post = post
         self._watches: dict[JobId, PidWatch] = {}
-        self.answer: Callable[[Line, Packet, list[int]], None]
-        self.drain: Callable[[Job], None]
-        self.granted: Callable[[Job], None]
-        self.forget: Callable[[JobId], None]
-        self.settled: Callable[[Job], None]
-        self.used: Callable[[Job], None] = lambda job: None
-        self.companions: Companions
 
     def hello(self, job: Job, line: Line, packet: Packet) -> None:
         """A process of the job wants a seat; it waits for the answer.  ``line.waits``: there is none yet."""
@@ -63,7 +87,7 @@ class Attaching:
             self._beside(job, line, pid)
         elif packet.b and line.name != job.line and may_leave(job.seated):
             line.waits = True
-            ask_to_leave(job.seated)
+            request_detach(job.seated)
         else:
             self._refuse(job, line, ANOTHER_ATTACHED)
 
@@ -72,7 +96,7 @@ class Attaching:
         if job.seated is not None and job.seated.seat.get("leave") == Leave.LEFT:
             self.detach(job)
         else:
-            self.settled(job)
+            self._reader.settled(job)
 
     def watch(self, job: Job) -> None:
         """Notice the end of the attached process."""
@@ -88,19 +112,31 @@ class Attaching:
     def detach(self, job: Job) -> None:
         """The attached process is gone.  What it said before it went counts; then its turn is found or freed."""
         leaving = job.seated
-        self.drain(job)
+        self._reader.drain(job)
         if job.seated is not leaving:
             return  # what it said last was a successor's HELLO, which has settled everything, and sits there now
-        self.unwatch(job.id)
         if job.seated is None:
+            self.unwatch(job.id)
             return
-        self._turns.settle_dead(job)
+        self._turns.sync(job.lane)
         job.usage = usage_of(job, monotonic_us())
         self._post(Sampled(job.id, job.usage))
-        self._seating.unseat(job)
-        self.forget(job.id)
+        self.take_back(job)
         self._tell_detached(job)
-        self.settled(job)
+        self._reader.settled(job)
+
+    def take_back(self, job: Job) -> None:
+        """Everything that the job's attached process had, whatever has become of it: it has died, has given its seat
+        up, has become secondary, or the job has ended or begins anew.
+
+        The turn goes to the successor that the process had named, or is free; the seat rests; bank, store and
+        descriptors go back, and so does what was not sent yet.  Nothing happens if the job has no seat.
+        """
+        self.unwatch(job.id)
+        if job.seated is not None:
+            self._turns.take_back(job)
+            self._seating.unseat(job)
+            self._lines.leave_seat(job)
 
     def _seat(self, job: Job, line: Line, pid: int) -> None:
         try:
@@ -112,12 +148,12 @@ class Attaching:
             self._refuse(job, line, ANOTHER_ATTACHED)
             return
         job.line = line.name
-        self.answer(line, self._seating.setup_packet(job), fds)
-        self.granted(job)
+        self._lines.answer(line, self._seating.setup_packet(job), fds)
+        self._granting.memory(job, answers=False)
         self._post(Attached(job.id))
         tell_traits(job, self._post)  # of its other processes
         self.watch(job)
-        self.used(job)
+        self._used(job)
 
     def _beside(self, job: Job, line: Line, pid: int) -> None:
         """A further process on a CUDA device: it is a companion, or the one is that has the seat and never used it."""
@@ -127,7 +163,7 @@ class Attaching:
                 self._make_companion(job)
                 self._seat(job, line, pid)
             else:
-                self.companions.seat(job, line, pid)
+                self._companions.seat(job, line, pid)
         except (BoardError, DeviceError) as error:
             log.error("cannot seat another process of job %d: %s", job.id, error)
             self._refuse(job, line, ANOTHER_ATTACHED)
@@ -139,12 +175,10 @@ class Attaching:
         for word in ("p_limit", "e_limit"):
             seated.seat.set(word, 0)
         seated.seat.set("whole", whole_of_further(job))
-        self.unwatch(job.id)
-        self._seating.unseat(job)
+        self.take_back(job)
         seated.board.adopt(seated.seat.slot)
-        job.line = INHERITED
         self._tell_detached(job)
-        self.companions.convert(job, line, seated)
+        self._companions.convert(job, line, seated)
 
     def _tell_detached(self, job: Job) -> None:
         """Its other processes go on."""
@@ -156,13 +190,13 @@ class Attaching:
         """The attached process, whose answer an earlier daemon did not get round to."""
         assert job.seated is not None
         if job.seated.seat.get("pid") == 0:
-            self.answer(line, self._seating.setup_packet(job), self._seating.setup_fds(job))
+            self._lines.answer(line, self._seating.setup_packet(job), self._seating.setup_fds(job))
             job.found = False  # it has nothing yet
-            self.granted(job)
+            self._granting.memory(job, answers=False)
 
     def _refuse(self, job: Job, line: Line, why: int) -> None:
         extents = job.device is not None and in_extents(self._seating.devices[job.device])
-        self.answer(line, Packet(PacketType.REFUSED, a=why, b=Kind.CUDA if extents else Kind.HOST), [])
+        self._lines.answer(line, Packet(PacketType.REFUSED, a=why, b=Kind.CUDA if extents else Kind.HOST), [])
 
     def _has_gone(self, job: Job, line: Line, pid: int) -> bool:
         """Whether the attached process has ended, left, or become another program."""
@@ -176,3 +210,20 @@ class Attaching:
         job = self._jobs.live.get(job_id)
         if job is not None:
             self.detach(job)
+
+
+def may_leave(seated: Seated) -> bool:
+    """As far as its seat says.  The process itself knows for certain, and is asked."""
+    return seated.seat.get("leave") != Leave.STAYS and never_used(seated)
+
+
+def never_used(seated: Seated) -> bool:
+    """No memory, no turn, neither asked for."""
+    return not any(seated.seat.get(name) for name in _SIGNS)
+
+
+def request_detach(seated: Seated) -> None:
+    """It answers in its seat, and by a packet.  Asking again does no harm."""
+    if seated.seat.get("leave") == Leave.NO:
+        seated.seat.set("leave", Leave.ASKED)
+    seated.board.ring(seated.seat)

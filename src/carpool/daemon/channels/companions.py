@@ -12,16 +12,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, JobId
 from carpool.core.policies.view import DeviceView
-from carpool.daemon.channels.connections import Line
+from carpool.daemon.channels.connections import Line, Lines
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.table import Job, JobTable, Seated
 from carpool.daemon.memory.driver_memory import DriverMemory
 from carpool.daemon.seats.allocator import Seating, whole_of_further
 from carpool.daemon.seats.kept_fds import COMPANION
+from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.record import answer_growth, grant_turn, is_answered, is_before, set_grace
 from carpool.daemon.seats.sampler import tell_traits
 from carpool.daemon.seats.turns import Turns
@@ -44,29 +46,41 @@ class Companion:
     watch: PidWatch | None = None
 
 
+class DeviceUse(Protocol):
+    """Who uses a device besides jobs that have seats there."""
+
+    def present(self, device: DeviceId) -> tuple[int, frozenset[JobId]] | None:
+        """Jobs of the checkpoint engine (`carpool.daemon.checkpoint.jobs`); None while one comes or leaves."""
+        ...
+
+
 class Companions:
-    """``present`` of a device: what `Guests.present` says; ``view``: what the core says of it."""
+    """``view``: what the core says of a device at this moment."""
 
     def __init__(
         self,
         jobs: JobTable,
+        lines: Lines,
         seating: Seating,
         turns: Turns,
         memory: DriverMemory,
+        guests: DeviceUse,
         view: Callable[[DeviceId], DeviceView],
+        freed: MemoryFreed,
         post: Callable[[Event], None],
     ) -> None:
         self._jobs = jobs
+        self._lines = lines
         self._seating = seating
         self._turns = turns
         self._memory = memory
+        self._guests = guests
         self._view = view
+        self._freed = freed
         self._post = post
         self._of: dict[JobId, list[Companion]] = {}
         self._timers: dict[JobId, asyncio.TimerHandle] = {}
         self._pending: dict[JobId, dict[str, int]] = {}  # processes without a seat, by their channels
-        self.answer: Callable[[Line, Packet, list[int]], None]
-        self.present: Callable[[DeviceId], tuple[int, frozenset[JobId]] | None] = lambda _device: (0, frozenset())
 
     # They come
 
@@ -83,7 +97,7 @@ class Companions:
         self._add(job, Companion(line.name, board, seat, pid, f"{COMPANION}:{job.device}:{seat.slot}:{pid}"))
         device = self._seating.devices[job.device]
         numbers = (seat.slot, device.window, job.lane, device.capacity, 0)
-        self.answer(line, Packet(PacketType.SETUP, 0, *numbers), [board.fd])
+        self._lines.answer(line, Packet(PacketType.SETUP, 0, *numbers), [board.fd])
         self._several(job)
 
     def convert(self, job: Job, line: str, seated: Seated) -> None:
@@ -135,7 +149,7 @@ class Companions:
     def _add(self, job: Job, companion: Companion) -> None:
         self._of.setdefault(job.id, []).append(companion)
         attached = job.seated.pid if job.seated is not None else None
-        self._seating.keep(job.id, {companion.kept: companion.board.fd}, attached)
+        self._seating.shims.keep(job.id, {companion.kept: companion.board.fd}, attached)
         self._watch(job, companion)
 
     def _watch(self, job: Job, companion: Companion) -> None:
@@ -202,7 +216,7 @@ class Companions:
     def _guest_computes(self, job: Job) -> bool:
         """Or comes, or leaves, or waits for memory, in its turn: jobs of the checkpoint engine have no seats."""
         assert job.device is not None
-        present = self.present(job.device)
+        present = self._guests.present(job.device)
         guests = (other for other in self._jobs.live.values() if other.guest and other.device == job.device)
         return present is None or bool(present[1]) or any(guest.grant_waits is not None for guest in guests)
 
@@ -242,8 +256,8 @@ class Companions:
             companion.watch.stop()
         self._heard(job, companion)
         companion.board.free(companion.seat.slot)
-        self._seating.drop(job.id, [companion.kept])
+        self._seating.shims.drop(job.id, [companion.kept])
         self._of[job.id].remove(companion)
         if not self._of[job.id]:
             del self._of[job.id]
-        self._seating.freed()
+        self._freed.tell()

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from carpool.core.model import JobId
+from carpool.daemon.jobs.table import Job, JobTable
 from carpool.daemon.system.outbox import Outbox
 from carpool.daemon.system.peer import peer_credentials
+from carpool.protocol.seat import Packet
 
+log = logging.getLogger(__name__)
 #: The name of the inherited one; the others have those under which the shim keeps them.
 INHERITED = ""
 PREFIX = "channel:"
@@ -48,9 +52,10 @@ def _channel(fd: int) -> socket.socket:
 
 
 class Lines:
-    """All of all jobs."""
+    """All of all jobs, and what is sent over them."""
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: JobTable) -> None:
+        self._jobs = jobs
         self._of: dict[JobId, dict[str, Line]] = {}
 
     def add(self, job: JobId, name: str, fd: int, emptied: Callable[[], None]) -> Line:
@@ -66,6 +71,36 @@ class Lines:
         self._of.setdefault(job, {})[name] = line
         return line
 
+    def send(self, job: JobId, packet: Packet, fds: list[int]) -> None:
+        """To the attached process, as soon as it reads, in order.  When the process is gone, its pidfd tells."""
+        line = self.of_seat(job)
+        if line is not None:
+            self.answer(line, packet, fds)
+
+    def answer(self, line: Line, packet: Packet, fds: list[int]) -> None:
+        """To one process of a job, in the same way."""
+        try:
+            line.outbox.send(packet.encode(), fds)
+        except OSError as error:
+            log.warning("cannot send %s to job %d: %s", packet.type.name, line.job, error)
+
+    def quiet(self, job: JobId) -> bool:
+        """Whether the attached process has been sent everything."""
+        line = self.of_seat(job)
+        return line is None or line.outbox.empty
+
+    def of_seat(self, number: JobId) -> Line | None:
+        """The channel of the attached process."""
+        job = self._jobs.live.get(number)
+        return None if job is None else self.get(number, job.line)
+
+    def leave_seat(self, job: Job) -> None:
+        """The attached process is gone: what it has not been sent is nothing to the next one."""
+        line = self.get(job.id, job.line)
+        if line is not None:
+            line.outbox.clear()
+        job.line = INHERITED
+
     def get(self, job: JobId, name: str) -> Line | None:
         return self._of.get(job, {}).get(name)
 
@@ -76,6 +111,7 @@ class Lines:
         return tuple(self._of)
 
     def close(self, line: Line) -> None:
+        """Nothing is read from it or sent over it any more."""
         asyncio.get_running_loop().remove_reader(line.socket)
         line.outbox.clear()
         line.socket.close()

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from carpool.core.events import Attached, Event, StartFailed, TraitsSeen, TurnReleased, TurnWanted
 from carpool.core.model import Cause, Memory, Micros, Reason
-from carpool.daemon.checkpoint.jobs import Guest, Guests, Stage
+from carpool.daemon.checkpoint.jobs import Guest, Guests, Stage, kill_lost
 from carpool.daemon.checkpoint.notes import Note, Notes
 from carpool.daemon.checkpoint.suspend import Suspensions
 from carpool.daemon.jobs.table import Job, JobTable
@@ -40,6 +40,8 @@ NOT_CUT = "others have not let go of it yet"
 
 
 class Checkpointing:
+    """What the core says to such a job, and what becomes of the suspends and resumes that follow."""
+
     def __init__(
         self,
         guests: Guests,
@@ -166,7 +168,7 @@ class Checkpointing:
         if isinstance(result, str | NotGuaranteed):
             self._wait(job, guest, str(result))
         elif result is not None:
-            self._guests.lost(job, f"it could not be resumed: {result}")
+            kill_lost(job, f"it could not be resumed: {result}", self._processes)
         else:
             took = monotonic_us() - begun
             guest.moved_us += took
@@ -212,7 +214,7 @@ class Checkpointing:
     def _not_left(self, job: Job, guest: Guest, error: Exception) -> None:
         """It keeps its turn."""
         if isinstance(error, Stuck):
-            self._guests.lost(job, str(error))
+            kill_lost(job, str(error), self._processes)
         elif isinstance(error, Unsupported):
             self._stays(job, error)
         else:

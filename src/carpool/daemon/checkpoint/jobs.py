@@ -6,16 +6,18 @@ import dataclasses
 import logging
 import signal
 from enum import Enum
+from typing import Protocol
 
 from carpool.core.model import DeviceId, JobId, Memory, Micros, Reason, Usage
 from carpool.daemon.jobs.table import Job, JobTable
-from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.clock import monotonic_us
 
 log = logging.getLogger(__name__)
 
 
 class Stage(Enum):
+    """Where a job of the checkpoint engine is between two turns."""
+
     NEW = "new"  # it has no process yet
     OFF = "off"  # suspended
     COMING = "coming"
@@ -25,6 +27,8 @@ class Stage(Enum):
 
 @dataclasses.dataclass(slots=True)
 class Guest:
+    """One such job, from its start to its end."""
+
     stage: Stage
     yield_asked: bool = False
     since_us: Micros = 0  # of its present turn
@@ -33,13 +37,27 @@ class Guest:
     was_busy: bool = False  # at a restart: it has its device to itself until it has a turn, which can be asked back
 
 
+class Signaller(Protocol):
+    """Who sends signals to jobs (`carpool.daemon.shims.supervisor`)."""
+
+    def signal(self, job: Job, number: int) -> None:
+        """To all processes of the job."""
+        ...
+
+
+def kill_lost(job: Job, why: str, processes: Signaller) -> None:
+    """The job cannot go on; its end will say why."""
+    log.error("job %d is killed: %s", job.id, why)
+    job.fault = Reason("checkpoint", f"killed by Carpool: {why}")
+    processes.signal(job, signal.SIGKILL)
+
+
 class Guests:
     """All of them, by job."""
 
-    def __init__(self, jobs: JobTable, processes: Processes) -> None:
+    def __init__(self, jobs: JobTable) -> None:
         self.of: dict[JobId, Guest] = {}
         self._jobs = jobs
-        self._processes = processes
         self._changes = 0
 
     def enter(self, guest: Guest, stage: Stage) -> None:
@@ -79,11 +97,6 @@ class Guests:
         job.usage = dataclasses.replace(usage, persistent_live=needed, persistent_peak=peak)
         job.on_device, job.granted = False, Memory()
         self.enter(guest, Stage.OFF)
-
-    def lost(self, job: Job, why: str) -> None:
-        log.error("job %d is killed: %s", job.id, why)
-        job.fault = Reason("checkpoint", f"killed by Carpool: {why}")
-        self._processes.signal(job, signal.SIGKILL)
 
     def account(self, job: Job, guest: Guest) -> None:
         """Its turn counts as device time, suspending and resuming included."""

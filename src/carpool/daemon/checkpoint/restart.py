@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 from carpool.core.events import Attached, Event, Sampled, TurnWanted
 from carpool.daemon.checkpoint.driver import BUSY_S
-from carpool.daemon.checkpoint.jobs import Guest, Guests, Stage
-from carpool.daemon.checkpoint.suspend import Suspensions
+from carpool.daemon.checkpoint.jobs import Guest, Guests, Signaller, Stage, kill_lost
+from carpool.daemon.checkpoint.suspend import ShimPids, Suspensions
 from carpool.daemon.jobs.table import Job, JobTable
-from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.background import aside
 from carpool.daemon.system.clock import monotonic_us
 from carpool.devices.cuda.checkpoint import Stuck, Unsupported
@@ -22,17 +21,21 @@ RESTART_S = 60.0
 
 
 class CheckpointRestart:
+    """Suspends what an earlier daemon has left on its device, and tells the core of such jobs again."""
+
     def __init__(
         self,
         guests: Guests,
         jobs: JobTable,
         suspensions: Suspensions,
-        processes: Processes,
+        shims: ShimPids,
+        processes: Signaller,
         post: Callable[[Event], None],
     ) -> None:
         self._guests = guests
         self._jobs = jobs
         self._suspensions = suspensions
+        self._shims = shims
         self._processes = processes
         self._post = post
 
@@ -41,7 +44,7 @@ class CheckpointRestart:
 
         Nobody else computes there meanwhile, because it had the device to itself.
         """
-        found = [job for job in self._jobs.live.values() if job.guest and self._processes.shim_pid(job.id)]
+        found = [job for job in self._jobs.live.values() if job.guest and self._shims.pid(job.id)]
         await asyncio.gather(*map(self._suspend_again, found))
 
     def resume(self, job: Job) -> None:
@@ -55,7 +58,7 @@ class CheckpointRestart:
     async def _suspend_again(self, job: Job) -> None:
         job.device = self._suspensions.found_on(job)
         if job.device is None:
-            self._guests.lost(job, "no device here can suspend it any more")
+            kill_lost(job, "no device here can suspend it any more", self._processes)
             return
         guest = self._guests.of[job.id] = Guest(Stage.LEAVING, since_us=monotonic_us())
         loop = asyncio.get_running_loop()
@@ -69,7 +72,7 @@ class CheckpointRestart:
                 return
             if isinstance(answer, Stuck):
                 self._guests.is_off(job, guest, job.usage, 0)
-                self._guests.lost(job, str(answer))
+                kill_lost(job, str(answer), self._processes)
                 return
             if isinstance(answer, Unsupported) or loop.time() > deadline:
                 job.stays, job.on_device = f"it cannot be suspended: {answer}", True

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from typing import Protocol
 
-from carpool.core.model import DeviceId
+from carpool.core.model import DeviceId, JobId
 from carpool.daemon.checkpoint.notes import Note, Notes
 from carpool.daemon.jobs.table import Job, may_use
-from carpool.daemon.seats.allocator import Seating
-from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.system.process_state import is_stopped
 from carpool.daemon.system.process_tree import below
-from carpool.devices.base import ExtentDevice, in_extents
+from carpool.devices.base import Device, ExtentDevice, in_extents
 from carpool.devices.cuda.suspension import Suspension
 from carpool.telemetry.gpus import Gpus
 
 
+class ShimPids(Protocol):
+    """Who knows the shims (`carpool.daemon.shims.links`)."""
+
+    def pid(self, job: JobId) -> int | None:
+        """The shim's process, above all of the job's."""
+        ...
+
+
 class Suspensions:
-    def __init__(self, notes: Notes, seating: Seating, processes: Processes) -> None:
+    """Work for the threads in which the driver suspends and resumes jobs."""
+
+    def __init__(self, notes: Notes, devices: Mapping[DeviceId, Device], shims: ShimPids) -> None:
         self._notes = notes
-        self._seating = seating
-        self._processes = processes
+        self._devices = devices
+        self._shims = shims
 
     def of(self, job: Job) -> Suspension:
         """Of all processes below its shim.  For a thread beside the loop."""
-        shim, uuid = self._processes.shim_pid(job.id), self.device(job).uuid
+        shim, uuid = self._shims.pid(job.id), self.device(job).uuid
 
         def measure(pids: list[int]) -> int | None:
             with closing(Gpus()) as gpus:  # of this thread
@@ -58,7 +67,7 @@ class Suspensions:
 
         None: on no device here that can suspend it.
         """
-        devices = self._seating.devices
+        devices = self._devices
         if job.device is not None:
             device = devices.get(job.device)
             return job.device if device is not None and in_extents(device) else None
@@ -66,6 +75,6 @@ class Suspensions:
 
     def device(self, job: Job) -> ExtentDevice:
         assert job.device is not None
-        device = self._seating.devices[job.device]
+        device = self._devices[job.device]
         assert in_extents(device), "only such devices can suspend jobs"
         return device

@@ -16,6 +16,25 @@ from carpool.protocol.units import format_size
 LARGEST = 10**15  # microseconds: thirty years; keeps sums inside 64 bits
 
 
+class CurrentSettings:
+    """The settings in force.  ``default_store``: budget of the host store, in bytes, while nobody has set one."""
+
+    def __init__(self, settings: Settings, default_store: int) -> None:
+        self.current = settings
+        self._default_store = default_store
+
+    def change(self, settings: Settings) -> None:
+        """What is in force from now on; it is on the disk."""
+        self.current = settings
+
+    @property
+    def for_core(self) -> Settings:
+        """The core knows no machine: it is told how large the host store may be."""
+        if self.current.host_store is not None:
+            return self.current
+        return dataclasses.replace(self.current, host_store=self._default_store)
+
+
 def settings_table(settings: Settings) -> dict[str, int | None]:
     """All numeric settings by name, third-party ones included."""
     return {name: getattr(settings, name) for name in NUMBER_SETTINGS} | dict(settings.extra)

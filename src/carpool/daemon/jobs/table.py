@@ -1,9 +1,9 @@
-"""What the daemon knows of each job beside the core: the submission, the process, the seat, the figures for people."""
+"""What the daemon knows of each job beside the core: the submission, the process, the seat, earlier attempts."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import hashlib
 from dataclasses import dataclass, field
 
 import msgspec
@@ -24,13 +24,10 @@ from carpool.core.model import (
     Service,
     Usage,
 )
-from carpool.daemon.jobs.attempts import Ended, attempts
-from carpool.daemon.jobs.constraints import EXCLUSIVE, why_alone, why_immovable
-from carpool.daemon.jobs.job_key import command_key
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.system.clock import wall_us
 from carpool.devices.base import BankId
-from carpool.protocol.api import JobInfo, MovedInfo, ReasonInfo, SubmitRequest
+from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import Seat
 
 
@@ -66,6 +63,19 @@ class Choice:
 
     automatic: bool = False  # its user has left it to Carpool
     why: str = ""  # for people, where there is something to say
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt that is over.  Times are those of the wall clock."""
+
+    core: Attempt
+    started_us: int | None
+    ended_us: int
+    exit_code: int | None = None
+    signal: int | None = None
+    persistent_bytes: int = 0  # most that it has used
+    ephemeral_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -190,6 +200,11 @@ class Job:
         return Job(self.id, self.owner, self.gid, self.spec, estimate, self.submitted_us, self.choice, past)
 
 
+def command_key(owner: int, cwd: str, argv: list[str]) -> str:
+    """Runs of the same command line, in the same directory, by the same user, count as the same job."""
+    return hashlib.sha256(msgspec.json.encode([owner, cwd, argv])).hexdigest()
+
+
 def named_devices(spec: SubmitRequest) -> tuple[DeviceId, ...] | None:
     """The devices that a submission insists on; None: any."""
     return None if spec.device is None else tuple(spec.device.split(","))
@@ -217,22 +232,26 @@ class JobTable:
     def __init__(self) -> None:
         self.live: dict[JobId, Job] = {}
         self.ended: dict[JobId, EndedJob] = {}
-        self.next_id: JobId = 1
+        self._next_id: JobId = 1
         self._waiting: dict[JobId, asyncio.Event] = {}
 
     def new_id(self) -> JobId:
         """Ids only increase, and a number that was refused is not used again either."""
-        job, self.next_id = self.next_id, self.next_id + 1
+        job, self._next_id = self._next_id, self._next_id + 1
         return job
+
+    def begin_after(self, last: JobId) -> None:
+        """An earlier daemon has given numbers up to ``last``."""
+        self._next_id = last + 1
 
     def owner(self, job: JobId) -> int | None:
         """The uid of a job's owner; None for an unknown job."""
         known = self.live.get(job) or self.ended.get(job)
         return None if known is None else known.owner
 
-    def end(self, job: Job) -> None:
+    def end(self, job: Job, info: msgspec.Raw) -> None:
+        """The job leaves the live ones; those who wait for its end go on.  ``info``: its row for the lists."""
         assert job.outcome is not None
-        info = msgspec.Raw(msgspec.json.encode(job_info(job, None)))
         self.ended[job.id] = EndedJob(job.id, job.owner, job.outcome, info, job.attempt)
         del self.live[job.id]
         waiting = self._waiting.pop(job.id, None)
@@ -249,93 +268,3 @@ class JobTable:
         except TimeoutError:
             return False
         return True
-
-
-def job_info(job: Job, waits: Reason | None) -> JobInfo:
-    """The API's view of a job.  ``waits``: the core's reason for the present wait."""
-    usage, spec = job.usage, job.spec
-    reason = job.reason or job.grant_waits or waits
-    return JobInfo(
-        id=job.id,
-        name=spec.name,
-        owner=job.owner,
-        command=spec.argv,
-        phase=job.phase.value,
-        outcome=job.outcome.value if job.outcome else None,
-        exit_code=job.exit_code,
-        signal=job.signal,
-        reason=ReasonInfo(reason.code, reason.text) if reason else None,
-        device=job.device,
-        lane=job.lane,
-        holds_turn=job.on_device or (job.seated is not None and job.seated.seat.get("turn") == 1),
-        weight=spec.weight,
-        persistent_bytes=usage.persistent_peak,
-        ephemeral_bytes=usage.ephemeral_peak,
-        persistent_limit=job.granted.persistent,
-        ephemeral_limit=job.granted.ephemeral,
-        scratch_bytes=job.scratch_bytes,
-        iterations=usage.iterations,
-        iterations_total=iterations_total(job),
-        iteration_us=iteration_us(job),
-        device_us=usage.device_us,
-        switches=job.switches,
-        residue_bytes=usage.residue,
-        submitted_us=job.submitted_us,
-        started_us=job.started_us,
-        ended_us=job.ended_us,
-        offloaded=_suspended(job) or (job.seated is not None and job.seated.seat.get("offloaded") == 1),
-        stored_bytes=usage.stored,
-        moved=moved_info([usage]),
-        cwd=spec.cwd,
-        after=spec.after,
-        estimate_source=job.estimate.source if job.estimate else None,
-        pid=job.pid,
-        alone=None if job.outcome else why_alone(job.traits, job.beside) or job.stays or _submitted_alone(job),
-        immovable=None if job.outcome else why_immovable(job.traits),
-        fixed_bytes=usage.fixed,
-        engine=job.engine.value,
-        engine_why=job.choice.why,
-        retries=spec.retries,
-        attempt=job.attempt,
-        attempts=attempts(job),
-        devices=[job.device, *job.further] if job.device is not None and spec.gpus > 1 else [],
-        gpus=spec.gpus,
-    )
-
-
-def _submitted_alone(job: Job) -> str | None:
-    if job.spec.gpus > 1:
-        return f"it was submitted for {job.spec.gpus} devices"
-    if job.spec.exclusive:
-        return EXCLUSIVE
-    return "it has run out of memory" if job.recovering else None
-
-
-def _suspended(job: Job) -> bool:
-    return job.guest and job.pid is not None and not job.on_device and not job.outcome
-
-
-def moved_info(usages: Sequence[Usage]) -> MovedInfo:
-    """What these have moved to the host store and back, together."""
-    return MovedInfo(
-        sum(usage.out_bytes for usage in usages),
-        sum(usage.out_us for usage in usages),
-        sum(usage.in_bytes for usage in usages),
-        sum(usage.in_us for usage in usages),
-    )
-
-
-def iterations_total(job: Job) -> int | None:
-    """What the script says itself, else what was declared, else what earlier runs needed."""
-    if job.usage.progress_total:
-        return job.usage.progress_total
-    if job.spec.iterations is not None:
-        return job.spec.iterations
-    return job.estimate.iterations if job.estimate else None
-
-
-def iteration_us(job: Job) -> int | None:
-    """Measured device time per iteration; before the first one, that of earlier runs."""
-    if job.usage.iterations:
-        return job.usage.device_us // job.usage.iterations
-    return job.estimate.iteration_us if job.estimate else None

@@ -16,9 +16,8 @@ import msgspec
 from carpool.core.decision import Placement
 from carpool.core.model import Attempt, DeviceId, Estimate, JobId, JobPhase, Memory, Outcome, Reason, Usage
 from carpool.core.stats import quantile
-from carpool.daemon.jobs.attempts import Ended
-from carpool.daemon.jobs.job_key import command_key
-from carpool.daemon.jobs.table import Choice, Job, iteration_us
+from carpool.daemon.jobs.info import iteration_us
+from carpool.daemon.jobs.table import Choice, Ended, Job, command_key
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import wall_us
 from carpool.protocol.api import RunInfo, SubmitRequest

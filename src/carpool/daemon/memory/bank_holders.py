@@ -35,14 +35,8 @@ class Banking:
             if (bank != last or not job.bank_sent) and not job.seated.extents:
                 self._tell(job, bank)
         except Exception:
-            self.free(job)
+            self._seating.free_bank(job)
             raise
-
-    def free(self, job: Job) -> None:
-        """All of it is in the store now.  Its shim keeps the descriptor: most often it comes back to the same bank."""
-        if job.bank is not None and job.device is not None:
-            self._seating.devices[job.device].free_bank(job.bank)
-            job.bank, job.restored = None, False
 
     def adopt(self, job: Job) -> None:
         """A job found on the device holds the bank that its seat names; one found in its store none."""
@@ -61,13 +55,13 @@ class Banking:
         assert job.seated is not None and job.device is not None
         job.bank_sent = False
         fd = single(self._seating.devices[job.device].bank_files(bank))
-        self._seating.keep(job.id, {f"{BANK}:{job.device}:{bank}": fd}, job.seated.pid)
+        self._seating.shims.keep(job.id, {f"{BANK}:{job.device}:{bank}": fd}, job.seated.pid)
         job.seated.seat.set("bank", bank)  # before the packet: the job waits for it where they differ
         self._send(job.id, Packet(PacketType.BANK, a=bank), [fd])
         job.seated.board.ring(job.seated.seat)
         job.bank_sent = True
         others = job.kept_banks - {bank}
-        self._seating.drop(job.id, [f"{BANK}:{job.device}:{other}" for other in sorted(others)])
+        self._seating.shims.drop(job.id, [f"{BANK}:{job.device}:{other}" for other in sorted(others)])
         job.kept_banks = {bank}
 
 

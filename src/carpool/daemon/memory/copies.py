@@ -9,14 +9,14 @@ Not yet run on a GPU.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from carpool.core.model import JobId
+from carpool.core.model import DeviceId, JobId
 from carpool.daemon.jobs.table import Job, Seated
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.system.clock import monotonic_us
-from carpool.devices.base import BankId, DeviceError, ExtentDevice, in_extents
+from carpool.devices.base import BankId, Device, DeviceError, ExtentDevice, in_extents
 
 _Way = Callable[[BankId, Sequence[tuple[int, int]], JobId], Callable[[], None]]
 
@@ -43,15 +43,16 @@ class _Copy:
 
 
 class Copies:
-    """At most one for each seat.  ``freed`` is called when a bank can be had again that only a copy had kept."""
+    """At most one for each seat.  ``freed`` is told when a bank can be had again that only a copy had kept."""
 
-    def __init__(self, seating: Seating) -> None:
-        self._seating = seating
+    def __init__(self, devices: Mapping[DeviceId, Device], freed: MemoryFreed) -> None:
+        self._devices = devices
+        self._freed = freed
         self._running: dict[int, asyncio.Task[None]] = {}  # by the identity of the seat
         self._next: dict[int, Callable[[Job], None]] = {}
-        self.freed: Callable[[], None] = lambda: None
 
     def under_way(self, job: Job) -> bool:
+        """Whether a copy from or to the job's bank has begun and not ended."""
         return id(job.seated) in self._running
 
     def out(self, job: Job, then: Callable[[Job, Copied], None]) -> None:
@@ -83,7 +84,7 @@ class Copies:
 
     def _copy(self, job: Job, size: int, then: Callable[[Job, Copied], None]) -> _Copy:
         assert job.seated is not None and job.bank is not None and job.device is not None
-        device = self._seating.devices[job.device]
+        device = self._devices[job.device]
         assert in_extents(device) and not self.under_way(job)
         return _Copy(job, job.seated, device, job.bank, size, then)
 
@@ -104,4 +105,4 @@ class Copies:
                 after(copy.job)
         else:
             copy.device.free_bank(copy.bank)
-            self.freed()
+            self._freed.tell()

@@ -13,13 +13,15 @@ Not yet run on a GPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from carpool.core.model import DeviceId, JobId, LaneId, MemoryClass
 from carpool.daemon.jobs.table import Job, JobTable, Pieces
+from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import Banking, is_out
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.kept_fds import extent_names, memory_name
-from carpool.devices.base import BankId, Device, Extent
+from carpool.devices.base import BankId, Device, Extent, in_extents
 from carpool.protocol.seat import Packet, PacketType
 
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
@@ -30,16 +32,27 @@ _CLASSES = (P, E)
 
 
 class Supply:
-    """``send`` is that of the job channels; ``watch``: what to do about a job that may not answer."""
+    """``send`` is that of the job channels; ``watchlist`` hears of jobs that may not answer.
+
+    Hears of banks that a device cuts by itself.
+    """
 
     def __init__(
-        self, jobs: JobTable, seating: Seating, banking: Banking, send: Callable[[JobId, Packet, list[int]], None]
+        self,
+        jobs: JobTable,
+        seating: Seating,
+        banking: Banking,
+        send: Callable[[JobId, Packet, list[int]], None],
+        watchlist: Watchlist,
     ) -> None:
         self._jobs = jobs
         self._seating = seating
         self._banking = banking
         self._send = send
-        self.watch: Callable[[Job], None] = lambda job: None
+        self._watchlist = watchlist
+        for device in seating.devices.values():
+            if in_extents(device):
+                device.hear_bank_cuts(partial(self.bank_was_cut, device.id))
 
     def make(self, job: Job, *, with_bank: bool) -> None:
         """The memory of the job's grant.  Raises DeviceError, OSError: it cannot be had now."""
@@ -131,7 +144,9 @@ class Supply:
         more = files[len(sizes) :]
         sizes += [file.size for file in more]
         names = self._names(job, kind)[len(files) - len(more) :]
-        self._seating.keep(job.id, {name: file.fd for name, file in zip(names, more, strict=True)}, job.seated.pid)
+        self._seating.shims.keep(
+            job.id, {name: file.fd for name, file in zip(names, more, strict=True)}, job.seated.pid
+        )
 
     def _names(self, job: Job, kind: MemoryClass) -> list[str]:
         pieces = job.pieces[kind]
@@ -143,7 +158,7 @@ class Supply:
         word, packet = _WORDS[kind]
         job.seated.seat.set(word, number)  # before the packet: the job waits for it where they differ
         self._send(job.id, Packet(packet, a=number), [])
-        self._seating.drop(job.id, self._names(job, kind))
+        self._seating.shims.drop(job.id, self._names(job, kind))
         job.pieces[kind] = Pieces(number)
         self._ring(job)
 
@@ -160,13 +175,13 @@ class Supply:
         pieces.sent = min(pieces.sent, len(pieces.sizes))
         if not job.found:  # else it is told with everything else
             self._send_cut(job, kind, pieces.number, pieces.end)
-        self._seating.drop(job.id, before[len(pieces.sizes) :])
+        self._seating.shims.drop(job.id, before[len(pieces.sizes) :])
 
     def _send_cut(self, job: Job, kind: MemoryClass, number: int, end: int) -> None:
         job.cuts.add((kind, number, end))
         self._send(job.id, Packet(PacketType.CUT, a=number, b=_NUMBERS[kind], c=end), [])
         self._ring(job)
-        self.watch(job)
+        self._watchlist.watch(job)
 
     def _ring(self, job: Job) -> None:
         """It reads its channel also when it is off its device."""

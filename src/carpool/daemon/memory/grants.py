@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from carpool.core.model import JobId, Reason
 from carpool.daemon.jobs.table import Job, Seated
 from carpool.daemon.memory.bank_holders import Banking
 from carpool.daemon.memory.restore import Returning
 from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.record import answer_growth, grant_turn, is_answered, lower_limits, request_yield, set_limits
+from carpool.daemon.seats.successors import Successors
 from carpool.devices.base import DeviceError
 from carpool.protocol.seat import Grow, Yield
 
@@ -36,17 +38,34 @@ class _Waiting:
     timer: asyncio.TimerHandle | None = None
 
 
-class Granting:
-    """``changed`` hears of jobs that have to wait for what they were granted, and of the end of that."""
+class Condition(Protocol):
+    """What a turn has to wait for besides (`carpool.daemon.memory.weights`)."""
 
-    def __init__(self, seating: Seating, banking: Banking, returning: Returning) -> None:
+    def obstacle(self, job: Job) -> str | None:
+        """Why the job cannot have its turn yet; None: it can."""
+        ...
+
+
+class Granting:
+    """``successors`` hear of jobs that have to wait for what they were granted, and of the end of that."""
+
+    def __init__(
+        self,
+        seating: Seating,
+        banking: Banking,
+        returning: Returning,
+        weights: Condition,
+        successors: Successors,
+        freed: MemoryFreed,
+    ) -> None:
         self._seating = seating
         self._banking = banking
         self._returning = returning
+        self._weights = weights
+        self._successors = successors
+        freed.listen(self.everywhere)
         self._waiting: dict[JobId, _Waiting] = {}  # in the order in which they came
         self._soon: asyncio.Handle | None = None
-        self.changed: Callable[[Job], None] = lambda job: None
-        self.before_turn: Callable[[Job], str | None] = lambda job: None  # what else a turn has to wait for
 
     def memory(self, job: Job, *, answers: bool) -> None:
         """Its grant has changed; perhaps that answers its request.  What it loses it loses at once."""
@@ -66,6 +85,7 @@ class Granting:
         self._look(job, waiting)
 
     def waits(self, job: Job) -> bool:
+        """Whether the job has been granted something that is not in effect yet."""
         return job.id in self._waiting
 
     def withdraw(self, job: Job) -> bool:
@@ -124,7 +144,7 @@ class Granting:
         waiting.timer = asyncio.get_running_loop().call_later(RETRY_S, self._still, job, waiting, obstacle)
         if not waiting.delayed:
             waiting.delayed = True
-            self.changed(job)
+            self._successors.look_again(job)
 
     def _still(self, job: Job, waiting: _Waiting, obstacle: str) -> None:
         """Time has passed, and nothing has happened."""
@@ -137,11 +157,11 @@ class Granting:
 
     def _obstacle(self, job: Job, waiting: _Waiting) -> str | None:
         """Why it cannot have it yet."""
-        if waiting.turn and (obstacle := self.before_turn(job)) is not None:
+        if waiting.turn and (obstacle := self._weights.obstacle(job)) is not None:
             return obstacle
         with_bank = waiting.turn or job.granted.persistent > 0  # not even a job without memory may touch another's bank
         if waiting.seated.extents:
-            return self._returning.obstacle(job, with_bank=with_bank)
+            return self._returning.obstacle(job, with_bank=with_bank, again=self.again)
         try:
             if with_bank:
                 self._banking.give(job)
@@ -166,7 +186,7 @@ class Granting:
                 request_yield(seated.board, seated.seat, Yield.BOUNDARY)
         self._over(job)
         if waiting.delayed:
-            self.changed(job)
+            self._successors.look_again(job)
 
     def _over(self, job: Job) -> None:
         del self._waiting[job.id]

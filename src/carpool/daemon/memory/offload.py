@@ -14,11 +14,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from typing import Protocol
 
 from carpool.core.events import Event, Offloaded, OffloadFailed, Sampled
 from carpool.core.model import JobId, Memory
 from carpool.daemon.jobs.table import Job, Seated
-from carpool.daemon.memory.bank_holders import Banking, is_out
+from carpool.daemon.jobs.watchlist import Watchlist
+from carpool.daemon.memory.bank_holders import is_out
 from carpool.daemon.memory.copies import Copied, Copies
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.record import usage_of
@@ -31,22 +33,32 @@ _LARGEST_ERROR = 4095
 RECHECK_S = 0.002
 
 
+class Grants(Protocol):
+    """What jobs have been granted (`carpool.daemon.memory.grants`)."""
+
+    def again(self, job: Job) -> None:
+        """Something has changed for this job."""
+        ...
+
+
 class Offloads:
-    """``watch``: what to do about a job that may not answer; ``busy``: its shim cannot help it; ``again``: look at
-    what it has been granted meanwhile.
-    """
+    """``watchlist`` hears of jobs that may not answer; ``grants`` looks at what a job has been granted meanwhile."""
 
     def __init__(
-        self, seating: Seating, banking: Banking, copies: Copies, turns: Turns, post: Callable[[Event], None]
+        self,
+        seating: Seating,
+        copies: Copies,
+        turns: Turns,
+        grants: Grants,
+        watchlist: Watchlist,
+        post: Callable[[Event], None],
     ) -> None:
         self._seating = seating
-        self._banking = banking
         self._copies = copies
         self._turns = turns
+        self._grants = grants
+        self._watchlist = watchlist
         self._post = post
-        self.watch: Callable[[Job], None]
-        self.busy: Callable[[Job], None]
-        self.again: Callable[[Job], None] = lambda job: None
         self._later: dict[JobId, asyncio.TimerHandle] = {}  # decisions that wait for the end of a hand-over
 
     def ask(self, job: Job) -> None:
@@ -76,13 +88,13 @@ class Offloads:
         assert job.seated is not None
         job.seated.seat.set("offload", OffloadState.ASKED)
         job.seated.board.ring(job.seated.seat)
-        self.watch(job)
+        self._watchlist.watch(job)
 
     def drop_store(self, job: Job) -> None:
         assert job.seated is not None
         if job.seated.extents:
             if not job.offloading and not self._copies.under_way(job):
-                self._copies.empty(job, self.again)
+                self._copies.empty(job, self._grants.again)
         elif not job.offloading and job.seated.seat.get("offload") == OffloadState.NO:
             job.seated.seat.set("offload", OffloadState.DROP)
             job.seated.board.ring(job.seated.seat)
@@ -94,7 +106,7 @@ class Offloads:
         job.offloading = state == OffloadState.ASKED
         if state == OffloadState.DONE:
             job.seated.seat.set("offload", OffloadState.NO)  # what it has answered is in its seat
-        self.watch(job)
+        self._watchlist.watch(job)
 
     def answered(self, job: Job, packet: Packet) -> None:
         """OFFLOADED has come, and the lane has been synced."""
@@ -115,7 +127,7 @@ class Offloads:
         if job.seated is None or not job.offloading or error == WITHDRAWN:
             return  # the job itself was faster
         if error == BUSY:
-            self.busy(job)
+            self._watchlist.mark_busy(job)
             return
         self._turns.sync(job.lane)
         if error is not None:
@@ -176,7 +188,7 @@ class Offloads:
             decide(job)
             return
         for other in between:
-            self.watch(other)  # it may be stopped just there
+            self._watchlist.watch(other)  # it may be stopped just there
         assert job.seated is not None
         loop = asyncio.get_running_loop()
         self._later[job.id] = loop.call_later(RECHECK_S, self._look_again, job, job.seated, decide)
@@ -222,7 +234,7 @@ class Offloads:
     def _done(self, job: Job) -> None:
         assert job.seated is not None
         self._answered(job)
-        self._banking.free(job)
+        self._seating.free_bank(job)
         job.granted = Memory(0, job.granted.ephemeral)  # the core will say so, too
         job.usage = usage_of(job, monotonic_us())
         self._post(Sampled(job.id, job.usage))
@@ -232,7 +244,7 @@ class Offloads:
         """It keeps its bank."""
         assert job.seated is not None
         self._answered(job)
-        self.again(job)
+        self._grants.again(job)
         self._post(OffloadFailed(job.id, f"its memory cannot be moved to the host store: {why}"))
 
     def _holds(self, job: Job) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from carpool.core.model import JobId
 from carpool.daemon.jobs.table import Job
@@ -18,14 +19,22 @@ from carpool.devices.base import DeviceError
 log = logging.getLogger(__name__)
 
 
-class Returning:
-    """``quiet`` says whether all that was sent to a job and its shim has gone out; ``again``: look at the grant."""
+class Sent(Protocol):
+    """Where a job is sent something: its channel, or its shim."""
 
-    def __init__(self, supply: Supply, copies: Copies, quiet: Callable[[Job], bool]) -> None:
+    def quiet(self, job: JobId) -> bool:
+        """Whether all that was sent has gone out."""
+        ...
+
+
+class Returning:
+    """``lines`` and ``shims``: nothing counts as there before both have been sent everything."""
+
+    def __init__(self, supply: Supply, copies: Copies, lines: Sent, shims: Sent) -> None:
         self._supply = supply
         self._copies = copies
-        self._quiet = quiet
-        self.again: Callable[[Job], None] = lambda job: None
+        self._lines = lines
+        self._shims = shims
         self._failed: set[JobId] = set()  # those of whom the log has been told
 
     def lowered(self, job: Job) -> None:
@@ -33,8 +42,11 @@ class Returning:
         if not self._copies.under_way(job):
             self._supply.trim_bank(job)
 
-    def obstacle(self, job: Job, *, with_bank: bool) -> str | None:
-        """Why the job cannot have what it has been granted yet; what can be done about that is done."""
+    def obstacle(self, job: Job, *, with_bank: bool, again: Callable[[Job], None]) -> str | None:
+        """Why the job cannot have what it has been granted yet; what can be done about that is done.
+
+        ``again`` is called later if the job's memory is on its way back from now on, when it has come.
+        """
         assert job.seated is not None
         if job.seated.whole:
             return None
@@ -45,11 +57,11 @@ class Returning:
             told = self._supply.tell(job)
         except (DeviceError, OSError) as error:
             return str(error)
-        if with_bank and is_out(job) and not self._restored(job):
+        if with_bank and is_out(job) and not self._restored(job, again):
             return "its memory is on its way back"
         if not told:
             return "it has not let go of memory that it had before"
-        if not self._quiet(job):
+        if not (self._lines.quiet(job.id) and self._shims.quiet(job.id)):
             return "its process does not read what it is sent"
         return None
 
@@ -60,16 +72,16 @@ class Returning:
             job.seated.seat.set("stored", 0)
             job.seated.seat.set("offloaded", 0)
 
-    def _restored(self, job: Job) -> bool:
+    def _restored(self, job: Job, again: Callable[[Job], None]) -> bool:
         """Whether its bank has what its store has; if not, that is on its way from now on."""
         assert job.seated is not None
         if not job.restored and job.seated.seat.get("stored"):
-            self._copies.back(job, self._copied)
+            self._copies.back(job, lambda job, copied: self._copied(job, copied, again))
             return False
         job.restored = True
         return True
 
-    def _copied(self, job: Job, copied: Copied) -> None:
+    def _copied(self, job: Job, copied: Copied, again: Callable[[Job], None]) -> None:
         assert job.seated is not None
         if copied.error is not None:  # what waits for it tries again
             if job.id not in self._failed:
@@ -82,4 +94,4 @@ class Returning:
         seat.set("in_us", seat.get("in_us") + copied.took_us)
         seat.set("resume_us", copied.took_us)
         job.restored = True
-        self.again(job)
+        again(job)

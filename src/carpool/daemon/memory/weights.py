@@ -19,6 +19,7 @@ from carpool.daemon.jobs.table import Job, JobTable
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.demands import answer_demand, computes_with, demand_of
 from carpool.daemon.seats.kept_fds import free_bank_name, weights_extent_name, weights_key_of, weights_name
+from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.system.clock import wall_us
 from carpool.devices import memfd
 from carpool.devices.base import BankId, DeviceError, Extent, ExtentDevice, PagedDevice, in_extents, in_pages
@@ -55,13 +56,20 @@ class File:
 class WeightFiles:
     """``table``: what is there, or its header; `carpool.daemon.memory.weights_adoption` fills it after a restart."""
 
-    def __init__(self, jobs: JobTable, seating: Seating, send: Callable[[JobId, Packet, list[int]], None]) -> None:
+    def __init__(
+        self,
+        jobs: JobTable,
+        seating: Seating,
+        send: Callable[[JobId, Packet, list[int]], None],
+        freed: MemoryFreed,
+    ) -> None:
         self._jobs = jobs
         self._seating = seating
         self._send = send
+        freed.listen(self.tidy)
         self.table: dict[Key, File] = {}
         self._due: dict[JobId, Key] = {}  # what jobs have been promised, and not been told
-        self.latest = 0  # number
+        self._latest = 0  # number
 
     def place(self, job: Job, command: PlaceWeights) -> None:
         """Answer the job's demand, now or later: it may map the memory, and copy."""
@@ -106,9 +114,13 @@ class WeightFiles:
             raise
         return File(weights_name(name[0], demand, bank, number), fd, demand.size, demand.reload_us, bank, number=number)
 
+    def count_from(self, number: int) -> None:
+        """A shim keeps weights of this number: what is made from now on has a larger one."""
+        self._latest = max(self._latest, number)
+
     def _next_number(self) -> int:
-        self.latest = max(self.latest + 1, wall_us())
-        return self.latest
+        self._latest = max(self._latest + 1, wall_us())
+        return self._latest
 
     def _answer(self, job: Job, file: File, name: Key) -> None:
         """What it has not been sent yet, then the answer."""
@@ -126,7 +138,7 @@ class WeightFiles:
         assert job.seated is not None
         if name not in job.weights:
             job.weights.add(name)
-            self._seating.keep(job.id, {name: fd}, job.seated.pid)
+            self._seating.shims.keep(job.id, {name: fd}, job.seated.pid)
         if name not in job.weights_sent:
             job.weights_sent.add(name)
             self._send(job.id, packet, [fd])
@@ -163,7 +175,7 @@ class WeightFiles:
             if job.owner == owner and kept in job.weights:
                 if instead and job.seated is not None:  # first: we may be killed in between
                     job.weights |= set(instead)
-                    self._seating.keep(job.id, instead, job.seated.pid)
+                    self._seating.shims.keep(job.id, instead, job.seated.pid)
                 self.let_go(job, [kept])
                 self._send(job.id, Packet(PacketType.CUT, a=int(weights_key_of(kept), 16), b=_CUT_WEIGHTS), [])
                 if job.seated is not None:
@@ -172,7 +184,7 @@ class WeightFiles:
     def let_go(self, job: Job, names: list[str]) -> None:
         job.weights -= set(names)
         job.weights_sent -= set(names)
-        self._seating.drop(job.id, names)
+        self._seating.shims.drop(job.id, names)
 
     def _forget_free(self, device: DeviceId, bank: BankId) -> None:
         """There are weights in it again."""

@@ -69,7 +69,7 @@ class FoundWeights:
             for other in rivals:
                 del self._weights.table[other]
             self._weights.table[key] = file
-        self._weights.latest = max(self._weights.latest, file.number)
+        self._weights.count_from(file.number)
 
     def _adopt_memory(self, device: Device, bank: BankId, owner: int, name: str, memory: Extent) -> None:
         """A bank, free until weights are known to be there."""

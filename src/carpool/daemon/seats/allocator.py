@@ -2,35 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from carpool.core.model import DeviceId, JobId, LaneId, MemoryClass, Settings
 from carpool.daemon.jobs.seat_table import Board, BoardError
 from carpool.daemon.jobs.table import Job, JobTable, Pieces, Seated
 from carpool.daemon.seats.kept_fds import BANK, BOARD, LANE, STORE, extent_names, memory_name
+from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.record import set_grace, set_limits
 from carpool.daemon.system.clock import monotonic_us
 from carpool.devices.base import Device, in_extents, single
 from carpool.protocol.seat import Kind, Packet, PacketType, Seat, Whole
 
 
+class FdStore(Protocol):
+    """The shims, which hold duplicates of descriptors (`carpool.daemon.shims.links`)."""
+
+    def keep(self, job: JobId, names: dict[str, int], attached_pid: int | None) -> None:
+        """From now on, under these names; nothing happens for a job whose shim is not there."""
+        ...
+
+    def drop(self, job: JobId, names: list[str]) -> None:
+        """Not any more."""
+        ...
+
+
+class CopyState(Protocol):
+    """Who knows of copies (`carpool.daemon.memory.copies`)."""
+
+    def under_way(self, job: Job) -> bool:
+        """Whether a copy keeps the job's bank; it frees the bank itself if the job is gone when it ends."""
+        ...
+
+
 class Seating:
     """Who sits where.  One board per device and owner (more only if shims of an earlier daemon come back late)."""
 
-    def __init__(self, jobs: JobTable, devices: dict[DeviceId, Device], settings: Settings) -> None:
+    def __init__(
+        self,
+        jobs: JobTable,
+        devices: dict[DeviceId, Device],
+        settings: Settings,
+        shims: FdStore,
+        copies: CopyState,
+        freed: MemoryFreed,
+        close_lanes: bool = False,
+    ) -> None:
+        """``close_lanes``, for debugging: memory in extents is closed between turns."""
         self._jobs = jobs
         self.devices = devices
+        self.shims = shims
+        self._copies = copies
+        self._freed = freed
         self.grace_us = settings.grace_us
-        self.run_ahead_us = settings.run_ahead_us
-        self.close_lanes = False  # debugging: memory in extents is closed between turns
+        self._run_ahead_us = settings.run_ahead_us
+        self._close_lanes = close_lanes
         self.lane_device: dict[LaneId, DeviceId] = {}
         self.holder: dict[LaneId, JobId] = {}  # as the core knows it
         self.giver: dict[LaneId, JobId] = {}  # which job has handed the present turn to its holder, if one has
         self._boards: dict[tuple[DeviceId, int], list[Board]] = {}
-        self.keep: Callable[[JobId, dict[str, int], int | None], None]
-        self.drop: Callable[[JobId, list[str]], None]
-        self.copying: Callable[[Job], bool] = lambda job: False  # whether a copy keeps its bank
-        self.freed: Callable[[], None] = lambda: None  # a process has left the device
+
+    def apply(self, settings: Settings) -> None:
+        """Settings have changed: seats that are taken follow at once."""
+        self.grace_us, self._run_ahead_us = settings.grace_us, settings.run_ahead_us
+        self.bound_run_ahead()
+        for job in self._jobs.live.values():
+            if job.seated is not None:
+                set_grace(job.seated.seat, settings.grace_us)
+
+    def give_turn(self, lane: LaneId, job: JobId, giver: JobId | None = None) -> None:
+        """The lane's turn is the job's from now on; ``giver``: the job that has handed it over, None: the core."""
+        self.holder[lane] = job
+        if giver is None:
+            self.giver.pop(lane, None)
+        else:
+            self.giver[lane] = giver
+
+    def free_turn(self, lane: LaneId) -> None:
+        """Nobody has the lane's turn."""
+        self.holder.pop(lane, None)
+        self.giver.pop(lane, None)
+
+    def forget_lane(self, lane: LaneId) -> None:
+        """The lane has been closed."""
+        self.free_turn(lane)
+        del self.lane_device[lane]
 
     def seat(self, job: Job, pid: int) -> list[int]:
         """Give the job's process a seat; returns the descriptors of SETUP.  Raises BoardError, DeviceError."""
@@ -60,7 +116,7 @@ class Seating:
         fds = self.setup_fds(job)
         # The shim keeps duplicates before the job can use anything, so that no crash of ours loses memory in use.
         kept = [fds[0], job.seated.store_fd, *fds[1:3]]
-        self.keep(job.id, dict(zip(self.names(job), kept, strict=True)), pid)
+        self.shims.keep(job.id, dict(zip(self.names(job), kept, strict=True)), pid)
         self.bound_run_ahead()
         return fds
 
@@ -71,14 +127,14 @@ class Seating:
         for job in seated:
             assert job.seated is not None
             bounded = job.seated.extents and job.spec.service is None and job.device in served
-            bound = self.run_ahead_us if bounded else 0
+            bound = self._run_ahead_us if bounded else 0
             if job.seated.seat.get("ahead_us") != bound:
                 job.seated.seat.set("ahead_us", bound)
                 job.seated.board.ring(job.seated.seat)
 
     def tell_debugging(self, seat: Seat) -> None:
         """What a new process, and one of an earlier daemon, is to do for debugging."""
-        seat.set("close_lane", self.close_lanes)
+        seat.set("close_lane", self._close_lanes)
 
     def seated(self, job: Job, board: Board, seat: Seat, pid: int, since_us: int) -> Seated:
         """What is known of a job that sits there."""
@@ -108,12 +164,12 @@ class Seating:
         if job.seated is None or job.device is None:
             return
         device = self.devices[job.device]
-        if job.bank is not None and not self.copying(job):  # else it is free as soon as that has ended
-            device.free_bank(job.bank)
+        if not self._copies.under_way(job):  # else the bank is free as soon as the copy has ended
+            self.free_bank(job)
         device.drop_store(job.id)
         if job.seated.pid == job.pid:  # the end of another process is not the end of the job
             job.out_of = job.seated.seat.get("out_of_memory")
-        self.drop(job.id, self.names(job))
+        self.shims.drop(job.id, self.names(job))
         job.seated.board.free(job.seated.seat.slot)
         job.seated, job.bank, job.bank_sent, job.kept_banks = None, None, True, set()
         job.pieces, job.cuts, job.grant_waits, job.found, job.restored = {}, set(), None, False, False
@@ -124,7 +180,13 @@ class Seating:
         self.bound_run_ahead()
         if not self._anybody(job.device, job.owner):
             device.close_banks(job.owner)
-        self.freed()
+        self._freed.tell()
+
+    def free_bank(self, job: Job) -> None:
+        """Nothing in the bank that a job holds is needed.  Its shim keeps the descriptor: most often it comes back."""
+        if job.bank is not None and job.device is not None:
+            self.devices[job.device].free_bank(job.bank)
+            job.bank, job.restored = None, False
 
     def at(self, board: Board, slot: int) -> Job | None:
         """Who sits there at present."""

@@ -14,17 +14,20 @@ from collections.abc import Callable
 from carpool.core.events import Event, TurnPassed, TurnReleased
 from carpool.core.model import Cause, LaneId
 from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.record import cause_of, usage_of
 from carpool.daemon.system.clock import monotonic_us
 
 
 class Turns:
-    def __init__(self, jobs: JobTable, seating: Seating, post: Callable[[Event], None]) -> None:
+    """Whose turn it is in each lane.  ``watchlist`` hears of jobs that may be stopped in the middle of a hand-over."""
+
+    def __init__(self, jobs: JobTable, seating: Seating, watchlist: Watchlist, post: Callable[[Event], None]) -> None:
         self._jobs = jobs
         self._seating = seating
+        self._watchlist = watchlist
         self._post = post
-        self.watch: Callable[[Job], None] = lambda _job: None  # it may be stopped in the middle of a hand-over
 
     def sync(self, lane: LaneId | None) -> None:
         """Tell the core of every turn of the lane that has ended."""
@@ -65,9 +68,11 @@ class Turns:
             heir.seated.board.wake(heir.seated.seat, "turn")
             heir.seated.board.ring(heir.seated.seat)
 
-    def settle_dead(self, job: Job) -> None:
-        """``job`` is gone: if it died while it handed its turn over, the one that it had named gets it from us."""
-        self.sync(job.lane)
+    def take_back(self, job: Job) -> None:
+        """``job`` is gone: if it died while it handed its turn over, the one that it had named gets it from us.
+
+        What it had said before must have been told (`sync`), unless the core knows that the job is over.
+        """
         heir = self._holder(job.lane)
         given = self._giver_of(job.lane) is job
         if job.lane is not None:
@@ -98,15 +103,13 @@ class Turns:
         assert job.seated is not None and job.lane is not None
         job.usage = usage_of(job, monotonic_us())
         if to is None:
-            del self._seating.holder[job.lane]
-            self._seating.giver.pop(job.lane, None)
+            self._seating.free_turn(job.lane)
             self._post(TurnReleased(job.id, cause, job.usage))
             return
         to.switches += 1
-        self._seating.holder[job.lane] = to.id
-        self._seating.giver[job.lane] = job.id
+        self._seating.give_turn(job.lane, to.id, giver=job.id)
         if to.seated is not None and to.seated.seat.get("want"):  # it may still sleep
             to.seated.board.wake(to.seated.seat, "turn")
         if self.between(job.lane):  # most often it is just about to write the next one's `turn`
-            self.watch(job)
+            self._watchlist.watch(job)
         self._post(TurnPassed(job.id, to.id, cause, job.usage))

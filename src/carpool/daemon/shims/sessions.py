@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -19,10 +20,11 @@ log = logging.getLogger(__name__)
 
 
 class Session:
-    """One connection of a shim.  ``job`` is None until it has registered."""
+    """One connection of a shim.  ``job`` is None until it has registered; ``ended`` hears when it is closed."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, ended: Callable[[Session], None]) -> None:
         self.connection = connection
+        self._ended = ended
         self.pid, self.uid, _ = peer_credentials(connection)
         self.job: int | None = None
         self.closed = False
@@ -50,12 +52,21 @@ class Session:
         (kept, self._kept), (fds, self._fds) = (self._kept, []), (self._fds, [])
         return msgspec.structs.replace(message, kept=kept), fds
 
+    def belongs_to(self, job: int) -> None:
+        """The shim has registered, and is that of this job."""
+        self.job = job
+
     def close(self) -> None:
+        """Nothing is read or sent any more.  Closing it again does no harm."""
+        if self.closed:
+            return
         self.closed = True
+        asyncio.get_running_loop().remove_reader(self.connection)
         self.outbox.clear()
         self.connection.close()
         for fd in self._fds:
             os.close(fd)
+        self._ended(self)
 
     def receive(self) -> tuple[FromShim, list[int]] | None:
         """None at the end of the connection.  Raises BlockingIOError, ValueError."""
@@ -71,19 +82,34 @@ class Session:
             raise ValueError(f"malformed message: {error}") from None
 
 
+class Supervisor(Protocol):
+    """Who decides what follows from the messages of shims (`carpool.daemon.shims.supervisor`)."""
+
+    def registered(self, session: Session, message: Register, fds: list[int]) -> None:
+        """A shim has said whose it is, and what it has kept.  Owns ``fds``."""
+        ...
+
+    def message(self, session: Session, message: FromShim) -> None:
+        """Anything else that a registered shim says."""
+        ...
+
+    def channel(self, session: Session, message: Channel, fd: int) -> None:
+        """Another process of the job has come through its door.  Owns ``fd``."""
+        ...
+
+
 class SessionServer:
     """Accepts shims and hands their messages on; decides nothing."""
 
-    def __init__(self, path: Path, mode: int) -> None:
+    def __init__(self, path: Path, mode: int, supervisor: Supervisor) -> None:
         self._path = path
         self._mode = mode
+        self._supervisor = supervisor
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sessions: set[Session] = set()
-        self.on_register: Callable[[Session, Register, list[int]], None]
-        self.on_message: Callable[[Session, FromShim], None]
-        self.on_channel: Callable[[Session, Channel, int], None]
 
     def start(self) -> None:
+        """From now on shims may come."""
         self._path.unlink(missing_ok=True)
         self._listener.setblocking(False)
         self._listener.bind(str(self._path))
@@ -92,18 +118,12 @@ class SessionServer:
         asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
     def close(self) -> None:
+        """The daemon ends; shims look for the next one."""
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
         for session in tuple(self._sessions):
-            self.drop(session)
+            session.close()
         self._path.unlink(missing_ok=True)
-
-    def drop(self, session: Session) -> None:
-        if session.closed:
-            return
-        asyncio.get_running_loop().remove_reader(session.connection)
-        session.close()
-        self._sessions.discard(session)
 
     def _accept(self) -> None:
         try:
@@ -114,7 +134,7 @@ class SessionServer:
             log.error("cannot accept a shim: %s", error)
             return
         connection.setblocking(False)
-        session = Session(connection)
+        session = Session(connection, self._sessions.discard)
         self._sessions.add(session)
         asyncio.get_running_loop().add_reader(connection, self._readable, session)
 
@@ -129,17 +149,17 @@ class SessionServer:
             log.warning("dropping a session of pid %d: %s", session.pid, error)
             received = None
         if received is None:
-            self.drop(session)
+            session.close()
             return
         message, fds = received
         if isinstance(message, Register):
             whole = session.registered(message, fds)
             if whole is not None:
-                self.on_register(session, *whole)
+                self._supervisor.registered(session, *whole)
             return
         if isinstance(message, Channel) and fds and session.job is not None:
-            self.on_channel(session, message, fds.pop())
+            self._supervisor.channel(session, message, fds.pop())
         for fd in fds:
             os.close(fd)
         if session.job is not None and not isinstance(message, Channel):
-            self.on_message(session, message)
+            self._supervisor.message(session, message)

@@ -10,21 +10,23 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from carpool.core.events import CancelRequested, Event, ProcessExited, ProcessStarted, StartFailed
 from carpool.core.model import DeviceId, JobId, JobPhase
 from carpool.daemon.channels.router import Channels
 from carpool.daemon.jobs.files import read_exit, shim_lives
 from carpool.daemon.jobs.oom_detection import ran_out
+from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import Job, JobTable
 from carpool.daemon.journal.records import Store
 from carpool.daemon.journal.writer import disk_full
 from carpool.daemon.seats.record import seat_at_end, usage_at_end
-from carpool.daemon.shims.sessions import Session, SessionServer
+from carpool.daemon.shims.links import ShimLinks
+from carpool.daemon.shims.sessions import Session
 from carpool.daemon.shims.spawn import send_start, spawn_shim
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.pidwatch import PidWatch
-from carpool.daemon.system.process_state import is_stopped
 from carpool.devices.base import Device
 from carpool.protocol import session as messages
 from carpool.protocol.paths import Home
@@ -36,9 +38,8 @@ FOREGROUND_TIMEOUT_S = 30.0
 
 @dataclass(slots=True)
 class Process:
-    """The shim of one job."""
+    """The shim of one job; its session is in `ShimLinks`."""
 
-    session: Session | None = None
     watch: PidWatch | None = None
     popen: subprocess.Popen[bytes] | None = None
     start_asked: bool = False  # the core wants the job to run
@@ -49,53 +50,73 @@ class Process:
     signals: list[int] = field(default_factory=list)  # for a shim that has not registered yet
 
 
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """What every job is started with.
+
+    ``threads``: as many as PyTorch is to use, None: as it likes; ``environment``: of jobs on these devices, unless they
+    say otherwise.
+    """
+
+    home: Home
+    devices: Mapping[DeviceId, Device]
+    threads: int | None
+    environment: Callable[[Sequence[DeviceId]], Mapping[str, str]]
+
+
+class Answers(Protocol):
+    """Who hears what a shim says about memory that it was to move (`carpool.daemon.memory.offload`)."""
+
+    def taken(self, job: Job, error: str | None, size: int) -> None:
+        """``size`` bytes are in the job's store; or ``error``."""
+        ...
+
+
 class Processes:
+    """Starts the jobs' shims, hears of their ends, and tells the core.  The supervisor of `SessionServer`."""
+
     def __init__(
         self,
-        home: Home,
+        starting: Starting,
         jobs: JobTable,
         store: Store,
-        server: SessionServer,
+        links: ShimLinks,
         channels: Channels,
+        offloads: Answers,
+        recovery: Recovery,
         post: Callable[[Event], None],
-        threads: int | None,
-        devices: Mapping[DeviceId, Device],
     ) -> None:
-        self._home = home
+        self._starting = starting
+        self._home = starting.home
         self._jobs = jobs
         self._store = store
-        self._server = server
+        self._links = links
         self._channels = channels
+        self._offloads = offloads
+        self._recovery = recovery
         self._post = post
-        self._threads = threads
-        self._devices = devices
         self._of: dict[JobId, Process] = {}
         self._held: set[JobId] = set()  # something of their earlier attempt is left
-        self.accepting = True  # false while the daemon ends all jobs before it stops
-        self.recovered: Callable[[JobId], None] | None = None  # while a restarted daemon waits for its shims
-        # What jobs on these devices have in their environment, unless they say otherwise.
-        self.environment: Callable[[Sequence[DeviceId]], Mapping[str, str]] = lambda devices: {}
-        server.on_register = self._registered
-        server.on_message = self._message
-        server.on_channel = self._channel
+        self._accepting = True
 
     def of(self, job: JobId) -> Process:
+        """What is known of the job's shim; nothing at first."""
         return self._of.setdefault(job, Process())
 
-    def shim_pid(self, job: JobId) -> int | None:
-        session = self.of(job).session
-        return None if session is None else session.pid
+    def stop_starting(self) -> None:
+        """The daemon ends all jobs before it stops: what the core starts from now on is for the next daemon."""
+        self._accepting = False
 
     def start(self, job: Job) -> None:
         """`StartJob`: let a registered shim start the job, or spawn a shim first."""
-        if not self.accepting:
-            return  # the next daemon will
+        if not self._accepting:
+            return
         process = self.of(job.id)
         process.start_asked = True
         if job.id in self._held:
             return
-        if process.session is not None:
-            self._send_start(job, process)
+        if (session := self._links.of(job.id)) is not None:
+            self._send_start(job, process, session)
         elif job.spec.foreground:
             asyncio.get_running_loop().call_later(FOREGROUND_TIMEOUT_S, self._foreground_missing, job)
         else:
@@ -119,65 +140,37 @@ class Processes:
 
     def signal(self, job: Job, number: int) -> None:
         """To all processes of the job; kept for a shim that has not registered yet."""
-        process = self.of(job.id)
-        if process.session is not None and not process.session.closed:
-            process.session.send(messages.Signal(number))
-        elif job.spec.foreground and process.session is None and not process.started and not self.lives(job.id):
+        process, session = self.of(job.id), self._links.of(job.id)
+        if session is not None and not session.closed:
+            session.send(messages.Signal(number))
+        elif job.spec.foreground and session is None and not process.started and not self.lives(job.id):
             # Ctrl-C in the first moments of `carpool run`: nobody will come any more, and others wait for its device.
             self._is_over(process, StartFailed(job.id, "it was cancelled before its terminal appeared"))
         else:
             process.signals.append(number)
-
-    def keep(self, job: JobId, names: dict[str, int], attached_pid: int | None) -> None:
-        """Let the shim hold duplicates, so that the memory outlives the daemon."""
-        session = self.of(job).session
-        if session is None:
-            return
-        for begin in range(0, len(names), messages.MAX_FDS):
-            some = list(names)[begin : begin + messages.MAX_FDS]
-            session.send(messages.Keep(some, attached_pid), [names[name] for name in some])
-
-    def quiet(self, job: JobId) -> bool:
-        """Whether its shim has been sent everything."""
-        session = self.of(job).session
-        return session is None or session.closed or session.outbox.empty
-
-    def drop(self, job: JobId, names: list[str]) -> None:
-        session = self.of(job).session
-        if session is not None and names:
-            session.send(messages.Drop(names))
-
-    def take(self, job: JobId, bank: str, store: str) -> bool:
-        """Let the shim move the job's memory: the names of what it keeps.  The answer goes to `Offloads.taken`.
-
-        False if it cannot: Ctrl-Z in a terminal stops the job and its shim.
-        """
-        session = self.of(job).session
-        if session is None or session.closed or is_stopped(session.pid, session.uid):
-            return False
-        session.send(messages.Take(bank, store))
-        return True
 
     def forget(self, job: JobId, text: str) -> None:
         """The job has ended; a shim that still waits for its start is sent away with ``text``."""
         process = self._of.pop(job, None)
         if process is None:
             return
-        if process.session is not None:
-            if not process.start_sent:
-                process.session.send(messages.Refused(text))
-            self._server.drop(process.session)
+        session = self._links.of(job)
+        if session is not None and not process.start_sent:
+            session.send(messages.Refused(text))
+        self._links.disconnect(job)
         if process.popen is None and process.watch is not None:
             process.watch.stop()  # a shim of our own is still to be collected
 
     def close(self) -> None:
+        """The daemon ends; shims and jobs go on."""
         for process in self._of.values():
             if process.watch is not None:
                 process.watch.stop()
 
     # Registration and messages
 
-    def _registered(self, session: Session, message: messages.Register, fds: list[int]) -> None:
+    def registered(self, session: Session, message: messages.Register, fds: list[int]) -> None:
+        """A shim comes, for the first time or after a restart.  It is sent away unless the job is its own."""
         job = self._jobs.live.get(message.job)
         refusal = self._refusal(session, job, fds, message.attempt)
         if job is None or refusal:
@@ -185,15 +178,14 @@ class Processes:
             session.send(messages.Refused(refusal or "unknown job"))
             for fd in fds:
                 os.close(fd)
-            self._server.drop(session)
+            session.close()
             return
         process = self.of(job.id)
-        if process.session is not None:
-            self._server.drop(process.session)
-        session.job, process.session = job.id, session
+        session.belongs_to(job.id)
+        self._links.connect(job.id, session)
         self._watch(job.id, process, session.pid)
         in_time = self._channels.open(job, fds, message)
-        self._catch_up(job, process, message)
+        self._catch_up(job, process, session, message)
         if not in_time:
             log.error("job %d came back too late, or from another version of Carpool, with memory in use", job.id)
             session.send(messages.Signal(signal.SIGKILL))
@@ -209,21 +201,20 @@ class Processes:
             return "the registration brought no job channel"
         return ""
 
-    def _catch_up(self, job: Job, process: Process, message: messages.Register) -> None:
+    def _catch_up(self, job: Job, process: Process, session: Session, message: messages.Register) -> None:
         if message.child_pid is not None:
             self._is_running(job, process, message.child_pid)
-        if self.recovered is not None:
-            self.recovered(job.id)
+        if self._recovery.active:
+            self._recovery.came_back(job.id)
             return
         for number in process.signals:
-            session = process.session
-            assert session is not None
             session.send(messages.Signal(number))
         process.signals.clear()
         if process.start_asked and message.child_pid is None:
-            self._send_start(job, process)
+            self._send_start(job, process, session)
 
-    def _message(self, session: Session, message: messages.FromShim) -> None:
+    def message(self, session: Session, message: messages.FromShim) -> None:
+        """Of a job that lives; what is said of another one is nothing any more."""
         job = self._jobs.live.get(session.job or 0)
         if job is None:
             return
@@ -234,11 +225,12 @@ class Processes:
             case messages.StartFailed(text):
                 self._is_over(process, StartFailed(job.id, text))
             case messages.Taken(error, size):
-                self._channels.offloads.taken(job, error, size)
+                self._offloads.taken(job, error, size)
             case messages.Exited(code, number, host_memory):
                 self._is_over(process, exited(job.id, code, number, host_memory))
 
-    def _channel(self, session: Session, message: messages.Channel, fd: int) -> None:
+    def channel(self, session: Session, message: messages.Channel, fd: int) -> None:
+        """Another process of the job has come through its door.  Owns ``fd``."""
         job = self._jobs.live.get(session.job or 0)
         if job is None:
             os.close(fd)
@@ -255,11 +247,11 @@ class Processes:
             job.phase = JobPhase.RUNNING
         job.started_us = job.started_us or wall_us()
         self._store.started(job)
-        if self.recovered is None:  # else `Adopted` tells the core
+        if not self._recovery.active:  # else `Adopted` tells the core
             self._post(ProcessStarted(job.id))
 
     def _is_over(self, process: Process, event: ProcessExited | StartFailed) -> None:
-        if self.recovered is not None:
+        if self._recovery.active:
             process.ended = event  # `deliver` will tell the core, which does not know the job yet
             return
         if process.over:
@@ -293,16 +285,14 @@ class Processes:
         if process.popen is not None:  # else one lives already and will register
             self._watch(job.id, process, process.popen.pid)
 
-    def _send_start(self, job: Job, process: Process) -> None:
-        if process.session is not None:
-            assert job.device is not None  # where the core has told it to start
-            process.start_sent = True
-            names = (job.device, *job.further)
-            devices = [self._devices[name] for name in names]
-            send_start(process.session, job, self._threads, devices, self.environment(names))
+    def _send_start(self, job: Job, process: Process, session: Session) -> None:
+        assert job.device is not None  # where the core has told it to start
+        process.start_sent, names = True, (job.device, *job.further)
+        devices = [self._starting.devices[name] for name in names]
+        send_start(session, job, self._starting.threads, devices, self._starting.environment(names))
 
     def _foreground_missing(self, job: Job) -> None:
-        if job.id in self._jobs.live and self.of(job.id).session is None:
+        if job.id in self._jobs.live and self._links.of(job.id) is None:
             text = f"its terminal did not appear within {FOREGROUND_TIMEOUT_S:.0f} s"
             self._is_over(self.of(job.id), StartFailed(job.id, text))
 
@@ -342,7 +332,7 @@ class Processes:
             self._is_over(process, exited(job.id, record.code, record.signal, record.host_memory))
         elif job.spec.foreground and job.phase is JobPhase.QUEUED:
             job.cancelled = process.over = True
-            if self.recovered is None:  # else the end of the restart does it
+            if not self._recovery.active:  # else the end of the restart does it
                 self._post(CancelRequested(job.id))
         elif job.spec.foreground and not process.started:
             self._is_over(process, StartFailed(job.id, "its terminal went away before it started"))

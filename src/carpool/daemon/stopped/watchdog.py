@@ -15,13 +15,14 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
+from typing import Protocol
 
 from carpool.core.model import JobId
 from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.seats.kept_fds import BANK, STORE
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.stopped.markers import KeptStopped
@@ -52,43 +53,53 @@ class _Patience:
         return now - self.since
 
 
-class Stopped:
-    """One task per job that owes an answer.
+class Movers(Protocol):
+    """The shims, which can move a stopped job's memory (`carpool.daemon.shims.links`)."""
 
-    ``take`` asks its shim (job, bank, store); False: the shim cannot.  ``give_up``: the offload is not answered.
-    """
+    def take(self, job: JobId, bank: str, store: str) -> bool:
+        """Ask for it, by the names under which the shim keeps bank and store.  False: the shim cannot."""
+        ...
+
+
+class Requests(Protocol):
+    """Who has asked jobs to offload (`carpool.daemon.memory.offload`)."""
+
+    def unanswered(self, job: Job) -> None:
+        """The job has had its time."""
+        ...
+
+
+class Stopped:
+    """One task per job that owes an answer: those that others enter in the watchlist."""
 
     def __init__(
-        self,
-        jobs: JobTable,
-        kept: KeptStopped,
-        turns: Turns,
-        take: Callable[[JobId, str, str], bool],
-        give_up: Callable[[Job], None],
+        self, jobs: JobTable, kept: KeptStopped, watchlist: Watchlist, turns: Turns, shims: Movers, offloads: Requests
     ) -> None:
         self._jobs = jobs
         self._kept = kept
+        self._watchlist = watchlist
         self._turns = turns
-        self._take = take
-        self._give_up = give_up
+        self._shims = shims
+        self._offloads = offloads
         self._tasks: dict[JobId, asyncio.Task[None]] = {}
-        self._busy: set[JobId] = set()  # in the middle of moving
         self._traced: set[JobId] = set()  # those of whom the log has been told
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            self.watch(await self._watchlist.next())
 
     def watch(self, job: Job) -> None:
         """The job has been asked for something.  See whether it answers."""
         if job.id not in self._tasks:
             self._tasks[job.id] = asyncio.create_task(self._watch(job))
 
-    def busy(self, job: Job) -> None:
-        """Its shim cannot move its memory."""
-        self._busy.add(job.id)
-
     def settle(self) -> None:
         """After a restart, before anything is asked."""
         self._kept.settle(self._jobs)
 
     async def close(self) -> None:
+        """When nobody is continued any more."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -106,7 +117,7 @@ class Stopped:
             self._turns.wake_heir(job)  # it may have been stopped just before it would have
         finally:
             del self._tasks[job.id]
-            self._busy.discard(job.id)
+            self._watchlist.clear_busy(job)
             self._traced.discard(job.id)
 
     def _owes(self, job: Job) -> bool:
@@ -135,14 +146,14 @@ class Stopped:
             spent = patience.spent(_progress(job))
             if spent > TAKE_AFTER_S + FAIL_AFTER_S:
                 log.warning("job %d, process %d (%s), did not offload", job.id, job.seated.pid, state or "unknown")
-                self._give_up(job)
+                self._offloads.unanswered(job)
                 return
             if spent > TAKE_AFTER_S and state != STOPPED and self._can_be_taken(job):
-                self._take(job.id, *_names(job))  # the mover's lock and the shim's own checks make that safe
+                self._shims.take(job.id, *_names(job))  # the mover's lock and the shim's own checks make that safe
                 return
         if state not in (STOPPED, TRACED):
-            self._busy.discard(job.id)
-        elif self._can_be_taken(job) and self._take(job.id, *_names(job)):
+            self._watchlist.clear_busy(job)
+        elif self._can_be_taken(job) and self._shims.take(job.id, *_names(job)):
             return  # the answer comes, or we ask again
         elif state == STOPPED:
             await self._let_go(job)
@@ -156,7 +167,7 @@ class Stopped:
             and job.seated is not None
             and not job.seated.seat.get("turn")
             and not self._turns.passing(job)
-            and job.id not in self._busy
+            and not self._watchlist.is_busy(job)
         )
 
     async def _let_go(self, job: Job) -> None:

@@ -60,13 +60,9 @@ class CudaDevice(BankedDevice):
         self._store_numbers: dict[JobId, int] = {}  # by which the agent knows those that it has pinned
         self._numbers = itertools.count(1)
 
-    @property
-    def on_bank_cut(self) -> Callable[[BankId], None]:
-        return self._banks.on_cut
-
-    @on_bank_cut.setter
-    def on_bank_cut(self, heard: Callable[[BankId], None]) -> None:
-        self._banks.on_cut = heard
+    def hear_bank_cuts(self, heard: Callable[[BankId], None]) -> None:
+        """See `ExtentDevice`."""
+        self._banks.hear_cuts(heard)
 
     # Lanes
 

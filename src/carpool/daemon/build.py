@@ -1,0 +1,134 @@
+"""The parts of the daemon around the core, put together: for the daemon, and for tests that play the core.
+
+Each part takes what it needs when it is made; nothing is assigned to it afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from carpool.core.commands import Command
+from carpool.core.events import Event
+from carpool.core.model import DeviceId, Settings
+from carpool.core.policies.view import DeviceView
+from carpool.daemon.channels.companions import Companions
+from carpool.daemon.channels.connections import Lines
+from carpool.daemon.channels.router import Channels
+from carpool.daemon.checkpoint.driver import Checkpointing
+from carpool.daemon.checkpoint.jobs import Guests
+from carpool.daemon.checkpoint.notes import Notes
+from carpool.daemon.checkpoint.restart import CheckpointRestart
+from carpool.daemon.checkpoint.suspend import Suspensions
+from carpool.daemon.effects import Effects, LaneEffects, MemoryEffects, ProcessEffects, TurnEffects
+from carpool.daemon.jobs.recovery import Recovery
+from carpool.daemon.jobs.table import JobTable
+from carpool.daemon.jobs.watchlist import Watchlist
+from carpool.daemon.journal.records import Store
+from carpool.daemon.memory.copies import Copies
+from carpool.daemon.memory.parts import MemoryParts, build_memory
+from carpool.daemon.restart import FoundJobs, Restore
+from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.memory_freed import MemoryFreed
+from carpool.daemon.seats.pauses import Pauses
+from carpool.daemon.seats.successors import Successors
+from carpool.daemon.seats.turns import Turns
+from carpool.daemon.shims.links import ShimLinks
+from carpool.daemon.shims.retries import Retries
+from carpool.daemon.shims.supervisor import Processes, Starting
+from carpool.daemon.stopped.markers import KeptStopped
+from carpool.daemon.stopped.watchdog import Stopped
+from carpool.devices.base import Device
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the rest is built from.
+
+    ``post`` takes events for the core; ``view`` is what the core says of a device at this moment;
+    ``job_ended`` is called when the end of a job has been recorded; ``close_lanes``, for debugging, closes memory in
+    extents between turns.
+    """
+
+    starting: Starting
+    devices: dict[DeviceId, Device]
+    settings: Settings
+    jobs: JobTable
+    store: Store
+    shims: ShimLinks
+    watchlist: Watchlist
+    recovery: Recovery
+    view: Callable[[DeviceId], DeviceView]
+    job_ended: Callable[[], None]
+    post: Callable[[Event], None]
+    close_lanes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What the daemon, and tests, deal with afterwards."""
+
+    seating: Seating
+    lines: Lines
+    turns: Turns
+    memory: MemoryParts
+    companions: Companions
+    channels: Channels
+    processes: Processes
+    guests: Guests
+    checkpoint_restart: CheckpointRestart
+    retries: Retries
+    stopped: Stopped
+    found: FoundJobs
+    restore: Restore
+    effects: Effects
+
+    def execute(self, command: Command) -> None:
+        """Carry out a command of the core's."""
+        self.effects.execute(command)
+
+
+def build(parts: Parts) -> Built:
+    """In the order of dependence."""
+    jobs, post, shims, store = parts.jobs, parts.post, parts.shims, parts.store
+    watchlist, recovery, freed = parts.watchlist, parts.recovery, MemoryFreed()
+    lines, guests, copies = Lines(jobs), Guests(jobs), Copies(parts.devices, freed)
+    seating = Seating(jobs, parts.devices, parts.settings, shims, copies, freed, parts.close_lanes)
+    turns, pauses, successors = Turns(jobs, seating, watchlist, post), Pauses(post), Successors(jobs, seating)
+    memory = build_memory(jobs, seating, copies, turns, lines, shims, watchlist, successors, freed, parts.view, post)
+    companions = Companions(jobs, lines, seating, turns, memory.driver, guests, parts.view, freed, post)
+    channels = Channels(
+        *(jobs, lines, seating, turns, pauses, memory, companions, recovery), used=store.used, post=post
+    )
+    processes = Processes(parts.starting, jobs, store, shims, channels, memory.offloads, recovery, post)
+    retries = Retries(processes, store)
+    notes = Notes(parts.starting.home.root)
+    suspensions = Suspensions(notes, parts.devices, shims)
+    checkpointing = Checkpointing(guests, notes, jobs, suspensions, processes, post)
+    checkpoint_restart = CheckpointRestart(guests, jobs, suspensions, shims, processes, post)
+    found = FoundJobs(seating, lines, memory, companions, channels, post)
+    return Built(
+        seating=seating,
+        lines=lines,
+        turns=turns,
+        memory=memory,
+        companions=companions,
+        channels=channels,
+        processes=processes,
+        guests=guests,
+        checkpoint_restart=checkpoint_restart,
+        retries=retries,
+        stopped=Stopped(jobs, KeptStopped(parts.starting.home.root), watchlist, turns, shims, memory.offloads),
+        found=found,
+        restore=Restore(
+            *(parts.starting.home, jobs, store, processes, channels, checkpoint_restart, memory.found_weights, found),
+            recovery=recovery,
+            post=post,
+        ),
+        effects=Effects(
+            ProcessEffects(jobs, store, channels, processes, retries, checkpointing, parts.job_ended).table,
+            LaneEffects(jobs, seating, lines, memory, successors).table,
+            MemoryEffects(jobs, memory).table,
+            TurnEffects(jobs, seating, pauses, memory, successors, checkpointing, watchlist).table,
+        ),
+    )

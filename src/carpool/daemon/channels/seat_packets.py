@@ -1,0 +1,137 @@
+"""What attached processes say: each packet becomes an event of the core, or the answer to something asked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from carpool.core.events import Event, MemoryRequested, MemoryReturned, RequestWithdrawn, TurnWanted
+from carpool.core.model import MemoryClass
+from carpool.daemon.channels.attach import Attaching
+from carpool.daemon.jobs.table import Job, Seated
+from carpool.daemon.memory.extents import Supply
+from carpool.daemon.memory.grants import Granting
+from carpool.daemon.memory.offload import Offloads
+from carpool.daemon.seats.demands import answer_demand, demand_of, is_met
+from carpool.daemon.seats.pauses import Pauses
+from carpool.daemon.seats.record import is_answered, is_before, needed
+from carpool.daemon.seats.turns import Turns
+from carpool.protocol.seat import Packet, PacketType, Placed
+
+log = logging.getLogger(__name__)
+#: Their numbers in packets.
+CLASSES = (MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL)
+Handler = Callable[[Job, Seated, Packet], None]
+_ABOUT_MEMORY = (PacketType.GROW, PacketType.WITHDRAWN, PacketType.SHRUNK)
+
+
+class SeatPackets:
+    """One small method for each type; the seats say whose turn it is before any is called."""
+
+    def __init__(
+        self,
+        turns: Turns,
+        pauses: Pauses,
+        granting: Granting,
+        supply: Supply,
+        offloads: Offloads,
+        attaching: Attaching,
+        post: Callable[[Event], None],
+    ) -> None:
+        self._turns = turns
+        self._pauses = pauses
+        self._granting = granting
+        self._supply = supply
+        self._offloads = offloads
+        self._attaching = attaching
+        self._post = post
+        self._table: dict[PacketType, Handler] = {
+            PacketType.WANT: self._wanted,
+            PacketType.URGENT: self._wanted,
+            PacketType.PAUSED: self._paused,
+            PacketType.RELEASED: self._turn_ended,
+            PacketType.PASSED: self._turn_ended,
+            PacketType.GROW: self._grow,
+            PacketType.WITHDRAWN: self._withdrawn,
+            PacketType.SHRUNK: self._shrunk,
+            PacketType.LEFT: self._left,
+            PacketType.OFFLOADED: self._offloaded,
+            PacketType.CUT_DONE: self._cut_done,
+        }
+
+    def handle(self, job: Job, seated: Seated, packet: Packet) -> None:
+        """A packet over the channel of the job's seat."""
+        self._turns.sync(job.lane)
+        handler = self._table.get(packet.type)
+        if handler is None or (packet.type in _ABOUT_MEMORY and packet.a >= len(CLASSES)):
+            _unexpected(job, packet)
+        else:
+            handler(job, seated, packet)
+
+    def ask(self, job: Job, kind: MemoryClass, total: int, *, optional: bool) -> None:
+        """The attached process waits for memory; ``job.grow_seq`` is the number of its request."""
+        self._post(MemoryRequested(job.id, kind, total, optional=optional))
+
+    # Turns
+
+    def _wanted(self, job: Job, seated: Seated, packet: Packet) -> None:
+        demand, urgent = None, packet.type is PacketType.URGENT
+        if job.spec.service is not None and is_met(seated.seat, packet.a):
+            return  # read after a restart, which has found it in the seat
+        if packet.a:
+            if packet.a != seated.seat.get("demand_seq"):
+                return  # a later one follows
+            demand = demand_of(job)
+            if job.spec.service is None:
+                answer_demand(job, Placed.NO_SERVICE)
+        self._post(TurnWanted(job.id, urgent=urgent, demand=demand))
+
+    def _turn_ended(self, job: Job, seated: Seated, packet: Packet) -> None:
+        """The sync has seen it in the seat."""
+
+    def _paused(self, job: Job, seated: Seated, packet: Packet) -> None:
+        self._pauses.answered(job, packet.a)
+
+    # Memory
+
+    def _grow(self, job: Job, seated: Seated, packet: Packet) -> None:
+        # After a restart it may have been answered from the seat, or a later one has been found there.
+        if not is_answered(seated.seat, packet.c) and not is_before(packet.c, job.grow_seq):
+            job.grow_seq = packet.c & 0xFFFFFFFF  # the seat's word
+            self.ask(job, CLASSES[packet.a], packet.b, optional=bool(packet.d))
+
+    def _withdrawn(self, job: Job, seated: Seated, packet: Packet) -> None:
+        # Another number: a later request has been found in the seat, after a restart, or it has been answered.
+        if packet.c == job.grow_seq and not is_answered(seated.seat, packet.c):
+            self._withdraw(job, seated, CLASSES[packet.a])
+
+    def _withdraw(self, job: Job, seated: Seated, kind: MemoryClass) -> None:
+        if self._granting.withdraw(job):
+            self._post(MemoryReturned(job.id, kind, needed(seated.seat, kind)))
+        else:
+            self._post(RequestWithdrawn(job.id, kind))
+
+    def _shrunk(self, job: Job, seated: Seated, packet: Packet) -> None:
+        self._post(MemoryReturned(job.id, CLASSES[packet.a], packet.b))
+
+    # Answers
+
+    def _left(self, job: Job, seated: Seated, packet: Packet) -> None:
+        self._attaching.left(job)
+
+    def _offloaded(self, job: Job, seated: Seated, packet: Packet) -> None:
+        if seated.extents:
+            _unexpected(job, packet)
+        else:
+            self._offloads.answered(job, packet)
+
+    def _cut_done(self, job: Job, seated: Seated, packet: Packet) -> None:
+        if not seated.extents:
+            _unexpected(job, packet)
+            return
+        self._supply.answered(job, packet)
+        self._granting.everywhere()
+
+
+def _unexpected(job: Job, packet: Packet) -> None:
+    log.warning("job %d sent an unexpected packet: %r", job.id, packet)

@@ -1,0 +1,149 @@
+"""A job as people see it through the API: its row in the lists, its attempts, its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from carpool.core.model import Reason, Usage
+from carpool.daemon.jobs.constraints import EXCLUSIVE, why_alone, why_immovable
+from carpool.daemon.jobs.table import Ended, Job
+from carpool.protocol.api import AttemptInfo, JobInfo, MovedInfo, ReasonInfo
+
+
+def last_info(job: Job) -> msgspec.Raw:
+    """The row of a job that is over, encoded once: it does not change any more."""
+    return msgspec.Raw(msgspec.json.encode(job_info(job, None)))
+
+
+def job_info(job: Job, waits: Reason | None) -> JobInfo:
+    """The API's view of a job.  ``waits``: the core's reason for the present wait."""
+    usage, spec = job.usage, job.spec
+    reason = job.reason or job.grant_waits or waits
+    return JobInfo(
+        id=job.id,
+        name=spec.name,
+        owner=job.owner,
+        command=spec.argv,
+        phase=job.phase.value,
+        outcome=job.outcome.value if job.outcome else None,
+        exit_code=job.exit_code,
+        signal=job.signal,
+        reason=ReasonInfo(reason.code, reason.text) if reason else None,
+        device=job.device,
+        lane=job.lane,
+        holds_turn=job.on_device or (job.seated is not None and job.seated.seat.get("turn") == 1),
+        weight=spec.weight,
+        persistent_bytes=usage.persistent_peak,
+        ephemeral_bytes=usage.ephemeral_peak,
+        persistent_limit=job.granted.persistent,
+        ephemeral_limit=job.granted.ephemeral,
+        scratch_bytes=job.scratch_bytes,
+        iterations=usage.iterations,
+        iterations_total=iterations_total(job),
+        iteration_us=iteration_us(job),
+        device_us=usage.device_us,
+        switches=job.switches,
+        residue_bytes=usage.residue,
+        submitted_us=job.submitted_us,
+        started_us=job.started_us,
+        ended_us=job.ended_us,
+        offloaded=_suspended(job) or (job.seated is not None and job.seated.seat.get("offloaded") == 1),
+        stored_bytes=usage.stored,
+        moved=moved_info([usage]),
+        cwd=spec.cwd,
+        after=spec.after,
+        estimate_source=job.estimate.source if job.estimate else None,
+        pid=job.pid,
+        alone=None if job.outcome else why_alone(job.traits, job.beside) or job.stays or _submitted_alone(job),
+        immovable=None if job.outcome else why_immovable(job.traits),
+        fixed_bytes=usage.fixed,
+        engine=job.engine.value,
+        engine_why=job.choice.why,
+        retries=spec.retries,
+        attempt=job.attempt,
+        attempts=attempts(job),
+        devices=[job.device, *job.further] if job.device is not None and spec.gpus > 1 else [],
+        gpus=spec.gpus,
+    )
+
+
+def _submitted_alone(job: Job) -> str | None:
+    if job.spec.gpus > 1:
+        return f"it was submitted for {job.spec.gpus} devices"
+    if job.spec.exclusive:
+        return EXCLUSIVE
+    return "it has run out of memory" if job.recovering else None
+
+
+def _suspended(job: Job) -> bool:
+    return job.guest and job.pid is not None and not job.on_device and not job.outcome
+
+
+def moved_info(usages: Sequence[Usage]) -> MovedInfo:
+    """What these have moved to the host store and back, together."""
+    return MovedInfo(
+        sum(usage.out_bytes for usage in usages),
+        sum(usage.out_us for usage in usages),
+        sum(usage.in_bytes for usage in usages),
+        sum(usage.in_us for usage in usages),
+    )
+
+
+def iterations_total(job: Job) -> int | None:
+    """What the script says itself, else what was declared, else what earlier runs needed."""
+    if job.usage.progress_total:
+        return job.usage.progress_total
+    if job.spec.iterations is not None:
+        return job.spec.iterations
+    return job.estimate.iterations if job.estimate else None
+
+
+def iteration_us(job: Job) -> int | None:
+    """Measured device time per iteration; before the first one, that of earlier runs."""
+    if job.usage.iterations:
+        return job.usage.device_us // job.usage.iterations
+    return job.estimate.iteration_us if job.estimate else None
+
+
+def attempts(job: Job) -> list[AttemptInfo]:
+    """What is over; nothing for the usual job, which is started once."""
+    if not job.past:
+        return []
+    found = [_attempt_info(number, ended) for number, ended in enumerate(job.past, 1)]
+    if job.outcome is not None and job.started_us is not None:
+        found.append(_last_attempt(job))
+    return found
+
+
+def _last_attempt(job: Job) -> AttemptInfo:
+    whole = job.reason.text if job.reason else str(job.outcome)
+    text = whole.removeprefix(f"attempt {job.attempt}: ").partition("; attempt 1")[0]  # its own part of the story
+    return AttemptInfo(
+        job.attempt,
+        job.device,
+        job.started_us,
+        job.ended_us,
+        job.exit_code,
+        job.signal,
+        text,
+        job.usage.persistent_peak,
+        job.usage.ephemeral_peak,
+        f"log.{job.attempt}",
+    )
+
+
+def _attempt_info(number: int, ended: Ended) -> AttemptInfo:
+    return AttemptInfo(
+        number,
+        ended.core.device,
+        ended.started_us,
+        ended.ended_us,
+        ended.exit_code,
+        ended.signal,
+        ended.core.text,
+        ended.persistent_bytes,
+        ended.ephemeral_bytes,
+        "log" if number == 1 else f"log.{number}",
+    )

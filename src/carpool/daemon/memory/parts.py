@@ -1,0 +1,73 @@
+"""The parts of this room, and how they are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from carpool.core.events import Event
+from carpool.core.model import DeviceId, JobId
+from carpool.core.policies.view import DeviceView
+from carpool.daemon.jobs.table import JobTable
+from carpool.daemon.jobs.watchlist import Watchlist
+from carpool.daemon.memory.bank_holders import Banking
+from carpool.daemon.memory.copies import Copies
+from carpool.daemon.memory.driver_memory import DriverMemory
+from carpool.daemon.memory.extents import Supply
+from carpool.daemon.memory.grants import Granting
+from carpool.daemon.memory.offload import Offloads
+from carpool.daemon.memory.restore import Returning, Sent
+from carpool.daemon.memory.weights import WeightFiles
+from carpool.daemon.memory.weights_adoption import FoundWeights
+from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.memory_freed import MemoryFreed
+from carpool.daemon.seats.successors import Successors
+from carpool.daemon.seats.turns import Turns
+from carpool.protocol.seat import Packet
+
+
+class Sender(Sent, Protocol):
+    """The channels of the attached processes (`carpool.daemon.channels.connections`)."""
+
+    def send(self, job: JobId, packet: Packet, fds: list[int]) -> None:
+        """As soon as the process reads, in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryParts:
+    """What others need of this room."""
+
+    banking: Banking
+    copies: Copies
+    supply: Supply
+    weights: WeightFiles
+    found_weights: FoundWeights
+    granting: Granting
+    offloads: Offloads
+    driver: DriverMemory
+
+
+def build_memory(
+    jobs: JobTable,
+    seating: Seating,
+    copies: Copies,
+    turns: Turns,
+    lines: Sender,
+    shims: Sent,
+    watchlist: Watchlist,
+    successors: Successors,
+    freed: MemoryFreed,
+    view: Callable[[DeviceId], DeviceView],
+    post: Callable[[Event], None],
+) -> MemoryParts:
+    """In the order of dependence.  ``copies`` come from outside: seats need them too."""
+    weights = WeightFiles(jobs, seating, lines.send, freed)
+    banking = Banking(seating, lines.send)
+    supply = Supply(jobs, seating, banking, lines.send, watchlist)
+    returning = Returning(supply, copies, lines, shims)
+    granting = Granting(seating, banking, returning, weights, successors, freed)
+    offloads = Offloads(seating, copies, turns, granting, watchlist, post)
+    found, driver = FoundWeights(jobs, seating, weights), DriverMemory(jobs, seating, view, post)
+    return MemoryParts(banking, copies, supply, weights, found, granting, offloads, driver)

@@ -1,0 +1,56 @@
+"""Naming successors: a holder reads in its seat to whom it hands its turn, without the daemon."""
+
+from __future__ import annotations
+
+from carpool.core.commands import NameSuccessor
+from carpool.core.model import JobId, LaneId
+from carpool.daemon.jobs.table import Job, JobTable, Seated
+from carpool.daemon.seats.allocator import Seating
+
+
+class Successors:
+    """What the core has said last of each lane, in effect while the successor may compute at once."""
+
+    def __init__(self, jobs: JobTable, seating: Seating) -> None:
+        self._jobs = jobs
+        self._seating = seating
+        self._named: dict[LaneId, NameSuccessor] = {}
+
+    def name(self, command: NameSuccessor) -> None:
+        """The core's command: write the successor's slot into the holder's seat, or 0 while it must wait."""
+        self._named[command.lane] = command
+        self._write(command)
+
+    def look_again(self, job: Job) -> None:
+        """Whether the job may compute has changed: it is named, or not any more, where it is the next."""
+        named = self._named.get(job.lane or 0)
+        if named is not None and named.successor == job.id and self._seating.holder.get(named.lane) == named.holder:
+            self._write(named)
+
+    def forget(self, lane: LaneId) -> None:
+        """The lane has been closed."""
+        self._named.pop(lane, None)
+
+    def _write(self, command: NameSuccessor) -> None:
+        holder = self._seated(command.holder)
+        if holder is not None:
+            holder.seat.set("successor", self._slot(command, holder))
+
+    def _slot(self, command: NameSuccessor, holder: Seated) -> int:
+        """Of the successor, from 1 on.  0: nobody; the holder gives its turn back, and the daemon passes it on.
+
+        Boards differ only after a restart.
+        """
+        job = None if command.successor is None else self._jobs.live.get(command.successor)
+        if job is None or job.seated is None or not may_compute(job) or job.seated.board is not holder.board:
+            return 0
+        return job.seated.seat.slot + 1
+
+    def _seated(self, number: JobId) -> Seated | None:
+        job = self._jobs.live.get(number)
+        return None if job is None else job.seated
+
+
+def may_compute(job: Job) -> bool:
+    """Whether a job has all that it was granted, and nobody is moving its memory."""
+    return job.bank is not None and not job.offloading and job.grant_waits is None

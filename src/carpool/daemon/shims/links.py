@@ -1,0 +1,66 @@
+"""The daemon's sessions with the shims of jobs, and what it asks of a shim for the job's seated process."""
+
+from __future__ import annotations
+
+from carpool.core.model import JobId
+from carpool.daemon.shims.sessions import Session
+from carpool.daemon.system.process_state import is_stopped
+from carpool.protocol import session as messages
+
+
+class ShimLinks:
+    """At most one session for each job: the one with which its shim has registered last."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[JobId, Session] = {}
+
+    def connect(self, job: JobId, session: Session) -> None:
+        """A shim has registered.  An earlier session of the job is closed."""
+        self.disconnect(job)
+        self._sessions[job] = session
+
+    def disconnect(self, job: JobId) -> None:
+        """The job's present attempt is over.  Nothing happens if no shim has registered."""
+        session = self._sessions.pop(job, None)
+        if session is not None:
+            session.close()
+
+    def of(self, job: JobId) -> Session | None:
+        """The session of a job's shim, which may have ended since; None: none has registered."""
+        return self._sessions.get(job)
+
+    def pid(self, job: JobId) -> int | None:
+        """The shim's process."""
+        session = self.of(job)
+        return None if session is None else session.pid
+
+    def keep(self, job: JobId, names: dict[str, int], attached_pid: int | None) -> None:
+        """Let the shim hold duplicates, so that the memory outlives the daemon."""
+        session = self.of(job)
+        if session is None:
+            return
+        for begin in range(0, len(names), messages.MAX_FDS):
+            some = list(names)[begin : begin + messages.MAX_FDS]
+            session.send(messages.Keep(some, attached_pid), [names[name] for name in some])
+
+    def drop(self, job: JobId, names: list[str]) -> None:
+        """Let the shim close what it keeps under these names."""
+        session = self.of(job)
+        if session is not None and names:
+            session.send(messages.Drop(names))
+
+    def quiet(self, job: JobId) -> bool:
+        """Whether the shim has been sent everything."""
+        session = self.of(job)
+        return session is None or session.closed or session.outbox.empty
+
+    def take(self, job: JobId, bank: str, store: str) -> bool:
+        """Let the shim move the job's memory: the names of what it keeps.  The answer goes to `Offloads.taken`.
+
+        False if it cannot: Ctrl-Z in a terminal stops the job and its shim.
+        """
+        session = self.of(job)
+        if session is None or session.closed or is_stopped(session.pid, session.uid):
+            return False
+        session.send(messages.Take(bank, store))
+        return True
