@@ -25,7 +25,7 @@ from carpool.daemon.seats.successors import Successors
 from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.clock import wall_us
-from carpool.devices.base import Device, in_extents, single
+from carpool.devices.base import Device, single
 from carpool.protocol.seat import Grow, Packet, PacketType, Placed, Yield
 
 log = logging.getLogger(__name__)
@@ -144,17 +144,13 @@ class LaneEffects:
 
     def _open(self, command: commands.OpenLane) -> None:
         self._seating.lane_device[command.lane] = command.device
-        device = self._seating.devices[command.device]
-        device.open_lane(command.lane, 0 if in_extents(device) else command.size)
+        self._seating.layouts[command.device].open_lane(command.lane, command.size)
 
     def _resize(self, command: commands.ResizeLane) -> None:
-        """Lanes in extents grow when somebody is granted more of them."""
-        device = self._device(command.lane)
-        if not in_extents(device):
-            device.resize_lane(command.lane, command.size)
-        elif command.size < device.lane_size(command.lane):
-            device.resize_lane(command.lane, command.size)
-            self._supply.lane_was_cut(command.lane, device.lane_size(command.lane))
+        layout = self._seating.layouts[self._seating.lane_device[command.lane]]
+        end = layout.resize_lane(command.lane, command.size)
+        if end is not None:
+            self._supply.lane_was_cut(command.lane, end)
 
     def _close(self, command: commands.CloseLane) -> None:
         self._supply.lane_was_cut(command.lane, 0)

@@ -305,3 +305,9 @@ def in_pages(device: Device) -> TypeGuard[PagedDevice]:
 
 def in_extents(device: Device) -> TypeGuard[ExtentDevice]:
     return device.kind == "cuda"
+
+
+def as_extents(device: Device) -> ExtentDevice:
+    """For what is done with such devices only: copies by the daemon, memory from the driver, suspended processes."""
+    assert in_extents(device), f"{device.id} has no extents"
+    return device

@@ -23,7 +23,7 @@ from carpool.daemon.seats.sampler import tell_traits
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.system.pidwatch import PidWatch
-from carpool.devices.base import DeviceError, in_extents
+from carpool.devices.base import DeviceError
 from carpool.protocol.seat import PROTOCOL, Kind, Leave, Packet, PacketType
 
 log = logging.getLogger(__name__)
@@ -195,8 +195,8 @@ class Attaching:
             self._granting.memory(job, answers=False)
 
     def _refuse(self, job: Job, line: Line, why: int) -> None:
-        extents = job.device is not None and in_extents(self._seating.devices[job.device])
-        self._lines.answer(line, Packet(PacketType.REFUSED, a=why, b=Kind.CUDA if extents else Kind.HOST), [])
+        kind = Kind.HOST if job.device is None else self._seating.layouts[job.device].kind
+        self._lines.answer(line, Packet(PacketType.REFUSED, a=why, b=kind), [])
 
     def _has_gone(self, job: Job, line: Line, pid: int) -> bool:
         """Whether the attached process has ended, left, or become another program."""

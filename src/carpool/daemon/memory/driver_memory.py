@@ -25,7 +25,7 @@ from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.record import LARGEST, answer_growth, needed, usage_of
 from carpool.daemon.seats.sampler import tell_traits
 from carpool.daemon.system.clock import monotonic_us
-from carpool.devices.base import DeviceError, in_extents
+from carpool.devices.base import DeviceError, as_extents
 from carpool.protocol.seat import Grow, Seat
 
 log = logging.getLogger(__name__)
@@ -141,8 +141,7 @@ class DriverMemory:
     def _driver_has(self, job: Job, more: int) -> bool:
         """Free banks give way first: the books do not count them."""
         assert job.device is not None
-        device = self._seating.devices[job.device]
-        assert in_extents(device)
+        device = as_extents(self._seating.devices[job.device])
         try:
             if device.used_bytes() + job.driver_bytes + more > device.capacity or not device.has_room(more):
                 device.give_way()
