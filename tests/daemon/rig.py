@@ -59,6 +59,7 @@ class Shims(ShimLinks):
     def __init__(self) -> None:
         super().__init__()
         self.kept: dict[int, dict[str, int]] = {}
+        self.takes: list[tuple[int, str, str]] = []
 
     def keep(self, job: int, names: dict[str, int], attached_pid: int | None) -> None:
         for name, fd in names.items():
@@ -70,6 +71,11 @@ class Shims(ShimLinks):
             fd = self.kept[job].pop(name, None)
             if fd is not None:
                 os.close(fd)
+
+    def take(self, job: int, bank: str, store: str) -> bool:
+        """A shim that has been asked to move a job's memory; a test plays it."""
+        self.takes.append((job, bank, store))
+        return True
 
 
 class Watched(Watchlist):
@@ -104,6 +110,7 @@ class Rig:
         self.clients: dict[int, Client] = {}
         self.watchlist, self.recovery, shims = Watched(), Recovery(), Shims()
         self.watched, self.busy, self.shims = self.watchlist.jobs, self.watchlist.busy, shims.kept
+        self.takes = shims.takes
         devices, store = {self.device.id: self.device}, SimpleNamespace(used=lambda job: None)
         parts = Parts(
             starting=Starting(Home(Path("/nonexistent")), devices, None, lambda _devices: {}),

@@ -118,7 +118,7 @@ def build(parts: Parts) -> Built:
         guests=guests,
         checkpoint_restart=checkpoint_restart,
         retries=retries,
-        stopped=Stopped(jobs, KeptStopped(parts.starting.home.root), watchlist, turns, shims, memory.offloads),
+        stopped=Stopped(jobs, KeptStopped(parts.starting.home.root), watchlist, turns, memory.offloads),
         found=found,
         restore=Restore(
             *(parts.starting.home, jobs, store, processes, channels, checkpoint_restart, memory.found_weights, found),

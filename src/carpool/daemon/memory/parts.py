@@ -16,6 +16,7 @@ from carpool.daemon.memory.copies import Copies
 from carpool.daemon.memory.driver_memory import DriverMemory
 from carpool.daemon.memory.extents import Supply
 from carpool.daemon.memory.grants import Granting
+from carpool.daemon.memory.movers import Shims
 from carpool.daemon.memory.offload import Offloads
 from carpool.daemon.memory.restore import Returning, Sent
 from carpool.daemon.memory.weights import WeightFiles
@@ -33,6 +34,10 @@ class Sender(Sent, Protocol):
     def send(self, job: JobId, packet: Packet, fds: list[int]) -> None:
         """As soon as the process reads, in order."""
         ...
+
+
+class Takers(Sent, Shims, Protocol):
+    """The shims, which are sent what they are to keep, and can move memory of jobs that are stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ def build_memory(
     copies: Copies,
     turns: Turns,
     lines: Sender,
-    shims: Sent,
+    shims: Takers,
     watchlist: Watchlist,
     successors: Successors,
     freed: MemoryFreed,
@@ -68,6 +73,6 @@ def build_memory(
     supply = Supply(jobs, seating, banking, lines.send, watchlist)
     returning = Returning(supply, copies, lines, shims)
     granting = Granting(seating, banking, returning, weights, successors, freed)
-    offloads = Offloads(seating, copies, turns, granting, watchlist, post)
+    offloads = Offloads(seating, copies, turns, granting, shims, watchlist, post)
     found, driver = FoundWeights(jobs, seating, weights), DriverMemory(jobs, seating, view, post)
     return MemoryParts(banking, copies, supply, weights, found, granting, offloads, driver)
