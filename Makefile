@@ -7,14 +7,19 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-#: Test modules that run at once.  Each has daemons and jobs with PyTorch in them, so more than a few slow each other.
+#: Tests that run at once.  Many have daemons and jobs with PyTorch in them, so more than a few slow each other.
 WORKERS ?= $(shell n=$$(nproc); echo $$(( n < 4 ? n : 4 )))
+#: Tests may take this many times as long as their tier allows, on a machine that does other work.
+SLACK ?= 1
+#: Where the durations of the latest run of each tier are kept (JUnit XML).
+REPORTS := build/reports
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --slack $(SLACK) --durations 15 --junit-xml $(REPORTS)/$(1).xml --tier $(1)
 LIBRARY := src/carpool/_native/libcarpool.so
 NATIVE_SOURCES := $(filter-out native/tests/% native/bench/%,$(wildcard native/*/*.[ch] native/*/*/*.[ch])) \
                   native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native demo test native-test native-test-sanitized lint format typecheck docs-check pytest bench gpu-check gpu-bench reproduce clean
+.PHONY: help setup native demo check test test-all native-test native-test-sanitized pytest-check pytest-all nightly-list lint format typecheck docs-check pytest bench gpu-check gpu-bench reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -51,10 +56,24 @@ native: $(LIBRARY)  ## build libcarpool.so (needs a C compiler only)
 
 # --- checks -----------------------------------------------------------------------------------------------------------
 
-test: setup native-test lint typecheck pytest  ## everything that CI checks
+check: setup lint typecheck pytest-check  ## what needs no job and no daemon: before every commit, in 3 minutes
 
-pytest: setup  ## all Python tests, those of the docs too; WORKERS=1: one after the other
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+test: setup native-test lint typecheck pytest  ## every promise once: what CI runs, in 15 minutes
+
+test-all: setup native-test native-test-sanitized lint typecheck pytest-all  ## everything: nightly, and before an issue is closed
+
+pytest-check: setup
+	$(call PYTEST,check)
+
+pytest: setup  ## the Python tests of `make test`; WORKERS=1: one after the other; SLACK=3: on a busy machine
+	$(call PYTEST,test)
+
+pytest-all: setup
+	$(call PYTEST,all)
+
+nightly-list: setup  ## write tests/nightly.txt anew: what only `make test-all` runs
+	$(BIN)/python -m pytest --collect-only -q --write-nightly >/dev/null
+	$(BIN)/python -m tests.tier_tables
 
 native-test: native  ## the C tests; durations in build/reports/native.xml
 	$(PYTHON) native/run_tests.py --junit build/reports/native.xml

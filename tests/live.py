@@ -13,12 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import pytest
+
 from carpool.protocol.api import JobInfo, SubmitRequest
 from carpool.protocol.client import Client
 
 BARE_SERVER = Path(__file__).parent / "e2e" / "bare_server.py"
 #: Less than a whole test may take; a busy machine needs a lot of it.
 PATIENCE_S = 240.0
+
+
+def lean(config: pytest.Config) -> dict[str, str]:
+    """For the environment of jobs whose point is not PyTorch: in `make test` they start faster (`tests/lean`)."""
+    return {} if config.option.tier == "all" else {"PYTHONPATH": str(Path(__file__).parent / "lean")}
 
 
 @dataclass(frozen=True)

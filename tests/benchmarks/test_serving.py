@@ -39,7 +39,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield Stage(directory, served, listener, stack.enter_context(listener.job(served.client)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(
+    "a benchmark or measurement in its smallest form: seconds to minutes", stays="test_each_cycle_is_measured"
+)
 def test_every_way_of_a_request_is_measured(stage: Stage) -> None:
     taken: services.Taken = defaultdict(list)
     services.Asking(stage.served, MODEL, stage.training).round(taken)
@@ -57,7 +59,9 @@ def test_every_way_of_a_request_is_measured(stage: Stage) -> None:
     assert first_group > 0 and [detail["first_group_mib"] for detail in starts] == [first_group / MIB] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(
+    "a benchmark or measurement in its smallest form: seconds to minutes", stays="test_each_cycle_is_measured"
+)
 def test_training_beside_a_service_is_measured(stage: Stage) -> None:
     service = load.Service(stage.served, MODEL)
     idle, busy = (load.window(stage.training, service, share, 1.0) for share in (0, 0.9))
@@ -68,7 +72,6 @@ def test_training_beside_a_service_is_measured(stage: Stage) -> None:
     assert figure.value == pytest.approx(busy.per_s / idle.per_s / (1 - busy.share))
 
 
-@pytest.mark.slow
 def test_each_cycle_is_measured(stage: Stage) -> None:
     phases, ready = cycles.Asking(stage.served, MODEL).both(0.1, 0.1)
     assert len(phases) == cycles.LEAST_PHASES

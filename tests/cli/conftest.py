@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,12 @@ def home() -> Iterator[Path]:
 def standin(home: Path) -> Iterator[StandIn]:
     with StandIn(home) as standin:
         yield standin
+
+
+def heed_the_terminal() -> None:
+    """In a new process: the terminal's keys mean what they always do, whatever the tests' own process ignores."""
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 class Cli:

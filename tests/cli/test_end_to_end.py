@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Cli
+from conftest import Cli, heed_the_terminal
 from real import DEVICE, daemon_pid, kill_and_wait, stopped_afterwards
 
 
@@ -210,12 +210,16 @@ def test_waiting_shows_progress_on_a_terminal_only(daemon: Path, carpool: Cli) -
 
 
 class Terminal:
-    """A command in a pseudo-terminal of its own."""
+    """A command in a pseudo-terminal of its own, where Ctrl-C means what it does in every terminal.
+
+    The tests themselves may run with SIGINT ignored, as what a script starts in the background does.
+    """
 
     def __init__(self, cli: Cli, arguments: list[str]) -> None:
         self.seen = ""
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            heed_the_terminal()
             env = {**cli.env, "TERM": "xterm", "COLUMNS": "120", "LINES": "30"}
             command = cli.command(*arguments)
             os.execvpe(command[0], command, env)
@@ -244,6 +248,10 @@ class Terminal:
         deadline = time.monotonic() + 30
         while self._read(deadline):
             pass
+        handle = os.pidfd_open(self.pid)
+        ended, _, _ = select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
+        os.close(handle)
+        assert ended, f"it does not end: {self.seen!r}"
         _, status = os.waitpid(self.pid, 0)
         self.pid = 0
         return os.waitstatus_to_exitcode(status)

@@ -12,6 +12,7 @@ from conftest import Cli
 from standin import StandIn, as_json
 
 from tests.bare_interpreter import bare_interpreter
+from tests.tiers import all_but_first
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NEVER = "import time\nwhile True: time.sleep(1)\n"
@@ -38,8 +39,7 @@ def script(directory: Path, text: str) -> list[str]:
     return ["--", sys.executable, "train.py"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["mlp", "cnn", "vae", "gpt", "resnet"])
+@pytest.mark.parametrize("name", all_but_first(["mlp", "cnn", "vae", "gpt", "resnet"]))
 def test_the_examples_can_be_estimated(carpool: Cli, name: str) -> None:
     found = estimate(carpool, "--", sys.executable, f"{name}.py", cwd=EXAMPLES)["prediction"]
     assert found["how"] == "8 iterations over fake tensors"
@@ -49,14 +49,17 @@ def test_the_examples_can_be_estimated(carpool: Cli, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [
-        ("def f(:\n", "SyntaxError"),
-        ("import torch\nprint('done')\n", "without an optimizer step"),
-        ("raise SystemExit('no data set')\n", "left before its first optimizer step: no data set"),
-        ("import no_such_module\n", "No module named 'no_such_module'"),
-        ("import torch\ntorch.zeros(5).nonzero()\n", "fake tensors cannot follow it"),
-        ("import os\nos._exit(3)\n", "exit status 3"),
-    ],
+    all_but_first(
+        [
+            ("def f(:\n", "SyntaxError"),
+            ("import torch\nprint('done')\n", "without an optimizer step"),
+            ("raise SystemExit('no data set')\n", "left before its first optimizer step: no data set"),
+            ("import no_such_module\n", "No module named 'no_such_module'"),
+            ("import torch\ntorch.zeros(5).nonzero()\n", "fake tensors cannot follow it"),
+            ("import os\nos._exit(3)\n", "exit status 3"),
+        ],
+        stay=2,
+    ),
 )
 def test_what_cannot_be_estimated_says_why(carpool: Cli, tmp_path: Path, text: str, says: str) -> None:
     error = estimate(carpool, *script(tmp_path, text), cwd=tmp_path)["error"]
@@ -77,10 +80,12 @@ class Broken(nn.Module):
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [
-        ("raises", "ValueError: no such data set"),
-        ("Broken", "ZeroDivisionError: in forward"),
-    ],
+    all_but_first(
+        [
+            ("raises", "ValueError: no such data set"),
+            ("Broken", "ZeroDivisionError: in forward"),
+        ]
+    ),
 )
 def test_a_model_that_cannot_be_made_or_run(carpool: Cli, tmp_path: Path, name: str, says: str) -> None:
     """Each estimator answers for itself, with what the model said."""

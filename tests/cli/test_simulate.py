@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cli
+from conftest import Cli, heed_the_terminal
 
 from carpool.cli.base.presets import PRESETS
 from carpool.cli.commands import simulate
@@ -369,7 +369,8 @@ def test_nothing_that_is_not_needed_is_loaded(carpool: Cli, trace: Path) -> None
 def test_progress_is_for_terminals_and_ctrl_c_ends_it(carpool: Cli) -> None:
     ours, theirs = pty.openpty()
     arguments = ["simulate", "--generate", "poisson:jobs=300000,devices=8", "--devices", "8", "--policy", "srtf"]
-    process = carpool.start(arguments, stdout=subprocess.PIPE, stderr=theirs, start_new_session=True)
+    own = {"start_new_session": True, "preexec_fn": heed_the_terminal}
+    process = carpool.start(arguments, stdout=subprocess.PIPE, stderr=theirs, **own)
     os.close(theirs)
     shown, deadline = b"", time.monotonic() + 60
     while b"300,000 jobs" not in shown and time.monotonic() < deadline:

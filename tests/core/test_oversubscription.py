@@ -377,7 +377,7 @@ def test_a_short_pause_teaches_patience_and_a_long_one_haste() -> None:
         scenario.at(scenario.ms + pause_ms)
         scenario.want(1)
         scenario.release(1, 1)
-        assert job.patience == expected
+        assert job.grace_exponent == expected
 
 
 def test_lanes_shrink_to_those_who_compute_when_nothing_else_is_left() -> None:

@@ -5,13 +5,16 @@ Types are found through public objects, so that modules may move: then the impor
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from enum import IntEnum, IntFlag
+from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -46,7 +49,7 @@ def surface() -> dict[str, Any]:
         "shim messages": of_types("from shim: ", get_args(session.FromShim))
         + of_types("to shim: ", get_args(session.ToShim))
         + of_types("in a file: ", [session.StartSpec]),
-        "serving messages": of_types("", get_args(serving.Message)),
+        "serving messages": of_types("", [as_struct(kind, tag=kind.__name__) for kind in get_args(serving.Message)]),
         "agent messages": of_types("request: ", get_args(agent.Request)) + of_types("answer: ", get_args(agent.Answer)),
         "routes": [line for route in ROUTES for line in of_route(route)],
         "errors and events of the API": of_types("", [api.ErrorBody, api.EventInfo]),
@@ -74,6 +77,29 @@ def of_type(name: str, kind: type) -> list[str]:
     """One line per field, in their order (arguments may be positional), with its type and default as JSON has them."""
     (made,), components = msgspec.json.schema_components([kind], schema_hook=_any, ref_template="{name}")
     return list(_lines(name, made, components))
+
+
+@cache
+def as_struct(kind: Any, tag: str | None = None) -> Any:
+    """A record of the models' workers as a struct of msgspec, which is what version 0.1 sent."""
+    types = get_type_hints(kind, include_extras=True)
+    members = [(part.name, _as_msgspec(types[part.name]), *_default(part)) for part in dataclasses.fields(kind)]
+    return msgspec.defstruct(kind.__name__, members, tag=tag)
+
+
+def _default(part: Any) -> list[Any]:
+    return [] if part.default is dataclasses.MISSING else [part.default]
+
+
+def _as_msgspec(kind: Any) -> Any:
+    if dataclasses.is_dataclass(kind):
+        return as_struct(kind)
+    if get_origin(kind) is Annotated:
+        whole, bounds = get_args(kind)
+        return Annotated[whole, msgspec.Meta(ge=bounds.least, le=bounds.most)]
+    if get_origin(kind) is tuple:
+        return tuple[_as_msgspec(get_args(kind)[0]), ...]  # type: ignore[misc]
+    return Union[tuple(_as_msgspec(choice) for choice in get_args(kind))] if isinstance(kind, UnionType) else kind  # noqa: UP007
 
 
 def _any(kind: type) -> dict[str, Any]:

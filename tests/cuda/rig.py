@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,14 +104,15 @@ class Daemon(LiveDaemon):
 class Daemons:
     """Starts daemons and stops them all in the end; none of them may have made a mistake."""
 
-    def __init__(self, stub: Stub, allocator: Path) -> None:
-        self._stub, self._allocator = stub, allocator
+    def __init__(self, stub: Stub, allocator: Path, variables: Mapping[str, str]) -> None:
+        """``variables``: in the environment of jobs besides."""
+        self._stub, self._allocator, self._variables = stub, allocator, variables
         self._root = Path(tempfile.mkdtemp(prefix="carpool-"))  # short: paths of sockets are limited to 107 bytes
         self._running: list[Daemon] = []
 
     def __call__(self, *devices: str, options: Sequence[str] = ()) -> Daemon:
         home = self._root / f"d{len(self._running)}"
-        environment = clean_environment(self._allocator) | self._stub.environment()
+        environment = clean_environment(self._allocator) | self._stub.environment() | dict(self._variables)
         self._running.append(Daemon(home, environment, devices or ("cuda:0",), options))
         return self._running[-1]
 

@@ -11,6 +11,7 @@ import pytest
 from carpool.core.model import MIB
 from tests.cuda.rig import STUB_UUID, Bare, Daemon, Daemons, Program, Running
 from tests.stub.nvml.values import StubNvml
+from tests.tiers import all_but_first
 
 KNOWN = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}
 GUEST = "plain --iterations 10 --seed 7 --meet 5"
@@ -76,7 +77,7 @@ def test_what_a_static_launcher_starts_is_gated(daemons: Daemons, bare: Bare, st
     assert info.switches >= 1 and info.persistent_bytes > 0, "it had a seat"
 
 
-@pytest.mark.parametrize("launcher", ["dynamic", "static"])
+@pytest.mark.parametrize("launcher", all_but_first(["dynamic", "static"]))
 def test_a_process_beside_carpool_has_the_device_to_itself_and_the_next_run_is_suspended(
     daemons: Daemons, bare: Bare, nvml: StubNvml, launcher: str, request: pytest.FixtureRequest
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
+import pytest
+
 from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemon, Daemons, Program, Running
 from tests.devices.cuda_stub import Stub
@@ -51,6 +53,7 @@ def test_it_takes_turns_with_others(daemons: Daemons, bare: Bare) -> None:
     end(daemon, other)
 
 
+@pytest.mark.nightly("a rarer way into a state that another test reaches", stays="test_it_takes_turns_with_others")
 def test_two_of_them(daemons: Daemons, bare: Bare) -> None:
     programs = [f"plain --weights 60 --iterations 10 --seed {seed} --meet 5" for seed in (3, 4)]
     daemon = daemons()
@@ -71,6 +74,9 @@ def test_it_survives_the_daemon_while_it_is_suspended(daemons: Daemons, bare: Ba
     end(daemon, other)
 
 
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches", stays="test_it_survives_the_daemon_while_it_is_suspended"
+)
 def test_it_survives_the_daemon_in_its_turn(daemons: Daemons, bare: Bare) -> None:
     daemon = daemons()
     job = daemon.submit(GUEST, engine="checkpoint", meet=True)
@@ -110,6 +116,10 @@ def test_one_that_the_driver_cannot_suspend_keeps_its_device(daemons: Daemons, b
     assert keeps_its_device(daemons(), bare)
 
 
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches",
+    stays="test_one_that_the_driver_cannot_suspend_keeps_its_device",
+)
 def test_it_keeps_its_device_after_a_restart(daemons: Daemons, bare: Bare) -> None:
     daemon = daemons()
 

@@ -6,6 +6,8 @@ import socket
 import sys
 from typing import Any
 
+import pytest
+
 from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemon, Daemons, Program, Running
 from tests.devices.cuda_stub import Stub
@@ -57,6 +59,9 @@ def test_two_processes_have_the_device_to_themselves(daemons: Daemons, bare: Bar
     assert WHY in told(daemon, pair) and told(daemon, ordinary) == []
 
 
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches", stays="test_two_processes_have_the_device_to_themselves"
+)
 def test_a_companion_waits_for_the_turn_of_another_job(daemons: Daemons, bare: Bare) -> None:
     """The other one computes when the second process comes."""
     daemon = daemons()
@@ -98,10 +103,15 @@ def test_all_processes_have_no_more_than_the_device_has(daemons: Daemons) -> Non
     assert told[-1] == 0 and all(0 <= int(str(size)) <= 48 * MIB for size in told)
 
 
-def test_two_processes_that_fit_beside_another_job(daemons: Daemons, bare: Bare) -> None:
-    """It computes no more until they have ended, but its memory stays where it is."""
-    daemon = daemons("cuda:0:64MiB")
-    other, waiting = resident(daemon)
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches", stays="test_two_processes_have_the_device_to_themselves"
+)
+def test_others_make_room_for_a_companion(daemons: Daemons, bare: Bare) -> None:
+    """Two processes of 12 MiB do not fit beside one of 24."""
+    daemon = daemons("cuda:0:40MiB")
+    resident = "train --weights 20 --iterations 30 --seed 1 --meet 3"
+    other = daemon.submit(resident, meet=True, persistent_bytes=22 * MIB, ephemeral_bytes=4 * MIB)
+    waiting = daemon.meeting.arrive(1)
     program = "train --weights 8 --iterations 30 --seed 7"
     pair = daemon.submit(program.replace("train", "pair"))
     assert pair.result()["digests"] == [digest(bare, program)] * 2

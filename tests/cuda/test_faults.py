@@ -9,6 +9,7 @@ import pytest
 from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemons, Program, Running
 from tests.devices.cuda_stub import Stub
+from tests.tiers import all_but_first
 
 KNOWN = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}
 ENDLESS = "train --iterations 1000000 --seed 9"
@@ -45,7 +46,7 @@ def test_a_job_that_is_cancelled_leaves_nothing(daemons: Daemons, stub: Stub) ->
     stub.wait_until_free()
 
 
-@pytest.mark.parametrize("device", ["cuda:0", "cuda:0:40MiB"], ids=["room", "moving"])
+@pytest.mark.parametrize("device", all_but_first(["cuda:0", "cuda:0:40MiB"]), ids=["room", "moving"])
 def test_jobs_survive_the_daemon(daemons: Daemons, bare: Bare, device: str) -> None:
     daemon = daemons(device)
     jobs = [daemon.submit(program, meet=True, **LARGE) for program in TWO]

@@ -7,6 +7,7 @@ import pytest
 from tests.cuda.rig import Bare, Daemons
 from tests.cuda.test_companions import PROGRAM, WHY, digest, restarted_while_they_compute, told
 from tests.devices.cuda_stub import Stub
+from tests.tiers import all_but_first
 
 METHODS = ["fork", "forkserver", "forkserver --preload", "spawn"]
 
@@ -15,7 +16,7 @@ def workers(method: str, count: int = 1) -> str:
     return PROGRAM.replace("train", f"workers {method} --workers {count}")
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", all_but_first(METHODS))
 def test_a_worker_is_gated_as_the_job_itself(daemons: Daemons, bare: Bare, method: str) -> None:
     """It is the only process that uses the device: it has the job's seat."""
     daemon = daemons()
@@ -26,7 +27,7 @@ def test_a_worker_is_gated_as_the_job_itself(daemons: Daemons, bare: Bare, metho
     assert WHY not in told(daemon, job)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", all_but_first(METHODS))
 def test_workers_have_the_device_to_themselves(daemons: Daemons, bare: Bare, stub: Stub, method: str) -> None:
     daemon = daemons()
     ordinary = daemon.submit("train --seed 8 --iterations 200")
@@ -41,6 +42,10 @@ def test_workers_have_the_device_to_themselves(daemons: Daemons, bare: Bare, stu
     stub.wait_until_free()
 
 
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches",
+    stays="tests/cuda/test_companions.py::test_companions_survive_the_daemon",
+)
 def test_forked_workers_survive_the_daemon(daemons: Daemons, bare: Bare) -> None:
     result = restarted_while_they_compute(daemons, bare, workers("fork", 2))
     assert result["digest"] == [digest(bare, PROGRAM)] * 2

@@ -12,6 +12,7 @@ import pytest
 from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemon, Daemons, Program, Running, stub_uuid
 from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
+from tests.tiers import all_but_first
 
 THREE = ("cuda:0", "cuda:1", "cuda:2")
 PIPELINE = "pipeline --iterations 20 --seed 3"
@@ -83,6 +84,9 @@ def test_a_gang_waits_for_devices_of_its_own(daemon: Daemon, bare: Bare) -> None
     assert gang.result()["digest"] == digest(bare, PIPELINE)
 
 
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches", stays="test_torchrun_with_a_rank_for_each_device"
+)
 def test_a_launcher_that_shows_each_process_one_device(daemon: Daemon, bare: Bare, stub: Stub) -> None:
     """By its number among the job's own, in CUDA_VISIBLE_DEVICES."""
     job = daemon.submit(TRAIN.replace("train", "ranks 2 --own"), gpus=2)
@@ -122,7 +126,7 @@ def test_jobs_that_communicate_by_nccl_have_their_device_to_themselves(daemon: D
     assert other.result()["digest"] == digest(bare, TRAIN)
 
 
-@pytest.mark.parametrize("way", ["cancelled", "killed"])
+@pytest.mark.parametrize("way", all_but_first(["killed", "cancelled"]))
 def test_a_gang_that_is_ended_leaves_all_its_devices(daemon: Daemon, bare: Bare, stub: Stub, way: str) -> None:
     job, waiting = held_up(daemon)
     other = daemon.submit(TRAIN, device="cuda1" if way == "killed" else "cuda0")
@@ -140,6 +144,9 @@ def test_a_gang_that_is_ended_leaves_all_its_devices(daemon: Daemon, bare: Bare,
     stub.wait_until_free()
 
 
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches", stays="test_a_gang_that_is_ended_leaves_all_its_devices"
+)
 def test_a_gang_of_which_one_process_dies_ends_as_its_launcher_does(daemon: Daemon, bare: Bare, stub: Stub) -> None:
     job = daemon.submit("ranks 2 --victim --seed 7", gpus=2)
     other = daemon.submit(TRAIN, device="cuda1")
@@ -161,6 +168,9 @@ def test_a_gang_keeps_its_devices_over_a_restart_of_the_daemon(daemon: Daemon, b
     assert other.result()["digest"] == digest(bare, TRAIN)
 
 
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches", stays="test_a_gang_waits_for_devices_of_its_own"
+)
 def test_what_a_gang_had_on_all_devices_is_no_reason_to_refuse_it_the_next_time(
     stub: Stub, daemons: Daemons, bare: Bare
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemons, Program, run_together
 from tests.devices.cuda_stub import Stub
@@ -34,6 +36,9 @@ def test_what_does_not_fit_alone_is_refused_to_this_job_only(daemons: Daemons, b
     assert other.result()["digest"] == bare.digest(Program.named(program))
 
 
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches", stays="test_jobs_that_exceed_the_device_together_move"
+)
 def test_memory_of_jobs_that_have_ended_serves_others(daemons: Daemons, bare: Bare) -> None:
     daemon = daemons(f"cuda:0:{CAPACITY}MiB")
     for seed in (1, 2):

@@ -13,6 +13,7 @@ from tests.cuda.rig import STUB_UUID, Bare, Daemon, Daemons, Program, Running
 from tests.devices.cuda_stub import MEMORY, Stub
 from tests.stub.harness import Worker
 from tests.stub.nvml.values import StubNvml
+from tests.tiers import all_but_first
 
 TRAIN = "train --iterations 20 --seed 7"
 UNPRELOADED = ["env", "-u", "LD_PRELOAD"]
@@ -74,7 +75,7 @@ def test_an_exclusive_job_that_its_driver_refuses_comes_back_on_a_larger_device(
 
 
 @pytest.mark.parametrize(
-    ("engine", "devices"), [("grant", ["cuda0", "cuda0", "cuda1"]), ("checkpoint", ["cuda0", "cuda1"])]
+    ("engine", "devices"), all_but_first([("grant", ["cuda0", "cuda0", "cuda1"]), ("checkpoint", ["cuda0", "cuda1"])])
 )
 def test_a_program_that_carpool_is_not_in_is_known_by_its_log(
     stub: Stub, daemons: Daemons, bare: Bare, engine: str, devices: list[str]
@@ -88,6 +89,10 @@ def test_a_program_that_carpool_is_not_in_is_known_by_its_log(
     assert info.attempts[0].text == "ran out of memory: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
 
 
+@pytest.mark.nightly(
+    "with PyTorch what another test shows with scripted jobs",
+    stays="tests/daemon/test_recovery.py::test_a_job_that_ran_out_of_memory_is_started_again_alone_and_once",
+)
 def test_where_growth_is_refused_the_one_that_grew_comes_back_when_the_other_has_ended(
     daemons: Daemons, bare: Bare
 ) -> None:

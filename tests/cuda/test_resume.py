@@ -8,6 +8,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from carpool.core.model import MIB
 from tests.cuda.rig import STUB_UUID, Bare, Daemon, Daemons, Program, Running
 from tests.devices.cuda_stub import Stub
@@ -92,6 +94,9 @@ def test_a_resume_takes_what_was_measured(daemons: Daemons, bare: Bare, stub: St
     daemon.client.cancel(other.id)
 
 
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches", stays="test_a_resume_takes_what_was_measured"
+)
 def test_without_a_measurement_a_resume_takes_all_that_could_be_had(daemons: Daemons, bare: Bare, stub: Stub) -> None:
     daemon = daemons()
     job, waiting = held_up(daemon)

@@ -32,6 +32,10 @@ def beside(daemon: Daemon, bare: Bare, services: list[Running], *programs: str) 
     assert [job.result()["digest"] for job in jobs] == expected
 
 
+@pytest.mark.nightly(
+    "the same on the other kind of device",
+    stays="tests/e2e/test_services.py::test_training_beside_a_service_is_bit_identical",
+)
 def test_training_beside_a_service_is_bit_identical(daemons: Daemons, bare: Bare, stub: Stub) -> None:
     daemon = daemons()
     worker = service(daemon, "--rounds 40")
@@ -42,6 +46,10 @@ def test_training_beside_a_service_is_bit_identical(daemons: Daemons, bare: Bare
     stub.wait_until_free()
 
 
+@pytest.mark.nightly(
+    "the same on the other kind of device",
+    stays="tests/e2e/test_services.py::test_weights_that_do_not_fit_together_take_turns",
+)
 def test_weights_that_do_not_fit_together_take_turns(daemons: Daemons) -> None:
     """Two workers with the same models share their memory; a half of it has to go all the time."""
     daemon = daemons("cuda:0:160MiB")

@@ -7,6 +7,7 @@ import pytest
 from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemons, run_in_turns, run_together
 from tests.devices.cuda_stub import Stub
+from tests.tiers import all_but_first
 
 #: Jobs of unknown memory are measured one after another, which can take as long as these programs run.
 KNOWN = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}
@@ -21,7 +22,7 @@ def test_a_job_alone(daemons: Daemons, bare: Bare, stub: Stub) -> None:
     stub.wait_until_free()  # an idle device holds nothing
 
 
-@pytest.mark.parametrize(("count", "how"), [(3, ""), (2, " --optimizer")], ids=["announced", "steps"])
+@pytest.mark.parametrize(("count", "how"), all_but_first([(3, ""), (2, " --optimizer")]), ids=["announced", "steps"])
 def test_jobs_that_take_turns_at_every_iteration(daemons: Daemons, bare: Bare, count: int, how: str) -> None:
     programs = [f"train --iterations 400 --seed {10 * number}{how}" for number in range(count)]
     jobs = run_in_turns(daemons(), bare, programs, **KNOWN)

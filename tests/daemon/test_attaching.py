@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 from rig import Client, Rig
 
+from carpool.core import commands
 from carpool.core.events import Attached, Detached, TurnWanted
 from carpool.daemon.channels import connections
 from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, Leave, Packet, PacketType
@@ -182,3 +183,28 @@ async def test_something_else_than_a_channel_is_closed(other: Other, kind: str) 
     other.rig.channels.bring(other.client.job, "channel:2", fd)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
+
+
+async def test_a_job_that_is_over_loses_everything_in_one_place(rig: Rig) -> None:
+    """It has handed its turn over, and has died before the other one had it: then its job ends, or begins anew."""
+    passes, successor = rig.attach(), rig.attach()
+    rig.do(commands.GrantTurn(1, passes.job.id))
+    successor.seat.set("want", 1)
+    passes.seat.set("turn", 0)
+    passes.seat.set("passed_to", successor.seat.slot + 1)
+    passes.seat.set("passed_seq", 1)
+    rig.turns.sync(1)
+    rig.channels.release(passes.job)
+    assert (
+        successor.seat.get("turn") == 1 and rig.seating.holder == {1: successor.job.id} and not rig.seating.predecessor
+    )
+    assert passes.job.seated is None and passes.job.bank is None and not passes.kept
+    assert rig.lines.all(passes.job.id) == () and passes.channel.recv(1) == b""
+    rig.channels.release(passes.job)  # again: nothing is left to take
+
+
+async def test_a_job_that_ends_with_the_turn_leaves_the_lane_free(rig: Rig) -> None:
+    client = rig.attach()
+    rig.do(commands.GrantTurn(1, client.job.id))
+    rig.channels.release(client.job)
+    assert client.job.seated is None and 1 not in rig.seating.holder

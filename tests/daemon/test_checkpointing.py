@@ -19,7 +19,7 @@ from carpool.daemon.checkpoint.notes import Note, Notes
 from carpool.daemon.checkpoint.restart import CheckpointRestart
 from carpool.daemon.checkpoint.suspend import Suspensions
 from carpool.daemon.jobs.table import Job, JobTable
-from carpool.daemon.system.background import aside
+from carpool.daemon.system.background import in_background
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda.checkpoint import Busy, NotGuaranteed
 from carpool.protocol.api import SubmitRequest
@@ -146,5 +146,5 @@ async def test_one_whose_device_is_gone_is_lost(rig: Rig) -> None:
 
 async def test_whatever_goes_wrong_is_answered(caplog: pytest.LogCaptureFixture) -> None:
     answered: asyncio.Future[int | Exception] = asyncio.get_running_loop().create_future()
-    aside("sum", lambda: int("x"), answered.set_result)
+    in_background("sum", lambda: int("x"), answered.set_result)
     assert isinstance(await answered, ValueError) and "sum: this was not expected" in caplog.text

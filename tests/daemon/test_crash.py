@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 from daemon_harness import Daemon, Refused, alive
 
-#: Lower it (20 is plenty) while you work on something else.
-KILLS = int(os.environ.get("CARPOOL_TEST_KILLS", "100"))
+from tests.tiers import all_but_first
+
+#: How often the daemon is killed in a run; a few of them are in `make test`.
+KILLS = all_but_first([6, 100], "a hundred kills at random points: minutes")
 PATIENCE_S = 60.0
 WORK = "import sys, time; time.sleep({delay}); open({path!r}, 'a').write('x'); sys.exit({code})"
 
@@ -61,18 +63,16 @@ def until_accepted(clients: Sequence[Client]) -> None:
         time.sleep(0.001)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(120 + 10 * KILLS)
-def test_killed_at_random_points_under_load_nothing_is_lost(make_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
-    seed = int.from_bytes(os.urandom(4), "little")
-    print(f"seed {seed}")
-    moments = random.Random(seed)
+@pytest.mark.parametrize("kills", KILLS)
+def test_killed_at_random_points_under_load_nothing_is_lost(
+    make_daemon: Callable[..., Daemon], tmp_path: Path, moments: random.Random, kills: int
+) -> None:
     daemon = make_daemon("--device", "host:256MiB").started()
     clients = [Client(daemon, tmp_path, f"client{n}") for n in range(2)]
     for client in clients:
         client.start()
     try:
-        for number in range(KILLS):
+        for number in range(kills):
             if number % 2:
                 until_accepted(clients)  # else it may be killed while it recovers, every time
             # Not a synchronisation: the point of this test is that the moment does not matter.
@@ -85,7 +85,7 @@ def test_killed_at_random_points_under_load_nothing_is_lost(make_daemon: Callabl
         for client in clients:
             client.join()
     accepted = {job: expected for client in clients for job, expected in client.accepted.items()}
-    assert len(accepted) >= KILLS // 2, "too little load to mean anything"
+    assert len(accepted) >= kills // 2, "too little load to mean anything"
     for job, (path, code) in sorted(accepted.items()):
         info = daemon.wait(job)
         outcome = "failed" if code else "succeeded"

@@ -17,7 +17,7 @@ from carpool.daemon.engine.preload_check import Look
 from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.info import job_info
 from carpool.daemon.jobs.table import Choice, Job
-from carpool.daemon.journal.records import Store, read_beside, read_history, read_jobs
+from carpool.daemon.journal.records import Store, read_history, read_jobs, read_ungated
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.devices.base import Device
@@ -117,7 +117,7 @@ def test_where_no_thread_can_start_nobody_knows(monkeypatch: pytest.MonkeyPatch)
     def full(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(selection, "aside", full)
+    monkeypatch.setattr(selection, "in_background", full)
     made = Engines({"cuda0": cast("Device", StandIn("cuda0", True))}, lambda owner, spec: "")
     found, why = asyncio.run(made.choose(request(), os.geteuid(), os.getegid()))
     assert found.engine == "grant" and "new thread" in why.why
@@ -134,9 +134,9 @@ def ended(number: int, **facts: Any) -> Job:
 
 def test_what_ran_beside_carpool_is_remembered_until_it_does_not(tmp_path: Path) -> None:
     lives: list[tuple[dict[str, Any], bool]] = [
-        ({"ran_beside": True, "outcome": Outcome.CANCELLED}, False),
-        ({"ran_beside": True, "was_seated": True}, False),
-        ({"ran_beside": True}, True),
+        ({"ran_ungated": True, "outcome": Outcome.CANCELLED}, False),
+        ({"ran_ungated": True, "was_seated": True}, False),
+        ({"ran_ungated": True}, True),
         ({}, True),
         ({"was_seated": True}, False),
     ]
@@ -144,18 +144,18 @@ def test_what_ran_beside_carpool_is_remembered_until_it_does_not(tmp_path: Path)
     async def life(number: int, facts: dict[str, Any]) -> str:
         connection = open_journal(tmp_path / "journal.sqlite")
         journal = Journal(connection, asyncio.get_running_loop())
-        store = Store(journal, read_history(connection), read_beside(connection))
+        store = Store(journal, read_history(connection), read_ungated(connection))
         job = ended(number, **facts)
         await store.submitted([job])
         store.ended(job)
         await journal.flushed()
         journal.close()
-        return store.ran_beside(1000, job.spec)
+        return store.ran_ungated(1000, job.spec)
 
     for number, (facts, remembered) in enumerate(lives, 1):
         why = asyncio.run(life(number, facts))
         connection = open_journal(tmp_path / "journal.sqlite")
-        assert (bool(why), len(read_beside(connection))) == (remembered, int(remembered)), facts
+        assert (bool(why), len(read_ungated(connection))) == (remembered, int(remembered)), facts
         jobs = list(read_jobs(connection))
         connection.close()
         assert jobs[-1].choice == Choice(True, "because")
@@ -168,18 +168,18 @@ def test_how_a_job_uses_its_device_outlives_the_daemon(tmp_path: Path) -> None:
     async def life(*steps: tuple[dict[str, Any], str]) -> tuple[bool, bool]:
         connection = open_journal(tmp_path / "journal.sqlite")
         journal = Journal(connection, asyncio.get_running_loop())
-        store = Store(journal, read_history(connection), read_beside(connection))
+        store = Store(journal, read_history(connection), read_ungated(connection))
         for facts, step in steps:
             job = Job(1, 1000, 1000, request(), None, 1, **facts)
             await store.submitted([job]) if step == "submitted" else getattr(store, step)(job)
         await journal.flushed()
         (found,) = read_jobs(connection)
         journal.close()
-        return found.was_seated, found.ran_beside
+        return found.was_seated, found.ran_ungated
 
     assert asyncio.run(life(({}, "submitted"), ({"was_seated": True}, "used"))) == (True, False)
-    assert asyncio.run(life(({"ran_beside": True}, "used"))) == (False, True)
-    over = {"ran_beside": True, "outcome": Outcome.SUCCEEDED, "phase": JobPhase.ENDED}
+    assert asyncio.run(life(({"ran_ungated": True}, "used"))) == (False, True)
+    over = {"ran_ungated": True, "outcome": Outcome.SUCCEEDED, "phase": JobPhase.ENDED}
     assert asyncio.run(life((over, "ended"))) == (False, False)
 
 

@@ -12,7 +12,7 @@ from daemon_harness import SOURCE, Daemon
 SUPERVISE = """
 import sys
 sys.path.insert(0, {source!r})
-from carpool.runtime.shim import Refused, supervise
+from carpool.runtime.shim.__main__ import Refused, supervise
 try:
     sys.exit(supervise({home!r}, {job}, foreground=True))
 except Refused as refused:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from daemon_harness import FAKEJOB, PATIENCE_S, Daemon
 
-#: Lower it (20 is plenty) while you work on something else.
-KILLS = int(os.environ.get("CARPOOL_TEST_KILLS", "100")) // 4
+from tests.tiers import all_but_first
+
 MIB = 1 << 20
 SIZE = 10 * MIB
 CAPACITY = 16 * MIB
@@ -260,19 +260,15 @@ def test_one_process_after_another(pair: Pair) -> None:
     pair.nothing_left()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300 + 20 * KILLS)  # a restart takes seconds where the processors are busy
-def test_killed_and_stopped_at_random_points_while_memory_moves(pair: Pair) -> None:
-    seed = int.from_bytes(os.urandom(4), "little")
-    print(f"seed {seed}")
-    moments = random.Random(seed)
+@pytest.mark.parametrize("kills", all_but_first([2, 25], "kills at random points while memory moves: minutes"))
+def test_killed_and_stopped_at_random_points_while_memory_moves(pair: Pair, moments: random.Random, kills: int) -> None:
     daemon = pair.daemon
     daemon.put("/v1/policy", {"settings": {"forced_after_us": 100_000, "quantum_us": 0}})
     jobs = [pair.filled(value, after=("release", f"check:{SIZE}:{value}") * 1000) for value in (1, 2, 3)]
     pids = [daemon.show(job)["pid"] for job in jobs]
     for job in jobs:
         pair.go_on(job)
-    for _ in range(KILLS):
+    for _ in range(kills):
         # Not a synchronisation: the point of this test is that the moment does not matter.
         time.sleep(moments.uniform(0.0, 0.5))
         stopped = moments.choice(pids)

@@ -88,14 +88,14 @@ def test_another_version_is_refused(daemon: Daemon) -> None:
 def test_a_job_killed_in_its_turn_gives_it_back_at_once(daemon: Daemon, fifo: Path) -> None:
     victim = daemon.fake("attach", "turn", "say:mine", f"listen:{fifo}", "crash")
     daemon.until_line(victim, "mine")
-    heir = daemon.fake("attach", "iterate:1", "say:mine")
-    daemon.until("TurnWanted", heir)
+    successor = daemon.fake("attach", "iterate:1", "say:mine")
+    daemon.until("TurnWanted", successor)
     released(fifo)
     died = daemon.wait(victim)
     assert (died["outcome"], died["signal"]) == ("failed", 9)
-    assert daemon.wait(heir)["outcome"] == "succeeded"
+    assert daemon.wait(successor)["outcome"] == "succeeded"
     gone = daemon.until("Detached", victim)
-    granted = daemon.until("GrantTurn", heir)
+    granted = daemon.until("GrantTurn", successor)
     assert granted["now_us"] == gone["now_us"]  # one follows from the other
 
 
@@ -106,8 +106,8 @@ def test_a_job_killed_after_handing_over(daemon: Daemon) -> None:
     daemon.until_line(victim, "mine")
     heirs = [daemon.fake(*heir_steps) for _ in range(2)]
     assert daemon.wait(victim)["signal"] == 9
-    for heir in heirs:
-        info = daemon.wait(heir)
+    for successor in heirs:
+        info = daemon.wait(successor)
         assert (info["outcome"], info["iterations"]) == ("succeeded", 3)
     passed = [event for event in daemon.events() if event["kind"] == "TurnPassed" and event["job"] == victim]
     assert len(passed) == 1 and passed[0]["data"]["to"] in heirs

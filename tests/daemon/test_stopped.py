@@ -22,8 +22,8 @@ from carpool.core.events import TurnReleased
 from carpool.daemon.jobs.table import Job
 from carpool.daemon.memory.movers import JobsShim
 from carpool.daemon.stopped import watchdog
-from carpool.daemon.stopped.markers import KeptStopped
-from carpool.daemon.stopped.watchdog import Stopped
+from carpool.daemon.stopped.markers import StopMarkers
+from carpool.daemon.stopped.watchdog import Watchdog
 from carpool.daemon.system.process_state import state_of
 from carpool.protocol.seat import Yield
 
@@ -50,10 +50,10 @@ class Scene:
         self.shim_runs = True
         self.taken: list[tuple[int, str, str]] = []
         self.by_shim = JobsShim(self)
-        self.kept = KeptStopped(directory)
+        self.kept = StopMarkers(directory)
         self.given_up: list[int] = []
-        self.stopped = Stopped(rig.jobs, self.kept, rig.watchlist, rig.turns, self)
-        self._running = asyncio.create_task(self.stopped.run())
+        self.watchdog = Watchdog(rig.jobs, self.kept, rig.watchlist, rig.turns, self)
+        self._running = asyncio.create_task(self.watchdog.run())
 
     def take(self, *asked: Any) -> bool:
         self.taken.append(asked)
@@ -70,7 +70,7 @@ class Scene:
     def owe_turn(self) -> None:
         self.rig.do(commands.GrantTurn(1, self.job.id))
         self.seat.set("yield", Yield.NOW)
-        self.stopped.watch(self.job)
+        self.watchdog.watch(self.job)
 
     def count(self, to: Client | None = None) -> None:
         """The next step of its hand-over: from here on it counts."""
@@ -79,7 +79,7 @@ class Scene:
 
     def owe_memory(self) -> None:
         self.job.offloading = True
-        self.stopped.watch(self.job)
+        self.watchdog.watch(self.job)
 
     @property
     def state(self) -> str:
@@ -91,7 +91,7 @@ class Scene:
 
     async def close(self) -> None:
         self._running.cancel()
-        await self.stopped.close()
+        await self.watchdog.close()
         self.process.kill()
         self.process.communicate()
 
@@ -152,7 +152,7 @@ async def test_without_a_turn_the_shim_is_asked(make: Callable[..., Scene]) -> N
     assert scene.taken[0] == (scene.job.id, f"bank:host0:{scene.job.bank}", "store:host0")
     assert scene.state == "T"
     scene.job.offloading = False
-    await until(lambda: not scene.stopped._tasks)
+    await until(lambda: not scene.watchdog._tasks)
 
 
 async def test_a_shim_that_is_stopped_too_cannot_help(make: Callable[..., Scene]) -> None:
@@ -182,43 +182,43 @@ async def test_with_a_turn_it_runs_until_it_has_let_go(make: Callable[..., Scene
 async def test_it_runs_until_somebody_else_has_its_turn(make: Callable[..., Scene], by_force: bool) -> None:
     """What it clears first is its own `turn`; a user may stop it just there, too."""
     scene = make()
-    heir = scene.rig.attach()
+    successor = scene.rig.attach()
     scene.rig.do(commands.GrantTurn(1, scene.job.id))
     if by_force:
         scene.seat.set("yield", Yield.NOW)
         scene.stop()
-        scene.stopped.watch(scene.job)
+        scene.watchdog.watch(scene.job)
         await until(lambda: scene.state in "RS")
         scene.seat.set("turn", 0)
     else:
         scene.seat.set("turn", 0)
         scene.stop()
-        scene.stopped.watch(scene.job)
+        scene.watchdog.watch(scene.job)
         await until(lambda: scene.state in "RS")
     await asyncio.sleep(0.03)
     assert scene.state != "T"
-    scene.count(heir)
+    scene.count(successor)
     await asyncio.sleep(0.03)
     assert scene.state != "T", "the next one's turn is still to be written, and only once"
-    bell = heir.seat.get("bell")
-    heir.seat.set("turn", 1)
+    bell = successor.seat.get("bell")
+    successor.seat.set("turn", 1)
     await until(lambda: scene.state == "T")
-    assert heir.seat.get("bell") != bell, "nobody wakes it"
-    assert scene.rig.seating.holder[1] == heir.job.id and not scene.taken
-    await until(lambda: not scene.stopped._tasks)
+    assert successor.seat.get("bell") != bell, "nobody wakes it"
+    assert scene.rig.seating.holder[1] == successor.job.id and not scene.taken
+    await until(lambda: not scene.watchdog._tasks)
 
 
 async def test_stopped_after_its_turn_was_seen_to_go(make: Callable[..., Scene]) -> None:
     """Nobody has asked it for anything: the sync of the lane notices."""
     scene = make()
-    heir = scene.rig.attach()
+    successor = scene.rig.attach()
     scene.rig.do(commands.GrantTurn(1, scene.job.id))
     scene.seat.set("turn", 0)
-    scene.count(heir)
+    scene.count(successor)
     scene.stop()
     scene.rig.turns.sync(1)
     await until(lambda: scene.state in "RS")
-    heir.seat.set("turn", 1)
+    successor.seat.set("turn", 1)
     await until(lambda: scene.state == "T")
 
 
@@ -255,7 +255,7 @@ async def test_who_does_not_answer_at_all_is_given_up(
     assert not scene.given_up
     clock.now += 0.2
     await until(lambda: scene.given_up)
-    await until(lambda: not scene.stopped._tasks)
+    await until(lambda: not scene.watchdog._tasks)
 
 
 async def test_the_watch_goes_on_after_an_error(
@@ -314,7 +314,7 @@ async def test_it_ends_while_it_is_continued(make: Callable[..., Scene]) -> None
     await until(lambda: scene.process.poll() is not None)
     scene.seat.set("turn", 0)
     scene.count()
-    await until(lambda: not scene.stopped._tasks)
+    await until(lambda: not scene.watchdog._tasks)
     assert not scene.notes
 
 
@@ -323,7 +323,7 @@ async def test_the_daemon_stops_in_that_moment(make: Callable[..., Scene]) -> No
     scene.stop()
     scene.owe_turn()
     await until(lambda: scene.state in "RS")
-    await scene.stopped.close()
+    await scene.watchdog.close()
     await until(lambda: scene.state == "T")
     assert not scene.notes
 
@@ -336,7 +336,7 @@ async def test_the_daemon_died_in_that_moment(make: Callable[..., Scene]) -> Non
     os.utime(old, (0, 0))  # so long ago that its owner may have continued it
     (scene.directory / "continued-999").touch()
     (scene.directory / "continued-x").touch()  # somebody else's
-    scene.stopped.settle()
+    scene.watchdog.settle()
     await until(lambda: scene.state == "T")
     assert other.state != "T" and scene.notes == ["continued-x"]
 

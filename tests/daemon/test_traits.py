@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from daemon_harness import FAKEJOB, Daemon
 
-from carpool.daemon.jobs.constraints import why_alone, why_immovable
+from carpool.daemon.jobs.constraints import why_exclusive, why_pinned
 from carpool.protocol.seat import Trait
 
 NCCL = "its processes communicate by NCCL"
@@ -47,9 +47,9 @@ def device_of(daemon: Daemon) -> dict[str, Any]:
     ],
 )
 def test_what_follows_from_traits(traits: int, alone: str | None, immovable: str | None) -> None:
-    assert why_alone(traits) == alone
-    assert (why_immovable(traits) or "").startswith(immovable or "")
-    assert (why_immovable(traits) is None) == (immovable is None)
+    assert why_exclusive(traits) == alone
+    assert (why_pinned(traits) or "").startswith(immovable or "")
+    assert (why_pinned(traits) is None) == (immovable is None)
 
 
 def test_a_job_that_needs_its_device_to_itself_gets_it(daemon: Daemon, fifo: Path) -> None:

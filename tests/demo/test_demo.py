@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,6 +12,8 @@ import torch
 
 from demo.__main__ import changed_weights
 from demo.results import JobResult, Round
+from tests.live import lean
+from tests.tiers import all_but_first
 
 
 def saved(path: Path, value: float) -> Path:
@@ -30,11 +33,13 @@ def test_the_verdict_names_the_job_and_the_round_that_differ(tmp_path: Path) -> 
     assert changed_weights([alone, same, other]) == ["cnn under fair: 1 tensors differ, first w"]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_a_short_demo_runs_and_draws(root: Path, python: str, tmp_path: Path) -> None:
-    command = [python, "-m", "demo", "--scale", "0.25", "--policies", "fair", "--out", str(tmp_path)]
-    result = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=390, check=False)
+@pytest.mark.parametrize("scale", all_but_first(["0.01", "0.25"]))
+def test_a_short_demo_runs_and_draws(
+    root: Path, python: str, tmp_path: Path, pytestconfig: pytest.Config, scale: str
+) -> None:
+    command = [python, "-m", "demo", "--scale", scale, "--policies", "fair", "--out", str(tmp_path)]
+    env = os.environ | lean(pytestconfig)
+    result = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=390, check=False)
     assert result.returncode == 0, result.stderr[-3000:] + result.stdout[-3000:]
     assert "all 5 shared runs are bit-identical" in result.stdout
     assert (tmp_path / "report.txt").read_text().count("fair") == 2

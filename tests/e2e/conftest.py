@@ -15,13 +15,15 @@ import torch
 
 from carpool.protocol.api import DeviceInfo
 from carpool.runtime import native
-from tests.live import BareRuns, LiveDaemon, Running, Script
+from tests.live import BareRuns, LiveDaemon, Running, Script, lean
 
 SCRIPTS = Path(__file__).parents[1] / "workloads"
 #: A turn may change hands at every iteration, whatever a switch costs.
 EAGER = {"quantum_us": 0, "max_switch_share_ppm": 1_000_000, "warm_limit": 16, "max_lanes": 1}
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_THREAD_LIMIT")
 NO_HINTS: Mapping[str, int] = {}
+#: Workloads that use PyTorch's compiler, or what builds on it.
+WHOLE_TORCH = ("compiled", "ranks")
 
 
 class Workload(Script):
@@ -38,6 +40,12 @@ def environment(request: pytest.FixtureRequest) -> dict[str, str]:
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
     return ours | threads | compiled
+
+
+@pytest.fixture(scope="session")
+def jobs_environment(environment: dict[str, str], pytestconfig: pytest.Config) -> dict[str, str]:
+    """That of jobs; what they are compared with runs with the whole PyTorch."""
+    return environment | lean(pytestconfig)
 
 
 class Bare(BareRuns):
@@ -109,7 +117,8 @@ class Daemon(LiveDaemon):
         ballast_mib: int = 0,
     ) -> Running:
         """``ballast_mib`` is memory that it keeps besides."""
-        return self.submit_script(workload, meet=meet, before=before, env={"BALLAST_MIB": str(ballast_mib)}, **hints)
+        env = {"BALLAST_MIB": str(ballast_mib)} | ({"PYTHONPATH": ""} if workload.name in WHOLE_TORCH else {})
+        return self.submit_script(workload, meet=meet, before=before, env=env, **hints)
 
     def run_together(
         self,
@@ -174,15 +183,15 @@ def _daemons(environment: dict[str, str]) -> Iterator[Daemons]:
 
 
 @pytest.fixture(scope="session")
-def eager_daemon(environment: dict[str, str]) -> Iterator[Daemon]:
+def eager_daemon(jobs_environment: dict[str, str]) -> Iterator[Daemon]:
     """One daemon for all tests that leave nothing behind in it."""
-    for daemons in _daemons(environment):
+    for daemons in _daemons(jobs_environment):
         yield daemons()
 
 
 @pytest.fixture
-def daemons(environment: dict[str, str]) -> Iterator[Daemons]:
-    yield from _daemons(environment)
+def daemons(jobs_environment: dict[str, str]) -> Iterator[Daemons]:
+    yield from _daemons(jobs_environment)
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,6 @@ def test_an_estimate(lean: str, script: Path) -> None:
     assert [bool(answer.get("prediction")) for answer in answers] == [True, True], answers
 
 
-@pytest.mark.timeout(150)
 def test_a_model(eager_daemon: Daemon, environment: dict[str, str], lean: str, tmp_path: Path) -> None:
     weights = tmp_path / "small.safetensors"
     save_file(skeleton.build(hosted.small, 0, weights=True).state_dict(), weights)

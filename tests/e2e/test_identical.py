@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.tiers import all_but_first
+
 if TYPE_CHECKING:
     from conftest import Bare, Daemon, Workload
 
@@ -54,11 +56,14 @@ def groups(size: int, stride: int) -> list[tuple[str, ...]]:
     return [tuple(names[begin : begin + size]) for begin in range(0, len(names), size)]
 
 
-GROUPS: list[Any] = [*groups(2, stride=1), *groups(5, stride=6)]
-GROUPS += [
+#: In `make test` each workload is in one group.
+GROUPS: list[Any] = all_but_first(
+    map(pytest.param, [*groups(2, stride=1), *groups(5, stride=6)]), stay=len(WORKLOADS) // 2
+)
+GROUPS += all_but_first(
     pytest.param(names, marks=pytest.mark.skipif(NO_COMPILER, reason="torch.compile needs a C++ compiler"))
     for names in WITH_COMPILED
-]
+)
 
 
 @pytest.mark.parametrize("names", GROUPS, ids=lambda names: f"{len(names)}: " + ", ".join(names))

@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
     from conftest import Bare, Daemon, Daemons, Workload
@@ -27,7 +29,7 @@ def torchrun(ranks: int) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--standalone", "--no-python"]
 
 
-@pytest.mark.parametrize("name", LAUNCHERS)
+@pytest.mark.parametrize("name", all_but_first(LAUNCHERS))
 def test_what_a_launcher_starts_has_the_seat(
     name: str, bare: Bare, eager_daemon: Daemon, workload: type[Workload]
 ) -> None:
@@ -37,25 +39,15 @@ def test_what_a_launcher_starts_has_the_seat(
     assert info.iterations > 0 and info.persistent_bytes > 0
 
 
-@pytest.fixture
-def torchrun_alone(environment: dict[str, str], tmp_path: Path, workload: type[Workload]) -> dict[int, Any]:
-    """What the ranks write without Carpool, by their number."""
-    results = {}
-    for ranks in (1, 2):
-        out = tmp_path / f"alone{ranks}"
-        command = [*torchrun(ranks), *workload("ranks").command(out)]
-        subprocess.run(command, env=environment, check=True, timeout=300)
-        results[ranks] = json.loads(out.read_text())
-    return results
-
-
-@pytest.mark.timeout(900)
-def test_torchrun(torchrun_alone: dict[int, Any], daemons: Daemons, bare: Bare, workload: type[Workload]) -> None:
-    """The first time beside another job.  Of two ranks on the host device one has the seat."""
-    daemon = daemons()
+@pytest.mark.parametrize("ranks", all_but_first([2, 1]))
+def test_torchrun(
+    ranks: int, environment: dict[str, str], tmp_path: Path, daemons: Daemons, bare: Bare, workload: type[Workload]
+) -> None:
+    """Beside another job.  Of two ranks on the host device one has the seat."""
+    daemon, out = daemons(), tmp_path / "alone"
     beside = daemon.submit(workload("sgd"))
-    for ranks, expected in torchrun_alone.items():
-        job = daemon.submit(workload("ranks"), before=torchrun(ranks))
-        assert job.result() == expected
-        assert job.info().iterations == 12
+    job = daemon.submit(workload("ranks"), before=torchrun(ranks))
+    subprocess.run([*torchrun(ranks), *workload("ranks").command(out)], env=environment, check=True, timeout=300)
+    assert job.result() == json.loads(out.read_text())
+    assert job.info().iterations == 12
     assert [beside.result()] == bare([workload("sgd")])

@@ -14,22 +14,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.watching import is_moving, iterates, last_event, nothing_left, until, until_event
+from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
     from conftest import Bare, Daemon, Daemons, Running, Workload
 
 HEEDLESS = {"max_move_share_ppm": 1_000_000}
 BALLAST_MIB = 49  # of a device of 96: room for one job
-ROUNDS = 3
+#: The least number of kills, one after another.
+ROUNDS = pytest.mark.parametrize("rounds", all_but_first([1, 3]))
 MOST_KILLS = 15
-
-
-@pytest.fixture
-def moments() -> random.Random:
-    """Not a synchronisation: the point of these tests is that the moment does not matter."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")
-    return random.Random(seed)
 
 
 @pytest.fixture
@@ -51,19 +45,20 @@ def finished(bare: Bare, workload: type[Workload], release: Path, jobs: Sequence
         assert [result] == bare([workload("steady", ("count", str(result["count"])))])
 
 
+@ROUNDS
 def test_jobs_killed_while_they_are_moved(
-    bare: Bare, daemons: Daemons, workload: type[Workload], release: Path, moments: random.Random
+    bare: Bare, daemons: Daemons, workload: type[Workload], release: Path, moments: random.Random, rounds: int
 ) -> None:
     daemon = daemons("host:320MiB", **HEEDLESS)
     survivor = steady(daemon, workload, release, 160)
     until_event(daemon, "GrantTurn", survivor)
     in_flight = 0
     for number in range(MOST_KILLS):
-        if number >= ROUNDS and in_flight:
+        if number >= rounds and in_flight:
             break
         victim = steady(daemon, workload, release, 200)
         until_event(daemon, "Offload", victim)
-        time.sleep(moments.uniform(0, 0.03) * (number % ROUNDS))
+        time.sleep(moments.uniform(0, 0.03) * (number % rounds))
         victim.signal(signal.SIGKILL)
         ended = victim.wait()
         assert (ended.outcome, ended.signal) == ("failed", signal.SIGKILL), victim.log()
@@ -89,8 +84,9 @@ def killed_while_moving(daemon: Daemon) -> bool:
     return caught
 
 
+@ROUNDS
 def test_the_daemon_killed_while_jobs_are_moved(
-    bare: Bare, daemons: Daemons, workload: type[Workload], release: Path, moments: random.Random
+    bare: Bare, daemons: Daemons, workload: type[Workload], release: Path, moments: random.Random, rounds: int
 ) -> None:
     daemon = daemons("host:96MiB", **HEEDLESS)
     jobs = [steady(daemon, workload, release) for _ in range(3)]
@@ -98,7 +94,7 @@ def test_the_daemon_killed_while_jobs_are_moved(
         until_event(daemon, "Offloaded", job)
     hit = 0
     for number in range(MOST_KILLS):
-        if number > ROUNDS and hit:
+        if number >= rounds and hit:
             break
         time.sleep(moments.uniform(0, 0.1))
         daemon.kill()
@@ -146,6 +142,10 @@ def fill(path: Path) -> None:
             file.write(bytes(4096))
 
 
+@pytest.mark.nightly(
+    "with PyTorch what another test shows with scripted jobs",
+    stays="tests/daemon/test_startup.py::test_a_full_disk_refuses_submissions_and_loses_nothing",
+)
 def test_a_full_disk_keeps_no_job_from_being_moved(
     bare: Bare, daemons: Daemons, workload: type[Workload], release: Path, small_disk: Path
 ) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.tiers import all_but_first
+
 if TYPE_CHECKING:
     from conftest import Bare, Daemon, Daemons, Running, Workload
 
@@ -75,7 +77,9 @@ def await_event(daemon: Daemon, kind: str, job: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "reason"), [(signal.SIGTERM, "Stop"), (signal.SIGINT, "KeyboardInterrupt")], ids=["SIGTERM", "SIGINT"]
+    ("number", "reason"),
+    all_but_first([(signal.SIGTERM, "Stop"), (signal.SIGINT, "KeyboardInterrupt")]),
+    ids=["SIGTERM", "SIGINT"],
 )
 def test_a_signal_reaches_a_job_that_waits_for_its_turn(
     crowded: tuple[Daemon, Running], workload: type[Workload], number: signal.Signals, reason: str

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.watching import MIB, causes, counted, iterates, nothing_left, until, until_event
+from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +53,11 @@ def moved_out(daemon: Daemon, jobs: Sequence[Running]) -> list[int]:
     return [offloaded[job.id] for job in jobs]
 
 
-@pytest.mark.parametrize("names", EVERY_BOUNDARY, ids=lambda names: f"{len(names) // 2}x: " + ", ".join(names))
+@pytest.mark.parametrize(
+    "names",
+    all_but_first(map(pytest.param, EVERY_BOUNDARY)),
+    ids=lambda names: f"{len(names) // 2}x: " + ", ".join(names),
+)
 def test_switches_at_every_boundary(
     names: tuple[str, ...], bare: Bare, daemons: Daemons, workload: type[Workload]
 ) -> None:
@@ -62,7 +67,7 @@ def test_switches_at_every_boundary(
     nothing_left(daemon)
 
 
-@pytest.mark.parametrize(("policy", "quantum_us"), OTHER_TURNS)
+@pytest.mark.parametrize(("policy", "quantum_us"), all_but_first(OTHER_TURNS))
 def test_other_policies_and_quanta(
     policy: str, quantum_us: int, bare: Bare, daemons: Daemons, workload: type[Workload]
 ) -> None:
@@ -72,6 +77,7 @@ def test_other_policies_and_quanta(
     nothing_left(daemon)
 
 
+@pytest.mark.nightly("a rarer way into a state that another test reaches", stays="test_switches_at_every_boundary")
 def test_with_the_settings_as_they_are(bare: Bare, daemons: Daemons, workload: type[Workload]) -> None:
     """Memory is known beforehand, and moving it is kept to its share of time."""
     daemon = daemons(f"host:{CAPACITY_MIB}MiB")
@@ -81,7 +87,7 @@ def test_with_the_settings_as_they_are(bare: Bare, daemons: Daemons, workload: t
     nothing_left(daemon)
 
 
-@pytest.mark.parametrize("forced_after_us", [3_000, 17_000])
+@pytest.mark.parametrize("forced_after_us", all_but_first([3_000, 17_000]))
 def test_turns_taken_at_random_instructions_while_several_threads_compute(
     forced_after_us: int, crew_bare: Bare, daemons: Daemons, workload: type[Workload]
 ) -> None:

@@ -13,6 +13,7 @@ from carpool.core.model import Settings
 from carpool.sim.driver import simulate
 from carpool.sim.model.options import Options
 from carpool.sim.model.trace_job import TraceJob
+from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
     from conftest import Daemon, Daemons, Running, Workload
@@ -24,9 +25,7 @@ PATIENCE_US = 600 * SECOND
 #: Of jobs about whose memory nothing is known only one grows at a time; here all are to wait for their turns.
 MEMORY = {"persistent_bytes": 4 << 20, "ephemeral_bytes": 8 << 20}
 #: With the shorter one the normal job, a little older, has aged enough.
-HEAD_STARTS = pytest.mark.parametrize(
-    ("head_start_us", "expected"), [(600 * SECOND, ["urgent", "normal"]), (1, ["normal", "urgent"])]
-)
+HEAD_STARTS = [(600 * SECOND, ["urgent", "normal"]), (1, ["normal", "urgent"])]
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def policy(root: Path, tmp_path: Path) -> str:
     return f"{file}:Aging"
 
 
-@HEAD_STARTS
+@pytest.mark.parametrize(("head_start_us", "expected"), all_but_first(HEAD_STARTS))
 def test_real_jobs_get_their_turns_in_its_order(
     daemons: Daemons,
     workload: type[Workload],
@@ -73,7 +72,7 @@ def turn_of(kind: str, job: int | None, data: dict[str, object]) -> object:
     return job if kind == "GrantTurn" else data.get("to") if kind == "TurnPassed" else None
 
 
-@HEAD_STARTS
+@pytest.mark.parametrize(("head_start_us", "expected"), HEAD_STARTS)
 def test_modelled_jobs_get_their_turns_in_its_order(policy: str, head_start_us: int, expected: list[str]) -> None:
     weights = {"first": FIRST, "normal": NORMAL, "urgent": URGENT}
     jobs = [TraceJob(name, at * 1000, SECOND, weight=weights[name]) for at, name in enumerate(weights)]

@@ -7,6 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from carpool.protocol.api import PolicyRequest
 from tests.e2e.watching import MIB, iterates, until_event
 
@@ -42,6 +44,10 @@ def test_what_is_larger_than_the_device_is_not_tried_again(
     assert (tmp_path / "starts").read_text() == "x"
 
 
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches",
+    stays="test_it_comes_back_alone_and_its_neighbours_are_unharmed",
+)
 def test_refused_in_its_warm_up_it_comes_back_alone_and_its_neighbours_are_unharmed(
     bare: Bare, daemons: Daemons, workload: type[Workload], tmp_path: Path
 ) -> None:
@@ -72,6 +78,10 @@ def test_refused_in_its_warm_up_it_comes_back_alone_and_its_neighbours_are_unhar
     assert "can't allocate memory" in log, "what PyTorch said the first time"
 
 
+@pytest.mark.nightly(
+    "with PyTorch what another test shows with scripted jobs",
+    stays="tests/daemon/test_recovery_kills.py::test_three_times_on_larger_devices_whenever_the_daemon_is_killed",
+)
 def test_what_really_runs_out_three_times_over_fails_with_the_whole_story(
     daemons: Daemons, workload: type[Workload], tmp_path: Path
 ) -> None:

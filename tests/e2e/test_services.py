@@ -31,6 +31,10 @@ def test_weights_that_do_not_fit_together_take_turns(daemons: Daemons, workload:
     assert [worker.result() for worker in workers] == [{"right": 36, "of": 36}] * 2
 
 
+@pytest.mark.nightly(
+    "the same on the other kind of device",
+    stays="tests/cuda/test_services.py::test_a_service_that_keeps_its_turn_loses_it_and_computes_right",
+)
 def test_a_service_that_keeps_its_turn_loses_it_and_computes_right(
     bare: Bare, daemons: Daemons, workload: type[Workload]
 ) -> None:
@@ -41,6 +45,9 @@ def test_a_service_that_keeps_its_turn_loses_it_and_computes_right(
     assert service.result() == {"right": 8, "of": 8}
 
 
+@pytest.mark.nightly(
+    "the same on the other kind of device", stays="tests/cuda/test_services.py::test_services_outlive_the_daemon"
+)
 @pytest.mark.parametrize("kills", [3])
 def test_services_outlive_the_daemon(bare: Bare, daemons: Daemons, workload: type[Workload], kills: int) -> None:
     daemon = daemons("host:256MiB")

@@ -19,6 +19,7 @@ from tests.e2e.fronts import Front, alone, ask, register
 from tests.e2e.hosted import DIE_AT_ONCE, DIE_HALFWAY, NOTHING, STAY
 from tests.e2e.malformed import malformed, status
 from tests.e2e.watching import until
+from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
     from conftest import Bare, Daemon, Daemons, Workload
@@ -115,8 +116,8 @@ def test_answers_and_training_are_what_they_are_alone(
     assert 0 < device.weights_bytes <= device.capacity_bytes
 
 
-@pytest.mark.parametrize("what", [DIE_AT_ONCE, DIE_HALFWAY])
-@pytest.mark.parametrize("model", ["small", "large"])
+@pytest.mark.parametrize("what", all_but_first([DIE_AT_ONCE, DIE_HALFWAY]))
+@pytest.mark.parametrize("model", all_but_first(["large", "small"]))
 def test_a_worker_that_dies_while_it_computes(service: Service, model: str, what: int) -> None:
     """At once: the weights are still being copied, unless they were there."""
     retries, before = service.front.metric("carpool_retries_total"), ended(service).keys()
@@ -189,8 +190,8 @@ def test_models_that_cannot_be_asked(service: Service) -> None:
     assert service.ask("small")
 
 
-def test_malformed_requests_are_the_clients_mistake(service: Service) -> None:
-    seed = 0 if os.environ.get("CI") else random.randrange(1 << 32)  # where a change is judged: the same for everybody
+def test_malformed_requests_are_the_clients_mistake(service: Service, moments: random.Random) -> None:
+    seed = moments.randrange(1 << 32)
     seen: Counter[int] = Counter()
     for number in range(seed, seed + MALFORMED):
         answer = status(service.front.url, *malformed(random.Random(number)))

@@ -16,8 +16,12 @@ import pytest
 
 from tests.gpu import report, runner
 from tests.gpu.registry import Needs
+from tests.tiers import all_but_first
 
 CHECKS = runner.load()
+#: The contract of a device first, which is the widest of them.
+WITH_DRIVER = [name for name, each in CHECKS.items() if each.needs is Needs.DRIVER]
+WITH_DRIVER.sort(key=("contract_suite", "lane_outlives_its_agent").__contains__, reverse=True)
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -41,8 +45,7 @@ def run(root: Path, stub_driver: Path, tmp_path: Path) -> Run:
     return start
 
 
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", [name for name, each in CHECKS.items() if each.needs is Needs.DRIVER])
+@pytest.mark.parametrize("name", all_but_first(WITH_DRIVER, stay=2))
 def test_it_passes_on_the_stub_driver(run: Run, name: str) -> None:
     done = run("one", name)
     assert json.loads(done.stdout)["outcome"] == runner.PASSED, done.stdout + done.stderr
@@ -50,20 +53,25 @@ def test_it_passes_on_the_stub_driver(run: Run, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "fault"),
-    [
-        ("extent_outlives_its_creator", "cuMemImportFromShareableHandle=999"),
-        ("extent_is_cleared", "cuMemsetD8Async=1"),
-        ("lane_in_two_processes", "cuMemSetAccess=1"),
-        ("memory_of_a_killed_process", "cuMemAlloc_v2=2"),
-        ("extent_is_freed", "cuMemCreate=2"),
-        ("checkpoint_round_trip", "cuCheckpointProcessCheckpoint=999"),
-    ],
+    all_but_first(
+        [
+            ("extent_outlives_its_creator", "cuMemImportFromShareableHandle=999"),
+            ("extent_is_cleared", "cuMemsetD8Async=1"),
+            ("lane_in_two_processes", "cuMemSetAccess=1"),
+            ("memory_of_a_killed_process", "cuMemAlloc_v2=2"),
+            ("extent_is_freed", "cuMemCreate=2"),
+            ("checkpoint_round_trip", "cuCheckpointProcessCheckpoint=999"),
+        ]
+    ),
 )
 def test_it_fails_where_the_driver_does(run: Run, name: str, fault: str) -> None:
     done = run("one", name, CARPOOL_STUB_FAIL=fault)
     assert json.loads(done.stdout)["outcome"] == runner.FAILED, done.stdout
 
 
+@pytest.mark.nightly(
+    "a benchmark or measurement in its smallest form: seconds to minutes", stays="test_it_passes_on_the_stub_driver"
+)
 def test_an_image_that_cannot_be_registered_is_copied_all_the_same(run: Run) -> None:
     done = json.loads(run("one", "weights_extents", CARPOOL_STUB_FAIL="cuMemHostRegister_v2=801").stdout)
     assert (done["outcome"], done["figures"]["registering read-only refused, error, 64 MiB"]) == (runner.PASSED, 801)

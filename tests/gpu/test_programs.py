@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.tiers import all_but_first
+
 PROGRAMS = Path(__file__).parent / "programs"
 #: Parameters in millions: of ResNet-50 and BERT-base (with the head for words) as published.
 SIZES = {"resnet50": 25.557, "bert": 109.51, "gpt": 10.79, "mlp": 0.1255}
@@ -28,9 +30,7 @@ def models() -> object:
 MODELS = models().MODELS  # type: ignore[attr-defined]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", all_but_first(sorted(MODELS, key="mlp".__ne__)))
 def test_a_model_has_its_size_and_trains(name: str) -> None:
     torch.manual_seed(0)
     make, _ = MODELS[name]
@@ -54,6 +54,9 @@ def test_iterations_are_timed() -> None:
     assert measured["ends"] == sorted(measured["ends"])
 
 
+@pytest.mark.nightly(
+    "a benchmark or measurement in its smallest form: seconds to minutes", stays="test_iterations_are_timed"
+)
 def test_training_gives_the_same_result_whoever_loads_the_data() -> None:
     assert output("train.py", "sgd", "cpu") == output("train.py", "loader", "cpu")
 

@@ -23,14 +23,20 @@ def test_every_model_has_a_measurement() -> None:
     assert {*(f"serving_{model}" for model in MODELS), "serving_run_ahead"} <= set(runner.load())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(
+    "a benchmark or measurement in its smallest form: seconds to minutes",
+    stays="tests/benchmarks/test_serving.py::test_each_cycle_is_measured",
+)
 def test_requests_are_measured_in_every_way(on: serving.Stage) -> None:
     figures = serving.ways(on, rounds=1, starts=1)
     assert all(figures[f"{way} / {base}"] > 0 for way, base in serving.BASES.items())
     assert figures["ready, request to first layer, ms"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(
+    "a benchmark or measurement in its smallest form: seconds to minutes",
+    stays="tests/benchmarks/test_serving.py::test_each_cycle_is_measured",
+)
 def test_the_bound_of_run_ahead_is_set_for_each_row(on: serving.Stage) -> None:
     figures = serving.run_ahead(on, BOUNDS_US, asks=1, seconds=0.5)
     beside = [figures[f"{bound} us: training beside 20 requests/s, iterations/s"] for bound in BOUNDS_US]
@@ -38,7 +44,10 @@ def test_the_bound_of_run_ahead_is_set_for_each_row(on: serving.Stage) -> None:
     assert on.served.client.policy().settings["run_ahead_us"] == BOUNDS_US[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(
+    "a benchmark or measurement in its smallest form: seconds to minutes",
+    stays="tests/benchmarks/test_serving.py::test_each_cycle_is_measured",
+)
 def test_weights_that_did_not_leave_are_no_cold_request(on: serving.Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "drop_weights", lambda _: None)
     with pytest.raises(AssertionError, match=r"cold: 0 of \d+ bytes of weights came"):

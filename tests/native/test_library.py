@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.native.arbiter import ROOT, Arbiter, Job
+from tests.tiers import all_but_first
 
 WORKLOADS = ROOT / "tests" / "workloads"
 SITE = ROOT / "src" / "carpool" / "runtime" / "site"
@@ -65,7 +66,7 @@ def test_turns_taken_at_random_instructions(tmp_path: Path) -> None:
     overlapping("sgd.py", tmp_path, lambda job: job.seat.get("forced") > 5, forced_us=7_000, always_yield=False)
 
 
-@pytest.mark.parametrize("script", ["ema.py", "lbfgs.py", "cache.py"])
+@pytest.mark.parametrize("script", all_but_first(["ema.py", "lbfgs.py", "cache.py"]))
 def test_what_outlives_iterations_becomes_persistent(tmp_path: Path, script: str) -> None:
     def placed(job: Job) -> bool:
         return job.seat.get("promoted") > 0 or job.seat.get("p_peak") > 2 << 20  # moved, or put there at once
@@ -75,8 +76,9 @@ def test_what_outlives_iterations_becomes_persistent(tmp_path: Path, script: str
 
 # ---- oversubscription: offloaded after every turn, the bank overwritten ----------------------------------------------
 
-#: All workloads that end by themselves with the same result in every run, four at a time on one lane.
+#: All workloads that end by themselves with the same result in every run, four at a time on one lane; two before.
 TOGETHER = [
+    ["adam.py", "cache.py"],
     ["accumulation.py", "adam.py", "cache.py", "checkpoints.py"],
     ["ema.py", "evaluation.py", "exception.py", "gan.py"],
     ["grad_scaler.py", "lbfgs.py", "loader.py fork", "fork_child.py"],
@@ -92,11 +94,11 @@ def all_come_back(names: list[str], directory: Path, **options: object) -> None:
     assert sum(job.offloads for job in arbiter.jobs) > 8
 
 
-@pytest.mark.parametrize("names", TOGETHER, ids=lambda names: names[0])
+@pytest.mark.parametrize("names", all_but_first(TOGETHER), ids=lambda names: names[0])
 def test_offloaded_at_every_switch(tmp_path: Path, names: list[str]) -> None:
     all_come_back(names, tmp_path)
 
 
-@pytest.mark.parametrize("names", TOGETHER, ids=lambda names: names[0])
+@pytest.mark.parametrize("names", all_but_first(TOGETHER), ids=lambda names: names[0])
 def test_offloaded_at_random_instructions(tmp_path: Path, names: list[str]) -> None:
     all_come_back(names, tmp_path, forced_us=9_000, always_yield=False)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy
+import pytest
 
 from carpool.protocol.api import EventInfo, JobInfo
 from carpool.protocol.client import Client
@@ -61,6 +62,10 @@ def turns_begun(events: list[EventInfo], job: int) -> list[EventInfo]:
     ]
 
 
+@pytest.mark.nightly(
+    "with PyTorch what another test shows with scripted jobs",
+    stays="tests/daemon/test_oversubscription.py::test_an_idle_holder_loses_its_turn",
+)
 def test_an_idle_notebook_costs_nothing_and_answers_after_one_turn(
     client: Client, new_notebook: Callable[[], Notebook]
 ) -> None:

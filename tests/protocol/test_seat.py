@@ -84,3 +84,13 @@ def test_packets_survive_the_wire() -> None:
         Packet.decode(b"short")
     with pytest.raises(ValueError, match="99"):
         Packet.decode(Packet(PacketType.WANT).encode().replace(b"\x02", b"\x63", 1))
+
+
+def test_a_snapshot_has_every_word_under_its_name() -> None:
+    board = memoryview(bytearray(seat.BOARD_BYTES))
+    one = Seat(board, 7)
+    for number, name in enumerate(FIELDS, 1):
+        one.set(name, number)
+    words = one.snapshot()
+    assert [name.rstrip("_") for name in words._fields] == list(FIELDS)
+    assert list(words) == list(range(1, len(FIELDS) + 1))

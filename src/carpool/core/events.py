@@ -26,6 +26,8 @@ from carpool.core.model import (
 
 @dataclass(frozen=True, slots=True)
 class DeviceAdded:
+    """A device is there from now on, with what is known of it.  No device is ever taken away."""
+
     device: DeviceSpec
 
 
@@ -95,6 +97,8 @@ class SettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
+    """A user has submitted a job; after a restart: a job that an earlier daemon had not ended."""
+
     job: JobId
     spec: JobSpec
     waited_us: Micros = 0  # it was submitted so long ago, to an earlier daemon
@@ -103,6 +107,8 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
+    """The job is to be cancelled: it is signalled, or never started."""
+
     job: JobId
 
 

@@ -146,7 +146,7 @@ class Machine:
         check_quantum(event.device.quantum_us)
         device = Device(event.device, position=len(self._state.devices))
         self._state.devices[event.device.id] = device
-        self._state.settle_quanta()
+        self._state.update_quanta()
         self._allocator.device_added(device)
 
     def _device(self, name: DeviceId) -> Device:
@@ -159,14 +159,14 @@ class Machine:
         state, device = self._state, self._device(event.device)
         check_quantum(event.quantum_us)
         device.spec = replace(device.spec, quantum_us=event.quantum_us, oversubscribe=event.oversubscribe)
-        state.settle_quanta()
+        state.update_quanta()
         self._allocator.device_changed(device)
 
     def _foreign_memory(self, event: events.ForeignMemory) -> None:
         device = self._device(event.device)
         if event.size < 0:
             raise ValueError(f"{event}: the size must not be negative")
-        less, device.foreign = event.size < device.foreign, event.size
+        less, device.unmanaged = event.size < device.unmanaged, event.size
         self._allocator.unmanaged_changed(device, less)
 
     def _device_load(self, event: events.DeviceLoad) -> None:
@@ -190,7 +190,7 @@ class Machine:
         if event.settings.allocation is not state.settings.allocation:
             raise ValueError(f"allocation is {state.settings.allocation}; it cannot be changed while jobs are there")
         state.settings, state.policy, state.placement = event.settings, policy, placement
-        state.settle_quanta()
+        state.update_quanta()
         co_runners.reset(state)
         self._allocator.settings_changed()
 

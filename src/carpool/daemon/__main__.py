@@ -30,6 +30,7 @@ from carpool.protocol.paths import Home
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run a daemon until it is asked to stop; returns the exit status.  The caller hears what is wrong at the start."""
     arguments = sys.argv[1:] if argv is None else argv
     try:
         options = parse_options(arguments)

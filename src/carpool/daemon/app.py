@@ -30,18 +30,18 @@ from carpool.daemon.journal.device_controls import Controls, read_controls
 from carpool.daemon.journal.device_history import History
 from carpool.daemon.journal.event_log import Feed, last_seq
 from carpool.daemon.journal.model_registry import Models, read_models
-from carpool.daemon.journal.records import Store, read_beside, read_history, read_jobs
+from carpool.daemon.journal.records import Store, read_history, read_jobs, read_ungated
 from carpool.daemon.journal.slowdown_table import PaceTable, read_paces
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
-from carpool.daemon.memory.reclaim import Emptying
+from carpool.daemon.memory.reclaim import Reclaim
 from carpool.daemon.seats.sampler import Sampler
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import SessionServer
 from carpool.daemon.shims.supervisor import Starting
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.telemetry.service import Telemetry, processes_of, uses_of
-from carpool.daemon.telemetry.ungated_processes import Beside
+from carpool.daemon.telemetry.ungated_processes import UngatedProcesses
 from carpool.devices.base import Device
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Daemon:
         self.settings = CurrentSettings(options.chosen_settings, options.default_store)
         self.journal = Journal(connection, asyncio.get_running_loop())
         self.feed = Feed(self.journal, home.journal, last_seq(connection))
-        self.store = Store(self.journal, read_history(connection), read_beside(connection))
+        self.store = Store(self.journal, read_history(connection), read_ungated(connection))
         self.models = Models(self.journal, read_models(connection))
         self.history = History(self.journal, home.journal)
         self.jobs = JobTable()
@@ -99,14 +99,14 @@ class Daemon:
 
     def _telemetry(self) -> Telemetry:
         parts = self.parts
-        beside = Beside(self.jobs, self.devices, parts.companions.ours, self.core.post, used=self.store.used)
+        ungated = UngatedProcesses(self.jobs, self.devices, parts.companions.ours, self.core.post, used=self.store.used)
         return Telemetry(
             self.devices,
             lambda: processes_of(self.jobs, self.shims.pid),
             parts.memory.driver.measured,
             self.options.telemetry_us,
             present=parts.guests.allocating,
-            heard=beside.look,
+            heard=ungated.look,
             uses=lambda device: uses_of(self.jobs, device),
             on_load=self.core.post,
             history=self.history,
@@ -123,10 +123,10 @@ class Daemon:
         self.ready.set()
         always = (
             Sampler(self.jobs, self.core.post).run(),
-            Emptying(self.devices).run(),
+            Reclaim(self.devices).run(),
             self.telemetry.run(),
             self.paces.run(),
-            self.parts.stopped.run(),
+            self.parts.watchdog.run(),
         )
         tasks = [asyncio.create_task(work) for work in always]
         await self.stopping.wait()
@@ -135,7 +135,7 @@ class Daemon:
         for task in tasks:
             task.cancel()
         self.paces.write()
-        await self.parts.stopped.close()
+        await self.parts.watchdog.close()
         await self.parts.memory.copies.close()
         await self._close(runner)
 
@@ -153,7 +153,7 @@ class Daemon:
         for pace in self.paces.known:
             self.core.post(pace)
         await self.parts.restore.finish()
-        self.parts.stopped.settle()
+        self.parts.watchdog.settle()
 
     def stop(self, stop_jobs: bool) -> None:
         """Soon.  ``stop_jobs``: cancel what runs first; otherwise jobs go on without a daemon."""
@@ -182,7 +182,7 @@ class Daemon:
             seating=self.parts.seating,
             store=self.store,
             models=self.models,
-            engines=Engines(self.devices, self.store.ran_beside),
+            engines=Engines(self.devices, self.store.ran_ungated),
             feed=self.feed,
             machine=self.machine,
             post=self.core.post,

@@ -36,8 +36,8 @@ from carpool.daemon.seats.turns import Turns
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.supervisor import Processes, Starting
-from carpool.daemon.stopped.markers import KeptStopped
-from carpool.daemon.stopped.watchdog import Stopped
+from carpool.daemon.stopped.markers import StopMarkers
+from carpool.daemon.stopped.watchdog import Watchdog
 from carpool.devices.base import Device
 
 
@@ -78,7 +78,7 @@ class Built:
     guests: Guests
     checkpoint_restart: CheckpointRestart
     retries: Retries
-    stopped: Stopped
+    watchdog: Watchdog
     found: FoundJobs
     restore: Restore
     effects: Effects
@@ -118,7 +118,7 @@ def build(parts: Parts) -> Built:
         guests=guests,
         checkpoint_restart=checkpoint_restart,
         retries=retries,
-        stopped=Stopped(jobs, KeptStopped(parts.starting.home.root), watchlist, turns, memory.offloads),
+        watchdog=Watchdog(jobs, StopMarkers(parts.starting.home.root), watchlist, turns, memory.offloads),
         found=found,
         restore=Restore(
             *(parts.starting.home, jobs, store, processes, channels, checkpoint_restart, memory.found_weights, found),

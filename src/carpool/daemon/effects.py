@@ -170,7 +170,7 @@ class LaneEffects:
         self._seating.shims.keep(job.id, {f"{LANE}:{command.lane}": fd}, job.seated.pid)
         job.seated.seat.set("lane", command.lane)  # before the packet: the job waits for it where they differ
         self._lines.send(job.id, Packet(PacketType.LANE, a=command.lane), [fd])
-        job.seated.board.ring(job.seated.seat)
+        job.seated.board.notify(job.seated.seat)
         self._seating.shims.drop(job.id, [f"{LANE}:{old}"])
 
 
@@ -258,7 +258,7 @@ class TurnEffects:
         if (known := seated(self._jobs, command.job)) is None:
             return
         job, seat = known
-        if is_paused(seat.seat):
+        if is_paused(seat.seat.snapshot()):
             self._pauses.end(seat)
             return
         self._seating.give_turn(command.lane, job.id)
@@ -268,7 +268,8 @@ class TurnEffects:
     def _deny(self, command: commands.DenyTurn) -> None:
         if (known := seated(self._jobs, command.job)) is not None:
             log.warning("job %d gets no turn: %s", command.job, command.reason.text)
-            answer_demand(known[0], Placed.CHANGED if command.reason.code == "changed" else Placed.TOO_LARGE)
+            answer = Placed.CHANGED if command.reason.code == "changed" else Placed.TOO_LARGE
+            answer_demand(known[1], answer, known[1].seat.get("demand_seq"))
 
     def _request_yield(self, command: commands.RequestYield) -> None:
         if (guest := self._guest(command.job)) is not None:
@@ -277,7 +278,7 @@ class TurnEffects:
             return
         job, seat = known
         job.yield_due = job.turn_due
-        if command.forced and is_paused(seat.seat):
+        if command.forced and is_paused(seat.seat.snapshot()):
             self._pauses.end(seat, Yield.NOW)
         else:
             request_yield(seat.board, seat.seat, Yield.NOW if command.forced else Yield.BOUNDARY)
@@ -295,7 +296,7 @@ class TurnEffects:
             return
         job, seat = known
         job.yield_due = False
-        paused = seat.seat.get("yield") == Yield.PAUSE
+        paused = seat.seat.get("yield") == Yield.PAUSE  # the daemon's own word
         withdraw_yield(seat.seat)
         if paused:
             self._pauses.end(seat)

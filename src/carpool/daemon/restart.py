@@ -25,15 +25,16 @@ from carpool.daemon.journal.records import Store
 from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.memory.weights_adoption import FoundWeights
 from carpool.daemon.seats.allocator import Seating
-from carpool.daemon.seats.demands import demand_of
+from carpool.daemon.seats.demands import demand_in
 from carpool.daemon.seats.pauses import is_paused
-from carpool.daemon.seats.record import answer_growth, usage_of
-from carpool.daemon.seats.sampler import tell_traits
+from carpool.daemon.seats.record import answer_growth, usage_in
+from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.devices.base import single
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import Grow, Packet, PacketType
+from carpool.protocol.seat_words import SeatWords
 
 log = logging.getLogger(__name__)
 PATIENCE_S = 10.0
@@ -179,17 +180,18 @@ class FoundJobs:
     def tell(self, job: Job) -> None:
         """The core hears of the job as it is; nobody hands it a turn before it has been sent what it had."""
         started_us = _monotonic(job.started_us or wall_us())
-        # First: whoever wants something has said before for what.
+        # First, and by itself: whoever wants something has said before for what.
         wants = job.seated is not None and job.seated.seat.get("want") != 0
-        self._take_over(job)
+        words = None if job.seated is None else job.seated.seat.snapshot()
+        self._take_over(job, words)
         job.phase = JobPhase.RUNNING
         job.device = job.device or next(iter(self._seating.devices))
-        self._post(self._adopted(job, wants, started_us))
+        self._post(self._adopted(job, words, wants, started_us))
         if job.seated is not None and job.seated.extents:
             if job.bank is None:
                 job.granted = Memory(0, job.granted.ephemeral)
             self._memory.granting.memory(job, answers=False)
-        tell_traits(job, self._post)  # before anybody gets a turn
+        tell_constraints(job, self._post)  # before anybody gets a turn
         if job.stays is not None:
             self._post(TraitsSeen(job.id, alone=job.stays))
 
@@ -197,32 +199,30 @@ class FoundJobs:
         """The core hears of what jobs' secondary processes have, before it decides anything."""
         self._memory.driver.resume()
 
-    def _take_over(self, job: Job) -> None:
+    def _take_over(self, job: Job, words: SeatWords | None) -> None:
         """What the daemon itself has to know of the job's seat."""
-        if job.seated is None or job.lane is None:
+        if job.seated is None or words is None or job.lane is None:
             return
-        seat = job.seated.seat
-        job.granted = Memory(seat.get("p_limit"), seat.get("e_limit"))
-        job.usage = usage_of(job, monotonic_us())
-        if seat.get("turn"):
+        job.granted = Memory(words.p_limit, words.e_limit)
+        job.usage = usage_in(job, words, monotonic_us())
+        if words.turn:
             self._seating.give_turn(job.lane, job.id)
         self._memory.offloads.adopt(job)  # first: what it answers from now on is an answer
         self._memory.banking.adopt(job)
 
-    def _adopted(self, job: Job, wants: bool, started_us: Micros) -> Adopted:
-        seat = job.seated.seat if job.seated is not None else None
+    def _adopted(self, job: Job, words: SeatWords | None, wants: bool, started_us: Micros) -> Adopted:
         assert job.device is not None
         return Adopted(
             job=job.id,
             phase=job.phase,
             device=job.device,
-            lane=job.lane if seat is not None else None,
+            lane=job.lane if words is not None else None,
             granted=job.granted,
-            attached=seat is not None,
-            holds_turn=seat is not None and seat.get("turn") == 1,
-            paused=seat is not None and is_paused(seat),
-            demand=demand_of(job),
-            wants_turn=wants and seat is not None and seat.get("turn") == 0,
+            attached=words is not None,
+            holds_turn=words is not None and words.turn == 1,
+            paused=words is not None and is_paused(words),
+            demand=None if words is None or job.spec.service is None else demand_in(words),
+            wants_turn=wants and words is not None and words.turn == 0,
             offloaded=job.seated is not None and job.bank is None and not job.seated.whole,
             usage=job.usage,
             started_us=started_us,
@@ -240,20 +240,19 @@ class FoundJobs:
             self._lines.send(job.id, Packet(PacketType.LANE, a=job.lane), [fd])  # a second one does no harm
         for word in ("turn", "grow_ack", "yield", "placed_seq"):
             job.seated.board.wake(job.seated.seat, word)
-        job.seated.board.ring(job.seated.seat)
+        job.seated.board.notify(job.seated.seat)
         self._ask_again(job, job.seated)
 
     def _ask_again(self, job: Job, seated: Seated) -> None:
         """The request for memory that an earlier daemon has not answered, if there is one."""
-        seat = seated.seat
-        if seat.get("grow_seq") != seat.get("grow_ack"):
-            job.grow_seq = seat.get("grow_seq")
-            kind = seat.get("grow_class")
-            total, optional = seat.get("grow_total"), bool(kind & _OPTIONAL)
-            if kind & _WITHDRAWN:
-                answer_growth(seated.board, seat, Grow.DENIED, job.grow_seq)
-                return
-            self._channels.ask(job, CLASSES[kind & 1], total, optional=optional)
+        words = seated.seat.snapshot()  # `grow_seq` first: the request of that number has been written before
+        if words.grow_seq == words.grow_ack:
+            return
+        job.grow_seq, kind = words.grow_seq, words.grow_class
+        if kind & _WITHDRAWN:
+            answer_growth(seated.board, seated.seat, Grow.DENIED, job.grow_seq)
+        else:
+            self._channels.ask(job, CLASSES[kind & 1], words.grow_total, optional=bool(kind & _OPTIONAL))
 
 
 def _monotonic(wall: Micros) -> Micros:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Literal
 
+from carpool.protocol.seat_words import SeatWords
+
 BOARD_MAGIC = 0x4452424C
 PROTOCOL = 2
 SEATS = 4096
@@ -228,6 +230,10 @@ class Packet:
         return cls(PacketType(kind), *rest)
 
 
+#: Native size and alignment: CPython copies each word as a whole, in ascending order of the offsets.
+_WORDS = struct.Struct("@" + "".join(code for _, code in FIELDS.values()))
+
+
 class Seat:
     """One seat of a mapped board, field by field.  Writers other than those named in the header are errors."""
 
@@ -242,10 +248,19 @@ class Seat:
 
     def get(self, name: str) -> int:
         offset, code = FIELDS[name]
-        # A cast view reads the aligned word in one access, which struct.unpack_from does not promise.
+        # A cast view reads the aligned word in one access.
         start = self._offset + offset
         view = self._board[start : start + (4 if code == "I" else 8)].cast(code)
         return int(view[0])
+
+    def snapshot(self) -> SeatWords:
+        """All words, each read once: a decision that needs several must not see one of them change in between.
+
+        Words are read in ascending order of their offsets, while the job goes on writing.  Where the job says something
+        by the order of two writes (a turn that has ended, native/turn.c), read the word that comes last there first, by
+        `get`, and take the snapshot afterwards.
+        """
+        return SeatWords._make(_WORDS.unpack_from(self._board, self._offset))
 
     def set(self, name: str, value: int) -> None:
         offset, code = FIELDS[name]

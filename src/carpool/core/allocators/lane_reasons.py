@@ -9,7 +9,7 @@ from carpool.core.model import JobPhase, Reason
 from carpool.core.placement.queue import explain_queued
 from carpool.core.state.amounts import needed, ready
 from carpool.core.state.device import Device
-from carpool.core.state.job import Claim, Job
+from carpool.core.state.job import Job, WaitState
 from carpool.core.state.preempt_state import PreemptState
 from carpool.core.state.state import State
 from carpool.core.turns import weights
@@ -34,7 +34,7 @@ def _held_off(state: State, device: Device, job: Job) -> Reason | None:
 
 
 def _for_store(state: State, device: Device, job: Job) -> Reason | None:
-    return _explain_store(state, device, job) if job.claim is Claim.STORE else None
+    return _explain_store(state, device, job) if job.wait is WaitState.STORE else None
 
 
 def _suspended(state: State, device: Device, job: Job) -> Reason | None:
@@ -48,7 +48,7 @@ def _service(state: State, device: Device, job: Job) -> Reason | None:
 def _kept_out(state: State, device: Device, job: Job) -> Reason | None:
     if not (job.wanted and barred(state, job)):
         return None
-    return Reason("turn", f"waiting for its turn: {_guest(state, device)}")
+    return Reason("turn", f"waiting for its turn: {_exclusive_turn(state, device)}")
 
 
 def _for_memory(state: State, device: Device, job: Job) -> Reason | None:
@@ -70,9 +70,9 @@ def _who_computes(state: State, job: Job) -> str:
 
 def _explain_suspended(device: Device, job: Job) -> Reason:
     text = "suspended; " if job.usage.persistent_live else ""
-    if job.claim is Claim.TURNS:
+    if job.wait is WaitState.TURNS:
         return Reason("turn", f"{text}waiting until those who compute on {device.spec.id} have let go")
-    if job.claim is Claim.MOVING:
+    if job.wait is WaitState.MOVING:
         return Reason("offloaded", f"{text}needs {device.spec.id} to itself for its turn: others are leaving")
     if device.usable < job.usage.persistent_live:
         needs = f"needs {size(job.usage.persistent_live)} of {device.spec.id}, where others leave {size(device.usable)}"
@@ -84,8 +84,10 @@ def _explain_service(device: Device, job: Job) -> Reason:
     if not ready(job):
         need = weights.cost(device, job) + (needed(job).total if job.offloaded else 0)
         return Reason("memory", f"waiting for memory: needs {size(need)} with its weights, {free_on(device)}")
-    if device.guest is not None:
-        return Reason("turn", f"waiting for its turn: job {device.guest} has {device.spec.id} to itself meanwhile")
+    if device.exclusive_turn is not None:
+        return Reason(
+            "turn", f"waiting for its turn: job {device.exclusive_turn} has {device.spec.id} to itself meanwhile"
+        )
     return Reason("turn", f"waiting until those who compute on {device.spec.id} have paused")
 
 
@@ -96,12 +98,12 @@ def _paused(state: State, device: Device, job: Job) -> Reason | None:
     return Reason("paused", f"paused, until no service wants {device.spec.id}")
 
 
-def _guest(state: State, device: Device) -> str:
+def _exclusive_turn(state: State, device: Device) -> str:
     """Who has the device, or is to have it."""
-    if device.guest is not None:
-        what = "service" if state.jobs[device.guest].serves else "engine checkpoint"
-        return f"job {device.guest} has {device.spec.id} to itself meanwhile ({what})"
-    if any(job.serves and job.claim is Claim.TURNS for job in map(state.jobs.__getitem__, device.guests)):
+    if device.exclusive_turn is not None:
+        what = "service" if state.jobs[device.exclusive_turn].serves else "engine checkpoint"
+        return f"job {device.exclusive_turn} has {device.spec.id} to itself meanwhile ({what})"
+    if any(job.serves and job.wait is WaitState.TURNS for job in map(state.jobs.__getitem__, device.excluding)):
         return f"{device.spec.id} is made free for the turn of a service"
     return f"{device.spec.id} is made free for the turn of a job that needs it to itself (engine checkpoint)"
 
@@ -110,10 +112,10 @@ def _explain_offloaded(device: Device, job: Job, who: str) -> Reason:
     text = "its memory was moved to the host store"
     if not job.wanted and not job.pending:
         return Reason("offloaded", f"{text}; it comes back when the job goes on")
-    if job.claim is Claim.NONE:
+    if job.wait is WaitState.NONE:
         return Reason("offloaded", f"{text}; waiting for the turn of lane {job.lane}: {who}")
     text = f"{text}; needs {size(needed(job).total)}, {free_on(device)}"
-    return Reason("offloaded", f"{text}: others are leaving" if job.claim is Claim.MOVING else text)
+    return Reason("offloaded", f"{text}: others are leaving" if job.wait is WaitState.MOVING else text)
 
 
 def _explain_store(state: State, device: Device, job: Job) -> Reason:

@@ -37,8 +37,8 @@ class LaneAllocator:
         self._timers: dict[str, Callable[[Any], None]] = {
             "yield": state.touch_lane,
             "forced": lambda lane: yielding.yield_ignored(state, state.lanes[lane]),
-            "stuck": state.touch_device,
-            "claims": state.touch_device,
+            "deadlock": state.touch_device,
+            "retry": state.touch_device,
             "pause": lambda lane: state.touch_device(state.lanes[lane].device),
             "warm": lambda job: never_came(state, state.jobs[job]),
             "warmed": self._warmed,
@@ -129,8 +129,8 @@ class LaneAllocator:
         device = self._state.device_of(job)
         if device is not None and (usage.out_bytes or usage.in_bytes):
             transfer_cost.observe(device.moved, job.usage, usage)
-        if job.stretch is not None:
-            co_runners.observe(self._state, job, job.stretch, usage)
+        if job.window is not None:
+            co_runners.observe(self._state, job, job.window, usage)
         account(self._state, job, usage)
         if not job.measured and self._seen_enough(job):
             grants.measured(self._state, job)
@@ -198,7 +198,7 @@ class LaneAllocator:
                 self._refresh_lanes()
             elif state.admit_all or state.newcomers:
                 queue.admit(state)
-            elif state.company_changed:
+            elif state.co_runners_changed:
                 co_runners.refresh(state)  # it may open a device to somebody
             else:
                 return

@@ -65,8 +65,8 @@ def leave(state: State, job: Job, device: Device) -> None:
     take_back(state, device, job)
     lanes.leave(state, job)
     device.jobs.discard(job.id)
-    if job.id in device.guests:
-        device.guests.discard(job.id)
+    if job.id in device.excluding:
+        device.excluding.discard(job.id)
         touch_lanes(state, device)  # whoever was held off for its turn may begin
         preemption.advance(state, device)  # or go on
         weights.owner_left(state, device, job.spec.owner)

@@ -15,7 +15,7 @@ from carpool.core.allocators.waiting_order import ALIVE, WaitingOrder
 from carpool.core.commands import AllocateDevices, PreemptJob
 from carpool.core.errors import InvariantError
 from carpool.core.events import Event, Preempted, Tick, TraitsSeen
-from carpool.core.metering.usage import account, attained, settle_time
+from carpool.core.metering.usage import account, attained, reconcile_time
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import Attempt, DeviceId, JobId, JobPhase, Micros, Reason
 from carpool.core.policies.base import Key
@@ -270,7 +270,7 @@ class WholeDeviceAllocator:
         """The job has left its devices: they are free."""
         total = attained(self._state, job)
         account(self._state, job, event.usage)
-        settle_time(job, total)
+        reconcile_time(job, total)
         self._take_back(job)
         if job.id not in self._running and not self._state.policy.requeue:
             self._reconsider(job)

@@ -62,7 +62,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     job.idle_since_us = state.now
     device.jobs.add(job.id)
     if job.excludes:
-        device.guests.add(job.id)
+        device.excluding.add(job.id)
     gangs.hold(state, job, _all_devices(state, event))
     if job.lonely:
         exclusive.claim(state, device, job)
@@ -126,7 +126,7 @@ def _serve_on(state: State, device: Device, job: Job, event: Adopted) -> None:
     if event.demand is not None and (event.holds_turn or event.wants_turn):
         weights.want(state, device, job, event.demand)
     if event.holds_turn:
-        device.guest, job.unplaced = job.id, False
+        device.exclusive_turn, job.unplaced = job.id, False
         weights.in_use(device, job)
 
 

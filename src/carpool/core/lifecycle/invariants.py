@@ -6,7 +6,7 @@ from carpool.core.errors import InvariantError
 from carpool.core.model import JobId, JobPhase
 from carpool.core.state.amounts import ready
 from carpool.core.state.device import Device
-from carpool.core.state.job import Claim, Job
+from carpool.core.state.job import Job, WaitState
 from carpool.core.state.lane import Lane, YieldAsked
 from carpool.core.state.preempt_state import PreemptState
 from carpool.core.state.residency import NOTHING
@@ -28,23 +28,23 @@ def check(state: State) -> None:
     if state.store_kept != sum(job.kept for job in state.jobs.values()):
         raise InvariantError(f"the books of the host store say {state.store_kept}")
     _check_due(state)
-    _check_company(state)
+    _check_co_runners(state)
 
 
-def _check_company(state: State) -> None:
-    """Whoever is in company computes; no table grows without end."""
+def _check_co_runners(state: State) -> None:
+    """Co-runners are those that may compute; no table grows without end."""
     if len(list(state.paces.rows())) > MOST_PAIRS:
         raise InvariantError(f"more than {MOST_PAIRS} pairs are remembered")
     for device in state.devices.values():
         inhabited = [n for n in device.lanes if any(_may_compute(state, device, job) for job in state.lanes[n].jobs)]
-        if device.crowd and sorted(inhabited) != [lane.id for lane in device.peers]:
-            raise InvariantError(f"device {device.spec.id}: lanes {inhabited} are inhabited, not {device.peers}")
+        if device.co_runner_count and sorted(inhabited) != [lane.id for lane in device.co_runners]:
+            raise InvariantError(f"device {device.spec.id}: lanes {inhabited} are inhabited, not {device.co_runners}")
     for job in state.jobs.values():
-        require(job.stretch is None or (job.attached and job.lane is not None), "measured where it is not", job)
+        require(job.window is None or (job.attached and job.lane is not None), "measured where it is not", job)
 
 
 def _may_compute(state: State, device: Device, job: JobId) -> bool:
-    return state.jobs[job].attached and job not in device.guests
+    return state.jobs[job].attached and job not in device.excluding
 
 
 def _check_due(state: State) -> None:
@@ -69,10 +69,10 @@ def _check_device(state: State, device: Device) -> None:
         raise InvariantError(f"device {name}: {sums} exceed the capacity {device.spec.capacity}")
     _check_alone(state, device)
     _check_held(state, device)
-    _check_guests(state, device)
+    _check_exclusive_turns(state, device)
     _check_services(state, device)
     growers = [device.grower] if device.grower is not None else []
-    for number in [*growers, *device.warm, *device.claims, *(entry[1] for entry in device.waiting)]:
+    for number in [*growers, *device.warm, *device.waiters, *(entry[1] for entry in device.requests)]:
         if number not in device.jobs:
             raise InvariantError(f"device {name} still speaks of job {number}, which is not there")
     if device.reservation is not None and state.jobs[device.reservation].phase is not JobPhase.QUEUED:
@@ -106,14 +106,16 @@ def _check_held(state: State, device: Device) -> None:
     require(kept == keeper.spec.gang, f"{kept} devices are kept for it, and it is not its turn to wait so", keeper)
 
 
-def _check_guests(state: State, device: Device) -> None:
+def _check_exclusive_turns(state: State, device: Device) -> None:
     """Who has the whole device for its turn computes there alone; those who are suspended have nothing there."""
-    guests = {number for number in device.jobs if state.jobs[number].excludes}
-    if device.guests != guests or device.guest not in (None, *guests):
-        raise InvariantError(f"device {device.spec.id}: guests {device.guests} and {device.guest}, not {guests}")
-    for job in (state.jobs[number] for number in guests):
+    excluding = {number for number in device.jobs if state.jobs[number].excludes}
+    if device.excluding != excluding or device.exclusive_turn not in (None, *excluding):
+        raise InvariantError(
+            f"device {device.spec.id}: {device.excluding} exclude others and {device.exclusive_turn}, not {excluding}"
+        )
+    for job in (state.jobs[number] for number in excluding):
         holds = job.holds
-        require(holds == (device.guest == job.id), "its turn and that of the whole device do not agree", job)
+        require(holds == (device.exclusive_turn == job.id), "its turn and that of the whole device do not agree", job)
         if not job.suspends:
             continue
         require(holds or job.reserved == NOTHING, "suspended, but on its device", job)
@@ -142,22 +144,24 @@ def _check_services(state: State, device: Device) -> None:
     """Beside a service nobody computes; who has paused for one goes on when there is none any more."""
     if state.restarting:
         return
-    guest = None if device.guest is None else state.jobs[device.guest]
-    presses = any(state.jobs[number].claim is Claim.TURNS for number in device.guests)
-    for job in (state.jobs[number] for number in device.guests if state.jobs[number].serves):
+    taker = None if device.exclusive_turn is None else state.jobs[device.exclusive_turn]
+    needed = any(state.jobs[number].wait is WaitState.TURNS for number in device.excluding)
+    for job in (state.jobs[number] for number in device.excluding if state.jobs[number].serves):
         needs = job.unplaced or (job.demand is not None and not weights_kept(device, job))
         require(not (job.holds and needs), "computes without its weights", job)
     for lane in (state.lanes[number] for number in device.lanes):
         if lane.preempt.state is PreemptState.NONE:
-            computes = lane.holder not in (None, device.guest)
-            require(guest is None or not computes, f"held beside job {device.guest}, which has the device", lane)
+            computes = lane.holder not in (None, device.exclusive_turn)
+            require(
+                taker is None or not computes, f"held beside job {device.exclusive_turn}, which has the device", lane
+            )
             continue
         require(lane.holder is not None and not lane.serves, "nobody there could pause", lane)
         asked = lane.yield_asked is not YieldAsked.NO
-        require(presses or asked or (guest is not None and guest.serves), "paused for nobody", lane)
+        require(needed or asked or (taker is not None and taker.serves), "paused for nobody", lane)
         require(
-            guest is None or lane.preempt.state is PreemptState.PAUSED,
-            f"not paused, though {device.guest} has the device",
+            taker is None or lane.preempt.state is PreemptState.PAUSED,
+            f"not paused, though {device.exclusive_turn} has the device",
             lane,
         )
 
@@ -182,7 +186,7 @@ def _check_lane(state: State, lane: Lane) -> None:
         return
     first = state.jobs[queued[0]] if queued else None
     could = any(ready(state.jobs[number]) and not barred(state, state.jobs[number]) for number in queued)
-    makes_room = first is not None and first.claim in (Claim.MOVING, Claim.TURNS)
+    makes_room = first is not None and first.wait in (WaitState.MOVING, WaitState.TURNS)
     require(lane.holder is not None or not could or makes_room, "free, though jobs wait for its turn", lane)
     if lane.holder is not None:
         require(lane.holder in lane.jobs and state.jobs[lane.holder].attached, "held by a job that is not there", lane)

@@ -1,4 +1,4 @@
-"""When every job that holds memory waits for more: somebody is moved out, whatever the device's mode.
+"""When every job that holds memory waits for more: one of them is evicted, whatever the device's mode.
 
 A job that does nothing counts as waiting after a while, one that is held off by a job that has the device to itself at
 once.
@@ -22,11 +22,11 @@ from carpool.core.state.residency import NOTHING
 from carpool.core.state.state import State
 
 
-def unstick(state: State, device: Device) -> None:
-    """If somebody waits for memory and nobody who holds any moves, move one out.  Sets the timer to look again."""
-    key = ("stuck", device.spec.id)
+def break_deadlock(state: State, device: Device) -> None:
+    """If jobs wait for memory and none that holds any moves, evict one.  Sets the timer to evaluate this again."""
+    key = ("deadlock", device.spec.id)
     state.timers.cancel(key)
-    if not device.claims and all(state.held_off(state.jobs[number]) for _, number, _ in device.waiting):
+    if not device.waiters and all(state.held_off(state.jobs[number]) for _, number, _ in device.requests):
         return
     holders = [state.jobs[number] for number in sorted(device.jobs) if state.jobs[number].reserved.total > 0]
     if any(job.offload_asked for job in holders):
@@ -41,7 +41,7 @@ def unstick(state: State, device: Device) -> None:
         # Nothing is measured while the grower sleeps: somebody else may grow.
         stop_growing(state, state.jobs[device.grower])
     elif device.short is not None:
-        _move_out(state, device, holders, device.short)
+        _evict(state, device, holders, device.short)
 
 
 def _computes(state: State, job: Job) -> bool:
@@ -58,15 +58,15 @@ def _lacks_memory(job: Job) -> bool:
 
 def _still_since(state: State, job: Job, device: Device) -> Micros:
     """When the job counts, or is to be looked at again, as one that does not move."""
-    patience = state.settings.warm_timeout_us
+    timeout = state.settings.warm_timeout_us
     if _lacks_memory(job) or (state.held_off(job) and not job.holds):
         return 0
     if _idle(state, job):
-        return job.idle_since_us + patience
+        return job.idle_since_us + timeout
     lane = state.lane_of(job)
     if lane is not None and lane.holder == job.id and lane.yield_asked is YieldAsked.NO and lane.watch_us is None:
-        return max(lane.turn_us, device.short_since_us) + patience
-    return state.now + patience
+        return max(lane.turn_us, device.short_since_us) + timeout
+    return state.now + timeout
 
 
 def _probe(state: State, device: Device, holders: list[Job]) -> None:
@@ -77,7 +77,7 @@ def _probe(state: State, device: Device, holders: list[Job]) -> None:
     for job in holders:
         lane = state.lane_of(job)
         if (
-            job.id not in (device.alone, device.guest)
+            job.id not in (device.alone, device.exclusive_turn)
             and lane is not None
             and _computes(state, job)
             and lane.yield_asked is YieldAsked.NO
@@ -87,7 +87,7 @@ def _probe(state: State, device: Device, holders: list[Job]) -> None:
             state.emit(RequestYield(job.id))
 
 
-def _move_out(state: State, device: Device, holders: list[Job], short: JobId) -> None:
+def _evict(state: State, device: Device, holders: list[Job], short: JobId) -> None:
     """Sleepers first, the longest sleep first; then the one that was placed last."""
     if not holders or [job.id for job in holders] == [short]:
         return

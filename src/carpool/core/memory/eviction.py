@@ -3,7 +3,7 @@
 The policy orders the victims (`Policy.victim_key`); here is who may be one at all: a job without a turn, whose memory
 is there and may be moved at all, which has not just been promised that it stays, which has had enough of its turn since
 its memory came back (or does not want any, or gets none because another has the device to itself), and which does not
-come before the claimant.  For a service everybody leaves who is none and may be moved.
+come before the waiter.  For a service everybody leaves who is none and may be moved.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from carpool.core.turns import services
 PROMISE_US = 1_000_000
 
 
-def choose(state: State, device: Device, claimant: Job, missing: int) -> list[Job]:
+def choose(state: State, device: Device, waiter: Job, missing: int) -> list[Job]:
     """Jobs to offload so that ``missing`` bytes become free, no more of them than it takes; fewer bytes if there are
     not enough.
     """
     chosen: list[Job] = []
     found = 0
-    for job in candidates(state, device, claimant):
+    for job in candidates(state, device, waiter):
         if found >= missing:
             break
         chosen.append(job)
@@ -42,15 +42,15 @@ def choose(state: State, device: Device, claimant: Job, missing: int) -> list[Jo
     return chosen
 
 
-def candidates(state: State, device: Device, claimant: Job) -> list[Job]:
-    """Who may leave for the claimant, the best victim first."""
+def candidates(state: State, device: Device, waiter: Job) -> list[Job]:
+    """Who may leave for the waiter, the best victim first."""
     jobs = (state.jobs[number] for number in sorted(device.jobs))
-    view, at_once = lazy_view(state), claimant.serves
+    view, at_once = lazy_view(state), waiter.serves
 
     def key(job: Job) -> tuple[tuple[int, ...], int]:
         return (state.policy.victim_key(view, job_view(state, job), ahead_of(state, job)), -job.placed)
 
-    able = (job for job in jobs if may_leave(state, job, at_once) and not comes_first(state, job, claimant))
+    able = (job for job in jobs if may_leave(state, job, at_once) and not comes_first(state, job, waiter))
     return sorted(able, key=key)
 
 
@@ -89,22 +89,23 @@ def _idle_enough_us(state: State, job: Job) -> Micros:
 
 
 def promised(state: State, job: Job) -> bool:
+    """Whether others left for the job's memory so recently that it keeps it, even unused (`PROMISE_US`)."""
     return job.promised_us is not None and state.now < job.promised_us + PROMISE_US
 
 
-def comes_first(state: State, job: Job, claimant: Job) -> bool:
-    """Whether a job waits for its turn, and gets it before the claimant."""
-    if job.id == claimant.id:
+def comes_first(state: State, job: Job, waiter: Job) -> bool:
+    """Whether a job waits for its turn, and gets it before the waiter."""
+    if job.id == waiter.id:
         return True
-    if job.turn_key is None or claimant.holds:
+    if job.turn_key is None or waiter.holds:
         return False
-    if job.serves or claimant.serves:
-        return services.comes_first(job, claimant)
-    lane = state.lane_of(claimant)
-    if claimant.turn_key is not None and lane is not None and lane.id == job.lane:
-        return job.turn_key < claimant.turn_key
+    if job.serves or waiter.serves:
+        return services.comes_first(job, waiter)
+    lane = state.lane_of(waiter)
+    if waiter.turn_key is not None and lane is not None and lane.id == job.lane:
+        return job.turn_key < waiter.turn_key
     view = lazy_view(state)
-    return state.policy.turn_key(view, job_view(state, job)) < state.policy.turn_key(view, job_view(state, claimant))
+    return state.policy.turn_key(view, job_view(state, job)) < state.policy.turn_key(view, job_view(state, waiter))
 
 
 def ahead_of(state: State, job: Job) -> int | None:

@@ -1,6 +1,6 @@
 """How room can be made on a device for one job: who leaves, which lanes shrink, who has to let go first.
 
-A plan changes nothing.  If it is not enough nobody is bothered.
+A plan changes nothing.  If it is not enough no job is asked for anything.
 """
 
 from __future__ import annotations
@@ -16,31 +16,33 @@ from carpool.core.state.state import State
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """What makes room for one waiter; not ``enough``: even all of that would not do."""
+
     enough: bool
-    leaving: list[Job]  # without a turn: their persistent memory can be moved out now
+    evicted: list[Job]  # without a turn: their persistent memory can be moved out now
     absent: list[Job]  # their lanes need not hold their ephemeral memory now; they get it back before their turns
-    pressed: list[Lane]  # whose holders have to let go
+    held: list[Lane]  # whose holders have to let go
 
 
-def make_plan(state: State, device: Device, claimant: Job, missing: int) -> Plan:
+def make_plan(state: State, device: Device, waiter: Job, missing: int) -> Plan:
     """The gentlest way to ``missing`` bytes: jobs without a turn, then lanes, then turns, the longest first."""
-    leaving = choose(state, device, claimant, missing)
-    missing -= sum(job.reserved.persistent for job in leaving)
+    evicted = choose(state, device, waiter, missing)
+    missing -= sum(job.reserved.persistent for job in evicted)
     if missing <= 0:
-        return Plan(True, leaving, [], [])
-    absent, sizes = _shrunk(state, device, claimant)
+        return Plan(True, evicted, [], [])
+    absent, sizes = _shrunk(state, device, waiter)
     missing -= sum(state.lanes[lane].size - size for lane, size in sizes.items())
-    pressed: list[Lane] = []
-    for lane in _held(state, device, claimant):
+    held: list[Lane] = []
+    for lane in _held(state, device, waiter):
         if missing <= 0:
             break
         holder = state.jobs[_holder(lane)]
-        gained = sizes[lane.id] - _size(state, lane, claimant, False)
+        gained = sizes[lane.id] - _size(state, lane, waiter, False)
         gained += 0 if stays(state, holder) else holder.reserved.persistent
         if gained:
-            pressed.append(lane)
+            held.append(lane)
             missing -= gained
-    return Plan(missing <= 0, leaving, absent, pressed)
+    return Plan(missing <= 0, evicted, absent, held)
 
 
 def awaits_weights(state: State, device: Device, service: Job, missing: int) -> bool:
@@ -49,32 +51,32 @@ def awaits_weights(state: State, device: Device, service: Job, missing: int) -> 
     return missing <= 0 or (device.oversubscribed and make_plan(state, device, service, missing).enough)
 
 
-def _shrunk(state: State, device: Device, claimant: Job) -> tuple[list[Job], dict[int, int]]:
+def _shrunk(state: State, device: Device, waiter: Job) -> tuple[list[Job], dict[int, int]]:
     """Jobs that could do without their share of their lanes at present, and how large the lanes would be then."""
     jobs = [state.jobs[number] for number in sorted(device.jobs)]
-    absent = [job for job in jobs if job.attached and job.reserved.ephemeral and not _stays(state, job, claimant)]
-    sizes = {lane: _size(state, state.lanes[lane], claimant, True) for lane in sorted(device.lanes)}
+    absent = [job for job in jobs if job.attached and job.reserved.ephemeral and not _stays(state, job, waiter)]
+    sizes = {lane: _size(state, state.lanes[lane], waiter, True) for lane in sorted(device.lanes)}
     return sorted(absent, key=lambda job: (-job.reserved.ephemeral, -job.placed)), sizes
 
 
-def _size(state: State, lane: Lane, claimant: Job, held: bool) -> int:
+def _size(state: State, lane: Lane, waiter: Job, held: bool) -> int:
     """Bytes that a lane needs for those who stay, with its holder or without."""
     members = (state.jobs[number] for number in sorted(lane.jobs))
-    stay = (job for job in members if not job.attached or _stays(state, job, claimant))
+    stay = (job for job in members if not job.attached or _stays(state, job, waiter))
     return max((job.reserved.ephemeral for job in stay if held or job.id != lane.holder), default=0)
 
 
-def _stays(state: State, job: Job, claimant: Job) -> bool:
+def _stays(state: State, job: Job, waiter: Job) -> bool:
     """Somebody who waits in a lane may have got its turn from the holder already, without our knowing."""
     lane = state.lane_of(job)
     named = job.wanted and lane is not None and lane.holder is not None
-    return job.id == claimant.id or job.holds or named or promised(state, job)
+    return job.id == waiter.id or job.holds or named or promised(state, job)
 
 
-def _held(state: State, device: Device, claimant: Job) -> list[Lane]:
+def _held(state: State, device: Device, waiter: Job) -> list[Lane]:
     """Lanes in which others compute, the longest turn first."""
     lanes = [state.lanes[number] for number in device.lanes]
-    held = [lane for lane in lanes if lane.holder not in (None, claimant.id, device.alone) and not lane.serves]
+    held = [lane for lane in lanes if lane.holder not in (None, waiter.id, device.alone) and not lane.serves]
     return sorted(held, key=lambda lane: (lane.turn_us, lane.id))
 
 

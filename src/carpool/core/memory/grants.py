@@ -15,7 +15,7 @@ from carpool.core.metering import warmup
 from carpool.core.model import JobPhase, Memory, MemoryClass
 from carpool.core.state.amounts import join, of_class, with_class
 from carpool.core.state.device import Device
-from carpool.core.state.job import Claim, Job
+from carpool.core.state.job import Job, WaitState
 from carpool.core.state.residency import NOTHING, RESIDENT, set_aside
 from carpool.core.state.state import State
 from carpool.core.turns import weights
@@ -73,8 +73,8 @@ def release(state: State, job: Job) -> None:
         if job.phase not in (JobPhase.ENDED, JobPhase.QUEUED):
             state.emit(GrantMemory(job.id, NOTHING))
     forget_requests(state, job)
-    job.set(residency=RESIDENT, claim=Claim.NONE, promised_us=None)
-    device.claims.discard(job.id)
+    job.set(residency=RESIDENT, wait=WaitState.NONE, promised_us=None)
+    device.waiters.discard(job.id)
     keep_in_store(state, job, 0)
     reserve(state, job, NOTHING)
     trim_lane(state, job)
@@ -97,9 +97,10 @@ def keep_in_store(state: State, job: Job, kept: int) -> None:
 
 
 def forget_requests(state: State, job: Job) -> None:
+    """The job waits for no memory any more; it has been answered, or is gone."""
     device = state.device_of(job)
     if device is not None and job.pending:
-        device.waiting = [entry for entry in device.waiting if entry[1] != job.id]
+        device.requests = [entry for entry in device.requests if entry[1] != job.id]
         job.pending = {}
         rank(state, job)
         freed(state, device)
@@ -124,12 +125,12 @@ def grant(state: State, job: Job, limit: Memory, answers: tuple[MemoryClass, ...
         state.emit(GrantMemory(job.id, limit, kind))
     if any(kind in job.pending for kind in answers):
         job.pending = {kind: request for kind, request in job.pending.items() if kind not in answers}
-        device.waiting = [entry for entry in device.waiting if entry[1] != job.id or entry[2] not in answers]
+        device.requests = [entry for entry in device.requests if entry[1] != job.id or entry[2] not in answers]
     if not job.holds and not job.wanted:
         job.idle_since_us = state.now
     rank(state, job)
     state.touch_lane(job.lane)
-    if device.waiting or device.claims:
+    if device.requests or device.waiters:
         state.touch_device(device.spec.id)
 
 
@@ -173,5 +174,5 @@ def measured(state: State, job: Job) -> None:
 
 def free_on(device: Device) -> str:
     """``free 1.2 GiB on cuda0``, and what of it is in use otherwise."""
-    foreign = f" ({size(device.foreign)} in use beside what Carpool grants)" if device.foreign else ""
+    foreign = f" ({size(device.unmanaged)} in use beside what Carpool grants)" if device.unmanaged else ""
     return f"free {size(device.free)} on {device.spec.id}{foreign}"

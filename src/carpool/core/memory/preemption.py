@@ -16,7 +16,7 @@ from carpool.core.memory import suspension
 from carpool.core.model import Micros
 from carpool.core.state.amounts import ready
 from carpool.core.state.device import Device
-from carpool.core.state.job import Claim, Job
+from carpool.core.state.job import Job, WaitState
 from carpool.core.state.lane import Lane, YieldAsked
 from carpool.core.state.preempt_state import Asked, Paused, PreemptState
 from carpool.core.state.state import State
@@ -31,7 +31,7 @@ NEEDED, NOT_NEEDED, TURN_OVER = "needed", "not needed", "turn over"
 
 def advance(state: State, device: Device) -> None:
     """Give the device to the service that comes first, or see to it that it gets it; without one all go on."""
-    if device.guest is not None or state.restarting:
+    if device.exclusive_turn is not None or state.restarting:
         return
     service = None if _urgent(state, device) else services.first(state, device)
     for lane in (state.lanes[number] for number in sorted(device.lanes)):
@@ -50,11 +50,11 @@ def _make_room_for(state: State, device: Device, service: Job) -> None:
     lanes = suspension.in_the_way(state, device, service)
     computing = [lane for lane in lanes if lane.preempt.state is not PreemptState.PAUSED]
     if not computing:
-        service.claim = Claim.NONE
+        service.wait = WaitState.NONE
         suspension.comes(state, device, service)
         return
-    service.claim = Claim.TURNS
-    device.claims.add(service.id)
+    service.wait = WaitState.TURNS
+    device.waiters.add(service.id)
     for lane in computing:
         if not state.held_off(holder(state, lane)):  # such a one has to give its turn away
             PREEMPTION.act(lane.preempt.state, NEEDED)(state, lane, service)

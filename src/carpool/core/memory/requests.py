@@ -44,15 +44,15 @@ def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: b
         job.denied = device.spec.capacity
         _deny(state, job, kind, _too_large(device, alone, beside))
         return
-    request = Request(kind, total, state.number(), state.now)
+    request = Request(kind, total, state.number())
     if job.phase is JobPhase.STOPPING:
         _answer_stopping(state, job, request)
         return
     if state.settings.refuse_growth and not (job.offloaded or job.offload_asked):
         _answer_at_once(state, job, request)
         return
-    device.waiting = [entry for entry in device.waiting if entry[1:] != (job.id, kind)]
-    device.waiting.append((request.sequence, job.id, kind))
+    device.requests = [entry for entry in device.requests if entry[1:] != (job.id, kind)]
+    device.requests.append((request.sequence, job.id, kind))
     job.pending = {**job.pending, kind: request}
     rank(state, job)
     # Its lane is looked at after that: a holder whose request is granted at once keeps its turn.
@@ -66,7 +66,7 @@ def withdrawn(state: State, job: Job, kind: MemoryClass) -> None:
         return
     _deny(state, job, kind, WITHDRAWN)
     job.pending = {other: request for other, request in job.pending.items() if other is not kind}
-    device.waiting = [entry for entry in device.waiting if entry[1:] != (job.id, kind)]
+    device.requests = [entry for entry in device.requests if entry[1:] != (job.id, kind)]
     if not job.holds and not job.wanted:
         job.idle_since_us = state.now
         if not job.pending:

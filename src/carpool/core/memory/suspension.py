@@ -35,7 +35,7 @@ def share(state: State, device: Device, job: Job) -> Memory:
 
 def size_up(state: State, device: Device) -> None:
     """What can be had changes with what others hold."""
-    for job in (state.jobs[number] for number in sorted(device.guests)):
+    for job in (state.jobs[number] for number in sorted(device.excluding)):
         if job.offloaded and job.suspends:
             job.residency = set_aside(job.residency, share(state, device, job))
 
@@ -59,7 +59,7 @@ def in_the_way(state: State, device: Device, job: Job) -> list[Lane]:
 
 def comes(state: State, device: Device, job: Job) -> None:
     """What it needs is reserved for it, and nobody computes: its turn follows at once."""
-    device.guest = job.id
+    device.exclusive_turn = job.id
     touch_lanes(state, device)
 
 

@@ -1,10 +1,10 @@
 """Serving those who need memory to go on: requests to grow, and jobs whose memory is in the host store.
 
-Claims are served in order of age, whoever grows as the one newcomer first, and before it a job that has the device to
-itself.  What is free goes to the first one; where
-that is not enough, jobs without a turn leave (`victims`), then lanes give up what their absent jobs need, then holders
-of other turns are asked for theirs when their quantum is over.  Who is not served blocks nobody: a smaller claim may
-be met before a larger one, but what leaves for one is kept for it.
+Waiters are served in order of age; before them comes the one newcomer that may grow, and before that a job that has
+the device to itself.  What is free goes to the first one.  Where that is not enough, jobs without a turn are evicted
+(`eviction_plan`), then lanes give up what their absent jobs need, then holders of other turns are asked for theirs when
+their quantum is over.  A waiter that is not served blocks no other: a smaller need may be met before a larger one, but
+what leaves for one is kept for it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from carpool.core.memory import preemption, suspension
-from carpool.core.memory.deadlock import unstick
+from carpool.core.memory.deadlock import break_deadlock
 from carpool.core.memory.eviction import next_change, storable
 from carpool.core.memory.eviction_plan import awaits_weights, make_plan
 from carpool.core.memory.exclusive import make_way
@@ -24,7 +24,7 @@ from carpool.core.metering.usage import attained
 from carpool.core.model import JobId, Memory
 from carpool.core.state.amounts import cost, needed, of_class
 from carpool.core.state.device import Device
-from carpool.core.state.job import Claim, Job
+from carpool.core.state.job import Job, WaitState
 from carpool.core.state.lane import Lane
 from carpool.core.state.state import State
 from carpool.core.turns import weights
@@ -33,39 +33,39 @@ from carpool.core.turns.exclusive_turns import touch_lanes
 
 @dataclass(slots=True)
 class Room:
-    """What is there for the claims that have not been looked at yet."""
+    """What is there for the waiters that have not been served yet."""
 
     coming: int  # bytes that are leaving the device
-    taken: bool = False  # an earlier claim waits for them, and for all that is free
+    taken: bool = False  # an earlier waiter waits for them, and for all that is free
     awaited: bool = False  # a service waits until weights are not used any more: no others are promised to anybody
 
 
 def serve(state: State, device: Device) -> None:
     """Answer what can be answered, make room for the rest, and see whether anything still moves."""
     before, device.short = device.short, None
-    earlier = set(device.claims)
-    device.claims.clear()
+    earlier = set(device.waiters)
+    device.waiters.clear()
     for lane in device.lanes:
-        state.lanes[lane].claimant = None
+        state.lanes[lane].waiter = None
     suspension.size_up(state, device)
     jobs = [state.jobs[number] for number in sorted(device.jobs)]
     room = Room(sum(job.reserved.persistent for job in jobs if _leaves(state, job)))
-    for job in _claimants(state, device):
+    for job in _waiters(state, device):
         _serve(state, device, job, room)
     for job in _stranded(state, device):
         if (limit := _limit(state, job, room)) is not None:
             _grant(state, job, limit)
-    if device.guests:
+    if device.excluding:
         preemption.advance(state, device)
         touch_lanes(state, device)
-    for number in earlier - device.claims:
+    for number in earlier - device.waiters:
         if number in state.jobs:
-            state.jobs[number].claim = Claim.NONE
-    if device.alone not in device.claims:
+            state.jobs[number].wait = WaitState.NONE
+    if device.alone not in device.waiters:
         make_way(state, device, False)
     _note_shortage(state, device, before)
-    _look_again(state, device)
-    unstick(state, device)
+    _set_retry(state, device)
+    break_deadlock(state, device)
 
 
 def _note_shortage(state: State, device: Device, before: JobId | None) -> None:
@@ -76,14 +76,14 @@ def _note_shortage(state: State, device: Device, before: JobId | None) -> None:
         state.admit_all = True
 
 
-def _claimants(state: State, device: Device) -> list[Job]:
-    """Whoever waits for memory, in order: requests, and the first of each lane if its memory is not there.
+def _waiters(state: State, device: Device) -> list[Job]:
+    """The jobs that wait for memory, in order: requests, and the first of each lane if its memory is not there.
 
     Who has the device to itself comes before all; of those whom it holds off only holders, which need to go on until
     they can let go.  Then come services, the one that computes first.
     """
     ages: dict[JobId, int] = {}
-    for sequence, number, _ in device.waiting:
+    for sequence, number, _ in device.requests:
         job = state.jobs[number]
         if job.holds or not state.held_off(job):
             ages[number] = min(sequence, ages.get(number, sequence))
@@ -94,7 +94,7 @@ def _claimants(state: State, device: Device) -> list[Job]:
 
     def key(number: JobId) -> tuple[bool, bool, bool, bool, int]:
         service = state.jobs[number].serves
-        waits = service and number != device.guest
+        waits = service and number != device.exclusive_turn
         return (number != device.alone, not service, waits, number != device.grower, ages[number])
 
     return [state.jobs[number] for number in sorted(ages, key=key)]
@@ -115,27 +115,27 @@ def _stranded(state: State, device: Device) -> list[Job]:
 
 
 def _serve(state: State, device: Device, job: Job, room: Room) -> None:
-    """One claim."""
+    """One waiter."""
     state.touch_lane(job.lane)  # if it waits on and holds a turn, others may have that
     if _leaves(state, job) or (job.pending and not job.offloaded and not _may_ask(device, job)):
         return
     if job.pending and not job.known and device.grower is None:
         device.grower = job.id
     if job.suspends:
-        _serve_guest(state, device, job, room)
+        _serve_suspended(state, device, job, room)
         return
     limit = _limit(state, job, room)
     if limit is not None:
         _grant(state, job, limit)
     else:
-        _claim(state, device, job, room)
+        _wait(state, device, job, room)
 
 
-def _serve_guest(state: State, device: Device, job: Job, room: Room) -> None:
+def _serve_suspended(state: State, device: Device, job: Job, room: Room) -> None:
     """It needs all that can be had, and that nobody else computes."""
     if suspension.outranked(state, device, job):
-        device.claims.add(job.id)
-        job.claim = Claim.BLOCKED
+        device.waiters.add(job.id)
+        job.wait = WaitState.BLOCKED
         return
     lanes = suspension.in_the_way(state, device, job)
     limit = _limit(state, job, room)
@@ -144,23 +144,23 @@ def _serve_guest(state: State, device: Device, job: Job, room: Room) -> None:
         suspension.comes(state, device, job)
         return
     if limit is None:
-        _claim(state, device, job, room)
-    if lanes and (limit is not None or job.claim in (Claim.MOVING, Claim.TURNS)):
-        device.claims.add(job.id)
-        _press(state, job, room, lanes)
+        _wait(state, device, job, room)
+    if lanes and (limit is not None or job.wait in (WaitState.MOVING, WaitState.TURNS)):
+        device.waiters.add(job.id)
+        _ask_holders(state, job, room, lanes)
 
 
-def _claim(state: State, device: Device, job: Job, room: Room) -> None:
+def _wait(state: State, device: Device, job: Job, room: Room) -> None:
     """It has to wait until others have left."""
-    device.claims.add(job.id)
+    device.waiters.add(job.id)
     missing = cost(state, job, needed(job)) + weights.cost(device, job) - (0 if room.taken else device.headroom)
     if missing <= room.coming:
         _wait_for(job, room, missing)
     elif device.oversubscribed:
         _make_room(state, device, job, room, missing)
     else:
-        _fall_short(device, job, Claim.BLOCKED)
-    room.awaited |= job.claim is Claim.BLOCKED and job.serves and awaits_weights(state, device, job, missing)
+        _fall_short(device, job, WaitState.BLOCKED)
+    room.awaited |= job.wait is WaitState.BLOCKED and job.serves and awaits_weights(state, device, job, missing)
 
 
 def _leaves(state: State, job: Job) -> bool:
@@ -170,13 +170,13 @@ def _leaves(state: State, job: Job) -> bool:
 
 def _wait_for(job: Job, room: Room, missing: int) -> None:
     """Others are leaving for it."""
-    job.claim = Claim.MOVING
+    job.wait = WaitState.MOVING
     room.coming, room.taken = max(0, room.coming - missing), True
 
 
-def _fall_short(device: Device, job: Job, claim: Claim) -> None:
+def _fall_short(device: Device, job: Job, why: WaitState) -> None:
     """Nothing can be done for it at present."""
-    job.claim = claim
+    job.wait = why
     device.short = device.short or job.id
 
 
@@ -209,11 +209,11 @@ def _grant(state: State, job: Job, limit: Memory) -> None:
     device = state.device_of(job)
     assert device is not None
     grows = job.offloaded or bool(job.pending)
-    if grows and (job.offloaded or job.claim is not Claim.NONE):
+    if grows and (job.offloaded or job.wait is not WaitState.NONE):
         _promise(state, job)
     if job.offloaded:
         bring_back(job)
-    job.claim = Claim.NONE
+    job.wait = WaitState.NONE
     if job.unplaced:
         weights.place(state, device, job)
     if grows:
@@ -236,42 +236,42 @@ def _make_room(state: State, device: Device, job: Job, room: Room, missing: int)
     """Move others out, or ask for their turns, if that helps."""
     plan = make_plan(state, device, job, missing - room.coming)
     if not plan.enough:
-        _fall_short(device, job, Claim.BLOCKED)
+        _fall_short(device, job, WaitState.BLOCKED)
         return
     # While turns have to be waited for only those leave who have let go for it; the others may use the time.
-    leaving = [victim for victim in plan.leaving if victim.gave_way or not plan.pressed]
-    if not storable(state, leaving):
-        _fall_short(device, job, Claim.STORE)
+    evicted = [victim for victim in plan.evicted if victim.gave_way or not plan.held]
+    if not storable(state, evicted):
+        _fall_short(device, job, WaitState.STORE)
         return
-    for victim in leaving:
+    for victim in evicted:
         offload(state, victim)
     for absent in plan.absent:
-        if absent.gave_way or not plan.pressed:
+        if absent.gave_way or not plan.held:
             set_aside(state, absent, Memory(absent.limit.persistent, 0))
-    if plan.pressed:
-        _press(state, job, room, plan.pressed)
+    if plan.held:
+        _ask_holders(state, job, room, plan.held)
         return
-    limit = None if leaving or room.coming or job.suspends else _limit(state, job, room)
+    limit = None if evicted or room.coming or job.suspends else _limit(state, job, room)
     if limit is None:
         _wait_for(job, room, missing)
     else:  # the lanes had it all
-        device.claims.discard(job.id)
+        device.waiters.discard(job.id)
         _grant(state, job, limit)
 
 
-def _press(state: State, job: Job, room: Room, lanes: list[Lane]) -> None:
+def _ask_holders(state: State, job: Job, room: Room, lanes: list[Lane]) -> None:
     """Holders have to let go first.  What is free is kept for the job: otherwise they would take it again in turns."""
-    job.claim = Claim.TURNS if job.suspends else Claim.BLOCKED
+    job.wait = WaitState.TURNS if job.suspends else WaitState.BLOCKED
     room.coming, room.taken = 0, True
     for lane in lanes:
-        if lane.claimant is None:
-            lane.claimant = job.id
+        if lane.waiter is None:
+            lane.waiter = job.id
             state.touch_lane(lane.id)
 
 
-def _look_again(state: State, device: Device) -> None:
-    key = ("claims", device.spec.id)
-    due = next_change(state, device) if device.claims else None
+def _set_retry(state: State, device: Device) -> None:
+    key = ("retry", device.spec.id)
+    due = next_change(state, device) if device.waiters else None
     if due is None:
         state.timers.cancel(key)
     else:

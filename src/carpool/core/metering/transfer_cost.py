@@ -5,7 +5,7 @@ from __future__ import annotations
 from carpool.core.model import MIB, Micros, Usage
 from carpool.core.state.amounts import cost, needed, ready
 from carpool.core.state.device import Device, Moved
-from carpool.core.state.job import Claim, Job
+from carpool.core.state.job import Job, WaitState
 from carpool.core.state.state import State
 
 #: Before anything has been moved: 2 GB/s.
@@ -38,16 +38,19 @@ def _credible(size: int, us: Micros) -> tuple[int, Micros]:
 
 
 def offload_us(device: Device, size: int) -> Micros:
+    """How long it takes to move ``size`` bytes to the host store."""
     moved = device.moved
     return size * moved.out_us // moved.out_bytes if moved.out_bytes else size // ASSUMED_BYTES_PER_US
 
 
 def restore_us(device: Device, size: int) -> Micros:
+    """How long it takes to move ``size`` bytes back to the device."""
     moved = device.moved
     return size * moved.in_us // moved.in_bytes if moved.in_bytes else size // ASSUMED_BYTES_PER_US
 
 
 def there_and_back_us(device: Device, size: int) -> Micros:
+    """How long it takes to move ``size`` bytes out and back again."""
     return offload_us(device, size) + restore_us(device, size)
 
 
@@ -59,7 +62,7 @@ def move_price(state: State, holder: Job, best: Job) -> Micros:
     if best.offload_asked:  # it is leaving just now
         return restore_us(device, best.reserved.persistent) + leaving_us(device, holder)
     restore = restore_us(device, best.carried(best.stored.persistent) if best.offloaded else 0)
-    leaves = best.claim is not Claim.MOVING and cost(state, best, needed(best)) > device.free
+    leaves = best.wait is not WaitState.MOVING and cost(state, best, needed(best)) > device.free
     return restore + (leaving_us(device, holder) if leaves else 0)
 
 

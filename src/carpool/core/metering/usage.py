@@ -38,7 +38,7 @@ def account(state: State, job: Job, usage: Usage) -> None:
     job.set(usage=usage, iteration_us=each)
 
 
-def settle_time(job: Job, total: Micros) -> None:
+def reconcile_time(job: Job, total: Micros) -> None:
     """A driver that does not count device time in `Usage` still gets the order right: our own clock counts then."""
     missing = total - job.attained_us
     if missing > 0 and job.usage.device_us == 0:
@@ -96,7 +96,7 @@ def _least(state: State, job: Job) -> Micros | None:
     lane = state.lane_of(job)
     assert lane is not None
     device = state.devices[lane.device]
-    whole = bool(device.guests) and any(state.jobs[number].suspends for number in device.guests)
+    whole = bool(device.excluding) and any(state.jobs[number].suspends for number in device.excluding)
     lanes = [state.lanes[number] for number in sorted(device.lanes)] if whole else [lane]
     found = [least for each in lanes if (least := _least_of(state, each, job)) is not None]
     return min(found, default=None)

@@ -70,6 +70,7 @@ def _requested(job: Job) -> Memory | None:
 
 
 def lane_view(lane: Lane) -> LaneView:
+    """What policies and the daemon see of a lane now."""
     return LaneView(
         lane.id,
         lane.device,
@@ -109,7 +110,7 @@ def _device_view(state: State, device: Device) -> DeviceView:
         device.spec.oversubscribe,
         tuple(sorted(number for number in device.jobs if state.jobs[number].offloaded)),
         state.quanta[device.spec.id],
-        device.foreign,
+        device.unmanaged,
         device.spec.sharing,
         device.alone,
         device.position,

@@ -25,6 +25,7 @@ def full(state: State, device: Device, job: Job) -> bool:
 
 
 def why(state: State, device: Device) -> Reason:
+    """Why `full` says that the device takes no further newcomer, for people."""
     name, count = device.spec.id, len(device.warm)
     if not state.settings.warm_window_us:
         return Reason("warm", f"{count} started jobs of {name} have not been measured yet")

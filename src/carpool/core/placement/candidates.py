@@ -104,6 +104,7 @@ def rank(state: State, job: Job, device: Device) -> tuple[bool, bool, bool, Key,
 
 
 def key_of(state: State, job: Job, device: Device) -> Key:
+    """What the placement policy orders the device by for the job: smallest first."""
     return state.placement.device_key(lazy_view(state), job_view(state, job), device_view(state, device))
 
 

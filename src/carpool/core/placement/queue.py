@@ -24,6 +24,7 @@ from carpool.core.units import size
 
 
 def kind_of(state: State, job: Job) -> Kind:
+    """What decides where the job fits (see `Kind`): of two queued jobs of one kind both fit now, or neither does."""
     need, spec, settings = need_of(job), job.spec, state.settings
     work = spec.kind if settings.placement_strict and settings.interference_limit_ppm else ""
     traits = (job.known, spec.exclusive, spec.gang, spec.engine, job.outgrown, job.guessed, job.serves)
@@ -51,6 +52,7 @@ def _entry(state: State, job: Job) -> tuple[tuple[int, ...], int, JobId]:
 
 
 def dequeue(state: State, job: Job) -> None:
+    """The job is placed no more, and no device is kept for it; not being in the queue is no error."""
     entry = _entry(state, job)
     index = bisect_left(state.queue, entry)
     if index == len(state.queue) or state.queue[index] != entry:
@@ -193,7 +195,7 @@ def _place(state: State, job: Job, choice: Choice) -> None:
         each.last_placed = job.placed
     gangs.hold(state, job, choice.devices)
     if job.excludes:
-        device.guests.add(job.id)
+        device.excluding.add(job.id)
     if job.lonely:
         exclusive.claim(state, device, job)
     lane = enter(state, job, device, place, need)

@@ -88,6 +88,7 @@ class Guarded(Watched[Policy]):
 
 
 def is_key(answer: object) -> bool:
+    """Whether a policy's answer can be compared with other keys: a tuple of integers."""
     return isinstance(answer, tuple) and all(isinstance(part, int) for part in answer)
 
 

@@ -68,6 +68,8 @@ class JobView(NamedTuple):
 
 
 class LaneView(NamedTuple):
+    """One lane.  Sizes are bytes."""
+
     id: LaneId
     device: DeviceId
     owner: int
@@ -81,6 +83,8 @@ class LaneView(NamedTuple):
 
 
 class DeviceView(NamedTuple):
+    """One device.  Sizes are bytes, times microseconds."""
+
     id: DeviceId
     capacity: int
     free: int

@@ -9,6 +9,7 @@ from carpool.core.state.state import State
 
 
 def of_class(memory: Memory, kind: MemoryClass) -> int:
+    """Bytes of one class."""
     return memory.persistent if kind is MemoryClass.PERSISTENT else memory.ephemeral
 
 

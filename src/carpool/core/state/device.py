@@ -36,7 +36,7 @@ class Weights:
 
 @dataclass(eq=False)
 class Device:
-    """``waiting`` holds the requests for memory in order; ``short`` says why nothing may be admitted."""
+    """``requests`` holds the requests for memory in order; ``short`` says why nothing may be admitted."""
 
     spec: DeviceSpec
     position: int = 0  # 0, 1, 2 ... in the order in which devices were added
@@ -47,8 +47,8 @@ class Device:
     lane_bytes: int = 0
     grower: JobId | None = None
     warm: set[JobId] = field(default_factory=set)
-    waiting: list[tuple[int, JobId, MemoryClass]] = field(default_factory=list)
-    claims: set[JobId] = field(default_factory=set)  # jobs that could not have the memory they need
+    requests: list[tuple[int, JobId, MemoryClass]] = field(default_factory=list)
+    waiters: set[JobId] = field(default_factory=set)  # jobs that could not have the memory they need
     moved: Moved = field(default_factory=Moved)
     reservation: JobId | None = None
     short: JobId | None = None  # a job whose memory does not fit at present
@@ -56,17 +56,15 @@ class Device:
     loners: list[JobId] = field(default_factory=list)  # jobs that must have it to themselves, the first one has it
     makes_way: bool = False  # the one that has it to itself waits for memory that the others have first to work off
     held_by: JobId | None = None  # a job for several devices has it to itself, and is seated on another
-    guests: set[JobId] = field(
-        default_factory=set
-    )  # its jobs whose turns exclude all others: see `core.turns.exclusive_turns`
-    guest: JobId | None = None  # that of them which has the whole device for its turn
+    excluding: set[JobId] = field(default_factory=set)  # its jobs whose turns exclude all others (`Job.excludes`)
+    exclusive_turn: JobId | None = None  # that of them which has the whole device for its turn
     weights: dict[tuple[int, str], Weights] = field(default_factory=dict)  # of services, by owner and key
     weight_bytes: int = 0  # of those that are there
     weights_kept: int = 0  # of those of them that somebody uses, or is to
-    peers: tuple[Lane, ...] = ()  # lanes of which somebody may compute, where ...
-    crowd: int = 0  # ... so many; 0: nobody has looked
+    co_runners: tuple[Lane, ...] = ()  # lanes of which somebody may compute, where ...
+    co_runner_count: int = 0  # ... so many; 0: to be counted
     excess: int = 0  # bytes beyond the capacity that were found at a restart
-    foreign: int = 0  # bytes that are in use, but not by grant
+    unmanaged: int = 0  # bytes that are in use, but not by grant
     measured: bool = False  # whether there is telemetry of it at all
     answered: bool = False  # whether its load has ever been known
     load: Load | None = None  # what it does; None: nobody knows (any more)
@@ -90,7 +88,7 @@ class Device:
     @property
     def usable(self) -> int:
         """Bytes that jobs can have together at present."""
-        return max(0, self.spec.capacity - self.foreign)
+        return max(0, self.spec.capacity - self.unmanaged)
 
     @property
     def headroom(self) -> int:
@@ -102,6 +100,7 @@ class Device:
 
     @property
     def free(self) -> int:
+        """Bytes that can be reserved at once."""
         return max(0, self.headroom)
 
     @property

@@ -43,30 +43,32 @@ class Request:
     """A request for memory that waits."""
 
     memory_class: MemoryClass
-    total: int
-    sequence: int
-    since_us: Micros
+    total: int  # bytes
+    sequence: int  # older requests have smaller ones
 
 
-class Claim(Enum):
-    """Where a job stands that needs more memory before it can go on."""
+class WaitState(Enum):
+    """What a job waits for that needs more memory before it can go on.
 
-    NONE = "none"  # it does not, or nobody has looked yet
+    There is no table of transitions: it is worked out anew whenever the device is served (`core.memory.waiters`).
+    """
+
+    NONE = "none"  # nothing, or its need has not been evaluated yet
     MOVING = "moving"  # others are leaving for it
     BLOCKED = "blocked"  # who could leave computes, or comes first
     STORE = "store"  # who could leave finds no room in the host store
     TURNS = "turns"  # it needs that nobody computes: who does has to let go, and nobody else begins
 
 
-_ABOUT_CACHE = ("cached", "cached_us", "claim")
+_ABOUT_CACHE = ("cached", "cached_us", "wait")
 
 
 @dataclass(slots=True)
-class Stretch:
-    """What a job computes in one company, see `core.metering.co_runners`."""
+class MeasurementWindow:
+    """What a job computes beside the same co-runner: see `core.metering.co_runners`."""
 
-    company: str | None = None  # in its last turn: the kind beside it, "" alone; None: nobody knows
-    since: Usage | None = None  # its counters where the stretch begins
+    co_runner: str | None = None  # in its last turn: the kind beside it, "" alone; None: unknown
+    since: Usage | None = None  # its counters where the window begins
     told_us: Micros = -1  # when its counters were told last, as far as they are still right
     cut: bool = False  # its last turn did not end at an iteration boundary
 
@@ -111,10 +113,8 @@ class Job:
     reserved: Memory = NOTHING
     pending: Mapping[MemoryClass, Request] = MappingProxyType({})
     residency: Residency = RESIDENT
-    claim: Claim = Claim.NONE
-    promised_us: Micros | None = (
-        None  # when it got memory that others had to leave; until it has used it, it keeps that
-    )
+    wait: WaitState = WaitState.NONE
+    promised_us: Micros | None = None  # when it got memory that others had to leave: it keeps that until it is used
     stays_us: Micros = 0  # it came back at a price: it stays while it wants to compute and has attained less than this
     restoring_us: Micros = 0  # so long it takes at the beginning of its next turn, or took in the present one
     unmovable_us: Micros = 0  # it could not be offloaded; not to be tried again before
@@ -129,7 +129,7 @@ class Job:
     gave_way: bool = False  # its last turn ended so that others could have its memory
     released_us: Micros | None = None  # when it lost its turn because it was off the device
     released_grace_us: Micros = 0  # and for how long it had been off by then
-    patience: int = 0  # its grace is the usual one times two to this power
+    grace_exponent: int = 0  # its grace is the usual one times two to this power
     # Figures
     usage: Usage = NO_USAGE
     attained_us: Micros = 0
@@ -137,7 +137,7 @@ class Job:
     virtual_us: Micros = 0
     levelled: bool = False  # has been levelled with the jobs of its lane once
     measured: bool = False
-    stretch: Stretch | None = None  # while it is measured who slows it
+    window: MeasurementWindow | None = None  # while it is measured who slows it
     grew_at_us: Micros = 0  # device time it had attained when it last asked for memory
     history: deque[tuple[Micros, object]]
     cached: JobView | None = None

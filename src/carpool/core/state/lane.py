@@ -36,7 +36,7 @@ class Lane:
     queue: list[TurnKey] = field(default_factory=list)
     yield_asked: YieldAsked = YieldAsked.NO
     for_memory: bool = False  # the yield was asked because memory is short, not because somebody wants the turn
-    claimant: JobId | None = None  # a job elsewhere that needs the holder's memory
+    waiter: JobId | None = None  # a job elsewhere that needs the holder's memory
     watch_us: Micros | None = None  # the holder was told that it loses its turn after so long off the device
     forced_due: Micros = 0  # when the holder that has been asked will be forced
     due: tuple[JobId, Micros] | None = None  # when the turn is to be asked back, and for whom

@@ -57,12 +57,12 @@ class State:
         self.newcomers: list[JobId] = []
         self.dirty_lanes: dict[LaneId, None] = {}
         self.dirty_devices: dict[DeviceId, None] = {}
-        self.company_changed: dict[DeviceId, None] = {}
+        self.co_runners_changed: dict[DeviceId, None] = {}
         #: The time quantum of each device; of None: where there is no device.
         self.quanta: dict[DeviceId | None, Micros] = {}
-        self.settle_quanta()
+        self.update_quanta()
 
-    def settle_quanta(self) -> None:
+    def update_quanta(self) -> None:
         """The device's own quantum, else the one in the settings, else the policy's."""
         usual = self.settings.quantum_us
         usual = self.policy.quantum_us if usual is None else usual

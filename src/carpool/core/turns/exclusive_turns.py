@@ -1,13 +1,13 @@
-"""Turns of the whole device: while a guest of it is to have one, or has it, nobody else begins.
+"""Turns of the whole device: while a job is to have one, or has it, no other job of the device begins.
 
-Guests are jobs of the checkpoint engine, for which the others leave the device (`core.memory.suspension`), and
+Jobs of the checkpoint engine have such turns, for which the others leave the device (`core.memory.suspension`), and
 services, for which they only pause (`core.memory.preemption`).
 """
 
 from __future__ import annotations
 
 from carpool.core.state.device import Device
-from carpool.core.state.job import Claim, Job
+from carpool.core.state.job import Job, WaitState
 from carpool.core.state.lane import Lane
 from carpool.core.state.preempt_state import PreemptState
 from carpool.core.state.state import State
@@ -16,24 +16,24 @@ from carpool.core.state.state import State
 def barred(state: State, job: Job) -> bool:
     """Whether it may not begin to compute, because another is to have the whole device, or has it."""
     device = state.device_of(job)
-    if device is None or not device.guests:
+    if device is None or not device.excluding:
         return False
-    if device.guest is not None:
-        return device.guest != job.id
+    if device.exclusive_turn is not None:
+        return device.exclusive_turn != job.id
     if job.serves:
-        return True  # it begins as the device's guest, and not otherwise
-    return any(_keeps_out(state.jobs[number]) for number in device.guests if number != job.id)
+        return True  # it begins with an exclusive turn, and not otherwise
+    return any(_keeps_out(state.jobs[number]) for number in device.excluding if number != job.id)
 
 
-def _keeps_out(guest: Job) -> bool:
+def _keeps_out(job: Job) -> bool:
     """While room is made for a service others may still compute."""
-    return guest.claim is Claim.TURNS or (guest.claim is Claim.MOVING and guest.suspends)
+    return job.wait is WaitState.TURNS or (job.wait is WaitState.MOVING and job.suspends)
 
 
 def waiting_elsewhere(state: State, lane: Lane) -> list[Job]:
     """Who has paused in other lanes, and the first of each, if the holder of this one keeps them from computing."""
     device = state.devices[lane.device]
-    if device.guest is None or device.guest != lane.holder:
+    if device.exclusive_turn is None or device.exclusive_turn != lane.holder:
         return []
     others = [state.lanes[number] for number in sorted(device.lanes) if number != lane.id]
     numbers = [
@@ -44,20 +44,21 @@ def waiting_elsewhere(state: State, lane: Lane) -> list[Job]:
 
 def order_changed(state: State, device: Device) -> None:
     """Somebody waits in another place, or not any more: whoever has, or needs, the whole device has other rivals."""
-    if device.guest is not None:
-        state.touch_lane(state.jobs[device.guest].lane)
-    if device.guests:
+    if device.exclusive_turn is not None:
+        state.touch_lane(state.jobs[device.exclusive_turn].lane)
+    if device.excluding:
         state.touch_device(device.spec.id)
 
 
 def turn_over(state: State, device: Device, job: Job) -> None:
-    """Whose turn had the whole device?  Then the others may go on."""
-    if device.guest == job.id:
-        device.guest = None
+    """The job's turn is over; if it had the whole device the others may go on."""
+    if device.exclusive_turn == job.id:
+        device.exclusive_turn = None
         state.touch_device(device.spec.id)
         touch_lanes(state, device)
 
 
 def touch_lanes(state: State, device: Device) -> None:
+    """All lanes of the device are to be refreshed."""
     for number in sorted(device.lanes):
         state.touch_lane(number)

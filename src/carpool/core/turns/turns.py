@@ -7,7 +7,7 @@ Who gets a free turn; the numbers stand in `_chosen`:
 3. Nobody, if nobody waits.
 4. The first in the queue, if what it needs is on the device; nobody while that one is kept out by a job that is to have
    the whole device.
-5. Nobody, if the first one's lack of memory has not been looked at yet: the device is served first, then this lane
+5. Nobody, if the first one's lack of memory has not been evaluated yet: the device is served first, then this lane
    again.
 6. Nobody, while room is made for the first one: it should find the turn free.
 7. The first one in the queue that has what it needs and is not kept out.  So the device does not idle while the first
@@ -28,11 +28,11 @@ from bisect import bisect_left, insort
 from carpool.core.commands import GrantTurn, NameSuccessor
 from carpool.core.events import TurnPassed, TurnReleased, TurnWanted
 from carpool.core.metering import co_runners, warmup
-from carpool.core.metering.usage import attained, level, settle_time
+from carpool.core.metering.usage import attained, level, reconcile_time
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import Demand
 from carpool.core.state.amounts import ready
-from carpool.core.state.job import Claim, Job
+from carpool.core.state.job import Job, WaitState
 from carpool.core.state.lane import Lane, YieldAsked
 from carpool.core.state.preempt_state import UNDISTURBED, PreemptState
 from carpool.core.state.state import State
@@ -40,7 +40,7 @@ from carpool.core.state.tables import Edge, Table
 from carpool.core.state.turn_state import HOLDING, IDLE, Holding, TurnKey, TurnState, Waiting, Want
 from carpool.core.turns import services, weights
 from carpool.core.turns.exclusive_turns import barred, order_changed, turn_over
-from carpool.core.turns.yielding import came_back, request_yield
+from carpool.core.turns.yielding import adjust_grace, request_yield
 
 #: What the core decides of turns, beside what events tell: the job gets the turn; it computes no more.
 GRANTED, FORGOTTEN = "granted", "forgotten"
@@ -148,8 +148,8 @@ def _begin_to_wait(state: State, job: Job, urgent: bool, demand: Demand | None) 
         return
     level(state, job)
     job.set(turn=Waiting(state.number(), urgent), wanted_us=state.now)
-    came_back(state, job)
-    _look_for_turn(state, job)
+    adjust_grace(state, job)
+    _queue_up(state, job)
 
 
 def _wait_on(state: State, job: Job, urgent: bool, demand: Demand | None) -> None:
@@ -162,10 +162,10 @@ def _wait_on(state: State, job: Job, urgent: bool, demand: Demand | None) -> Non
     assert isinstance(turn, Waiting)
     if urgent and not turn.urgent:
         job.turn = Waiting(turn.number, True, turn.key)
-    _look_for_turn(state, job)
+    _queue_up(state, job)
 
 
-def _look_for_turn(state: State, job: Job) -> None:
+def _queue_up(state: State, job: Job) -> None:
     """Where its want leads follows when the event has been noted."""
     device = state.device_of(job)
     assert device is not None
@@ -229,23 +229,23 @@ def _end(state: State, job: Job) -> None:
     gave_way = _awaited(state, lane) or lane.yield_asked is not YieldAsked.NO
     _clear(state, lane)
     job.set(turn=IDLE, gave_way=gave_way, restoring_us=0, idle_since_us=state.now)
-    settle_time(job, total)
+    reconcile_time(job, total)
     _tell_device(state, lane, job)
     if turn.again is not None:
         want(state, job, turn.again.urgent, turn.again.demand)
 
 
 def _awaited(state: State, lane: Lane) -> bool:
-    """Whether others need the holder's memory: a claimant, or the first in the queue."""
+    """Whether others need the holder's memory: a waiter, or the first in the queue."""
     first = state.jobs[lane.queue[0][-1]] if lane.queue else None
-    return lane.claimant is not None or (first is not None and not ready(first))
+    return lane.waiter is not None or (first is not None and not ready(first))
 
 
 def _clear(state: State, lane: Lane) -> None:
     """Nobody has the turn, and what was asked of the holder is not asked any more."""
     lane.holder, lane.successor, lane.ahead = None, None, None
     lane.yield_asked, lane.for_memory, lane.due = YieldAsked.NO, False, None
-    lane.claimant, lane.watch_us = None, None
+    lane.waiter, lane.watch_us = None, None
     if lane.preempt.state is not PreemptState.NONE:
         end_preemption(state, lane)
     state.timers.cancel(("yield", lane.id))
@@ -262,12 +262,12 @@ def end_preemption(state: State, lane: Lane) -> None:
 def _tell_device(state: State, lane: Lane, job: Job) -> None:
     """Others of the device may compute, or have the memory, now that the job's turn is over."""
     device = state.devices[lane.device]
-    if device.crowd == 2:  # of more, and alone, nobody cares
-        state.company_changed[lane.device] = None
+    if device.co_runner_count == 2:  # of more, and alone, nobody cares
+        state.co_runners_changed[lane.device] = None
     turn_over(state, device, job)
     if job.demand is not None:
         weights.let_go(state, device, job)
-    if device.waiting or device.claims:
+    if device.requests or device.waiters:
         state.touch_device(device.spec.id)
 
 
@@ -275,18 +275,18 @@ def _begin(state: State, job: Job) -> None:
     """It has the turn of its lane, which is free."""
     lane = _lane(state, job)
     device = state.devices[lane.device]
-    if job.urgent and device.guests:
+    if job.urgent and device.excluding:
         protect(state, lane)
     _leave_queue(state, lane, job)
     job.set(turn=HOLDING, promised_us=None)
     lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
-    if job.stretch is not None:
-        co_runners.begins(state, device, job.stretch)
-    if device.crowd == 2:
-        state.company_changed[lane.device] = None
+    if job.window is not None:
+        co_runners.begins(state, device, job.window)
+    if device.co_runner_count == 2:
+        state.co_runners_changed[lane.device] = None
     warmup.used(state, device, job)
     state.touch_lane(lane.id)
-    if device.claims:
+    if device.waiters:
         state.touch_device(device.spec.id)  # what it was promised is in use now: it can be asked for it
 
 
@@ -331,18 +331,18 @@ def refresh(state: State, lane: Lane) -> None:
 
 def _chosen(state: State, lane: Lane) -> Job | None:
     """Who gets the free turn of a lane, by the list at the top of this file; None: nobody, for now."""
-    guest = state.devices[lane.device].guest
-    if guest in lane.jobs:  # 1
-        return state.jobs[guest]
+    taker = state.devices[lane.device].exclusive_turn
+    if taker in lane.jobs:  # 1
+        return state.jobs[taker]
     if lane.serves or not lane.queue:  # 2, 3
         return None
     first = state.jobs[lane.queue[0][-1]]
     if ready(first):  # 4
         return None if barred(state, first) else first
-    if first.claim is Claim.NONE and not first.offload_asked:  # 5
+    if first.wait is WaitState.NONE and not first.offload_asked:  # 5
         state.touch_device(lane.device)
         return None
-    if first.claim in (Claim.MOVING, Claim.TURNS):  # 6
+    if first.wait in (WaitState.MOVING, WaitState.TURNS):  # 6
         return None
     able = (job for key in lane.queue if ready(job := state.jobs[key[-1]]))  # 7
     return next((job for job in able if not barred(state, job)), None)

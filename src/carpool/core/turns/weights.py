@@ -78,7 +78,7 @@ def found(state: State, device: Device, owner: int, demand: Demand) -> Weights:
 
 
 def _forget_some(state: State, device: Device, owner: int) -> None:
-    services = [job for number in device.guests if (job := state.jobs[number]).spec.owner == owner]
+    services = [job for number in device.excluding if (job := state.jobs[number]).spec.owner == owner]
     wanted = {job.demand.weights for job in services if job.demand is not None}
     known = (each for each in device.weights.values() if each.owner == owner)
     gone = [each for each in known if not each.resident and each.key not in wanted]
@@ -151,7 +151,7 @@ def _stop_using(state: State, device: Device, weights: Weights, job: Job) -> Non
     weights.users.discard(job.id)
     if not weights.users:
         device.weights_kept -= weights.size
-        if device.waiting or device.claims:
+        if device.requests or device.waiters:
             state.touch_device(device.spec.id)
         state.admit_all = True
 
@@ -177,7 +177,7 @@ def _drop(state: State, device: Device, weights: Weights) -> None:
 
 def owner_left(state: State, device: Device, owner: int) -> None:
     """Nobody is left who could use the owner's weights."""
-    if any(state.jobs[number].spec.owner == owner for number in device.guests if state.jobs[number].spec.service):
+    if any(state.jobs[number].spec.owner == owner for number in device.excluding if state.jobs[number].spec.service):
         return
     for name, weights in tuple(device.weights.items()):
         if weights.owner == owner:

@@ -20,7 +20,7 @@ from carpool.core.commands import RequestYield, WatchIdle, WithdrawYield
 from carpool.core.metering.transfer_cost import move_price, worth_us
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import JobId, Micros
-from carpool.core.state.job import Claim, Job
+from carpool.core.state.job import Job, WaitState
 from carpool.core.state.lane import Lane, YieldAsked
 from carpool.core.state.preempt_state import PreemptState
 from carpool.core.state.state import State
@@ -32,7 +32,7 @@ URGENT_US = 500_000
 #: However dear a move, nobody idles on a device for longer while others wait.
 LONGEST_GRACE_US = 60_000_000
 #: The grace lies between the usual one divided by 8 and, where memory has to be moved, 16 times that.
-LEAST_PATIENCE, MOST_PATIENCE = -3, 4
+LEAST_EXPONENT, MOST_EXPONENT = -3, 4
 
 
 def _withdraw(state: State, lane: Lane, holder: Job) -> None:
@@ -48,8 +48,8 @@ def _withdraw(state: State, lane: Lane, holder: Job) -> None:
 def rivals(state: State, lane: Lane) -> list[Job]:
     """Who needs that the holder lets go: for its memory, for its turn, or (last) to have the device to itself."""
     elsewhere = [job.id for job in waiting_elsewhere(state, lane)]
-    claimant = [] if lane.claimant is None or lane.claimant in elsewhere else [lane.claimant]
-    numbers = [*claimant, *elsewhere]
+    waiter = [] if lane.waiter is None or lane.waiter in elsewhere else [lane.waiter]
+    numbers = [*waiter, *elsewhere]
     numbers += [lane.queue[0][-1]] if lane.queue else []
     if lane.holder is not None and state.held_off(state.jobs[lane.holder]):
         numbers += [number for number in state.devices[lane.device].loners[:1] if number not in numbers]
@@ -63,7 +63,7 @@ def request_yield(state: State, lane: Lane, holder: Job) -> None:
         _request_of_paused(state, lane, holder)
     elif not others:  # 2
         _withdraw(state, lane, holder)
-    elif holder.pending and holder.claim is not Claim.MOVING:  # 3
+    elif holder.pending and holder.wait is not WaitState.MOVING:  # 3
         _ask(state, lane, holder.id, others[-1], forced=True)
     elif lane.yield_asked is not YieldAsked.NO:  # 4
         _ask_again(state, lane, others)
@@ -75,7 +75,7 @@ def _ask_again(state: State, lane: Lane, others: list[Job]) -> None:
     if lane.for_memory and lane.yield_asked is YieldAsked.BOUNDARY:
         lane.for_memory = False
         _force_later(state, lane, others[-1])
-    elif others[-1].urgent or state.devices[lane.device].guests:
+    elif others[-1].urgent or state.devices[lane.device].excluding:
         _escalate(state, lane, others)
 
 
@@ -98,16 +98,16 @@ def _ask_when_due(state: State, lane: Lane, holder: Job, others: list[Job]) -> N
 def _escalate(state: State, lane: Lane, others: list[Job]) -> None:
     """The holder has been asked, and somebody cannot wait as long as was thought for its boundary."""
     best = next((other for other in others if other.serves), others[-1])
-    if (best.urgent or best.serves) and lane.forced_due > state.now + _patience_us(state, best):
+    if (best.urgent or best.serves) and lane.forced_due > state.now + _boundary_timeout_us(state, best):
         _force_later(state, lane, best)
 
 
 def _request_of_paused(state: State, lane: Lane, holder: Job) -> None:
     """It comes to no boundary.  It is asked for its turn only if a service needs its memory, or others hold it off."""
-    claimant = None if lane.claimant is None else state.jobs[lane.claimant]
-    needed = claimant is not None and claimant.serves
+    waiter = None if lane.waiter is None else state.jobs[lane.waiter]
+    needed = waiter is not None and waiter.serves
     if lane.preempt.state is PreemptState.PAUSED and (needed or state.held_off(holder)):
-        _ask(state, lane, holder.id, claimant or holder, forced=True)
+        _ask(state, lane, holder.id, waiter or holder, forced=True)
 
 
 def _watch(state: State, lane: Lane, holder: Job, others: list[Job], due: Micros | None) -> None:
@@ -126,24 +126,24 @@ def grace_us(state: State, holder: Job, best: Job) -> Micros:
     """How long the holder may be off the device before it loses its turn to ``best``.
 
     As long as the move costs, at least: so waiting and moving together cost at most twice what they would if the length
-    of the pause were known (ski rental).  Beyond that a job's own pauses teach: see `came_back`.
+    of the pause were known (ski rental).  Beyond that a job's own pauses teach: see `adjust_grace`.
     """
     price = move_price(state, holder, best)
-    patience = holder.patience if price else min(holder.patience, 0)
+    exponent = holder.grace_exponent if price else min(holder.grace_exponent, 0)
     usual = state.settings.grace_us
-    return max(usual << patience if patience >= 0 else usual >> -patience, min(price, LONGEST_GRACE_US))
+    return max(usual << exponent if exponent >= 0 else usual >> -exponent, min(price, LONGEST_GRACE_US))
 
 
-def came_back(state: State, job: Job) -> None:
+def adjust_grace(state: State, job: Job) -> None:
     """A job that lost its turn on the host wants another one: was it right to take it?"""
     if job.released_us is None:
         return
     away = state.now - job.released_us
     job.released_us = None
     if away < job.released_grace_us:
-        job.patience = min(job.patience + 1, MOST_PATIENCE)
+        job.grace_exponent = min(job.grace_exponent + 1, MOST_EXPONENT)
     elif away > 4 * job.released_grace_us:
-        job.patience = max(job.patience - 1, LEAST_PATIENCE)
+        job.grace_exponent = max(job.grace_exponent - 1, LEAST_EXPONENT)
 
 
 def _due(state: State, lane: Lane, holder: Job, best: Job) -> Micros | None:
@@ -174,16 +174,16 @@ def shortest_turn(state: State, holder: Job, best: Job) -> Micros:
 
 
 def _force_later(state: State, lane: Lane, best: Job) -> None:
-    lane.forced_due = state.now + _patience_us(state, best)
+    lane.forced_due = state.now + _boundary_timeout_us(state, best)
     state.timers.set(("forced", lane.id), lane.forced_due)
 
 
-def _patience_us(state: State, best: Job) -> Micros:
+def _boundary_timeout_us(state: State, best: Job) -> Micros:
     """How long a boundary is waited for."""
-    patience = state.settings.forced_after_us
+    timeout = state.settings.forced_after_us
     if best.urgent:
-        return min(patience, URGENT_US)
-    return max(0, min(patience, services.latest_us(state, best) - state.now)) if best.serves else patience
+        return min(timeout, URGENT_US)
+    return max(0, min(timeout, services.latest_us(state, best) - state.now)) if best.serves else timeout
 
 
 def _ask(state: State, lane: Lane, holder: JobId, best: Job, forced: bool) -> None:

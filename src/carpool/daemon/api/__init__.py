@@ -1,1 +1,5 @@
-"""The HTTP API over the Unix socket: one module per group of requests, one table of routes."""
+"""The HTTP API over the Unix socket: one module per group of requests, one table of routes.
+
+Imports every room that has something to show or to change (`jobs`, `journal`, `config`, `engine`, `seats`,
+`telemetry`); only `app` imports it.
+"""

@@ -24,6 +24,7 @@ from carpool.protocol.api import (
 
 
 async def version(request: web.Request) -> web.Response:
+    """Which version this is, where its files are, and who runs it; answered while the daemon starts, too."""
     context = request.app[CONTEXT]
     info = VersionInfo(
         carpool.__version__, API_VERSION, os.getpid(), str(context.home.root), context.uid, context.started_us
@@ -32,6 +33,7 @@ async def version(request: web.Request) -> web.Response:
 
 
 async def get_policy(request: web.Request) -> web.Response:
+    """The policies and settings in force, what can be chosen instead, and whether a policy of a user has failed."""
     context = request.app[CONTEXT]
     settings, available = context.settings.current, [*available_policies(), *announced_policies()]
     placement = (settings.placement, [*available_placements(), *announced_placements()])

@@ -20,6 +20,7 @@ from carpool.protocol.api import DeviceInfo, DeviceList, DeviceRequest, LaneInfo
 
 
 async def devices(request: web.Request) -> web.Response:
+    """All devices with their memory, lanes and load, and the host store."""
     context = request.app[CONTEXT]
     views = context.machine.view().devices
     infos = [_device_info(context, device, views[device.id]) for device in context.seating.devices.values()]
@@ -39,6 +40,7 @@ async def put_device(request: web.Request) -> web.Response:
 
 
 def find_device(context: Context, name: str) -> Device:
+    """Raises ApiError 404."""
     known = context.seating.devices
     if name not in known:
         raise ApiError(404, "unknown_device", f"there is no device {name!r}", f"known: {', '.join(known)}")

@@ -50,6 +50,7 @@ def _phases(request: web.Request) -> set[JobPhase]:
 
 
 async def show_job(request: web.Request) -> web.Response:
+    """One job, live or ended; for a job that waits, with the reason."""
     context = request.app[CONTEXT]
     return json_response(describe(context, find_job(context, request)))
 

@@ -21,15 +21,18 @@ T = TypeVar("T")
 
 
 def json_response(value: object, status: int = 200) -> web.Response:
+    """``value``: anything that msgspec encodes."""
     return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
 
 
 def error_response(status: int, info: ErrorInfo) -> web.Response:
+    """The body that every refused request gets."""
     return json_response(ErrorBody(info), status)
 
 
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Around every handler: who may ask, not before the restart is over, and errors as JSON."""
     try:
         _check_version(request)
         _check_user(request)
@@ -52,6 +55,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 async def add_protocol_header(request: web.Request, response: web.StreamResponse) -> None:
+    """Every answer says which version of the API it is of."""
     response.headers[PROTOCOL_HEADER] = str(API_VERSION)
 
 
@@ -108,6 +112,7 @@ def number_parameter(request: web.Request, name: str, default: float | None, lar
 
 
 def flag_parameter(request: web.Request, name: str) -> bool:
+    """A parameter that is on or off; off if it is not there.  Raises ApiError 400."""
     text = request.query.get(name, "0")
     if text not in ("0", "1", "false", "true"):
         raise ApiError(400, "bad_parameter", f"{name}={text} is neither 0 nor 1")

@@ -14,6 +14,8 @@ from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, Mode
 
 @dataclass(frozen=True, slots=True)
 class Route:
+    """A request that the daemon answers; the handler's docstring is its description for people."""
+
     method: str
     path: str
     handler: Handler
@@ -68,5 +70,6 @@ ROUTES: tuple[Route, ...] = (
 
 
 def add_routes(app: web.Application) -> None:
+    """Everything in `ROUTES`."""
     for route in ROUTES:
         app.router.add_route(route.method, route.path, route.handler)

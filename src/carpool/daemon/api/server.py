@@ -19,6 +19,7 @@ LONGEST_SOCKET_PATH = 107  # sockaddr_un
 
 
 def make_app(context: Context) -> web.Application:
+    """The application, with its middleware and routes; it listens nowhere yet."""
     app = web.Application(middlewares=[guard], client_max_size=LARGEST_BODY)
     app[CONTEXT] = context
     add_routes(app)

@@ -47,6 +47,7 @@ _SMALLEST = {
 
 
 async def submit(request: web.Request) -> web.Response:
+    """One job; it is durable before the answer."""
     context = request.app[CONTEXT]
     spec = await read_body(request, SubmitRequest)
     who = caller(request)

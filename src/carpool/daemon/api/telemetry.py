@@ -19,6 +19,7 @@ SAME = {field.name for field in dataclasses.fields(Sample)} - {"taken_us", "leve
 
 
 def telemetry_info(telemetry: Telemetry, device: DeviceId) -> TelemetryInfo:
+    """What is measured on a device now, and the means of the last window."""
     state, samples = telemetry.state(device), telemetry.recent(device)
     means: dict[str, Any] = {name: mean(samples, name) for name in MEANS}
     return TelemetryInfo(

@@ -13,23 +13,22 @@ from carpool.core.events import Attached, Detached, Event, Sampled
 from carpool.core.model import JobId, Memory
 from carpool.daemon.channels.companions import Companions
 from carpool.daemon.channels.connections import Line, Lines
-from carpool.daemon.jobs.constraints import SEVERAL, why_alone
+from carpool.daemon.jobs.constraints import SEVERAL, why_exclusive
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.jobs.table import Job, JobTable, Seated
 from carpool.daemon.memory.grants import Granting
 from carpool.daemon.seats.allocator import Seating, whole_of_further
 from carpool.daemon.seats.record import usage_of
-from carpool.daemon.seats.sampler import tell_traits
+from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.devices.base import DeviceError
 from carpool.protocol.seat import PROTOCOL, Kind, Leave, Packet, PacketType
+from carpool.protocol.seat_words import SeatWords
 
 log = logging.getLogger(__name__)
 ANOTHER_ATTACHED, OTHER_VERSION = 1, 2
-#: None of these is zero any more once a process has come to use its device.
-_SIGNS = ("turn", "turns", "want", "grow_seq", "p_peak", "e_peak", "traps", "fixed")
 
 
 class Reader(Protocol):
@@ -84,7 +83,7 @@ class Attaching:
         elif pid == job.seated.pid:
             self._hello_again(job, line)
         elif packet.b and line.name != job.line and job.seated.extents:
-            self._beside(job, line, pid)
+            self._further(job, line, pid)
         elif packet.b and line.name != job.line and may_leave(job.seated):
             line.waits = True
             request_detach(job.seated)
@@ -151,15 +150,15 @@ class Attaching:
         self._lines.answer(line, self._seating.setup_packet(job), fds)
         self._granting.memory(job, answers=False)
         self._post(Attached(job.id))
-        tell_traits(job, self._post)  # of its other processes
+        tell_constraints(job, self._post)  # of its other processes
         self.watch(job)
         self._used(job)
 
-    def _beside(self, job: Job, line: Line, pid: int) -> None:
+    def _further(self, job: Job, line: Line, pid: int) -> None:
         """A further process on a CUDA device: it is a companion, or the one is that has the seat and never used it."""
         assert job.seated is not None
         try:
-            if never_used(job.seated) and not any(pieces.sizes for pieces in job.pieces.values()):
+            if never_used(job.seated.seat.snapshot()) and not any(pieces.sizes for pieces in job.pieces.values()):
                 self._make_companion(job)
                 self._seat(job, line, pid)
             else:
@@ -183,8 +182,8 @@ class Attaching:
     def _tell_detached(self, job: Job) -> None:
         """Its other processes go on."""
         job.granted = Memory()  # the core will say so, too
-        self._post(Detached(job.id, why_alone(SEVERAL if job.several else 0, job.beside)))
-        tell_traits(job, self._post)
+        self._post(Detached(job.id, why_exclusive(SEVERAL if job.several else 0, job.ungated_pid)))
+        tell_constraints(job, self._post)
 
     def _hello_again(self, job: Job, line: Line) -> None:
         """The attached process, whose answer an earlier daemon did not get round to."""
@@ -214,16 +213,18 @@ class Attaching:
 
 def may_leave(seated: Seated) -> bool:
     """As far as its seat says.  The process itself knows for certain, and is asked."""
-    return seated.seat.get("leave") != Leave.STAYS and never_used(seated)
+    words = seated.seat.snapshot()
+    return words.leave != Leave.STAYS and never_used(words)
 
 
-def never_used(seated: Seated) -> bool:
-    """No memory, no turn, neither asked for."""
-    return not any(seated.seat.get(name) for name in _SIGNS)
+def never_used(words: SeatWords) -> bool:
+    """No memory, no turn, neither asked for: none of these stays zero once a process has come to use its device."""
+    signs = words.turn, words.turns, words.want, words.grow_seq, words.p_peak, words.e_peak, words.traps, words.fixed
+    return not any(signs)
 
 
 def request_detach(seated: Seated) -> None:
     """It answers in its seat, and by a packet.  Asking again does no harm."""
     if seated.seat.get("leave") == Leave.NO:
         seated.seat.set("leave", Leave.ASKED)
-    seated.board.ring(seated.seat)
+    seated.board.notify(seated.seat)

@@ -25,7 +25,7 @@ from carpool.daemon.seats.allocator import Seating, whole_of_further
 from carpool.daemon.seats.kept_fds import COMPANION
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.record import answer_growth, grant_turn, is_answered, is_before, set_grace
-from carpool.daemon.seats.sampler import tell_traits
+from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.protocol.seat import Grow, Packet, PacketType, Seat
@@ -37,6 +37,8 @@ SHARE = 2  # the class of requests for it
 
 @dataclass(eq=False, slots=True)
 class Companion:
+    """One of them, in its seat."""
+
     line: str  # the name of its channel
     board: Board
     seat: Seat
@@ -112,7 +114,8 @@ class Companions:
         companion = Companion(line.name, board, board.adopt(int(slot)), int(pid), name)
         self._of.setdefault(job.id, []).append(companion)
         self._memory.adopt(job, companion)
-        job.several |= any(companion.seat.get(word) for word in ("turns", "want", "fixed", "p_limit"))
+        words = companion.seat.snapshot()
+        job.several |= any((words.turns, words.want, words.fixed, words.p_limit))
 
     def resume(self, job: Job, lines: Sequence[Line]) -> None:
         """After a restart: notice their ends, and go on with what they wait for.
@@ -131,20 +134,19 @@ class Companions:
     def ask_again(self, job: Job) -> None:
         """After a restart, when the core knows the job: what an earlier daemon did not answer."""
         for companion in tuple(self._of.get(job.id, ())):
-            seat = companion.seat
-            seq, kind = seat.get("grow_seq"), seat.get("grow_class")
-            companion.board.wake(seat, "grow_ack")
-            if is_answered(seat, seq):
+            words = companion.seat.snapshot()  # `grow_seq` first: the request of that number has been written before
+            companion.board.wake(companion.seat, "grow_ack")
+            if is_answered(companion.seat, words.grow_seq):
                 continue
-            if kind == SHARE:
-                self._memory.asks(job, companion, seat.get("grow_total"), seq)
+            if words.grow_class == SHARE:
+                self._memory.asks(job, companion, words.grow_total, words.grow_seq)
             else:
-                answer_growth(companion.board, seat, Grow.DENIED, seq)
+                answer_growth(companion.board, companion.seat, Grow.DENIED, words.grow_seq)
 
     def shares(self, device: DeviceId) -> int:
         """Bytes that companions there have of their shares, as they say."""
         seats = (each.seat for job, of in self._of.items() if self._jobs.live[job].device == device for each in of)
-        return sum(min(seat.get("p_limit"), seat.get("p_live") + seat.get("e_live")) for seat in seats)
+        return sum(min(words.p_limit, words.p_live + words.e_live) for words in map(Seat.snapshot, seats))
 
     def _add(self, job: Job, companion: Companion) -> None:
         self._of.setdefault(job.id, []).append(companion)
@@ -190,7 +192,7 @@ class Companions:
 
     def _several(self, job: Job) -> None:
         job.several = True
-        tell_traits(job, self._post)
+        tell_constraints(job, self._post)
 
     def _look(self, job: Job) -> None:
         """Those that want to compute may, as soon as no other job does, and none has the device to itself."""

@@ -195,7 +195,7 @@ class Channels:
     def _emptied(self, job: Job) -> None:
         """What had to wait has been sent."""
         if job.seated is not None:
-            job.seated.board.ring(job.seated.seat)
+            job.seated.board.notify(job.seated.seat)
         self._granting.again(job)
 
     def _readable(self, line: Line) -> None:

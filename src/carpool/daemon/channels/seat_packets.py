@@ -6,17 +6,18 @@ import logging
 from collections.abc import Callable
 
 from carpool.core.events import Event, MemoryRequested, MemoryReturned, RequestWithdrawn, TurnWanted
-from carpool.core.model import MemoryClass
+from carpool.core.model import Demand, MemoryClass
 from carpool.daemon.channels.attach import Attaching
 from carpool.daemon.jobs.table import Job, Seated
 from carpool.daemon.memory.extents import Supply
 from carpool.daemon.memory.grants import Granting
 from carpool.daemon.memory.offload import Offloads
-from carpool.daemon.seats.demands import answer_demand, demand_of, is_met
+from carpool.daemon.seats.demands import answer_demand, demand_in, is_met
 from carpool.daemon.seats.pauses import Pauses
 from carpool.daemon.seats.record import is_answered, is_before, needed
 from carpool.daemon.seats.turns import Turns
 from carpool.protocol.seat import Packet, PacketType, Placed
+from carpool.protocol.seat_words import SeatWords
 
 log = logging.getLogger(__name__)
 #: Their numbers in packets.
@@ -76,15 +77,21 @@ class SeatPackets:
 
     def _wanted(self, job: Job, seated: Seated, packet: Packet) -> None:
         demand, urgent = None, packet.type is PacketType.URGENT
-        if job.spec.service is not None and is_met(seated.seat, packet.a):
-            return  # read after a restart, which has found it in the seat
-        if packet.a:
-            if packet.a != seated.seat.get("demand_seq"):
+        if job.spec.service is not None or packet.a:
+            words = seated.seat.snapshot()
+            if job.spec.service is not None and is_met(words, packet.a):
+                return  # read after a restart, which has found it in the seat
+            if packet.a and packet.a != words.demand_seq:
                 return  # a later one follows
-            demand = demand_of(job)
-            if job.spec.service is None:
-                answer_demand(job, Placed.NO_SERVICE)
+            demand = self._demand(job, seated, words) if packet.a else None
         self._post(TurnWanted(job.id, urgent=urgent, demand=demand))
+
+    def _demand(self, job: Job, seated: Seated, words: SeatWords) -> Demand | None:
+        """Of a service; a job that is none is told so."""
+        if job.spec.service is not None:
+            return demand_in(words)
+        answer_demand(seated, Placed.NO_SERVICE, words.demand_seq)
+        return None
 
     def _turn_ended(self, job: Job, seated: Seated, packet: Packet) -> None:
         """The sync has seen it in the seat."""

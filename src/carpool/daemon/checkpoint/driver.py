@@ -23,7 +23,7 @@ from carpool.daemon.checkpoint.notes import Note, Notes
 from carpool.daemon.checkpoint.suspend import Suspensions
 from carpool.daemon.jobs.table import Job, JobTable
 from carpool.daemon.shims.supervisor import Processes
-from carpool.daemon.system.background import aside
+from carpool.daemon.system.background import in_background
 from carpool.daemon.system.clock import monotonic_us
 from carpool.devices.base import DeviceError, ExtentDevice
 from carpool.devices.cuda.checkpoint import NotGuaranteed, Stuck, Unsupported
@@ -128,7 +128,7 @@ class Checkpointing:
                 return obstacle
 
             begun = monotonic_us()
-            aside(f"resume-{job.id}", resume, lambda result: self._came(job, guest, result, begun))
+            in_background(f"resume-{job.id}", resume, lambda result: self._came(job, guest, result, begun))
 
     def _unready(self, job: Job, device: ExtentDevice, needed: int) -> str | None:
         """Why it cannot be resumed yet.  From now on its note does not say any more that it is suspended."""
@@ -195,7 +195,9 @@ class Checkpointing:
             return
         self._guests.enter(guest, Stage.LEAVING)
         work, most, begun = self._suspensions.of(job), job.granted.persistent, monotonic_us()
-        aside(f"suspend-{job.id}", lambda: work.suspend(0, most), lambda result: self._left(job, guest, result, begun))
+        in_background(
+            f"suspend-{job.id}", lambda: work.suspend(0, most), lambda result: self._left(job, guest, result, begun)
+        )
 
     def _left(self, job: Job, guest: Guest, result: int | Exception, begun: Micros) -> None:
         if self._guests.of.get(job.id) is not guest:

@@ -89,7 +89,11 @@ class Guests:
         if present is None:
             return None
         live = self._jobs.live.values()
-        whole = (job.id for job in live if job.lonely and device in (job.device, *job.further) and job.pid is not None)
+        whole = (
+            job.id
+            for job in live
+            if job.submitted_exclusive and device in (job.device, *job.further) and job.pid is not None
+        )
         return present[0], present[1].union(whole)
 
     def is_off(self, job: Job, guest: Guest, usage: Usage, needed: int) -> None:

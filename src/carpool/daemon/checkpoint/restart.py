@@ -13,7 +13,7 @@ from carpool.daemon.checkpoint.driver import BUSY_S
 from carpool.daemon.checkpoint.jobs import Guest, Guests, Signaller, Stage, kill_lost
 from carpool.daemon.checkpoint.suspend import ShimPids, Suspensions
 from carpool.daemon.jobs.table import Job, JobTable
-from carpool.daemon.system.background import aside
+from carpool.daemon.system.background import in_background
 from carpool.daemon.system.clock import monotonic_us
 from carpool.devices.cuda.checkpoint import Stuck, Unsupported
 
@@ -65,7 +65,7 @@ class CheckpointRestart:
         deadline = loop.time() + RESTART_S
         while True:
             result: asyncio.Future[int | Exception] = loop.create_future()
-            aside(f"suspend-{job.id}", self._suspensions.again(job), result.set_result)
+            in_background(f"suspend-{job.id}", self._suspensions.again(job), result.set_result)
             answer = await result
             if not isinstance(answer, Exception):
                 self._guests.is_off(job, guest, job.usage, answer)

@@ -47,6 +47,8 @@ class DeviceOption:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
+    """What the daemon was started with."""
+
     home: Home
     devices: tuple[DeviceOption, ...]
     devices_given: bool  # False: the default one

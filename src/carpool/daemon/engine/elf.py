@@ -34,6 +34,8 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Program:
+    """What the headers of an ELF file say of how it is loaded."""
+
     machine: Machine
     asks_for_loader: bool  # names a dynamic loader, which loads libraries into it
     is_library: bool  # has a library's name (SONAME); without a loader it is one itself

@@ -20,7 +20,7 @@ from carpool.core.model import DeviceId, Engine
 from carpool.daemon.engine.preload_check import Command, Look, look
 from carpool.daemon.jobs.table import Choice, may_use
 from carpool.daemon.shims.spawn import groups_of
-from carpool.daemon.system.background import aside
+from carpool.daemon.system.background import in_background
 from carpool.daemon.system.drop_privileges import become_reader
 from carpool.devices.base import Device
 from carpool.protocol.api import AUTO, SubmitRequest
@@ -84,7 +84,7 @@ class Engines:
 
         self._count(command.uid, 1)
         try:
-            aside("look", work, done)
+            in_background("look", work, done)
         except RuntimeError as error:  # there can be no further thread now
             self._count(command.uid, -1)
             return Look(False, f"nobody knows whether libcarpool can be loaded into {command.name}: {error}")

@@ -1,4 +1,4 @@
-"""The daemon's table of live jobs, their files and what is known of them.
+"""What is known of each live job: the table, the board with the seats, files, and state that several rooms share.
 
-Imports `system` and `journal`; knows no shim and no channel.
+Imports `system` only: every room that deals with jobs stands on this one.
 """

@@ -10,33 +10,33 @@ from carpool.protocol.seat import Trait
 #: No bits of the seat's word: the daemon sees it itself, as it sees processes that use the device beside Carpool.
 SEVERAL = Trait(1 << 32)
 LENDS = Trait(1 << 33)
-ALONE = {
+EXCLUSIVE_BECAUSE = {
     Trait.COLLECTIVE: "its processes communicate by NCCL",
     Trait.UNGATED: "calls of its driver pass beside Carpool",
     Trait.FIXED: "it has much device memory that is not Carpool's",
     SEVERAL: "several of its processes use the device",
 }
-IMMOVABLE = {
+PINNED_BECAUSE = {
     Trait.SHARED: "it has given other processes access to its memory",
     LENDS: "further processes of it have memory from the driver",
 }
 EXCLUSIVE = "it was submitted so"
 #: The traits that matter to others; the rest is not worth an event.
-TELLING = reduce(or_, (*ALONE, *IMMOVABLE))
+TELLING = reduce(or_, (*EXCLUSIVE_BECAUSE, *PINNED_BECAUSE))
 
 
-def why_alone(traits: int, beside: int | None = None) -> str | None:
-    """Why the job must have its device to itself.  ``beside``: a process that no seat speaks for."""
-    known = _reasons(ALONE, traits)
-    if beside is None:
+def why_exclusive(traits: int, ungated_pid: int | None = None) -> str | None:
+    """Why the job must have its device to itself.  ``ungated_pid``: a process that no seat speaks for."""
+    known = _reasons(EXCLUSIVE_BECAUSE, traits)
+    if ungated_pid is None:
         return known
-    text = f"process {beside} of it uses the device beside Carpool"
+    text = f"process {ungated_pid} of it uses the device beside Carpool"
     return text if known is None else f"{known}, and {text}"
 
 
-def why_immovable(traits: int) -> str | None:
+def why_pinned(traits: int) -> str | None:
     """Why its memory cannot be offloaded."""
-    return _reasons(IMMOVABLE, traits)
+    return _reasons(PINNED_BECAUSE, traits)
 
 
 def _reasons(known: dict[Trait, str], traits: int) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from carpool.core.model import Reason, Usage
-from carpool.daemon.jobs.constraints import EXCLUSIVE, why_alone, why_immovable
+from carpool.daemon.jobs.constraints import EXCLUSIVE, why_exclusive, why_pinned
 from carpool.daemon.jobs.table import Ended, Job
 from carpool.protocol.api import AttemptInfo, JobInfo, MovedInfo, ReasonInfo
 
@@ -56,8 +56,8 @@ def job_info(job: Job, waits: Reason | None) -> JobInfo:
         after=spec.after,
         estimate_source=job.estimate.source if job.estimate else None,
         pid=job.pid,
-        alone=None if job.outcome else why_alone(job.traits, job.beside) or job.stays or _submitted_alone(job),
-        immovable=None if job.outcome else why_immovable(job.traits),
+        alone=None if job.outcome else why_exclusive(job.traits, job.ungated_pid) or job.stays or _submitted_alone(job),
+        immovable=None if job.outcome else why_pinned(job.traits),
         fixed_bytes=usage.fixed,
         engine=job.engine.value,
         engine_why=job.choice.why,

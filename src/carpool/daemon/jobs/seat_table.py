@@ -94,7 +94,7 @@ class Board:
     def wake(self, seat: Seat, word: str) -> None:
         futex.wake(self._address + HEADER_BYTES + seat.slot * SEAT_BYTES + FIELDS[word][0])
 
-    def ring(self, seat: Seat) -> None:
+    def notify(self, seat: Seat) -> None:
         """Ask for the attention of the job's helper thread.
 
         Two ringers at once (the daemon and a predecessor, which adds 1 atomically) may count one ring for two: one

@@ -102,11 +102,11 @@ class Job:
     traits: int = 0  # of its seat, those that the core has been told
     seated: Seated | None = None
     was_seated: bool = False  # a process of it has had its seat
-    beside: int | None = (
+    ungated_pid: int | None = (
         None  # a process of it that uses its device beside Carpool (see `carpool.daemon.telemetry.ungated_processes`)
     )
-    beside_told: int | None = None  # the one that the core has been told of
-    ran_beside: bool = False  # there was one, and the device's driver could have suspended it
+    ungated_told: int | None = None  # the one that the core has been told of
+    ran_ungated: bool = False  # there was one, and the device's driver could have suspended it
     several: bool = False  # further processes of it use its device (see `carpool.daemon.channels.companions`)
     line: str = ""  # the channel of its attached process (see `carpool.daemon.channels.connections`)
     on_device: bool = False  # of the checkpoint engine, and not suspended
@@ -160,7 +160,7 @@ class Job:
         return self.engine is Engine.CHECKPOINT
 
     @property
-    def lonely(self) -> bool:
+    def submitted_exclusive(self) -> bool:
         """Whether it was submitted as one that shares its devices with nobody."""
         return self.spec.exclusive or self.spec.gpus > 1
 
@@ -211,6 +211,7 @@ def named_devices(spec: SubmitRequest) -> tuple[DeviceId, ...] | None:
 
 
 def may_use(spec: SubmitRequest, device: DeviceId) -> bool:
+    """Whether a submission allows a device."""
     names = named_devices(spec)
     return names is None or device in names
 

@@ -1,4 +1,4 @@
 """The durable record in SQLite: jobs, events, history, controls, models.
 
-Written before anything is acknowledged; knows no process and no device.
+Written before anything is acknowledged.  Imports `config`, `jobs` and `system`; knows no process.
 """

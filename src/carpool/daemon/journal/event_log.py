@@ -47,6 +47,8 @@ _SELECT = "SELECT seq, wall_us, now_us, kind, job, data FROM events WHERE seq > 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
+    """An event or command as it is in the journal; ``now_us`` is the core's time, ``wall_us`` that of people."""
+
     seq: int
     wall_us: int
     now_us: int
@@ -61,6 +63,8 @@ class Entry:
 
 
 class Feed:
+    """Records what the core is told and what it decides, in batches, and lets clients follow."""
+
     def __init__(self, journal: Journal, path: Path, last_seq: int) -> None:
         self._journal = journal
         self._path = path
@@ -174,4 +178,5 @@ class Feed:
 
 
 def last_seq(connection: sqlite3.Connection) -> int:
+    """The number of the last entry; 0 in an empty journal."""
     return int(connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])

@@ -19,6 +19,8 @@ _DELETE = "DELETE FROM models WHERE owner = ? AND name = ?"
 
 @dataclass(frozen=True, slots=True)
 class Model:
+    """A registered model, which a service may be asked for by its name."""
+
     owner: int
     name: str
     spec: ModelRequest

@@ -29,8 +29,8 @@ _STARTED = "UPDATE jobs SET phase = 'running', device = ?, started_us = ? WHERE 
 _ENDED = """UPDATE jobs SET phase = 'ended', device = ?, outcome = ?, exit_code = ?, signal = ?, reason_code = ?,
   reason_text = ?, persistent_bytes = ?, ephemeral_bytes = ?, iterations = ?, device_us = ?, switches = ?,
   residue_bytes = ?, started_us = ?, ended_us = ?, out_bytes = ?, out_us = ?, in_bytes = ?, in_us = ? WHERE id = ?"""
-_BESIDE = "INSERT OR REPLACE INTO beside VALUES (?, ?, ?)"
-_NOT_BESIDE = "DELETE FROM beside WHERE command_key = ?"
+_UNGATED = "INSERT OR REPLACE INTO beside VALUES (?, ?, ?)"
+_NOT_UNGATED = "DELETE FROM beside WHERE command_key = ?"
 _USE = "use:"  # before the job's number, in the journal's table `meta`
 _PLACED = "INSERT OR REPLACE INTO placements VALUES (?, ?, ?)"
 _ATTEMPT = "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -62,16 +62,17 @@ _ATTEMPTS = """job, device, started_us, ended_us, exit_code, signal, out_of_memo
 
 
 def log_name(attempt: int) -> str:
+    """The file that an attempt writes its output to, in the job's directory."""
     return JobFiles(Path(), attempt).log.name
 
 
 class Store:
-    """Writes through the journal's thread; `runs` and `beside` mirror its tables (a few small rows per command)."""
+    """Writes through the journal's thread; keeps `runs` and `beside` in memory, too (a few small rows per command)."""
 
-    def __init__(self, journal: Journal, history: Runs, beside: dict[str, JobId] | None = None) -> None:
+    def __init__(self, journal: Journal, history: Runs, ungated: dict[str, JobId] | None = None) -> None:
         self._journal = journal
         self._history = history
-        self._beside = beside or {}
+        self._ungated = ungated or {}
 
     def submitted(self, jobs: Sequence[Job]) -> asyncio.Future[None]:
         """Done when all of them are on the disk; if that fails, none is."""
@@ -91,7 +92,7 @@ class Store:
 
     def used(self, job: Job) -> None:
         """How its present attempt has used its device so far; that says at its end how the next run is best started."""
-        text = msgspec.json.encode((job.attempt, job.was_seated, job.ran_beside)).decode()
+        text = msgspec.json.encode((job.attempt, job.was_seated, job.ran_ungated)).decode()
         self._journal.owe("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(f"{_USE}{job.id}", text)])
 
     def started(self, job: Job) -> None:
@@ -135,7 +136,7 @@ class Store:
         if job.outcome is Outcome.SUCCEEDED and not job.guest and (usage.persistent_peak or usage.ephemeral_peak):
             self._remember(job)
         if job.outcome is Outcome.SUCCEEDED and not job.guest:
-            self._remember_beside(job)
+            self._remember_ungated(job)
 
     def estimate(self, owner: int, spec: SubmitRequest) -> Estimate | None:
         """A hint or an estimator's figures for memory; for the rest, and without them for all, earlier runs."""
@@ -152,19 +153,19 @@ class Store:
         known = self._history.get(command_key(owner, cwd, argv), ())
         return [RunInfo(run.persistent, run.ephemeral) for run in known]
 
-    def ran_beside(self, owner: int, spec: SubmitRequest) -> str:
+    def ran_ungated(self, owner: int, spec: SubmitRequest) -> str:
         """Why the last successful run of the command speaks for the checkpoint engine; empty: it does not."""
-        job = self._beside.get(command_key(owner, spec.cwd, spec.argv))
+        job = self._ungated.get(command_key(owner, spec.cwd, spec.argv))
         return "" if job is None else f"job {job}, an earlier run of the command, used its device beside Carpool"
 
-    def _remember_beside(self, job: Job) -> None:
+    def _remember_ungated(self, job: Job) -> None:
         """Whether the driver could have suspended it, and nothing else could have held it back."""
         key = command_key(job.owner, job.spec.cwd, job.spec.argv)
-        if job.ran_beside and not job.was_seated:
-            self._beside[key] = job.id
-            self._journal.owe(_BESIDE, [(key, job.id, wall_us())])
-        elif job.was_seated and self._beside.pop(key, None) is not None:
-            self._journal.owe(_NOT_BESIDE, [(key,)])
+        if job.ran_ungated and not job.was_seated:
+            self._ungated[key] = job.id
+            self._journal.owe(_UNGATED, [(key, job.id, wall_us())])
+        elif job.was_seated and self._ungated.pop(key, None) is not None:
+            self._journal.owe(_NOT_UNGATED, [(key,)])
 
     def _remember(self, job: Job) -> None:
         usage, key = job.usage, command_key(job.owner, job.spec.cwd, job.spec.argv)
@@ -196,6 +197,7 @@ def expected(runs: Collection[Run]) -> Estimate | None:
 
 
 def read_history(connection: sqlite3.Connection) -> Runs:
+    """The last `KEPT_RUNS` runs of each command."""
     history: Runs = {}
     rows = connection.execute(
         "SELECT command_key, ended_us, persistent_bytes, ephemeral_bytes, iterations, iteration_us FROM runs"
@@ -206,7 +208,8 @@ def read_history(connection: sqlite3.Connection) -> Runs:
     return history
 
 
-def read_beside(connection: sqlite3.Connection) -> dict[str, JobId]:
+def read_ungated(connection: sqlite3.Connection) -> dict[str, JobId]:
+    """Commands whose last successful run used its device beside Carpool, with the job that it was."""
     return dict(connection.execute("SELECT command_key, job FROM beside"))
 
 
@@ -244,9 +247,9 @@ def read_jobs(connection: sqlite3.Connection) -> Iterator[Job]:
         earlier = attempts.get(job.id)
         if earlier:
             _had(job, earlier)
-        attempt, was_seated, ran_beside = uses.get(job.id, (0, False, False))
+        attempt, was_seated, ran_ungated = uses.get(job.id, (0, False, False))
         if attempt == job.attempt:
-            job.was_seated, job.ran_beside = was_seated, ran_beside
+            job.was_seated, job.ran_ungated = was_seated, ran_ungated
         yield job
 
 

@@ -210,6 +210,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int | None:
 
 
 def broken(path: Path, why: str) -> StartupError:
+    """What the caller is told of a journal that cannot be opened."""
     return StartupError(
         "journal_broken",
         f"the journal {path} is not usable: {why}",

@@ -27,10 +27,10 @@ class Banking:
         """A bank for a job that is to come back; nothing if it holds one.  Raises DeviceError, OSError."""
         if job.seated is None or job.bank is not None or job.device is None:
             return
-        seat = job.seated.seat
-        last = seat.get("bank")
-        bank = self._seating.devices[job.device].take_bank(job.owner, seat.get("stored"), last)
-        job.bank, job.bank_seq = bank, seat.get("passed_seq")
+        words = job.seated.seat.snapshot()
+        last = words.bank
+        bank = self._seating.devices[job.device].take_bank(job.owner, words.stored, last)
+        job.bank, job.bank_seq = bank, words.passed_seq
         try:
             if (bank != last or not job.bank_sent) and not job.seated.extents:
                 self._tell(job, bank)
@@ -58,7 +58,7 @@ class Banking:
         self._seating.shims.keep(job.id, {f"{BANK}:{job.device}:{bank}": fd}, job.seated.pid)
         job.seated.seat.set("bank", bank)  # before the packet: the job waits for it where they differ
         self._send(job.id, Packet(PacketType.BANK, a=bank), [fd])
-        job.seated.board.ring(job.seated.seat)
+        job.seated.board.notify(job.seated.seat)
         job.bank_sent = True
         others = job.kept_banks - {bank}
         self._seating.shims.drop(job.id, [f"{BANK}:{job.device}:{other}" for other in sorted(others)])

@@ -23,7 +23,7 @@ from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.table import Job, JobTable
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.record import LARGEST, answer_growth, needed, usage_of
-from carpool.daemon.seats.sampler import tell_traits
+from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.system.clock import monotonic_us
 from carpool.devices.base import DeviceError, as_extents
 from carpool.protocol.seat import Grow, Seat
@@ -69,7 +69,7 @@ class DriverMemory:
     def asks(self, job: Job, process: Process, total: int, number: int) -> None:
         """Request ``number`` of a secondary process, for ``total`` bytes in all; it is answered at once."""
         job.several = True
-        tell_traits(job, self._post)  # before it has anything
+        tell_constraints(job, self._post)  # before it has anything
         more = total - process.limit
         fits = more <= 0 or (more <= self._room(job) and self._driver_has(job, more))
         if fits and more > 0:
@@ -78,7 +78,8 @@ class DriverMemory:
 
     def returns(self, job: Job, process: Process, total: int) -> None:
         """It uses no more than ``total`` bytes; or it used no more before a restart, and has more by now."""
-        less = process.limit - max(total, process.seat.get("p_live") + process.seat.get("e_live"))
+        words = process.seat.snapshot()
+        less = process.limit - max(total, words.p_live + words.e_live)
         if less > 0:
             self._change(job, process, -less)
 
@@ -108,7 +109,7 @@ class DriverMemory:
         if more < 0:
             process.seat.set("p_limit", process.limit)
         job.driver_bytes += more
-        tell_traits(job, self._post)
+        tell_constraints(job, self._post)
         self._tell_of(job)
         if job.seated is not None:
             job.usage = usage_of(job, monotonic_us())
@@ -159,6 +160,6 @@ def _due(job: Job) -> int:
 def _wanted(job: Job, kind: MemoryClass) -> int:
     if job.seated is None:
         return 0
-    seat = job.seated.seat
-    waits = seat.get("grow_seq") != seat.get("grow_ack") and CLASSES[seat.get("grow_class") & 1] is kind
-    return max(needed(seat, kind), min(seat.get("grow_total"), LARGEST) if waits else 0)
+    words = job.seated.seat.snapshot()
+    waits = words.grow_seq != words.grow_ack and CLASSES[words.grow_class & 1] is kind
+    return max(needed(job.seated.seat, kind), min(words.grow_total, LARGEST) if waits else 0)

@@ -185,7 +185,7 @@ class Supply:
     def _ring(self, job: Job) -> None:
         """It reads its channel also when it is off its device."""
         assert job.seated is not None
-        job.seated.board.ring(job.seated.seat)
+        job.seated.board.notify(job.seated.seat)
 
 
 def _needed(job: Job) -> int:

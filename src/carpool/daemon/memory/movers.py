@@ -69,7 +69,7 @@ class JobItself:
     def begin(self, job: Job) -> bool:
         assert job.seated is not None
         job.seated.seat.set("offload", OffloadState.ASKED)
-        job.seated.board.ring(job.seated.seat)
+        job.seated.board.notify(job.seated.seat)
         self._watchlist.watch(job)
         return True
 

@@ -102,7 +102,7 @@ class Offloads:
                 self._copies.empty(job, self._grants.again)
         elif not job.offloading and job.seated.seat.get("offload") == OffloadState.NO:
             job.seated.seat.set("offload", OffloadState.DROP)
-            job.seated.board.ring(job.seated.seat)
+            job.seated.board.notify(job.seated.seat)
 
     def adopt(self, job: Job) -> None:
         """What an earlier daemon has asked will be answered."""

@@ -14,7 +14,7 @@ INTERVAL_S = 0.1
 RETRY_S = 1.0
 
 
-class Emptying:
+class Reclaim:
     """Jobs fill the banks they are given only little by little, so this looks again and again."""
 
     def __init__(self, devices: Mapping[DeviceId, Device]) -> None:

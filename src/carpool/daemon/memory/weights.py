@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from carpool.core.commands import DropWeights, PlaceWeights
 from carpool.core.model import Demand, DeviceId, JobId
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import Job, JobTable, Seated
 from carpool.daemon.seats.allocator import Seating
-from carpool.daemon.seats.demands import answer_demand, computes_with, demand_of
+from carpool.daemon.seats.demands import answer_demand, computes_with, demand_in
 from carpool.daemon.seats.kept_fds import free_bank_name, weights_extent_name, weights_key_of, weights_name
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.system.clock import wall_us
@@ -40,6 +40,8 @@ def _header(name: Key, demand: Demand) -> File:
 
 @dataclass(slots=True)
 class File:
+    """The memory of one set of weights on a device: its file, the bank or the extent in which they lie."""
+
     name: str  # under which shims keep it
     fd: int
     size: int
@@ -79,16 +81,20 @@ class WeightFiles:
     def obstacle(self, job: Job) -> str | None:
         """Why its demand, if it has one, cannot be answered yet."""
         name = self._due.get(job.id)
-        demand = demand_of(job)
-        if name is None or demand is None or demand.weights != name[2]:  # its process has been followed by another one
+        if name is None or job.seated is None or job.spec.service is None:
             self._due.pop(job.id, None)
+            return None
+        words = job.seated.seat.snapshot()
+        demand = demand_in(words)
+        if demand is None or demand.weights != name[2]:  # its process has been followed by another one
+            del self._due[job.id]
             return None
         try:
             file = self._file(name, demand)
         except (DeviceError, OSError) as error:
             return str(error)
         del self._due[job.id]
-        self._answer(job, file, name)
+        self._answer(job, job.seated, file, name, words.demand_seq)
         return None
 
     def _file(self, name: Key, demand: Demand) -> File:
@@ -123,7 +129,7 @@ class WeightFiles:
         self._latest = max(self._latest + 1, wall_us())
         return self._latest
 
-    def _answer(self, job: Job, file: File, name: Key) -> None:
+    def _answer(self, job: Job, seated: Seated, file: File, name: Key, number: int) -> None:
         """What it has not been sent yet, then the answer."""
         key = int(name[2], 16)
         self._give(job, file.name, file.fd, Packet(PacketType.WEIGHTS, a=key, b=file.size, c=_FILE))
@@ -132,7 +138,7 @@ class WeightFiles:
         if file.extent is not None:
             packet = Packet(PacketType.WEIGHTS, a=key, b=file.extent.size, c=_EXTENT, d=file.number)
             self._give(job, file.extent_name(name), file.extent.fd, packet)
-        answer_demand(job, Placed.YES)
+        answer_demand(seated, Placed.YES, number)
 
     def _give(self, job: Job, name: str, fd: int, packet: Packet) -> None:
         """The shim keeps it first: what is there outlives us from the moment on when the worker may write."""
@@ -180,7 +186,7 @@ class WeightFiles:
                 self.let_go(job, [kept])
                 self._send(job.id, Packet(PacketType.CUT, a=int(weights_key_of(kept), 16), b=_CUT_WEIGHTS), [])
                 if job.seated is not None:
-                    job.seated.board.ring(job.seated.seat)
+                    job.seated.board.notify(job.seated.seat)
 
     def let_go(self, job: Job, names: list[str]) -> None:
         job.weights -= set(names)

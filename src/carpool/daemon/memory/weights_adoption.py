@@ -16,6 +16,8 @@ from carpool.devices.base import BankId, Device, DeviceError, Extent, PagedDevic
 
 
 class FoundWeights:
+    """Takes over what shims bring after a restart; of several versions of the same thing the latest counts."""
+
     def __init__(self, jobs: JobTable, seating: Seating, weights: WeightFiles) -> None:
         self._jobs = jobs
         self._seating = seating

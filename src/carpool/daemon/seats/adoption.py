@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 
 class Adopting:
+    """Checks everything that a shim has kept before any of it is taken over."""
+
     def __init__(self, seating: Seating) -> None:
         self._seating = seating
 

@@ -61,7 +61,7 @@ class Seating:
         self._close_lanes = close_lanes
         self.lane_device: dict[LaneId, DeviceId] = {}
         self.holder: dict[LaneId, JobId] = {}  # as the core knows it
-        self.giver: dict[LaneId, JobId] = {}  # which job has handed the present turn to its holder, if one has
+        self.predecessor: dict[LaneId, JobId] = {}  # which job has handed the present turn to its holder, if one has
         self._boards: dict[tuple[DeviceId, int], list[Board]] = {}
 
     def apply(self, settings: Settings) -> None:
@@ -72,18 +72,18 @@ class Seating:
             if job.seated is not None:
                 set_grace(job.seated.seat, settings.grace_us)
 
-    def give_turn(self, lane: LaneId, job: JobId, giver: JobId | None = None) -> None:
-        """The lane's turn is the job's from now on; ``giver``: the job that has handed it over, None: the core."""
+    def give_turn(self, lane: LaneId, job: JobId, predecessor: JobId | None = None) -> None:
+        """The lane's turn is the job's from now on; ``predecessor``: the job that handed it over, None: the core."""
         self.holder[lane] = job
-        if giver is None:
-            self.giver.pop(lane, None)
+        if predecessor is None:
+            self.predecessor.pop(lane, None)
         else:
-            self.giver[lane] = giver
+            self.predecessor[lane] = predecessor
 
     def free_turn(self, lane: LaneId) -> None:
         """Nobody has the lane's turn."""
         self.holder.pop(lane, None)
-        self.giver.pop(lane, None)
+        self.predecessor.pop(lane, None)
 
     def forget_lane(self, lane: LaneId) -> None:
         """The lane has been closed."""
@@ -130,7 +130,7 @@ class Seating:
             bound = self._run_ahead_us if bounded else 0
             if job.seated.seat.get("ahead_us") != bound:
                 job.seated.seat.set("ahead_us", bound)
-                job.seated.board.ring(job.seated.seat)
+                job.seated.board.notify(job.seated.seat)
 
     def tell_debugging(self, seat: Seat) -> None:
         """What a new process, and one of an earlier daemon, is to do for debugging."""
@@ -215,4 +215,4 @@ class Seating:
 
 def whole_of_further(job: Job) -> Whole:
     """Of a process beside the seated one: where nobody else is on the job's devices there is nothing to share out."""
-    return Whole.ALL if job.lonely else Whole.SHARE
+    return Whole.ALL if job.submitted_exclusive else Whole.SHARE

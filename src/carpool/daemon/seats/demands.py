@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 from carpool.core.model import Demand
-from carpool.daemon.jobs.table import Job
+from carpool.daemon.jobs.table import Job, Seated
 from carpool.daemon.seats.record import LARGEST
-from carpool.protocol.seat import Placed, Seat
+from carpool.protocol.seat import Placed
+from carpool.protocol.seat_words import SeatWords
 
 
-def demand_of(job: Job) -> Demand | None:
-    """What the turn of a service is for that it has, or waits for; None: it needs no weights, or is no service."""
-    if job.seated is None or job.spec.service is None:
-        return None
-    seat = job.seated.seat
-    if not seat.get("weights"):
+def demand_in(words: SeatWords) -> Demand | None:
+    """What the turn of a service is for that it has, or waits for; None: it needs no weights."""
+    if not words.weights:
         return None
     size, reload_us, compute_us, deadline_us = (
-        min(seat.get(word), LARGEST) for word in ("weights_bytes", "reload_us", "compute_us", "deadline_us")
+        min(word, LARGEST) for word in (words.weights_bytes, words.reload_us, words.compute_us, words.deadline_us)
     )
-    return Demand(weights_key(seat.get("weights")), size, reload_us, compute_us, deadline_us or None)
+    return Demand(weights_key(words.weights), size, reload_us, compute_us, deadline_us or None)
 
 
 def computes_with(job: Job, weights: str) -> bool:
     """Whether a service has been told that these weights are there, and has not said that it is done."""
-    demand = demand_of(job)
-    if demand is None or demand.weights != weights or job.seated is None:
+    if job.seated is None or job.spec.service is None:
         return False
-    seat = job.seated.seat
-    return bool(seat.get("placed") == Placed.YES and seat.get("placed_seq") == seat.get("demand_seq"))
+    words = job.seated.seat.snapshot()
+    demand = demand_in(words)
+    if demand is None or demand.weights != weights:
+        return False
+    return words.placed == Placed.YES and words.placed_seq == words.demand_seq
 
 
-def is_met(seat: Seat, number: int) -> bool:
+def is_met(words: SeatWords, number: int) -> bool:
     """Whether a service has had the turn, or has it now, that it wanted with its demand of this number; 0: without one.
 
     It may not have noticed yet.  A turn that it still has for an earlier demand it gives back by itself.
     """
-    return not seat.get("want") or bool(seat.get("turn") and number in (0, seat.get("placed_seq")))
+    return not words.want or bool(words.turn and number in (0, words.placed_seq))
 
 
 def weights_key(number: int) -> str:
@@ -43,11 +43,9 @@ def weights_key(number: int) -> str:
     return f"{number:016x}"
 
 
-def answer_demand(job: Job, answer: Placed) -> None:
-    """Its latest one."""
-    assert job.seated is not None
-    board, seat = job.seated.board, job.seated.seat
-    seat.set("placed", answer)
-    seat.set("placed_seq", seat.get("demand_seq"))
-    board.wake(seat, "placed_seq")
-    board.ring(seat)
+def answer_demand(seated: Seated, answer: Placed, number: int) -> None:
+    """The demand of this number: the one on whose words the answer was decided."""
+    seated.seat.set("placed", answer)
+    seated.seat.set("placed_seq", number)
+    seated.board.wake(seated.seat, "placed_seq")
+    seated.board.notify(seated.seat)

@@ -25,6 +25,7 @@ def memory_name(kind: MemoryClass, device: DeviceId, number: int) -> str:
 
 
 def weights_name(device: DeviceId, demand: Demand, bank: int = 0, number: int = 0) -> str:
+    """``bank`` and ``number`` are 0 where memory comes in extents."""
     return f"{WEIGHTS}:{device}:{demand.weights}:{demand.size}:{demand.reload_us}:{bank}:{number}"
 
 
@@ -35,6 +36,7 @@ def weights_of(name: str) -> tuple[DeviceId, Demand, int, int]:
 
 
 def weights_extent_name(device: DeviceId, key: str, number: int, size: int) -> str:
+    """``size`` in bytes."""
     return f"{WEIGHTS_EXTENT}:{device}:{key}:{number}:{size}"
 
 
@@ -63,6 +65,7 @@ def free_bank_of(name: str) -> tuple[DeviceId, int] | None:
 
 
 def is_weights_extent(name: str) -> bool:
+    """Whether it is the memory of weights itself, on a device whose memory comes in extents."""
     return name.startswith(f"{WEIGHTS_EXTENT}:")
 
 

@@ -145,7 +145,7 @@ class InExtents:
         self._device = device
 
     def driver_serves(self, job: Job) -> bool:
-        return job.lonely
+        return job.submitted_exclusive
 
     def begin(self, job: Job) -> None:
         assert job.lane is not None

@@ -10,12 +10,15 @@ from collections.abc import Callable
 
 from carpool.core.events import Event, TurnPaused
 from carpool.daemon.jobs.table import Job, Seated
-from carpool.daemon.seats.record import request_yield, usage_of
+from carpool.daemon.seats.record import request_yield, usage_in
 from carpool.daemon.system.clock import monotonic_us
-from carpool.protocol.seat import Seat, Yield
+from carpool.protocol.seat import Yield
+from carpool.protocol.seat_words import SeatWords
 
 
 class Pauses:
+    """Asking for pauses, and what follows from the answers.  A pause costs the same whether it is forced or not."""
+
     def __init__(self, post: Callable[[Event], None]) -> None:
         self._post = post
 
@@ -32,12 +35,13 @@ class Pauses:
     def answered(self, job: Job, number: int) -> None:
         """It says that it has paused, for the sake of our request of that number."""
         assert job.seated is not None
-        seat = job.seated.seat
-        if seat.get("yield") != Yield.PAUSE or seat.get("pause_seq") != number or not seat.get("turn"):
+        words, now = job.seated.seat.snapshot(), monotonic_us()
+        if words.yield_ != Yield.PAUSE or words.pause_seq != number or not words.turn:
             return
-        if not seat.get("paused_us"):
-            seat.set("paused_us", monotonic_us())
-        job.usage = usage_of(job, monotonic_us())
+        if not words.paused_us:
+            job.seated.seat.set("paused_us", now)
+            words = words._replace(paused_us=now)
+        job.usage = usage_in(job, words, now)
         self._post(TurnPaused(job.id, job.usage))
 
     def end(self, seated: Seated, then: Yield = Yield.NO) -> None:
@@ -48,8 +52,9 @@ class Pauses:
             seat.set("paused_us", 0)
         seat.set("yield", then)
         seated.board.wake(seat, "yield")
-        seated.board.ring(seat)
+        seated.board.notify(seat)
 
 
-def is_paused(seat: Seat) -> bool:
-    return bool(seat.get("turn") and seat.get("paused")) and seat.get("yield") == Yield.PAUSE
+def is_paused(words: SeatWords) -> bool:
+    """Whether the job has made way for a service, and still has its turn."""
+    return bool(words.turn and words.paused) and words.yield_ == Yield.PAUSE

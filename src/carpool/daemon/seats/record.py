@@ -11,6 +11,7 @@ from carpool.daemon.jobs.table import Job
 from carpool.daemon.system.clock import monotonic_us
 from carpool.devices import memfd
 from carpool.protocol.seat import HEADER_BYTES, SEAT_BYTES, Grow, Seat, Yield
+from carpool.protocol.seat_words import SeatWords
 
 LARGEST = 1 << 53  # sums of such numbers still fit into the journal
 _LARGEST_WORD = (1 << 32) - 1
@@ -29,60 +30,61 @@ def usage_of(job: Job, now: Micros) -> Usage:
 
     The job can write anything there, and others share the device's figures: what cannot be is bounded by what can.
     """
+    assert job.seated is not None
+    return usage_in(job, job.seated.seat.snapshot(), now)
+
+
+def usage_in(job: Job, words: SeatWords, now: Micros) -> Usage:
+    """The same, of words that have been read."""
     seated = job.seated
     assert seated is not None
     store = os.fstat(seated.store_fd)
-    usage = _usage(seated.seat, now, store.st_size, memfd.pages_of(store), max(0, now - seated.since_us))
+    usage = _usage(words, now, store.st_size, memfd.pages_of(store), max(0, now - seated.since_us))
     return replace(usage, fixed=usage.fixed + job.driver_bytes)
 
 
-def turn_us(seat: Seat, now: Micros) -> Micros:
+def turn_us(words: SeatWords, now: Micros) -> Micros:
     """How long the job has had the turn in all, the present one included."""
-    now = min(now, seat.get("paused_us") or now)
-    present = max(0, now - min(seat.get("turn_start_us"), LARGEST)) if seat.get("turn") else 0
-    return min(min(seat.get("held_us"), LARGEST) + present, LARGEST)
+    now = min(now, words.paused_us or now)
+    present = max(0, now - min(words.turn_start_us, LARGEST)) if words.turn else 0
+    return min(min(words.held_us, LARGEST) + present, LARGEST)
 
 
-def _usage(seat: Seat, now: Micros, size: int = LARGEST, kept: int = LARGEST, lasted: Micros = LARGEST) -> Usage:
+def _usage(words: SeatWords, now: Micros, size: int = LARGEST, kept: int = LARGEST, lasted: Micros = LARGEST) -> Usage:
     """``size`` bytes of a store of which ``kept`` exist, and how long the job has its seat: no counter exceeds them."""
-
-    def get(name: str, most: int = LARGEST) -> int:
-        return min(seat.get(name), most)
-
     return Usage(
-        persistent_live=get("p_live"),
-        persistent_peak=get("p_peak"),
-        ephemeral_live=get("e_live"),
-        ephemeral_peak=get("e_peak"),
-        iterations=get("iterations"),
-        device_us=turn_us(seat, now),
-        progress_done=get("progress_done"),
-        progress_total=get("progress_total"),
-        switch_cost_us=get("switch_us"),
-        residue=get("residue"),
-        stored=get("stored", size),
-        kept=get("store_bytes", kept),
-        out_bytes=get("out_bytes"),
-        out_us=get("out_us", lasted),
-        in_bytes=get("in_bytes"),
-        in_us=get("in_us", lasted),
-        fixed=get("fixed"),
+        persistent_live=min(words.p_live, LARGEST),
+        persistent_peak=min(words.p_peak, LARGEST),
+        ephemeral_live=min(words.e_live, LARGEST),
+        ephemeral_peak=min(words.e_peak, LARGEST),
+        iterations=min(words.iterations, LARGEST),
+        device_us=turn_us(words, now),
+        progress_done=min(words.progress_done, LARGEST),
+        progress_total=min(words.progress_total, LARGEST),
+        switch_cost_us=words.switch_us,
+        residue=min(words.residue, LARGEST),
+        stored=min(words.stored, size),
+        kept=min(words.store_bytes, kept),
+        out_bytes=min(words.out_bytes, LARGEST),
+        out_us=min(words.out_us, lasted),
+        in_bytes=min(words.in_bytes, LARGEST),
+        in_us=min(words.in_us, lasted),
+        fixed=min(words.fixed, LARGEST),
     )
 
 
-def seat_at_end(record: str) -> Seat | None:
+def words_at_end(record: str) -> SeatWords | None:
     """From ``exit.json``, which belongs to the job's owner: None unless it holds the bytes of a seat."""
     try:
         data = bytes.fromhex(record)
     except ValueError:
         return None
-    return Seat(memoryview(bytes(HEADER_BYTES) + data), 0) if len(data) == SEAT_BYTES else None
+    return Seat(memoryview(bytes(HEADER_BYTES) + data), 0).snapshot() if len(data) == SEAT_BYTES else None
 
 
-def usage_at_end(record: str) -> Usage | None:
-    """The counters in ``exit.json``, if it holds any."""
-    seat = seat_at_end(record)
-    return None if seat is None else _usage(seat, monotonic_us())
+def usage_at_end(words: SeatWords) -> Usage:
+    """The counters in ``exit.json``."""
+    return _usage(words, monotonic_us())
 
 
 def grant_turn(board: Board, seat: Seat) -> None:
@@ -94,36 +96,41 @@ def grant_turn(board: Board, seat: Seat) -> None:
     seat.set("turn_start_us", monotonic_us())
     seat.set("turn", 1)
     board.wake(seat, "turn")
-    board.ring(seat)
+    board.notify(seat)
 
 
 def request_yield(board: Board, seat: Seat, how: Yield) -> None:
+    """Ask the job for its turn; one that has just let go is not asked for its next turn."""
     _ask(board, seat, "yield", how)
 
 
 def set_grace(seat: Seat, grace: Micros) -> None:
+    """How long an idle holder keeps its turn."""
     seat.set("grace_us", max(0, min(grace, _LARGEST_WORD)))
 
 
 def watch_idle(board: Board, seat: Seat, grace: Micros) -> None:
+    """Ask the job to give its turn back once it has been idle for ``grace``."""
     set_grace(seat, grace)
     _ask(board, seat, "watch", 1)
 
 
 def withdraw_yield(seat: Seat) -> None:
+    """The job may keep its turn, also when it is idle."""
     seat.set("watch", 0)
     seat.set("yield", Yield.NO)
 
 
 def _ask(board: Board, seat: Seat, word: str, value: int) -> None:
     seat.set(word, value)
-    board.ring(seat)
+    board.notify(seat)
     if seat.get("turn") == 0:
         # It let go just before we asked; what is asked of one turn must not end the next.
         seat.set(word, 0)
 
 
 def set_limits(seat: Seat, memory: Memory) -> None:
+    """Bytes that the job may use from now on."""
     seat.set("p_limit", memory.persistent)
     seat.set("e_limit", memory.ephemeral)
 
@@ -146,8 +153,10 @@ def is_before(one: int, other: int) -> bool:
 
 def needed(seat: Seat, kind: MemoryClass) -> int:
     """Bytes that a job must not lose: what it may use, or has used and gets back before its next turn."""
-    words = ("p_limit", "p_used", "stored") if kind is MemoryClass.PERSISTENT else ("e_limit", "e_peak")
-    return max(min(seat.get(word), LARGEST) for word in words)
+    words = seat.snapshot()
+    if kind is MemoryClass.PERSISTENT:
+        return min(max(words.p_limit, words.p_used, words.stored), LARGEST)
+    return min(max(words.e_limit, words.e_peak), LARGEST)
 
 
 def answer_growth(board: Board, seat: Seat, answer: Grow, grow_seq: int) -> None:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from carpool.core.events import Event, Sampled, TraitsSeen
-from carpool.daemon.jobs.constraints import LENDS, SEVERAL, TELLING, why_alone, why_immovable
+from carpool.daemon.jobs.constraints import LENDS, SEVERAL, TELLING, why_exclusive, why_pinned
 from carpool.daemon.jobs.table import Job, JobTable
 from carpool.daemon.seats.record import usage_of
 from carpool.daemon.system.clock import monotonic_us
@@ -19,6 +19,8 @@ SCRATCH_S = 1.0
 
 
 class Sampler:
+    """Two loops for as long as the daemon runs."""
+
     def __init__(self, jobs: JobTable, post: Callable[[Event], None]) -> None:
         self._jobs = jobs
         self._post = post
@@ -34,7 +36,7 @@ class Sampler:
 
     def sample(self, job: Job) -> None:
         """Tell the core only what is new: a job that sleeps costs nothing."""
-        tell_traits(job, self._post)
+        tell_constraints(job, self._post)
         if job.seated is None:
             return
         usage = usage_of(job, monotonic_us())
@@ -59,14 +61,14 @@ class Sampler:
                     self._jobs.live[number].scratch_bytes = size
 
 
-def tell_traits(job: Job, post: Callable[[Event], None]) -> None:
+def tell_constraints(job: Job, post: Callable[[Event], None]) -> None:
     """What the core must know of the job's use of its device, once per change."""
     traits = 0 if job.seated is None else job.seated.seat.get("traits") & TELLING
     traits |= SEVERAL if job.several else 0
     traits |= LENDS if job.driver_bytes and job.seated is not None else 0
-    if (traits, job.beside) != (job.traits, job.beside_told):
-        job.traits, job.beside_told = traits, job.beside
-        post(TraitsSeen(job.id, why_alone(traits, job.beside), why_immovable(traits)))
+    if (traits, job.ungated_pid) != (job.traits, job.ungated_told):
+        job.traits, job.ungated_told = traits, job.ungated_pid
+        post(TraitsSeen(job.id, why_exclusive(traits, job.ungated_pid), why_pinned(traits)))
 
 
 def private_bytes(trees: Trees, roots: Mapping[int, int]) -> dict[int, int]:

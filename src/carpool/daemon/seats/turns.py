@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from carpool.core.events import Event, TurnPassed, TurnReleased
-from carpool.core.model import Cause, LaneId
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.core.model import LaneId
+from carpool.daemon.jobs.table import Job, JobTable, Seated
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.seats.allocator import Seating
-from carpool.daemon.seats.record import cause_of, usage_of
+from carpool.daemon.seats.record import cause_of, usage_in
 from carpool.daemon.system.clock import monotonic_us
+from carpool.protocol.seat_words import SeatWords
 
 
 class Turns:
@@ -32,14 +33,15 @@ class Turns:
     def sync(self, lane: LaneId | None) -> None:
         """Tell the core of every turn of the lane that has ended."""
         while (holder := self._holder(lane)) is not None and holder.seated is not None:
+            # By itself, and before the rest: the job writes it last, so to whom and why has been written by then.
             number = holder.seated.seat.get("passed_seq")
             if number == holder.passed_seq:
                 return
             holder.passed_seq = number
-            slot = holder.seated.seat.get("passed_to")
+            words = holder.seated.seat.snapshot()
             # A successor that died in the meantime cannot compute: the turn is free.
-            to = self._seating.at(holder.seated.board, slot - 1) if slot else None
-            self._ended(holder, to, cause_of(holder.seated.seat.get("cause")))
+            to = self._seating.at(holder.seated.board, words.passed_to - 1) if words.passed_to else None
+            self._ended(holder, holder.seated, words, to)
 
     def between(self, lane: LaneId | None) -> list[Job]:
         """Who may be in the middle of handing the lane's turn over.  Call `sync` first.
@@ -50,64 +52,64 @@ class Turns:
         holder = self._holder(lane)
         if holder is None or holder.seated is None or holder.turn_due:
             return []
-        seat = holder.seated.seat
+        seat = holder.seated.seat  # word by word, in the order in which the job writes them (native/turn.c)
         if seat.get("turn") or seat.get("passed_seq") != holder.passed_seq:
             return []
-        giver = self._giver_of(lane)
-        return [holder] if giver is None else [holder, giver]
+        predecessor = self._predecessor_of(lane)
+        return [holder] if predecessor is None else [holder, predecessor]
 
     def passing(self, job: Job) -> bool:
         """Whether ``job`` may be in the middle of handing its turn over: others wait until it has gone on."""
         self.sync(job.lane)
         return job in self.between(job.lane)
 
-    def wake_heir(self, job: Job) -> None:
+    def wake_successor(self, job: Job) -> None:
         """``job`` has handed its turn over, and may have no opportunity to wake the next one."""
-        heir = self._holder(job.lane)
-        if heir is not None and heir is not job and heir.seated is not None:
-            heir.seated.board.wake(heir.seated.seat, "turn")
-            heir.seated.board.ring(heir.seated.seat)
+        successor = self._holder(job.lane)
+        if successor is not None and successor is not job and successor.seated is not None:
+            successor.seated.board.wake(successor.seated.seat, "turn")
+            successor.seated.board.notify(successor.seated.seat)
 
     def take_back(self, job: Job) -> None:
         """``job`` is gone: if it died while it handed its turn over, the one that it had named gets it from us.
 
         What it had said before must have been told (`sync`), unless the core knows that the job is over.
         """
-        heir = self._holder(job.lane)
-        given = self._giver_of(job.lane) is job
+        successor = self._holder(job.lane)
+        given = self._predecessor_of(job.lane) is job
         if job.lane is not None:
-            if heir is job:
+            if successor is job:
                 del self._seating.holder[job.lane]  # another process of the job has no turn
             if given:
-                del self._seating.giver[job.lane]
-        if heir is None or heir is job or heir.seated is None:
+                del self._seating.predecessor[job.lane]
+        if successor is None or successor is job or successor.seated is None:
             return
-        seat = heir.seated.seat
+        seat = successor.seated.seat
         # In this order: a job that lets go clears `turn` first and wants another one only after it has counted.
-        if given and seat.get("turn") == 0 and seat.get("want") and seat.get("passed_seq") == heir.passed_seq:
+        if given and seat.get("turn") == 0 and seat.get("want") and seat.get("passed_seq") == successor.passed_seq:
             seat.set("turn_start_us", monotonic_us())
             seat.set("turn", 1)
-        heir.seated.board.wake(seat, "turn")  # or it may have died before it woke it
-        heir.seated.board.ring(seat)
+        successor.seated.board.wake(seat, "turn")  # or it may have died before it woke it
+        successor.seated.board.notify(seat)
 
     def _holder(self, lane: LaneId | None) -> Job | None:
         number = self._seating.holder.get(lane) if lane is not None else None
         return self._jobs.live.get(number) if number is not None else None
 
-    def _giver_of(self, lane: LaneId | None) -> Job | None:
-        number = self._seating.giver.get(lane) if lane is not None else None
-        giver = self._jobs.live.get(number) if number is not None else None
-        return giver if giver is not None and giver.seated is not None else None
+    def _predecessor_of(self, lane: LaneId | None) -> Job | None:
+        number = self._seating.predecessor.get(lane) if lane is not None else None
+        predecessor = self._jobs.live.get(number) if number is not None else None
+        return predecessor if predecessor is not None and predecessor.seated is not None else None
 
-    def _ended(self, job: Job, to: Job | None, cause: Cause) -> None:
-        assert job.seated is not None and job.lane is not None
-        job.usage = usage_of(job, monotonic_us())
+    def _ended(self, job: Job, seated: Seated, words: SeatWords, to: Job | None) -> None:
+        assert job.lane is not None
+        job.usage, cause = usage_in(job, words, monotonic_us()), cause_of(words.cause)
         if to is None:
             self._seating.free_turn(job.lane)
             self._post(TurnReleased(job.id, cause, job.usage))
             return
         to.switches += 1
-        self._seating.give_turn(job.lane, to.id, giver=job.id)
+        self._seating.give_turn(job.lane, to.id, predecessor=job.id)
         if to.seated is not None and to.seated.seat.get("want"):  # it may still sleep
             to.seated.board.wake(to.seated.seat, "turn")
         if self.between(job.lane):  # most often it is just about to write the next one's `turn`

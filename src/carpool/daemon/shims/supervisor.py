@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import os
 import signal
@@ -12,16 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from carpool.core.events import CancelRequested, Event, ProcessExited, ProcessStarted, StartFailed
+from carpool.core.events import CancelRequested, Event, ProcessStarted, StartFailed
 from carpool.core.model import DeviceId, JobId, JobPhase
 from carpool.daemon.channels.router import Channels
 from carpool.daemon.jobs.files import read_exit, shim_lives
-from carpool.daemon.jobs.oom_detection import ran_out
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import Job, JobTable
 from carpool.daemon.journal.records import Store
 from carpool.daemon.journal.writer import disk_full
-from carpool.daemon.seats.record import seat_at_end, usage_at_end
+from carpool.daemon.shims.endings import Ending, exited, explained, recorded, unrecorded
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import Session
 from carpool.daemon.shims.spawn import send_start, spawn_shim
@@ -46,7 +44,7 @@ class Process:
     start_sent: bool = False
     started: bool = False  # the core knows that it runs
     over: bool = False  # the core knows how it ended
-    ended: ProcessExited | StartFailed | None = None  # heard of during a restart
+    ended: Ending | None = None  # heard of during a restart
     signals: list[int] = field(default_factory=list)  # for a shim that has not registered yet
 
 
@@ -250,7 +248,7 @@ class Processes:
         if not self._recovery.active:  # else `Adopted` tells the core
             self._post(ProcessStarted(job.id))
 
-    def _is_over(self, process: Process, event: ProcessExited | StartFailed) -> None:
+    def _is_over(self, process: Process, event: Ending) -> None:
         if self._recovery.active:
             process.ended = event  # `deliver` will tell the core, which does not know the job yet
             return
@@ -258,15 +256,8 @@ class Processes:
             return
         process.over = True
         self._channels.process_ended(event.job)
-        self._post(self._explained(event))
-
-    def _explained(self, event: ProcessExited | StartFailed) -> ProcessExited | StartFailed:
-        """What its runtime or its log says of a failure; its seat has been given back by now."""
         job = self._jobs.live.get(event.job)
-        if job is None or isinstance(event, StartFailed) or not event.code:
-            return event
-        files = self._home.job(job.id, job.attempt)
-        return dataclasses.replace(event, out_of_memory=ran_out(job.out_of, files, job.owner))
+        self._post(event if job is None else explained(event, job, self._home.job(job.id, job.attempt)))
 
     # Spawning
 
@@ -322,32 +313,16 @@ class Processes:
         process = self.of(job.id)
         files = self._home.job(job.id, job.attempt)
         record = read_exit(files, job.owner)
-        if record is not None and job.seated is None:
-            job.usage = usage_at_end(record.seat) or job.usage
-            seat = seat_at_end(record.seat)
-            job.out_of = job.out_of if seat is None else seat.get("out_of_memory")
-        if record is not None and record.text:
-            self._is_over(process, StartFailed(job.id, record.text))
-        elif record is not None:
-            self._is_over(process, exited(job.id, record.code, record.signal, record.host_memory))
+        if record is not None:
+            self._is_over(process, recorded(job, record))
         elif job.spec.foreground and job.phase is JobPhase.QUEUED:
             job.cancelled = process.over = True
             if not self._recovery.active:  # else the end of the restart does it
                 self._post(CancelRequested(job.id))
-        elif job.spec.foreground and not process.started:
-            self._is_over(process, StartFailed(job.id, "its terminal went away before it started"))
-        elif process.started or files.started.exists():
-            log.error("the shim of job %d is gone without a trace of how the job ended", job.id)
-            self._is_over(process, ProcessExited(job.id))
         else:
-            self._is_over(process, StartFailed(job.id, "its supervisor ended before it could start the job"))
+            traces = files.started.exists()
+            self._is_over(process, unrecorded(job, started=process.started, traces=traces))
 
     def lives(self, job: JobId) -> bool:
         """Whether a shim of the job holds its lock."""
         return shim_lives(self._home.job(job))
-
-
-def exited(job: JobId, code: int | None, number: int | None, host_memory: bool) -> ProcessExited:
-    """``host_memory``: the kernel has ended a process of its control group meanwhile: the job's, or another one."""
-    note = "the kernel has ended a process of its control group for want of host memory" if host_memory else ""
-    return ProcessExited(job, code, number, note=note)

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 RECENT_S = 60.0
 
 
-class KeptStopped:
+class StopMarkers:
     """One empty file in the daemon's own directory per process that runs although somebody has stopped it."""
 
     def __init__(self, directory: Path) -> None:

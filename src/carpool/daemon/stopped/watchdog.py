@@ -25,7 +25,7 @@ from carpool.daemon.jobs.table import Job, JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.movers import JobsShim
 from carpool.daemon.seats.turns import Turns
-from carpool.daemon.stopped.markers import KeptStopped
+from carpool.daemon.stopped.markers import StopMarkers
 from carpool.daemon.system.process_state import STOPPED, TRACED, state_of
 from carpool.protocol.seat import CHUNK, IN_STORE, Yield
 
@@ -64,11 +64,11 @@ class Requests(Protocol):
         ...
 
 
-class Stopped:
+class Watchdog:
     """One task per job that owes an answer: those that others enter in the watchlist."""
 
     def __init__(
-        self, jobs: JobTable, kept: KeptStopped, watchlist: Watchlist, turns: Turns, offloads: Requests
+        self, jobs: JobTable, kept: StopMarkers, watchlist: Watchlist, turns: Turns, offloads: Requests
     ) -> None:
         self._jobs = jobs
         self._kept = kept
@@ -108,7 +108,7 @@ class Stopped:
                 except OSError as error:  # no descriptors left, for example: next time
                     log.error("cannot look after job %d, which does not answer: %s", job.id, error)
                 await asyncio.sleep(LOOK_S)
-            self._turns.wake_heir(job)  # it may have been stopped just before it would have
+            self._turns.wake_successor(job)  # it may have been stopped just before it would have
         finally:
             del self._tasks[job.id]
             self._watchlist.clear_busy(job)
@@ -128,10 +128,9 @@ class Stopped:
         """
         if job.seated is None:
             return False
-        seat = job.seated.seat
-        asked = seat.get("yield")
-        unpaused = asked == Yield.PAUSE and seat.get("paused") != seat.get("pause_seq")
-        return (seat.get("turn") == 1 and (asked == Yield.NOW or unpaused)) or self._turns.passing(job)
+        words = job.seated.seat.snapshot()
+        unpaused = words.yield_ == Yield.PAUSE and words.paused != words.pause_seq
+        return (words.turn == 1 and (words.yield_ == Yield.NOW or unpaused)) or self._turns.passing(job)
 
     async def _look(self, job: Job, patience: _Patience) -> None:
         assert job.seated is not None
@@ -188,7 +187,7 @@ class Stopped:
                     return
             log.warning("job %d is stopped and did not let go when it was continued", job.id)
         finally:
-            self._turns.wake_heir(job)  # it may not get round to it
+            self._turns.wake_successor(job)  # it may not get round to it
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(fd, signal.SIGSTOP)
             self._kept.forget(job.id)

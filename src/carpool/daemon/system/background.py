@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def aside(name: str, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
+def in_background(name: str, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
     """``done`` is called on the loop, with what ``work`` returns or the exception that it raises."""
     loop = asyncio.get_running_loop()
 

@@ -19,6 +19,8 @@ def wall_us() -> int:
 
 
 class Timer(Protocol):
+    """What `Clock.call_at` returns."""
+
     def cancel(self) -> None: ...
 
 

@@ -21,4 +21,5 @@ def state_of(pid: int, owner: int) -> str:
 
 
 def is_stopped(pid: int, owner: int) -> bool:
+    """Whether a user's process has been stopped, by a signal or by a debugger."""
     return state_of(pid, owner) in (STOPPED, TRACED)

@@ -219,6 +219,6 @@ def uses_of(jobs: JobTable, device: DeviceId) -> tuple[JobUse, ...]:
 def _use_of(job: Job, now: Micros) -> JobUse:
     if job.seated is None:
         return JobUse(job.id)
-    seat = job.seated.seat
-    moved = seat.get("residue_total") + seat.get("out_bytes") + seat.get("in_bytes")
-    return JobUse(job.id, job.lane, job.seated.pid, turn_us(seat, now), moved)
+    words = job.seated.seat.snapshot()
+    moved = words.residue_total + words.out_bytes + words.in_bytes
+    return JobUse(job.id, job.lane, job.seated.pid, turn_us(words, now), moved)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, JobId
 from carpool.daemon.jobs.table import Job, JobTable
-from carpool.daemon.seats.sampler import tell_traits
+from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.system.process_state import state_of
 from carpool.devices.base import Device
 from carpool.telemetry.sample import Level, Sample
@@ -25,7 +25,7 @@ def computes(pid: int, owner: int) -> bool:
     return state_of(pid, owner) not in _OVER
 
 
-class Beside:
+class UngatedProcesses:
     """``ours``: the processes of a job that something of Carpool is in, and speaks for; ``used`` hears of jobs of which
     another one has been seen.
     """
@@ -71,9 +71,9 @@ class Beside:
         return found
 
     def _settle(self, job: Job, strangers: set[int]) -> None:
-        if job.beside not in strangers:
-            job.beside = min(strangers, default=None)
-        if job.beside is not None and job.device is not None and not job.ran_beside:
-            job.ran_beside = self._devices[job.device].checkpoint
+        if job.ungated_pid not in strangers:
+            job.ungated_pid = min(strangers, default=None)
+        if job.ungated_pid is not None and job.device is not None and not job.ran_ungated:
+            job.ran_ungated = self._devices[job.device].checkpoint
             self._used(job)
-        tell_traits(job, self._post)
+        tell_constraints(job, self._post)

@@ -63,6 +63,7 @@ def _field(default: Any, rule: Rule) -> Any:
 
 
 def rule_of(parameter: Field[Any]) -> Rule:
+    """Which values a parameter of a generator may have; as `count`, `number` or `choice` have noted in the field."""
     rule: Rule = parameter.metadata["rule"]
     return rule
 

@@ -37,11 +37,13 @@ class Workload:
 
 
 def millionths(share: float) -> int:
+    """A share from 0 to 1 in parts per million, and at least one: every job uses its device a little."""
     return max(1, round(share * WHOLE_PPM))
 
 
 @cache
 def training() -> tuple[Workload, ...]:
+    """Salus's training workloads, with measured iterations."""
     return _load("salus_training.csv")
 
 

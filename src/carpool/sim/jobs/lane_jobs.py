@@ -7,17 +7,19 @@ wakes the successor named in its seat itself.  What is in the host store comes b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from carpool.core import commands
 from carpool.core.commands import Command
 from carpool.core.events import Attached, Offloaded, ProcessStarted, Sampled
-from carpool.core.model import DeviceId, JobId, Memory, Micros, Outcome
+from carpool.core.model import Cause, DeviceId, JobId, Memory, Micros, Outcome
 from carpool.sim.jobs.ledger import Ledger
 from carpool.sim.jobs.modelled_device import ModelledDevice
 from carpool.sim.jobs.modelled_job import SeatedJob
-from carpool.sim.jobs.pausing import LanePauses
+from carpool.sim.jobs.pausing import Pausing
+from carpool.sim.jobs.telemetry import Telemetry
+from carpool.sim.jobs.turn_taking import TurnTaking
 from carpool.sim.model.agenda import Driver
 from carpool.sim.model.job_specs import Attempt, resumed
 from carpool.sim.model.options import Options
@@ -26,11 +28,23 @@ from carpool.sim.model.trace_job import TraceJob
 OUT_OF_MEMORY = 1  # exit code of a job that was refused memory: Python's, after an exception
 
 
-class LaneJobs(LanePauses):
+class LaneJobs:
     """Carries out the core's commands on modelled jobs."""
 
     def __init__(self, driver: Driver, ledger: Ledger, options: Options, devices: dict[DeviceId, int]) -> None:
-        super().__init__(driver, ledger, options, tuple(devices))
+        self._driver = driver
+        self._ledger = ledger
+        self._jobs: dict[JobId, SeatedJob] = {}
+        self._switch_us = options.switch_cost_us
+        self._kinds = options.settings.interference_limit_ppm > 0  # it matters who slows whom
+        every_us = options.telemetry_us
+        self._telemetry = [Telemetry(driver, name, every_us) for name in devices] if every_us else []
+        self._devices = [
+            ModelledDevice(options.interference, ledger, self._telemetry[number] if every_us else None)
+            for number in range(len(devices))
+        ]
+        self._turns = TurnTaking(driver, ledger, options, self._devices, self._jobs, self._let_go)
+        self._pausing = Pausing(driver, options, self._turns)
         self._options = options
         self._measured_after = options.settings.measured_after
         self._unsure = not options.declare_memory or bool(options.estimator)  # what is told of memory may be wrong
@@ -56,6 +70,19 @@ class LaneJobs(LanePauses):
             commands.RetryJob: self._again,
             commands.EndJob: self._end,
         }
+
+    def begin(self) -> None:
+        """The devices are there: what is measured of them is told."""
+        for telemetry in self._telemetry:
+            telemetry.begin()
+
+    @property
+    def devices(self) -> Sequence[ModelledDevice]:
+        """The devices, in the order of their numbers."""
+        return self._devices
+
+    def _device(self, job: SeatedJob) -> ModelledDevice:
+        return self._devices[job.device]
 
     @property
     def unfinished(self) -> Collection[JobId]:
@@ -86,14 +113,14 @@ class LaneJobs(LanePauses):
         motion = job.motion
         motion.skip_to(position_us)
         if position_us >= motion.end_us:
-            self._exit(job, job.attempt.code)
+            self._turns.exit(job, job.attempt.code)
             return
         if self._unsure or (self._kinds and job.job.model):  # its first iterations count for nothing
             job.sample_at = motion.position_us() + self._measured_after * motion.cycle_us // motion.lump
-        self._tell(job)
+        self._turns.tell(job)
         self._device(job).joins(job, self._driver.now)
         self._driver.post(Attached(job.number))
-        self._go_on(job)
+        self._turns.go_on(job)
 
     def _end(self, command: commands.EndJob) -> None:
         job = self._jobs.pop(command.job)
@@ -116,7 +143,7 @@ class LaneJobs(LanePauses):
     def _clear(self, job: SeatedJob) -> None:
         """An attempt is over: its turn and its memory are free, and its figures are in the books."""
         if job.holds:
-            self._leave_turn(job)
+            self._turns.leave_turn(job)
         self._device(job).holds_memory(job, Memory(), self._driver.now)
         self._device(job).parts(job, self._driver.now)
         result = job.result
@@ -126,6 +153,44 @@ class LaneJobs(LanePauses):
             result.lost_us += job.held_us
         if job.store.out_bytes:
             result.moved(job.store)
+
+    # Turns
+
+    def _grant_turn(self, command: commands.GrantTurn) -> None:
+        job = self._jobs[command.job]
+        if job.paused:
+            self._pausing.resume(job)
+        else:
+            self._turns.grant(job)
+
+    def _name_successor(self, command: commands.NameSuccessor) -> None:
+        job = self._jobs[command.holder]
+        if job.holds:
+            job.successor = command.successor
+
+    def _request_yield(self, command: commands.RequestYield) -> None:
+        """One that has paused takes no notice, unless it has to give its turn away at once."""
+        job = self._jobs[command.job]
+        if not job.paused:
+            self._turns.request_yield(job, command.forced)
+        elif command.forced:
+            self._pausing.give_up(job)
+
+    def _pause_turn(self, command: commands.PauseTurn) -> None:
+        self._pausing.request(self._jobs[command.job], command.forced)
+
+    def _watch_idle(self, command: commands.WatchIdle) -> None:
+        self._turns.watch_idle(self._jobs[command.job], command.grace_us)
+
+    def _withdraw_yield(self, command: commands.WithdrawYield) -> None:
+        self._turns.withdraw_yield(self._jobs[command.job])
+
+    def _let_go(self, job: SeatedJob, cause: Cause) -> None:
+        """It has come to where it can, after it was asked to, or watched."""
+        if job.pause_asked:
+            self._pausing.pause(job, cause)
+        else:
+            self._turns.give_way(job, cause)
 
     # Memory
 
@@ -148,21 +213,21 @@ class LaneJobs(LanePauses):
         self._device(job).holds_memory(job, command.memory, self._driver.now)
         if command.answers is not None and command.answers is job.asked:
             job.asked = None
-            self._go_on(job)
+            self._turns.go_on(job)
 
     def _deny_memory(self, command: commands.DenyMemory) -> None:
         """The script sees an out-of-memory error, and ends."""
         job = self._jobs[command.job]
         if job.asked is command.memory_class:
             job.asked, job.ran_out = None, True
-            self._exit(job, OUT_OF_MEMORY, command.reason.text)
+            self._turns.exit(job, OUT_OF_MEMORY, command.reason.text)
 
     # The host store
 
     def _offload(self, command: commands.Offload) -> None:
         job, now = self._jobs[command.job], self._driver.now
         if job.holds or job.paused:
-            self._stays(job)
+            self._turns.stays(job)
             return
         job.leaves_us = now + job.store.leave_us(job.used)
         if job.leaves_us > now:

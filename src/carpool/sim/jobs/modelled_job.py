@@ -1,4 +1,4 @@
-"""One modelled job in a lane: what its process, its seat and its script would do."""
+"""One modelled job in a lane: what its process, its seat and its script are at, and where it may have to give way."""
 
 from __future__ import annotations
 
@@ -100,6 +100,34 @@ class SeatedJob:
         self.leaves_us: Micros | None = None  # when all of its memory will be in the store
         self.sample_at: Micros | None = None  # position at which it is measured
         self.plan = 0  # number of the plan that is still meant
+
+    # Places ahead at which it may have to give way, as positions of its motion
+
+    def idles(self) -> bool:
+        """Whether the host time of its iterations is long enough to lose the turn."""
+        return self.motion.host_us > self.grace_us * self.motion.lump
+
+    def early_at(self) -> Micros | None:
+        """Where a job that is watched will have been off the device for longer than the grace; None: nowhere.
+
+        What it did before it was watched does not count: nobody looked.
+        """
+        if self.watched_at is None or not self.idles():
+            return None
+        motion, grace = self.motion, self.grace_us * self.motion.lump
+        device_end = motion.device_end()
+        lump_end, off = device_end + motion.host_us, max(device_end, self.watched_at) + grace
+        return off if off < lump_end else lump_end + motion.device_us + grace
+
+    def boundary_at(self) -> Micros:
+        """The end of an iteration at which a job gives way that is asked to; at least one is done in a turn."""
+        motion = self.motion
+        boundary = motion.boundary_after(max(motion.position_us() - 1, self.start_us))
+        if self.idles() and boundary >= motion.device_end():
+            return motion.lump_end_after(motion.position_us())
+        return boundary
+
+    # Memory and counters
 
     @property
     def used(self) -> int:

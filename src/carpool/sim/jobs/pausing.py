@@ -6,51 +6,46 @@ pauses while it is on the host goes on there; the device it touches only when it
 
 from __future__ import annotations
 
-from carpool.core import commands
 from carpool.core.events import TurnPaused, TurnReleased
 from carpool.core.model import Cause
 from carpool.sim.jobs.modelled_job import Doing, SeatedJob
-from carpool.sim.jobs.turn_taking import LaneTurns
+from carpool.sim.jobs.turn_taking import TurnTaking
+from carpool.sim.model.agenda import Driver
+from carpool.sim.model.options import Options
 
 
-class LanePauses(LaneTurns):
+class Pausing:
     """Turns that pause.  A job that has paused does not hold its turn any more; nobody else gets it."""
 
-    def _pause_turn(self, command: commands.PauseTurn) -> None:
-        job = self._jobs[command.job]
+    def __init__(self, driver: Driver, options: Options, turns: TurnTaking) -> None:
+        self._driver = driver
+        self._switch_us = options.switch_cost_us
+        self._turns = turns
+
+    def request(self, job: SeatedJob, forced: bool) -> None:
+        """The job is to pause at its next boundary, or at once if ``forced``; not if its turn has ended meanwhile."""
         if not job.holds:
-            return  # its turn has ended meanwhile
+            return
         job.yield_asked, job.pause_asked = None, True
-        if command.forced:
-            self._pause(job, Cause.FORCED)
+        if forced:
+            self.pause(job, Cause.FORCED)
         else:
-            self._watch(job, True)
+            self._turns.watch(job, True)
 
-    def _let_go(self, job: SeatedJob, cause: Cause) -> None:
-        if job.pause_asked:
-            self._pause(job, cause)
-        else:
-            super()._let_go(job, cause)
-
-    def _pause(self, job: SeatedJob, cause: Cause) -> None:
+    def pause(self, job: SeatedJob, cause: Cause) -> None:
+        """The job has let go of the device, and says so."""
         was = job.doing
-        self._leave_turn(job)
+        self._turns.leave_turn(job)
         job.paused = True
         job.result.pauses += 1
         if cause is Cause.EARLY and was is Doing.COMPUTING:
-            self._finish_on_host(job)
+            self._turns.finish_on_host(job)
         elif was is not Doing.MEMORY:
             job.doing = Doing.TURN
         self._driver.post(TurnPaused(job.number, job.usage(self._driver.now, self._switch_us)))
 
-    def _grant_turn(self, command: commands.GrantTurn) -> None:
-        job = self._jobs[command.job]
-        if job.paused:
-            self._resume(job)
-        else:
-            super()._grant_turn(command)
-
-    def _resume(self, job: SeatedJob) -> None:
+    def resume(self, job: SeatedJob) -> None:
+        """The job may go on where it was."""
         now = self._driver.now
         job.paused, job.holds, job.began_us = False, True, now
         job.yield_asked, job.successor, job.watched_at = None, None, None
@@ -63,18 +58,14 @@ class LanePauses(LaneTurns):
             return
         if job.store.stored:  # it had not all come back when the job paused
             job.doing = Doing.SWITCHING
-            self._plan(job, now + job.store.return_us, self._switched)
+            self._turns.plan(job, now + job.store.return_us, self._turns.switched)
         else:
-            self._go_on(job)
+            self._turns.go_on(job)
 
-    def _request_yield(self, command: commands.RequestYield) -> None:
-        """One that has paused takes no notice, unless it has to give its turn away at once."""
-        job = self._jobs[command.job]
-        if not job.paused:
-            super()._request_yield(command)
-        elif command.forced:
-            job.paused = False
-            job.result.preemptions += 1
-            self._driver.post(TurnReleased(job.number, Cause.FORCED, job.usage(self._driver.now, self._switch_us)))
-            if job.doing is Doing.TURN:
-                self._go_on(job)
+    def give_up(self, job: SeatedJob) -> None:
+        """A job that has paused gives its turn away at once."""
+        job.paused = False
+        job.result.preemptions += 1
+        self._driver.post(TurnReleased(job.number, Cause.FORCED, job.usage(self._driver.now, self._switch_us)))
+        if job.doing is Doing.TURN:
+            self._turns.go_on(job)

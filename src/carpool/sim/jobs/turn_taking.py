@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from carpool.core import commands
 from carpool.core.events import (
     MemoryRequested,
     OffloadFailed,
@@ -15,47 +14,40 @@ from carpool.core.events import (
     TurnReleased,
     TurnWanted,
 )
-from carpool.core.model import Cause, DeviceId, JobId, Micros
+from carpool.core.model import Cause, JobId, Micros
 from carpool.sim.jobs.ledger import Ledger
 from carpool.sim.jobs.modelled_device import ModelledDevice
 from carpool.sim.jobs.modelled_job import Doing, SeatedJob
-from carpool.sim.jobs.preemption_points import boundary_at, early_at, idles
-from carpool.sim.jobs.telemetry import Telemetry
 from carpool.sim.model.agenda import Driver
 from carpool.sim.model.options import Options
 
+Devices = Sequence[ModelledDevice]
 
-class LaneTurns:
-    """The jobs that have been submitted, and what each of them comes to next."""
 
-    def __init__(self, driver: Driver, ledger: Ledger, options: Options, devices: Sequence[DeviceId]) -> None:
+class TurnTaking:
+    """The turns of the jobs in ``jobs``, which have been submitted, and what each of them comes to next.
+
+    ``let_go`` is called when a job that was asked to, or watched, has come to where it can let its turn go.
+    """
+
+    def __init__(
+        self, driver: Driver, ledger: Ledger, options: Options, devices: Devices, jobs: Mapping[JobId, SeatedJob],
+        let_go: Callable[[SeatedJob, Cause], None],
+    ) -> None:  # fmt: skip
         self._driver = driver
         self._ledger = ledger
         self._switch_us = options.switch_cost_us
-        every_us = options.telemetry_us
         self._kinds = options.settings.interference_limit_ppm > 0  # it matters who slows whom
-        self._telemetry = [Telemetry(driver, name, every_us) for name in devices] if every_us else []
-        self._devices = [
-            ModelledDevice(options.interference, ledger, self._telemetry[number] if every_us else None)
-            for number in range(len(devices))
-        ]
-        self._jobs: dict[JobId, SeatedJob] = {}
-
-    def begin(self) -> None:
-        """The devices are there: what is measured of them is told."""
-        for telemetry in self._telemetry:
-            telemetry.begin()
-
-    @property
-    def devices(self) -> Sequence[ModelledDevice]:
-        return self._devices
+        self._devices = devices
+        self._jobs = jobs
+        self._let_go = let_go
 
     def _device(self, job: SeatedJob) -> ModelledDevice:
         return self._devices[job.device]
 
     # The script
 
-    def _go_on(self, job: SeatedJob) -> None:
+    def go_on(self, job: SeatedJob) -> None:
         """The script runs on, up to where it lacks something."""
         need = job.need()
         if need is not None:
@@ -69,12 +61,12 @@ class LaneTurns:
             if job.paused:
                 return
             if len(self._device(job).computing()) < 2:  # of more than two lanes nobody learns anything
-                self._tell(job)
+                self.tell(job)
             self._driver.post(TurnWanted(job.number))
         else:
             self._compute(job)
 
-    def _tell(self, about: SeatedJob) -> None:
+    def tell(self, about: SeatedJob) -> None:
         """Before ``about`` comes or goes: the counters of those who may have other company then, as daemons read them.
 
         A live daemon reads them several times a second; what counts is that they are read when company changes.
@@ -85,14 +77,14 @@ class LaneTurns:
             if job.job.model and (job.lane != about.lane or job is about):
                 self._driver.post(Sampled(job.number, job.usage(self._driver.now, self._switch_us)))
 
-    def _exit(self, job: SeatedJob, code: int, out_of_memory: str | None = None) -> None:
-        self._tell(job)
+    def exit(self, job: SeatedJob, code: int, out_of_memory: str | None = None) -> None:
+        self.tell(job)
         self._driver.post(ProcessExited(job.number, code, out_of_memory=out_of_memory))
 
     # Turns
 
-    def _grant_turn(self, command: commands.GrantTurn) -> None:
-        job = self._jobs[command.job]
+    def grant(self, job: SeatedJob) -> None:
+        """The job gets a turn from the core."""
         self._take_turn(job)
         self._run(job, job.turns)
 
@@ -111,25 +103,25 @@ class LaneTurns:
         if not job.holds or job.turns != turn:
             return
         if job.leaves_us is not None:
-            self._stays(job)
+            self.stays(job)
         delay = job.store.return_us + (self._switch_us if turn > 1 else 0)
         if delay:
             job.doing = Doing.SWITCHING
-            self._plan(job, self._driver.now + delay, self._switched)
+            self.plan(job, self._driver.now + delay, self.switched)
         else:
-            self._switched(job)
+            self.switched(job)
 
-    def _switched(self, job: SeatedJob) -> None:
+    def switched(self, job: SeatedJob) -> None:
         """It finds everything where it was."""
         self._bring_back(job)
-        self._go_on(job)
+        self.go_on(job)
 
     def _bring_back(self, job: SeatedJob) -> None:
         """From the store: what there was time for since its turn began."""
         if job.store.stored:
             job.store.returned(self._driver.now - job.began_us)
 
-    def _stays(self, job: SeatedJob) -> None:
+    def stays(self, job: SeatedJob) -> None:
         """A peer gave it the turn before it heard that it is to leave, or before it had left."""
         job.leaves_us = None
         self._driver.post(OffloadFailed(job.number, "it got a turn first"))
@@ -149,7 +141,7 @@ class LaneTurns:
         if job is not None:
             self._plan_next(job)
 
-    def _leave_turn(self, job: SeatedJob) -> None:
+    def leave_turn(self, job: SeatedJob) -> None:
         """The job does not compute any more, and its turn is somebody else's."""
         now = self._driver.now
         job.plan += 1
@@ -162,17 +154,13 @@ class LaneTurns:
         job.held_us += now - job.began_us
         job.holds, job.watched_at, job.pause_asked = False, None, False
 
-    def _let_go(self, job: SeatedJob, cause: Cause) -> None:
-        """It has come to where it can, after it was asked to, or watched."""
-        self._give_way(job, cause)
-
-    def _give_way(self, job: SeatedJob, cause: Cause) -> None:
+    def give_way(self, job: SeatedJob, cause: Cause) -> None:
         """Pass the turn to the successor in the seat, or back; then go on as far as possible without it."""
         if job.yield_asked is not None:
             job.result.preemptions += 1
         heir = self._jobs.get(job.successor) if job.successor is not None else None
         was = job.doing
-        self._leave_turn(job)
+        self.leave_turn(job)
         usage = job.usage(self._driver.now, self._switch_us)
         if heir is None:
             self._driver.post(TurnReleased(job.number, cause, usage))
@@ -182,50 +170,44 @@ class LaneTurns:
             self._driver.post(TurnPassed(job.number, heir.number, cause, usage))
             self._run(heir, turn)
         if cause is Cause.EARLY and was is Doing.COMPUTING:
-            self._finish_on_host(job)
+            self.finish_on_host(job)
         elif was is not Doing.MEMORY:
-            self._go_on(job)
+            self.go_on(job)
 
-    def _finish_on_host(self, job: SeatedJob) -> None:
+    def finish_on_host(self, job: SeatedJob) -> None:
         """The rest of the iteration needs no device."""
         job.doing = Doing.HOST
         motion = job.motion
         end = min(motion.lump_end_after(motion.position_us()), motion.end_us)
         job.back = end, self._driver.now + end - motion.position_us()
-        self._plan(job, job.back[1], self._back_from_host, end)
+        self.plan(job, job.back[1], self._back_from_host, end)
 
     def _back_from_host(self, job: SeatedJob, position_us: Micros) -> None:
         job.motion.skip_to(position_us)
         if position_us >= job.motion.end_us:
-            self._exit(job, job.attempt.code)
+            self.exit(job, job.attempt.code)
         else:
-            self._go_on(job)
+            self.go_on(job)
 
     # The seat
 
-    def _name_successor(self, command: commands.NameSuccessor) -> None:
-        job = self._jobs[command.holder]
+    def request_yield(self, job: SeatedJob, forced: bool) -> None:
+        """The job is to give its turn back at the next boundary, or at once if ``forced``; not if it has none."""
         if not job.holds:
             return
-        job.successor = command.successor
-
-    def _request_yield(self, command: commands.RequestYield) -> None:
-        job = self._jobs[command.job]
-        if not job.holds:
-            return
-        job.yield_asked, job.pause_asked = Cause.FORCED if command.forced else Cause.BOUNDARY, False
-        if command.forced:
-            self._give_way(job, Cause.FORCED)
+        job.yield_asked, job.pause_asked = Cause.FORCED if forced else Cause.BOUNDARY, False
+        if forced:
+            self.give_way(job, Cause.FORCED)
         else:
-            self._watch(job, True)
+            self.watch(job, True)
 
-    def _watch_idle(self, command: commands.WatchIdle) -> None:
-        job = self._jobs[command.job]
-        job.grace_us = command.grace_us
+    def watch_idle(self, job: SeatedJob, grace_us: Micros) -> None:
+        """The job loses its turn when it is off the device for longer than ``grace_us``."""
+        job.grace_us = grace_us
         if job.holds:
-            self._watch(job, idles(job))
+            self.watch(job, job.idles())
 
-    def _watch(self, job: SeatedJob, changes: bool) -> None:
+    def watch(self, job: SeatedJob, changes: bool) -> None:
         """From now on, or still, somebody looks whether it uses the device."""
         if job.watched_at is None:
             job.motion.advance(self._driver.now)
@@ -238,10 +220,10 @@ class LaneTurns:
     def _watch_waiting(self, job: SeatedJob) -> None:
         """Who waits for memory does not use the device either."""
         if job.watched_at is not None:
-            self._plan(job, self._driver.now + job.grace_us, self._let_go, Cause.EARLY)
+            self.plan(job, self._driver.now + job.grace_us, self._let_go, Cause.EARLY)
 
-    def _withdraw_yield(self, command: commands.WithdrawYield) -> None:
-        job = self._jobs[command.job]
+    def withdraw_yield(self, job: SeatedJob) -> None:
+        """The job may keep its turn."""
         job.yield_asked, job.watched_at, job.pause_asked = None, None, False
         if job.doing is Doing.COMPUTING:
             self._plan_next(job)
@@ -250,7 +232,7 @@ class LaneTurns:
 
     # What a computing job comes to next
 
-    def _plan(self, job: SeatedJob, when: Micros, call: Callable[..., None], *arguments: Any) -> None:
+    def plan(self, job: SeatedJob, when: Micros, call: Callable[..., None], *arguments: Any) -> None:
         """Instead of what was planned for the job before."""
         job.plan += 1
         self._driver.plan(when, self._if_meant, job, job.plan, call, arguments)
@@ -269,22 +251,22 @@ class LaneTurns:
             places.append((motion.when(job.grows_at), 1, self._grows, ()))
         if job.sample_at is not None:
             places.append((motion.when(job.sample_at), 2, self._sampled, ()))
-        early = early_at(job)
+        early = job.early_at()
         if early is not None:
             places.append((motion.when(early), 3, self._let_go, (Cause.EARLY,)))
         if job.yield_asked is not None or job.pause_asked:
-            places.append((motion.when(boundary_at(job)), 4, self._let_go, (Cause.BOUNDARY,)))
+            places.append((motion.when(job.boundary_at()), 4, self._let_go, (Cause.BOUNDARY,)))
         when, _, call, arguments = min(places, key=lambda place: place[:2])
-        self._plan(job, when, call, *arguments)
+        self.plan(job, when, call, *arguments)
 
     def _done(self, job: SeatedJob) -> None:
-        self._exit(job, job.attempt.code)
+        self.exit(job, job.attempt.code)
 
     def _grows(self, job: SeatedJob) -> None:
         """Its warm-up is over: from here on it needs all of its memory, and computes when it has got it."""
         job.needs_all()
         self._rest(job)
-        self._go_on(job)
+        self.go_on(job)
 
     def _rest(self, job: SeatedJob) -> None:
         """It does not compute any more."""

@@ -19,6 +19,7 @@ MINUTE = 60 * SECOND
 
 
 def exponential(random: Random, mean: float) -> float:
+    """A draw of the exponential distribution; its ``mean`` is in the unit of the result."""
     return -mean * math.log(1.0 - random.random())
 
 
@@ -37,10 +38,12 @@ def pareto(random: Random, mean: float, exponent: float) -> float:
 
 
 def uniform(random: Random, low: float, high: float) -> float:
+    """A draw from ``low`` up to, and without, ``high``."""
     return low + (high - low) * random.random()
 
 
 def pick(random: Random, options: Sequence[T]) -> T:
+    """One of the options, of which there must be at least one; all are as likely."""
     return options[int(random.random() * len(options))]
 
 

@@ -43,6 +43,7 @@ class ServicesSummary:
 
 
 def summarize_services(result: Result, services: ServicesResult) -> ServicesSummary:
+    """The figures of each model, and of all of them, while there were requests; rates are per second of that time."""
     span_us = services.ended_us
     alone = [job.jct_us / job.job.duration_us for job in result.jobs if job.outcome is Outcome.SUCCEEDED]
     span = result.options.devices * span_us or 1

@@ -24,7 +24,21 @@ from carpool.core.events import (
     TurnReleased,
     TurnWanted,
 )
-from carpool.core.model import Cause, Demand, DeviceId, JobId, MemoryClass, Outcome, Serving
+from carpool.core.model import (
+    Cause,
+    Demand,
+    DeviceId,
+    Estimate,
+    JobId,
+    JobSpec,
+    Memory,
+    MemoryClass,
+    Micros,
+    Outcome,
+    Service,
+    Serving,
+    Usage,
+)
 from carpool.serve.queue.batching import Batch
 from carpool.sim.jobs.ledger import Ledger
 from carpool.sim.jobs.modelled_device import ModelledDevice
@@ -34,7 +48,39 @@ from carpool.sim.model.served_models import Services
 from carpool.sim.model.served_result import ServicesResult
 from carpool.sim.services.front import Front
 from carpool.sim.services.weight_copies import Copies, finish_us
-from carpool.sim.services.worker import Worker, spec_of
+
+
+class Worker:
+    """One modelled worker: what its process and its seat are at; `ServiceJobs` moves it."""
+
+    __slots__ = (
+        *("attached", "batch", "batches", "began_us", "device", "ends_us", "held_us", "holds", "idle_since"),
+        *("left_us", "limit", "number", "plan", "started"),
+    )
+
+    def __init__(self, number: JobId, device: int) -> None:
+        self.number = number
+        self.device = device
+        self.started = self.attached = False
+        self.holds = False
+        self.began_us: Micros = 0  # of the present turn
+        self.held_us: Micros = 0  # time of the turns before it
+        self.batch: Batch | None = None  # that it wants its turn for, or computes
+        self.left_us: Micros = 0  # that the batch has still to compute when a turn begins
+        self.ends_us: Micros | None = None  # the batch will have computed
+        self.batches = 0
+        self.limit = Memory()
+        self.idle_since = 0  # number of the moment: who has been idle for longest is next
+        self.plan = 0  # number of the plan that is still meant
+
+    @property
+    def idle(self) -> bool:
+        return self.attached and self.batch is None
+
+    def usage(self, now: Micros) -> Usage:
+        """Its counters, as its seat would show them."""
+        held = self.held_us + (now - self.began_us if self.holds else 0)
+        return Usage(ephemeral_peak=self.limit.ephemeral, iterations=self.batches, device_us=held)
 
 
 class ServiceJobs:
@@ -282,6 +328,12 @@ class ServiceJobs:
             worker.left_us = min(left, worker.ends_us - self._driver.now)
         self._release(worker, Cause.FORCED, left - worker.left_us)
         self._want(worker)
+
+
+def spec_of(services: Services, device: DeviceId, declared: bool) -> JobSpec:
+    """A worker as the core sees it; ``declared``: whether it is told what the activations need."""
+    estimate = Estimate(Memory(0, services.activations), "hint") if declared else None
+    return JobSpec(services.owner, "service", device=device, estimate=estimate, service=Service())
 
 
 def _nothing(command: Command) -> None:

@@ -117,4 +117,5 @@ def column_named(name: str) -> Column | None:
 
 
 def estimate_column(estimator: str) -> Column:
+    """The column with what that estimator expected of the job's memory, as `column_named` finds it again."""
     return replace(ESTIMATE, name=f"{_BEFORE}{estimator}{_AFTER}")

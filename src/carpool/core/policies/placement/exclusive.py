@@ -6,5 +6,7 @@ from carpool.core.policies.placement.base import BasePlacement
 
 
 class Exclusive(BasePlacement):
+    """Only devices without any job are open."""
+
     name = "exclusive"
     collocates = False

@@ -11,8 +11,8 @@ import pytest
 
 from carpool.core.events import Event, TraitsSeen
 from carpool.daemon.jobs.table import Job, JobTable
-from carpool.daemon.seats.sampler import tell_traits
-from carpool.daemon.telemetry.ungated_processes import Beside, computes
+from carpool.daemon.seats.sampler import tell_constraints
+from carpool.daemon.telemetry.ungated_processes import UngatedProcesses, computes
 from carpool.devices.base import Device
 from carpool.protocol.api import SubmitRequest
 from carpool.telemetry.sample import Level, ProcessMemory, Sample
@@ -30,7 +30,7 @@ class Rig:
         self.job = jobs.live[7] = Job(7, 1000, 1000, SubmitRequest(["true"], "/", {}), None, 0, device="cuda0")
         able: Any = type("Able", (), {"checkpoint": True})
         devices = {"cuda0": cast("Device", able), "cuda1": cast("Device", able)}
-        self.parts = Beside(
+        self.parts = UngatedProcesses(
             jobs, devices, lambda job: {SEATED}, self.events.append, lambda pid, owner: pid not in self.over
         )
 
@@ -56,11 +56,11 @@ def test_after_two_samples_and_until_it_is_gone(rig: Rig) -> None:
     rig.sample(SEATED, 600)
     rig.sample(SEATED, 600, 601)
     rig.sample(SEATED, 600, 601)
-    assert rig.events == [seen(600)] and rig.job.ran_beside
+    assert rig.events == [seen(600)] and rig.job.ran_ungated
     rig.sample(SEATED, 601)
     rig.sample(SEATED)
     assert rig.events == [seen(600), seen(601), seen(None)]
-    assert rig.job.ran_beside, "that it was so is remembered"
+    assert rig.job.ran_ungated, "that it was so is remembered"
 
 
 def test_one_that_got_a_seat_meanwhile_is_none(rig: Rig) -> None:
@@ -95,7 +95,7 @@ def test_who_is_no_such_process(rig: Rig) -> None:
     rig.job.spec = SubmitRequest(["true"], "/", {}, engine="checkpoint")
     for _ in range(3):
         rig.sample(600)
-    assert not rig.events and not rig.job.ran_beside
+    assert not rig.events and not rig.job.ran_ungated
 
 
 def test_it_stands_beside_other_reasons(rig: Rig) -> None:
@@ -104,7 +104,7 @@ def test_it_stands_beside_other_reasons(rig: Rig) -> None:
     rig.sample(600)
     text = "several of its processes use the device, and process 600 of it uses the device beside Carpool"
     assert rig.events[-1] == TraitsSeen(7, text)
-    tell_traits(rig.job, rig.events.append)
+    tell_constraints(rig.job, rig.events.append)
     assert len(rig.events) == 2, "once per change"
 
 

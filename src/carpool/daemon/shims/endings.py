@@ -1,0 +1,53 @@
+"""How a job has ended: what its shim says, what it has written down, or what follows from there being neither."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+from carpool.core.events import ProcessExited, StartFailed
+from carpool.core.model import JobId
+from carpool.daemon.jobs.files import ExitRecord
+from carpool.daemon.jobs.oom_detection import ran_out
+from carpool.daemon.jobs.table import Job
+from carpool.daemon.seats.record import usage_at_end, words_at_end
+from carpool.protocol.paths import JobFiles
+
+log = logging.getLogger(__name__)
+Ending = ProcessExited | StartFailed
+
+
+def exited(job: JobId, code: int | None, number: int | None, host_memory: bool) -> ProcessExited:
+    """``host_memory``: the kernel has ended a process of its control group meanwhile: the job's, or another one."""
+    note = "the kernel has ended a process of its control group for want of host memory" if host_memory else ""
+    return ProcessExited(job, code, number, note=note)
+
+
+def recorded(job: Job, record: ExitRecord) -> Ending:
+    """What ``exit.json`` says.  The counters there count where the daemon has not read the seat itself."""
+    words = None if job.seated is not None else words_at_end(record.seat)
+    if words is not None:
+        job.usage, job.out_of = usage_at_end(words), words.out_of_memory
+    if record.text:
+        return StartFailed(job.id, record.text)
+    return exited(job.id, record.code, record.signal, record.host_memory)
+
+
+def unrecorded(job: Job, *, started: bool, traces: bool) -> Ending:
+    """No shim lives, and none has written anything down.
+
+    ``started``: the core has heard that the job runs; ``traces``: a file says that the job was started.
+    """
+    if job.spec.foreground and not started:
+        return StartFailed(job.id, "its terminal went away before it started")
+    if started or traces:
+        log.error("the shim of job %d is gone without a trace of how the job ended", job.id)
+        return ProcessExited(job.id)
+    return StartFailed(job.id, "its supervisor ended before it could start the job")
+
+
+def explained(event: Ending, job: Job, files: JobFiles) -> Ending:
+    """With what the job's runtime or log says of a failure; its seat has been given back by now."""
+    if isinstance(event, StartFailed) or not event.code:
+        return event
+    return dataclasses.replace(event, out_of_memory=ran_out(job.out_of, files, job.owner))

@@ -1,0 +1,282 @@
+"""Which tests run when, how much each may take, and what a run took: ``pytest --tier check|test|all``.
+
+`make check` runs the folders below that begin there, `make test` all but what is marked ``nightly``, `make test-all`
+everything.  A test that takes more than its tier allows fails.  CONTRIBUTING has the tables that are drawn from here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+#: Every test that is marked ``nightly``, written by `make nightly-list`.
+LIST = TESTS / "nightly.txt"
+
+
+@dataclass(frozen=True)
+class Tier:
+    """What one test may take, set-up and tear-down included.
+
+    ``cpu_s`` is processor time, of the processes too that the test has waited for: it hardly depends on what else the
+    machine does, and is about three times what the dearest test needs.  After ``wall_s`` a test is ended wherever it
+    is; a test that waits for its processes needs several times as long on a busy machine, and gets it.
+    """
+
+    cpu_s: float
+    wall_s: float
+
+
+TIERS = {"check": Tier(10.0, 30.0), "test": Tier(45.0, 90.0), "all": Tier(300.0, 900.0)}
+
+
+class Folder(NamedTuple):
+    """The first tier that has the folder's tests, and seconds that a worker may spend on all of them in `make test`."""
+
+    first: str
+    budget_s: int
+
+
+#: Folders and files of `tests`; the longest that fits counts.
+FOLDERS = {
+    "benchmarks": Folder("test", 25),
+    "cli": Folder("test", 110),
+    "cli/test_reference.py": Folder("check", 5),
+    "conformance": Folder("check", 5),
+    "core": Folder("check", 20),
+    "corpus": Folder("check", 10),
+    "corpus/test_old_version.py": Folder("test", 25),
+    "cuda": Folder("test", 160),
+    "daemon": Folder("test", 200),
+    "demo": Folder("test", 25),
+    "devices": Folder("test", 20),
+    "docs": Folder("check", 5),
+    "e2e": Folder("test", 170),
+    "equivalence": Folder("check", 10),
+    "estimate": Folder("check", 20),
+    "gpu": Folder("test", 20),
+    "telemetry": Folder("check", 15),
+    "native": Folder("test", 35),
+    "notebooks": Folder("test", 15),
+    "protocol": Folder("check", 5),
+    "replay": Folder("check", 5),
+    "runtime": Folder("test", 40),
+    "serve": Folder("test", 90),
+    "sim": Folder("check", 30),
+    "stub": Folder("test", 20),
+    "test_leftovers.py": Folder("test", 10),
+    "test_plugins.py": Folder("check", 5),
+    "test_tiers.py": Folder("check", 5),
+}
+
+
+def folder_of(path: str) -> str:
+    """``path``: below `tests`.  Raises LookupError for a folder that the table lacks."""
+    fits = [name for name in FOLDERS if path == name or path.startswith(f"{name}/")]
+    if not fits:
+        raise LookupError(f"tests/{path} is in no folder of tests/tiers.py: add it there, with its tier and budget")
+    return max(fits, key=len)
+
+
+@dataclass(frozen=True)
+class Nightly:
+    """Why a test is in `make test-all` only, and which test of `make test` keeps the same promise.
+
+    ``stays`` is a test's function, in the same file unless a path stands before it; by default the same function with
+    other parameters.
+    """
+
+    reason: str
+    stays: str
+
+
+#: Of parameters that take seconds each.
+FAMILY = "a further member of a family of which another runs in `make test`"
+
+
+def all_but_first(values: Iterable[Any], reason: str = FAMILY, *, stay: int = 1) -> list[Any]:
+    """Parameters of a family, of which the first ``stay`` are in `make test` and the others in `make test-all` only.
+
+    A tuple is the values of several arguments; as the value of one it stands in a pytest.param.
+    """
+    marked = pytest.mark.nightly(reason)
+    return [value if number < stay else _marked(value, marked) for number, value in enumerate(values)]
+
+
+def _marked(value: Any, mark: pytest.MarkDecorator) -> Any:
+    """``value`` may be what pytest.param made."""
+    if isinstance(value, type(pytest.param())):
+        return pytest.param(*value.values, id=value.id, marks=[*value.marks, mark])
+    values = value if isinstance(value, tuple) else (value,)
+    return pytest.param(*values, marks=mark)
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A test as collected, whether its tier has it or not."""
+
+    id: str
+    function: str
+    first: str
+    nightly: Nightly | None
+
+
+ALL_TESTS = pytest.StashKey[list[Collected]]()
+BEGAN, ENDED = pytest.StashKey[float](), pytest.StashKey[float]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tiers")
+    group.addoption("--tier", choices=tuple(TIERS), default="all", help="which tests to run (default: all)")
+    group.addoption("--slack", type=float, default=1.0, help="tests may take this many times as long (busy machine)")
+    group.addoption("--write-nightly", action="store_true", help=f"write {LIST.name} anew (with --collect-only)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "nightly(reason, stays=''): in `make test-all` only; another keeps its promise")
+    config.addinivalue_line("markers", "slow: in a folder of `make check`, and in `make test` only")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make check` does not even import what it does not run: PyTorch takes seconds."""
+    if config.option.tier != "check" or TESTS not in collection_path.parents:
+        return None
+    path = collection_path.relative_to(TESTS).as_posix()
+    return True if not any(_overlap(path, name) for name in FOLDERS if FOLDERS[name].first == "check") else None
+
+
+def _overlap(path: str, name: str) -> bool:
+    return path == name or path.startswith(f"{name}/") or name.startswith(f"{path}/")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tier = config.option.tier
+    tests = [_collected(item) for item in items]
+    config.stash[ALL_TESTS] = tests
+    included = list(TIERS)[: list(TIERS).index(tier) + 1]
+    runs = [test.first in included for test in tests]
+    config.hook.pytest_deselected(items=[item for item, here in zip(items, runs, strict=True) if not here])
+    items[:] = [item for item, here in zip(items, runs, strict=True) if here]
+    for item in items:
+        item.add_marker(pytest.mark.timeout(TIERS[tier].wall_s * config.option.slack), append=False)
+    if config.option.write_nightly:
+        LIST.write_text("".join(listing(tests)))
+
+
+def _collected(item: pytest.Item) -> Collected:
+    path = item.path.relative_to(TESTS).as_posix()
+    folder = FOLDERS[folder_of(path)]
+    function = item.nodeid.partition("[")[0]
+    mark = item.get_closest_marker("nightly")
+    if mark is not None:
+        return Collected(item.nodeid, function, "all", _nightly(*mark.args, **mark.kwargs, item=item))
+    return Collected(item.nodeid, function, "test" if item.get_closest_marker("slow") else folder.first, None)
+
+
+def _nightly(reason: str, *, stays: str = "", item: pytest.Item) -> Nightly:
+    file, _, rest = item.nodeid.partition("::")
+    if not stays:
+        return Nightly(reason, f"{file}::{rest.partition('[')[0]}")
+    return Nightly(reason, stays if "::" in stays else f"{file}::{stays}")
+
+
+def listing(tests: Iterable[Collected]) -> Iterator[str]:
+    """Lines of the list: a test's number and the reason why it is there."""
+    yield "# Tests that run in `make test-all` only, and why.  Written by `make nightly-list`.\n"
+    for reason, ids in sorted(by_reason(tests).items()):
+        yield f"\n{reason}\n"
+        yield from (f"    {name}\n" for name in sorted(ids))
+
+
+def by_reason(tests: Iterable[Collected]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for test in tests:
+        if test.nightly is not None:
+            found.setdefault(test.nightly.reason, []).append(test.id)
+    return found
+
+
+# --- what each test takes ---------------------------------------------------------------------------------------------
+
+
+def cpu_s() -> float:
+    """Processor time of this process and of those that it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    item.stash[BEGAN] = cpu_s()
+    return (yield)
+
+
+def pytest_fixture_post_finalizer(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> None:
+    """What ends with a module or a run has worked for other tests, too: it comes after this one's own."""
+    if fixturedef.scope == "function":
+        request.node.stash[ENDED] = cpu_s()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    tier = item.config.option.tier
+    if call.excinfo is not None and str(call.excinfo.value).startswith("Timeout (>"):  # pytest-timeout's
+        report.sections.append(("tier", f"ended: a test of `{tier}` may take {TIERS[tier].wall_s:g} s. {ADVICE}"))
+    if call.when == "teardown":
+        _judge(report, tier, item.stash[ENDED] - item.stash[BEGAN])
+    else:
+        item.stash[ENDED] = cpu_s()
+    return report
+
+
+ADVICE = 'Make it cheaper, or mark it nightly (CONTRIBUTING, "Tiers").'
+
+
+def _judge(report: pytest.TestReport, tier: str, used_s: float) -> None:
+    """Keep what a test used, and fail it above its tier's budget."""
+    report.user_properties.append(("cpu_s", f"{used_s:.2f}"))
+    if used_s > TIERS[tier].cpu_s and report.passed:
+        report.outcome = "failed"
+        allowed = f"a test of `{tier}` may use {TIERS[tier].cpu_s:g} s"
+        report.longrepr = f"{report.nodeid} used {used_s:.1f} s of processor time; {allowed}. {ADVICE}"
+
+
+class Spent:
+    """Seconds that workers have spent in each folder; said at the end of a run."""
+
+    def __init__(self, tier: str) -> None:
+        self._tier = tier
+        self._seconds: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        path = report.nodeid.partition("::")[0].removeprefix("tests/")
+        self._seconds[folder_of(path)] += report.duration  # type: ignore[assignment]
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self._seconds or (self._tier == "all" and len(self._seconds) < len(FOLDERS)):
+            return  # nothing has run, or somebody tries a few tests
+        terminalreporter.section(f"worker seconds of `{self._tier}`, by folder (budget in `make test`)")
+        for name, seconds in sorted(self._seconds.items()):
+            terminalreporter.write_line(f"{name:24}{seconds:8.1f} ({FOLDERS[name].budget_s})")
+        terminalreporter.write_line(f"{'together':24}{sum(self._seconds.values()):8.1f} ({budget_s()})")
+
+
+def budget_s() -> int:
+    """Seconds of workers in `make test`."""
+    return sum(folder.budget_s for folder in FOLDERS.values())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        session.config.pluginmanager.register(Spent(session.config.option.tier), "spent")
