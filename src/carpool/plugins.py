@@ -27,14 +27,14 @@ PLACEMENT_GROUP = "carpool.placements"
 
 
 class NotTrusted(ValueError):
-    """Somebody else could change the file between now and the next time it is loaded."""
+    """Another user could change the policy's file between now and the next time it is loaded."""
 
 
 def ensure_policy(name: str, *, trusted: bool = False) -> None:
     """Make a policy known to the core: one of Carpool's, an announced one, ``package.module:Class``, or
     ``path.py:Class``.  A name that the program has registered itself is fine too.
 
-    ``trusted``: a file is loaded only if nobody but this process's user and root can write to it.  Raises ValueError
+    ``trusted``: a file is loaded only if only this process's user and root can write to it.  Raises ValueError
     that says what is wrong and which policies there are.
     """
     _ensure(POLICIES, GROUP, name, trusted)
@@ -123,7 +123,7 @@ def _read_trusted(path: Path) -> bytes:
 
 
 def _check_writers(path: Path, status: os.stat_result, *, shared: bool) -> None:
-    """``shared``: a sticky directory will do, because nobody can replace other people's entries there."""
+    """``shared``: a sticky directory will do, because users cannot replace other users' entries there."""
     us = os.geteuid()
     if status.st_uid not in (us, 0):
         hint = f"copy the policy to a place of its own, or: chown {us} {path}"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from carpool.cli.base import gpu_checks as module
-from carpool.cli.base.gpu_checks import gpu_checks
+from carpool.cli.base import doctor_checks as module
+from carpool.cli.base.doctor_checks import gpu_checks
 from tests.devices.cuda_stub import Stub, stub
 from tests.stub.nvml.build import build_nvml
 from tests.stub.nvml.values import stubbed

@@ -12,7 +12,7 @@ import pytest
 from conftest import Cli
 from standin import StandIn, as_json, device, device_list
 
-from carpool.cli.commands import submit_estimate
+from carpool.cli.request import submit_estimate
 from carpool.protocol.api import ErrorInfo, SubmitManyRequest, SubmitRequest
 from carpool.protocol.estimates import Answer, Prediction, Question
 

@@ -184,7 +184,7 @@ class CheckFails(BasePolicy):
 class TakesEverything(BasePolicy):
     class Anything(tuple[Any, ...]):
         def __iter__(self) -> Any:
-            return iter(("patience_us", "a_setting_of_nobody"))
+            return iter(("patience_us", "a_setting_of_no_policy"))
 
     settings = Anything()
 

@@ -14,7 +14,7 @@ from carpool.core.state.slowdown_table import (
     KEPT_US,
     MOST_PAIRS,
     Pace,
-    Paces,
+    SlowdownTable,
     exceeds,
 )
 
@@ -62,7 +62,7 @@ def test_what_has_really_changed_becomes_the_figure() -> None:
 
 
 def test_slowdown_needs_both_figures_of_the_same_devices_of_this_week() -> None:
-    paces, pair, alone = Paces(), ("m", "x", "y"), ("m", "x", "")
+    paces, pair, alone = SlowdownTable(), ("m", "x", "y"), ("m", "x", "")
     paces.add(pair, 18 * SECOND, 100, 0)
     paces.add(("other", "x", ""), 10 * SECOND, 100, 0)
     assert paces.slowdown_ppm(pair, 0) is None
@@ -76,7 +76,7 @@ def test_slowdown_needs_both_figures_of_the_same_devices_of_this_week() -> None:
 
 
 def test_the_table_holds_the_pairs_that_were_measured_last() -> None:
-    paces = Paces()
+    paces = SlowdownTable()
     for number in range(MOST_PAIRS + 5):
         paces.add(("m", "x", str(number)), 1, 1, number)
         paces.add(("m", "x", "0"), 1, 1, number)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from types import ModuleType
+
 import pytest
 
 from carpool.core import events
@@ -11,6 +15,7 @@ from carpool.core.state.lane import Lane
 from carpool.core.state.preempt_state import Asked, Paused
 from carpool.core.state.residency import LeavingAside
 from carpool.core.state.turn_state import HOLDING, TurnState
+from carpool.core.turns import turns, yielding
 from carpool.core.turns.turns import TURNS
 from tests.core.observed import WAYS, check
 from tests.core.scenario import Scenario, estimate
@@ -80,3 +85,11 @@ def test_a_way_that_no_table_has_is_noticed(pair: Scenario) -> None:
     lane.preempt = Paused(5)
     with pytest.raises(AssertionError, match="no table leads from paused to asked_at_once"):
         lane.preempt = Asked(5, 6, forced=True)
+
+
+@pytest.mark.parametrize(("module", "function"), [(turns, "_chosen"), (yielding, "request_yield")])
+def test_the_numbers_of_a_decision_list_stand_in_its_code(module: ModuleType, function: str) -> None:
+    assert module.__doc__ is not None
+    listed = re.findall(r"^(\d+)\. ", module.__doc__, re.MULTILINE)
+    comments = re.findall(r"  # (\d[\d, ]*)", inspect.getsource(getattr(module, function)))
+    assert len(listed) > 2 and [number for comment in comments for number in comment.split(", ")] == listed

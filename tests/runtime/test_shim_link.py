@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from carpool.protocol.session import MAX_FDS
+from carpool.protocol.packets import MAX_FDS
 from carpool.runtime.shim.daemon_link import Link
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carpool.core.model import GIB, Settings
-from carpool.core.state.slowdown_table import Paces
+from carpool.core.state.slowdown_table import SlowdownTable
 from carpool.sim.driver import Simulation, simulate
 from carpool.sim.model.interference import Timeslice
 from carpool.sim.model.options import Options
@@ -84,5 +84,5 @@ def test_what_is_learned_is_what_is_so(
             assert pace.total_us / pace.iterations == pytest.approx(truth, rel=0.25)
 
 
-def paces_of(simulation: Simulation) -> Paces:
-    return simulation._machine._state.paces
+def paces_of(simulation: Simulation) -> SlowdownTable:
+    return simulation._machine._state.slowdowns

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from carpool.telemetry.sample import CARPOOL, Level, ProcessMemory, Sample
-from carpool.telemetry.unmanaged import ELSEWHERE, Ownership, look, sees_all_processes, with_foreign
+from carpool.telemetry.unmanaged import ELSEWHERE, Ownership, look, sees_all_processes, with_unmanaged
 
 JOB = 7
 #: pid: parent and start time
@@ -79,7 +79,7 @@ def test_an_orphan_of_a_job_stays_with_it(ownership: Ownership, machine: Machine
 
 @pytest.mark.parametrize(("used", "granted", "wanted"), [(1000, 300, 700), (200, 300, 0), (None, 300, None)])
 def test_what_is_in_use_beside_lanes_and_banks(used: int | None, granted: int, wanted: int | None) -> None:
-    found = with_foreign(Sample(0, Level.BASIC, used_bytes=used, missing={"used_bytes": "no permission"}), granted)
+    found = with_unmanaged(Sample(0, Level.BASIC, used_bytes=used, missing={"used_bytes": "no permission"}), granted)
     assert found.foreign_bytes == wanted
     assert found.missing.get("foreign_bytes") == ("no permission" if wanted is None else None)
 

@@ -145,6 +145,9 @@ class PauseTurn:
 
     It takes the place of any earlier `RequestYield` or `WatchIdle`.  Answer: `TurnPaused`, unless the turn ends first.
     `GrantTurn` lets it go on; `RequestYield` (forced) makes it save what it has in its lane, and give its turn back.
+
+    ``forced`` says by when the core needs the device.  The simulator obeys it; the daemon pauses at once either way,
+    because a pause of a real job costs the same at whatever instruction it comes.
     """
 
     job: JobId

@@ -118,7 +118,7 @@ class Machine:
 
     def paces(self) -> Iterator[events.PaceKnown]:
         """What has been measured of who slows whom, for a later core; what was measured last comes first."""
-        for pair, pace in self._state.paces.rows():
+        for pair, pace in self._state.slowdowns.rows():
             yield events.PaceKnown(*pair, pace.total_us, pace.iterations, pace.measured_us)
 
     @property
@@ -181,7 +181,7 @@ class Machine:
         if not event.kind or event.total_us < 0 or event.iterations < 0:
             raise ValueError(f"{event}: a kind is needed, and time and iterations of at least 0")
         pair = (event.model, event.kind, event.beside)
-        self._state.paces.known(pair, event.total_us, event.iterations, min(event.measured_us, self._state.now))
+        self._state.slowdowns.known(pair, event.total_us, event.iterations, min(event.measured_us, self._state.now))
         self._state.admit_all = True
 
     def _settings_changed(self, event: events.SettingsChanged) -> None:

@@ -1,4 +1,4 @@
-"""The banks of a device: which there are, whose they are, who holds one, which one to give."""
+"""The banks (device buffers) of a device: their owners and holders, and which bank a job gets."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Banks:
         self._next = max(self._next, bank + 1)
 
     def owners(self) -> set[int]:
-        """Who has any."""
+        """The owners of all banks."""
         return {bank.owner for bank in self._of.values()}
 
     def used(self) -> int:

@@ -1,10 +1,11 @@
 """What the daemon asks of a device.  Every kind passes the contract suite in ``tests/devices/device_contract.py``.
 
-A device's memory consists of *lanes*, which several jobs map, and *banks*, which jobs of one owner use one after
-another for what is persistent.  Beside it there is one *store* in host memory per attached job process: there its
-persistent memory is while another job has the bank.  All are file descriptors; the daemon never touches the bytes.
+A device's memory consists of *lanes*, which several jobs map, and *banks* (the recorded name of device buffers), which
+jobs of one owner use one after another for persistent memory.  There is also one *store* in host memory per attached
+job process, for its persistent memory while another job has the bank.  All are file descriptors; the daemon never
+touches the bytes.
 A store is one file; a lane or a bank is one (host), or any number of *extents*, which lie one after another: the offset
-of the second is the size of the first.  The device only creates, sizes and counts: limits are the core's business
+of the second is the size of the first.  The device only creates, sizes and counts: the core sets limits
 (grants), so a device does not refuse what the core has decided.
 
 Memory exists when it is made, or only when it is used: a lane or bank of whatever size takes up to that much of the
@@ -145,7 +146,7 @@ class Device(Protocol):
         ...
 
     def close_banks(self, owner: int) -> None:
-        """Nobody of that owner is on the device any more."""
+        """No job of that owner is on the device any more."""
         ...
 
     def adopt_bank(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
@@ -163,8 +164,8 @@ class Device(Protocol):
     def surplus(self) -> Callable[[], None] | None:
         """What there is to do, in a thread, while lanes and banks have more pages than the capacity.
 
-        The call empties a free bank, as far as necessary, the one with fewest pages first; nobody gets that bank before
-        it has returned.  None: nothing to do.
+        The call empties a free bank, as far as necessary, the one with fewest pages first; no job gets that bank before
+        the call has returned.  None: nothing to do.
         """
         ...
 
@@ -215,7 +216,7 @@ class ExtentDevice(Device, Protocol):
         ...
 
     def has_room(self, size: int) -> bool:
-        """Whether the driver has so much memory at this moment, for whoever asks first.  Blocks."""
+        """Whether the driver has so much memory at this moment, for the first request.  Blocks."""
         ...
 
     def make_weights(self, size: int) -> Extent:
@@ -249,7 +250,10 @@ class ExtentDevice(Device, Protocol):
         ...
 
     def empty_store(self, job: JobId) -> Callable[[], None]:
-        """What there is to do, in a thread, to give the memory of a job's store back.  Nobody copies from or to it."""
+        """What there is to do, in a thread, to give the memory of a job's store back.
+
+        No copy from or to the store may be under way.
+        """
         ...
 
 
@@ -265,11 +269,11 @@ class WeightMemory(Protocol):
         ...
 
     def free(self, bank: BankId) -> None:
-        """Its pages stay, for the next weights of the owner, until somebody else needs them."""
+        """Its pages stay, for the next weights of the owner, until another job needs them."""
         ...
 
     def abandon(self, bank: BankId) -> None:
-        """Nobody gets it any more: its memory goes when the processes that have it let go of it."""
+        """The bank is not used again: its memory is free when the processes that have it mapped have closed it."""
         ...
 
     def files(self, bank: BankId) -> Sequence[Extent]:
@@ -285,11 +289,11 @@ class WeightMemory(Protocol):
         ...
 
     def owners(self) -> set[int]:
-        """Who has any."""
+        """The owners of banks for weights."""
         ...
 
     def close(self, owner: int | None = None) -> None:
-        """Nobody of that owner computes with weights any more."""
+        """No process of that owner computes with weights any more."""
         ...
 
 
@@ -300,10 +304,12 @@ class PagedDevice(Device, Protocol):
 
 
 def in_pages(device: Device) -> TypeGuard[PagedDevice]:
+    """Whether a device's memory exists from the first use of a page on (host devices)."""
     return device.kind == "host"
 
 
 def in_extents(device: Device) -> TypeGuard[ExtentDevice]:
+    """Whether a device's memory is made in extents, by a device agent (GPUs)."""
     return device.kind == "cuda"
 
 

@@ -24,6 +24,7 @@ BANK_WINDOWS = 16
 
 
 def round_up(size: int, unit: int) -> int:
+    """``size`` bytes rounded up to a whole number of ``unit`` bytes."""
     return -(-size // unit) * unit
 
 
@@ -137,7 +138,7 @@ class WeightBanks(Banks):
     def __init__(self, name: str, memory: SparseFiles) -> None:
         super().__init__(name, memory)
         self._sizes: dict[BankId, int] = {}
-        self._trimmed: set[BankId] = set()  # nobody gets these before that is done
+        self._trimmed: set[BankId] = set()  # no weights get these before that is done
         self._lock = threading.Lock()  # of both, and of what follows from them
 
     def take_for(self, owner: int, size: int) -> BankId:
@@ -183,7 +184,7 @@ class WeightBanks(Banks):
                 super().free(bank)
 
     def abandon(self, bank: BankId) -> None:
-        """Nobody gets it any more: its memory goes when the processes that have it let go of it."""
+        """The bank is not used again: its memory is free when the processes that have it mapped have closed it."""
         with self._lock:
             self._sizes.pop(bank, None)
             self._memory.close(self._of.pop(bank).files)

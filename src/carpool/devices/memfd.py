@@ -12,7 +12,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 _BLOCK = 512  # unit of st_blocks
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
-#: At most so much at once: whoever needs the pages of the machine gets them piece by piece.
+#: At most so much at once: programs that need the machine's pages get them piece by piece.
 _PIECE = 64 << 20
 
 _fallocate = ctypes.CDLL(None, use_errno=True).fallocate
@@ -49,6 +49,7 @@ def pages(fd: int) -> int:
 
 
 def pages_of(status: os.stat_result) -> int:
+    """Bytes of the pages that a file has, from the result of `os.fstat`."""
     return status.st_blocks * _BLOCK
 
 

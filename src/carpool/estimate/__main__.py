@@ -19,6 +19,7 @@ from carpool.estimate.faketensor import FakeTensor as Rehearsed
 
 
 def main() -> int:
+    """Answer the request on standard input.  Does not return: the process exits with 0 after the last answer."""
     request = json.load(sys.stdin)
     with os.fdopen(int(sys.argv[1]) if len(sys.argv) > 1 else os.dup(1), "w") as answers:
         keep_to_itself()
@@ -36,6 +37,7 @@ def keep_to_itself() -> None:
 
 
 def subject_of(request: dict[str, Any]) -> Subject:
+    """The subject of a request, with tuples where JSON has lists."""
     given = dict(request["subject"])
     given["command"] = tuple(given["command"])
     given["input_shapes"] = tuple(map(tuple, given["input_shapes"]))
@@ -63,6 +65,7 @@ def answer_all(subject: Subject, names: list[str], limit_s: float, answers: Text
 
 
 def tell(answers: TextIO, name: str, subject: Subject) -> None:
+    """Let the estimator of that name estimate the subject, and write its answer, or why there is none."""
     try:
         estimator = estimates.make(name)
     except ModuleNotFoundError as error:
@@ -73,6 +76,7 @@ def tell(answers: TextIO, name: str, subject: Subject) -> None:
 
 
 def attempt(estimator: Estimator, subject: Subject) -> dict[str, Any]:
+    """An estimator's prediction, or its error with a hint, in the form of an answer."""
     try:
         return {"prediction": dataclasses.asdict(estimator.estimate(subject))}
     except CannotEstimate as error:
@@ -80,6 +84,7 @@ def attempt(estimator: Estimator, subject: Subject) -> dict[str, Any]:
 
 
 def write(answers: TextIO, name: str, answer: dict[str, Any]) -> None:
+    """Write one answer as a line of JSON, at once: the process may be ended at any moment."""
     answers.write(json.dumps({"estimator": name, **answer}) + "\n")
     answers.flush()
 

@@ -29,7 +29,7 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """P persistent and E ephemeral bytes of a job alone on its device."""
+    """P persistent and E ephemeral bytes of a job without co-runners."""
 
     persistent: int
     ephemeral: int

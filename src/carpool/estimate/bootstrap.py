@@ -1,4 +1,4 @@
-"""Makes this copy of Carpool importable in any interpreter, and nothing else of the place where it is installed.
+"""Makes this copy of Carpool importable in any interpreter, and no other package of the place where it is installed.
 
 `carpool estimate` runs in the job's environment, which need not have Carpool, and whose packages must not be mixed with
 those that lie beside Carpool: a search path would do that.
@@ -12,6 +12,7 @@ from pathlib import Path
 
 
 def main() -> int:
+    """Import this copy of Carpool by its path and answer the request; see `carpool.estimate.__main__`."""
     package = Path(__file__).resolve().parents[1]
     del sys.path[0]  # this directory: its files are no modules of their own
     sys.path.insert(0, "")

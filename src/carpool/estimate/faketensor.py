@@ -75,5 +75,6 @@ def _failed(error: BaseException | None, is_model: bool) -> CannotEstimate:
 
 
 def one_line(error: BaseException) -> str:
+    """The first line of an error's text, 200 characters at most; the name of its class if there is no text."""
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:200]

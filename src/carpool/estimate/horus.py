@@ -32,6 +32,8 @@ _RANGE = (500_000, 1_500_000)  # of the total, ppm: what layers need inside, and
 
 
 class Horus:
+    """The estimator ``horus``: the formula's sum as P + E, with a range of 0.5 to 1.5 times the sum."""
+
     name = "horus"
 
     def estimate(self, subject: Subject) -> Prediction:

@@ -12,7 +12,7 @@ from carpool.policy_check.violation import ContractViolation, require
 
 #: One of these has to suit every setting.
 VALUES = (1, 1_000, 1_000_000, 1_000_000_000, 0)
-NOBODYS = "a_setting_of_nobody"
+UNKNOWN_SETTING = "a_setting_of_no_policy"
 
 
 def check_declaration(kind: type[Policy]) -> None:
@@ -39,7 +39,7 @@ def accepted_settings(name: str, kind: type[Policy]) -> Iterator[dict[str, int]]
         fitting = [value for value, refusal in refusals.items() if refusal is None]
         require(bool(fitting), f"it names the setting {setting}, and refuses every value of it: {refusals}")
         yield {setting: fitting[0]}
-    require(_refusal(name, {NOBODYS: 1}) is not None, "it takes a setting that it does not name")
+    require(_refusal(name, {UNKNOWN_SETTING: 1}) is not None, "it takes a setting that it does not name")
 
 
 def _refusal(name: str, extra: dict[str, int]) -> str | None:

@@ -25,7 +25,7 @@ def check_repeated(first: Result, second: Result) -> None:
     """Raises ContractViolation."""
     for one, other in zip(first.jobs, second.jobs, strict=True):
         require(one == other, f"two runs of one trace differ:\n  {one}\n  {other}")
-    require(_spans(first) == _spans(second), "two runs of one trace differ in who was where")
+    require(_spans(first) == _spans(second), "two runs of one trace differ in which job was on which device")
     require(first.events == second.events, f"two runs of one trace differ: {first.events} and {second.events} events")
 
 

@@ -11,7 +11,7 @@ from carpool.core.policies import Key, Policy
 from carpool.core.policies.view import DeviceView, JobView, View
 from carpool.policy_check.violation import ContractViolation, require
 
-#: Nobody's decisions may change because the clock shows something else.
+#: No decision may change because the clock shows another time.
 ANOTHER_TIME_US: Micros = 1_000_000_000_039
 REMEMBERED = 300
 

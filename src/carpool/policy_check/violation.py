@@ -20,5 +20,6 @@ def at(place: str) -> Iterator[None]:
 
 
 def require(truth: bool, what: str) -> None:
+    """Raises ContractViolation, with ``what`` the policy did wrong, unless ``truth`` holds."""
     if not truth:
         raise ContractViolation(what)

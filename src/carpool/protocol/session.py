@@ -1,4 +1,4 @@
-"""Messages between a shim and the daemon: one JSON object per SOCK_SEQPACKET packet, descriptors by SCM_RIGHTS.
+"""Messages between a shim and the daemon: one JSON object per packet (`carpool.protocol.packets`).
 
 The shim's side (`carpool.runtime.shim.__main__`) is written with the standard library only, because it also starts jobs
 whose interpreter has nothing else; these types are the daemon's side and the definition of the messages.
@@ -7,10 +7,6 @@ whose interpreter has nothing else; these types are the daemon's side and the de
 from __future__ import annotations
 
 import msgspec
-
-#: Largest message, and the most descriptors that travel with one (the kernel's SCM_MAX_FD is 253).
-MAX_MESSAGE = 64 * 1024
-MAX_FDS = 16
 
 
 class Register(msgspec.Struct, tag_field="type", tag="register", frozen=True):

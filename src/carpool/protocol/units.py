@@ -1,9 +1,19 @@
-"""Sizes and times as people write them: "1GiB", "300MiB", "10s", "2h".  Shared by the daemon and the command line."""
+"""Sizes and times as people write them: "1GiB", "300MiB", "10s", "2h".  Shared by the daemon and the command line.
+
+How they are printed is said in `core.units`; its formatters are here as well, for what stands on the protocol.
+"""
 
 from __future__ import annotations
 
 import re
 from fractions import Fraction
+
+from carpool.core.units import format_duration, format_size, format_time_us
+
+__all__ = [
+    "LARGEST", "SIZE_UNITS", "TELEMETRY_US", "TIME_UNITS_US", "format_duration", "format_size", "format_time_us",
+    "parse_size", "parse_time_us", "telemetry_interval",
+]  # fmt: skip
 
 SIZE_UNITS: dict[str, int] = {
     "": 1,
@@ -59,32 +69,6 @@ def telemetry_interval(text: str) -> int:
     if not shortest <= us <= longest:
         raise ValueError(f"{text!r} is not between {format_time_us(shortest)} and {format_time_us(longest)}")
     return us
-
-
-def format_size(size: int) -> str:
-    """For people: MiB below one GiB, GiB from there on, one decimal where it says something."""
-    if size < 1 << 10:
-        return f"{size} B"
-    if size < 1 << 20:
-        return _short(size / (1 << 10)) + " KiB"
-    if size < 1 << 30:
-        return _short(size / (1 << 20)) + " MiB"
-    return _short(size / (1 << 30)) + " GiB"
-
-
-def format_time_us(us: int) -> str:
-    """For people: in the largest unit that is not larger than it, one decimal where it says something.
-
-    >>> [format_time_us(us) for us in (0, 500, 50_000, 1_500_000, 30_000_000, 120_000_000)]
-    ['0 s', '500 us', '50 ms', '1.5 s', '30 s', '120 s']
-    """
-    if us == 0 or us >= 1_000_000:
-        return _short(us / 1e6) + " s"
-    return _short(us / 1000) + " ms" if us >= 1000 else f"{us} us"
-
-
-def _short(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
 
 
 def _parse(text: str, units: dict[str, int], what: str, hint: str) -> int:

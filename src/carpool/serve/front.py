@@ -28,7 +28,7 @@ from carpool.serve.pool.pool import Pool
 from carpool.serve.prepare.subprocess import CannotPrepare, PreparedModel
 from carpool.serve.queue.batching import Order, Queue
 from carpool.serve.queue.dispatcher import Dispatcher
-from carpool.serve.queue.dispatchers import Dispatchers
+from carpool.serve.queue.per_environment import Dispatchers
 
 log = logging.getLogger(__name__)
 

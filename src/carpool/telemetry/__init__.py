@@ -1,4 +1,5 @@
-"""What devices do right now: memory, use of the processors, power, and who else is there.
+"""What devices do right now: memory, use of the processors, power, and processes that are no jobs.
 
-It only looks: through NVML at GPUs, through ``/proc`` at the machine.  `docs/telemetry.md` explains the quantities.
+Reading changes nothing: GPUs are read through NVML, the machine through ``/proc``.
+`docs/telemetry.md` explains the quantities.
 """

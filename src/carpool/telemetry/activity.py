@@ -1,9 +1,9 @@
 """What the jobs of one host device did between two looks, in the terms of a GPU.
 
-SMACT, the share of time in which somebody computed.  A job computes at most as long as it has the turn, and at most as
-long as its process was on a processor; the less of both counts.  (A job that nobody waits for keeps its turn while it
-loads data or sleeps: turns alone would say 100 %.)  Turns within a lane exclude each other, so its jobs add up.  Lanes
-know nothing of each other: several together are active 1 - (1 - a)(1 - b)... of the time.
+SMACT, the share of time in which a job computed.  A job computes at most as long as it has the turn, and at most as
+long as its process was on a processor; the smaller time counts.  (While no other job waits, a job keeps its turn even
+if it loads data or sleeps: turns alone would say 100 %.)  Turns within a lane exclude each other, so
+its jobs add up.  Lanes compute independently: several together are active 1 - (1 - a)(1 - b)... of the time.
 
 SMOCC, processors in use: the time that all processes of its jobs were on processors, of what there is.
 """

@@ -35,6 +35,7 @@ class Measurable:
 
 
 def measurable() -> Iterator[Measurable]:
+    """What can be measured of each GPU and of each of its MIG instances, or why NVML itself cannot be used."""
     try:
         gpus_found = _uuids()
     except Unmeasurable as error:

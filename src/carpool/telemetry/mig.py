@@ -52,5 +52,5 @@ def full_name(uuid: str) -> str:
                     continue
                 return name
     except Unmeasurable:
-        pass  # without NVML nobody can say; partitioned GPUs have it
+        pass  # without NVML this is not known; partitioned GPUs have NVML
     return f"GPU-{uuid}"

@@ -1,7 +1,8 @@
 """The processes of jobs: how long each has computed, and how much memory it has for itself.  One pass over ``/proc``.
 
-A process belongs to the nearest root above it.  Who is above whom is asked once for each process number: a process that
-was no job's does not become one as long as the roots are the same, so a machine full of other programs costs a listing.
+A process belongs to the nearest root above it.  A process's parents are read once for each process number: a process
+of no job does not become a job's as long as the roots are the same, so a machine full of other programs costs a
+listing.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class JobProcess:
 
 
 class Trees:
-    """Remembers who belongs to nobody."""
+    """Finds the processes below the jobs' roots, and remembers the processes that belong to no job."""
 
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = str(proc)
@@ -86,7 +87,7 @@ class Trees:
         return JobProcess(pid, owner, own, own + waited, private)
 
     def _stat(self, pid: int) -> list[bytes] | None:
-        """None: it is gone, or nobody may look."""
+        """None: the process is gone, or may not be read."""
         try:
             with open(f"{self._proc}/{pid}/stat", "rb", buffering=0) as file:
                 return file.read(4096).rpartition(b")")[2].split()

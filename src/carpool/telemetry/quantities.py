@@ -9,7 +9,7 @@ from typing import Any
 from carpool.telemetry.nvml import Calls, Unanswered
 from carpool.telemetry.sample import ProcessMemory
 
-#: Why a GPU is slower than it could be, of NVML's reasons; the others are no fault: idle, clocks that somebody has set.
+#: NVML's reasons why a GPU is slower than it could be.  Not listed: idle GPUs, clocks set by an administrator.
 THROTTLES = {
     0x04: "power cap",
     0x08: "hardware slowdown",
@@ -49,7 +49,7 @@ def _processes(calls: Calls, handle: Any) -> Quantities:
 
 
 def processes(calls: Calls, handle: Any) -> tuple[ProcessMemory, ...]:
-    """Who is on a GPU.  Raises Unmeasurable."""
+    """The processes on a GPU.  Raises Unmeasurable."""
     return _merged(_lists(calls, handle))
 
 

@@ -12,7 +12,7 @@ from carpool.telemetry.gpus import Gpus
 from carpool.telemetry.host import SECOND_LOOK, Host, usable_cores
 from carpool.telemetry.process_trees import JobProcess, Trees
 from carpool.telemetry.sample import CARPOOL, ProcessMemory, Sample, Unavailable, Unmeasurable
-from carpool.telemetry.unmanaged import Ownership, with_foreign
+from carpool.telemetry.unmanaged import Ownership, with_unmanaged
 
 Clock = Callable[[], Micros]
 Roots = Mapping[int, JobId]  # processes with everything below them, by owner
@@ -23,8 +23,8 @@ Found = dict[DeviceId, Sample | Unmeasurable]
 class Target:
     """A device to measure.
 
-    ``used_bytes``: of its lanes and banks, those that exist; ``uuid``: NVML's name of it; ``uses``: its jobs as of
-    ``asked_us``.
+    ``used_bytes``: memory that exists behind its lanes and device buffers; ``uuid``: NVML's name of the device;
+    ``uses``: its jobs as of ``asked_us``.
     """
 
     device: DeviceId
@@ -36,6 +36,8 @@ class Target:
 
 
 class Reader(Protocol):
+    """Measures all devices of one kind in one pass, in a thread of its own."""
+
     def read(self, targets: Sequence[Target], roots: Roots) -> Found:
         """A sample of each target, or why there is none."""
         ...
@@ -78,6 +80,8 @@ class HostReader:
 
 
 class GpuReader:
+    """Measures GPUs through NVML, and tells the jobs' processes from others."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._gpus = Gpus()
@@ -96,7 +100,7 @@ class GpuReader:
         except Unmeasurable as error:
             return error
         owned = self._ownerships.setdefault(target.device, Ownership()).attribute(sample, roots)
-        return with_foreign(owned, target.used_bytes, **self._moved(owned, target))
+        return with_unmanaged(owned, target.used_bytes, **self._moved(owned, target))
 
     def _moved(self, sample: Sample, target: Target) -> dict[str, Any]:
         """Of a GPU too only the seats say what Carpool has moved; the rest its counters say better."""

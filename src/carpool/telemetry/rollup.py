@@ -55,6 +55,7 @@ def spans_of(sample: Sample) -> Spans:
 
 
 def add(into: Spans, more: Spans) -> None:
+    """Add the spans ``more`` to those of ``into``, which changes."""
     for name, span in more.items():
         before = into.get(name)
         into[name] = span if before is None else before.with_(span)
@@ -69,4 +70,5 @@ def buckets(parts: Iterable[tuple[Micros, Spans]], step: Micros) -> dict[Micros,
 
 
 def begin(when: Micros, step: Micros) -> Micros:
+    """The begin of the step of ``step`` microseconds in which ``when`` lies."""
     return when - when % step

@@ -31,7 +31,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """A process on a device.  ``owner`` is a job, `CARPOOL`, or None: it is a foreign one.
+    """A process on a device.  ``owner`` is a job, `CARPOOL`, or None: the process is not Carpool's.
 
     ``used_bytes``: of a GPU's memory; on a host device, private memory, which is beside the device's.
     """

@@ -1,8 +1,7 @@
-"""Whose are the processes on a device, and how much of its memory is in use beside what Carpool has made there?
+"""The owners of the processes on a device, and the device's unmanaged memory: in use, and not by grant.
 
-Processes below a job or below the daemon are Carpool's; all others are foreign.  Memory counts as foreign also where it
-belongs to a job, unless it is by grant: contexts, libraries, what a dying process still has.  None of it can be
-promised.
+Processes below a job or below the daemon are Carpool's.  Memory of jobs is unmanaged, too, unless it is by grant:
+contexts, libraries, what a dying process still has.  The core promises none of it.  Recorded as ``foreign_bytes``.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def sees_all_processes() -> bool:
 
 
 class Ownership:
-    """For one device.  Remembers whose a process was: one that is dying has no parent any more to be found by."""
+    """For one device.  Remembers the owner of each process: a dying process has no parent any more to be found by."""
 
     def __init__(self, look: Look = look, sees_all: bool | None = None) -> None:
         self._look = look
@@ -78,8 +77,11 @@ class Ownership:
         return roots[at]
 
 
-def with_foreign(sample: Sample, granted: int, **more: Any) -> Sample:
-    """``granted``: bytes of the device's lanes and banks; ``more``: what else is known by now."""
+def with_unmanaged(sample: Sample, granted: int, **more: Any) -> Sample:
+    """The sample with its unmanaged memory: used bytes less ``granted``, those of lanes and device buffers.
+
+    ``more``: further fields of the sample.
+    """
     if sample.used_bytes is None:
         missing = {**more.pop("missing", sample.missing), "foreign_bytes": sample.missing.get("used_bytes", "")}
         return dataclasses.replace(sample, foreign_bytes=None, missing=missing, **more)

@@ -19,9 +19,10 @@ from carpool.cli.base.options_common import (
     time_with_unit,
     with_common_options,
 )
-from carpool.protocol.api import DeviceInfo, DeviceRequest, PolicyRequest, StoreInfo
+from carpool.cli.render import formatting
+from carpool.protocol.api import DeviceInfo, DeviceRequest, PolicyRequest
 from carpool.protocol.client import Client
-from carpool.protocol.units import format_size, format_time_us, parse_size
+from carpool.protocol.units import format_time_us, parse_size
 
 DEFAULT = "default"
 
@@ -56,7 +57,7 @@ def command(context: click.Context, home: Path, as_json: bool) -> int:
         lines = (
             f"{info.id}: quantum {quantum_words(info)}, oversubscribe {info.oversubscribe}" for info in listed.devices
         )
-        print_lines([*lines, store_line(listed.store)])
+        print_lines([*lines, formatting.store_line(listed.store)])
     return 0
 
 
@@ -119,18 +120,13 @@ def store_command(home: Path, as_json: bool, size: int | str | None) -> int:
     if as_json:
         print_json({"store": info})
     else:
-        print_lines([store_line(info)])
+        print_lines([formatting.store_line(info)])
     return 0
 
 
 def quantum_words(info: DeviceInfo) -> str:
     source = {"device": "set for this device", "settings": "as the settings say", "policy": "as the policy says"}
     return f"{format_time_us(info.quantum_us)} ({source.get(info.quantum_from, info.quantum_from)})"
-
-
-def store_line(store: StoreInfo) -> str:
-    budget = f"{format_size(store.budget_bytes)}{' (default)' if store.default else ''}"
-    return f"host store: {budget}, {format_size(store.kept_bytes)} kept, {format_size(store.used_bytes)} of it in use"
 
 
 def _devices(home: Path, names: Sequence[str], request: DeviceRequest | None) -> list[DeviceInfo]:

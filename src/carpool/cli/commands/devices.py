@@ -10,7 +10,6 @@ import click
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import TIME_US, plural, print_json, print_lines, with_common_options
-from carpool.cli.commands.ctl import store_line
 from carpool.cli.render import formatting
 from carpool.cli.render.device_history import past_lines, step_for
 from carpool.cli.render.style import stdout_style
@@ -96,7 +95,7 @@ def _below(listed: DeviceList) -> Iterator[str]:
             yield f"  {device.id} moved by its jobs: {moved}"
         yield sharing_line(device)
         yield from measured_lines(device)
-    yield store_line(listed.store)
+    yield formatting.store_line(listed.store)
 
 
 def lane_line(device: DeviceInfo, lane: LaneInfo) -> str:

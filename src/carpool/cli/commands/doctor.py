@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.doctor_checks import run_checks
+from carpool.cli.base.doctor_checks import gpu_checks, run_checks
 from carpool.cli.base.exit_codes import Exit
-from carpool.cli.base.gpu_checks import gpu_checks
 from carpool.cli.base.options_common import print_json, with_common_options
 from carpool.cli.render.style import stdout_style
 

@@ -15,10 +15,8 @@ from carpool.cli.base.options_common import POSITIVE, TIME_US, Parsed, print_jso
 from carpool.cli.render.style import stdout_style
 from carpool.cli.render.table import one_line, table, terminal_width
 from carpool.cli.request.command_line import resolve_command
-from carpool.cli.request.estimator_process import DEFAULT_LIMIT_S, ask, interpreter
+from carpool.cli.request.estimator_process import DEFAULT_LIMIT_S, ask, earlier_runs, interpreter
 from carpool.cli.request.job_options import job_directory
-from carpool.protocol.api import RunInfo
-from carpool.protocol.client import Client, ClientError
 from carpool.protocol.estimates import NAMES, Answer, Answers, Question, Subject
 from carpool.protocol.units import format_size
 
@@ -93,15 +91,6 @@ def _answers(
     subject = Subject(argv, str(where), model, batch_size, optimizer, list(shapes), loss, runs, device)
     limit_s = limit_us / MICROS if limit_us else DEFAULT_LIMIT_S
     return ask(Question(subject, list(names or NAMES), limit_s), interpreter(argv, os.environ), where, os.environ)
-
-
-def earlier_runs(home: Path, argv: list[str], cwd: str) -> list[RunInfo]:
-    """What a running daemon knows; none is started for this."""
-    try:
-        with Client(home) as client:
-            return client.history(argv, cwd).runs
-    except ClientError:
-        return []
 
 
 def rows(answers: Sequence[Answer]) -> list[tuple[str, ...]]:

@@ -14,6 +14,7 @@ from carpool.cli.render.style import Style, stdout_style
 from carpool.cli.render.table import Paint, one_line, shorten, table, terminal_width
 from carpool.protocol.api import JobInfo, JobList
 from carpool.protocol.client import Client
+from carpool.protocol.units import format_duration
 
 RECENT = 10
 NAME_WIDTH = 32
@@ -71,7 +72,7 @@ def _row(job: JobInfo, now: int, name_width: int) -> tuple[str, ...]:
         "yes" if job.holds_turn else "-",
         formatting.memory_pair(job),
         formatting.iterations(job),
-        formatting.duration(formatting.completion_us(job, now)),
+        format_duration(formatting.completion_us(job, now)),
         one_line(formatting.why(job)),
     )
 

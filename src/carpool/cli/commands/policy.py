@@ -9,13 +9,12 @@ import click
 
 from carpool.cli.base.options_common import Parsed, print_json, print_lines, with_common_options
 from carpool.cli.base.settings_text import setting
-from carpool.cli.render.formatting import duration
 from carpool.cli.render.style import stdout_style
 from carpool.protocol.api import PolicyInfo, PolicyRequest
 from carpool.protocol.client import Client, ClientError
 from carpool.protocol.paths import default_home
 from carpool.protocol.policy_names import absolute_name
-from carpool.protocol.units import format_size
+from carpool.protocol.units import format_duration, format_size
 
 
 class PolicyName(click.ParamType[str]):
@@ -83,7 +82,7 @@ def _value(name: str, value: int | None) -> str:
     if value is None:
         return "default"
     if name.endswith("_us"):
-        return f"{value} ({value / 1000:g} ms)" if value < 1_000_000 else f"{value} ({duration(value)})"
+        return f"{value} ({value / 1000:g} ms)" if value < 1_000_000 else f"{value} ({format_duration(value)})"
     if name.endswith("_ppm"):
         return f"{value} ({value / 10_000:g} %)"
     return f"{value} ({format_size(value)})" if name.endswith(("_step", "_bytes", "_store", "margin")) else str(value)

@@ -13,7 +13,7 @@ from carpool.cli.render.style import stdout_style
 from carpool.cli.render.table import one_line
 from carpool.protocol.api import AttemptInfo, JobInfo
 from carpool.protocol.client import Client
-from carpool.protocol.units import format_size
+from carpool.protocol.units import format_duration, format_size
 
 
 @click.command("show", short_help="Show everything about a job.")
@@ -116,7 +116,7 @@ def _progress(job: JobInfo) -> list[tuple[str, str]]:
     per_iteration = "" if job.iteration_us is None else f", {job.iteration_us / 1000:.1f} ms each"
     return [
         ("iterations", formatting.iterations(job) + per_iteration if job.iterations or job.iterations_total else ""),
-        ("device time", formatting.duration(job.device_us) if job.device_us else ""),
+        ("device time", format_duration(job.device_us) if job.device_us else ""),
         ("switches", str(job.switches) if job.switches else ""),
     ]
 
@@ -127,15 +127,13 @@ def _times(job: JobInfo, now: int) -> list[tuple[str, str]]:
         ("submitted", formatting.clock(job.submitted_us)),
         (
             "started",
-            ""
-            if job.started_us is None
-            else f"{formatting.clock(job.started_us)}, after {formatting.duration(waited)}",
+            "" if job.started_us is None else f"{formatting.clock(job.started_us)}, after {format_duration(waited)}",
         ),
         ("ended", "" if job.ended_us is None else formatting.clock(job.ended_us)),
         ("retries", str(job.retries) if job.retries else ""),
         (
             "completion time",
-            formatting.duration(formatting.completion_us(job, now)) + ("" if job.outcome else " so far"),
+            format_duration(formatting.completion_us(job, now)) + ("" if job.outcome else " so far"),
         ),
     ]
 
@@ -151,7 +149,7 @@ def _attempts(job: JobInfo) -> list[tuple[str, str]]:
 def _attempt(attempt: AttemptInfo) -> str:
     where = f"on {attempt.device}, " if attempt.device else ""
     lasted = attempt.ended_us - attempt.started_us if attempt.ended_us and attempt.started_us else None
-    after = "" if lasted is None else f" after {formatting.duration(lasted)}"
+    after = "" if lasted is None else f" after {format_duration(lasted)}"
     peak = attempt.persistent_bytes + attempt.ephemeral_bytes
     memory = f", used {format_size(peak)}" if peak else ""
     return f"{where}{attempt.text}{after}{memory}"

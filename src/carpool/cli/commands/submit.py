@@ -76,7 +76,7 @@ def command(
     if request is None:
         return _submit_one(home, as_json, words, estimator, options)
     if estimator is not None:
-        from carpool.cli.commands.submit_estimate import estimated_many
+        from carpool.cli.request.submit_estimate import estimated_many
 
         request = estimated_many(request, estimator, home)
     with connected(home) as client:
@@ -93,7 +93,7 @@ def _submit_one(
 ) -> int:
     request = submission(words=words, **options)
     if estimator is not None:
-        from carpool.cli.commands.submit_estimate import estimated
+        from carpool.cli.request.submit_estimate import estimated
 
         (request,) = estimated([request], estimator, home)
     with connected(home) as client:

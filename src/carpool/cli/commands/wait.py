@@ -16,6 +16,7 @@ from carpool.cli.render.progress import Progress, bar
 from carpool.cli.render.style import stdout_style
 from carpool.protocol.api import JobInfo, JobList
 from carpool.protocol.client import Client
+from carpool.protocol.units import format_duration
 
 POLL_S = 1.0  # how often the progress line hears of the job; the end itself is reported at once
 
@@ -72,5 +73,5 @@ def _report(jobs: Sequence[JobInfo], as_json: bool) -> None:
         reason = f": {formatting.why(job)}" if formatting.why(job) else ""
         click.echo(
             f"job {job.id} {paint(formatting.state(job))}"
-            f" after {formatting.duration(formatting.completion_us(job, 0))}{reason}"
+            f" after {format_duration(formatting.completion_us(job, 0))}{reason}"
         )

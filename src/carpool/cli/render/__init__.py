@@ -1,4 +1,5 @@
-"""From answers to text: tables, colours, times and sizes for people.
+"""From answers of the daemon to text for people: tables, colours, progress, times and sizes.
 
-May import `base` and the protocol; asks the daemon nothing.
+The lowest room: functions of what they are given (and of the terminal), which ask the daemon nothing.  May import the
+protocol, and nothing else of the command line.
 """

@@ -1,4 +1,4 @@
-"""Job facts as people read them: times, memory, state, reasons."""
+"""Facts about jobs and memory as people read them: times, sizes, states, reasons."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 import signal
 import time
 
-from carpool.protocol.api import JobInfo, MovedInfo
+from carpool.protocol.api import JobInfo, MovedInfo, StoreInfo
 from carpool.protocol.units import format_size
 
 ACTIVE = ("queued", "starting", "running", "stopping")
@@ -14,20 +14,6 @@ ACTIVE = ("queued", "starting", "running", "stopping")
 
 def now_us() -> int:
     return time.time_ns() // 1000
-
-
-def duration(us: int) -> str:
-    """As in 0.4s, 12s, 3m05s, 2h07m, 4d03h."""
-    if us < 10_000_000:
-        return f"{max(us, 0) / 1e6:.1f}s"
-    seconds = us // 1_000_000
-    if seconds < 60:
-        return f"{seconds}s"
-    if seconds < 3600:
-        return f"{seconds // 60}m{seconds % 60:02}s"
-    if seconds < 86400:
-        return f"{seconds // 3600}h{seconds % 3600 // 60:02}m"
-    return f"{seconds // 86400}d{seconds % 86400 // 3600:02}h"
 
 
 def clock(us: int) -> str:
@@ -87,6 +73,12 @@ def why(job: JobInfo) -> str:
     alone = "" if job.alone is None else f"needs its device to itself: {job.alone}"
     immovable = "" if job.immovable is None else f"is not moved: {job.immovable}"
     return "; ".join(text for text in (alone, immovable) if text and job.outcome is None)
+
+
+def store_line(store: StoreInfo) -> str:
+    """The budget of the host store, what jobs have reserved of it, and what really lies there."""
+    budget = f"{format_size(store.budget_bytes)}{' (default)' if store.default else ''}"
+    return f"host store: {budget}, {format_size(store.kept_bytes)} kept, {format_size(store.used_bytes)} of it in use"
 
 
 def command_line(job: JobInfo) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from carpool.cli.render import formatting
 from carpool.protocol.api import DeviceInfo, ProcessInfo, TelemetryInfo
-from carpool.protocol.units import format_size
+from carpool.protocol.units import format_duration, format_size
 
 #: Quantities whose absence is worth a word, as people call them.
 NAMES = {
@@ -62,9 +61,9 @@ def summary(device: DeviceInfo) -> str:
     """One line: what the device does, and how old that is."""
     info = device.telemetry
     if info.level == NONE:
-        last = "" if info.age_us is None else f" (last measured {formatting.duration(info.age_us)} ago)"
+        last = "" if info.age_us is None else f" (last measured {format_duration(info.age_us)} ago)"
         return f"{device.id} not measured: {info.reason or 'the daemon does not say why'}{last}"
-    age = f"{formatting.duration(info.age_us or 0)} ago"
+    age = f"{format_duration(info.age_us or 0)} ago"
     less = f" ({info.level})" if info.level == BASIC else ""
     return f"{device.id} measured {age}{less}: {', '.join(_parts(info)) or 'nothing of interest'}"
 

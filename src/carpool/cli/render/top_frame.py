@@ -12,7 +12,7 @@ from carpool.cli.render.style import Style
 from carpool.cli.render.table import one_line, shorten
 from carpool.cli.render.telemetry import short_lines
 from carpool.protocol.api import DeviceInfo, JobInfo, LaneInfo
-from carpool.protocol.units import format_size
+from carpool.protocol.units import format_duration, format_size
 
 NAME_WIDTH = 22
 STATE_WIDTH = 10
@@ -89,7 +89,7 @@ def _lane(lane: LaneInfo) -> Line:
 
 
 def job_line(job: JobInfo, now: int) -> Line:
-    completion = formatting.duration(formatting.completion_us(job, now))
+    completion = format_duration(formatting.completion_us(job, now))
     cells = (
         shorten(one_line(formatting.title(job)), NAME_WIDTH),
         formatting.state(job),

@@ -1,4 +1,5 @@
-"""From options and files to requests: what `submit`, `run` and `model` send.
+"""From options and files to requests: what `submit`, `run`, `estimate` and `model` send.
 
-May import `base` and the protocol.
+Everything that can be found wrong without the daemon is found here: commands that do not exist, job files, parameters.
+Estimators run here too, in a process of the job's interpreter.  May import `base`, `render` and the protocol.
 """

@@ -18,7 +18,8 @@ import msgspec
 
 import carpool
 from carpool.cli.request.command_line import python_for
-from carpool.protocol.api import ErrorInfo
+from carpool.protocol.api import ErrorInfo, RunInfo
+from carpool.protocol.client import Client, ClientError
 from carpool.protocol.estimates import Answer, Question
 
 BOOTSTRAP = Path(carpool.__file__).with_name("estimate") / "bootstrap.py"
@@ -55,6 +56,15 @@ def ask(question: Question, python: str, directory: Path, env: Mapping[str, str]
         found = {answer.estimator: answer for answer in given}
         missing = _why(question, in_time, process.returncode, complaints)
     return [found.get(name) or Answer(name, error=missing) for name in question.estimators]
+
+
+def earlier_runs(home: Path, argv: list[str], cwd: str) -> list[RunInfo]:
+    """Runs of this command in the journal of a running daemon; none if no daemon runs: none is started for this."""
+    try:
+        with Client(home) as client:
+            return client.history(argv, cwd).runs
+    except ClientError:
+        return []
 
 
 def _start(

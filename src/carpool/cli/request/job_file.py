@@ -16,12 +16,13 @@ from typing import Any
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.request.job_file_schema import KEYS, Literal
-from carpool.cli.request.toml_place import JOBS, line_of
 
 Values = dict[str, Any]
 Mistake = tuple[int, str]  # line, what is wrong there
 _MERGED = ("environment", "param")
 _PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")
+_HEADER = re.compile(r"\s*\[(\[?)\s*([^\[\]]+?)\s*\]")
+JOBS = "job"  # the name of the tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +125,29 @@ def _problem(path: Path, mistakes: Sequence[Mistake], code: Exit = Exit.USAGE, h
     lines = [f"{path}:{line}: {message}" for line, message in sorted(mistakes, key=lambda mistake: mistake[0])]
     hints = [*([hint] if hint else []), "nothing has been submitted"]
     return Problem(code, "bad_job_file", "\n".join(lines), "\n  ".join(hints))
+
+
+def line_of(text: str, job: int | None, key: str | None) -> int:
+    """The line of a TOML file, from 1 on, of ``key`` in the ``job``-th [[job]] (from 0; None: outside of them).
+
+    Without such a key (it may be written in a way that this does not know) that of the table, else 1.
+    """
+    here: int | None = None
+    table, seen, begin = "", -1, 1
+    for number, line in enumerate(text.splitlines(), 1):
+        header = _HEADER.match(line)
+        if header is not None:
+            table = header[2].replace('"', "")
+            seen += bool(header[1]) and table == JOBS
+            here = seen if table.partition(".")[0] == JOBS else None
+            if here == job and table == JOBS and job is not None:
+                begin = number
+            if here == job and key is not None and table in (key, f"{JOBS}.{key}"):
+                return number
+        elif here == job and table in ("", JOBS) and key is not None and _is(line, key):
+            return number
+    return begin
+
+
+def _is(line: str, key: str) -> bool:
+    return re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line) is not None

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
-from carpool.cli.render.formatting import duration
 from carpool.cli.render.progress import Progress, bar
 from carpool.cli.simulation.options import Wanted
 from carpool.cli.simulation.outputs import csv_path, writing
+from carpool.protocol.units import format_duration
 
 if TYPE_CHECKING:
     from carpool.sim.model.options import Options
@@ -61,7 +61,7 @@ def _with_resolution(wanted: Wanted, jobs: list[TraceJob], options: Options) -> 
         return dataclasses.replace(options, resolution_us=wanted.resolution_us)
     resolution = suggested_resolution_us(jobs, options.settings)
     if resolution:
-        policy, time = options.settings.policy, duration(resolution)
+        policy, time = options.settings.policy, format_duration(resolution)
         print(f"{policy}: turns last {time} or longer (--resolution 0: as on a real device)", file=sys.stderr)
     return dataclasses.replace(options, resolution_us=resolution)
 

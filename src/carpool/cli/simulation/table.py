@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from carpool.cli.base.options_common import plural
-from carpool.cli.render.formatting import duration
 from carpool.cli.render.style import Style
 from carpool.cli.render.table import one_line, table
 from carpool.core.model import GIB
-from carpool.protocol.units import format_size
+from carpool.protocol.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from carpool.sim.results.summary import Summary
@@ -95,7 +94,7 @@ def _beside(name: str, services: ServicesSummary) -> Iterator[str]:
 
 
 def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else duration(round(seconds * 1_000_000))
+    return "-" if seconds is None else format_duration(round(seconds * 1_000_000))
 
 
 def _remarks(summary: Summary, mixed: bool) -> Iterator[str]:

@@ -13,8 +13,8 @@ from carpool.core.state.job import Job, WaitState
 from carpool.core.state.preempt_state import PreemptState
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.exclusive_turns import barred
-from carpool.core.units import size
+from carpool.core.turns.exclusive_turns import may_start
+from carpool.core.units import format_size
 
 
 def explain(state: State, job: Job) -> Reason | None:
@@ -28,8 +28,8 @@ def explain(state: State, job: Job) -> Reason | None:
     return next((reason for reason in reasons if reason is not None), None)
 
 
-def _held_off(state: State, device: Device, job: Job) -> Reason | None:
-    stopped = (job.wanted or job.pending) and state.held_off(job)
+def _blocked(state: State, device: Device, job: Job) -> Reason | None:
+    stopped = (job.wanted or job.pending) and state.blocked_by_exclusive(job)
     return exclusive.has_it(state, device) if stopped else None
 
 
@@ -46,7 +46,7 @@ def _service(state: State, device: Device, job: Job) -> Reason | None:
 
 
 def _kept_out(state: State, device: Device, job: Job) -> Reason | None:
-    if not (job.wanted and barred(state, job)):
+    if not job.wanted or may_start(state, job):
         return None
     return Reason("turn", f"waiting for its turn: {_exclusive_turn(state, device)}")
 
@@ -75,15 +75,15 @@ def _explain_suspended(device: Device, job: Job) -> Reason:
     if job.wait is WaitState.MOVING:
         return Reason("offloaded", f"{text}needs {device.spec.id} to itself for its turn: others are leaving")
     if device.usable < job.usage.persistent_live:
-        needs = f"needs {size(job.usage.persistent_live)} of {device.spec.id}, where others leave {size(device.usable)}"
-        return Reason("memory", f"{text}{needs}")
+        needs = f"needs {format_size(job.usage.persistent_live)} of {device.spec.id}"
+        return Reason("memory", f"{text}{needs}, where others leave {format_size(device.usable)}")
     return Reason("turn", f"{text}waiting for its turn on {device.spec.id}, which it needs to itself meanwhile")
 
 
 def _explain_service(device: Device, job: Job) -> Reason:
     if not ready(job):
         need = weights.cost(device, job) + (needed(job).total if job.offloaded else 0)
-        return Reason("memory", f"waiting for memory: needs {size(need)} with its weights, {free_on(device)}")
+        return Reason("memory", f"waiting for memory: needs {format_size(need)} with its weights, {free_on(device)}")
     if device.exclusive_turn is not None:
         return Reason(
             "turn", f"waiting for its turn: job {device.exclusive_turn} has {device.spec.id} to itself meanwhile"
@@ -114,26 +114,26 @@ def _explain_offloaded(device: Device, job: Job, who: str) -> Reason:
         return Reason("offloaded", f"{text}; it comes back when the job goes on")
     if job.wait is WaitState.NONE:
         return Reason("offloaded", f"{text}; waiting for the turn of lane {job.lane}: {who}")
-    text = f"{text}; needs {size(needed(job).total)}, {free_on(device)}"
+    text = f"{text}; needs {format_size(needed(job).total)}, {free_on(device)}"
     return Reason("offloaded", f"{text}: others are leaving" if job.wait is WaitState.MOVING else text)
 
 
 def _explain_store(state: State, device: Device, job: Job) -> Reason:
-    budget, need = state.settings.host_store or 0, size(needed(job).total)
+    budget, need = state.settings.host_store or 0, format_size(needed(job).total)
     return Reason(
         "store",
         f"waiting for memory: needs {need} on {device.spec.id}, and what others hold there does not fit into the host"
-        f" store, which keeps {size(state.store_kept)} of {size(budget)}",
+        f" store, which keeps {format_size(state.store_kept)} of {format_size(budget)}",
     )
 
 
 def _explain_request(device: Device, job: Job) -> Reason:
     request = min(job.pending.values(), key=lambda request: request.sequence)
-    what = f"{size(request.total)} of {request.memory_class} memory"
+    what = f"{format_size(request.total)} of {request.memory_class} memory"
     if not may_grow(device, job):
         return Reason("growing", f"waiting for {what}: job {device.grower} is being measured on {device.spec.id}")
     return Reason("memory", f"waiting for memory: needs {what}, {free_on(device)}")
 
 
 #: The first of these that has something to say about a job on a device says it.
-_ANSWERS = (_held_off, _for_store, _suspended, _service, _paused, _kept_out, _for_memory, _for_turn)
+_ANSWERS = (_blocked, _for_store, _suspended, _service, _paused, _kept_out, _for_memory, _for_turn)

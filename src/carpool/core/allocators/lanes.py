@@ -25,8 +25,8 @@ from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from carpool.core.state.story import require
-from carpool.core.turns import turns, weights, yielding
-from carpool.core.units import size
+from carpool.core.turns import lane_queue, turns, weights, yielding
+from carpool.core.units import format_size
 
 
 class LaneAllocator:
@@ -69,7 +69,7 @@ class LaneAllocator:
         self._state.admit_all = True
 
     def device_changed(self, device: Device) -> None:
-        turns.reorder(self._state)
+        lane_queue.reorder(self._state)
         self._state.touch_device(device.spec.id)
         self._state.admit_all = True
 
@@ -83,7 +83,7 @@ class LaneAllocator:
     def settings_changed(self) -> None:
         state = self._state
         queue.reorder(state)
-        turns.reorder(state)
+        lane_queue.reorder(state)
         for name in state.devices:
             state.touch_device(name)  # the budget of the host store may be another
 
@@ -102,7 +102,7 @@ class LaneAllocator:
             return None
         held, itself = ("asked for more than all of", "") if job.denied else ("had", " to itself")
         few = f"{count} larger, of the {job.spec.gang} that it needs" if count else "no larger device"
-        return f"it {held} {past.device}{itself} ({size(past.outgrown)}), and may use {few}"
+        return f"it {held} {past.device}{itself} ({format_size(past.outgrown)}), and may use {few}"
 
     def enqueue(self, job: Job) -> None:
         queue.enqueue(self._state, job)
@@ -134,7 +134,7 @@ class LaneAllocator:
         account(self._state, job, usage)
         if not job.measured and self._seen_enough(job):
             grants.measured(self._state, job)
-        turns.rank(self._state, job)
+        lane_queue.rank(self._state, job)
 
     def _seen_enough(self, job: Job) -> bool:
         """A few iterations; or, for loops whose iterations nobody sees, device time without growth."""
@@ -228,7 +228,7 @@ class LaneAllocator:
             return
         require(job.adopted or len(job.devices) == job.spec.gang, "some of its devices only", job)
         require(not job.devices or job.devices[0] == job.device, "seated on another than its first device", job)
-        held = all(self._state.devices[name].held_by == job.id for name in job.devices[1:])
+        held = all(self._state.devices[name].exclusive_holder == job.id for name in job.devices[1:])
         require(held, "one of its devices is not held for it", job)
 
 

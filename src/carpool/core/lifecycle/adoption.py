@@ -23,7 +23,7 @@ from carpool.core.state.residency import LEAVING, NOTHING, RESIDENT, set_aside
 from carpool.core.state.state import State
 from carpool.core.state.turn_state import HOLDING, Holding, Waiting, Want
 from carpool.core.turns import weights
-from carpool.core.turns.turns import rank
+from carpool.core.turns.lane_queue import rank
 
 
 def refuse_contradiction(state: State, event: Adopted) -> None:
@@ -64,7 +64,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     if job.excludes:
         device.excluding.add(job.id)
     gangs.hold(state, job, _all_devices(state, event))
-    if job.lonely:
+    if job.exclusive:
         exclusive.claim(state, device, job)
     if event.lane is not None:
         _rejoin(state, job, event)

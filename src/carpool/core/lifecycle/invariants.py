@@ -5,7 +5,7 @@ from __future__ import annotations
 from carpool.core.errors import InvariantError
 from carpool.core.model import JobId, JobPhase
 from carpool.core.state.amounts import ready
-from carpool.core.state.device import Device
+from carpool.core.state.device import Device, ExclusiveReason
 from carpool.core.state.job import Job, WaitState
 from carpool.core.state.lane import Lane, YieldAsked
 from carpool.core.state.preempt_state import PreemptState
@@ -13,7 +13,7 @@ from carpool.core.state.residency import NOTHING
 from carpool.core.state.slowdown_table import MOST_PAIRS
 from carpool.core.state.state import State
 from carpool.core.state.story import require
-from carpool.core.turns.exclusive_turns import barred
+from carpool.core.turns.exclusive_turns import may_start
 from carpool.core.turns.weights import own
 
 
@@ -33,7 +33,7 @@ def check(state: State) -> None:
 
 def _check_co_runners(state: State) -> None:
     """Co-runners are those that may compute; no table grows without end."""
-    if len(list(state.paces.rows())) > MOST_PAIRS:
+    if len(list(state.slowdowns.rows())) > MOST_PAIRS:
         raise InvariantError(f"more than {MOST_PAIRS} pairs are remembered")
     for device in state.devices.values():
         inhabited = [n for n in device.lanes if any(_may_compute(state, device, job) for job in state.lanes[n].jobs)]
@@ -67,38 +67,41 @@ def _check_device(state: State, device: Device) -> None:
     if persistent + lanes + weights > device.spec.capacity + device.excess:
         sums = f"{persistent} + {lanes} + {weights} bytes"
         raise InvariantError(f"device {name}: {sums} exceed the capacity {device.spec.capacity}")
-    _check_alone(state, device)
+    _check_exclusive(state, device)
     _check_held(state, device)
     _check_exclusive_turns(state, device)
     _check_services(state, device)
     growers = [device.grower] if device.grower is not None else []
-    for number in [*growers, *device.warm, *device.waiters, *(entry[1] for entry in device.requests)]:
+    for number in [*growers, *device.warming_up, *device.waiters, *(entry[1] for entry in device.requests)]:
         if number not in device.jobs:
             raise InvariantError(f"device {name} still speaks of job {number}, which is not there")
     if device.reservation is not None and state.jobs[device.reservation].phase is not JobPhase.QUEUED:
         raise InvariantError(f"device {name} is kept for job {device.reservation}, which is not queued")
 
 
-def _check_alone(state: State, device: Device) -> None:
+def _check_exclusive(state: State, device: Device) -> None:
     """Who was submitted as exclusive has nobody beside it; with others the rest lets go, and the one need not."""
-    name, jobs = device.spec.id, [state.jobs[number] for number in device.loners]
-    if any(job.lonely for job in jobs) and device.jobs != {device.alone}:
-        raise InvariantError(f"device {name} belongs to job {device.alone} alone, but there are {sorted(device.jobs)}")
-    if not set(device.loners) <= device.jobs or not all(job.lonely or job.alone is not None for job in jobs):
-        raise InvariantError(f"device {name} is claimed by jobs {device.loners}, which need not have it to themselves")
-    if device.alone is None or device.makes_way or state.restarting:
+    name, holder, numbers = device.spec.id, device.exclusive_holder, device.exclusive_jobs
+    jobs = [state.jobs[number] for number in numbers]
+    if any(use.reason is ExclusiveReason.SUBMITTED for use in device.exclusive_to) and device.jobs != {holder}:
+        raise InvariantError(f"device {name} is exclusive to job {holder}, but there are {sorted(device.jobs)}")
+    if not set(numbers) <= device.jobs or not all(job.exclusive or job.found_exclusive is not None for job in jobs):
+        raise InvariantError(f"device {name} is exclusive to jobs {numbers}, which need not have it to themselves")
+    if holder is None or device.exclusive_waived or state.restarting:
         return
     for lane in (state.lanes[number] for number in device.lanes):
         asked = lane.yield_asked is not YieldAsked.NO
-        require(lane.holder in (None, device.alone) or asked, "held, though another has the device to itself", lane)
-        require(lane.holder != device.alone or not asked, "its holder has the device to itself, but must yield", lane)
+        require(lane.holder in (None, holder) or asked, "held, though another has the device to itself", lane)
+        require(lane.holder != holder or not asked, "its holder has the device to itself, but must yield", lane)
 
 
 def _check_held(state: State, device: Device) -> None:
     """Who holds a device for several has nobody beside it there; at most one job waits with a part of its devices."""
     name = device.spec.id
-    if device.held_by is not None and (device.jobs or name not in state.jobs[device.held_by].devices[1:]):
-        raise InvariantError(f"device {name} is held by job {device.held_by}, but not as one of its devices alone")
+    for use in device.exclusive_to:
+        elsewhere = use.reason is ExclusiveReason.SEATED_ELSEWHERE
+        if elsewhere and (device.jobs or name not in state.jobs[use.job].devices[1:]):
+            raise InvariantError(f"device {name} is held for job {use.job}, but not as one of its devices alone")
     keeper = state.jobs[device.reservation] if device.reservation is not None else None
     if keeper is None or keeper.id == state.gathering:
         return
@@ -185,14 +188,14 @@ def _check_lane(state: State, lane: Lane) -> None:
     if state.restarting:
         return
     first = state.jobs[queued[0]] if queued else None
-    could = any(ready(state.jobs[number]) and not barred(state, state.jobs[number]) for number in queued)
+    could = any(ready(state.jobs[number]) and may_start(state, state.jobs[number]) for number in queued)
     makes_room = first is not None and first.wait in (WaitState.MOVING, WaitState.TURNS)
     require(lane.holder is not None or not could or makes_room, "free, though jobs wait for its turn", lane)
     if lane.holder is not None:
         require(lane.holder in lane.jobs and state.jobs[lane.holder].attached, "held by a job that is not there", lane)
         require(lane.holder not in queued, "its holder waits for its turn", lane)
         require(not state.jobs[lane.holder].offloaded, "held by a job whose memory is not there", lane)
-    able = first is not None and ready(first) and not barred(state, first)
+    able = first is not None and ready(first) and may_start(state, first)
     following = first.id if lane.holder is not None and first is not None and able else None
     require(lane.successor == following, "wrong successor", lane)
 
@@ -209,8 +212,8 @@ def _check_job(state: State, job: Job) -> None:
     require(job.attached or job.kept == 0, "the host store keeps memory for it, but it is gone", job)
     require((job.outcome is not None) == (job.phase is JobPhase.ENDED), "outcome and phase do not agree", job)
     lane = state.lane_of(job)
-    waits = job.wanted and job.attached and not job.pending and not state.held_off(job)
-    require(job.attached or job.immovable is None, "traits of a process that is gone", job)
+    waits = job.wanted and job.attached and not job.pending and not state.blocked_by_exclusive(job)
+    require(job.attached or job.pinned is None, "traits of a process that is gone", job)
     require(job.holds == (lane is not None and lane.holder == job.id), "its lane says otherwise of its turn", job)
     if lane is not None:
         require((job.turn_key is not None) == waits, "its place in the lane's queue is wrong", job)

@@ -102,7 +102,7 @@ def _of_other_processes(job: Job, event: Any) -> bool:
         return event.immovable is None
     if not isinstance(event, (events.MemoryRequested, events.MemoryReturned, events.RequestWithdrawn)):
         return False
-    return job.alone is not None and event.memory_class is MemoryClass.PERSISTENT
+    return job.found_exclusive is not None and event.memory_class is MemoryClass.PERSISTENT
 
 
 def _turn_wanted(state: State, job: Job, event: events.TurnWanted) -> Job:

@@ -64,7 +64,7 @@ def outgrown_now(state: State, job: Job) -> int:
     device = state.device_of(job)
     if device is None:
         return 0
-    if not (job.lonely or job.suspends):
+    if not (job.exclusive or job.suspends):
         return job.denied
     return min(state.devices[name].usable for name in job.devices or (device.spec.id,))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from carpool.core.commands import RequestYield
 from carpool.core.memory.eviction import stays, storable
-from carpool.core.memory.exclusive import make_way
+from carpool.core.memory.exclusive import waive
 from carpool.core.memory.grants import freed, stop_growing
 from carpool.core.memory.requests import give_up
 from carpool.core.memory.residency import offload, set_aside
@@ -26,7 +26,7 @@ def break_deadlock(state: State, device: Device) -> None:
     """If jobs wait for memory and none that holds any moves, evict one.  Sets the timer to evaluate this again."""
     key = ("deadlock", device.spec.id)
     state.timers.cancel(key)
-    if not device.waiters and all(state.held_off(state.jobs[number]) for _, number, _ in device.requests):
+    if not device.waiters and all(state.blocked_by_exclusive(state.jobs[number]) for _, number, _ in device.requests):
         return
     holders = [state.jobs[number] for number in sorted(device.jobs) if state.jobs[number].reserved.total > 0]
     if any(job.offload_asked for job in holders):
@@ -59,7 +59,7 @@ def _lacks_memory(job: Job) -> bool:
 def _still_since(state: State, job: Job, device: Device) -> Micros:
     """When the job counts, or is to be looked at again, as one that does not move."""
     timeout = state.settings.warm_timeout_us
-    if _lacks_memory(job) or (state.held_off(job) and not job.holds):
+    if _lacks_memory(job) or (state.blocked_by_exclusive(job) and not job.holds):
         return 0
     if _idle(state, job):
         return job.idle_since_us + timeout
@@ -77,7 +77,7 @@ def _probe(state: State, device: Device, holders: list[Job]) -> None:
     for job in holders:
         lane = state.lane_of(job)
         if (
-            job.id not in (device.alone, device.exclusive_turn)
+            job.id not in (device.exclusive_holder, device.exclusive_turn)
             and lane is not None
             and _computes(state, job)
             and lane.yield_asked is YieldAsked.NO
@@ -92,7 +92,9 @@ def _evict(state: State, device: Device, holders: list[Job], short: JobId) -> No
     if not holders or [job.id for job in holders] == [short]:
         return
     movable = [
-        job for job in holders if not (stays(state, job) and (job.reserved.persistent or job.id == device.alone))
+        job
+        for job in holders
+        if not (stays(state, job) and (job.reserved.persistent or job.id == device.exclusive_holder))
     ]
     if not movable:
         _give_in(state, device, holders, short)
@@ -115,8 +117,8 @@ def _evict(state: State, device: Device, holders: list[Job], short: JobId) -> No
 
 def _give_in(state: State, device: Device, holders: list[Job], short: JobId) -> None:
     """Nothing can be moved.  Who is held off may go on meanwhile; where nobody would ever go on, the last one fails."""
-    if device.alone == short and len(device.jobs) > 1 and not device.makes_way:
-        make_way(state, device, True)
+    if device.exclusive_holder == short and len(device.jobs) > 1 and not device.exclusive_waived:
+        waive(state, device, True)
         return
     asking = [job for job in holders if job.pending]
     last = max(asking, key=lambda job: job.placed, default=holders[-1])

@@ -60,7 +60,7 @@ def may_leave(state: State, job: Job, at_once: bool) -> bool:
         return False
     if job.suspends or stays(state, job) or state.now < job.unmovable_us:
         return False
-    if state.held_off(job) or (at_once and not job.serves):
+    if state.blocked_by_exclusive(job) or (at_once and not job.serves):
         return True
     if promised(state, job):
         return False
@@ -74,7 +74,7 @@ def stays(state: State, job: Job) -> bool:
     device = state.device_of(job)
     if not job.attached and job.limit.persistent:
         return True
-    return job.immovable is not None or (device is not None and device.alone == job.id)
+    return job.pinned is not None or (device is not None and device.exclusive_holder == job.id)
 
 
 def _idle_enough_us(state: State, job: Job) -> Micros:

@@ -76,7 +76,7 @@ def _stays(state: State, job: Job, waiter: Job) -> bool:
 def _held(state: State, device: Device, waiter: Job) -> list[Lane]:
     """Lanes in which others compute, the longest turn first."""
     lanes = [state.lanes[number] for number in device.lanes]
-    held = [lane for lane in lanes if lane.holder not in (None, waiter.id, device.alone) and not lane.serves]
+    held = [lane for lane in lanes if lane.holder not in (None, waiter.id, device.exclusive_holder) and not lane.serves]
     return sorted(held, key=lambda lane: (lane.turn_us, lane.id))
 
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from carpool.core.events import TraitsSeen
 from carpool.core.memory.grants import freed
-from carpool.core.model import JobId, Reason
-from carpool.core.state.device import Device
+from carpool.core.model import Reason
+from carpool.core.state.device import Device, ExclusiveReason, ExclusiveUse
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.turns import rank
+from carpool.core.turns.lane_queue import rank
 
 
 def seen(state: State, job: Job, event: TraitsSeen) -> None:
@@ -25,68 +25,72 @@ def seen(state: State, job: Job, event: TraitsSeen) -> None:
     device = state.device_of(job)
     if device is None:
         return
-    if event.immovable != job.immovable:
-        job.immovable = event.immovable
+    if event.immovable != job.pinned:
+        job.pinned = event.immovable
         state.touch_device(device.spec.id)
-    job.alone = event.alone
+    job.found_exclusive = event.alone
     if event.alone is not None:
         claim(state, device, job)
-    elif not job.lonely:
+    elif not job.exclusive:
         give_up(state, device, job)
 
 
 def claim(state: State, device: Device, job: Job) -> None:
     """The job has the device to itself, now or when those are gone that claimed it before."""
-    if job.id not in device.loners:
-        _settle(state, device, [*device.loners, job.id])
+    if job.id not in device.exclusive_jobs:
+        reason = ExclusiveReason.SUBMITTED if job.exclusive else ExclusiveReason.FOUND
+        _settle(state, device, [*device.exclusive_to, ExclusiveUse(job.id, reason)])
 
 
 def give_up(state: State, device: Device, job: Job) -> None:
     """It shares the device again, or has left it."""
-    if job.id in device.loners:
-        _settle(state, device, [number for number in device.loners if number != job.id])
+    if job.id in device.exclusive_jobs:
+        _settle(state, device, [use for use in device.exclusive_to if use.job != job.id])
 
 
 def holders_first(state: State, device: Device) -> None:
     """After a restart: whoever computes goes on."""
-    _settle(state, device, sorted(device.loners, key=lambda number: not state.jobs[number].holds))
+    _settle(state, device, sorted(device.exclusive_to, key=lambda use: not state.jobs[use.job].holds))
 
 
-def make_way(state: State, device: Device, truth: bool) -> None:
+def waive(state: State, device: Device, truth: bool) -> None:
     """Whether the others get turns although one has the device to itself."""
-    if device.makes_way != truth:
-        device.makes_way = truth
+    if device.exclusive_waived != truth:
+        device.exclusive_waived = truth
         _turns_anew(state, device)
         state.touch_device(device.spec.id)
 
 
-def _settle(state: State, device: Device, loners: list[JobId]) -> None:
-    before = device.alone
-    device.loners = loners
-    if device.alone != before:
-        device.makes_way = False
+def _settle(state: State, device: Device, uses: list[ExclusiveUse]) -> None:
+    """Those of its own jobs come first: they are there, whatever else was found at a restart."""
+    before = device.exclusive_holder
+    device.exclusive_to = sorted(uses, key=lambda use: use.reason is ExclusiveReason.SEATED_ELSEWHERE)
+    if device.exclusive_holder != before:
+        device.exclusive_waived = False
         _turns_anew(state, device)
         freed(state, device)
 
 
 def _turns_anew(state: State, device: Device) -> None:
-    """Everybody's place in the queues, and what was asked of those who compute, follows from who is alone."""
+    """Everybody's place in the queues, and what was asked of those who compute, follows from who has it to itself."""
     for number in sorted(device.jobs):
         job = state.jobs[number]
-        if job.serves and state.held_off(job) and not job.holds:
+        if job.serves and state.blocked_by_exclusive(job) and not job.holds:
             weights.take_back(state, device, job)
         rank(state, job)
     for number in sorted(device.lanes):
         lane = state.lanes[number]
-        if lane.holder == device.alone:
+        if lane.holder == device.exclusive_holder:
             lane.for_memory = False  # so that it is taken back
         state.touch_lane(number)
 
 
 def has_it(state: State, device: Device) -> Reason:
     """For the others: who has the device to itself, and why."""
-    assert device.alone is not None
-    job = state.jobs[device.alone]
-    why = f"it was submitted for {job.spec.gang} devices" if job.spec.gang > 1 and job.alone is None else job.alone
-    text = f"job {device.alone} has {device.spec.id} to itself"
+    assert device.exclusive_holder is not None
+    job = state.jobs[device.exclusive_holder]
+    why = job.found_exclusive
+    if why is None and job.spec.gang > 1:
+        why = f"it was submitted for {job.spec.gang} devices"
+    text = f"job {device.exclusive_holder} has {device.spec.id} to itself"
     return Reason("exclusive", f"{text}: {why}" if why is not None else text)

@@ -19,8 +19,8 @@ from carpool.core.state.job import Job, WaitState
 from carpool.core.state.residency import NOTHING, RESIDENT, set_aside
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.turns import rank
-from carpool.core.units import size
+from carpool.core.turns.lane_queue import rank
+from carpool.core.units import format_size
 
 
 def reserve(state: State, job: Job, memory: Memory) -> None:
@@ -174,5 +174,5 @@ def measured(state: State, job: Job) -> None:
 
 def free_on(device: Device) -> str:
     """``free 1.2 GiB on cuda0``, and what of it is in use otherwise."""
-    foreign = f" ({size(device.unmanaged)} in use beside what Carpool grants)" if device.unmanaged else ""
-    return f"free {size(device.free)} on {device.spec.id}{foreign}"
+    foreign = f" ({format_size(device.unmanaged)} in use beside what Carpool grants)" if device.unmanaged else ""
+    return f"free {format_size(device.free)} on {device.spec.id}{foreign}"

@@ -18,7 +18,7 @@ from carpool.core.state.lane import Lane
 from carpool.core.state.residency import NOTHING
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.units import size
+from carpool.core.units import format_size
 
 #: Makes the reason why a job has to wait.  Reasons are for people: most refusals are never read, so none is written.
 Refusal = Callable[[], Reason]
@@ -92,7 +92,7 @@ def _free_place(device: Device, job: Job, need: Memory, own: list[Lane], another
 def _crowded_place(state: State, device: Device, need: Memory, own: list[Lane], another: bool) -> Place | Refusal:
     """A place where the job takes turns with others for memory: every lane's next job fits."""
     largest = {lane: largest_job(state, state.lanes[lane]) for lane in device.lanes}
-    usable = device.usable - sum(_immovable(state.jobs[number]) for number in device.jobs)
+    usable = device.usable - sum(_pinned(state.jobs[number]) for number in device.jobs)
     if another and need.total + sum(largest.values()) <= usable:
         return Place(None, crowded=True)
     for lane in sorted(own, key=lambda lane: (len(lane.jobs), lane.id)):
@@ -112,12 +112,12 @@ def expected(job: Job) -> Memory:
 def largest_job(state: State, lane: Lane) -> int:
     """Bytes that the lane's next job may need at most, beside what is never moved."""
     jobs = (state.jobs[number] for number in lane.jobs)
-    return max((expected(job).total - _immovable(job) for job in jobs), default=0)
+    return max((expected(job).total - _pinned(job) for job in jobs), default=0)
 
 
-def _immovable(job: Job) -> int:
+def _pinned(job: Job) -> int:
     """Bytes that stay on the device also while others compute."""
-    return job.reserved.persistent if job.immovable is not None else 0
+    return job.reserved.persistent if job.pinned is not None else 0
 
 
 def _storable(state: State, device: Device, need: Memory) -> bool:
@@ -139,8 +139,8 @@ def _storable(state: State, device: Device, need: Memory) -> bool:
 def _store_full(state: State, need: Memory) -> Reason:
     return Reason(
         "store",
-        f"waiting for host memory: needs {size(need.persistent)}, and devices and host store"
-        f" ({size(state.settings.host_store or 0)}) are spoken for by jobs that run",
+        f"waiting for host memory: needs {format_size(need.persistent)}, and devices and host store"
+        f" ({format_size(state.settings.host_store or 0)}) are spoken for by jobs that run",
     )
 
 
@@ -155,10 +155,11 @@ def _no_lane(device: Device) -> Reason:
 
 
 def _no_room(device: Device, need: Memory, largest: int | None) -> Reason:
-    lane = f", largest lane {size(largest)}" if largest is not None else ""
+    lane = f", largest lane {format_size(largest)}" if largest is not None else ""
     return Reason(
         "memory",
-        f"waiting for memory: needs {size(need.total)} ({size(need.persistent)} persistent), {free_on(device)}{lane}",
+        f"waiting for memory: needs {format_size(need.total)} ({format_size(need.persistent)} persistent),"
+        f" {free_on(device)}{lane}",
     )
 
 

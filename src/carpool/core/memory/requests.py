@@ -13,8 +13,8 @@ from carpool.core.state.amounts import cost, join, of_class, with_class
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, Request
 from carpool.core.state.state import State
-from carpool.core.turns.turns import rank
-from carpool.core.units import size
+from carpool.core.turns.lane_queue import rank
+from carpool.core.units import format_size
 
 #: Spare memory granted beyond a request: at most this fraction of the device, and only while a quarter of it is free.
 #: Limits cannot be lowered again, so the spare must stay too small to matter to a job that needs the whole device.
@@ -85,11 +85,12 @@ def _deny(state: State, job: Job, kind: MemoryClass, reason: Reason) -> None:
 
 
 def _too_large(device: Device, alone: Memory, more: int) -> Reason:
-    beside = f", beside {size(more)} that it has from the driver itself, or as weights" if more else ""
+    beside = f", beside {format_size(more)} that it has from the driver itself, or as weights" if more else ""
     return Reason(
         "too_large",
-        f"the job would need {size(alone.total)} ({size(alone.persistent)} persistent and {size(alone.ephemeral)}"
-        f" ephemeral){beside}, but {device.spec.id} holds {size(device.spec.capacity)}",
+        f"the job would need {format_size(alone.total)} ({format_size(alone.persistent)} persistent"
+        f" and {format_size(alone.ephemeral)} ephemeral){beside}, but {device.spec.id} holds"
+        f" {format_size(device.spec.capacity)}",
     )
 
 
@@ -106,7 +107,7 @@ def _answer_at_once(state: State, job: Job, request: Request) -> None:
     device, limit = state.device_of(job), fitting(state, job, request)
     assert device is not None
     if limit is None:
-        text = f"needs {size(request.total)} of {request.memory_class} memory, {free_on(device)}"
+        text = f"needs {format_size(request.total)} of {request.memory_class} memory, {free_on(device)}"
         _deny(state, job, request.memory_class, Reason("no_memory", text))
     else:
         grant(state, job, limit, (request.memory_class,))
@@ -117,14 +118,14 @@ def _answer_optional(state: State, job: Job, kind: MemoryClass, total: int) -> N
     assert device is not None
     wanted = with_class(job.limit, kind, total)
     if job.offloaded or job.offload_asked or device.short is not None or cost(state, job, wanted) > device.free:
-        _deny(state, job, kind, Reason("no_memory", f"{device.spec.id} has only {size(device.free)} free"))
+        _deny(state, job, kind, Reason("no_memory", f"{device.spec.id} has only {format_size(device.free)} free"))
     else:
         grant(state, job, wanted, (kind,))
 
 
 def may_grow(device: Device, job: Job) -> bool:
     """One job of unknown size grows at a time, unless others can be moved; who is known, or alone, may always ask."""
-    return device.oversubscribed or job.known or device.grower in (None, job.id) or device.alone == job.id
+    return device.oversubscribed or job.known or device.grower in (None, job.id) or device.exclusive_holder == job.id
 
 
 def fitting(state: State, job: Job, request: Request) -> Memory | None:

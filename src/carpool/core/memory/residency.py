@@ -17,7 +17,7 @@ from carpool.core.state.job import Job
 from carpool.core.state.residency import LEAVING, RESIDENT, LeavingAside, ResidencyState
 from carpool.core.state.state import State
 from carpool.core.state.tables import Edge, Table
-from carpool.core.turns.turns import rank
+from carpool.core.turns.lane_queue import rank
 
 #: What the core decides: ask for an offload, lower limits, give them back, end the job's use of the device.
 OFFLOAD, SET_ASIDE, BRING_BACK, RELEASE = "offload", "set aside", "bring back", "release"

@@ -29,7 +29,7 @@ def arrived(state: State, device: Device, job: Job) -> None:
 def share(state: State, device: Device, job: Job) -> Memory:
     """What is reserved for its turn: all that can be had, and at least what was measured when it was suspended."""
     others = (state.jobs[number] for number in device.jobs if number != job.id)
-    fixed = sum(other.reserved.persistent for other in others if other.immovable is not None)
+    fixed = sum(other.reserved.persistent for other in others if other.pinned is not None)
     return Memory(max(job.usage.persistent_live, state.settings.growth_step, device.usable - fixed))
 
 

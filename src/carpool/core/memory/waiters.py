@@ -15,7 +15,7 @@ from carpool.core.memory import preemption, suspension
 from carpool.core.memory.deadlock import break_deadlock
 from carpool.core.memory.eviction import next_change, storable
 from carpool.core.memory.eviction_plan import awaits_weights, make_plan
-from carpool.core.memory.exclusive import make_way
+from carpool.core.memory.exclusive import waive
 from carpool.core.memory.grants import drop_estimate, grant
 from carpool.core.memory.requests import fitting, may_grow
 from carpool.core.memory.residency import bring_back, offload, set_aside
@@ -61,8 +61,8 @@ def serve(state: State, device: Device) -> None:
     for number in earlier - device.waiters:
         if number in state.jobs:
             state.jobs[number].wait = WaitState.NONE
-    if device.alone not in device.waiters:
-        make_way(state, device, False)
+    if device.exclusive_holder not in device.waiters:
+        waive(state, device, False)
     _note_shortage(state, device, before)
     _set_retry(state, device)
     break_deadlock(state, device)
@@ -85,9 +85,9 @@ def _waiters(state: State, device: Device) -> list[Job]:
     ages: dict[JobId, int] = {}
     for sequence, number, _ in device.requests:
         job = state.jobs[number]
-        if job.holds or not state.held_off(job):
+        if job.holds or not state.blocked_by_exclusive(job):
             ages[number] = min(sequence, ages.get(number, sequence))
-    for number in [*_first_of_lanes(state, device), *device.loners[:1]]:
+    for number in [*_first_of_lanes(state, device), *device.exclusive_jobs[:1]]:
         job = state.jobs[number]
         if (job.offloaded or job.unplaced) and job.turn_key is not None:
             ages[number] = job.turn_key[2]
@@ -95,7 +95,7 @@ def _waiters(state: State, device: Device) -> list[Job]:
     def key(number: JobId) -> tuple[bool, bool, bool, bool, int]:
         service = state.jobs[number].serves
         waits = service and number != device.exclusive_turn
-        return (number != device.alone, not service, waits, number != device.grower, ages[number])
+        return (number != device.exclusive_holder, not service, waits, number != device.grower, ages[number])
 
     return [state.jobs[number] for number in sorted(ages, key=key)]
 
@@ -111,7 +111,7 @@ def _stranded(state: State, device: Device) -> list[Job]:
     They get what is free: otherwise several of them could keep each other, and the first, waiting for ever.
     """
     behind = (state.jobs[key[-1]] for name in sorted(device.lanes) for key in state.lanes[name].queue[1:])
-    return [job for job in behind if job.offloaded and job.immovable is not None and not job.offload_asked]
+    return [job for job in behind if job.offloaded and job.pinned is not None and not job.offload_asked]
 
 
 def _serve(state: State, device: Device, job: Job, room: Room) -> None:

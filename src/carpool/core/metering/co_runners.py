@@ -69,7 +69,7 @@ def _enter(state: State, job: Job, window: MeasurementWindow, until: Usage) -> N
 def _learn(state: State, pair: Pair, device_us: Micros, iterations: int) -> None:
     waits = bool(state.settings.placement_strict and state.queue)
     before = _apart(state, pair) if waits else None
-    state.paces.add(pair, device_us, iterations, state.now)
+    state.slowdowns.add(pair, device_us, iterations, state.now)
     if waits and _apart(state, pair) != before:
         state.admit_all = True  # a device that was closed to somebody may be open now
 
@@ -77,9 +77,9 @@ def _learn(state: State, pair: Pair, device_us: Micros, iterations: int) -> None
 def _apart(state: State, pair: Pair) -> set[str]:
     """The kinds in the queue that are kept away from jobs of the pair's kind, because these are slowed by them."""
     model, kind, _ = pair
-    limit, paces = state.settings.interference_limit_ppm, state.paces
+    limit, slowdowns = state.settings.interference_limit_ppm, state.slowdowns
     queued = {who[-1] for who, *_ in state.kinds}
-    return {each for each in queued if exceeds(paces.slowdown_ppm((model, kind, each), state.now), limit)}
+    return {each for each in queued if exceeds(slowdowns.slowdown_ppm((model, kind, each), state.now), limit)}
 
 
 # Who comes and goes

@@ -39,7 +39,7 @@ def _make(state: State, job: Job) -> JobView:
     turn = (job.wanted, job.wanted_us if job.wanted else None, job.urgent)
     figures = (job.usage, total, job.iteration_us, iterations_total(job), remaining(job, total), virtual(job, total))
     who = (job.id, spec.name, spec.owner, spec.weight, job.arrival, job.phase, job.outcome)
-    traits = (job.alone, job.immovable)
+    traits = (job.found_exclusive, job.pinned)
     moments = (job.submitted_us, job.started_us)
     return JobView._make((*who, *place, *memory, *seat, *turn, *figures, *moments, job.reason, *traits))
 
@@ -103,7 +103,7 @@ def _device_view(state: State, device: Device) -> DeviceView:
         device.free,
         device.persistent,
         tuple(sorted(device.lanes)),
-        tuple(sorted(device.jobs)) if device.held_by is None else (device.held_by,),
+        tuple(sorted(device.jobs)) or tuple(use.job for use in device.exclusive_to),
         device.grower,
         device.reservation,
         device.spec.max_lanes,
@@ -112,10 +112,10 @@ def _device_view(state: State, device: Device) -> DeviceView:
         state.quanta[device.spec.id],
         device.unmanaged,
         device.spec.sharing,
-        device.alone,
+        device.exclusive_holder,
         device.position,
         device.last_placed,
-        tuple(sorted(device.warm)),
+        tuple(sorted(device.warming_up)),
         device.measured,
         device.load,
         device.weight_bytes,

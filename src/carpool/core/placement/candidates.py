@@ -19,7 +19,7 @@ from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.residency import NOTHING
 from carpool.core.state.state import State
-from carpool.core.units import size
+from carpool.core.units import format_size
 
 #: How much more than was measured or expected is reserved after an out-of-memory error: three halves.
 RAISE_BY, RAISE_OF = 3, 2
@@ -100,7 +100,7 @@ def rank(state: State, job: Job, device: Device) -> tuple[bool, bool, bool, Key,
     """
     reluctant = unmet(state, device, job, need_of(job)) is not None
     unpaired = not good_pair(state, device, job)
-    return (reluctant, not device.idle, unpaired, key_of(state, job, device), len(device.warm))
+    return (reluctant, not device.idle, unpaired, key_of(state, job, device), len(device.warming_up))
 
 
 def key_of(state: State, job: Job, device: Device) -> Key:
@@ -114,11 +114,11 @@ def closed(state: State, device: Device, job: Job) -> Refusal | None:
     if device.reservation not in (None, job.id):
         text = f"{name} is kept for job {device.reservation}, which has waited too long"
         return partial(Reason, "reserved", text)
-    if device.alone is not None:
+    if device.exclusive_holder is not None:
         return partial(exclusive.has_it, state, device)
     if _too_little(device, job):
         return partial(_taken, device, job)
-    if device.jobs and (job.lonely or not state.placement.collocates):
+    if device.jobs and (job.exclusive or not state.placement.collocates):
         return partial(_not_empty, state, device, job)
     if device.short is not None and not device.oversubscribed:
         return partial(Reason, "short", f"job {device.short} waits for memory of {name}, and comes first")
@@ -131,13 +131,13 @@ def closed(state: State, device: Device, job: Job) -> Refusal | None:
 
 def _taken(device: Device, job: Job) -> Reason:
     """`_able` has seen to it that the whole device is larger."""
-    text = f"ran out of memory with {size(job.outgrown)} to itself, and foreign processes leave {size(device.usable)}"
-    return Reason("memory", f"{text} of {device.spec.id}")
+    text = f"ran out of memory with {format_size(job.outgrown)} to itself"
+    return Reason("memory", f"{text}, and foreign processes leave {format_size(device.usable)} of {device.spec.id}")
 
 
 def _not_empty(state: State, device: Device, job: Job) -> Reason:
     others = ", ".join(f"job {number}" for number in sorted(device.jobs))
-    policy = "" if job.lonely else f", and {state.placement.name} places nobody beside others"
+    policy = "" if job.exclusive else f", and {state.placement.name} places nobody beside others"
     return Reason("exclusive", f"waiting for {device.spec.id} to itself: {others} there{policy}")
 
 
@@ -148,6 +148,6 @@ def on_device(state: State, device: Device, job: Job) -> Place | Refusal:
         return refusal
     need = need_on(device, job)
     if job.spec.gang > 1 and need.total > device.free:
-        text = f"needs {size(need.total)} on each of its devices, {free_on(device)}"
+        text = f"needs {format_size(need.total)} on each of its devices, {free_on(device)}"
         return partial(Reason, "memory", text)
     return find_place(state, device, job, need)

@@ -17,7 +17,7 @@ from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from carpool.core.stats import percentile_x100
-from carpool.core.units import size
+from carpool.core.units import format_size
 
 LARGEST_MARGIN = 2 * GIB
 MARGIN_FRACTION = 20
@@ -48,8 +48,10 @@ def unmet(state: State, device: Device, job: Job, need: Memory) -> Refusal | Non
 
 
 def _little_memory(state: State, device: Device, need: Memory) -> Reason:
-    margin = size(margin_of(state.settings, device))
-    return Reason("margin", f"needs {size(need.total)} and a margin of {margin} beside others, {free_on(device)}")
+    margin = format_size(margin_of(state.settings, device))
+    return Reason(
+        "margin", f"needs {format_size(need.total)} and a margin of {margin} beside others, {free_on(device)}"
+    )
 
 
 def _unknown(device: Device) -> Reason:

@@ -1,6 +1,7 @@
 """Jobs for several devices at once: all or nothing, and each of them to itself.
 
-The job is seated on the first: there are its lane and its turns.  The others are held for it (`Device.held_by`).
+The job is seated on the first: there are its lane and its turns.  The others are exclusive to it as well, because it is
+seated elsewhere (`Device.exclusive_to`).
 
 No two such jobs can wait for each other.  A job gets all its devices in one step.  Where one has waited too long,
 devices are kept for it (`reservations.gather`).
@@ -15,10 +16,10 @@ from carpool.core.memory.lanes import Place, Refusal
 from carpool.core.model import DeviceId, Reason
 from carpool.core.placement.candidates import Choice, allowed, candidates, need_of, on_device
 from carpool.core.placement.reservations import comes_first, kept_for
-from carpool.core.state.device import Device
+from carpool.core.state.device import Device, ExclusiveReason, ExclusiveUse
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
-from carpool.core.units import size
+from carpool.core.units import format_size
 
 
 def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> Choice | Refusal:
@@ -55,15 +56,16 @@ def hold(state: State, job: Job, devices: tuple[Device, ...]) -> None:
         return
     job.devices = tuple(device.spec.id for device in devices)
     for device in devices[1:]:
-        device.held_by = job.id
+        device.exclusive_to.append(ExclusiveUse(job.id, ExclusiveReason.SEATED_ELSEWHERE))
 
 
 def let_go(state: State, job: Job) -> None:
     """The job is over."""
     for name in job.devices:
         device = state.devices[name]
-        if device.held_by == job.id:
-            device.held_by = None
+        use = ExclusiveUse(job.id, ExclusiveReason.SEATED_ELSEWHERE)
+        if use in device.exclusive_to:
+            device.exclusive_to.remove(use)
             freed(state, device)
     if job.devices:
         job.devices = ()
@@ -80,5 +82,7 @@ def impossible(state: State, job: Job) -> Reason | None:
     need = need_of(job).total
     large = sum(need <= device.spec.capacity for device in devices)
     if large < count:
-        return Reason("too_large", f"needs {size(need)} on each of {count} devices, but only {large} hold so much")
+        return Reason(
+            "too_large", f"needs {format_size(need)} on each of {count} devices, but only {large} hold so much"
+        )
     return None

@@ -29,14 +29,14 @@ def _figures(state: State, device: Device, job: Job) -> Iterator[tuple[JobId, in
     for number in sorted(device.jobs - {job.id}):
         other = state.jobs[number]
         if other.spec.kind and not other.excludes:
-            slows = state.paces.slowdown_ppm((model, other.spec.kind, kind), state.now)
-            yield number, slows, state.paces.slowdown_ppm((model, kind, other.spec.kind), state.now)
+            slows = state.slowdowns.slowdown_ppm((model, other.spec.kind, kind), state.now)
+            yield number, slows, state.slowdowns.slowdown_ppm((model, kind, other.spec.kind), state.now)
 
 
 def _followed(state: State, job: Job) -> bool:
     """Whether anything can be known of the job's neighbours."""
     limit, spec = state.settings.interference_limit_ppm, job.spec
-    return bool(limit and state.paces and spec.kind) and spec.gang == 1 and not job.excludes
+    return bool(limit and state.slowdowns and spec.kind) and spec.gang == 1 and not job.excludes
 
 
 def worst_ppm(state: State, device: Device, job: Job) -> int | None:

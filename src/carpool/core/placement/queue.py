@@ -20,7 +20,7 @@ from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.residency import NOTHING
 from carpool.core.state.state import Kind, State
-from carpool.core.units import size
+from carpool.core.units import format_size
 
 
 def kind_of(state: State, job: Job) -> Kind:
@@ -181,7 +181,7 @@ def _asks_as_much(state: State, other: Kind, turned_away: Kind) -> bool:
     """
     (*rest, work), (*others_rest, others_work) = turned_away[0], other[0]
     # Of whom nothing is known, nobody is turned away for whom it slows.
-    alike = work == others_work or not state.paces.knows(work)
+    alike = work == others_work or not state.slowdowns.knows(work)
     return alike and other[1] >= turned_away[1] and other[2] >= turned_away[2] and others_rest == rest
 
 
@@ -196,7 +196,7 @@ def _place(state: State, job: Job, choice: Choice) -> None:
     gangs.hold(state, job, choice.devices)
     if job.excludes:
         device.excluding.add(job.id)
-    if job.lonely:
+    if job.exclusive:
         exclusive.claim(state, device, job)
     lane = enter(state, job, device, place, need)
     reserve(state, job, need)
@@ -235,7 +235,7 @@ def impossible(state: State, job: Job) -> Reason | None:
     devices, names = allowed(state, job), named(job.spec)
     missing = [name for name in names or () if name not in state.devices]
     if not devices and not missing and job.outgrown:
-        text = f"ran out of memory alone on {size(job.outgrown)}, and there is no larger device here"
+        text = f"ran out of memory alone on {format_size(job.outgrown)}, and there is no larger device here"
         return Reason("out_of_memory", text)
     if missing:
         known = ", ".join(sorted(state.devices))
@@ -250,5 +250,5 @@ def impossible(state: State, job: Job) -> Reason | None:
     if need.total > largest.spec.capacity:
         one = names is not None and len(names) == 1
         where = f"{largest.spec.id} holds" if one else f"the largest device, {largest.spec.id}, holds"
-        return Reason("too_large", f"needs {size(need.total)}, but {where} {size(largest.spec.capacity)}")
+        return Reason("too_large", f"needs {format_size(need.total)}, but {where} {format_size(largest.spec.capacity)}")
     return None

@@ -96,7 +96,7 @@ def _another_gangs(state: State, device: Device, job: Job) -> bool:
     Such devices come free together.  To let one more run empty until then would leave it idle for as long as that job
     takes.
     """
-    others = {device.alone, device.reservation} - {None, job.id}
+    others = {device.exclusive_holder, device.reservation} - {None, job.id}
     return any(state.jobs[number].spec.gang > 1 for number in others if number is not None)
 
 

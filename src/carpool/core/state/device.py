@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 from carpool.core.model import DeviceSpec, JobId, LaneId, Load, MemoryClass, Micros, Oversubscribe
 from carpool.core.state.lane import Lane
@@ -34,6 +35,22 @@ class Weights:
     users: set[JobId] = field(default_factory=set)  # services that compute with them, or are to
 
 
+class ExclusiveReason(Enum):
+    """Why a job shares a device with no other job."""
+
+    SUBMITTED = "submitted"  # as exclusive, or for several devices
+    FOUND = "found"  # it turned out when the job ran already, perhaps beside others: `Job.found_exclusive` says why
+    SEATED_ELSEWHERE = "seated elsewhere"  # the device is one of several that the job has, and not that of its lane
+
+
+@dataclass(frozen=True, slots=True)
+class ExclusiveUse:
+    """A job that has a device to itself, or is to have it when those that come before it are gone."""
+
+    job: JobId
+    reason: ExclusiveReason
+
+
 @dataclass(eq=False)
 class Device:
     """``requests`` holds the requests for memory in order; ``short`` says why nothing may be admitted."""
@@ -46,16 +63,15 @@ class Device:
     persistent: int = 0  # sum of persistent reservations
     lane_bytes: int = 0
     grower: JobId | None = None
-    warm: set[JobId] = field(default_factory=set)
+    warming_up: set[JobId] = field(default_factory=set)
     requests: list[tuple[int, JobId, MemoryClass]] = field(default_factory=list)
     waiters: set[JobId] = field(default_factory=set)  # jobs that could not have the memory they need
     moved: Moved = field(default_factory=Moved)
     reservation: JobId | None = None
     short: JobId | None = None  # a job whose memory does not fit at present
     short_since_us: Micros = 0
-    loners: list[JobId] = field(default_factory=list)  # jobs that must have it to themselves, the first one has it
-    makes_way: bool = False  # the one that has it to itself waits for memory that the others have first to work off
-    held_by: JobId | None = None  # a job for several devices has it to itself, and is seated on another
+    exclusive_to: list[ExclusiveUse] = field(default_factory=list)  # the first one has it to itself
+    exclusive_waived: bool = False  # that one waits for memory that the others have first to work off: they compute
     excluding: set[JobId] = field(default_factory=set)  # its jobs whose turns exclude all others (`Job.excludes`)
     exclusive_turn: JobId | None = None  # that of them which has the whole device for its turn
     weights: dict[tuple[int, str], Weights] = field(default_factory=dict)  # of services, by owner and key
@@ -76,14 +92,19 @@ class Device:
         return f"{self.spec.model} ({self.spec.sharing})"
 
     @property
-    def alone(self) -> JobId | None:
-        """The job that shares it with nobody."""
-        return self.loners[0] if self.loners else self.held_by
+    def exclusive_holder(self) -> JobId | None:
+        """The job that shares it with no other."""
+        return self.exclusive_to[0].job if self.exclusive_to else None
+
+    @property
+    def exclusive_jobs(self) -> list[JobId]:
+        """Those of its own jobs that must have it to themselves, in the order in which they have it."""
+        return [use.job for use in self.exclusive_to if use.reason is not ExclusiveReason.SEATED_ELSEWHERE]
 
     @property
     def idle(self) -> bool:
-        """Whether no job is there."""
-        return not self.jobs and self.held_by is None
+        """Whether no job is there, nor has it."""
+        return not self.jobs and not self.exclusive_to
 
     @property
     def usable(self) -> int:

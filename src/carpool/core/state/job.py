@@ -99,9 +99,9 @@ class Job:
     attached: bool = False
     was_attached: bool = False
     adopted: bool = False  # found at a restart: it may answer what an earlier core asked
-    warms: bool = False  # has used its device, and is still warming up
+    warming_up: bool = False  # has used its device, and is still warming up
     touched: bool = False  # has asked for memory or for a turn
-    alone: str | None = None  # why it must have its device to itself
+    found_exclusive: str | None = None  # why it must have its device to itself, as it turned out
     devices: tuple[DeviceId, ...] = ()  # those of a job for several, its own first; whole devices: held now
     trusted: bool = True  # what is believed about its memory counts
     # Whole devices
@@ -118,7 +118,7 @@ class Job:
     stays_us: Micros = 0  # it came back at a price: it stays while it wants to compute and has attained less than this
     restoring_us: Micros = 0  # so long it takes at the beginning of its next turn, or took in the present one
     unmovable_us: Micros = 0  # it could not be offloaded; not to be tried again before
-    immovable: str | None = None  # why it must never be offloaded
+    pinned: str | None = None  # why its memory must never be offloaded
     kept: int = 0  # bytes of the host store that are kept for it
     # Turns
     turn: Turn = IDLE
@@ -239,7 +239,7 @@ class Job:
         return min(size, self.usage.persistent_live) if self.suspends else size
 
     @property
-    def lonely(self) -> bool:
+    def exclusive(self) -> bool:
         """Whether it was submitted as one that shares its devices with nobody."""
         return self.spec.exclusive or self.spec.gang > 1
 

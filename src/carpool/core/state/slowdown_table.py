@@ -58,7 +58,7 @@ class Pace:
         self.total_us, self.iterations = total_us, iterations
 
 
-class Paces:
+class SlowdownTable:
     """`Pair` -> `Pace`, in the order in which they were measured last."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from carpool.core.policies.view import DeviceView, View
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.lane import Lane
-from carpool.core.state.slowdown_table import Paces
+from carpool.core.state.slowdown_table import SlowdownTable
 from carpool.core.state.timers import Timers
 
 #: So many ended jobs are kept as they were, for views and stories; of the others only the outcome.
@@ -50,7 +50,7 @@ class State:
         self.restarting = False
         self.next_lane: LaneId = 1
         self.sequence = 0
-        self.paces = Paces()
+        self.slowdowns = SlowdownTable()
         self.store_kept = 0  # bytes of the host store that are kept for jobs
         # What this event has touched
         self.admit_all = False
@@ -100,7 +100,7 @@ class State:
     def device_of(self, job: Job) -> Device | None:
         return self.devices[job.device] if job.device is not None else None
 
-    def held_off(self, job: Job) -> bool:
-        """Whether it gets no turn, because another has the device to itself."""
+    def blocked_by_exclusive(self, job: Job) -> bool:
+        """Whether the job gets no turn, because another has the device to itself."""
         device = self.device_of(job)
-        return device is not None and device.alone not in (None, job.id) and not device.makes_way
+        return device is not None and device.exclusive_holder not in (None, job.id) and not device.exclusive_waived

@@ -8,12 +8,12 @@ from carpool.core.errors import InvariantError
 from carpool.core.model import Micros
 from carpool.core.state.job import Job
 from carpool.core.state.lane import Lane
-from carpool.core.units import seconds
+from carpool.core.units import format_seconds
 
 
 def story(history: Iterable[tuple[Micros, object]]) -> str:
     """The last events of a job or lane, one per line."""
-    return "".join(f"\n  {seconds(when)}: {what}" for when, what in history)
+    return "".join(f"\n  {format_seconds(when)}: {what}" for when, what in history)
 
 
 def require(truth: bool, what: str, subject: Job | Lane) -> None:

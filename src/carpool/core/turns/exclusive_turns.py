@@ -13,16 +13,16 @@ from carpool.core.state.preempt_state import PreemptState
 from carpool.core.state.state import State
 
 
-def barred(state: State, job: Job) -> bool:
-    """Whether it may not begin to compute, because another is to have the whole device, or has it."""
+def may_start(state: State, job: Job) -> bool:
+    """Whether the job may begin to compute; not if another job is to have the whole device for its turn, or has it."""
     device = state.device_of(job)
     if device is None or not device.excluding:
-        return False
+        return True
     if device.exclusive_turn is not None:
-        return device.exclusive_turn != job.id
+        return device.exclusive_turn == job.id
     if job.serves:
-        return True  # it begins with an exclusive turn, and not otherwise
-    return any(_keeps_out(state.jobs[number]) for number in device.excluding if number != job.id)
+        return False  # it begins with an exclusive turn, and not otherwise
+    return not any(_keeps_out(state.jobs[number]) for number in device.excluding if number != job.id)
 
 
 def _keeps_out(job: Job) -> bool:

@@ -23,13 +23,10 @@ of the job can trap while another has let go but not yet said so.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-
 from carpool.core.commands import GrantTurn, NameSuccessor
 from carpool.core.events import TurnPassed, TurnReleased, TurnWanted
 from carpool.core.metering import co_runners, warmup
 from carpool.core.metering.usage import attained, level, reconcile_time
-from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import Demand
 from carpool.core.state.amounts import ready
 from carpool.core.state.job import Job, WaitState
@@ -37,9 +34,10 @@ from carpool.core.state.lane import Lane, YieldAsked
 from carpool.core.state.preempt_state import UNDISTURBED, PreemptState
 from carpool.core.state.state import State
 from carpool.core.state.tables import Edge, Table
-from carpool.core.state.turn_state import HOLDING, IDLE, Holding, TurnKey, TurnState, Waiting, Want
+from carpool.core.state.turn_state import HOLDING, IDLE, Holding, TurnState, Waiting, Want
 from carpool.core.turns import services, weights
-from carpool.core.turns.exclusive_turns import barred, order_changed, turn_over
+from carpool.core.turns.exclusive_turns import may_start, turn_over
+from carpool.core.turns.lane_queue import leave_queue, rank
 from carpool.core.turns.yielding import adjust_grace, request_yield
 
 #: What the core decides of turns, beside what events tell: the job gets the turn; it computes no more.
@@ -78,66 +76,6 @@ def note_pause(state: State, lane: Lane, job: Job) -> None:
     job.released_grace_us = state.settings.grace_us if lane.watch_us is None else lane.watch_us
 
 
-# The queue
-
-
-def rank(state: State, job: Job) -> None:
-    """Bring the job's place in its lane's queue up to date.
-
-    Who waits for an answer to a request for memory has none, nor has who is held off by a job that has the device to
-    itself; whose memory is in the host store has one, and gets the memory when it is the first.
-    """
-    lane, turn = state.lane_of(job), job.turn
-    if lane is None or not isinstance(turn, Waiting):
-        return
-    may = job.attached and not job.pending and not state.held_off(job)
-    key = _key(state, job, turn) if may else None
-    if key == turn.key:
-        return
-    _unqueue(lane, job)
-    if key is not None:
-        insort(lane.queue, key)
-    turn.key = key
-    _queue_changed(state, lane)
-
-
-def _unqueue(lane: Lane, job: Job) -> None:
-    if job.turn.key is not None:
-        del lane.queue[bisect_left(lane.queue, job.turn.key)]
-
-
-def _queue_changed(state: State, lane: Lane) -> None:
-    state.touch_lane(lane.id)
-    order_changed(state, state.devices[lane.device])
-
-
-def _leave_queue(state: State, lane: Lane, job: Job) -> None:
-    """The job waits no more; the caller sets its new state."""
-    if job.turn.key is not None:
-        _unqueue(lane, job)
-        _queue_changed(state, lane)
-
-
-def _key(state: State, job: Job, turn: Waiting) -> TurnKey:
-    if job.spec.service is not None:
-        key = services.key(state, job)
-    else:
-        key = state.policy.turn_key(lazy_view(state), job_view(state, job))
-    return (0 if turn.urgent else 1, key, turn.number, job.id)
-
-
-def reorder(state: State) -> None:
-    """Another policy, or other settings: every key is made anew."""
-    for lane in state.lanes.values():
-        jobs = [state.jobs[key[-1]] for key in lane.queue]
-        lane.queue, lane.due = [], None
-        for job in jobs:
-            assert isinstance(job.turn, Waiting), "only those that wait are in the queue"
-            job.turn.key = None
-            rank(state, job)
-        state.touch_lane(lane.id)
-
-
 # What events and decisions do to the turn of a job
 
 
@@ -171,7 +109,7 @@ def _queue_up(state: State, job: Job) -> None:
     assert device is not None
     if not job.pending:
         warmup.used(state, device, job)
-    if job.offloaded and job.immovable is not None:
+    if job.offloaded and job.pinned is not None:
         state.touch_device(job.device)  # what it needs may be free, also if it is not the first
     rank(state, job)
 
@@ -187,7 +125,7 @@ def _stop_waiting(state: State, job: Job) -> None:
     """It waits for no turn."""
     lane = state.lane_of(job)
     if lane is not None:
-        _leave_queue(state, lane, job)
+        leave_queue(state, lane, job)
     job.turn = IDLE
 
 
@@ -277,7 +215,7 @@ def _begin(state: State, job: Job) -> None:
     device = state.devices[lane.device]
     if job.urgent and device.excluding:
         protect(state, lane)
-    _leave_queue(state, lane, job)
+    leave_queue(state, lane, job)
     job.set(turn=HOLDING, promised_us=None)
     lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
     if job.window is not None:
@@ -322,7 +260,7 @@ def refresh(state: State, lane: Lane) -> None:
     assert lane.holder is not None
     holder = state.jobs[lane.holder]
     best = state.jobs[lane.queue[0][-1]] if lane.queue else None
-    successor = best.id if best is not None and ready(best) and not barred(state, best) else None
+    successor = best.id if best is not None and ready(best) and may_start(state, best) else None
     if successor != lane.successor:
         lane.successor = successor
         state.emit(NameSuccessor(lane.id, holder.id, successor))
@@ -338,14 +276,14 @@ def _chosen(state: State, lane: Lane) -> Job | None:
         return None
     first = state.jobs[lane.queue[0][-1]]
     if ready(first):  # 4
-        return None if barred(state, first) else first
+        return first if may_start(state, first) else None
     if first.wait is WaitState.NONE and not first.offload_asked:  # 5
         state.touch_device(lane.device)
         return None
     if first.wait in (WaitState.MOVING, WaitState.TURNS):  # 6
         return None
     able = (job for key in lane.queue if ready(job := state.jobs[key[-1]]))  # 7
-    return next((job for job in able if not barred(state, job)), None)
+    return next((job for job in able if may_start(state, job)), None)
 
 
 TURNS = Table(

@@ -15,7 +15,7 @@ from carpool.core.state.amounts import needed
 from carpool.core.state.device import Device, Weights
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
-from carpool.core.units import size
+from carpool.core.units import format_size
 
 #: A want counts half as much after this.
 HALF_LIFE_US: Micros = 60_000_000
@@ -47,13 +47,14 @@ def refusal(device: Device, job: Job, demand: Demand) -> Reason | None:
     """Why the job can never have a turn with these weights."""
     known = device.weights.get((job.spec.owner, demand.weights))
     if known is not None and known.resident and known.size != demand.size:
-        text = f"weights {demand.weights!r} have {size(known.size)} on {device.spec.id}, not {size(demand.size)}"
-        return Reason("changed", f"{text}: changed weights need another key")
+        text = f"weights {demand.weights!r} have {format_size(known.size)} on {device.spec.id}"
+        return Reason("changed", f"{text}, not {format_size(demand.size)}: changed weights need another key")
     beside = needed(job).total + job.usage.fixed
     if demand.size + beside <= device.spec.capacity:
         return None
-    needs = f"weights {demand.weights!r} need {size(demand.size)}, beside {size(beside)} that the service itself needs"
-    return Reason("too_large", f"{needs}, but {device.spec.id} holds {size(device.spec.capacity)}")
+    needs = f"weights {demand.weights!r} need {format_size(demand.size)}"
+    needs += f", beside {format_size(beside)} that the service itself needs"
+    return Reason("too_large", f"{needs}, but {device.spec.id} holds {format_size(device.spec.capacity)}")
 
 
 def want(state: State, device: Device, job: Job, demand: Demand) -> None:

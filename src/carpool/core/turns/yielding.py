@@ -51,8 +51,8 @@ def rivals(state: State, lane: Lane) -> list[Job]:
     waiter = [] if lane.waiter is None or lane.waiter in elsewhere else [lane.waiter]
     numbers = [*waiter, *elsewhere]
     numbers += [lane.queue[0][-1]] if lane.queue else []
-    if lane.holder is not None and state.held_off(state.jobs[lane.holder]):
-        numbers += [number for number in state.devices[lane.device].loners[:1] if number not in numbers]
+    if lane.holder is not None and state.blocked_by_exclusive(state.jobs[lane.holder]):
+        numbers += [number for number in state.devices[lane.device].exclusive_jobs[:1] if number not in numbers]
     return [state.jobs[number] for number in numbers]
 
 
@@ -106,7 +106,7 @@ def _request_of_paused(state: State, lane: Lane, holder: Job) -> None:
     """It comes to no boundary.  It is asked for its turn only if a service needs its memory, or others hold it off."""
     waiter = None if lane.waiter is None else state.jobs[lane.waiter]
     needed = waiter is not None and waiter.serves
-    if lane.preempt.state is PreemptState.PAUSED and (needed or state.held_off(holder)):
+    if lane.preempt.state is PreemptState.PAUSED and (needed or state.blocked_by_exclusive(holder)):
         _ask(state, lane, holder.id, waiter or holder, forced=True)
 
 
@@ -148,7 +148,7 @@ def adjust_grace(state: State, job: Job) -> None:
 
 def _due(state: State, lane: Lane, holder: Job, best: Job) -> Micros | None:
     """When the holder should give way to ``best``; None: it need not."""
-    if best.urgent or state.held_off(holder):
+    if best.urgent or state.blocked_by_exclusive(holder):
         return state.now
     if lane.serves:  # copying does not count: otherwise one that takes longer would begin again for ever
         begun_us = max(lane.turn_us, services.copied_us(state.devices[lane.device], holder))

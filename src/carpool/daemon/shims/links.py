@@ -6,6 +6,7 @@ from carpool.core.model import JobId
 from carpool.daemon.shims.sessions import Session
 from carpool.daemon.system.process_state import is_stopped
 from carpool.protocol import session as messages
+from carpool.protocol.packets import MAX_FDS
 
 
 class ShimLinks:
@@ -39,8 +40,8 @@ class ShimLinks:
         session = self.of(job)
         if session is None:
             return
-        for begin in range(0, len(names), messages.MAX_FDS):
-            some = list(names)[begin : begin + messages.MAX_FDS]
+        for begin in range(0, len(names), MAX_FDS):
+            some = list(names)[begin : begin + MAX_FDS]
             session.send(messages.Keep(some, attached_pid), [names[name] for name in some])
 
     def drop(self, job: JobId, names: list[str]) -> None:

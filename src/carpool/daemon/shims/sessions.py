@@ -14,7 +14,8 @@ import msgspec
 
 from carpool.daemon.system.outbox import Outbox
 from carpool.daemon.system.peer import peer_credentials
-from carpool.protocol.session import MAX_FDS, MAX_MESSAGE, Channel, FromShim, Register, ToShim, decode_from_shim
+from carpool.protocol import packets
+from carpool.protocol.session import Channel, FromShim, Register, ToShim, decode_from_shim
 
 log = logging.getLogger(__name__)
 
@@ -69,17 +70,8 @@ class Session:
         self._ended(self)
 
     def receive(self) -> tuple[FromShim, list[int]] | None:
-        """None at the end of the connection.  Raises BlockingIOError, ValueError."""
-        flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
-        data, fds, _, _ = socket.recv_fds(self.connection, MAX_MESSAGE, MAX_FDS, flags)
-        if not data:
-            return None
-        try:
-            return decode_from_shim(data), fds
-        except msgspec.DecodeError as error:
-            for fd in fds:
-                os.close(fd)
-            raise ValueError(f"malformed message: {error}") from None
+        """None at the end of the connection.  Raises BlockingIOError, MalformedPacket."""
+        return packets.receive(self.connection, decode_from_shim, socket.MSG_DONTWAIT)
 
 
 class Supervisor(Protocol):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import array
 import asyncio
 import errno
 import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+
+from carpool.protocol import packets
 
 RETRY_S = 0.1
 
@@ -39,9 +40,8 @@ class Outbox:
             _close(self._waiting.popleft()[1])
 
     def _sent(self, data: bytes, fds: Sequence[int]) -> bool:
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
-            self._socket.sendmsg([data], rights, socket.MSG_DONTWAIT)  # socket.send_fds overlooks its flags
+            packets.send(self._socket, data, fds, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except OSError as error:

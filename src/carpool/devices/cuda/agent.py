@@ -20,6 +20,7 @@ from carpool.devices.base import DeviceError
 from carpool.devices.cuda import checkpoint, driver, messages
 from carpool.devices.cuda.memory import Gpu, Mapped
 from carpool.devices.cuda.pinned import PinnedStore
+from carpool.protocol import packets
 from carpool.telemetry.mig import beside, full_name
 
 #: CUDA errors after which nothing works any more in the context where they happened.
@@ -101,17 +102,15 @@ def serve(connection: socket.socket, agent: Agent, linger_s: float) -> None:
     """
     while True:
         try:
-            data, fds, _, _ = socket.recv_fds(
-                connection, messages.MAX_MESSAGE, messages.MAX_FDS, socket.MSG_CMSG_CLOEXEC
-            )
+            received = packets.receive(connection, messages.decode_request)
         except (TimeoutError, BlockingIOError):  # the latter without any time
             agent.rest()
             connection.settimeout(None)
             continue
-        if not data:
+        if received is None:
             return
+        request, fds = received
         try:
-            request = messages.decode_request(data)
             if not isinstance(request, messages.Forget | messages.Rest):
                 _answer(connection, agent, request, fds)
             elif isinstance(request, messages.Forget):
@@ -149,7 +148,7 @@ def failure(error: Exception) -> messages.Failed:
 
 
 def _send(connection: socket.socket, answer: messages.Answer, fds: list[int]) -> None:
-    socket.send_fds(connection, [messages.encode(answer)], fds)
+    packets.send(connection, messages.encode(answer), fds)
 
 
 def _only(fds: list[int]) -> int:
@@ -164,6 +163,10 @@ def _close(fds: list[int]) -> None:
 
 
 def main(arguments: list[str]) -> int:
+    """Serve one GPU until the daemon closes its end of the socket.  Returns the exit status: 1, the GPU cannot be used.
+
+    ``arguments``: the socket's descriptor, the GPU's ordinal, and for how many seconds an idle agent keeps its context.
+    """
     connection, ordinal, linger_s = socket.socket(fileno=int(arguments[0])), int(arguments[1]), float(arguments[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the daemon's business, and it closes the socket
     try:

@@ -15,11 +15,10 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
-
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda import messages
 from carpool.devices.cuda.driver import DriverError
+from carpool.protocol import packets
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ AGENT = "carpool.devices.cuda.agent"
 
 
 class AgentDied(DeviceError):
-    pass
+    """The agent has ended, or not answered within `ANSWER_S`; `Link.ask` then starts another and asks once more."""
 
 
 class Link:
@@ -86,12 +85,12 @@ class Link:
                 return self._ask(request, fds)
 
     def tell(self, message: messages.Forget | messages.Rest) -> None:
-        """An agent that has died has forgotten everything by itself, and rests."""
+        """Send a message without an answer.  A dead agent needs none: its mappings ended with it."""
         with self._lock:
             if self._socket is None:
                 return
             try:
-                self._socket.send(messages.encode(message))
+                packets.send(self._socket, messages.encode(message))
             except OSError:
                 self._end()
 
@@ -104,7 +103,7 @@ class Link:
         self._started()
         assert self._socket is not None
         try:
-            socket.send_fds(self._socket, [messages.encode(request)], fds)
+            packets.send(self._socket, messages.encode(request), fds)
         except OSError as error:
             raise self._died(str(error)) from None
         answer, made = self._receive()
@@ -133,22 +132,17 @@ class Link:
         assert self._socket is not None
         self._socket.settimeout(self._answer_s)
         try:
-            data, fds, _, _ = socket.recv_fds(
-                self._socket, messages.MAX_MESSAGE, messages.MAX_FDS, socket.MSG_CMSG_CLOEXEC
-            )
+            received = packets.receive(self._socket, messages.decode_answer)
         except TimeoutError:
-            self._end()  # and nobody is asked again: the driver hangs
+            self._end()  # and no other agent is asked: the driver hangs
             raise DeviceError(f"the device agent of GPU {self._ordinal}: no answer in {self._answer_s:.0f} s") from None
         except OSError as error:
             raise self._died(str(error)) from None
-        if not data:
-            raise self._died("it ended")
-        try:
-            return messages.decode_answer(data), fds
-        except msgspec.DecodeError as error:
-            for fd in fds:
-                os.close(fd)
+        except packets.MalformedPacket as error:
             raise self._died(f"its answer cannot be read: {error}") from None
+        if received is None:
+            raise self._died("it ended")
+        return received
 
     def _died(self, why: str) -> AgentDied:
         self._end()
@@ -174,7 +168,7 @@ class Link:
         self._socket = ours
 
     def _end(self) -> None:
-        """It ends by itself when its socket is closed; one that hangs in the driver is killed."""
+        """The agent ends when its socket is closed; an agent that hangs in the driver is killed."""
         if self._socket is not None:
             self._socket.close()
         process, self._socket, self._process, self._ready = self._process, None, None, None

@@ -106,8 +106,8 @@ class Checkpoint:
         """Put the process back and let it run; nothing happens if it runs already.
 
         ``needed`` is what it held of the device when it was suspended, context included, in bytes; ``guaranteed`` is
-        what nobody else will take until this returns, or a function that makes sure of it and returns it.  Raises
-        NotGuaranteed (try again with more), NoSuchProcess and Stuck.
+        memory that no other process takes until this returns, or a function that sets memory aside and returns it.
+        Raises NotGuaranteed (try again with more), NoSuchProcess and Stuck.
         """
         state = self._usable()
         if state is State.CHECKPOINTED:

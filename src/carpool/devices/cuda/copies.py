@@ -14,7 +14,7 @@ from carpool.devices.cuda import messages
 from carpool.devices.cuda.agent_link import Link
 from carpool.devices.cuda.extents import Extents
 
-#: The agent answers nobody else while it copies a piece: about 10 ms at the speed of the link.
+#: The agent answers no other request while it copies a piece: about 10 ms at the speed of the link.
 PIECE = 256 << 20
 
 
@@ -28,6 +28,12 @@ class Piece(NamedTuple):
 
 
 class StoreCopy(NamedTuple):
+    """A job's store as one side of a copy.
+
+    ``number``: the agent's number for the store; ``fd``: its descriptor, which stays the caller's; ``out``: the copy
+    goes from the device to the store, else back.
+    """
+
     number: int
     fd: int
     out: bool

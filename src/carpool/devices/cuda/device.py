@@ -1,7 +1,7 @@
 """The CUDA device: real memory of a GPU, made by its agent.
 
 Memory exists as soon as it is asked for.  Every extent is cleared when it is made and belongs to one lane or bank, thus
-to one owner, until it is given back to the driver; so nobody finds what another has left.  The daemon only holds
+to one owner, until it is given back to the driver; so no owner finds content of another.  The daemon only holds
 descriptors: it has no context, and needs no driver in its own process.
 
 Not yet run on a GPU.

@@ -1,4 +1,4 @@
-"""Messages between the daemon and a device agent: one JSON object per SOCK_SEQPACKET packet, descriptors by SCM_RIGHTS.
+"""Messages between the daemon and a device agent: one JSON object per packet (`carpool.protocol.packets`).
 
 The agent speaks first (`Ready` or `Failed`); after that each request is answered by one message before the next
 is sent.  `Forget` and `Rest` are not answered.
@@ -13,8 +13,6 @@ import msgspec
 
 #: Both ends come from one installation, except while that is being replaced.
 VERSION = 4
-MAX_MESSAGE = 16 * 1024
-MAX_FDS = 2
 
 
 class Create(msgspec.Struct, tag_field="type", tag="create", frozen=True):
@@ -80,7 +78,7 @@ class Created(msgspec.Struct, tag_field="type", tag="created", frozen=True):
 
 
 class Done(msgspec.Struct, tag_field="type", tag="done", frozen=True):
-    pass
+    """The request has been carried out.  No descriptors."""
 
 
 class Failed(msgspec.Struct, tag_field="type", tag="failed", frozen=True):

@@ -49,7 +49,7 @@ class PinnedStore:
         for number in sorted(self._pinned):
             self._gpu.unpin(self._address + number * PIECE)
         self._pinned.clear()
-        del self._anchor  # the mapping cannot be closed while somebody has its address
+        del self._anchor  # the mapping cannot be closed while another object has its address
         self._memory.close()
 
     def _pin(self, number: int) -> None:

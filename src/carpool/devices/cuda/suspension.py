@@ -1,10 +1,10 @@
 """Suspending and resuming all processes of a job by the driver: all of them, or none.
 
-Those that use the driver are locked first, then measured, then taken off the device.  Every process is stopped
-(SIGSTOP) after that, so that none begins to use the device, or starts another one that does, while it is not the job's
-turn.  The driver is asked nothing about a process that is stopped: it may wait for it.  One that has begun to use the
-device in between goes on, and is taken off like the others.  Where nobody can measure that, and for one that is stopped
-in the middle of its first context, what it has got stays there, and is memory that nobody can be promised.
+Processes that use the driver are locked first, then measured, then taken off the device.  Every process is stopped
+(SIGSTOP) after that, so that no process begins to use the device, or starts another process that does, without the
+job's turn.  The driver is never asked about a stopped process: the call might wait for the process.  A process that has
+begun to use the device in between is continued, and taken off like the others.  Where that cannot be measured, and for
+a process that is stopped in the middle of making its first context, its memory stays on the device, unmanaged.
 
 All of this blocks.  Not yet run on a GPU.
 """
@@ -55,9 +55,9 @@ class Suspension:
     def suspend(self, known: int, most: int, timeout_ms: int = LOCK_TIMEOUT_MS) -> int:
         """Returns the bytes that `resume` will need.
 
-        ``known``: what was written down of those that are off the device already (0: nothing); ``most``: what they can
-        have together, for where it cannot be measured.  Raises what `Checkpoint.suspend` raises, and DeviceError; after
-        all but Stuck they go on.
+        ``known``: the recorded bytes of processes that are off the device already (0: no record); ``most``: the bytes
+        that all processes can have together, used where there is no measurement.  Raises what `Checkpoint.suspend`
+        raises, and DeviceError; after all errors but Stuck the processes go on.
         """
         try:
             return self._suspend(known, most, timeout_ms)
@@ -77,7 +77,7 @@ class Suspension:
 
     def _suspend(self, known: int, most: int, timeout_ms: int) -> int:
         running = self._processes()
-        self._continue(running)  # somebody else may have stopped it: the driver asks it to do things
+        self._continue(running)  # another program may have stopped one; the driver needs it running
         needed = self._stop_all(running, self._off(running, known, most), most, timeout_ms)
         for _ in range(_MORE_ROUNDS):
             stopped = self._processes()
@@ -89,13 +89,13 @@ class Suspension:
         return needed
 
     def _off(self, running: list[int], known: int, most: int) -> int:
-        """Bytes of those that are off the device already."""
+        """Bytes of the processes that are off the device already."""
         if any(user.state() is State.CHECKPOINTED for user in _users(running)):
-            return known or most  # 0: nobody has written it down
+            return known or most  # 0: there is no record
         return 0
 
     def _stop_all(self, running: list[int], needed: int, most: int, timeout_ms: int) -> int:
-        """Until there is nobody left that runs.  Bytes with those that were on the device."""
+        """Stop processes until none runs.  Returns ``needed`` and the bytes that were still on the device."""
         while running:
             needed = min(most, needed + self._take_off(_users(running), needed, most, timeout_ms))
             for pid in running:
@@ -104,7 +104,7 @@ class Suspension:
         return needed
 
     def _take_off(self, users: list[Checkpoint], needed: int, most: int, timeout_ms: int) -> int:
-        """Bytes of those that were on the device."""
+        """Bytes of the processes that were on the device."""
         on = [user for user in users if user.state() is not State.CHECKPOINTED]
         if not on:
             return 0
@@ -131,7 +131,7 @@ class Suspension:
             self._signal(pid, signal.SIGCONT)
 
     def _signal(self, pid: int, number: int) -> None:
-        """Only to a process of the job: another one may have got the number of one that has ended."""
+        """Only to a process of the job: the number of an ended process may be another process's by now."""
         with suppress(ProcessLookupError):
             process = os.pidfd_open(pid)
             try:

@@ -54,6 +54,8 @@ Weights = dict[str, Level]
 
 
 class Learned:
+    """The estimator ``learned``: corrects a rehearsal's peaks by the shipped trees, or by the given ``weights``."""
+
     name = "learned"
 
     def __init__(self, weights: Weights | None = None) -> None:
@@ -92,6 +94,7 @@ def more_state(features: Features) -> int:
 
 
 def persistent_of(features: Features) -> int:
+    """Bytes of a job's persistent memory on a GPU: context, weights, buffers and optimizer state."""
     return CONTEXT_BYTES + features.parameter_bytes + features.buffer_bytes + features.optimizer_bytes
 
 

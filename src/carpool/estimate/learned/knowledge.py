@@ -69,4 +69,5 @@ def _of_layers(features: Features) -> list[float]:
 
 
 def count_of(layers: Mapping[str, int], kind: str) -> int:
+    """How many layers there are whose class's name contains ``kind``."""
     return sum(count for name, count in layers.items() if kind in name)

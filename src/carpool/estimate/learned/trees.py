@@ -24,6 +24,8 @@ class DamagedWeights(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Forest:
+    """Boosted regression trees: the value is ``start`` plus the value of each tree."""
+
     start: float
     trees: tuple[Tree, ...]
 
@@ -39,6 +41,7 @@ def forest(content: Any, features: int) -> Forest:
 
 
 def number(content: Any) -> float:
+    """A finite number from JSON.  Raises DamagedWeights."""
     if isinstance(content, bool) or not isinstance(content, int | float) or not math.isfinite(content):
         raise DamagedWeights(f"{str(content)[:40]!r} is not a number")
     return float(content)

@@ -13,6 +13,11 @@ PAGE = 4096
 
 
 class Arenas:
+    """The two arenas of one rehearsed job; sizes are bytes.
+
+    A block goes to the arena that `to_persistent` names at the moment when the block is made.
+    """
+
     def __init__(self) -> None:
         self.to_persistent = True  # where the next block goes
         self._persistent, self._ephemeral = Extent(), Extent()
@@ -20,7 +25,7 @@ class Arenas:
         self.live_peak = 0  # of ephemeral bytes, since `watch_peak`
 
     def made(self, number: int, size_bytes: int) -> None:
-        """A block called ``number``: whoever makes it, names it."""
+        """A block of ``size_bytes`` has been made; `dropped` finds the block by the caller's ``number``."""
         if size_bytes < LEAST:
             return
         extent = self._persistent if self.to_persistent else self._ephemeral
@@ -28,7 +33,7 @@ class Arenas:
         self.live_peak = max(self.live_peak, self._ephemeral.live)
 
     def dropped(self, number: int) -> None:
-        """Blocks that were never in an arena are none of ours."""
+        """A block has been freed.  Blocks that were never in an arena are ignored."""
         extent, block = self._blocks.pop(number, (None, 0))
         if extent is not None:
             extent.free(block)

@@ -120,6 +120,7 @@ def loss_of(output: Any, kind: str) -> torch.Tensor:
 
 
 def first_tensor(output: Any) -> torch.Tensor:
+    """The first tensor of a model's output, however deep in mappings and sequences."""
     while not isinstance(output, torch.Tensor):
         values = list(output.values()) if isinstance(output, Mapping) else list(output)
         output = values[0]

@@ -43,6 +43,8 @@ class _Argument:
 
 
 class Scratch:
+    """What operations allocate and return inside, measured once per kind of call with small real tensors."""
+
     def __init__(self) -> None:
         self._found: dict[str, Requests | None] = {}
 

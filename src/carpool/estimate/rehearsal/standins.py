@@ -20,6 +20,10 @@ _ALONE = {"num_workers": 0, "persistent_workers": False, "prefetch_factor": None
 
 @contextmanager
 def stand_ins() -> Iterator[None]:
+    """Replace what a rehearsed script must not do by stand-ins, while the context lasts.
+
+    Nothing is saved to files, checkpoints are loaded from memory, and data loaders start no processes.
+    """
     checkpoints = Checkpoints()
     with ExitStack() as stack:
         for owner, name, stand_in in (
@@ -64,7 +68,7 @@ def _in_this_process(make: Callable[..., None]) -> Callable[..., None]:
 
 
 def _finite(check: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Scripts leave where a loss is not: numbers that nobody knows are."""
+    """Scripts end where a loss is not finite: numbers that are not known count as finite."""
 
     def isfinite(*args: Any, **kwargs: Any) -> torch.Tensor:
         result = check(*args, **kwargs)

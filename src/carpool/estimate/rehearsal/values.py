@@ -21,6 +21,8 @@ _NAME = "_carpool_value"
 
 
 class Values:
+    """The real values of fake tensors, kept at the tensors themselves as long as all that they depend on is known."""
+
     def scalar(self, tensor: torch.Tensor) -> Any:
         """What ``tensor.item()`` gives; 1 (False for a truth value) where the number is not known."""
         value = known(tensor)
@@ -52,6 +54,7 @@ class Values:
 
 
 def few(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is small enough to be computed for real, and on the CPU."""
     if tensor.device.type != "cpu":
         return False
     return bool(tensor.numel() <= (_MOST_FLOATS if tensor.dtype.is_floating_point else _MOST_INTEGERS))
@@ -94,7 +97,7 @@ def tell(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def presume(tensor: torch.Tensor, truth: bool) -> None:
-    """Truth values that nobody knows are ``truth`` from now on."""
+    """Truth values that are not known are ``truth`` from now on."""
     if known(tensor) is None:
         with _disable_current_modes():
             tell(tensor, torch.full(tuple(tensor.shape), truth))

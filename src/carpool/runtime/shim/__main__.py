@@ -1,7 +1,8 @@
 """The shim: one small process per job, between the daemon and the job's main process, which outlives the daemon.
 
-It holds duplicates of everything whose loss would hurt (the job channel, the board, the job's memory), starts the
-job when the daemon says so, passes signals on, and writes down how the job ended.  See docs/internals/contract.md.
+The shim keeps duplicates of all descriptors whose loss would end the job (the job channel, the seat table, the job's
+memory), starts the job when the daemon says so, forwards signals, and records how the job ended.  See
+docs/internals/processes.md.
 
 Run by the daemon as ``python -I -S .../shim/__main__.py HOME JOB ATTEMPT LOCK_FD [UID GID GROUPS]``; called by
 ``carpool run`` as `supervise`.  Standard library only, and few imports, because it is in the way of every start.
@@ -38,6 +39,11 @@ class Refused(Exception):
 
 
 class Shim:
+    """The supervisor of one attempt of a job, from the daemon's `start` to ``exit.json``.
+
+    It reconnects to each new daemon, and waits in one `poll` for the daemon, the job, signals and the attach socket.
+    """
+
     def __init__(self, home: str, job: int, *, foreground: bool, attempt: int = 1) -> None:
         self._home = home
         self._job = job
@@ -107,7 +113,7 @@ class Shim:
                 raise Refused(f"{self._directory} is gone")
 
     def _orphan(self) -> None:
-        """No daemon will answer: who waits for a seat, or comes for one, is to go on without."""
+        """No daemon will answer: processes that wait for a seat, or ask for one later, go on without."""
         self._orphaned = True
         self._link.hang_up()
         if self._door is not None:
@@ -295,6 +301,7 @@ def _become(uid: int, gid: int, groups: list[int]) -> None:
 
 
 def main(arguments: list[str]) -> int:
+    """Supervise one attempt, with the arguments in the module's docstring.  Returns 1 if the daemon refuses, else 0."""
     home, job, attempt, lock = arguments[0], *map(int, arguments[1:4])
     os.set_inheritable(lock, False)
     if len(arguments) > 4:

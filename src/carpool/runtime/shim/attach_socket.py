@@ -1,4 +1,4 @@
-"""The door of a job: a listening socket through which any of its processes gets a channel of its own.
+"""A job's attach socket (the file ``door``), through which each process of the job gets a channel of its own.
 
 Launchers start programs without the descriptors that they have inherited.  The connection is the channel: this end goes
 to the daemon.  Standard library only.
@@ -21,7 +21,7 @@ class Door:
     """In the job's directory, for its owner.  Raises OSError where sockets cannot be made there."""
 
     def __init__(self, directory: str) -> None:
-        self.jammed = False  # somebody waits who cannot be let in now
+        self.jammed = False  # a process waits that cannot be admitted now
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         # Relative to the directory: addresses of sockets are limited to 107 bytes.
         self._place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -39,7 +39,7 @@ class Door:
         return self._socket.fileno()
 
     def admit(self) -> int | None:
-        """The end of whoever knocked; None: nobody, or another user."""
+        """Our end of the next waiting process's channel; None: no process waits, or another user's."""
         try:
             connection, _ = self._socket.accept()
         except OSError as error:
@@ -52,7 +52,7 @@ class Door:
         return connection.detach()
 
     def close(self) -> None:
-        """Nobody comes any more; the daemon may have removed the directory already."""
+        """Admit no more processes.  The daemon may have removed the directory already."""
         with contextlib.suppress(OSError):
             os.unlink("door", dir_fd=self._place)
         os.close(self._place)

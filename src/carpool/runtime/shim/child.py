@@ -91,7 +91,7 @@ def _parent(pid: int) -> tuple[int, str]:
 
 
 def signal_all(number: int, leader: int | None, spare: frozenset[int]) -> None:
-    """Signal a job's process group (``leader``, if it has its own) and whoever left it."""
+    """Signal a job's process group (``leader``, if it has its own) and the processes that have left it."""
     reached: set[int] = set()
     if leader is not None:
         reached = {pid for pid in descendants(os.getpid(), spare) if _group(pid) == leader}
@@ -121,6 +121,7 @@ def reap(spare: frozenset[int]) -> None:
 
 
 def children_now() -> frozenset[int]:
+    """Process numbers of this process's children, whether or not they belong to the job."""
     return frozenset(_direct_children())
 
 
@@ -149,6 +150,6 @@ def _group(pid: int) -> int:
 
 
 def _quietly(call, *arguments) -> None:  # type: ignore[no-untyped-def]
-    """A process may end, or belong to somebody else by now, between looking and acting."""
+    """A process may end, or its number be another process's, between looking and acting."""
     with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
         call(*arguments)

@@ -6,8 +6,9 @@ import json
 import os
 import socket
 
-MAX_MESSAGE = 64 * 1024
-MAX_FDS = 16
+from carpool.protocol import packets
+from carpool.protocol.packets import MAX_FDS
+
 MOST_CHANNELS = 256  # of processes that live: the daemon drops the others
 HEADER_BYTES, SEAT_BYTES = 4096, 512  # as in carpool.protocol.seat
 
@@ -60,7 +61,7 @@ class Link:
         if self.socket is None:
             return False
         try:
-            socket.send_fds(self.socket, [json.dumps(message).encode()], fds or [])
+            packets.send(self.socket, json.dumps(message).encode(), fds or [])
         except OSError:
             self.close()
             return False
@@ -70,13 +71,13 @@ class Link:
         """The next message; None when the connection has ended.  ``keep`` and ``drop`` are dealt with here."""
         assert self.socket is not None
         try:
-            data, fds, _, _ = socket.recv_fds(self.socket, MAX_MESSAGE, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+            received = packets.receive(self.socket, _decode)
         except OSError:
-            data, fds = b"", []
-        if not data:
+            received = None
+        if received is None:
             self.close()
             return None
-        message: dict[str, object] = json.loads(data)
+        message, fds = received
         if message["type"] == "keep":
             self._keep(message, fds)
         elif message["type"] == "drop":
@@ -115,7 +116,7 @@ class Link:
             self.socket = None
 
     def hang_up(self) -> None:
-        """For good: nobody will speak with the job's processes any more."""
+        """For good: no daemon will answer the job's processes any more."""
         self.close()
         if self._channel >= 0:
             os.close(self._channel)
@@ -135,3 +136,8 @@ class Link:
             os.close(fd)
         if name.startswith("board:"):
             self._attached_pid = None
+
+
+def _decode(data: bytes) -> dict[str, object]:
+    message: dict[str, object] = json.loads(data)
+    return message

@@ -1,4 +1,4 @@
-"""Taking a stopped job's memory off its device: from its bank to its store, by its shim.  Standard library only.
+"""Copies a stopped job's memory from its device buffer (*bank*) to its store, in the shim.  Standard library only.
 
 The job itself would do this, but it is stopped.  Its state bytes are set last, when everything has been copied: until
 then nothing has happened, and a shim that fails or ends leaves no trace.  The layout of the store and the words of the
@@ -105,7 +105,7 @@ class Taking:
 
 
 def lock(fd: int) -> bool:
-    """The mover's lock, for the open file description behind ``fd``; False if somebody else has it."""
+    """The mover's lock, for the open file description behind ``fd``; False if another process has it."""
     try:
         fcntl.fcntl(fd, _SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
     except OSError as error:

@@ -91,7 +91,7 @@ def _is_main() -> bool:
 
 
 def _own_channel() -> int:
-    """A channel of this process's own, through the door that the job's shim keeps open.  Raises OSError.
+    """A channel of this process's own, through the job's attach socket (``door``).  Raises OSError.
 
     The path is taken relative to its directory: addresses of sockets are limited to 107 bytes.
     """

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..native import Native
 
-#: Instead of a number of blocks: nobody knows, everything may be in use.
+#: Instead of a number of blocks: the blocks are not known, everything may be in use.
 UNKNOWN = 2**64 - 1
 #: Segments that belong to no private pool.
 SHARED_POOL = (0, 0)

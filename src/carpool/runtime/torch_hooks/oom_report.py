@@ -1,7 +1,8 @@
-"""Tells the daemon whether the script ends because memory ran out, and nobody has handled it.
+"""Tells the daemon whether the script ends because of an out-of-memory error that it has not handled.
 
-What nobody has caught is in ``sys.last_value`` when the interpreter ends: Python puts it there before it calls
-``sys.excepthook``.  So no hook has to be replaced, and those that scripts install (rich, wandb) change nothing here.
+An exception that the script has not caught is in ``sys.last_value`` when the interpreter ends: Python puts it there
+before it calls ``sys.excepthook``.  So no hook has to be replaced, and hooks that scripts install
+(rich, wandb) change nothing here.
 """
 
 from __future__ import annotations

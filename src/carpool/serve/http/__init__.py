@@ -1,4 +1,5 @@
-"""The endpoint: HTTP in and out, access, metrics.
+"""The endpoint: HTTP in and out, compressed bodies, and who may ask.
 
-The top floor of the front; may import every other room of `serve` that loads no framework.
+Knows requests and answers as bytes and as `oip` messages, and asks a `Backend` for the rest.  May import `oip`,
+`metrics` and aiohttp; loads no framework.
 """

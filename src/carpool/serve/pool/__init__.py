@@ -1,4 +1,5 @@
-"""Workers: starting them as jobs, talking to them, replacing them.
+"""Workers: starting them as jobs of the daemon, talking to them, replacing those that died.
 
-May import `prepare` and below; loads no framework.
+One `Pool` per environment (interpreter, directory, variables).  May import `prepare` and below, and the protocol; loads
+no framework.
 """

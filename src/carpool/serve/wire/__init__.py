@@ -1,4 +1,5 @@
 """Messages between the front and the processes of models, and the channel that carries them.
 
-Standard library only: both ends import it.
+Both ends import it, so standard library only.  May import `plan`, `oip.values`, `oip.errors` and
+`carpool.protocol.records`.
 """

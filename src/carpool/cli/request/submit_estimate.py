@@ -10,9 +10,8 @@ import msgspec
 
 from carpool.cli.base.daemon_start import connected
 from carpool.cli.base.options_common import plural
-from carpool.cli.commands.estimate import earlier_runs
 from carpool.cli.render.progress import Progress
-from carpool.cli.request.estimator_process import DEFAULT_LIMIT_S, ask, interpreter
+from carpool.cli.request.estimator_process import DEFAULT_LIMIT_S, ask, earlier_runs, interpreter
 from carpool.protocol.api import DeviceInfo, SubmitManyRequest, SubmitRequest
 from carpool.protocol.estimates import Answer, Question, Subject
 

@@ -1,0 +1,53 @@
+"""Packets with descriptors over SOCK_SEQPACKET: how shims and device agents talk with the daemon.
+
+One packet is one message, JSON in UTF-8; descriptors travel with it by SCM_RIGHTS.  What messages there are is said in
+`carpool.protocol.session` and `carpool.devices.cuda.messages`.
+
+Standard library only, since the shim uses it too, from Python 3.9 on.  `socket.send_fds` and `socket.recv_fds` are not
+used: both ignore their flags, without which descriptors would be inherited by every program that is started later.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+#: Largest message in bytes, and the most descriptors that travel with one (the kernel's SCM_MAX_FD is 253).
+MAX_MESSAGE = 64 * 1024
+MAX_FDS = 16
+
+
+class MalformedPacket(ValueError):
+    """A packet came that is no message.  Its descriptors have been closed."""
+
+
+def send(connection: socket.socket, data: bytes, fds: Sequence[int] = (), flags: int = 0) -> None:
+    """Send one packet; the descriptors stay the caller's.  Raises OSError."""
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    connection.sendmsg([data], rights, flags)
+
+
+def receive(connection: socket.socket, decode: Callable[[bytes], T], flags: int = 0) -> tuple[T, list[int]] | None:
+    """The next message and its descriptors, which the caller owns; None: the other end has closed the connection.
+
+    ``decode`` makes the message and raises ValueError if it cannot.  Raises MalformedPacket and OSError, of which
+    BlockingIOError and TimeoutError mean that nothing has come yet.
+    """
+    room = socket.CMSG_LEN(MAX_FDS * array.array("i").itemsize)
+    data, ancillary, _, _ = connection.recvmsg(MAX_MESSAGE, room, flags | socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for level, kind, part in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(part[: len(part) - len(part) % fds.itemsize])
+    if not data:
+        return None
+    try:
+        return decode(data), fds.tolist()
+    except ValueError as error:
+        for fd in fds:
+            os.close(fd)
+        raise MalformedPacket(f"malformed message: {error}") from None
