@@ -129,7 +129,7 @@ class Rig:
         self.built = build(parts)
         self.seating, self.lines, self.turns = self.built.seating, self.built.lines, self.built.turns
         self.memory, self.channels = self.built.memory, self.built.channels
-        self.companions = self.built.companions
+        self.secondary = self.built.secondary
         for lane in (1, 2):
             self.do(commands.OpenLane(lane, self.device.id, 999 + lane, MIB))
 

@@ -13,7 +13,7 @@ from rig import Client, Rig
 
 from carpool.core.events import Detached, Event, ForeignMemory, MemoryRequested, Sampled, TraitsSeen
 from carpool.core.model import MIB, Memory, MemoryClass
-from carpool.daemon.channels.companions import SHARE, Companion
+from carpool.daemon.channels.secondary import SHARE, SecondaryProcess
 from carpool.protocol.seat import PROTOCOL, Grow, Packet, PacketType, Whole
 from carpool.protocol.session import Register
 from tests.devices.cuda_stub import Stub
@@ -34,7 +34,7 @@ class Further:
         ours, self.channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         rig.channels.bring(client.job, f"channel:{number}", ours.detach())
         self.says(PacketType.HELLO, PROTOCOL, 1)
-        self.known: Companion = rig.companions._of[self.job.id][-1]
+        self.known: SecondaryProcess = rig.secondary._of[self.job.id][-1]
         self.asked = 0
 
     def says(self, kind: PacketType, *numbers: int) -> list[Event]:
@@ -82,7 +82,7 @@ async def second(rig: Rig, first: subprocess.Popen[bytes]) -> AsyncIterator[Furt
     await until(lambda: limits(client) == (10 * MIB, 4 * MIB))
     rig.view = rig.view._replace(free=CAPACITY - OWN * MIB, jobs=(made.job.id,))
     yield made
-    rig.companions.forget(made.job)
+    rig.secondary.forget(made.job)
     made.channel.close()
 
 
@@ -189,7 +189,7 @@ async def test_it_had_given_back_less_than_it_uses_now(second: Further) -> None:
 
 async def test_the_end_of_one_leaves_room_for_another(second: Further, third: Further) -> None:
     third.rig.events.clear()
-    third.rig.companions._gone(third.job, second.known)
+    third.rig.secondary._gone(third.job, second.known)
     third.follow()
     assert told(third) == foreign(0)
     assert third.asks(ALL - OWN) == (Grow.GRANTED, ALL - OWN)
@@ -198,7 +198,7 @@ async def test_the_end_of_one_leaves_room_for_another(second: Further, third: Fu
 async def test_the_end_of_the_job_leaves_nothing(second: Further, third: Further) -> None:
     third.asks(20)
     third.rig.events.clear()
-    third.rig.companions.forget(third.job)
+    third.rig.secondary.forget(third.job)
     assert told(third) == foreign(0) and third.job.driver_bytes == 0
 
 
@@ -243,7 +243,7 @@ async def test_one_that_had_the_seat_asks_when_nobody_has_it(rig: Rig, first: su
     alone, *_ = rig.says(client, PacketType.GROW, SHARE, 6 * MIB, 1)
     assert isinstance(alone, TraitsSeen) and alone.alone == "several of its processes use the device"
     assert (known.seat.get("grow_status"), known.seat.get("p_limit")) == (Grow.GRANTED, 6 * MIB)
-    rig.companions.forget(client.job)
+    rig.secondary.forget(client.job)
     further.channel.close()
 
 
@@ -267,7 +267,7 @@ async def test_after_a_restart(second: Further, stub: Stub) -> None:
     assert job.driver_bytes == 6 * MIB and job.several
     other.memory.driver.resume()
     assert other.events == foreign(6)
-    other.companions.ask_again(job)
+    other.secondary.ask_again(job)
     assert (second.known.seat.get("grow_ack"), second.limit) == (2, 8) and other.events[-1:] == foreign(8)
     other.close()
     theirs.close()

@@ -99,7 +99,7 @@ class Daemon:
 
     def _telemetry(self) -> Telemetry:
         parts = self.parts
-        ungated = UngatedProcesses(self.jobs, self.devices, parts.companions.ours, self.core.post, used=self.store.used)
+        ungated = UngatedProcesses(self.jobs, self.devices, parts.secondary.ours, self.core.post, used=self.store.used)
         return Telemetry(
             self.devices,
             lambda: processes_of(self.jobs, self.shims.pid),
@@ -110,7 +110,7 @@ class Daemon:
             uses=lambda device: uses_of(self.jobs, device),
             on_load=self.core.post,
             history=self.history,
-            shares=parts.companions.shares,
+            shares=parts.secondary.shares,
         )
 
     async def run(self, started: asyncio.Future[None]) -> None:

@@ -12,9 +12,9 @@ from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, Settings
 from carpool.core.policies.view import DeviceView
-from carpool.daemon.channels.companions import Companions
 from carpool.daemon.channels.connections import Lines
 from carpool.daemon.channels.router import Channels
+from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.checkpoint.driver import Checkpointing
 from carpool.daemon.checkpoint.jobs import Guests
 from carpool.daemon.checkpoint.notes import Notes
@@ -72,7 +72,7 @@ class Built:
     lines: Lines
     turns: Turns
     memory: MemoryParts
-    companions: Companions
+    secondary: SecondaryProcesses
     channels: Channels
     processes: Processes
     guests: Guests
@@ -96,23 +96,21 @@ def build(parts: Parts) -> Built:
     seating = Seating(jobs, parts.devices, parts.settings, shims, copies, freed, parts.close_lanes)
     turns, pauses, successors = Turns(jobs, seating, watchlist, post), Pauses(post), Successors(jobs, seating)
     memory = build_memory(jobs, seating, copies, turns, lines, shims, watchlist, successors, freed, parts.view, post)
-    companions = Companions(jobs, lines, seating, turns, memory.driver, guests, parts.view, freed, post)
-    channels = Channels(
-        *(jobs, lines, seating, turns, pauses, memory, companions, recovery), used=store.used, post=post
-    )
+    secondary = SecondaryProcesses(jobs, lines, seating, turns, memory.driver, guests, parts.view, freed, post)
+    channels = Channels(*(jobs, lines, seating, turns, pauses, memory, secondary, recovery), used=store.used, post=post)
     processes = Processes(parts.starting, jobs, store, shims, channels, memory.offloads, recovery, post)
     retries = Retries(processes, store)
     notes = Notes(parts.starting.home.root)
     suspensions = Suspensions(notes, parts.devices, shims)
     checkpointing = Checkpointing(guests, notes, jobs, suspensions, processes, post)
     checkpoint_restart = CheckpointRestart(guests, jobs, suspensions, shims, processes, post)
-    found = FoundJobs(seating, lines, memory, companions, channels, post)
+    found = FoundJobs(seating, lines, memory, secondary, channels, post)
     return Built(
         seating=seating,
         lines=lines,
         turns=turns,
         memory=memory,
-        companions=companions,
+        secondary=secondary,
         channels=channels,
         processes=processes,
         guests=guests,

@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 from carpool.core.events import Adopted, CancelRequested, Event, RestartEnded, Submitted, TraitsSeen
 from carpool.core.model import JobId, JobPhase, Memory, Micros, Outcome, Reason
-from carpool.daemon.channels.companions import Companions
 from carpool.daemon.channels.connections import Lines
 from carpool.daemon.channels.router import Channels
 from carpool.daemon.channels.seat_packets import CLASSES
+from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.checkpoint.restart import CheckpointRestart
 from carpool.daemon.jobs.info import last_info
 from carpool.daemon.jobs.recovery import Recovery
@@ -166,14 +166,14 @@ class FoundJobs:
         seating: Seating,
         lines: Lines,
         memory: MemoryParts,
-        companions: Companions,
+        secondary: SecondaryProcesses,
         channels: Channels,
         post: Callable[[Event], None],
     ) -> None:
         self._seating = seating
         self._lines = lines
         self._memory = memory
-        self._companions = companions
+        self._secondary = secondary
         self._channels = channels
         self._post = post
 
@@ -232,7 +232,7 @@ class FoundJobs:
 
     def answer(self, job: Job) -> None:
         """Wake whoever an earlier daemon answered without waking it, and ask again what it did not answer."""
-        self._companions.ask_again(job)
+        self._secondary.ask_again(job)
         if job.seated is None:
             return
         if job.moving and job.lane is not None and job.device is not None:

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from carpool.core.events import Attached, Detached, Event, Sampled
 from carpool.core.model import JobId, Memory
-from carpool.daemon.channels.companions import Companions
 from carpool.daemon.channels.connections import Line, Lines
+from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.jobs.constraints import SEVERAL, why_exclusive
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.jobs.table import Job, JobTable, Seated
@@ -53,7 +53,7 @@ class Attaching:
         seating: Seating,
         turns: Turns,
         granting: Granting,
-        companions: Companions,
+        secondary: SecondaryProcesses,
         reader: Reader,
         used: Callable[[Job], None],
         post: Callable[[Event], None],
@@ -63,7 +63,7 @@ class Attaching:
         self._seating = seating
         self._turns = turns
         self._granting = granting
-        self._companions = companions
+        self._secondary = secondary
         self._reader = reader
         self._used = used
         self._post = post
@@ -155,19 +155,19 @@ class Attaching:
         self._used(job)
 
     def _further(self, job: Job, line: Line, pid: int) -> None:
-        """A further process on a CUDA device: it is a companion, or the one is that has the seat and never used it."""
+        """A further process on a CUDA device: it is secondary, or the one is that has the seat and never used it."""
         assert job.seated is not None
         try:
             if never_used(job.seated.seat.snapshot()) and not any(pieces.sizes for pieces in job.pieces.values()):
-                self._make_companion(job)
+                self._make_secondary(job)
                 self._seat(job, line, pid)
             else:
-                self._companions.seat(job, line, pid)
+                self._secondary.seat(job, line, pid)
         except (BoardError, DeviceError) as error:
             log.error("cannot seat another process of job %d: %s", job.id, error)
             self._refuse(job, line, ANOTHER_ATTACHED)
 
-    def _make_companion(self, job: Job) -> None:
+    def _make_secondary(self, job: Job) -> None:
         """Of the attached process: its gate is shut, and what it allocates from now on is the driver's."""
         seated, line = job.seated, job.line
         assert seated is not None
@@ -177,7 +177,7 @@ class Attaching:
         self.take_back(job)
         seated.board.adopt(seated.seat.slot)
         self._tell_detached(job)
-        self._companions.convert(job, line, seated)
+        self._secondary.convert(job, line, seated)
 
     def _tell_detached(self, job: Job) -> None:
         """Its other processes go on."""

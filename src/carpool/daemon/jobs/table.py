@@ -107,7 +107,7 @@ class Job:
     )
     ungated_told: int | None = None  # the one that the core has been told of
     ran_ungated: bool = False  # there was one, and the device's driver could have suspended it
-    several: bool = False  # further processes of it use its device (see `carpool.daemon.channels.companions`)
+    several: bool = False  # further processes of it use its device (see `carpool.daemon.channels.secondary`)
     line: str = ""  # the channel of its attached process (see `carpool.daemon.channels.connections`)
     on_device: bool = False  # of the checkpoint engine, and not suspended
     stays: str | None = None  # why it cannot be suspended

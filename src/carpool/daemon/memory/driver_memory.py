@@ -33,7 +33,7 @@ CLASSES = (MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL)
 MEASURED_STEP = 64 * MIB
 
 
-class Process(Protocol):
+class MemoryUser(Protocol):
     """A secondary process.  ``limit``: the bytes that it may have, which its seat says in ``p_limit``."""
 
     limit: int
@@ -66,7 +66,7 @@ class DriverMemory:
         self._measured[device] = -(-size // MEASURED_STEP) * MEASURED_STEP
         self._tell(device)
 
-    def asks(self, job: Job, process: Process, total: int, number: int) -> None:
+    def asks(self, job: Job, process: MemoryUser, total: int, number: int) -> None:
         """Request ``number`` of a secondary process, for ``total`` bytes in all; it is answered at once."""
         job.several = True
         tell_constraints(job, self._post)  # before it has anything
@@ -76,14 +76,14 @@ class DriverMemory:
             self._change(job, process, more)
         answer_growth(process.board, process.seat, Grow.GRANTED if fits else Grow.DENIED, number)
 
-    def returns(self, job: Job, process: Process, total: int) -> None:
+    def returns(self, job: Job, process: MemoryUser, total: int) -> None:
         """It uses no more than ``total`` bytes; or it used no more before a restart, and has more by now."""
         words = process.seat.snapshot()
         less = process.limit - max(total, words.p_live + words.e_live)
         if less > 0:
             self._change(job, process, -less)
 
-    def gone(self, job: Job, process: Process) -> None:
+    def gone(self, job: Job, process: MemoryUser) -> None:
         """The process has ended."""
         self._change(job, process, -process.limit)
 
@@ -92,7 +92,7 @@ class DriverMemory:
         job.driver_bytes = 0
         self._tell_of(job)
 
-    def adopt(self, job: Job, process: Process) -> None:
+    def adopt(self, job: Job, process: MemoryUser) -> None:
         """An earlier daemon has let it have its limit.  `resume` follows when the core knows the devices."""
         assert job.device is not None
         process.limit = min(process.seat.get("p_limit"), self._seating.devices[job.device].capacity)
@@ -103,7 +103,7 @@ class DriverMemory:
         for device in self._seating.devices:
             self._tell(device)
 
-    def _change(self, job: Job, process: Process, more: int) -> None:
+    def _change(self, job: Job, process: MemoryUser, more: int) -> None:
         """The core hears first of what a process may have, and last of what it has no more."""
         process.limit += more
         if more < 0:
