@@ -176,7 +176,7 @@ class Telemetry:
                 self._on_foreign(device.id, size)
 
     def _granted(self, device: Device) -> int:
-        """Bytes in lanes and banks, and what secondary processes have from the driver: all that is no foreign memory."""
+        """Bytes in lanes and banks, and what secondary processes have from the driver: nothing of it is foreign."""
         return device.used_bytes() + self._shares(device.id)
 
     def _of_guests(self, device: DeviceId, sample: Sample) -> int | None:
