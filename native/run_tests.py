@@ -162,6 +162,7 @@ class Groups:
 
     def __init__(self) -> None:
         self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
 
     @contextmanager
     def running(self, command: Sequence[str], variables: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
@@ -174,12 +175,16 @@ class Groups:
             process_group=0,
         )
         self._running.add(process)
+        if self._stopped:  # a test whose compiler was still at work
+            kill_group(process)
         try:
             yield process
         finally:
             self._running.discard(process)
 
     def stop(self) -> None:
+        """No test runs any more from now on."""
+        self._stopped = True
         for process in tuple(self._running):
             kill_group(process)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from typing import Any
 
@@ -15,6 +16,9 @@ PROGRAM = "train --seed 7 --iterations 30"
 ORDINARY = "train --seed 8 --iterations 30"
 PAIR = PROGRAM.replace("train", "pair")
 LAUNCHER = [sys.executable, "-c", "import subprocess, sys, torch; sys.exit(subprocess.run(sys.argv[1:]).returncode)"]
+PLAIN_LAUNCHER = [argument.replace(", torch", "") for argument in LAUNCHER]
+RESIDENT = "train --weights 20 --iterations 30 --seed 1 --meet 3"
+OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 WHY = "several of its processes use the device"
 
 
@@ -90,29 +94,43 @@ def test_what_a_launcher_starts_shares_the_device(daemons: Daemons, bare: Bare) 
     assert WHY not in told(daemon, job)
 
 
-def test_what_a_companion_asks_for_is_its_jobs(daemons: Daemons) -> None:
+def test_all_processes_have_no_more_than_the_device_has(daemons: Daemons) -> None:
     """The driver has more than that, but the device of this daemon has not."""
     daemon = daemons("cuda:0:48MiB")
-    job = daemon.submit("beside 64")
-    assert job.result()["codes"] == [2, 2, 2]
-    (reason, *_) = [
-        event.data["reason"] for event in daemon.client.events() if event.kind == "DenyMemory" and event.job == job.id
-    ]
-    assert reason["code"] == "too_large" and "cuda0 holds 48 MiB" in reason["text"]
+    job = daemon.submit("beside greedy 64")
+    assert job.result()["codes"] == [OUT_OF_MEMORY] * 3
+    told = [event.data["size"] for event in daemon.client.events() if event.kind == "ForeignMemory"]
+    assert told[-1] == 0 and all(0 <= int(str(size)) <= 48 * MIB for size in told)
 
 
 @pytest.mark.nightly(
     "a rarer way into a state that another test reaches", stays="test_two_processes_have_the_device_to_themselves"
 )
-def test_others_make_room_for_a_companion(daemons: Daemons, bare: Bare) -> None:
-    """Two processes of 12 MiB do not fit beside one of 24."""
-    daemon = daemons("cuda:0:40MiB")
-    resident = "train --weights 20 --iterations 30 --seed 1 --meet 3"
-    other = daemon.submit(resident, meet=True, persistent_bytes=22 * MIB, ephemeral_bytes=4 * MIB)
-    waiting = daemon.meeting.arrive(1)
+def test_two_processes_that_fit_beside_another_job(daemons: Daemons, bare: Bare) -> None:
+    """It computes no more until they have ended, but its memory stays where it is."""
+    daemon = daemons("cuda:0:64MiB")
+    other, waiting = resident(daemon)
     program = "train --weights 8 --iterations 30 --seed 7"
     pair = daemon.submit(program.replace("train", "pair"))
     assert pair.result()["digests"] == [digest(bare, program)] * 2
-    assert other.info().moved.out_bytes >= 20 * MIB
+    assert other.info().moved.out_bytes == 0
     daemon.meeting.go(waiting)
-    assert other.result()["digest"] == digest(bare, resident)
+    assert other.result()["digest"] == digest(bare, RESIDENT)
+
+
+def test_who_finds_no_room_beside_another_job_is_started_again(daemons: Daemons, bare: Bare) -> None:
+    """Nobody makes room for it; the second time it waits until the device is empty."""
+    daemon = daemons("cuda:0:40MiB")
+    other, waiting = resident(daemon)
+    spills = daemon.submit("beside spill 28", before=PLAIN_LAUNCHER)
+    daemon.until(lambda: spills.info().attempt == 2)
+    assert other.info().moved.out_bytes == 0
+    daemon.meeting.go(waiting)
+    assert other.result()["digest"] == digest(bare, RESIDENT)
+    assert spills.result()["digest"] == digest(bare, "spill 28")
+
+
+def resident(daemon: Daemon) -> tuple[Running, list[socket.socket]]:
+    """A job that has 22 MiB, and waits for the test."""
+    other = daemon.submit(RESIDENT, meet=True, persistent_bytes=22 * MIB, ephemeral_bytes=4 * MIB)
+    return other, daemon.meeting.arrive(1)

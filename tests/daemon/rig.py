@@ -12,7 +12,8 @@ from typing import Any
 
 from carpool.core import commands
 from carpool.core.events import Event
-from carpool.core.model import MIB, Memory, Settings
+from carpool.core.model import MIB, Memory, Oversubscribe, Settings
+from carpool.core.policies.view import DeviceView
 from carpool.daemon.build import Parts, build
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import Job, JobTable
@@ -58,6 +59,7 @@ class Shims(ShimLinks):
     def __init__(self) -> None:
         super().__init__()
         self.kept: dict[int, dict[str, int]] = {}
+        self.takes: list[tuple[int, str, str]] = []
 
     def keep(self, job: int, names: dict[str, int], attached_pid: int | None) -> None:
         for name, fd in names.items():
@@ -69,6 +71,11 @@ class Shims(ShimLinks):
             fd = self.kept[job].pop(name, None)
             if fd is not None:
                 os.close(fd)
+
+    def take(self, job: int, bank: str, store: str) -> bool:
+        """A shim that has been asked to move a job's memory; a test plays it."""
+        self.takes.append((job, bank, store))
+        return True
 
 
 class Watched(Watchlist):
@@ -95,10 +102,15 @@ class Rig:
         self.jobs = JobTable()
         self.device = device or HostDevice("host0", CAPACITY)
         self.events: list[Event] = []
+        #: What the core would say of the device: nobody has been promised any of it.
+        capacity = self.device.capacity
+        self.view = DeviceView(
+            self.device.id, capacity, capacity, 0, (1, 2), (), None, None, None, Oversubscribe.ON, (), 0
+        )
         self.clients: dict[int, Client] = {}
         self.watchlist, self.recovery, shims = Watched(), Recovery(), Shims()
         self.watched, self.busy, self.shims = self.watchlist.jobs, self.watchlist.busy, shims.kept
-        self.exclusive_to: int | None = None  # the job that has the device to itself
+        self.takes = shims.takes
         devices, store = {self.device.id: self.device}, SimpleNamespace(used=lambda job: None)
         parts = Parts(
             starting=Starting(Home(Path("/nonexistent")), devices, None, lambda _devices: {}),
@@ -109,7 +121,7 @@ class Rig:
             shims=shims,
             watchlist=self.watchlist,
             recovery=self.recovery,
-            exclusive_to=lambda _device: self.exclusive_to,
+            view=lambda _device: self.view,
             job_ended=lambda: None,
             post=self.events.append,
             close_lanes=close_lanes,
@@ -117,7 +129,7 @@ class Rig:
         self.built = build(parts)
         self.seating, self.lines, self.turns = self.built.seating, self.built.lines, self.built.turns
         self.memory, self.channels = self.built.memory, self.built.channels
-        self.companions, self.sharing = self.built.companions, self.built.sharing
+        self.secondary = self.built.secondary
         for lane in (1, 2):
             self.do(commands.OpenLane(lane, self.device.id, 999 + lane, MIB))
 

@@ -406,7 +406,7 @@ async def test_what_a_job_writes_is_bounded_by_what_can_be(rig: Rig) -> None:
     for name in ("in_us", "out_us", "store_bytes", "stored", "held_us", "in_bytes", "p_peak"):
         client.seat.set(name, 2**64 - 1)
     client.seat.set("turn", 1)
-    usage = usage_of(seated, seated.since_us + 1000)
+    usage = usage_of(client.job, seated.since_us + 1000)
     assert (usage.in_us, usage.out_us, usage.kept) == (1000, 1000, MIB)
     assert usage.stored <= os.fstat(seated.store_fd).st_size
     assert max(dataclasses.astuple(usage)) < 2**60

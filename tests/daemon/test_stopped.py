@@ -20,6 +20,7 @@ from rig import Client, Rig
 from carpool.core import commands
 from carpool.core.events import TurnReleased
 from carpool.daemon.jobs.table import Job
+from carpool.daemon.memory.movers import JobsShim
 from carpool.daemon.stopped import watchdog
 from carpool.daemon.stopped.markers import StopMarkers
 from carpool.daemon.stopped.watchdog import Watchdog
@@ -48,9 +49,10 @@ class Scene:
         self.job.seated = replace(self.job.seated, pid=self.pid)
         self.shim_runs = True
         self.taken: list[tuple[int, str, str]] = []
+        self.by_shim = JobsShim(self)
         self.kept = StopMarkers(directory)
         self.given_up: list[int] = []
-        self.watchdog = Watchdog(rig.jobs, self.kept, rig.watchlist, rig.turns, self, self)
+        self.watchdog = Watchdog(rig.jobs, self.kept, rig.watchlist, rig.turns, self)
         self._running = asyncio.create_task(self.watchdog.run())
 
     def take(self, *asked: Any) -> bool:

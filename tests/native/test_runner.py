@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,12 @@ def test_a_test_above_its_budget_is_stopped_with_its_children(tmp_path: Path) ->
     """Its child has its output, too: to be at the end of that is to know that the child has ended."""
     outcome = run_tests.run_program(case("sleep 600 & echo begun; wait", tmp_path, budget_s=0.5), run_tests.Groups())
     assert (outcome.failed, outcome.status, outcome.output.splitlines()[-1]) == (True, run_tests.TIMED_OUT, "begun")
+
+
+def test_no_test_begins_after_all_were_stopped(tmp_path: Path) -> None:
+    groups = run_tests.Groups()
+    groups.stop()
+    assert run_tests.run_program(case("sleep 600", tmp_path), groups).status == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import web
 
-from carpool.core.events import CancelRequested, DeviceAdded, Event, ForeignMemory, RestartBegan, SettingsChanged
+from carpool.core.events import CancelRequested, DeviceAdded, Event, RestartBegan, SettingsChanged
 from carpool.core.machine import Machine
-from carpool.core.model import MIB, DeviceId, Settings
+from carpool.core.model import DeviceId, Settings
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.server import serve
 from carpool.daemon.build import Built, Parts, build
@@ -46,7 +46,6 @@ from carpool.devices.base import Device
 
 log = logging.getLogger(__name__)
 STOP_MARGIN_S = 5.0
-FOREIGN_STEP = 64 * MIB
 
 
 class Daemon:
@@ -91,7 +90,7 @@ class Daemon:
                 shims=self.shims,
                 watchlist=Watchlist(),
                 recovery=Recovery(),
-                exclusive_to=lambda device: self.machine.view().devices[device].alone,
+                view=lambda device: self.machine.view().devices[device],
                 job_ended=self.paces.write,
                 post=post,
                 close_lanes=self.options.debug_close_lanes,
@@ -100,18 +99,18 @@ class Daemon:
 
     def _telemetry(self) -> Telemetry:
         parts = self.parts
-        ungated = UngatedProcesses(self.jobs, self.devices, parts.companions.ours, self.core.post, used=self.store.used)
+        ungated = UngatedProcesses(self.jobs, self.devices, parts.secondary.ours, self.core.post, used=self.store.used)
         return Telemetry(
             self.devices,
             lambda: processes_of(self.jobs, self.shims.pid),
-            self._foreign_memory,
+            parts.memory.driver.measured,
             self.options.telemetry_us,
             present=parts.guests.allocating,
             heard=ungated.look,
             uses=lambda device: uses_of(self.jobs, device),
             on_load=self.core.post,
             history=self.history,
-            shares=parts.companions.shares,
+            shares=parts.secondary.shares,
         )
 
     async def run(self, started: asyncio.Future[None]) -> None:
@@ -160,10 +159,6 @@ class Daemon:
         """Soon.  ``stop_jobs``: cancel what runs first; otherwise jobs go on without a daemon."""
         self.stop_jobs = self.stop_jobs or stop_jobs
         self.stopping.set()
-
-    def _foreign_memory(self, device: DeviceId, size: int) -> None:
-        """Rounded up, so that the journal does not fill with every small change of theirs."""
-        self.core.post(ForeignMemory(device, -(-size // FOREIGN_STEP) * FOREIGN_STEP))
 
     def handle_signals(self) -> None:
         """SIGTERM and Ctrl-C end the daemon and leave the jobs alone."""

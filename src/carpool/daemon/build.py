@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from carpool.core.commands import Command
 from carpool.core.events import Event
-from carpool.core.model import DeviceId, JobId, Settings
-from carpool.daemon.channels.companions import Companions
+from carpool.core.model import DeviceId, Settings
+from carpool.core.policies.view import DeviceView
 from carpool.daemon.channels.connections import Lines
 from carpool.daemon.channels.router import Channels
-from carpool.daemon.channels.shared_grants import Sharing
+from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.checkpoint.driver import Checkpointing
 from carpool.daemon.checkpoint.jobs import Guests
 from carpool.daemon.checkpoint.notes import Notes
@@ -45,7 +45,7 @@ from carpool.devices.base import Device
 class Parts:
     """What the rest is built from.
 
-    ``post`` takes events for the core; ``exclusive_to`` says which job has a device to itself, as the core knows it;
+    ``post`` takes events for the core; ``view`` is what the core says of a device at this moment;
     ``job_ended`` is called when the end of a job has been recorded; ``close_lanes``, for debugging, closes memory in
     extents between turns.
     """
@@ -58,7 +58,7 @@ class Parts:
     shims: ShimLinks
     watchlist: Watchlist
     recovery: Recovery
-    exclusive_to: Callable[[DeviceId], JobId | None]
+    view: Callable[[DeviceId], DeviceView]
     job_ended: Callable[[], None]
     post: Callable[[Event], None]
     close_lanes: bool = False
@@ -72,8 +72,7 @@ class Built:
     lines: Lines
     turns: Turns
     memory: MemoryParts
-    companions: Companions
-    sharing: Sharing
+    secondary: SecondaryProcesses
     channels: Channels
     processes: Processes
     guests: Guests
@@ -96,32 +95,28 @@ def build(parts: Parts) -> Built:
     lines, guests, copies = Lines(jobs), Guests(jobs), Copies(parts.devices, freed)
     seating = Seating(jobs, parts.devices, parts.settings, shims, copies, freed, parts.close_lanes)
     turns, pauses, successors = Turns(jobs, seating, watchlist, post), Pauses(post), Successors(jobs, seating)
-    memory = build_memory(jobs, seating, copies, turns, lines, shims, watchlist, successors, freed, post)
-    sharing = Sharing(jobs, seating, memory.granting, post)
-    companions = Companions(jobs, lines, seating, turns, sharing, guests, parts.exclusive_to, freed, post)
-    channels = Channels(
-        *(jobs, lines, seating, turns, pauses, memory, sharing, companions, recovery), used=store.used, post=post
-    )
+    memory = build_memory(jobs, seating, copies, turns, lines, shims, watchlist, successors, freed, parts.view, post)
+    secondary = SecondaryProcesses(jobs, lines, seating, turns, memory.driver, guests, parts.view, freed, post)
+    channels = Channels(*(jobs, lines, seating, turns, pauses, memory, secondary, recovery), used=store.used, post=post)
     processes = Processes(parts.starting, jobs, store, shims, channels, memory.offloads, recovery, post)
     retries = Retries(processes, store)
     notes = Notes(parts.starting.home.root)
     suspensions = Suspensions(notes, parts.devices, shims)
     checkpointing = Checkpointing(guests, notes, jobs, suspensions, processes, post)
     checkpoint_restart = CheckpointRestart(guests, jobs, suspensions, shims, processes, post)
-    found = FoundJobs(seating, lines, memory, companions, channels, post)
+    found = FoundJobs(seating, lines, memory, secondary, channels, post)
     return Built(
         seating=seating,
         lines=lines,
         turns=turns,
         memory=memory,
-        companions=companions,
-        sharing=sharing,
+        secondary=secondary,
         channels=channels,
         processes=processes,
         guests=guests,
         checkpoint_restart=checkpoint_restart,
         retries=retries,
-        watchdog=Watchdog(jobs, StopMarkers(parts.starting.home.root), watchlist, turns, shims, memory.offloads),
+        watchdog=Watchdog(jobs, StopMarkers(parts.starting.home.root), watchlist, turns, memory.offloads),
         found=found,
         restore=Restore(
             *(parts.starting.home, jobs, store, processes, channels, checkpoint_restart, memory.found_weights, found),
@@ -131,7 +126,7 @@ def build(parts: Parts) -> Built:
         effects=Effects(
             ProcessEffects(jobs, store, channels, processes, retries, checkpointing, parts.job_ended).table,
             LaneEffects(jobs, seating, lines, memory, successors).table,
-            MemoryEffects(jobs, memory, sharing).table,
+            MemoryEffects(jobs, memory).table,
             TurnEffects(jobs, seating, pauses, memory, successors, checkpointing, watchlist).table,
         ),
     )

@@ -10,7 +10,6 @@ from carpool.core import commands
 from carpool.core.model import JobId, JobPhase, LaneId, MemoryClass
 from carpool.daemon.channels.connections import Lines
 from carpool.daemon.channels.router import Channels
-from carpool.daemon.channels.shared_grants import Sharing
 from carpool.daemon.checkpoint.driver import Checkpointing
 from carpool.daemon.jobs.info import last_info
 from carpool.daemon.jobs.table import Job, JobTable, Seated
@@ -21,13 +20,13 @@ from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.demands import answer_demand
 from carpool.daemon.seats.kept_fds import LANE
 from carpool.daemon.seats.pauses import Pauses, is_paused
-from carpool.daemon.seats.record import request_yield, watch_idle, withdraw_yield
+from carpool.daemon.seats.record import answer_growth, request_yield, watch_idle, withdraw_yield
 from carpool.daemon.seats.successors import Successors
 from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.clock import wall_us
-from carpool.devices.base import Device, in_extents, single
-from carpool.protocol.seat import Packet, PacketType, Placed, Yield
+from carpool.devices.base import Device, single
+from carpool.protocol.seat import Grow, Packet, PacketType, Placed, Yield
 
 log = logging.getLogger(__name__)
 Table = Mapping[type, Callable[[Any], None]]  # which method carries out which kind of command
@@ -145,17 +144,13 @@ class LaneEffects:
 
     def _open(self, command: commands.OpenLane) -> None:
         self._seating.lane_device[command.lane] = command.device
-        device = self._seating.devices[command.device]
-        device.open_lane(command.lane, 0 if in_extents(device) else command.size)
+        self._seating.layouts[command.device].open_lane(command.lane, command.size)
 
     def _resize(self, command: commands.ResizeLane) -> None:
-        """Lanes in extents grow when somebody is granted more of them."""
-        device = self._device(command.lane)
-        if not in_extents(device):
-            device.resize_lane(command.lane, command.size)
-        elif command.size < device.lane_size(command.lane):
-            device.resize_lane(command.lane, command.size)
-            self._supply.lane_was_cut(command.lane, device.lane_size(command.lane))
+        layout = self._seating.layouts[self._seating.lane_device[command.lane]]
+        end = layout.resize_lane(command.lane, command.size)
+        if end is not None:
+            self._supply.lane_was_cut(command.lane, end)
 
     def _close(self, command: commands.CloseLane) -> None:
         self._supply.lane_was_cut(command.lane, 0)
@@ -182,10 +177,9 @@ class LaneEffects:
 class MemoryEffects:
     """Grants, offloads, and the weights of services."""
 
-    def __init__(self, jobs: JobTable, memory: MemoryParts, sharing: Sharing) -> None:
+    def __init__(self, jobs: JobTable, memory: MemoryParts) -> None:
         self._jobs = jobs
         self._memory = memory
-        self._sharing = sharing
         self.table: Table = {
             commands.GrantMemory: self._grant,
             commands.DenyMemory: self._deny,
@@ -196,13 +190,17 @@ class MemoryEffects:
         }
 
     def _grant(self, command: commands.GrantMemory) -> None:
-        self._sharing.granted(self._jobs.live[command.job], command.memory, command.answers)
+        job = self._jobs.live[command.job]
+        job.granted = command.memory
+        if job.seated is not None:
+            self._memory.granting.memory(job, answers=command.answers is not None)
 
     def _deny(self, command: commands.DenyMemory) -> None:
         job = self._jobs.live.get(command.job)
         if job is not None:
             log.debug("job %d is refused %s memory: %s", job.id, MemoryClass(command.memory_class), command.reason.text)
-            self._sharing.denied(job, command.memory_class)
+            if job.seated is not None:
+                answer_growth(job.seated.board, job.seated.seat, Grow.DENIED, job.grow_seq)
 
     def _offload(self, command: commands.Offload) -> None:
         if (known := seated(self._jobs, command.job)) is not None:

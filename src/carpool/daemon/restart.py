@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 from carpool.core.events import Adopted, CancelRequested, Event, RestartEnded, Submitted, TraitsSeen
 from carpool.core.model import JobId, JobPhase, Memory, Micros, Outcome, Reason
-from carpool.daemon.channels.companions import Companions
 from carpool.daemon.channels.connections import Lines
 from carpool.daemon.channels.router import Channels
 from carpool.daemon.channels.seat_packets import CLASSES
+from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.checkpoint.restart import CheckpointRestart
 from carpool.daemon.jobs.info import last_info
 from carpool.daemon.jobs.recovery import Recovery
@@ -113,6 +113,7 @@ class Restore:
             self._post(found)
         for job in running:
             self._found.tell(job)
+        self._found.tell_driver_memory()
         self._post(RestartEnded())
         self._recovery.end()
         for job in unfinished:
@@ -165,14 +166,14 @@ class FoundJobs:
         seating: Seating,
         lines: Lines,
         memory: MemoryParts,
-        companions: Companions,
+        secondary: SecondaryProcesses,
         channels: Channels,
         post: Callable[[Event], None],
     ) -> None:
         self._seating = seating
         self._lines = lines
         self._memory = memory
-        self._companions = companions
+        self._secondary = secondary
         self._channels = channels
         self._post = post
 
@@ -187,21 +188,23 @@ class FoundJobs:
         job.device = job.device or next(iter(self._seating.devices))
         self._post(self._adopted(job, words, wants, started_us))
         if job.seated is not None and job.seated.extents:
-            kept = job.granted.persistent if job.bank is not None else job.shares.lent
-            job.granted = Memory(kept, job.granted.ephemeral)
+            if job.bank is None:
+                job.granted = Memory(0, job.granted.ephemeral)
             self._memory.granting.memory(job, answers=False)
         tell_constraints(job, self._post)  # before anybody gets a turn
         if job.stays is not None:
             self._post(TraitsSeen(job.id, alone=job.stays))
 
+    def tell_driver_memory(self) -> None:
+        """The core hears of what jobs' secondary processes have, before it decides anything."""
+        self._memory.driver.resume()
+
     def _take_over(self, job: Job, words: SeatWords | None) -> None:
-        """What the daemon itself has to know of the job's seat, or of its companions, which go on without one."""
+        """What the daemon itself has to know of the job's seat."""
         if job.seated is None or words is None or job.lane is None:
-            if job.shares.lent:
-                job.granted = Memory(job.shares.lent, 0)
             return
-        job.granted = Memory(words.p_limit + job.shares.lent, words.e_limit)
-        job.usage = usage_in(job.seated, words, monotonic_us())
+        job.granted = Memory(words.p_limit, words.e_limit)
+        job.usage = usage_in(job, words, monotonic_us())
         if words.turn:
             self._seating.give_turn(job.lane, job.id)
         self._memory.offloads.adopt(job)  # first: what it answers from now on is an answer
@@ -220,7 +223,7 @@ class FoundJobs:
             paused=words is not None and is_paused(words),
             demand=None if words is None or job.spec.service is None else demand_in(words),
             wants_turn=wants and words is not None and words.turn == 0,
-            offloaded=job.seated is not None and job.bank is None and not (job.seated.whole or job.shares.lent),
+            offloaded=job.seated is not None and job.bank is None and not job.seated.whole,
             usage=job.usage,
             started_us=started_us,
             offload_asked=job.offloading,
@@ -229,7 +232,7 @@ class FoundJobs:
 
     def answer(self, job: Job) -> None:
         """Wake whoever an earlier daemon answered without waking it, and ask again what it did not answer."""
-        self._companions.ask_again(job)
+        self._secondary.ask_again(job)
         if job.seated is None:
             return
         if job.moving and job.lane is not None and job.device is not None:

@@ -311,3 +311,9 @@ def in_pages(device: Device) -> TypeGuard[PagedDevice]:
 def in_extents(device: Device) -> TypeGuard[ExtentDevice]:
     """Whether a device's memory is made in extents, by a device agent (GPUs)."""
     return device.kind == "cuda"
+
+
+def as_extents(device: Device) -> ExtentDevice:
+    """For what is done with such devices only: copies by the daemon, memory from the driver, suspended processes."""
+    assert in_extents(device), f"{device.id} has no extents"
+    return device

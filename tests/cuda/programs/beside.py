@@ -1,6 +1,6 @@
-"""Has the job's seat and a little memory, and starts greedy.py, whose arguments are these.
+"""Has the job's seat and a little memory, and starts another program of this directory, whose end is its own.
 
-beside.py RESULT MIB
+beside.py RESULT PROGRAM ARGUMENTS...
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ def main() -> None:
     small = gpu.segment(MIB)
     gpu.fill(small, MIB, 7)
     gpu.word(small)
-    subprocess.run([sys.executable, str(Path(__file__).with_name("greedy.py")), *sys.argv[1:]], check=True)
+    result, program, *arguments = sys.argv[1:]
+    command = [sys.executable, str(Path(__file__).with_name(f"{program}.py")), result, *arguments]
+    sys.exit(subprocess.run(command).returncode)
 
 
 main()

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from carpool.core.events import Attached, Detached, Event, Sampled
-from carpool.core.model import JobId
-from carpool.daemon.channels.companions import Companions
+from carpool.core.model import JobId, Memory
 from carpool.daemon.channels.connections import Line, Lines
-from carpool.daemon.channels.shared_grants import Sharing
+from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.jobs.constraints import SEVERAL, why_exclusive
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.jobs.table import Job, JobTable, Seated
@@ -24,7 +23,7 @@ from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.system.pidwatch import PidWatch
-from carpool.devices.base import DeviceError, in_extents
+from carpool.devices.base import DeviceError
 from carpool.protocol.seat import PROTOCOL, Kind, Leave, Packet, PacketType
 from carpool.protocol.seat_words import SeatWords
 
@@ -54,8 +53,7 @@ class Attaching:
         seating: Seating,
         turns: Turns,
         granting: Granting,
-        sharing: Sharing,
-        companions: Companions,
+        secondary: SecondaryProcesses,
         reader: Reader,
         used: Callable[[Job], None],
         post: Callable[[Event], None],
@@ -65,8 +63,7 @@ class Attaching:
         self._seating = seating
         self._turns = turns
         self._granting = granting
-        self._sharing = sharing
-        self._companions = companions
+        self._secondary = secondary
         self._reader = reader
         self._used = used
         self._post = post
@@ -121,7 +118,7 @@ class Attaching:
             self.unwatch(job.id)
             return
         self._turns.sync(job.lane)
-        job.usage = usage_of(job.seated, monotonic_us())
+        job.usage = usage_of(job, monotonic_us())
         self._post(Sampled(job.id, job.usage))
         self.take_back(job)
         self._tell_detached(job)
@@ -158,19 +155,19 @@ class Attaching:
         self._used(job)
 
     def _further(self, job: Job, line: Line, pid: int) -> None:
-        """A further process on a CUDA device: it is a companion, or the one is that has the seat and never used it."""
+        """A further process on a CUDA device: it is secondary, or the one is that has the seat and never used it."""
         assert job.seated is not None
         try:
             if never_used(job.seated.seat.snapshot()) and not any(pieces.sizes for pieces in job.pieces.values()):
-                self._make_companion(job)
+                self._make_secondary(job)
                 self._seat(job, line, pid)
             else:
-                self._companions.seat(job, line, pid)
+                self._secondary.seat(job, line, pid)
         except (BoardError, DeviceError) as error:
             log.error("cannot seat another process of job %d: %s", job.id, error)
             self._refuse(job, line, ANOTHER_ATTACHED)
 
-    def _make_companion(self, job: Job) -> None:
+    def _make_secondary(self, job: Job) -> None:
         """Of the attached process: its gate is shut, and what it allocates from now on is the driver's."""
         seated, line = job.seated, job.line
         assert seated is not None
@@ -180,14 +177,13 @@ class Attaching:
         self.take_back(job)
         seated.board.adopt(seated.seat.slot)
         self._tell_detached(job)
-        self._companions.convert(job, line, seated)
+        self._secondary.convert(job, line, seated)
 
     def _tell_detached(self, job: Job) -> None:
         """Its other processes go on."""
-        kept = self._sharing.detached(job)
-        self._post(Detached(job.id, why_exclusive(SEVERAL if job.several else 0, job.ungated_pid), kept))
+        job.granted = Memory()  # the core will say so, too
+        self._post(Detached(job.id, why_exclusive(SEVERAL if job.several else 0, job.ungated_pid)))
         tell_constraints(job, self._post)
-        self._sharing.again(job)
 
     def _hello_again(self, job: Job, line: Line) -> None:
         """The attached process, whose answer an earlier daemon did not get round to."""
@@ -198,8 +194,8 @@ class Attaching:
             self._granting.memory(job, answers=False)
 
     def _refuse(self, job: Job, line: Line, why: int) -> None:
-        extents = job.device is not None and in_extents(self._seating.devices[job.device])
-        self._lines.answer(line, Packet(PacketType.REFUSED, a=why, b=Kind.CUDA if extents else Kind.HOST), [])
+        kind = Kind.HOST if job.device is None else self._seating.layouts[job.device].kind
+        self._lines.answer(line, Packet(PacketType.REFUSED, a=why, b=kind), [])
 
     def _has_gone(self, job: Job, line: Line, pid: int) -> bool:
         """Whether the attached process has ended, left, or become another program."""

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from carpool.core.events import Event
 from carpool.core.model import JobId, MemoryClass
 from carpool.daemon.channels.attach import Attaching
-from carpool.daemon.channels.companions import Companions
 from carpool.daemon.channels.connections import INHERITED, PREFIX, Line, Lines
 from carpool.daemon.channels.seat_packets import SeatPackets
-from carpool.daemon.channels.shared_grants import Sharing
+from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.jobs.table import Job, JobTable
@@ -52,8 +51,7 @@ class Channels:
         turns: Turns,
         pauses: Pauses,
         memory: MemoryParts,
-        sharing: Sharing,
-        companions: Companions,
+        secondary: SecondaryProcesses,
         recovery: Recovery,
         used: Callable[[Job], None],
         post: Callable[[Event], None],
@@ -65,12 +63,12 @@ class Channels:
         self._granting = memory.granting
         self._adopting = Adopting(seating)
         self._found_weights = memory.found_weights
-        self._companions = companions
+        self._secondary = secondary
         self._recovery = recovery
-        parts = seating, turns, memory.granting, sharing, companions
+        parts = seating, turns, memory.granting, secondary
         self.attaching = Attaching(jobs, lines, *parts, reader=self, used=used, post=post)
         self._packets = SeatPackets(
-            *(turns, pauses, memory.granting, memory.supply, memory.offloads, sharing, self.attaching, post)
+            *(turns, pauses, memory.granting, memory.supply, memory.offloads, self.attaching, post)
         )
 
     def open(self, job: Job, fds: list[int], message: Register) -> bool:
@@ -100,7 +98,7 @@ class Channels:
         for name in weights_in(kept):
             self._weights(job, name, kept)
         for name in [name for name in kept if name.startswith(f"{COMPANION}:")]:
-            self._companion(job, name, kept, main_pid)
+            self._adopt_secondary(job, name, kept, main_pid)
 
     def _take_over(self, job: Job, kept: dict[str, int], attached_pid: int | None) -> bool:
         """Adopt the attached process, unless there is none, or this daemon knows it.  False: it comes too late."""
@@ -119,7 +117,7 @@ class Channels:
         else:
             os.close(kept.pop(name))
 
-    def _companion(self, job: Job, name: str, kept: dict[str, int], main_pid: int | None) -> None:
+    def _adopt_secondary(self, job: Job, name: str, kept: dict[str, int], main_pid: int | None) -> None:
         """One that an earlier daemon seated; unless this one knows it, after a shim has only come back.
 
         Raises BoardError, OSError, ValueError.
@@ -133,7 +131,7 @@ class Channels:
         elif device not in self._seating.devices or not 0 <= int(slot) < SEATS:
             raise ValueError(f"there is no seat {name}")
         else:
-            self._companions.adopt(job, line, name, self._adopting.board(device, job.owner, kept, name))
+            self._secondary.adopt(job, line, name, self._adopting.board(device, job.owner, kept, name))
 
     def bring(self, job: Job, name: str, fd: int) -> None:
         """Another process of the job has come through its door."""
@@ -152,7 +150,7 @@ class Channels:
             self._listen(line)
         if lines:
             self.attaching.watch(job)
-            self._companions.resume(job, [line for line in lines if line.name not in (INHERITED, job.line)])
+            self._secondary.resume(job, [line for line in lines if line.name not in (INHERITED, job.line)])
 
     def ask(self, job: Job, kind: MemoryClass, total: int, *, optional: bool) -> None:
         """The attached process waits for memory; ``job.grow_seq`` is the number of its request."""
@@ -161,7 +159,7 @@ class Channels:
     def release(self, job: Job) -> None:
         """The job has ended, or begins anew: all its processes lose what they had, and are not listened to any more."""
         self.attaching.take_back(job)
-        self._companions.forget(job)
+        self._secondary.forget(job)
         self.close(job.id)
 
     def close(self, job: JobId) -> None:
@@ -190,7 +188,7 @@ class Channels:
         job = self._jobs.live.get(job_id)
         if job is None:
             return
-        self._companions.last_word(job)
+        self._secondary.last_word(job)
         if self._lines.all(job_id):
             self.attaching.detach(job)
 
@@ -211,7 +209,7 @@ class Channels:
         """Nobody holds the other end any more.  What becomes of the seat is for the pidfd to say."""
         asyncio.get_running_loop().remove_reader(line.socket)
         line.over = True
-        self._companions.pending(line.job, line.name, None)
+        self._secondary.pending(line.job, line.name, None)
         if line.name != INHERITED and (job.seated is None or line.name != job.line):
             self._hang_up(line)
 
@@ -264,13 +262,13 @@ class Channels:
             return
         if packet.type is PacketType.HELLO:
             self.attaching.hello(job, line, packet)
-            self._companions.pending(job.id, line.name, self._pending(job, line, packet))
+            self._secondary.pending(job.id, line.name, self._pending(job, line, packet))
             if line.waits:
                 asyncio.get_running_loop().remove_reader(line.socket)
         elif job.seated is not None and line.name == job.line:
             self._packets.handle(job, job.seated, packet)
         else:
-            self._companions.packet(job, line, packet)
+            self._secondary.packet(job, line, packet)
 
     def _pending(self, job: Job, line: Line, hello: Packet) -> int | None:
         """The process whose HELLO has been answered, if it is to ask again: it was not about to use the device."""

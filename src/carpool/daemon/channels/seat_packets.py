@@ -8,7 +8,6 @@ from collections.abc import Callable
 from carpool.core.events import Event, MemoryRequested, MemoryReturned, RequestWithdrawn, TurnWanted
 from carpool.core.model import Demand, MemoryClass
 from carpool.daemon.channels.attach import Attaching
-from carpool.daemon.channels.shared_grants import Sharing
 from carpool.daemon.jobs.table import Job, Seated
 from carpool.daemon.memory.extents import Supply
 from carpool.daemon.memory.grants import Granting
@@ -37,7 +36,6 @@ class SeatPackets:
         granting: Granting,
         supply: Supply,
         offloads: Offloads,
-        sharing: Sharing,
         attaching: Attaching,
         post: Callable[[Event], None],
     ) -> None:
@@ -46,7 +44,6 @@ class SeatPackets:
         self._granting = granting
         self._supply = supply
         self._offloads = offloads
-        self._sharing = sharing
         self._attaching = attaching
         self._post = post
         self._table: dict[PacketType, Handler] = {
@@ -74,10 +71,7 @@ class SeatPackets:
 
     def ask(self, job: Job, kind: MemoryClass, total: int, *, optional: bool) -> None:
         """The attached process waits for memory; ``job.grow_seq`` is the number of its request."""
-        if kind is MemoryClass.PERSISTENT:
-            self._sharing.seat_asks(job, total, optional=optional)
-        else:
-            self._post(MemoryRequested(job.id, kind, total, optional=optional))
+        self._post(MemoryRequested(job.id, kind, total, optional=optional))
 
     # Turns
 
@@ -120,20 +114,12 @@ class SeatPackets:
 
     def _withdraw(self, job: Job, seated: Seated, kind: MemoryClass) -> None:
         if self._granting.withdraw(job):
-            self._give_back(job, kind, needed(seated.seat, kind))
-        elif kind is MemoryClass.PERSISTENT:
-            self._sharing.seat_withdraws(job)
+            self._post(MemoryReturned(job.id, kind, needed(seated.seat, kind)))
         else:
             self._post(RequestWithdrawn(job.id, kind))
 
     def _shrunk(self, job: Job, seated: Seated, packet: Packet) -> None:
-        self._give_back(job, CLASSES[packet.a], packet.b)
-
-    def _give_back(self, job: Job, kind: MemoryClass, total: int) -> None:
-        if kind is MemoryClass.PERSISTENT:
-            self._sharing.seat_returns(job, total)
-        else:
-            self._post(MemoryReturned(job.id, kind, total))
+        self._post(MemoryReturned(job.id, CLASSES[packet.a], packet.b))
 
     # Answers
 

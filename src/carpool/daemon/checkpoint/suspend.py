@@ -12,7 +12,7 @@ from carpool.daemon.jobs.table import Job, may_use
 from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.system.process_state import is_stopped
 from carpool.daemon.system.process_tree import below
-from carpool.devices.base import Device, ExtentDevice, in_extents
+from carpool.devices.base import Device, ExtentDevice, as_extents, in_extents
 from carpool.devices.cuda.suspension import Suspension
 from carpool.telemetry.gpus import Gpus
 
@@ -75,6 +75,4 @@ class Suspensions:
 
     def device(self, job: Job) -> ExtentDevice:
         assert job.device is not None
-        device = self._devices[job.device]
-        assert in_extents(device), "only such devices can suspend jobs"
-        return device
+        return as_extents(self._devices[job.device])

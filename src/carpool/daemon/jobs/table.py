@@ -24,7 +24,6 @@ from carpool.core.model import (
     Service,
     Usage,
 )
-from carpool.daemon.jobs.memory_shares import Shares
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.system.clock import wall_us
 from carpool.devices.base import BankId
@@ -97,7 +96,7 @@ class Job:
     lane: LaneId | None = None
     further: tuple[DeviceId, ...] = ()  # the other devices of a job for several
     granted: Memory = field(default_factory=Memory)
-    shares: Shares = field(default_factory=Shares)  # those of its companions in what it has been granted
+    driver_bytes: int = 0  # secondary processes may have from the driver (`daemon.memory.driver_memory`)
     usage: Usage = field(default_factory=Usage)
     out_of: int = 0  # `OutOf` of its seat, since its process has left it
     traits: int = 0  # of its seat, those that the core has been told
@@ -108,7 +107,7 @@ class Job:
     )
     ungated_told: int | None = None  # the one that the core has been told of
     ran_ungated: bool = False  # there was one, and the device's driver could have suspended it
-    several: bool = False  # further processes of it use its device (see `carpool.daemon.channels.companions`)
+    several: bool = False  # further processes of it use its device (see `carpool.daemon.channels.secondary`)
     line: str = ""  # the channel of its attached process (see `carpool.daemon.channels.connections`)
     on_device: bool = False  # of the checkpoint engine, and not suspended
     stays: str | None = None  # why it cannot be suspended
@@ -149,11 +148,6 @@ class Job:
     def attempt(self) -> int:
         """The number of the present, or the next, start."""
         return len(self.past) + 1
-
-    @property
-    def own(self) -> Memory:
-        """What its attached process may have of what the job has been granted."""
-        return Memory(self.shares.own(self.granted.persistent), self.granted.ephemeral)
 
     @property
     def recovering(self) -> bool:

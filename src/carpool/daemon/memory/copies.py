@@ -16,7 +16,7 @@ from carpool.core.model import DeviceId, JobId
 from carpool.daemon.jobs.table import Job, Seated
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.system.clock import monotonic_us
-from carpool.devices.base import BankId, Device, DeviceError, ExtentDevice, in_extents
+from carpool.devices.base import BankId, Device, DeviceError, ExtentDevice, as_extents
 
 _Way = Callable[[BankId, Sequence[tuple[int, int]], JobId], Callable[[], None]]
 
@@ -84,9 +84,8 @@ class Copies:
 
     def _copy(self, job: Job, size: int, then: Callable[[Job, Copied], None]) -> _Copy:
         assert job.seated is not None and job.bank is not None and job.device is not None
-        device = self._devices[job.device]
-        assert in_extents(device) and not self.under_way(job)
-        return _Copy(job, job.seated, device, job.bank, size, then)
+        assert not self.under_way(job)
+        return _Copy(job, job.seated, as_extents(self._devices[job.device]), job.bank, size, then)
 
     def _begin(self, copy: _Copy, way: _Way) -> None:
         self._running[id(copy.seated)] = asyncio.create_task(self._run(copy, way))

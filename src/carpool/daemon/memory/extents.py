@@ -21,7 +21,7 @@ from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import Banking, is_out
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.kept_fds import extent_names, memory_name
-from carpool.devices.base import BankId, Device, Extent, in_extents
+from carpool.devices.base import BankId, Device, Extent
 from carpool.protocol.seat import Packet, PacketType
 
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
@@ -50,9 +50,8 @@ class Supply:
         self._banking = banking
         self._send = send
         self._watchlist = watchlist
-        for device in seating.devices.values():
-            if in_extents(device):
-                device.hear_bank_cuts(partial(self.bank_was_cut, device.id))
+        for name, layout in seating.layouts.items():
+            layout.hear_bank_cuts(partial(self.bank_was_cut, name))
 
     def make(self, job: Job, *, with_bank: bool) -> None:
         """The memory of the job's grant.  Raises DeviceError, OSError: it cannot be had now."""
@@ -192,4 +191,4 @@ class Supply:
 def _needed(job: Job) -> int:
     """Of its bank: what it has been granted, and what is to come back."""
     assert job.seated is not None
-    return max(job.own.persistent, job.seated.seat.get("stored") if is_out(job) else 0)
+    return max(job.granted.persistent, job.seated.seat.get("stored") if is_out(job) else 0)

@@ -70,7 +70,7 @@ class Granting:
     def memory(self, job: Job, *, answers: bool) -> None:
         """Its grant has changed; perhaps that answers its request.  What it loses it loses at once."""
         assert job.seated is not None
-        lower_limits(job.seated.seat, job.own)
+        lower_limits(job.seated.seat, job.granted)
         if job.seated.extents:
             self._returning.lowered(job)
         waiting = self._entry(job)
@@ -159,7 +159,7 @@ class Granting:
         """Why it cannot have it yet."""
         if waiting.turn and (obstacle := self._weights.obstacle(job)) is not None:
             return obstacle
-        with_bank = waiting.turn or job.own.persistent > 0  # not even a job without memory may touch another's bank
+        with_bank = waiting.turn or job.granted.persistent > 0  # not even a job without memory may touch another's bank
         if waiting.seated.extents:
             return self._returning.obstacle(job, with_bank=with_bank, again=self.again)
         try:
@@ -171,7 +171,7 @@ class Granting:
 
     def _write(self, job: Job, waiting: _Waiting) -> None:
         seated, job.grant_waits = waiting.seated, None
-        set_limits(seated.seat, job.own)
+        set_limits(seated.seat, job.granted)
         self._returning.settle(job)
         if waiting.answers is not None:
             answered, waiting.answers = waiting.answers, None

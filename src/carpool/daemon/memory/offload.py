@@ -21,7 +21,8 @@ from carpool.core.model import JobId, Memory
 from carpool.daemon.jobs.table import Job, Seated
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import is_out
-from carpool.daemon.memory.copies import Copied, Copies
+from carpool.daemon.memory.copies import Copies
+from carpool.daemon.memory.movers import DaemonsCopies, JobItself, JobsShim, Moved, Mover, Shims
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.record import usage_of
 from carpool.daemon.seats.turns import Turns
@@ -42,7 +43,10 @@ class Grants(Protocol):
 
 
 class Offloads:
-    """``watchlist`` hears of jobs that may not answer; ``grants`` looks at what a job has been granted meanwhile."""
+    """``watchlist`` hears of jobs that may not answer; ``grants`` looks at what a job has been granted meanwhile.
+
+    ``by_shim`` moves the memory of jobs that are stopped: the watchdog begins that.
+    """
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class Offloads:
         copies: Copies,
         turns: Turns,
         grants: Grants,
+        shims: Shims,
         watchlist: Watchlist,
         post: Callable[[Event], None],
     ) -> None:
@@ -59,6 +64,9 @@ class Offloads:
         self._grants = grants
         self._watchlist = watchlist
         self._post = post
+        self._itself = JobItself(watchlist)
+        self.by_shim = JobsShim(shims)
+        self._copying = DaemonsCopies(copies, self._ended)
         self._later: dict[JobId, asyncio.TimerHandle] = {}  # decisions that wait for the end of a hand-over
 
     def ask(self, job: Job) -> None:
@@ -67,28 +75,25 @@ class Offloads:
         job.offloading = True
         if job.bank is None:
             self._done(job)
-        elif job.seated.extents:
-            self._copy_out(job)
-        elif self._never_back(job):
+        elif not job.seated.extents and self._never_back(job):
             self._when_known(job, self._ask_again)
         else:
-            self._ask(job)
+            self._mover(job).begin(job)
 
     def _ask_again(self, job: Job) -> None:
         if self._never_back(job):
             self._done(job)
         else:
-            self._ask(job)
+            self._mover(job).begin(job)
+
+    def _mover(self, job: Job) -> Mover:
+        """Who is asked first."""
+        assert job.seated is not None
+        return self._copying if job.seated.extents else self._itself
 
     def _never_back(self, job: Job) -> bool:
         """It was to come back, but has not had a turn: everything is still in its store."""
         return is_out(job) and job.passed_seq == job.bank_seq and not self._holds(job)
-
-    def _ask(self, job: Job) -> None:
-        assert job.seated is not None
-        job.seated.seat.set("offload", OffloadState.ASKED)
-        job.seated.board.notify(job.seated.seat)
-        self._watchlist.watch(job)
 
     def drop_store(self, job: Job) -> None:
         assert job.seated is not None
@@ -117,10 +122,9 @@ class Offloads:
             # Its shim was faster, or it is late, or the answer to an earlier daemon, whose seat we have read.
             if seat.get("offload") == OffloadState.DONE:
                 seat.set("offload", OffloadState.NO)
-        elif packet.a:
-            self._failed(job, os.strerror(min(packet.a, _LARGEST_ERROR)))
         else:
-            self._when_known(job, lambda job: self._decide(job, packet.b))
+            error = os.strerror(min(packet.a, _LARGEST_ERROR)) if packet.a else None
+            self._ended(job, self._itself, Moved(packet.b, error))
 
     def taken(self, job: Job, error: str | None, size: int) -> None:
         """The shim's answer."""
@@ -128,12 +132,8 @@ class Offloads:
             return  # the job itself was faster
         if error == BUSY:
             self._watchlist.mark_busy(job)
-            return
-        self._turns.sync(job.lane)
-        if error is not None:
-            self._failed(job, error)
         else:
-            self._when_known(job, lambda job: self._taken(job, size))
+            self._ended(job, self.by_shim, Moved(size, error))
 
     def unanswered(self, job: Job) -> None:
         """It has had its time.  A later answer is one to nobody: seat and state bytes say where its memory is."""
@@ -141,44 +141,19 @@ class Offloads:
             return
         self._turns.sync(job.lane)
         if job.seated.seat.get("offload") == OffloadState.DONE and not self._turns.between(job.lane):
-            self._decide(job, 0)
+            self._decide(job, self._itself, Moved())
         else:
             self._failed(job, "it did not answer")
 
-    def _copy_out(self, job: Job) -> None:
-        """Unless it was just about to come back: then its store has everything, as before."""
-        assert job.seated is not None
-        number = job.seated.seat.get("passed_seq")
-        if self._copies.under_way(job):
-            self._copies.afterwards(job, self._copy_out)
-        elif is_out(job):
-            self._when_known(job, lambda job: self._copied(job, number, None))
-        elif not job.seated.seat.get("p_used"):
-            self._when_known(job, lambda job: self._copied(job, number, Copied(0, 0)))
-        else:
-            self._copies.out(job, lambda job, copied: self._copy_ended(job, number, copied))
-
-    def _copy_ended(self, job: Job, number: int, copied: Copied) -> None:
-        if copied.error is not None:
-            self._failed(job, copied.error)
+    def _ended(self, job: Job, mover: Mover, moved: Moved) -> None:
+        """The first end counts."""
+        if job.seated is None or not job.offloading:
             return
         self._turns.sync(job.lane)
-        self._when_known(job, lambda job: self._copied(job, number, copied))
-
-    def _copied(self, job: Job, number: int, copied: Copied | None) -> None:
-        """``number``: of the last turn that it had given back before; ``copied`` None: it was in its store already."""
-        assert job.seated is not None
-        seat = job.seated.seat
-        if self._holds(job) or seat.get("turn") or seat.get("passed_seq") != number:
-            self._failed(job, "it got a turn first")
-            return
-        if copied is not None:
-            seat.set("stored", copied.size)
-            seat.set("store_bytes", max(seat.get("store_bytes"), copied.size))
-            seat.set("out_bytes", seat.get("out_bytes") + copied.size)
-            seat.set("out_us", seat.get("out_us") + copied.took_us)
-            seat.set("offloaded", 1)
-        self._done(job)
+        if moved.error is not None:
+            self._failed(job, moved.error)
+        else:
+            self._when_known(job, lambda job: self._decide(job, mover, moved))
 
     def _when_known(self, job: Job, decide: Callable[[Job], None]) -> None:
         """As soon as it is certain who has the turn of its lane: at once, or when the holder has gone on, or died."""
@@ -205,30 +180,15 @@ class Offloads:
         if timer is not None:
             timer.cancel()
 
-    def _decide(self, job: Job, stored: int) -> None:
-        """It says that ``stored`` bytes are out."""
-        assert job.seated is not None
-        if self._holds(job) or not is_out(job) or job.seated.seat.get("stored") < stored:
+    def _decide(self, job: Job, mover: Mover, moved: Moved) -> None:
+        if self._holds(job) or not mover.counts(job, moved):
             self._failed(job, "it got a turn first")
         else:
             self._done(job)
 
-    def _taken(self, job: Job, size: int) -> None:
-        """Its shim says so.  If it has a turn now, the state bytes tell it what to bring back: nothing is written."""
-        assert job.seated is not None
-        seat = job.seated.seat
-        if self._holds(job) or seat.get("turn"):
-            self._failed(job, "it got a turn first")
-            return
-        seat.set("stored", max(0, min(size, os.fstat(job.seated.store_fd).st_size)))
-        seat.set("offloaded", 1)
-        self._done(job)
-
     def _answered(self, job: Job) -> None:
-        assert job.seated is not None
         job.offloading = False
-        if job.seated.seat.get("offload") != OffloadState.DROP:
-            job.seated.seat.set("offload", OffloadState.NO)
+        self._mover(job).withdraw(job)
         self._forget(job)
 
     def _done(self, job: Job) -> None:
@@ -236,7 +196,7 @@ class Offloads:
         self._answered(job)
         self._seating.free_bank(job)
         job.granted = Memory(0, job.granted.ephemeral)  # the core will say so, too
-        job.usage = usage_of(job.seated, monotonic_us())
+        job.usage = usage_of(job, monotonic_us())
         self._post(Sampled(job.id, job.usage))
         self._post(Offloaded(job.id))
 

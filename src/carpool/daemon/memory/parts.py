@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from carpool.core.events import Event
-from carpool.core.model import JobId
+from carpool.core.model import DeviceId, JobId
+from carpool.core.policies.view import DeviceView
 from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import Banking
 from carpool.daemon.memory.copies import Copies
+from carpool.daemon.memory.driver_memory import DriverMemory
 from carpool.daemon.memory.extents import Supply
 from carpool.daemon.memory.grants import Granting
+from carpool.daemon.memory.movers import Shims
 from carpool.daemon.memory.offload import Offloads
 from carpool.daemon.memory.restore import Returning, Sent
 from carpool.daemon.memory.weights import WeightFiles
@@ -33,6 +36,10 @@ class Sender(Sent, Protocol):
         ...
 
 
+class Takers(Sent, Shims, Protocol):
+    """The shims, which are sent what they are to keep, and can move memory of jobs that are stopped."""
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryParts:
     """What others need of this room."""
@@ -44,6 +51,7 @@ class MemoryParts:
     found_weights: FoundWeights
     granting: Granting
     offloads: Offloads
+    driver: DriverMemory
 
 
 def build_memory(
@@ -52,10 +60,11 @@ def build_memory(
     copies: Copies,
     turns: Turns,
     lines: Sender,
-    shims: Sent,
+    shims: Takers,
     watchlist: Watchlist,
     successors: Successors,
     freed: MemoryFreed,
+    view: Callable[[DeviceId], DeviceView],
     post: Callable[[Event], None],
 ) -> MemoryParts:
     """In the order of dependence.  ``copies`` come from outside: seats need them too."""
@@ -64,5 +73,6 @@ def build_memory(
     supply = Supply(jobs, seating, banking, lines.send, watchlist)
     returning = Returning(supply, copies, lines, shims)
     granting = Granting(seating, banking, returning, weights, successors, freed)
-    offloads = Offloads(seating, copies, turns, granting, watchlist, post)
-    return MemoryParts(banking, copies, supply, weights, FoundWeights(jobs, seating, weights), granting, offloads)
+    offloads = Offloads(seating, copies, turns, granting, shims, watchlist, post)
+    found, driver = FoundWeights(jobs, seating, weights), DriverMemory(jobs, seating, view, post)
+    return MemoryParts(banking, copies, supply, weights, found, granting, offloads, driver)

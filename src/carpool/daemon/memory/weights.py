@@ -105,8 +105,9 @@ class WeightFiles:
         device = self._seating.devices[name[0]]
         if file is None:
             file = self.table[name] = self._in_bank(device, name, demand) if in_pages(device) else _header(name, demand)
-        if in_extents(device) and file.extent is None:
-            file.extent = device.make_weights(demand.size)
+        extents = self.device_in_extents(name)
+        if extents is not None and file.extent is None:
+            file.extent = extents.make_weights(demand.size)
             file.number = max(file.number + 1, wall_us())  # workers may still have one that no shim keeps any more
         return file
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from carpool.core.model import DeviceId, JobId, LaneId, MemoryClass, Settings
+from carpool.core.model import DeviceId, JobId, LaneId, Settings
 from carpool.daemon.jobs.seat_table import Board, BoardError
-from carpool.daemon.jobs.table import Job, JobTable, Pieces, Seated
-from carpool.daemon.seats.kept_fds import BANK, BOARD, LANE, STORE, extent_names, memory_name
+from carpool.daemon.jobs.table import Job, JobTable, Seated
+from carpool.daemon.seats.kept_fds import BOARD, STORE
+from carpool.daemon.seats.layouts import layout_of
 from carpool.daemon.seats.memory_freed import MemoryFreed
-from carpool.daemon.seats.record import set_grace, set_limits
+from carpool.daemon.seats.record import set_grace
 from carpool.daemon.system.clock import monotonic_us
-from carpool.devices.base import Device, in_extents, single
-from carpool.protocol.seat import Kind, Packet, PacketType, Seat, Whole
+from carpool.devices.base import Device
+from carpool.protocol.seat import Packet, PacketType, Seat, Whole
 
 
 class FdStore(Protocol):
@@ -51,6 +52,7 @@ class Seating:
         """``close_lanes``, for debugging: memory in extents is closed between turns."""
         self._jobs = jobs
         self.devices = devices
+        self.layouts = {name: layout_of(device) for name, device in devices.items()}
         self.shims = shims
         self._copies = copies
         self._freed = freed
@@ -94,7 +96,8 @@ class Seating:
         device = self.devices[job.device]
         board = self.board(job.device, job.owner)
         device.lane_files(job.lane), device.store_fd(job.id)  # before anything is taken: may fail
-        whole = _has_it_whole(device, job)
+        layout = self.layouts[job.device]
+        whole = layout.driver_serves(job)
         job.bank = None if whole else device.take_bank(job.owner, 0, None)
         try:
             seat = board.take()
@@ -109,10 +112,7 @@ class Seating:
         self.tell_debugging(seat)
         job.seated = self.seated(job, board, seat, pid, monotonic_us())
         job.passed_seq, job.kept_banks = 0, set() if job.bank is None else {job.bank}
-        if job.seated.extents:
-            job.pieces = {MemoryClass.EPHEMERAL: Pieces(job.lane), MemoryClass.PERSISTENT: Pieces(job.bank or 0)}
-        else:
-            set_limits(seat, job.own)
+        layout.begin(job)
         fds = self.setup_fds(job)
         # The shim keeps duplicates before the job can use anything, so that no crash of ours loses memory in use.
         kept = [fds[0], job.seated.store_fd, *fds[1:3]]
@@ -139,19 +139,15 @@ class Seating:
     def seated(self, job: Job, board: Board, seat: Seat, pid: int, since_us: int) -> Seated:
         """What is known of a job that sits there."""
         assert job.device is not None
-        device = self.devices[job.device]
-        extents, whole = in_extents(device), _has_it_whole(device, job)
+        layout = self.layouts[job.device]
+        store = self.devices[job.device].store_fd(job.id)
         job.was_seated = True
-        return Seated(board, seat, pid, device.store_fd(job.id), since_us, extents, whole)
+        return Seated(board, seat, pid, store, since_us, layout.extents, layout.driver_serves(job))
 
     def setup_fds(self, job: Job) -> list[int]:
         """The descriptors of SETUP: board, lane, bank, store; or the board alone."""
-        assert job.seated is not None and job.device is not None and job.lane is not None
-        if job.seated.extents:
-            return [job.seated.board.fd]
-        device, bank = self.devices[job.device], job.seated.seat.get("bank")
-        files = device.lane_files(job.lane), device.bank_files(bank)
-        return [job.seated.board.fd, *map(single, files), device.store_fd(job.id)]
+        assert job.seated is not None and job.device is not None
+        return [job.seated.board.fd, *self.layouts[job.device].setup_fds(job)]
 
     def setup_packet(self, job: Job) -> Packet:
         assert job.seated is not None and job.device is not None and job.lane is not None
@@ -199,12 +195,7 @@ class Seating:
         """Under which its shim keeps what belongs to its seat: board, store, lane, bank."""
         assert job.seated is not None and job.device is not None
         names = [f"{BOARD}:{job.device}:{job.seated.seat.slot}", f"{STORE}:{job.device}", *sorted(job.weights)]
-        if not job.seated.extents:
-            banks = [f"{BANK}:{job.device}:{bank}" for bank in sorted(job.kept_banks)]
-            return [*names, f"{LANE}:{job.lane}", *banks]
-        for kind, pieces in job.pieces.items():
-            names += extent_names(memory_name(kind, job.device, pieces.number), pieces.sizes)
-        return names
+        return [*names, *self.layouts[job.device].names(job)]
 
     def _anybody(self, device: DeviceId, owner: int) -> bool:
         """Whether a process of that owner has a seat on the device."""
@@ -215,17 +206,11 @@ class Seating:
     def board(self, device: DeviceId, owner: int) -> Board:
         boards = self.boards(device, owner)
         if not boards:
-            kind = Kind.CUDA if in_extents(self.devices[device]) else Kind.HOST
-            boards.append(Board.create(f"carpool-{device}-board-{owner}", kind))
+            boards.append(Board.create(f"carpool-{device}-board-{owner}", self.layouts[device].kind))
         return boards[0]
 
     def boards(self, device: DeviceId, owner: int) -> list[Board]:
         return self._boards.setdefault((device, owner), [])
-
-
-def _has_it_whole(device: Device, job: Job) -> bool:
-    """Whether the device's driver serves the job's memory, and the daemon makes none."""
-    return in_extents(device) and job.submitted_exclusive
 
 
 def whole_of_further(job: Job) -> Whole:

@@ -10,7 +10,7 @@ from carpool.devices.base import DeviceError, Extent
 
 #: "board:<device>:<slot>", "lane:<lane>", "bank:<device>:<bank>", "store:<device>".  A lane or bank in extents has a
 #: name for each: "lane:<lane>:<offset>:<size>", "bank:<device>:<bank>:<offset>:<size>".
-#: A companion has the board under a name of its own: "companion:<device>:<slot>:<pid>".
+#: A secondary process has the board under a name of its own: "companion:<device>:<slot>:<pid>".
 #: The memory of weights: "weights:<device>:<key>:<size>:<reload_us>:<bank>:<number>", of the bank in which they lie,
 #: and a number that increases: of several that say the same bank, or the same key, the last one is true.  Where memory
 #: comes in extents both are 0, the file only says what is there, and the memory itself is

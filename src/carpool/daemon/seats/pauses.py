@@ -41,7 +41,7 @@ class Pauses:
         if not words.paused_us:
             job.seated.seat.set("paused_us", now)
             words = words._replace(paused_us=now)
-        job.usage = usage_in(job.seated, words, now)
+        job.usage = usage_in(job, words, now)
         self._post(TurnPaused(job.id, job.usage))
 
     def end(self, seated: Seated, then: Yield = Yield.NO) -> None:

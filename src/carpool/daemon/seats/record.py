@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from carpool.core.model import Cause, Memory, MemoryClass, Micros, Usage
 from carpool.daemon.jobs.seat_table import Board
-from carpool.daemon.jobs.table import Seated
+from carpool.daemon.jobs.table import Job
 from carpool.daemon.system.clock import monotonic_us
 from carpool.devices import memfd
 from carpool.protocol.seat import HEADER_BYTES, SEAT_BYTES, Grow, Seat, Yield
@@ -22,18 +23,24 @@ def cause_of(number: int) -> Cause:
     return _CAUSES.get(number, Cause.BOUNDARY)
 
 
-def usage_of(seated: Seated, now: Micros) -> Usage:
-    """The job's counters.  The present turn counts as far as it has lasted.
+def usage_of(job: Job, now: Micros) -> Usage:
+    """The counters of a job with a seat.  The present turn counts as far as it has lasted.
+
+    ``fixed`` includes what the job's secondary processes may have.
 
     The job can write anything there, and others share the device's figures: what cannot be is bounded by what can.
     """
-    return usage_in(seated, seated.seat.snapshot(), now)
+    assert job.seated is not None
+    return usage_in(job, job.seated.seat.snapshot(), now)
 
 
-def usage_in(seated: Seated, words: SeatWords, now: Micros) -> Usage:
+def usage_in(job: Job, words: SeatWords, now: Micros) -> Usage:
     """The same, of words that have been read."""
+    seated = job.seated
+    assert seated is not None
     store = os.fstat(seated.store_fd)
-    return _usage(words, now, store.st_size, memfd.pages_of(store), max(0, now - seated.since_us))
+    usage = _usage(words, now, store.st_size, memfd.pages_of(store), max(0, now - seated.since_us))
+    return replace(usage, fixed=usage.fixed + job.driver_bytes)
 
 
 def turn_us(words: SeatWords, now: Micros) -> Micros:

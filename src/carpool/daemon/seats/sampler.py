@@ -39,7 +39,7 @@ class Sampler:
         tell_constraints(job, self._post)
         if job.seated is None:
             return
-        usage = usage_of(job.seated, monotonic_us())
+        usage = usage_of(job, monotonic_us())
         if usage != job.usage:
             job.usage = usage
             self._post(Sampled(job.id, usage))
@@ -65,7 +65,7 @@ def tell_constraints(job: Job, post: Callable[[Event], None]) -> None:
     """What the core must know of the job's use of its device, once per change."""
     traits = 0 if job.seated is None else job.seated.seat.get("traits") & TELLING
     traits |= SEVERAL if job.several else 0
-    traits |= LENDS if job.shares.lends and job.seated is not None else 0
+    traits |= LENDS if job.driver_bytes and job.seated is not None else 0
     if (traits, job.ungated_pid) != (job.traits, job.ungated_told):
         job.traits, job.ungated_told = traits, job.ungated_pid
         post(TraitsSeen(job.id, why_exclusive(traits, job.ungated_pid), why_pinned(traits)))

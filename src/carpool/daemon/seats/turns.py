@@ -103,7 +103,7 @@ class Turns:
 
     def _ended(self, job: Job, seated: Seated, words: SeatWords, to: Job | None) -> None:
         assert job.lane is not None
-        job.usage, cause = usage_in(seated, words, monotonic_us()), cause_of(words.cause)
+        job.usage, cause = usage_in(job, words, monotonic_us()), cause_of(words.cause)
         if to is None:
             self._seating.free_turn(job.lane)
             self._post(TurnReleased(job.id, cause, job.usage))

@@ -23,7 +23,7 @@ from typing import Protocol
 from carpool.core.model import JobId
 from carpool.daemon.jobs.table import Job, JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
-from carpool.daemon.seats.kept_fds import BANK, STORE
+from carpool.daemon.memory.movers import JobsShim
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.stopped.markers import StopMarkers
 from carpool.daemon.system.process_state import STOPPED, TRACED, state_of
@@ -53,16 +53,11 @@ class _Patience:
         return now - self.since
 
 
-class Movers(Protocol):
-    """The shims, which can move a stopped job's memory (`carpool.daemon.shims.links`)."""
-
-    def take(self, job: JobId, bank: str, store: str) -> bool:
-        """Ask for it, by the names under which the shim keeps bank and store.  False: the shim cannot."""
-        ...
-
-
 class Requests(Protocol):
     """Who has asked jobs to offload (`carpool.daemon.memory.offload`)."""
+
+    by_shim: JobsShim
+    """Who moves a stopped job's memory."""
 
     def unanswered(self, job: Job) -> None:
         """The job has had its time."""
@@ -73,13 +68,12 @@ class Watchdog:
     """One task per job that owes an answer: those that others enter in the watchlist."""
 
     def __init__(
-        self, jobs: JobTable, kept: StopMarkers, watchlist: Watchlist, turns: Turns, shims: Movers, offloads: Requests
+        self, jobs: JobTable, kept: StopMarkers, watchlist: Watchlist, turns: Turns, offloads: Requests
     ) -> None:
         self._jobs = jobs
         self._kept = kept
         self._watchlist = watchlist
         self._turns = turns
-        self._shims = shims
         self._offloads = offloads
         self._tasks: dict[JobId, asyncio.Task[None]] = {}
         self._traced: set[JobId] = set()  # those of whom the log has been told
@@ -148,11 +142,11 @@ class Watchdog:
                 self._offloads.unanswered(job)
                 return
             if spent > TAKE_AFTER_S and state != STOPPED and self._can_be_taken(job):
-                self._shims.take(job.id, *_names(job))  # the mover's lock and the shim's own checks make that safe
+                self._offloads.by_shim.begin(job)  # the mover's lock and the shim's own checks make that safe
                 return
         if state not in (STOPPED, TRACED):
             self._watchlist.clear_busy(job)
-        elif self._can_be_taken(job) and self._shims.take(job.id, *_names(job)):
+        elif self._can_be_taken(job) and self._offloads.by_shim.begin(job):
             return  # the answer comes, or we ask again
         elif state == STOPPED:
             await self._let_go(job)
@@ -197,11 +191,6 @@ class Watchdog:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(fd, signal.SIGSTOP)
             self._kept.forget(job.id)
-
-
-def _names(job: Job) -> tuple[str, str]:
-    """Under which its shim keeps its bank and its store."""
-    return f"{BANK}:{job.device}:{job.bank}", f"{STORE}:{job.device}"
 
 
 def _progress(job: Job) -> object:

@@ -39,7 +39,7 @@ class Telemetry:
     ``roots`` names the processes that belong to jobs, ``uses`` what the jobs of a host device have done by their seats.
     ``on_foreign`` hears, on the loop, how many bytes of a device's capacity cannot be had at present though they are in
     no lane or bank, whenever that changes; it was 0 before.  ``on_load`` hears what the core is to know of the load,
-    ``heard`` every sample.  ``shares`` says how many bytes of a device companions have of their shares.
+    ``heard`` every sample.  ``shares``: bytes of a device that secondary processes have.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Telemetry:
                 self._on_foreign(device.id, size)
 
     def _granted(self, device: Device) -> int:
-        """Bytes that jobs have of what they were granted: in lanes and banks, and their companions from the driver."""
+        """Bytes in lanes and banks, and what secondary processes have from the driver: nothing of it is foreign."""
         return device.used_bytes() + self._shares(device.id)
 
     def _of_guests(self, device: DeviceId, sample: Sample) -> int | None:

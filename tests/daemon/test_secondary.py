@@ -12,8 +12,8 @@ from cuda_rig import cuda_rig
 from rig import Client, Rig
 
 from carpool.core.events import Detached, TraitsSeen
-from carpool.daemon.channels.companions import Companion
 from carpool.daemon.channels.connections import INHERITED
+from carpool.daemon.channels.secondary import SecondaryProcess
 from carpool.daemon.checkpoint.jobs import Guest, Stage
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import PROTOCOL, OutOf, Packet, PacketType
@@ -31,7 +31,7 @@ async def rig(stub: Stub) -> AsyncIterator[Rig]:
 
 
 class Second:
-    """A companion, which is this process."""
+    """A secondary process, which is this one."""
 
     def __init__(self, rig: Rig, client: Client) -> None:
         self.rig, self.job = rig, client.job
@@ -41,9 +41,9 @@ class Second:
         self.says(PacketType.HELLO, PROTOCOL, 1)
 
     @property
-    def known(self) -> Companion:
-        (companion,) = self.rig.companions._of[self.job.id]
-        return companion
+    def known(self) -> SecondaryProcess:
+        (process,) = self.rig.secondary._of[self.job.id]
+        return process
 
     def says(self, kind: PacketType, *numbers: int) -> None:
         self.channel.send(Packet(kind, os.getpid(), *numbers).encode())
@@ -60,7 +60,7 @@ class Second:
 async def second(rig: Rig, first: subprocess.Popen[bytes]) -> AsyncIterator[Second]:
     made = Second(rig, rig.attach(pid=first.pid))
     yield made
-    rig.companions.forget(made.job)
+    rig.secondary.forget(made.job)
     made.channel.close()
 
 
@@ -77,14 +77,14 @@ async def test_it_waits_for_the_turn_of_a_job_without_a_seat(second: Second) -> 
 
 
 async def test_it_waits_while_another_job_has_the_device_to_itself(second: Second) -> None:
-    second.rig.exclusive_to = 99
+    second.rig.view = second.rig.view._replace(alone=99)
     assert not second.wants()
-    second.rig.exclusive_to = second.job.id
+    second.rig.view = second.rig.view._replace(alone=second.job.id)
     assert second.wants()
 
 
 async def test_what_the_turn_of_its_job_may_wait_for_does_not_wait(second: Second) -> None:
-    second.rig.exclusive_to = 99
+    second.rig.view = second.rig.view._replace(alone=99)
     assert second.job.lane is not None
     second.rig.seating.holder[second.job.lane] = second.job.id
     assert second.wants()
@@ -99,7 +99,7 @@ async def test_its_job_stays_alone_when_the_attached_process_is_gone(second: Sec
     assert all(event.alone == WHY for event in told)
 
 
-async def test_a_main_process_that_is_a_companion_says_why_it_ends(second: Second) -> None:
+async def test_a_main_process_that_is_secondary_says_why_it_ends(second: Second) -> None:
     job = second.job
     job.pid = os.getpid()
     second.known.seat.set("out_of_memory", OutOf.DEVICE)
@@ -113,7 +113,7 @@ async def test_its_word_stays_when_its_end_is_seen_first(second: Second) -> None
     job.seated.seat.set("out_of_memory", OutOf.HEAP)
     job.pid = os.getpid()
     second.known.seat.set("out_of_memory", OutOf.OTHER)
-    second.rig.companions._gone(job, second.known)
+    second.rig.secondary._gone(job, second.known)
     second.rig.channels.process_ended(job.id)
     assert job.out_of == OutOf.OTHER
 
@@ -123,13 +123,13 @@ async def test_who_is_to_ask_again_is_none_beside_carpool(rig: Rig, first: subpr
     client.seat.set("p_peak", 1)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     rig.channels.bring(client.job, "channel:1", ours.detach())
-    companions = rig.companions
+    secondary = rig.secondary
     theirs.send(Packet(PacketType.HELLO, os.getpid(), PROTOCOL, 0).encode())
     rig.hears(client.job)
-    assert companions.ours(client.job) == {first.pid, os.getpid()}
+    assert secondary.ours(client.job) == {first.pid, os.getpid()}
     theirs.close()
     rig.hears(client.job)
-    assert companions.ours(client.job) == {first.pid}
+    assert secondary.ours(client.job) == {first.pid}
 
 
 async def test_after_a_restart_who_is_to_ask_again_is_none_beside_carpool(stub: Stub) -> None:
@@ -142,10 +142,10 @@ async def test_after_a_restart_who_is_to_ask_again_is_none_beside_carpool(stub: 
     assert rig.channels.open(job, fds, Register(job.id, 1, child_pid=os.getppid(), kept=["channel:1"]))
     rig.recovery.end()
     rig.channels.resume(job)
-    assert rig.companions.ours(job) == {os.getpid()}
+    assert rig.secondary.ours(job) == {os.getpid()}
     ends[1][1].close()
     rig.hears(job)
-    assert rig.companions.ours(job) == set()
+    assert rig.secondary.ours(job) == set()
     rig.close()
     ends[0][1].close()
 
@@ -159,7 +159,7 @@ async def test_after_a_restart_the_main_process_speaks_over_the_channel_that_it_
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     message = Register(job.id, 1, child_pid=os.getpid(), kept=[second.known.kept])
     assert other.channels.open(job, [ours.detach(), os.dup(second.known.board.fd)], message)
-    (found,) = other.companions._of[job.id]
+    (found,) = other.secondary._of[job.id]
     assert (found.line, found.pid) == (INHERITED, os.getpid())
     other.close()
     theirs.close()

@@ -1,9 +1,9 @@
-"""Further processes of a job on its CUDA device: companions of the one that has the job's seat.
+"""Secondary processes: those of a job on a CUDA device beside the one that has the job's seat.
 
-They communicate with it as often as not, and what one of them holds back may be what another waits for.  So a job
-that has some has its device to itself.  A companion has a seat of its own, a share of the device's memory, which
-comes from the driver itself (`daemon.channels.shared_grants`), and a gate that opens once, as soon as no other job of
-the device holds a turn, and stays open.
+The processes of a job communicate as often as not, and what one of them holds back may be what another waits for.  So a
+job that has secondary processes has its device to itself.  A secondary process has a seat of its own, memory from the
+driver itself (`carpool.daemon.memory.driver_memory`), and a gate that opens once, as soon as no other job of the device
+holds a turn, and stays open.  Shims keep its seat table under a name that begins with "companion".
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Protocol
 
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, JobId
+from carpool.core.policies.view import DeviceView
 from carpool.daemon.channels.connections import Line, Lines
-from carpool.daemon.channels.shared_grants import Sharing
-from carpool.daemon.jobs.memory_shares import Shares
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.table import Job, JobTable, Seated
+from carpool.daemon.memory.driver_memory import DriverMemory
 from carpool.daemon.seats.allocator import Seating, whole_of_further
 from carpool.daemon.seats.kept_fds import COMPANION
 from carpool.daemon.seats.memory_freed import MemoryFreed
@@ -36,7 +36,7 @@ SHARE = 2  # the class of requests for it
 
 
 @dataclass(eq=False, slots=True)
-class Companion:
+class SecondaryProcess:
     """One of them, in its seat."""
 
     line: str  # the name of its channel
@@ -44,6 +44,7 @@ class Companion:
     seat: Seat
     pid: int
     kept: str  # under which the shim keeps the board for it
+    limit: int = 0  # bytes that it may have from the driver
     watch: PidWatch | None = None
 
 
@@ -55,8 +56,8 @@ class DeviceUse(Protocol):
         ...
 
 
-class Companions:
-    """``exclusive_to``: the job that has a device to itself, as the core knows it."""
+class SecondaryProcesses:
+    """``view``: what the core says of a device at this moment."""
 
     def __init__(
         self,
@@ -64,9 +65,9 @@ class Companions:
         lines: Lines,
         seating: Seating,
         turns: Turns,
-        sharing: Sharing,
+        memory: DriverMemory,
         guests: DeviceUse,
-        exclusive_to: Callable[[DeviceId], JobId | None],
+        view: Callable[[DeviceId], DeviceView],
         freed: MemoryFreed,
         post: Callable[[Event], None],
     ) -> None:
@@ -74,12 +75,12 @@ class Companions:
         self._lines = lines
         self._seating = seating
         self._turns = turns
-        self._sharing = sharing
+        self._memory = memory
         self._guests = guests
-        self._exclusive_to = exclusive_to
+        self._view = view
         self._freed = freed
         self._post = post
-        self._of: dict[JobId, list[Companion]] = {}
+        self._of: dict[JobId, list[SecondaryProcess]] = {}
         self._timers: dict[JobId, asyncio.TimerHandle] = {}
         self._pending: dict[JobId, dict[str, int]] = {}  # processes without a seat, by their channels
 
@@ -88,14 +89,14 @@ class Companions:
     def seat(self, job: Job, line: Line, pid: int) -> None:
         """Give it a seat, and the job its device.  Raises BoardError."""
         assert job.device is not None and job.lane is not None
-        if any(companion.line == line.name for companion in self._of.get(job.id, ())):
+        if any(process.line == line.name for process in self._of.get(job.id, ())):
             return  # an answer that is on its way
         board = self._seating.board(job.device, job.owner)
         seat = board.take()
         set_grace(seat, self._seating.grace_us)
         seat.set("lane", job.lane)
         seat.set("whole", whole_of_further(job))
-        self._add(job, Companion(line.name, board, seat, pid, f"{COMPANION}:{job.device}:{seat.slot}:{pid}"))
+        self._add(job, SecondaryProcess(line.name, board, seat, pid, f"{COMPANION}:{job.device}:{seat.slot}:{pid}"))
         device = self._seating.devices[job.device]
         numbers = (seat.slot, device.window, job.lane, device.capacity, 0)
         self._lines.answer(line, Packet(PacketType.SETUP, 0, *numbers), [board.fd])
@@ -104,16 +105,16 @@ class Companions:
     def convert(self, job: Job, line: str, seated: Seated) -> None:
         """It had the job's seat and never used it: it keeps its place on the board."""
         name = f"{COMPANION}:{job.device}:{seated.seat.slot}:{seated.pid}"
-        self._add(job, Companion(line, seated.board, seated.seat, seated.pid, name))
+        self._add(job, SecondaryProcess(line, seated.board, seated.seat, seated.pid, name))
         self._look(job)
 
     def adopt(self, job: Job, line: Line, name: str, board: Board) -> None:
         """An earlier daemon seated it."""
         _, _, slot, pid = name.split(":")
-        companion = Companion(line.name, board, board.adopt(int(slot)), int(pid), name)
-        self._of.setdefault(job.id, []).append(companion)
-        self._sharing.adopt(job, companion)
-        words = companion.seat.snapshot()
+        process = SecondaryProcess(line.name, board, board.adopt(int(slot)), int(pid), name)
+        self._of.setdefault(job.id, []).append(process)
+        self._memory.adopt(job, process)
+        words = process.seat.snapshot()
         job.several |= any((words.turns, words.want, words.fixed, words.p_limit))
 
     def resume(self, job: Job, lines: Sequence[Line]) -> None:
@@ -122,40 +123,40 @@ class Companions:
         Who has come through the door (``lines``) and has no seat was told to ask again, or asks just now: one that is
         refused for good lets go of its channel.
         """
-        seated = {companion.line for companion in self._of.get(job.id, ())}
+        seated = {process.line for process in self._of.get(job.id, ())}
         for line in lines:
             if line.pid is not None and line.name not in seated:
                 self.pending(job.id, line.name, line.pid)
-        for companion in self._of.get(job.id, ()):
-            self._watch(job, companion)
+        for process in self._of.get(job.id, ()):
+            self._watch(job, process)
         self._look(job)
 
     def ask_again(self, job: Job) -> None:
         """After a restart, when the core knows the job: what an earlier daemon did not answer."""
-        for companion in tuple(self._of.get(job.id, ())):
-            words = companion.seat.snapshot()  # `grow_seq` first: the request of that number has been written before
-            companion.board.wake(companion.seat, "grow_ack")
-            if is_answered(companion.seat, words.grow_seq):
+        for process in tuple(self._of.get(job.id, ())):
+            words = process.seat.snapshot()  # `grow_seq` first: the request of that number has been written before
+            process.board.wake(process.seat, "grow_ack")
+            if is_answered(process.seat, words.grow_seq):
                 continue
             if words.grow_class == SHARE:
-                self._sharing.asks(job, companion, words.grow_total, words.grow_seq)
+                self._memory.asks(job, process, words.grow_total, words.grow_seq)
             else:
-                answer_growth(companion.board, companion.seat, Grow.DENIED, words.grow_seq)
+                answer_growth(process.board, process.seat, Grow.DENIED, words.grow_seq)
 
     def shares(self, device: DeviceId) -> int:
-        """Bytes that companions there have of their shares, as they say."""
+        """Bytes that secondary processes there have from the driver, as far as they may, as their seats say."""
         seats = (each.seat for job, of in self._of.items() if self._jobs.live[job].device == device for each in of)
         return sum(min(words.p_limit, words.p_live + words.e_live) for words in map(Seat.snapshot, seats))
 
-    def _add(self, job: Job, companion: Companion) -> None:
-        self._of.setdefault(job.id, []).append(companion)
+    def _add(self, job: Job, process: SecondaryProcess) -> None:
+        self._of.setdefault(job.id, []).append(process)
         attached = job.seated.pid if job.seated is not None else None
-        self._seating.shims.keep(job.id, {companion.kept: companion.board.fd}, attached)
-        self._watch(job, companion)
+        self._seating.shims.keep(job.id, {process.kept: process.board.fd}, attached)
+        self._watch(job, process)
 
-    def _watch(self, job: Job, companion: Companion) -> None:
-        if companion.watch is None:
-            companion.watch = PidWatch(companion.pid, lambda: self._gone(job, companion))
+    def _watch(self, job: Job, process: SecondaryProcess) -> None:
+        if process.watch is None:
+            process.watch = PidWatch(process.pid, lambda: self._gone(job, process))
 
     def pending(self, job: JobId, line: str, pid: int | None) -> None:
         """The process behind a channel asks for a seat with its first use; its gate is shut until then.  None: no."""
@@ -167,29 +168,27 @@ class Companions:
 
     def ours(self, job: Job) -> set[int]:
         """The processes of a job that have seats, or a gate and will ask for one."""
-        pids = {companion.pid for companion in self._of.get(job.id, ())} | set(self._pending.get(job.id, {}).values())
+        pids = {process.pid for process in self._of.get(job.id, ())} | set(self._pending.get(job.id, {}).values())
         return pids if job.seated is None else pids | {job.seated.pid}
 
     # They speak
 
     def packet(self, job: Job, line: Line, packet: Packet) -> None:
-        for companion in tuple(self._of.get(job.id, ())):
-            if companion.line == line.name:
-                self._about_memory(job, companion, packet)
+        for process in tuple(self._of.get(job.id, ())):
+            if process.line == line.name:
+                self._about_memory(job, process, packet)
         self._look(job)
 
-    def _about_memory(self, job: Job, companion: Companion, packet: Packet) -> None:
+    def _about_memory(self, job: Job, process: SecondaryProcess, packet: Packet) -> None:
         # From its seat, after a restart; or a later one has been found there.
-        known = is_answered(companion.seat, packet.c) or is_before(packet.c, companion.seat.get("grow_seq"))
+        known = is_answered(process.seat, packet.c) or is_before(packet.c, process.seat.get("grow_seq"))
         if packet.type is PacketType.GROW and packet.a != SHARE:
             # It began to ask for memory by grant when it had just lost that: it asks the driver next.
-            answer_growth(companion.board, companion.seat, Grow.DENIED, packet.c & 0xFFFFFFFF)
+            answer_growth(process.board, process.seat, Grow.DENIED, packet.c & 0xFFFFFFFF)
         elif packet.type is PacketType.GROW and not known:
-            self._sharing.asks(job, companion, packet.b, packet.c & 0xFFFFFFFF)
-        elif packet.type is PacketType.WITHDRAWN and not known:
-            self._sharing.withdraws(job, companion)
+            self._memory.asks(job, process, packet.b, packet.c & 0xFFFFFFFF)
         elif packet.type is PacketType.SHRUNK and packet.a == SHARE:
-            self._sharing.returns(job, companion, packet.b)
+            self._memory.returns(job, process, packet.b)
 
     def _several(self, job: Job) -> None:
         job.several = True
@@ -207,8 +206,8 @@ class Companions:
         if self._others_compute(job) or self._belongs_to_another(job):
             self._timers[job.id] = asyncio.get_running_loop().call_later(LOOK_S, self._look, job)
             return
-        for companion in waiting:
-            grant_turn(companion.board, companion.seat)
+        for process in waiting:
+            grant_turn(process.board, process.seat)
 
     def _others_compute(self, job: Job) -> bool:
         lanes = [lane for lane, device in self._seating.lane_device.items() if device == job.device]
@@ -224,43 +223,43 @@ class Companions:
         return present is None or bool(present[1]) or any(guest.grant_waits is not None for guest in guests)
 
     def _belongs_to_another(self, job: Job) -> bool:
-        """The device.  But a turn that the job still has may need its companions to come to an end."""
+        """The device.  But a turn that the job still has may need its secondary processes to come to an end."""
         assert job.device is not None
         has_turn = job.lane is not None and self._seating.holder.get(job.lane) == job.id
-        return not has_turn and self._exclusive_to(job.device) not in (None, job.id)
+        return not has_turn and self._view(job.device).alone not in (None, job.id)
 
     # They go
 
     def last_word(self, job: Job) -> None:
         """Its main process has ended, and may be one of them."""
-        for companion in self._of.get(job.id, ()):
-            self._heard(job, companion)
+        for process in self._of.get(job.id, ()):
+            self._heard(job, process)
 
-    def _heard(self, job: Job, companion: Companion) -> None:
-        if companion.pid == job.pid:
-            job.out_of = companion.seat.get("out_of_memory")
+    def _heard(self, job: Job, process: SecondaryProcess) -> None:
+        if process.pid == job.pid:
+            job.out_of = process.seat.get("out_of_memory")
 
     def forget(self, job: Job) -> None:
         """The job has ended."""
         self._pending.pop(job.id, None)
-        job.shares = Shares()
-        for companion in tuple(self._of.get(job.id, ())):
-            self._leave(job, companion)
+        for process in tuple(self._of.get(job.id, ())):
+            self._leave(job, process)
+        self._memory.forget(job)
         timer = self._timers.pop(job.id, None)
         if timer is not None:
             timer.cancel()
 
-    def _gone(self, job: Job, companion: Companion) -> None:
-        self._sharing.gone(job, companion)
-        self._leave(job, companion)
+    def _gone(self, job: Job, process: SecondaryProcess) -> None:
+        self._memory.gone(job, process)
+        self._leave(job, process)
 
-    def _leave(self, job: Job, companion: Companion) -> None:
-        if companion.watch is not None:
-            companion.watch.stop()
-        self._heard(job, companion)
-        companion.board.free(companion.seat.slot)
-        self._seating.shims.drop(job.id, [companion.kept])
-        self._of[job.id].remove(companion)
+    def _leave(self, job: Job, process: SecondaryProcess) -> None:
+        if process.watch is not None:
+            process.watch.stop()
+        self._heard(job, process)
+        process.board.free(process.seat.slot)
+        self._seating.shims.drop(job.id, [process.kept])
+        self._of[job.id].remove(process)
         if not self._of[job.id]:
             del self._of[job.id]
         self._freed.tell()

@@ -1,0 +1,159 @@
+"""Who moves a job's memory from its bank to its store: the job itself, its shim, or the daemon with the device's agent.
+
+All three do so while the job has no turn, and may find that it got one meanwhile.  None of them changes the bank: until
+`Mover.counts` has said that the store has everything, the job's memory is where it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from carpool.core.model import JobId
+from carpool.daemon.jobs.table import Job
+from carpool.daemon.jobs.watchlist import Watchlist
+from carpool.daemon.memory.bank_holders import is_out
+from carpool.daemon.memory.copies import Copied, Copies
+from carpool.daemon.seats.kept_fds import BANK, STORE
+from carpool.protocol.seat import OffloadState
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How a mover has ended: ``size`` bytes are in the store, or, for people, ``error``.
+
+    ``turns`` and ``took_us`` come from the daemon's copies: the number of the last turn that the job had given back
+    before, and how long the copy took.
+    """
+
+    size: int = 0
+    error: str | None = None
+    turns: int = 0
+    took_us: int = 0
+
+
+class Mover(Protocol):
+    """One of the three.  Whoever has made it hears of the end, at any time from `begin` on, in the daemon's loop."""
+
+    def begin(self, job: Job) -> bool:
+        """Move what the job, which has a seat, has in its bank.  False: this mover cannot do that now."""
+        ...
+
+    def withdraw(self, job: Job) -> None:
+        """Nobody waits for the end any more, which may still come."""
+        ...
+
+    def counts(self, job: Job, moved: Moved) -> bool:
+        """Asked when the end has come and it is certain who has the lane's turn, unless that is the job.
+
+        True: the job has had no turn since, and its seat says that its memory is in its store.  False: it is in its
+        bank, as before.
+        """
+        ...
+
+
+Ended = Callable[[Job, Mover, Moved], None]
+
+
+class JobItself:
+    """On host devices: the helper thread of the job's process (``native/store/offload.c``).
+
+    Its answer comes over the job's channel.  It has written the seat by then.
+    """
+
+    def __init__(self, watchlist: Watchlist) -> None:
+        self._watchlist = watchlist
+
+    def begin(self, job: Job) -> bool:
+        assert job.seated is not None
+        job.seated.seat.set("offload", OffloadState.ASKED)
+        job.seated.board.notify(job.seated.seat)
+        self._watchlist.watch(job)
+        return True
+
+    def withdraw(self, job: Job) -> None:
+        assert job.seated is not None
+        if job.seated.seat.get("offload") != OffloadState.DROP:
+            job.seated.seat.set("offload", OffloadState.NO)
+
+    def counts(self, job: Job, moved: Moved) -> bool:
+        assert job.seated is not None
+        return is_out(job) and job.seated.seat.get("stored") >= moved.size
+
+
+class Shims(Protocol):
+    """The sessions with the shims (`carpool.daemon.shims.links`)."""
+
+    def take(self, job: JobId, bank: str, store: str) -> bool:
+        """Ask the job's shim, by the names under which it keeps bank and store.  False: the shim cannot."""
+        ...
+
+
+class JobsShim:
+    """For a job that has been asked and does not answer, because somebody has stopped it.
+
+    The shim looks itself whether the request still stands, so that `JobItself.withdraw` withdraws this as well.
+    """
+
+    def __init__(self, shims: Shims) -> None:
+        self._shims = shims
+
+    def begin(self, job: Job) -> bool:
+        return self._shims.take(job.id, f"{BANK}:{job.device}:{job.bank}", f"{STORE}:{job.device}")
+
+    def withdraw(self, job: Job) -> None:
+        pass
+
+    def counts(self, job: Job, moved: Moved) -> bool:
+        """If it has a turn, the state bytes in its store tell it what to bring back: nothing is written."""
+        assert job.seated is not None
+        seat = job.seated.seat
+        if seat.get("turn"):
+            return False
+        seat.set("stored", max(0, min(moved.size, os.fstat(job.seated.store_fd).st_size)))
+        seat.set("offloaded", 1)
+        return True
+
+
+class DaemonsCopies:
+    """Where memory comes in extents: the daemon, with the device's agent.  The job is not asked."""
+
+    def __init__(self, copies: Copies, ended: Ended) -> None:
+        self._copies = copies
+        self._ended = ended
+
+    def begin(self, job: Job) -> bool:
+        """A copy that is under way ends first.  A job that was just about to come back has all of it in its store."""
+        assert job.seated is not None
+        turns = job.seated.seat.get("passed_seq")
+        if self._copies.under_way(job):
+            self._copies.afterwards(job, self._begin_anew)
+        elif is_out(job) or not job.seated.seat.get("p_used"):
+            self._ended(job, self, Moved(turns=turns))
+        else:
+            self._copies.out(job, lambda job, copied: self._copied(job, turns, copied))
+        return True
+
+    def withdraw(self, job: Job) -> None:
+        pass
+
+    def counts(self, job: Job, moved: Moved) -> bool:
+        assert job.seated is not None
+        seat = job.seated.seat
+        if seat.get("turn") or seat.get("passed_seq") != moved.turns:
+            return False
+        if not is_out(job):
+            seat.set("stored", moved.size)
+            seat.set("store_bytes", max(seat.get("store_bytes"), moved.size))
+            seat.set("out_bytes", seat.get("out_bytes") + moved.size)
+            seat.set("out_us", seat.get("out_us") + moved.took_us)
+            seat.set("offloaded", 1)
+        return True
+
+    def _begin_anew(self, job: Job) -> None:
+        self.begin(job)
+
+    def _copied(self, job: Job, turns: int, copied: Copied) -> None:
+        self._ended(job, self, Moved(copied.size, copied.error, turns, copied.took_us))
