@@ -1,7 +1,7 @@
-/* The share of a further process of a job: memory from the driver itself, but not more than it has been granted.
+/* What a secondary process may have: memory from the driver itself, but not more than `p_limit`.
  *
- * It asks as for persistent memory (turn/grow.c), and the daemon asks the core for the job as a whole.  What was promised to
- * others is not taken: a refusal is the driver's own error, with which programs know how to deal. */
+ * The process asks as for persistent memory (turn/grow.c), and the daemon answers at once: what the device has not got
+ * beside other jobs' memory is refused, with the driver's own error, with which programs know how to deal. */
 #include "cuda/grant.h"
 #include "cuda/driver_memory.h"
 
