@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from carpool.protocol.client import Client, ClientError
+from carpool.protocol.client import ClientError, DaemonClient
 
 INTERVAL_S = 0.1
 
@@ -39,7 +39,7 @@ class Accounts:
         return self._at(job, end) - self._at(job, begin)
 
     def _watch(self) -> None:
-        with Client(self._home) as client:
+        with DaemonClient(self._home) as client:
             while not self._over.wait(INTERVAL_S):
                 try:
                     jobs = client.jobs()

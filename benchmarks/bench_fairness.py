@@ -14,7 +14,7 @@ from benchmarks.arrivals import spaced
 from benchmarks.figures import Figure, median_figure, rounds_of
 from benchmarks.jobs import argv, result_of, submit
 from benchmarks.shares import iterations_within, phases, worst_share
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 from demo.session import Session
 
 JOBS, TARGET = 3, 0.05
@@ -70,7 +70,7 @@ def _round(spacing: float) -> list[Phase]:
     ]
 
 
-def _ends(client: Client, job: int) -> list[float]:
+def _ends(client: DaemonClient, job: int) -> list[float]:
     ends: list[float] = result_of(client, job)[1]["ends"]
     return ends
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from benchmarks.figures import Figure, measured_once, median_figure
 from benchmarks.networks import Work, bert_base, inception_v3, resnet152
-from carpool.serve.plan.grouping import NS_PER_S, Grouping, Layer, Link, finish, optimal, pipeswitch, start
+from carpool.serve.plan.grouping import NS_PER_S, Grouping, LayerCost, LinkCost, finish, optimal, pipeswitch, start
 
 TARGET_MS = 50.0
 NS_PER_MS = 1_000_000
@@ -31,16 +31,18 @@ class Network:
     ready_ns: int  # batch 8, weights on a V100: figure 5, the authors' re-run of 2021
     reported_ms: float  # Algorithm 1: table 5
 
-    def layers(self, faster: int) -> list[Layer]:
+    def layers(self, faster: int) -> list[LayerCost]:
         operations = sum(work.operations for work in self.works)
         shared = self.ready_ns - LAUNCH_NS * len(self.works)
-        return [Layer(work.size, (LAUNCH_NS + shared * work.operations // operations) // faster) for work in self.works]
+        return [
+            LayerCost(work.size, (LAUNCH_NS + shared * work.operations // operations) // faster) for work in self.works
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
     name: str
-    link: Link
+    link: LinkCost
     faster: int  # than a V100
 
 
@@ -49,10 +51,10 @@ NETWORKS = (
     Network("Inception-v3", inception_v3(), 40_535_800, 180.0),
     Network("BERT-base", bert_base(), 39_332_700, 340.0),
 )
-V100 = Device("V100", Link(50_000, 10 * NS_PER_S), 1)
-FAST = Device("fast", Link(5_000, 50 * NS_PER_S), 8)
+V100 = Device("V100", LinkCost(50_000, 10 * NS_PER_S), 1)
+FAST = Device("fast", LinkCost(5_000, 50 * NS_PER_S), 8)
 #: Equal layers that move for twice as long as they compute.
-EQUAL, EQUAL_LINK, EQUAL_COUNTS = Layer(1_000_000, 50_000), Link(20_000, 10 * NS_PER_S), (12, 16, 20)
+EQUAL, EQUAL_LINK, EQUAL_COUNTS = LayerCost(1_000_000, 50_000), LinkCost(20_000, 10 * NS_PER_S), (12, 16, 20)
 
 
 def run(quick: bool) -> list[Figure]:
@@ -128,7 +130,7 @@ def _growth(count: int, runs: int) -> Figure:
 
 
 def _timed(
-    search: Callable[[Sequence[Layer], Link], Grouping], layers: Sequence[Layer], link: Link
+    search: Callable[[Sequence[LayerCost], LinkCost], Grouping], layers: Sequence[LayerCost], link: LinkCost
 ) -> tuple[float, Grouping]:
     """Milliseconds, and what was found."""
     begin = time.perf_counter_ns()

@@ -12,7 +12,7 @@ from benchmarks.jobs import argv, result_of, submit
 from carpool.core.model import Settings
 from carpool.core.policies.fair import Fair
 from carpool.protocol.api import DeviceInfo
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 from demo.session import Session
 
 #: 60 % of the device each.
@@ -70,7 +70,7 @@ class Bound:
         return {"lower_bound_s": round(self.turn_s, 3), "switch_s": round(self.switch_s, 4)}
 
 
-def _computes(client: Client, job: int) -> None:
+def _computes(client: DaemonClient, job: int) -> None:
     for event in client.events(follow=True):
         if event.kind == "GrantTurn" and event.job == job:
             return

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, median_figure
 from benchmarks.jobs import argv, run_bare, run_shared
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 from demo.session import Session
 
 #: model -> iterations measured; enough for a second or more each
@@ -28,7 +28,7 @@ def run(quick: bool) -> list[Figure]:
         return figures
 
 
-def _pair(client: Client, command: list[str], shared_first: bool) -> tuple[float, float]:
+def _pair(client: DaemonClient, command: list[str], shared_first: bool) -> tuple[float, float]:
     """Seconds per iteration: bare, and as a job."""
     if shared_first:
         shared = run_shared(client, command)["iteration_s"]

@@ -10,7 +10,7 @@ from benchmarks.figures import Figure
 from benchmarks.jobs import argv, result_of, run_bare, submit
 from benchmarks.workloads.loops import MANNERS, SETTLED
 from carpool.protocol.api import EventInfo
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 from demo.session import Session
 
 KIB = 1 << 10
@@ -37,7 +37,7 @@ def run(quick: bool) -> list[Figure]:
     return figures
 
 
-def switch_residues(client: Client, manner: str, wanted: int) -> list[int]:
+def switch_residues(client: DaemonClient, manner: str, wanted: int) -> list[int]:
     """Bytes saved at settled switches at a boundary of two equal jobs in one lane, until ``wanted`` have been seen."""
     command = argv("loops.py", manner, ENDLESS)
     jobs = [submit(client, command, name=f"{manner}{index}") for index in range(2)]

@@ -23,14 +23,14 @@ from benchmarks.figures import Figure, median_figure
 from benchmarks.jobs import argv, environment
 from carpool.core.model import MIB, JobPhase
 from carpool.daemon.jobs.seat_table import Board
-from carpool.daemon.jobs.table import Job, JobTable, Seated
-from carpool.daemon.journal.device_history import History
+from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
+from carpool.daemon.journal.device_history import DeviceHistory
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.seats.sampler import private_bytes
 from carpool.daemon.system.clock import monotonic_us
-from carpool.daemon.telemetry.service import Telemetry, processes_of, uses_of
-from carpool.devices.base import Device
+from carpool.daemon.telemetry.service import TelemetryService, processes_of, uses_of
+from carpool.devices.base import DeviceBackend
 from carpool.devices.host import HostDevice
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import BOARD_BYTES, Seat
@@ -79,12 +79,12 @@ async def _rounds(
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "journal.sqlite"
         journal = Journal(open_journal(path), asyncio.get_running_loop())
-        telemetry = Telemetry(
-            cast("dict[str, Device]", devices),
+        telemetry = TelemetryService(
+            cast("dict[str, DeviceBackend]", devices),
             lambda: processes_of(jobs, lambda job: None),
             interval_us=round(ROUND_S * 1e6),
             uses=lambda device: uses_of(jobs, device),
-            history=History(journal, path),
+            history=DeviceHistory(journal, path),
         )
         task = asyncio.create_task(telemetry.run())
         await asyncio.sleep(OPENING_S)  # the first round opens what there is to open
@@ -132,7 +132,7 @@ def training() -> Iterator[JobTable]:
             seat.set("turn_start_us", monotonic_us())
             spec = SubmitRequest(argv=command, cwd="/", env={})
             seated = Seated(cast(Board, None), seat, process.pid, -1, monotonic_us())
-            jobs.live[number + 1] = Job(
+            jobs.live[number + 1] = JobRecord(
                 *(number + 1, 0, 0, spec, None, 0),
                 phase=JobPhase.RUNNING,
                 device=f"host{number}",

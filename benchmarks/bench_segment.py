@@ -11,7 +11,7 @@ from benchmarks.figures import Figure, median_figure
 from benchmarks.jobs import TIMEOUT_S, WORKLOADS, argv, environment, last_line, result_of
 from benchmarks.stub import stub_driver
 from carpool.protocol.api import SubmitRequest
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 from demo.session import Session
 
 TARGET = 1.0
@@ -43,6 +43,6 @@ def _bare(command: list[str], env: dict[str, str]) -> float:
     return float(last_line(done.stdout)["ns"])
 
 
-def _granted(client: Client, command: list[str], env: dict[str, str]) -> float:
+def _granted(client: DaemonClient, command: list[str], env: dict[str, str]) -> float:
     job = client.submit(SubmitRequest(argv=command, cwd=str(WORKLOADS), env=env))
     return float(result_of(client, job)[1]["ns"])

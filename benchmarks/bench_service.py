@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.figures import Figure, median_figure
 from benchmarks.jobs import WORKLOADS, environment
 from carpool.protocol.api import SubmitRequest
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 from demo.session import Session
 
 CLIENTS = 16
@@ -40,13 +40,13 @@ def _request(*command: str, after: tuple[int, ...] = ()) -> SubmitRequest:
     return SubmitRequest(argv=list(command), cwd=str(WORKLOADS), env=environment(), after=list(after))
 
 
-def _submit_many(client: Client, blocker: int, count: int) -> float:
+def _submit_many(client: DaemonClient, blocker: int, count: int) -> float:
     """Jobs that wait for another, so that only accepting them is measured; per second."""
     errors: list[Exception] = []
 
     def submit() -> None:
         try:
-            with Client(client.home.root) as own:
+            with DaemonClient(client.home.root) as own:
                 for _ in range(count // CLIENTS):
                     own.submit(_request("true", after=(blocker,)))
         except Exception as error:  # noqa: BLE001 - handed to the main thread, which raises it

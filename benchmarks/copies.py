@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.jobs import TIMEOUT_S, argv, result_of, run_bare, submit
 from carpool.protocol.api import DeviceRequest, JobInfo
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 from demo.session import Session
 
 DEVICE_MIB = 128
@@ -110,7 +110,7 @@ def together(
     return Together(seconds, [info for info, _ in ended])
 
 
-def _await_first_steps(client: Client, jobs: Sequence[int]) -> None:
+def _await_first_steps(client: DaemonClient, jobs: Sequence[int]) -> None:
     """Every copy has had its memory and its first step; importing torch takes seconds."""
     deadline = time.monotonic() + TIMEOUT_S
     while any(client.job(job).iterations == 0 for job in jobs):

@@ -11,13 +11,13 @@ import sys
 
 from aiohttp import web
 
-from carpool.serve.http.endpoint import Endpoint, Options
+from carpool.serve.http.endpoint import Endpoint, EndpointOptions
 from tests.serve.backend import NumpyBackend
 
 
 async def serve(kind: str) -> None:
     if kind == "endpoint":
-        endpoint = Endpoint(NumpyBackend(), Options(port=0))
+        endpoint = Endpoint(NumpyBackend(), EndpointOptions(port=0))
         print(await endpoint.start(), flush=True)
         await asyncio.to_thread(sys.stdin.read)
         await endpoint.stop()

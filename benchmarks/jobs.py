@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from carpool.protocol.api import JobInfo, SubmitRequest
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 
 WORKLOADS = Path(__file__).resolve().parent / "workloads"
 TIMEOUT_S = 300
@@ -41,11 +41,11 @@ def run_bare(command: list[str], preload: Path | None = None) -> dict[str, Any]:
     return last_line(result.stdout)
 
 
-def submit(client: Client, command: list[str], **options: Any) -> int:
+def submit(client: DaemonClient, command: list[str], **options: Any) -> int:
     return client.submit(SubmitRequest(argv=command, cwd=str(WORKLOADS), env=environment(), **options))
 
 
-def result_of(client: Client, job: int) -> tuple[JobInfo, dict[str, Any]]:
+def result_of(client: DaemonClient, job: int) -> tuple[JobInfo, dict[str, Any]]:
     """Wait for the job; its description and what its script measured."""
     info = client.wait(job, TIMEOUT_S)
     output = b"".join(client.logs(job)).decode(errors="replace")
@@ -55,7 +55,7 @@ def result_of(client: Client, job: int) -> tuple[JobInfo, dict[str, Any]]:
     return info, last_line(output)
 
 
-def run_shared(client: Client, command: list[str]) -> dict[str, Any]:
+def run_shared(client: DaemonClient, command: list[str]) -> dict[str, Any]:
     return result_of(client, submit(client, command))[1]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.jobs import TIMEOUT_S, environment
 from carpool.protocol.api import SubmitRequest
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -68,7 +68,7 @@ class Listener:
         return OnCall(connection)
 
     @contextmanager
-    def job(self, client: Client) -> Iterator[OnCall]:
+    def job(self, client: DaemonClient) -> Iterator[OnCall]:
         """As a job of a daemon, which ends with it."""
         client.submit(SubmitRequest(argv=self.argv(), cwd=str(ROOT), env=environment()))
         one = self.accept()

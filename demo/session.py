@@ -12,7 +12,7 @@ from types import TracebackType
 import msgspec
 
 from carpool.protocol.api import ErrorInfo
-from carpool.protocol.client import Client, ClientError
+from carpool.protocol.client import ClientError, DaemonClient
 
 STOP_TIMEOUT_S = 60
 
@@ -43,9 +43,9 @@ class Session:
         self._command += [part for name, value in (settings or {}).items() for part in ("--setting", f"{name}={value}")]
         self._command += ["--placement", placement] if placement else []
         self._process: subprocess.Popen[bytes] | None = None
-        self._client = Client(home)
+        self._client = DaemonClient(home)
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> DaemonClient:
         self.home.mkdir(parents=True, exist_ok=True)
         reader, writer = os.pipe()
         try:

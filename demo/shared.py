@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from carpool.protocol.api import EventInfo, JobInfo, SubmitRequest
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 from demo.alone import JobFailed
 from demo.jobs import JOBS, ROOT, DemoJob, environment
 from demo.results import JobResult, Round
@@ -61,7 +61,7 @@ def _request(directory: Path, job: DemoJob, scale: float) -> SubmitRequest:
     )
 
 
-def _follow(client: Client, jobs: set[int], say: Callable[[int], None]) -> list[EventInfo]:
+def _follow(client: DaemonClient, jobs: set[int], say: Callable[[int], None]) -> list[EventInfo]:
     """All events until the last of the jobs has ended."""
     events: list[EventInfo] = []
     left = set(jobs)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import pytest
 
 from carpool.protocol.api import JobInfo, SubmitRequest
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 
 BARE_SERVER = Path(__file__).parent / "e2e" / "bare_server.py"
 #: Less than a whole test may take; a busy machine needs a lot of it.
@@ -165,7 +165,7 @@ class LiveDaemon:
         with open(ready) as pipe:
             answer = json.loads(pipe.readline() or "{}")
         assert answer.get("ok"), f"the daemon did not start: {answer}"
-        self.client = Client(self.home)
+        self.client = DaemonClient(self.home)
 
     def kill(self) -> None:
         """At once, whatever it is doing; its jobs go on."""
@@ -206,7 +206,7 @@ class LiveDaemon:
         if self._process.poll() is not None:  # a test gave up while no daemon lived
             self.start()
         try:
-            with Client(self.home) as client:  # a test may have left its own in the middle of an answer
+            with DaemonClient(self.home) as client:  # a test may have left its own in the middle of an answer
                 client.shutdown(stop_jobs=True)
             self._process.wait(PATIENCE_S)
         finally:

@@ -70,6 +70,7 @@ FOLDERS = {
     "serve": Folder("test", 90),
     "sim": Folder("check", 30),
     "stub": Folder("test", 20),
+    "test_class_names.py": Folder("check", 1),
     "test_leftovers.py": Folder("test", 10),
     "test_plugins.py": Folder("check", 5),
     "test_tiers.py": Folder("check", 5),

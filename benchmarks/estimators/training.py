@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.estimators.boosting import Growth, as_json, grow
 from benchmarks.estimators.data import Row
 from carpool.core.model import MIB
-from carpool.estimate.learned import Level, Weights
+from carpool.estimate.learned import SizeLevel, Weights
 from carpool.estimate.learned.knowledge import LEVELS, numbers, rule_of_thumb
 from carpool.estimate.learned.trees import Forest
 
@@ -29,7 +29,7 @@ def train(rows: Sequence[Row], folds: int = FOLDS) -> Weights:
     return {name: train_level(rows, name, folds) for name in LEVELS}
 
 
-def train_level(rows: Sequence[Row], name: str, folds: int = FOLDS) -> Level:
+def train_level(rows: Sequence[Row], name: str, folds: int = FOLDS) -> SizeLevel:
     """The margins are conformal: from models held out by family, with what the others have taught."""
     above, below = [], []
     for others, held_out in split(rows, folds, lambda row: row.family):
@@ -70,17 +70,17 @@ def content(weights: Weights, source: str) -> dict[str, Any]:
     return {"source": source, "seed": SEED, "levels": levels}
 
 
-def _fit(rows: Sequence[Row], name: str) -> Level:
+def _fit(rows: Sequence[Row], name: str) -> SizeLevel:
     """Without margins."""
     nothing = Forest(0.0, ())
-    bare = Level(_coefficients(rows, name), nothing, nothing, 0.0, 0.0)
+    bare = SizeLevel(_coefficients(rows, name), nothing, nothing, 0.0, 0.0)
     seen, wanted = [numbers(row.features, name) for row in rows], [_ratio(row, bare, name) for row in rows]
     middle = grow(seen, wanted, 0.5, MIDDLE_GROWTH)
     upper = grow(seen, wanted, UPPER, UPPER_GROWTH)
     return replace(bare, middle=middle, upper=upper)
 
 
-def _ratio(row: Row, level: Level, name: str) -> float:
+def _ratio(row: Row, level: SizeLevel, name: str) -> float:
     return math.log(row.measured / rule_of_thumb(row.features, name, level.coefficients))
 
 

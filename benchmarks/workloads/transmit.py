@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from carpool.devices import memfd
 from carpool.serve.model import skeleton, weights_file
-from carpool.serve.model.bound_model import Model
-from carpool.serve.model.weights_device import Memory
+from carpool.serve.model.bound_model import BoundModel
+from carpool.serve.model.weights_device import WeightsMemory
 from carpool.serve.plan.grouping import Grouping
 from carpool.serve.plan.manifest import Profile, Source
 from carpool.serve.prepare.prepare import pipelined, prepare
@@ -69,27 +69,27 @@ def one_group(profile: Profile) -> Grouping:
     return (len(profile.layers),)
 
 
-def opened(factory: str, x: Tensor, kept: Path, group: Callable[[Profile], Grouping]) -> Model:
+def opened(factory: str, x: Tensor, kept: Path, group: Callable[[Profile], Grouping]) -> BoundModel:
     """On a device of its own, whose pages are there."""
     source = Source(f"benchmarks.workloads.transmit:{factory}")
     entry, image, _ = prepare(source, (x,), kept=kept, group=group)
-    model = Model(entry, image, Memory(memfd.create("device", entry.device_bytes, sealed=True)))
+    model = BoundModel(entry, image, WeightsMemory(memfd.create("device", entry.device_bytes, sealed=True)))
     ready(model, x)
     return model
 
 
-def ready(model: Model, x: Tensor) -> float:
+def ready(model: BoundModel, x: Tensor) -> float:
     model.groups.load()
     model.groups.wait()
     return timed(lambda: model(x))
 
 
-def cold(model: Model, x: Tensor) -> float:
+def cold(model: BoundModel, x: Tensor) -> float:
     _empty(model)
     return timed(lambda: model(x))
 
 
-def waiting(model: Model, x: Tensor) -> float:
+def waiting(model: BoundModel, x: Tensor) -> float:
     def request() -> None:
         model.groups.load()
         model.groups.wait()
@@ -99,7 +99,7 @@ def waiting(model: Model, x: Tensor) -> float:
     return timed(request)
 
 
-def first_group(model: Model, _x: Tensor) -> float:
+def first_group(model: BoundModel, _x: Tensor) -> float:
     def start() -> None:
         model.groups.load()
         model.groups.wait(1)
@@ -124,7 +124,7 @@ def compute(module: nn.Module, x: Tensor) -> object:
         return module(x)
 
 
-def _empty(model: Model) -> None:
+def _empty(model: BoundModel) -> None:
     model.groups.load()
     model.groups.wait()
     model.groups.stop()

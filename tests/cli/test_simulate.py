@@ -29,7 +29,7 @@ from carpool.core.policies.las import LIMITS
 from carpool.sim import driver, replay
 from carpool.sim.model.options import Options
 from carpool.sim.model.trace_job import TraceJob
-from carpool.sim.replay import Difference, Replay, Row
+from carpool.sim.replay import Difference, JournalRow, Replay
 from carpool.sim.traces import FORMATS as KNOWN_FORMATS
 from carpool.sim.traces import read_trace
 
@@ -245,7 +245,7 @@ def test_what_the_simulator_cannot_do_is_one_message(
     [
         (Replay(lives=2, events=7, commands=1), 0, "the same decisions: 7 events, 1 command, 2 starts of the daemon"),
         (Replay(lives=1, incomplete=1), 0, "; of 1 start of the daemon events are missing"),
-        (Replay(lives=1, difference=Difference(Row(5, 9, "Tick", "{}"), ("X",), ())), 1, "differs after Tick"),
+        (Replay(lives=1, difference=Difference(JournalRow(5, 9, "Tick", "{}"), ("X",), ())), 1, "differs after Tick"),
         (Replay(incomplete=3), 1, "nothing can be verified: of 3 starts of the daemon events are missing"),
     ],
 )

@@ -14,7 +14,7 @@ from carpool.core.machine import Machine
 from carpool.core.memory.lanes import Refusal
 from carpool.core.model import MIB, Cause, DeviceSpec, Engine, Settings, Sharing, Usage
 from carpool.core.placement import queue
-from carpool.core.placement.candidates import Choice
+from carpool.core.placement.candidates import PlacementChoice
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate
@@ -332,7 +332,7 @@ def test_one_refusal_speaks_for_all_kinds_of_which_nothing_is_known(monkeypatch:
     asked: list[int] = []
     real = queue.attempt
 
-    def counted(state: State, job: Job, open_devices: set[str]) -> Choice | Refusal:
+    def counted(state: State, job: Job, open_devices: set[str]) -> PlacementChoice | Refusal:
         asked.append(job.id)
         return real(state, job, open_devices)
 

@@ -12,7 +12,7 @@ from carpool.core import events
 from carpool.core.errors import IllegalTransition, InvariantError
 from carpool.core.model import Cause, Memory, Usage
 from carpool.core.state.lane import Lane
-from carpool.core.state.preempt_state import Asked, Paused
+from carpool.core.state.preempt_state import PauseAsked, Paused
 from carpool.core.state.residency import LeavingAside
 from carpool.core.state.turn_state import HOLDING, TurnState
 from carpool.core.turns import turns, yielding
@@ -84,7 +84,7 @@ def test_a_way_that_no_table_has_is_noticed(pair: Scenario) -> None:
         check(job, "residency", LeavingAside(Memory(1, 0)))
     lane.preempt = Paused(5)
     with pytest.raises(AssertionError, match="no table leads from paused to asked_at_once"):
-        lane.preempt = Asked(5, 6, forced=True)
+        lane.preempt = PauseAsked(5, 6, forced=True)
 
 
 @pytest.mark.parametrize(("module", "function"), [(turns, "_chosen"), (yielding, "request_yield")])

@@ -16,7 +16,7 @@ from carpool.core.model import MIB, Memory, Oversubscribe, Settings
 from carpool.core.policies.view import DeviceView
 from carpool.daemon.build import Parts, build
 from carpool.daemon.jobs.recovery import Recovery
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.supervisor import Starting
@@ -33,7 +33,7 @@ CAPACITY = 64 * MIB
 class Client:
     """A job as the test plays it: its end of the channel, its seat, what came with SETUP, what its shim keeps."""
 
-    job: Job
+    job: JobRecord
     channel: socket.socket
     seat: Seat
     setup: Packet
@@ -86,11 +86,11 @@ class Watched(Watchlist):
         self.jobs: list[int] = []
         self.busy: list[int] = []
 
-    def watch(self, job: Job) -> None:
+    def watch(self, job: JobRecord) -> None:
         self.jobs.append(job.id)
         super().watch(job)
 
-    def mark_busy(self, job: Job) -> None:
+    def mark_busy(self, job: JobRecord) -> None:
         self.busy.append(job.id)
         super().mark_busy(job)
 
@@ -136,10 +136,10 @@ class Rig:
     def do(self, command: commands.Command) -> None:
         self.built.execute(command)
 
-    def job(self, owner: int = 1000, *, exclusive: bool = False, service: int | None = None) -> Job:
+    def job(self, owner: int = 1000, *, exclusive: bool = False, service: int | None = None) -> JobRecord:
         number = self.jobs.new_id()
         spec = SubmitRequest(argv=["true"], cwd="/", env={}, exclusive=exclusive, service=service)
-        job = self.jobs.live[number] = Job(number, owner, owner, spec, None, 0)
+        job = self.jobs.live[number] = JobRecord(number, owner, owner, spec, None, 0)
         job.device, job.lane = self.device.id, owner - 999
         self.shims[number] = {}
         return job
@@ -161,7 +161,7 @@ class Rig:
         self.events.clear()
         return client
 
-    def hears(self, job: Job) -> None:
+    def hears(self, job: JobRecord) -> None:
         """The daemon reads one packet of each channel that has some."""
         for line in self.lines.all(job.id):
             if select.select([line.socket], [], [], 0)[0]:

@@ -18,7 +18,7 @@ from carpool.daemon.checkpoint.jobs import Guest, Guests, Stage
 from carpool.daemon.checkpoint.notes import Note, Notes
 from carpool.daemon.checkpoint.restart import CheckpointRestart
 from carpool.daemon.checkpoint.suspend import Suspensions
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.background import in_background
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda.checkpoint import Busy, NotGuaranteed
@@ -44,7 +44,7 @@ class Rig:
         self.parts = Checkpointing(self.guests, self.notes, jobs, suspensions, processes, self.events.append)
         self.restart = CheckpointRestart(self.guests, jobs, suspensions, shims, processes, self.events.append)
         spec = SubmitRequest(argv=["true"], cwd="/", env={}, engine="checkpoint")
-        self.job = jobs.live[7] = Job(7, 1000, 1000, spec, None, 0, device="cuda0", pid=1)
+        self.job = jobs.live[7] = JobRecord(7, 1000, 1000, spec, None, 0, device="cuda0", pid=1)
         self.job.usage, self.job.granted = Usage(persistent_live=5 * MIB), Memory(8 * MIB)
         self.guest = self.guests.of[7] = Guest(Stage.OFF)
 

@@ -16,11 +16,11 @@ from carpool.daemon.engine import selection
 from carpool.daemon.engine.preload_check import Look
 from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.info import job_info
-from carpool.daemon.jobs.table import Choice, Job
-from carpool.daemon.journal.records import Store, read_history, read_jobs, read_ungated
+from carpool.daemon.jobs.table import EngineChoice, JobRecord
+from carpool.daemon.journal.records import JournalStore, read_history, read_jobs, read_ungated
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
-from carpool.devices.base import Device
+from carpool.devices.base import DeviceBackend
 from carpool.protocol.api import SubmitRequest
 
 STATIC = "./a.out is for another kind of machine than libcarpool"
@@ -33,8 +33,8 @@ class StandIn:
     checkpoint: bool
 
 
-def choice(spec: SubmitRequest, earlier: str = "", **able: bool) -> tuple[str, Choice]:
-    devices = {name: cast("Device", StandIn(name, each)) for name, each in able.items()}
+def choice(spec: SubmitRequest, earlier: str = "", **able: bool) -> tuple[str, EngineChoice]:
+    devices = {name: cast("DeviceBackend", StandIn(name, each)) for name, each in able.items()}
     made = Engines(devices, lambda owner, spec: earlier)
     found, why = asyncio.run(made.choose(spec, os.geteuid(), os.getegid()))
     return found.engine, why
@@ -63,21 +63,21 @@ def static(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_where_there_is_a_choice(
     static: None, more: dict[str, Any], able: dict[str, bool], engine: str, why: str
 ) -> None:
-    assert choice(request(**more), **able) == (engine, Choice(True, why))
+    assert choice(request(**more), **able) == (engine, EngineChoice(True, why))
 
 
 @pytest.mark.parametrize("engine", ["grant", "checkpoint"])
 def test_what_the_user_has_chosen_counts(static: None, engine: str) -> None:
-    assert choice(request(engine=engine), EARLIER, cuda0=True) == (engine, Choice())
+    assert choice(request(engine=engine), EARLIER, cuda0=True) == (engine, EngineChoice())
 
 
 def test_an_earlier_run_speaks_first(static: None) -> None:
-    assert choice(request(), EARLIER, cuda0=True) == ("checkpoint", Choice(True, EARLIER))
+    assert choice(request(), EARLIER, cuda0=True) == ("checkpoint", EngineChoice(True, EARLIER))
 
 
 def test_real_files() -> None:
     spec = SubmitRequest(argv=["sh"], cwd="/", env={"PATH": "/bin"})
-    assert choice(spec, cuda0=True) == ("grant", Choice(True))
+    assert choice(spec, cuda0=True) == ("grant", EngineChoice(True))
     engine, why = choice(request(), cuda0=True)
     assert engine == "grant" and "there is no such program" in why.why
 
@@ -94,7 +94,7 @@ def test_a_file_system_that_does_not_answer_keeps_nobody_waiting(monkeypatch: py
     monkeypatch.setattr(selection, "MOST_LOOKS", 1)
 
     async def both() -> None:
-        made = Engines({"cuda0": cast("Device", StandIn("cuda0", True))}, lambda owner, spec: "")
+        made = Engines({"cuda0": cast("DeviceBackend", StandIn("cuda0", True))}, lambda owner, spec: "")
         for _ in range(2):  # the second one does not even look
             found, why = await made.choose(request(), os.geteuid(), os.getegid())
             assert found.engine == "grant" and "does not answer" in why.why
@@ -106,7 +106,7 @@ def test_a_file_system_that_does_not_answer_keeps_nobody_waiting(monkeypatch: py
 def test_what_one_user_waits_for_is_nothing_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "look", lambda command, library: Look(True, STATIC))
     monkeypatch.setattr(selection, "become_reader", lambda *_: None)
-    made = Engines({"cuda0": cast("Device", StandIn("cuda0", True))}, lambda owner, spec: "")
+    made = Engines({"cuda0": cast("DeviceBackend", StandIn("cuda0", True))}, lambda owner, spec: "")
     made._looks[1000] = selection.MOST_LOOKS
     assert "does not answer" in asyncio.run(made.choose(request(), 1000, 1000))[1].why
     assert asyncio.run(made.choose(request(), 1001, 1001))[1].why == STATIC
@@ -118,14 +118,14 @@ def test_where_no_thread_can_start_nobody_knows(monkeypatch: pytest.MonkeyPatch)
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(selection, "in_background", full)
-    made = Engines({"cuda0": cast("Device", StandIn("cuda0", True))}, lambda owner, spec: "")
+    made = Engines({"cuda0": cast("DeviceBackend", StandIn("cuda0", True))}, lambda owner, spec: "")
     found, why = asyncio.run(made.choose(request(), os.geteuid(), os.getegid()))
     assert found.engine == "grant" and "new thread" in why.why
     assert not made._looks
 
 
-def ended(number: int, **facts: Any) -> Job:
-    job = Job(number, 1000, 1000, request(engine="grant"), None, 1, Choice(True, "because"), ended_us=2)
+def ended(number: int, **facts: Any) -> JobRecord:
+    job = JobRecord(number, 1000, 1000, request(engine="grant"), None, 1, EngineChoice(True, "because"), ended_us=2)
     job.outcome = Outcome.SUCCEEDED
     for name, value in facts.items():
         setattr(job, name, value)
@@ -144,7 +144,7 @@ def test_what_ran_beside_carpool_is_remembered_until_it_does_not(tmp_path: Path)
     async def life(number: int, facts: dict[str, Any]) -> str:
         connection = open_journal(tmp_path / "journal.sqlite")
         journal = Journal(connection, asyncio.get_running_loop())
-        store = Store(journal, read_history(connection), read_ungated(connection))
+        store = JournalStore(journal, read_history(connection), read_ungated(connection))
         job = ended(number, **facts)
         await store.submitted([job])
         store.ended(job)
@@ -158,7 +158,7 @@ def test_what_ran_beside_carpool_is_remembered_until_it_does_not(tmp_path: Path)
         assert (bool(why), len(read_ungated(connection))) == (remembered, int(remembered)), facts
         jobs = list(read_jobs(connection))
         connection.close()
-        assert jobs[-1].choice == Choice(True, "because")
+        assert jobs[-1].choice == EngineChoice(True, "because")
     assert job_info(jobs[-1], None).engine_why == "because"
 
 
@@ -168,9 +168,9 @@ def test_how_a_job_uses_its_device_outlives_the_daemon(tmp_path: Path) -> None:
     async def life(*steps: tuple[dict[str, Any], str]) -> tuple[bool, bool]:
         connection = open_journal(tmp_path / "journal.sqlite")
         journal = Journal(connection, asyncio.get_running_loop())
-        store = Store(journal, read_history(connection), read_ungated(connection))
+        store = JournalStore(journal, read_history(connection), read_ungated(connection))
         for facts, step in steps:
-            job = Job(1, 1000, 1000, request(), None, 1, **facts)
+            job = JobRecord(1, 1000, 1000, request(), None, 1, **facts)
             await store.submitted([job]) if step == "submitted" else getattr(store, step)(job)
         await journal.flushed()
         (found,) = read_jobs(connection)
@@ -184,6 +184,6 @@ def test_how_a_job_uses_its_device_outlives_the_daemon(tmp_path: Path) -> None:
 
 
 def test_journals_of_earlier_versions_know_one_engine() -> None:
-    job = Job(1, 1000, 1000, request(), None, 1)
+    job = JobRecord(1, 1000, 1000, request(), None, 1)
     assert job.spec.engine == "auto" and job.engine is Engine.GRANT and not job.guest
     assert job.core_spec(()).engine is Engine.GRANT and job_info(job, None).engine == "grant"

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.daemon.engine.elf import Machine, OddFile, read_program
+from carpool.daemon.engine.elf import ElfMachine, OddFile, read_program
 from carpool.daemon.engine.preload_check import Command, gains_rights, look
 from carpool.daemon.system.drop_privileges import become_reader
 
@@ -165,7 +165,7 @@ def test_without_the_library_nobody_knows(static: Path, tmp_path: Path) -> None:
 def test_whatever_is_in_a_file_it_is_only_read(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = made(tmp_path_factory.getbasetemp() / "any", b"\x7fELF" + content)
     with path.open("rb") as file, suppress(OddFile):
-        assert isinstance(read_program(file.fileno()).machine, Machine)
+        assert isinstance(read_program(file.fileno()).machine, ElfMachine)
 
 
 def status(mode: int, uid: int = 0, gid: int = 0) -> Any:

@@ -11,27 +11,27 @@ from pathlib import Path
 import pytest
 from daemon_harness import Daemon, Refused
 
-from carpool.daemon.api.device_history import Asked, _parts
-from carpool.daemon.journal.device_history import DAY, HOUR, MINUTE, RECENT_US, History
+from carpool.daemon.api.device_history import HistoryQuery, _parts
+from carpool.daemon.journal.device_history import DAY, HOUR, MINUTE, RECENT_US, DeviceHistory
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
-from carpool.telemetry.rollup import Span
-from carpool.telemetry.sample import Level, Sample
+from carpool.telemetry.rollup import RollupSpan
+from carpool.telemetry.sample import CapabilityLevel, Sample
 
 SECOND = 1_000_000
 START = 1_790_000_000 * SECOND // HOUR * HOUR
 
 
 def sample(used: int) -> Sample:
-    return Sample(0, Level.HOST, used_bytes=used)
+    return Sample(0, CapabilityLevel.HOST, used_bytes=used)
 
 
-def with_history(path: Path, work: Callable[[History], Awaitable[None]]) -> None:
+def with_history(path: Path, work: Callable[[DeviceHistory], Awaitable[None]]) -> None:
     """A daemon's worth of it: opened, used, closed."""
 
     async def run() -> None:
         journal = Journal(open_journal(path), asyncio.get_running_loop())
-        history = History(journal, path)
+        history = DeviceHistory(journal, path)
         await work(history)
         history.close()
         await journal.flushed()
@@ -40,18 +40,18 @@ def with_history(path: Path, work: Callable[[History], Awaitable[None]]) -> None
     asyncio.run(run())
 
 
-def add(*samples: tuple[int, int]) -> Callable[[History], Awaitable[None]]:
-    async def work(history: History) -> None:
+def add(*samples: tuple[int, int]) -> Callable[[DeviceHistory], Awaitable[None]]:
+    async def work(history: DeviceHistory) -> None:
         for when, used in samples:
             history.add("host0", START + when, sample(used))
 
     return work
 
 
-def stored(path: Path, step: int, device: str = "host0") -> dict[int, Span]:
-    async def nothing() -> list[tuple[int, dict[str, Span]]]:
+def stored(path: Path, step: int, device: str = "host0") -> dict[int, RollupSpan]:
+    async def nothing() -> list[tuple[int, dict[str, RollupSpan]]]:
         journal = Journal(open_journal(path), asyncio.get_running_loop())
-        found = History(journal, path).stored(device, step, 0, 1 << 60)
+        found = DeviceHistory(journal, path).stored(device, step, 0, 1 << 60)
         journal.close()
         return found
 
@@ -65,20 +65,24 @@ def path(tmp_path: Path) -> Path:
 
 def test_minutes_and_hours(path: Path) -> None:
     with_history(path, add((0, 5), (30 * SECOND, 1), (MINUTE, 7), (HOUR, 9)))
-    assert stored(path, MINUTE) == {0: Span(1, 6, 5, 2), MINUTE: Span(7, 7, 7, 1), HOUR: Span(9, 9, 9, 1)}
-    assert stored(path, HOUR) == {0: Span(1, 13, 7, 3), HOUR: Span(9, 9, 9, 1)}
+    assert stored(path, MINUTE) == {
+        0: RollupSpan(1, 6, 5, 2),
+        MINUTE: RollupSpan(7, 7, 7, 1),
+        HOUR: RollupSpan(9, 9, 9, 1),
+    }
+    assert stored(path, HOUR) == {0: RollupSpan(1, 13, 7, 3), HOUR: RollupSpan(9, 9, 9, 1)}
     assert stored(path, HOUR, "host1") == {}
 
 
 def test_a_restart_within_a_minute_adds_to_it(path: Path) -> None:
     with_history(path, add((0, 5), (SECOND, 6)))
     with_history(path, add((2 * SECOND, 1)))
-    assert stored(path, MINUTE) == stored(path, HOUR) == {0: Span(1, 12, 6, 3)}
+    assert stored(path, MINUTE) == stored(path, HOUR) == {0: RollupSpan(1, 12, 6, 3)}
 
 
 def test_a_clock_that_is_set_back_adds_to_it_too(path: Path) -> None:
     with_history(path, add((MINUTE, 5), (0, 6), (MINUTE, 7)))
-    assert stored(path, MINUTE) == {0: Span(6, 6, 6, 1), MINUTE: Span(5, 12, 7, 2)}
+    assert stored(path, MINUTE) == {0: RollupSpan(6, 6, 6, 1), MINUTE: RollupSpan(5, 12, 7, 2)}
 
 
 def test_what_is_old_goes(path: Path) -> None:
@@ -96,12 +100,12 @@ def test_rows_that_make_no_sense_are_left_out(path: Path, caplog: pytest.LogCapt
             row = (START + number * MINUTE, MINUTE)
             connection.execute(f"UPDATE telemetry SET {change} WHERE start_us = ? AND step_us = ?", row)
     connection.close()
-    assert stored(path, MINUTE) == {4 * MINUTE: Span(9, 9, 9, 1)}
+    assert stored(path, MINUTE) == {4 * MINUTE: RollupSpan(9, 9, 9, 1)}
     assert "4 rows of telemetry that make no sense" in caplog.text
 
 
 def test_memory_holds_the_last_minutes(path: Path) -> None:
-    async def work(history: History) -> None:
+    async def work(history: DeviceHistory) -> None:
         for second in range(0, 2 * RECENT_US // SECOND, 10):
             history.add("host0", START + second * SECOND, sample(second))
         recent = history.recent("host0")
@@ -115,9 +119,9 @@ def test_memory_holds_the_last_minutes(path: Path) -> None:
 
 
 def test_a_minute_that_ends_while_it_is_read_counts_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Asked(START, START + HOUR, MINUTE)
+    asked = HistoryQuery(START, START + HOUR, MINUTE)
 
-    async def work(history: History) -> None:
+    async def work(history: DeviceHistory) -> None:
         written = history.written
 
         async def late() -> None:
@@ -137,7 +141,7 @@ def test_a_journal_of_the_second_version_gets_the_table(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript((Path(__file__).parent / "data" / "journal-2.sql").read_text())
     with_history(path, add((0, 5)))
-    assert stored(path, MINUTE) == {0: Span(5, 5, 5, 1)}
+    assert stored(path, MINUTE) == {0: RollupSpan(5, 5, 5, 1)}
 
 
 def test_a_daemon_answers_and_remembers(make_daemon: Callable[..., Daemon]) -> None:

@@ -11,12 +11,12 @@ from carpool.core.model import Load
 from carpool.core.placement.collocation import risk_ppm
 from carpool.daemon.journal.event_log import RING_KINDS
 from carpool.daemon.telemetry.load_events import Known, Loads, load_of
-from carpool.telemetry.sample import Level, Sample
+from carpool.telemetry.sample import CapabilityLevel, Sample
 
 SECOND = 1_000_000
 
 
-def sample(second: float, level: Level = Level.GPM, **values: Any) -> Sample:
+def sample(second: float, level: CapabilityLevel = CapabilityLevel.GPM, **values: Any) -> Sample:
     return Sample(round(second * SECOND), level, **values)
 
 
@@ -44,12 +44,17 @@ def test_a_counter_that_is_missing_is_none() -> None:
 
 
 def test_utilization_stands_in_and_says_so() -> None:
-    known = load_of([sample(0, Level.BASIC, reason="no GPM here", busy_ppm=370_000)])
+    known = load_of([sample(0, CapabilityLevel.BASIC, reason="no GPM here", busy_ppm=370_000)])
     assert known == Known(Load(370_000, 370_000), "utilization stands in for SMACT: no GPM here")
 
 
 @pytest.mark.parametrize(
-    "first", [sample(0, Level.HOST), sample(0, Level.HOST, busy_ppm=900_000), sample(0, Level.BASIC)]
+    "first",
+    [
+        sample(0, CapabilityLevel.HOST),
+        sample(0, CapabilityLevel.HOST, busy_ppm=900_000),
+        sample(0, CapabilityLevel.BASIC),
+    ],
 )
 def test_one_look_says_nothing_yet(first: Sample) -> None:
     """And how busy the machine is does not stand in for what a host device's jobs do."""
@@ -96,7 +101,7 @@ def test_a_device_that_answers_but_has_no_load_is_not_lost() -> None:
     """Else nobody would join anybody there again: nothing could say that it is measured now."""
     told = Told()
     told.loads.lost("cuda0", "no answer for more than 5 s")
-    told.loads.measured("cuda0", [sample(0, Level.BASIC)])
+    told.loads.measured("cuda0", [sample(0, CapabilityLevel.BASIC)])
     assert told == [DeviceLoad("cuda0", None, "no answer for more than 5 s"), DeviceLoad("cuda0", None)]
     assert told.loads.known("cuda0") is None
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from daemon_harness import Daemon, Refused, as_nobody
 
-from carpool.daemon.journal.model_registry import Model, Models, read_models
+from carpool.daemon.journal.model_registry import Models, RegisteredModel, read_models
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.errors import JournalFull
@@ -161,7 +161,7 @@ async def test_of_two_at_once_one_gets_the_name(tmp_path: Path) -> None:
     connection = open_journal(tmp_path / "journal.sqlite")
     journal = Journal(connection, asyncio.get_running_loop())
     models = Models(journal)
-    both = [Model(1, "resnet", ModelRequest(f"shop:{n}", "/python", "/", {}), 7) for n in ("first", "second")]
+    both = [RegisteredModel(1, "resnet", ModelRequest(f"shop:{n}", "/python", "/", {}), 7) for n in ("first", "second")]
     assert await asyncio.gather(*(models.add(model, replace=False) for model in both)) == [True, False]
     removed = await asyncio.gather(models.remove(1, "resnet"), models.remove(1, "resnet"))
     assert removed == [both[0], None]
@@ -176,7 +176,9 @@ async def test_what_the_disk_has_no_room_for_has_not_happened(tmp_path: Path, mo
     connection = open_journal(tmp_path / "journal.sqlite")
     journal = Journal(connection, asyncio.get_running_loop())
     models = Models(journal)
-    kept, other = (Model(1, name, ModelRequest("shop:resnet", "/python", "/", {}), 7) for name in ("kept", "other"))
+    kept, other = (
+        RegisteredModel(1, name, ModelRequest("shop:resnet", "/python", "/", {}), 7) for name in ("kept", "other")
+    )
     assert await models.add(kept, replace=False)
     monkeypatch.setattr(journal, "_commit", lambda _: JournalFull("disk_full", "full", ""))
     with pytest.raises(JournalFull):

@@ -15,7 +15,7 @@ import pytest
 from daemon_harness import SECOND_USER, Daemon, Refused, as_nobody, submission
 
 from carpool.daemon.config.default_sizes import default_capacity
-from carpool.daemon.journal.records import Run, read_history
+from carpool.daemon.journal.records import RunRecord, read_history
 from carpool.daemon.journal.schema import open_journal
 
 MIB = 1 << 20
@@ -206,7 +206,7 @@ def test_the_one_run_that_older_versions_knew_of_a_command_still_counts(tmp_path
         opened = open_journal(path)
         (runs,) = read_history(opened).values()
         opened.close()
-        assert list(runs) == [Run(99, 8, 4, 10, 7)]
+        assert list(runs) == [RunRecord(99, 8, 4, 10, 7)]
 
 
 def test_something_in_the_way_of_the_socket(make_daemon: Make, home: Path) -> None:

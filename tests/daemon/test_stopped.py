@@ -19,7 +19,7 @@ from rig import Client, Rig
 
 from carpool.core import commands
 from carpool.core.events import TurnReleased
-from carpool.daemon.jobs.table import Job
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.memory.movers import JobsShim
 from carpool.daemon.stopped import watchdog
 from carpool.daemon.stopped.markers import StopMarkers
@@ -59,7 +59,7 @@ class Scene:
         self.taken.append(asked)
         return self.shim_runs
 
-    def unanswered(self, job: Job) -> None:
+    def unanswered(self, job: JobRecord) -> None:
         self.given_up.append(job.id)
         job.offloading = False
 
@@ -363,7 +363,7 @@ async def test_what_a_debugger_has_stopped_cannot_be_continued(
         await until(lambda: "debugger" in caplog.text)
         await asyncio.sleep(0.1)
         assert scene.state == "t" and caplog.text.count("debugger") == 1
-        job: Job = scene.job
+        job: JobRecord = scene.job
         job.offloading = True
         scene.seat.set("turn", 0)
         scene.count()

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from carpool.core.model import Attempt, JobPhase, Outcome, Usage
-from carpool.daemon.jobs.table import Ended, Job
-from carpool.daemon.journal.records import KEPT_RUNS, Store, expected, read_history, read_jobs
+from carpool.daemon.jobs.table import Ended, JobRecord
+from carpool.daemon.journal.records import KEPT_RUNS, JournalStore, expected, read_history, read_jobs
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.protocol.api import SubmitRequest
@@ -19,9 +19,9 @@ def test_of_each_command_the_last_runs_are_known(tmp_path: Path) -> None:
     async def write() -> None:
         connection = open_journal(tmp_path / "journal.sqlite")
         journal = Journal(connection, asyncio.get_running_loop())
-        store = Store(journal, read_history(connection))
+        store = JournalStore(journal, read_history(connection))
         for number in range(1, KEPT_RUNS + 6):
-            job = Job(number, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={}), None, number)
+            job = JobRecord(number, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={}), None, number)
             job.usage = Usage(persistent_peak=number << 20, ephemeral_peak=100 - number, iterations=number)
             job.outcome, job.started_us, job.ended_us = Outcome.SUCCEEDED, number, number
             store.ended(job)
@@ -51,12 +51,12 @@ def test_the_figures_of_an_ended_job_survive(tmp_path: Path) -> None:
         in_bytes=2 << 30,
         in_us=300_000,
     )
-    job = Job(1, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={"A": "B"}), None, 1_790_000_000_000_000)
+    job = JobRecord(1, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={"A": "B"}), None, 1_790_000_000_000_000)
 
     async def write() -> None:
         connection = open_journal(tmp_path / "journal.sqlite")
         journal = Journal(connection, asyncio.get_running_loop())
-        store = Store(journal, read_history(connection))
+        store = JournalStore(journal, read_history(connection))
         await store.submitted([job])
         job.device, job.started_us = "host0", job.submitted_us + 1
         store.started(job)
@@ -75,12 +75,12 @@ def test_the_figures_of_an_ended_job_survive(tmp_path: Path) -> None:
 
 
 def test_a_job_that_waits_for_another_attempt_has_none_of_its_devices(tmp_path: Path) -> None:
-    job = Job(1, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={}, gpus=2), None, 1)
+    job = JobRecord(1, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={}, gpus=2), None, 1)
 
     async def write() -> None:
         connection = open_journal(tmp_path / "journal.sqlite")
         journal = Journal(connection, asyncio.get_running_loop())
-        store = Store(journal, read_history(connection))
+        store = JournalStore(journal, read_history(connection))
         await store.submitted([job])
         job.device, job.further, job.started_us = "host0", ("host1",), 2
         store.placed(job, None)

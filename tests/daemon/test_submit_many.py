@@ -12,7 +12,7 @@ from daemon_harness import Daemon, Refused, submission
 from carpool.core.model import JobPhase, Outcome
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.submit import pending_dependencies
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.protocol.api import SubmitRequest
 
 
@@ -61,10 +61,10 @@ def test_who_follows_one_that_has_failed_meanwhile_leaves_that_to_the_core() -> 
     """The core refuses a job at once, before those that follow it are told to it."""
     table = JobTable()
     for number, outcome in ((1, Outcome.REFUSED), (2, Outcome.SUCCEEDED), (3, None)):
-        job = table.live[number] = Job(number, 0, 0, SubmitRequest(argv=["x"], cwd="/", env={}), None, 0)
+        job = table.live[number] = JobRecord(number, 0, 0, SubmitRequest(argv=["x"], cwd="/", env={}), None, 0)
         if outcome is not None:
             job.outcome, job.phase = outcome, JobPhase.ENDED
             table.end(job)
-    follower = Job(4, 0, 0, SubmitRequest(argv=["x"], cwd="/", env={}, after=[1, 2, 3]), None, 0)
+    follower = JobRecord(4, 0, 0, SubmitRequest(argv=["x"], cwd="/", env={}, after=[1, 2, 3]), None, 0)
     context = cast(Context, SimpleNamespace(jobs=table))
     assert pending_dependencies(context, follower) == (1, 3)

@@ -15,7 +15,7 @@ from carpool.core import commands
 from carpool.core.model import MIB, MemoryClass
 from carpool.daemon.channels.connections import INHERITED
 from carpool.daemon.memory import grants
-from carpool.devices.cuda.agent_link import Link
+from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
 from carpool.protocol.seat import KIND_OFFSET, Grow, Kind, Packet, PacketType
 from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
@@ -126,7 +126,7 @@ async def test_a_grant_is_tried_again_by_and_by(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(grants, "RETRY_S", 0.01)
-    foreign = CudaDevice("foreign", MEMORY, Link(0))
+    foreign = CudaDevice("foreign", MEMORY, AgentLink(0))
     foreign.open_lane(1, 200 * MIB)
     client = rig.attach()
     grant(rig, client, 100 * MIB, 0)

@@ -21,14 +21,14 @@ from daemon_harness import SOURCE, Daemon
 from carpool.core.events import DeviceLoad
 from carpool.core.model import Load
 from carpool.daemon.api.telemetry import telemetry_info
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.clock import monotonic_us
-from carpool.daemon.telemetry.reader_thread import MISTAKE, Worker
-from carpool.daemon.telemetry.service import Guests, Telemetry, processes_of
-from carpool.devices.base import Device
+from carpool.daemon.telemetry.reader_thread import MISTAKE, ReaderThread
+from carpool.daemon.telemetry.service import Guests, TelemetryService, processes_of
+from carpool.devices.base import DeviceBackend
 from carpool.protocol.api import ProcessInfo, SubmitRequest, TelemetryInfo
 from carpool.telemetry.readers import Found, Roots, Target
-from carpool.telemetry.sample import CARPOOL, QUANTITIES, Level, Sample
+from carpool.telemetry.sample import CARPOOL, QUANTITIES, CapabilityLevel, Sample
 from tests.stub.nvml.build import build_nvml
 from tests.stub.nvml.values import FULL, GIB, StubNvml, stubbed
 
@@ -72,7 +72,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("carpool.daemon.telemetry.service.STALE_INTERVALS", 1_000_000)
 
 
-class Watched(Telemetry):
+class Watched(TelemetryService):
     """Tests wait for its rounds."""
 
     round: asyncio.Event
@@ -90,7 +90,7 @@ class Watched(Telemetry):
                 if condition(info := telemetry_info(self, "cuda0")):
                     return info
 
-    async def until_level(self, level: Level) -> TelemetryInfo:
+    async def until_level(self, level: CapabilityLevel) -> TelemetryInfo:
         return await self.until(lambda info: info.level == level)
 
     async def until_foreign(self, size: int) -> TelemetryInfo:
@@ -99,7 +99,7 @@ class Watched(Telemetry):
 
 @asynccontextmanager
 async def running(gpu: StandInGpu | None = None, **options: Any) -> AsyncIterator[Watched]:
-    device = cast(Device, gpu or StandInGpu())
+    device = cast(DeviceBackend, gpu or StandInGpu())
     roots = options.pop("roots", {os.getpid(): CARPOOL})
     telemetry = Watched({"cuda0": device}, lambda: roots, **{"interval_us": INTERVAL_US, **options})
     telemetry.round = asyncio.Event()
@@ -113,7 +113,7 @@ async def running(gpu: StandInGpu | None = None, **options: Any) -> AsyncIterato
 
 async def test_gpus_are_measured_again_and_again(stub: StubNvml) -> None:
     async with running() as telemetry:
-        await telemetry.until_level(Level.BASIC)
+        await telemetry.until_level(CapabilityLevel.BASIC)
         stub.gpu("GPU-1", {"power.usage": 400_000})
         info = await telemetry.until(lambda info: info.power_mw == 400_000)
         assert info.level == "basic" and "GPM" in info.reason
@@ -184,7 +184,7 @@ async def test_a_sample_taken_while_memory_was_made_tells_nothing(stub: StubNvml
     told: list[int] = []
     device = StandInGpu()
     async with running(device, on_foreign=lambda _, size: told.append(size)) as telemetry:
-        await telemetry.until_level(Level.BASIC)
+        await telemetry.until_level(CapabilityLevel.BASIC)
         stub.everywhere({"wait.nvmlDeviceGetMemoryInfo_v2": fifo})
         end = await asyncio.to_thread(os.open, fifo, os.O_WRONLY)
         device.granted = 40 * GIB
@@ -198,20 +198,20 @@ async def test_a_sample_taken_while_memory_was_made_tells_nothing(stub: StubNvml
 async def test_processes_are_shown_with_their_jobs(stub: StubNvml) -> None:
     stub.gpu("GPU-1", {"process.compute": f"{os.getpid()}:100,1:700"})
     async with running() as telemetry:
-        info = await telemetry.until_level(Level.BASIC)
+        info = await telemetry.until_level(CapabilityLevel.BASIC)
         assert info.processes == [ProcessInfo(1, 700, None), ProcessInfo(os.getpid(), 100, 0)]
 
 
 async def test_failing_and_coming_back(stub: StubNvml, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="carpool.daemon.telemetry.service")
     async with running() as telemetry:
-        await telemetry.until_level(Level.BASIC)
+        await telemetry.until_level(CapabilityLevel.BASIC)
         stub.everywhere({"fail.nvmlDeviceGetMemoryInfo_v2": 1, "fail.nvmlInitWithFlags": 9})
         info = await telemetry.until(lambda info: "not loaded" in info.reason)
         assert (info.level, info.used_bytes, info.missing) == ("none", None, {}) and info.age_us is not None
-        await telemetry.until_level(Level.NONE)
+        await telemetry.until_level(CapabilityLevel.NONE)
         stub.everywhere({"fail.nvmlDeviceGetMemoryInfo_v2": None, "fail.nvmlInitWithFlags": None})
-        await telemetry.until_level(Level.BASIC)
+        await telemetry.until_level(CapabilityLevel.BASIC)
     texts = [record.getMessage() for record in caplog.records]
     assert texts.count("cuda0 cannot be measured: NVIDIA's kernel module is not loaded") == 1  # not once a second
     assert texts[-1] == "cuda0 is measured again"
@@ -223,7 +223,7 @@ async def test_a_call_that_hangs_blocks_nothing(
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     async with running() as telemetry:
-        await telemetry.until_level(Level.BASIC)
+        await telemetry.until_level(CapabilityLevel.BASIC)
         stub.everywhere({"wait.nvmlDeviceGetPowerUsage": fifo})
         end = await asyncio.to_thread(
             os.open, fifo, os.O_WRONLY
@@ -234,7 +234,7 @@ async def test_a_call_that_hangs_blocks_nothing(
             later.setattr("carpool.daemon.telemetry.service.monotonic_us", lambda: latest + 7_000_000)
             assert telemetry.state("cuda0").reason == "no answer for 7 s"
         os.close(end)
-        await telemetry.until_level(Level.BASIC)
+        await telemetry.until_level(CapabilityLevel.BASIC)
 
 
 class Told(list[DeviceLoad]):
@@ -276,7 +276,7 @@ async def test_the_core_hears_of_a_device_that_answers_no_more(stub: StubNvml, t
     os.mkfifo(fifo)
     told = Told()
     async with running(on_load=told.hear) as telemetry:
-        await telemetry.until_level(Level.BASIC)
+        await telemetry.until_level(CapabilityLevel.BASIC)
         stub.everywhere({"wait.nvmlDeviceGetPowerUsage": fifo})
         end = await asyncio.to_thread(os.open, fifo, os.O_WRONLY)
         await told.until(lambda load: load.load is None)
@@ -289,7 +289,7 @@ async def test_the_core_hears_of_a_device_that_answers_no_more(stub: StubNvml, t
 
 def test_the_core_hears_of_a_device_that_has_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[DeviceLoad] = []
-    telemetry = Telemetry({"cuda0": cast(Device, StandInGpu())}, dict, on_load=told.append)
+    telemetry = TelemetryService({"cuda0": cast(DeviceBackend, StandInGpu())}, dict, on_load=told.append)
     monkeypatch.setattr("carpool.daemon.telemetry.service.monotonic_us", lambda: monotonic_us() + 7_000_000)
     telemetry._notice_silence()
     assert told == [DeviceLoad("cuda0", None, "no answer for more than 5 s")]
@@ -311,7 +311,7 @@ async def test_a_device_that_fails_is_told_apart_from_one_without_telemetry(
     told = Told()
     stub.everywhere(fails)
     async with running(on_load=told.hear) as telemetry:
-        await telemetry.until_level(Level.NONE)
+        await telemetry.until_level(CapabilityLevel.NONE)
         assert telemetry.state("cuda0").reason != ""
     assert [event.why for event in told][:1] == [] if why is None else why in told[0].why
 
@@ -376,7 +376,7 @@ class Broken:
 async def test_a_mistake_is_logged_and_the_thread_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     reader = Broken()
     results: asyncio.Queue[Found] = asyncio.Queue()
-    worker = Worker("telemetry-test", lambda: reader, results.put_nowait)
+    worker = ReaderThread("telemetry-test", lambda: reader, results.put_nowait)
     for _ in range(2):
         worker.ask([Target("cuda0", 1)], {})
         found = await asyncio.wait_for(results.get(), PATIENCE_S)
@@ -392,7 +392,7 @@ async def test_a_mistake_is_logged_and_the_thread_goes_on(caplog: pytest.LogCapt
 def test_processes_of_jobs() -> None:
     jobs = JobTable()
     for number, pid in ((1, 100), (2, None), (3, 300)):
-        jobs.live[number] = Job(number, 0, 0, SubmitRequest(argv=["true"], cwd="/", env={}), None, 0, pid=pid)
+        jobs.live[number] = JobRecord(number, 0, 0, SubmitRequest(argv=["true"], cwd="/", env={}), None, 0, pid=pid)
     shims = {1: 99, 2: 199, 3: None}
     assert processes_of(jobs, shims.__getitem__) == {os.getpid(): CARPOOL, 99: 1, 100: 1, 300: 3}
 

@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 
 from carpool.core.events import Event, TraitsSeen
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.telemetry.ungated_processes import UngatedProcesses, computes
-from carpool.devices.base import Device
+from carpool.devices.base import DeviceBackend
 from carpool.protocol.api import SubmitRequest
-from carpool.telemetry.sample import Level, ProcessMemory, Sample
+from carpool.telemetry.sample import CapabilityLevel, ProcessMemory, Sample
 
 SEATED = 500
 
@@ -27,9 +27,9 @@ class Rig:
         self.events: list[Event] = []
         self.over: set[int] = set()
         jobs = JobTable()
-        self.job = jobs.live[7] = Job(7, 1000, 1000, SubmitRequest(["true"], "/", {}), None, 0, device="cuda0")
+        self.job = jobs.live[7] = JobRecord(7, 1000, 1000, SubmitRequest(["true"], "/", {}), None, 0, device="cuda0")
         able: Any = type("Able", (), {"checkpoint": True})
-        devices = {"cuda0": cast("Device", able), "cuda1": cast("Device", able)}
+        devices = {"cuda0": cast("DeviceBackend", able), "cuda1": cast("DeviceBackend", able)}
         self.parts = UngatedProcesses(
             jobs, devices, lambda job: {SEATED}, self.events.append, lambda pid, owner: pid not in self.over
         )
@@ -38,7 +38,7 @@ class Rig:
         self.look(tuple(ProcessMemory(pid, 1, owner) for pid in pids), device)
 
     def look(self, processes: tuple[ProcessMemory, ...] | None, device: str = "cuda0") -> None:
-        self.parts.look(device, Sample(0, Level.BASIC, processes=processes))
+        self.parts.look(device, Sample(0, CapabilityLevel.BASIC, processes=processes))
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_samples_that_do_not_say_it_change_nothing(rig: Rig) -> None:
 def test_on_a_host_device_the_list_names_all_processes_of_jobs(rig: Rig) -> None:
     """Their shims and children, too: none of them can use the device without Carpool."""
     for _ in range(3):
-        rig.parts.look("cuda0", Sample(0, Level.HOST, processes=(ProcessMemory(12, None, 7),)))
+        rig.parts.look("cuda0", Sample(0, CapabilityLevel.HOST, processes=(ProcessMemory(12, None, 7),)))
     assert not rig.events
 
 

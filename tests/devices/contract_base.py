@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from carpool.core.model import MIB
-from carpool.devices.base import BankId, Device, Extent
+from carpool.devices.base import BankId, DeviceBackend, Extent
 
 #: What every device can make and give back exactly.
 UNIT = 2 * MIB
@@ -32,7 +32,7 @@ def use_store(fd: int, size: int) -> bytes:
 
 
 class Contract:
-    def make(self) -> Device:
+    def make(self) -> DeviceBackend:
         """Devices of one kind, all of the same memory; the caller closes them."""
         raise NotImplementedError
 
@@ -40,25 +40,25 @@ class Contract:
         raise NotImplementedError
 
     @pytest.fixture
-    def device(self) -> Iterator[Device]:
+    def device(self) -> Iterator[DeviceBackend]:
         made = self.make()
         yield made
         made.close()
 
     @pytest.fixture
-    def successor(self) -> Iterator[Device]:
+    def successor(self) -> Iterator[DeviceBackend]:
         made = self.make()
         yield made
         made.close()
 
-    def use_lane(self, device: Device, lane: int, size: int) -> bytes:
+    def use_lane(self, device: DeviceBackend, lane: int, size: int) -> bytes:
         return self.use(device.lane_files(lane), size)
 
-    def use_bank(self, device: Device, bank: BankId, size: int) -> bytes:
+    def use_bank(self, device: DeviceBackend, bank: BankId, size: int) -> bytes:
         device.grow_bank(bank, size)
         return self.use(device.bank_files(bank), size)
 
-    def filled(self, device: Device, *sizes: int, owner: int = OWNER) -> BankId:
+    def filled(self, device: DeviceBackend, *sizes: int, owner: int = OWNER) -> BankId:
         """A bank that a job holds and has used, after it has grown to one size after the other."""
         bank = device.take_bank(owner, 0, None)
         for size in sizes:

@@ -12,13 +12,13 @@ from device_contract import CAPACITY, PATTERN, DeviceContract
 from carpool.devices import memfd
 from carpool.devices.base import Extent
 from carpool.devices.cuda import messages
-from carpool.devices.cuda.agent_link import Link
+from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
 
 
 def make_device() -> CudaDevice:
     """On the first GPU; it rests as soon as it may."""
-    return CudaDevice("cuda0", CAPACITY, Link(0, linger_s=0.0))
+    return CudaDevice("cuda0", CAPACITY, AgentLink(0, linger_s=0.0))
 
 
 def agent_pid(device: CudaDevice) -> int:
@@ -31,7 +31,7 @@ class AsJob:
     """A process that imports device memory, as a job would."""
 
     def __init__(self) -> None:
-        self._link = Link(0)
+        self._link = AgentLink(0)
         self._next = 1
 
     def use(self, files: Sequence[Extent], size: int) -> bytes:

@@ -13,20 +13,20 @@ from bank_contract import BankContract
 from contract_base import ANOTHER, CAPACITY, OWNER, PATTERN, UNIT, duplicates, use_store
 
 from carpool.core.model import GIB
-from carpool.devices.base import Device, DeviceError, Extent
+from carpool.devices.base import DeviceBackend, DeviceError, Extent
 from tests.descriptors import descriptors
 
 
 class DeviceContract(BankContract):
-    def test_it_says_what_it_is(self, device: Device) -> None:
+    def test_it_says_what_it_is(self, device: DeviceBackend) -> None:
         assert device.id and device.kind
         assert device.capacity == CAPACITY
         assert device.window >= device.capacity and device.window % GIB == 0
 
-    def test_a_new_device_uses_nothing(self, device: Device) -> None:
+    def test_a_new_device_uses_nothing(self, device: DeviceBackend) -> None:
         assert device.used_bytes() == 0
 
-    def test_memory_counts_when_it_is_used(self, device: Device) -> None:
+    def test_memory_counts_when_it_is_used(self, device: DeviceBackend) -> None:
         device.open_lane(1, 4 * UNIT)
         assert device.used_bytes() <= 4 * UNIT
         self.use_lane(device, 1, 4 * UNIT)
@@ -36,13 +36,13 @@ class DeviceContract(BankContract):
         use_store(device.store_fd(7), UNIT)
         assert (device.used_bytes(), device.stored_bytes()) == (5 * UNIT, UNIT)
 
-    def test_fresh_memory_is_zero(self, device: Device) -> None:
+    def test_fresh_memory_is_zero(self, device: DeviceBackend) -> None:
         device.open_lane(1, UNIT)
         assert not any(self.use_lane(device, 1, UNIT))
         assert not any(self.use_bank(device, device.take_bank(OWNER, 0, None), UNIT))
         assert not any(use_store(device.store_fd(1), UNIT))
 
-    def test_memory_that_was_somebody_elses_is_zero(self, device: Device) -> None:
+    def test_memory_that_was_somebody_elses_is_zero(self, device: DeviceBackend) -> None:
         device.open_lane(1, CAPACITY)
         self.use_lane(device, 1, CAPACITY)
         device.close_lane(1)
@@ -51,7 +51,7 @@ class DeviceContract(BankContract):
 
     # Lanes
 
-    def test_a_lane_grows_and_keeps_its_content(self, device: Device) -> None:
+    def test_a_lane_grows_and_keeps_its_content(self, device: DeviceBackend) -> None:
         device.open_lane(1, UNIT)
         self.use_lane(device, 1, UNIT)
         before = device.lane_files(1)
@@ -61,7 +61,7 @@ class DeviceContract(BankContract):
         content = self.use_lane(device, 1, 3 * UNIT)
         assert content == PATTERN * UNIT + bytes(2 * UNIT)
 
-    def test_a_lane_gives_back_what_it_was_given_by_a_growth(self, device: Device) -> None:
+    def test_a_lane_gives_back_what_it_was_given_by_a_growth(self, device: DeviceBackend) -> None:
         device.open_lane(1, UNIT)
         device.resize_lane(1, 4 * UNIT)
         self.use_lane(device, 1, 4 * UNIT)
@@ -71,7 +71,7 @@ class DeviceContract(BankContract):
         device.resize_lane(1, 0)
         assert (device.lane_size(1), device.used_bytes()) == (0, 0)
 
-    def test_a_lane_that_has_been_smaller_is_zero_beyond(self, device: Device) -> None:
+    def test_a_lane_that_has_been_smaller_is_zero_beyond(self, device: DeviceBackend) -> None:
         device.open_lane(1, UNIT)
         device.resize_lane(1, 2 * UNIT)
         self.use_lane(device, 1, 2 * UNIT)
@@ -79,14 +79,14 @@ class DeviceContract(BankContract):
         device.resize_lane(1, 2 * UNIT)
         assert self.use_lane(device, 1, 2 * UNIT) == PATTERN * UNIT + bytes(UNIT)
 
-    def test_sizes_are_rounded_up(self, device: Device) -> None:
+    def test_sizes_are_rounded_up(self, device: DeviceBackend) -> None:
         device.open_lane(1, 1)
         assert 1 <= device.lane_size(1) <= UNIT
         device.open_lane(2, 0)
         assert device.lane_size(2) == 0
         assert sum(file.size for file in device.lane_files(1)) == device.lane_size(1)
 
-    def test_a_lane_that_cannot_be_had_changes_nothing(self, device: Device) -> None:
+    def test_a_lane_that_cannot_be_had_changes_nothing(self, device: DeviceBackend) -> None:
         device.open_lane(1, UNIT)
         before = device.lane_files(1)
         with pytest.raises(DeviceError):
@@ -96,13 +96,13 @@ class DeviceContract(BankContract):
             device.open_lane(2, 1 << 63)
         device.open_lane(2, UNIT)
 
-    def test_lanes_are_apart(self, device: Device) -> None:
+    def test_lanes_are_apart(self, device: DeviceBackend) -> None:
         device.open_lane(1, UNIT)
         device.open_lane(2, UNIT)
         self.use_lane(device, 1, UNIT)
         assert not any(self.use_lane(device, 2, UNIT))
 
-    def test_a_closed_lane_is_free_and_unknown(self, device: Device) -> None:
+    def test_a_closed_lane_is_free_and_unknown(self, device: DeviceBackend) -> None:
         device.open_lane(1, UNIT)
         self.use_lane(device, 1, UNIT)
         device.close_lane(1)
@@ -111,14 +111,14 @@ class DeviceContract(BankContract):
             with pytest.raises(DeviceError):
                 call(1)
 
-    def test_a_lane_is_opened_once(self, device: Device) -> None:
+    def test_a_lane_is_opened_once(self, device: DeviceBackend) -> None:
         device.open_lane(1, UNIT)
         with pytest.raises(DeviceError, match="already"):
             device.open_lane(1, UNIT)
 
     # Stores
 
-    def test_a_store_is_the_jobs_own(self, device: Device) -> None:
+    def test_a_store_is_the_jobs_own(self, device: DeviceBackend) -> None:
         fd = device.store_fd(1)
         assert device.store_fd(1) == fd
         use_store(fd, UNIT)
@@ -128,13 +128,13 @@ class DeviceContract(BankContract):
         assert device.stored_bytes() == UNIT
         assert not any(use_store(device.store_fd(1), UNIT))
 
-    def test_stores_cannot_be_resized_by_a_job(self, device: Device) -> None:
+    def test_stores_cannot_be_resized_by_a_job(self, device: DeviceBackend) -> None:
         fd = device.store_fd(1)
         for size in (0, 2 * os.fstat(fd).st_size):
             with pytest.raises(PermissionError):
                 os.ftruncate(fd, size)
 
-    def test_what_is_no_store_is_not_taken_for_one(self, device: Device) -> None:
+    def test_what_is_no_store_is_not_taken_for_one(self, device: DeviceBackend) -> None:
         device.check_store(device.store_fd(1))
         other = os.memfd_create("other")
         with pytest.raises(DeviceError, match="no store"):
@@ -143,7 +143,7 @@ class DeviceContract(BankContract):
 
     # Another daemon
 
-    def test_another_daemon_takes_over(self, device: Device, successor: Device) -> None:
+    def test_another_daemon_takes_over(self, device: DeviceBackend, successor: DeviceBackend) -> None:
         device.open_lane(3, 2 * UNIT)
         self.use_lane(device, 3, UNIT)
         bank = self.filled(device, UNIT)
@@ -160,7 +160,7 @@ class DeviceContract(BankContract):
         assert self.use_bank(successor, bank, UNIT) == PATTERN * UNIT
         assert use_store(successor.store_fd(4), UNIT) == PATTERN * UNIT
 
-    def test_what_is_no_bank_is_not_taken_for_one(self, device: Device, successor: Device) -> None:
+    def test_what_is_no_bank_is_not_taken_for_one(self, device: DeviceBackend, successor: DeviceBackend) -> None:
         bank = self.filled(device, UNIT)
         files = device.bank_files(bank)
         other = os.memfd_create("other")
@@ -173,7 +173,9 @@ class DeviceContract(BankContract):
         with pytest.raises(DeviceError, match="is not the bank"):
             successor.check_bank(bank, ANOTHER, files)
 
-    def test_adopted_banks_are_free_until_somebody_is_found_in_them(self, device: Device, successor: Device) -> None:
+    def test_adopted_banks_are_free_until_somebody_is_found_in_them(
+        self, device: DeviceBackend, successor: DeviceBackend
+    ) -> None:
         free, held = self.filled(device, UNIT), self.filled(device, UNIT)
         for bank in (free, held):
             successor.adopt_bank(bank, OWNER, duplicates(device.bank_files(bank)))

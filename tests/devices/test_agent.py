@@ -12,7 +12,7 @@ from cuda_contract import AsJob, agent_pid, make_device
 from device_contract import CAPACITY, OWNER, PATTERN, UNIT, duplicates, use_store
 
 from carpool.devices.base import DeviceError, Extent
-from carpool.devices.cuda.agent_link import Link
+from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
 from carpool.devices.cuda.driver import DriverError
 from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
@@ -83,7 +83,7 @@ def test_an_agent_whose_context_is_spoiled_is_replaced(stub: Stub, failure: str)
 
 def test_an_agent_that_hangs_is_not_waited_for(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("carpool.devices.cuda.agent_link.END_S", 0.1)
-    with closing(CudaDevice("cuda0", CAPACITY, Link(0))) as device:
+    with closing(CudaDevice("cuda0", CAPACITY, AgentLink(0))) as device:
         device.open_lane(1, UNIT)
         os.kill(agent_pid(device), signal.SIGSTOP)
         monkeypatch.setattr(device._link, "_answer_s", 0.2)
@@ -95,7 +95,7 @@ def test_an_agent_that_hangs_is_not_waited_for(stub: Stub, monkeypatch: pytest.M
 
 
 def test_a_gpu_that_there_is_not(stub: Stub) -> None:
-    with closing(CudaDevice("cuda9", CAPACITY, Link(9))) as device:
+    with closing(CudaDevice("cuda9", CAPACITY, AgentLink(9))) as device:
         for _ in range(2):
             with pytest.raises(DriverError, match="cuDeviceGet: CUDA_ERROR_INVALID_DEVICE"):
                 device.open_lane(1, UNIT)
@@ -103,7 +103,7 @@ def test_a_gpu_that_there_is_not(stub: Stub) -> None:
 
 def test_an_impossible_capacity() -> None:
     with pytest.raises(DeviceError, match="capacity"):
-        CudaDevice("cuda0", 0, Link.__new__(Link))
+        CudaDevice("cuda0", 0, AgentLink.__new__(AgentLink))
 
 
 # Another daemon
@@ -111,7 +111,7 @@ def test_an_impossible_capacity() -> None:
 
 def test_memory_of_another_gpu_or_size_is_not_taken_for_a_bank(stub: Stub) -> None:
     stub.devices(MEMORY, MEMORY)
-    with closing(make_device()) as device, closing(CudaDevice("cuda1", CAPACITY, Link(1))) as other:
+    with closing(make_device()) as device, closing(CudaDevice("cuda1", CAPACITY, AgentLink(1))) as other:
         bank = other.take_bank(OWNER, 0, None)
         other.grow_bank(bank, 2 * UNIT)
         with pytest.raises(DeviceError, match="memory of device 1"):
@@ -120,7 +120,10 @@ def test_memory_of_another_gpu_or_size_is_not_taken_for_a_bank(stub: Stub) -> No
         (file,) = other.bank_files(bank)
         with pytest.raises(DeviceError, match="other sizes"):
             other.check_bank(bank, OWNER, [Extent(file.fd, UNIT)])
-        with closing(CudaDevice("cuda1", CAPACITY, Link(1))) as successor, pytest.raises(DeviceError, match="cuMemMap"):
+        with (
+            closing(CudaDevice("cuda1", CAPACITY, AgentLink(1))) as successor,
+            pytest.raises(DeviceError, match="cuMemMap"),
+        ):
             successor.check_bank(bank, OWNER, [Extent(file.fd, 4 * UNIT)])
 
 

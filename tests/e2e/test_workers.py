@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from carpool.protocol.api import SubmitRequest
-from carpool.serve.pool.worker_handle import Door, Handle
+from carpool.serve.pool.worker_handle import Handle, WorkerSocket
 from carpool.serve.prepare.subprocess import PreparedModel
 from tests.live import Running
 from tests.serve import zoo
@@ -57,7 +57,7 @@ async def test_workers_beside_training(
     root: Path,
 ) -> None:
     (expected,) = bare([workload("adam")])
-    door = Door()
+    door = WorkerSocket()
     comers = [door.expect() for _ in range(WORKERS)]
     argv = [python, "-m", "carpool.serve.worker"]
     workers = [

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.estimate.rehearsal.allocator_mirror import GRAIN, Extent
+from carpool.estimate.rehearsal.allocator_mirror import GRAIN, AllocatorMirror
 
 NATIVE = Path(__file__).parents[2] / "native"
 BASE = 1 << 40
@@ -48,7 +48,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 def test_the_same_requests_lead_to_the_same_places(native: ctypes.CDLL, seed: int) -> None:
     choose = random.Random(seed)
     assert native.start() == 0
-    mirror, blocks = Extent(), []
+    mirror, blocks = AllocatorMirror(), []
     for _ in range(4000):
         if blocks and choose.random() < 0.48:
             block = blocks.pop(choose.randrange(len(blocks)))
@@ -64,7 +64,7 @@ def test_the_same_requests_lead_to_the_same_places(native: ctypes.CDLL, seed: in
 
 @given(st.lists(st.integers(1, 1 << 24), min_size=1, max_size=50))
 def test_blocks_without_gaps_add_up(sizes: list[int]) -> None:
-    extent = Extent()
+    extent = AllocatorMirror()
     blocks = [extent.allocate(size) for size in sizes]
     assert extent.high == extent.live == sum(-(-size // GRAIN) * GRAIN for size in sizes)
     for block in blocks:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from carpool.devices.cuda import driver
-from carpool.devices.cuda.memory import Gpu, Mapped
+from carpool.devices.cuda.memory import DriverDevice, Mapped
 
 MOST = 4096
 
@@ -67,7 +67,7 @@ class _Inside:
 
     def __init__(self) -> None:
         driver.start()
-        self.gpu = Gpu(0)
+        self.gpu = DriverDevice(0)
         self.mapped: list[Mapped] = []
 
     def create(self, size: int) -> tuple[None, int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 from carpool.runtime import native
 from demo.session import Session
 from tests.notebooks.notebook import Notebook, install_kernel
@@ -29,7 +29,7 @@ def home() -> Iterator[Path]:
 
 
 @pytest.fixture
-def client(home: Path) -> Iterator[Client]:
+def client(home: Path) -> Iterator[DaemonClient]:
     """Of a daemon with the settings that everybody has."""
     if not native.library_path().exists():
         pytest.skip("libcarpool has not been built (make native)")
@@ -39,7 +39,7 @@ def client(home: Path) -> Iterator[Client]:
 
 @pytest.fixture
 def new_notebook(
-    client: Client, home: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+    client: DaemonClient, home: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], Notebook]]:
     """Opens notebooks whose kernels are jobs, and closes them."""
     carpool = shutil.which("carpool", path=str(Path(sys.executable).parent))

@@ -11,7 +11,7 @@ import numpy
 import pytest
 
 from carpool.protocol.api import EventInfo, JobInfo
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 
 if TYPE_CHECKING:
     from tests.notebooks.notebook import Notebook
@@ -35,7 +35,7 @@ def train(steps):
 PATIENCE_S = 60.0
 
 
-def job_of(client: Client, notebook: Notebook) -> Callable[[], JobInfo]:
+def job_of(client: DaemonClient, notebook: Notebook) -> Callable[[], JobInfo]:
     """The notebook with a table that needs more than half of the device, as a job."""
     pid = int(notebook.run(TABLE.format(mib=TABLE_MIB)))
     number = next(job.id for job in client.jobs() if job.pid == pid)
@@ -67,7 +67,7 @@ def turns_begun(events: list[EventInfo], job: int) -> list[EventInfo]:
     stays="tests/daemon/test_oversubscription.py::test_an_idle_holder_loses_its_turn",
 )
 def test_an_idle_notebook_costs_nothing_and_answers_after_one_turn(
-    client: Client, new_notebook: Callable[[], Notebook]
+    client: DaemonClient, new_notebook: Callable[[], Notebook]
 ) -> None:
     idle, busy = new_notebook(), new_notebook()
     idle_job, busy_job = job_of(client, idle), job_of(client, busy)
@@ -108,7 +108,7 @@ def test_an_idle_notebook_costs_nothing_and_answers_after_one_turn(
     assert min(idle_job().moved.out_bytes, busy_job().moved.out_bytes) >= TABLE_MIB * MIB
 
 
-def test_restart_and_shutdown_end_the_job(client: Client, new_notebook: Callable[[], Notebook]) -> None:
+def test_restart_and_shutdown_end_the_job(client: DaemonClient, new_notebook: Callable[[], Notebook]) -> None:
     notebook = new_notebook()
     notebook.run("import torch; kept = torch.ones(1000)")
     notebook.restart()

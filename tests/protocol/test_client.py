@@ -21,7 +21,7 @@ from carpool.protocol import unix_http
 from carpool.protocol.api import JobList, PolicyRequest, SubmitRequest
 from carpool.protocol.client import (
     ApiError,
-    Client,
+    DaemonClient,
     DaemonNotAnswering,
     DaemonNotRunning,
     NotYourSocket,
@@ -44,7 +44,7 @@ def standin(home: Path) -> Iterator[StandIn]:
 
 def test_jobs_carry_filters(standin: StandIn) -> None:
     standin.reactions["GET /v1/jobs"] = Answer(msgspec.json.encode(JobList([job(3), job(4)])))
-    with Client(standin.home) as client:
+    with DaemonClient(standin.home) as client:
         assert [info.id for info in client.jobs(("queued", "running"), 5)] == [3, 4]
         client.jobs()
     assert [request.query for request in standin.requests] == ["phase=queued,running&limit=5", ""]
@@ -53,7 +53,7 @@ def test_jobs_carry_filters(standin: StandIn) -> None:
 def test_submission_arrives_as_it_was_made(standin: StandIn) -> None:
     standin.reactions["POST /v1/jobs"] = as_json({"id": 7}, 201)
     request = SubmitRequest(argv=["python", "a b.py"], cwd="/tmp", env={"A": "ä"}, weight=3, after=[1, 2])
-    with Client(standin.home) as client:
+    with DaemonClient(standin.home) as client:
         assert client.submit(request) == 7
     assert msgspec.convert(standin.requests[0].body, SubmitRequest) == request
     sent = standin.requests[0].body
@@ -63,7 +63,7 @@ def test_submission_arrives_as_it_was_made(standin: StandIn) -> None:
 
 def test_requests_share_one_connection(standin: StandIn) -> None:
     standin.reactions["GET /v1/devices"] = device_list(device([1]))
-    with Client(standin.home) as client:
+    with DaemonClient(standin.home) as client:
         client.connect()
         first = client._connection.sock
         assert client.devices() == client.devices()
@@ -72,7 +72,7 @@ def test_requests_share_one_connection(standin: StandIn) -> None:
 
 def test_refusals_keep_code_message_hint_and_status(standin: StandIn) -> None:
     standin.reactions["PUT /v1/policy"] = problem(400, "bad_policy", "unknown policy 'x'", "known: fair")
-    with Client(standin.home) as client, pytest.raises(ApiError) as caught:
+    with DaemonClient(standin.home) as client, pytest.raises(ApiError) as caught:
         client.set_policy(PolicyRequest(name="x"))
     assert caught.value.status == 400
     assert (caught.value.info.code, caught.value.info.hint) == ("bad_policy", "known: fair")
@@ -83,29 +83,32 @@ def test_logs_and_events_stream(standin: StandIn) -> None:
     standin.reactions["GET /v1/jobs/1/logs"] = Answer(b"one\ntwo\n")
     line = {"seq": 5, "time_us": 1, "now_us": 1, "kind": "Tick", "job": None, "data": {}}
     standin.reactions["GET /v1/events"] = Answer(2 * (msgspec.json.encode(line) + b"\n"))
-    with Client(standin.home) as client:
+    with DaemonClient(standin.home) as client:
         assert b"".join(client.logs(1, follow=True, offset=4)) == b"one\ntwo\n"
         assert [event.seq for event in client.events(since=4)] == [5, 5]
     assert [request.query for request in standin.requests] == ["follow=1&offset=4", "since=4"]
 
 
 def test_nobody_listens(home: Path) -> None:
-    with Client(home) as client, pytest.raises(DaemonNotRunning, match="no daemon is running"):
+    with DaemonClient(home) as client, pytest.raises(DaemonNotRunning, match="no daemon is running"):
         client.version()
     stale = socket.socket(socket.AF_UNIX)
     stale.bind(str(home / "carpool.sock"))
     stale.close()
-    with Client(home) as client, pytest.raises(DaemonNotRunning):
+    with DaemonClient(home) as client, pytest.raises(DaemonNotRunning):
         client.version()
 
 
 @pytest.mark.parametrize("theirs", ["99", None])
 def test_another_version_is_not_talked_to(home: Path, theirs: str | None) -> None:
     with StandIn(home, protocol=theirs, reactions={"GET /v1/jobs": as_json({"jobs": []})}):
-        with Client(home) as client, pytest.raises(VersionMismatch, match="version 99" if theirs else "not a Carpool"):
+        with (
+            DaemonClient(home) as client,
+            pytest.raises(VersionMismatch, match="version 99" if theirs else "not a Carpool"),
+        ):
             client.jobs()
         if theirs:
-            with Client(home, check_version=False) as client:
+            with DaemonClient(home, check_version=False) as client:
                 assert client.jobs() == []
 
 
@@ -114,7 +117,7 @@ def test_a_strangers_daemon_is_not_talked_to(standin: StandIn, monkeypatch: pyte
     stranger = unix_http._UCRED.pack(os.getpid(), 12345, 12345)
     monkeypatch.setattr(unix_http.os, "geteuid", lambda: 54321)
     monkeypatch.setattr(unix_http, "_UCRED", _FixedCredentials(stranger))
-    with Client(standin.home) as client, pytest.raises(NotYourSocket, match="belongs to user 12345"):
+    with DaemonClient(standin.home) as client, pytest.raises(NotYourSocket, match="belongs to user 12345"):
         client.version()
     assert standin.requests == []
 
@@ -136,12 +139,12 @@ def test_a_directory_that_may_not_be_entered_is_somebody_elses(home: Path, monke
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(unix_http.UnixConnection, "_check_owner", refuse)
-    with StandIn(home), Client(home) as client, pytest.raises(NotYourSocket, match="belongs to another user"):
+    with StandIn(home), DaemonClient(home) as client, pytest.raises(NotYourSocket, match="belongs to another user"):
         client.version()
 
 
 def test_a_path_too_long_for_a_socket(home: Path) -> None:
-    with Client(home / ("x" * 120)) as client, pytest.raises(UnusablePath, match="107"):
+    with DaemonClient(home / ("x" * 120)) as client, pytest.raises(UnusablePath, match="107"):
         client.version()
 
 
@@ -157,7 +160,7 @@ def test_a_daemon_that_hangs_up(home: Path) -> None:
 
     thread = threading.Thread(target=hang_up)
     thread.start()
-    with Client(home) as client, pytest.raises(DaemonNotAnswering, match="hung up"):
+    with DaemonClient(home) as client, pytest.raises(DaemonNotAnswering, match="hung up"):
         client.version()
     thread.join()
     server.close()
@@ -167,11 +170,11 @@ def test_a_daemon_that_is_silent(home: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(home / "carpool.sock"))
         server.listen()
-        with Client(home, timeout_s=0.05) as client, pytest.raises(DaemonNotAnswering, match=r"0\.05 s"):
+        with DaemonClient(home, timeout_s=0.05) as client, pytest.raises(DaemonNotAnswering, match=r"0\.05 s"):
             client.version()
 
 
 def test_an_answer_of_another_form(standin: StandIn) -> None:
     standin.reactions["GET /v1/policy"] = as_json({"nom": "fair"})
-    with Client(standin.home) as client, pytest.raises(DaemonNotAnswering, match="unknown form"):
+    with DaemonClient(standin.home) as client, pytest.raises(DaemonNotAnswering, match="unknown form"):
         client.policy()

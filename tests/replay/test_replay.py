@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from carpool.core import events
-from carpool.sim.replay import Row, replay, replay_journal
+from carpool.sim.replay import JournalRow, replay, replay_journal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "daemon"))
 
@@ -40,10 +40,10 @@ def busy(daemon: Daemon) -> list[int]:
     return jobs
 
 
-def recorded(home: Path) -> list[Row]:
+def recorded(home: Path) -> list[JournalRow]:
     with closing(sqlite3.connect(home / "journal.sqlite")) as connection:
         rows = connection.execute("SELECT seq, now_us, kind, data FROM events ORDER BY seq")
-        return [Row(*row) for row in rows]
+        return [JournalRow(*row) for row in rows]
 
 
 def test_a_journal_replays_to_the_same_decisions(daemon: Daemon) -> None:
@@ -102,7 +102,7 @@ def test_lives_that_were_cut_short_replay_too(daemon: Daemon) -> None:
     assert (found.lives, found.incomplete) == (3, 0)
 
 
-def edited(rows: list[Row], edit: Callable[[list[Row]], None]) -> list[Row]:
+def edited(rows: list[JournalRow], edit: Callable[[list[JournalRow]], None]) -> list[JournalRow]:
     changed = list(rows)
     edit(changed)
     return changed
@@ -117,14 +117,14 @@ def test_replay_notices_what_was_changed(daemon: Daemon) -> None:
     grant = next(index for index, row in enumerate(rows) if row.kind == "GrantTurn")
     altered = json.dumps({**json.loads(rows[grant].data), "job": 99})
 
-    def without(index: int) -> Callable[[list[Row]], None]:
-        def edit(rows: list[Row]) -> None:
+    def without(index: int) -> Callable[[list[JournalRow]], None]:
+        def edit(rows: list[JournalRow]) -> None:
             del rows[index]
             rows[index:] = [row._replace(seq=row.seq - 1) for row in rows[index:]]
 
         return edit
 
-    def other(rows: list[Row]) -> None:
+    def other(rows: list[JournalRow]) -> None:
         rows[grant] = rows[grant]._replace(data=altered)
 
     assert replay(edited(rows, without(grant))).difference is not None

@@ -9,7 +9,7 @@ import msgspec
 from carpool.core import events
 from carpool.core.machine import Machine
 from carpool.core.model import MIB, Cause, Demand, DeviceSpec, JobSpec, Service, Settings, Usage
-from carpool.sim.replay import Row, replay
+from carpool.sim.replay import JournalRow, replay
 
 DEMAND = Demand("bert", 200 * MIB, 40_000, 10_000, deadline_us=90_000)
 LIFE: tuple[events.Event, ...] = (
@@ -31,13 +31,13 @@ LIFE: tuple[events.Event, ...] = (
 )
 
 
-def recorded() -> Iterator[Row]:
+def recorded() -> Iterator[JournalRow]:
     """As the daemon's journal has it."""
     machine, number = Machine(Settings()), 0
     for now, event in enumerate(LIFE):
         for happened in (event, *machine.handle(event, now)):
             number += 1
-            yield Row(number, now, type(happened).__name__, msgspec.json.encode(happened).decode())
+            yield JournalRow(number, now, type(happened).__name__, msgspec.json.encode(happened).decode())
 
 
 def test_a_journal_with_services_replays_to_the_same_decisions() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from carpool.runtime import launch
-from carpool.runtime.shim.attach_socket import Door
+from carpool.runtime.shim.attach_socket import AttachSocket
 
 HERE = Path(__file__).parent
 #: Becomes the rest of its command line, as the shim's child does.
@@ -69,7 +69,7 @@ class Job:
         self.record = directory / "record"
         self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         (directory / "jobs" / "1").mkdir(parents=True)
-        self.door = Door(str(directory / "jobs" / "1"))
+        self.door = AttachSocket(str(directory / "jobs" / "1"))
         self.env = {
             **os.environ,
             "LD_PRELOAD": str(recorder),

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from carpool.runtime.shim.__main__ import Shim
-from carpool.runtime.shim.attach_socket import Door
+from carpool.runtime.shim.attach_socket import AttachSocket
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def shim() -> Iterator[Shim]:
         directory = Path(home) / "jobs" / "1"
         directory.mkdir(parents=True)
         made = Shim(home, 1, foreground=False)
-        made._door, made._child = Door(str(directory)), os.getpid()
+        made._door, made._child = AttachSocket(str(directory)), os.getpid()
         yield made
         made._orphan()
     for fd in (made._signals, made._wakeup, made._link.job_fd):

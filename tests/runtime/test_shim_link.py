@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from carpool.protocol.packets import MAX_FDS
-from carpool.runtime.shim.daemon_link import Link
+from carpool.runtime.shim.daemon_link import DaemonLink
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def listener() -> Iterator[tuple[str, socket.socket]]:
             yield path, made
 
 
-def keep(daemon: socket.socket, link: Link, names: list[str]) -> None:
+def keep(daemon: socket.socket, link: DaemonLink, names: list[str]) -> None:
     """Descriptors that can be told apart: files as long as their place in the list."""
     for begin in range(0, len(names), MAX_FDS):
         some = names[begin : begin + MAX_FDS]
@@ -55,7 +55,7 @@ def registered(daemon: socket.socket) -> list[tuple[dict[str, Any], list[int]]]:
 @pytest.mark.parametrize("count", [0, 1, MAX_FDS - 1, MAX_FDS, 3 * MAX_FDS])
 def test_everything_that_is_kept_is_given_back(listener: tuple[str, socket.socket], count: int) -> None:
     path, server = listener
-    link = Link(path, 3)
+    link = DaemonLink(path, 3)
     assert link.connect()
     daemon, _ = server.accept()
     assert [len(fds) for _, fds in registered(daemon)] == [1]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from carpool.runtime import launch
-from carpool.runtime.shim.attach_socket import Door
+from carpool.runtime.shim.attach_socket import AttachSocket
 
 if TYPE_CHECKING:
     from conftest import Job
@@ -229,7 +229,7 @@ def test_a_home_with_a_long_name(job: Job, fake_torch: Path) -> None:
     """Addresses of sockets are limited to 107 bytes."""
     home = job.directory / ("long" * 30)
     (home / "jobs" / "1").mkdir(parents=True)
-    door = Door(str(home / "jobs" / "1"))
+    door = AttachSocket(str(home / "jobs" / "1"))
     done = job.run("import torch", CARPOOL_JOB_FD="", CARPOOL_HOME=str(home))
     assert (done.err.count("without Carpool"), done.names) == (0, ["attach"])
     admitted = door.admit()

@@ -20,8 +20,8 @@ from carpool.serve.client import DTYPES
 from carpool.serve.oip import errors
 from carpool.serve.oip.datatypes import DATATYPES, unpack_strings
 from carpool.serve.oip.messages import InferRequest
-from carpool.serve.oip.values import Model, Tensor, TensorSpec
-from carpool.serve.queue.batching import Batch, Batcher, Queue, Refusal, Waiting
+from carpool.serve.oip.values import ModelMetadata, Tensor, TensorSpec
+from carpool.serve.queue.batching import Batch, Batcher, Queue, Refusal, WaitingRequest
 
 Array = NDArray[Any]
 PATIENCE_S = 240.0
@@ -34,14 +34,14 @@ def spec(name: str, datatype: str, *shape: int) -> TensorSpec:
 MODELS = {
     model.name: model
     for model in (
-        Model("affine", (spec("x", "FP32", -1, 3),), (spec("y", "FP32", -1, 3),), max_batch=8),
-        Model(
+        ModelMetadata("affine", (spec("x", "FP32", -1, 3),), (spec("y", "FP32", -1, 3),), max_batch=8),
+        ModelMetadata(
             "pair",
             (spec("a", "FP64", -1, 2), spec("b", "FP64", -1, 2)),
             (spec("sum", "FP64", -1, 2), spec("difference", "FP64", -1, 2)),
         ),
-        Model("fails", (spec("kind", "BYTES", 1),), (spec("y", "FP32", 1),)),
-        *(Model(f"echo-{name}", (spec("x", name, -1, -1),), (spec("x", name, -1, -1),)) for name in DATATYPES),
+        ModelMetadata("fails", (spec("kind", "BYTES", 1),), (spec("y", "FP32", 1),)),
+        *(ModelMetadata(f"echo-{name}", (spec("x", name, -1, -1),), (spec("x", name, -1, -1),)) for name in DATATYPES),
     )
 }
 #: What `fails` raises when it is asked for it.
@@ -74,7 +74,7 @@ class NumpyBackend:
         self._held = held
         self._pump()
 
-    def models(self) -> Mapping[str, Model]:
+    def models(self) -> Mapping[str, ModelMetadata]:
         return MODELS
 
     def unavailable(self) -> Mapping[str, str]:
@@ -93,7 +93,7 @@ class NumpyBackend:
         now, number = now_us(), next(self._numbers)
         deadline = None if request.timeout_us is None else now + request.timeout_us
         form = tuple(tensor.shape[1:] for tensor in request.inputs)
-        waiting = Waiting(number, request.model, request.rows, form, deadline, request.priority)
+        waiting = WaitingRequest(number, request.model, request.rows, form, deadline, request.priority)
         match self.batcher.add(waiting, now):
             case Refusal.QUEUE_FULL:
                 raise errors.QueueFull(f"too many requests wait for {request.model!r}", retry_after_s=3)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from carpool.serve.http.endpoint import Endpoint, Options
+from carpool.serve.http.endpoint import Endpoint, EndpointOptions
 from tests.serve.backend import PATIENCE_S, NumpyBackend
 from tests.serve.working import Stage
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 class Server:
     """An endpoint and its back end.  ``url`` is where it listens."""
 
-    def __init__(self, backend: NumpyBackend, options: Options) -> None:
+    def __init__(self, backend: NumpyBackend, options: EndpointOptions) -> None:
         self.backend = backend
         self.options = options
         self._loop = asyncio.new_event_loop()
@@ -69,7 +69,7 @@ def _serving() -> Iterator[Start]:
     servers: list[Server] = []
 
     def start(*, token: str | None = None, drain_s: float = PATIENCE_S, **limits: int) -> Server:
-        options = Options(port=0, token=token, largest_body=1 << 20, drain_s=drain_s)
+        options = EndpointOptions(port=0, token=token, largest_body=1 << 20, drain_s=drain_s)
         servers.append(Server(NumpyBackend(**limits), options))
         return servers[-1]
 

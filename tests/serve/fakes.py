@@ -19,16 +19,16 @@ from carpool.protocol.models import ModelInfo, ModelRequest
 from carpool.serve.model.image_store import write_image
 from carpool.serve.oip.errors import ModelFailed, WorkerLost
 from carpool.serve.oip.messages import InferRequest
-from carpool.serve.oip.values import Model, Tensor
+from carpool.serve.oip.values import ModelMetadata, Tensor
 from carpool.serve.pool.environment_key import Environment
 from carpool.serve.pool.interfaces import CannotStart
-from carpool.serve.pool.pool import Pauses, Pool
+from carpool.serve.pool.pool import Pool, RestartPauses
 from carpool.serve.prepare.subprocess import CannotPrepare
 from carpool.serve.wire.messages import Cost
 from tests.serve.backend import MODELS, PATIENCE_S, answers
 
 ENVIRONMENT = Environment("/usr/bin/python3", "/shop", 100, (("PATH", "/usr/bin"),))
-PAUSES = Pauses(0.0, 0.0, 0.0)
+PAUSES = RestartPauses(0.0, 0.0, 0.0)
 SIZE = memfd.PAGE
 COST = Cost(compute_us=7, copied_groups=0, copied_bytes=0)
 
@@ -48,7 +48,7 @@ def image(size: int = SIZE) -> int:
 class FakePrepared:
     """``image`` is a descriptor, or -1 where nobody looks at it."""
 
-    model: Model
+    model: ModelMetadata
     image: int = -1
 
 
@@ -197,7 +197,7 @@ class Fakes:
 
     # What tests ask
 
-    def pool(self, standby: int = 2, environment: Environment = ENVIRONMENT, pauses: Pauses = PAUSES) -> Pool:
+    def pool(self, standby: int = 2, environment: Environment = ENVIRONMENT, pauses: RestartPauses = PAUSES) -> Pool:
         return Pool(environment, self, self, standby=standby, pauses=pauses)
 
     def computing(self) -> list[FakeHandle]:

@@ -15,8 +15,8 @@ import torch
 
 from carpool.devices import memfd
 from carpool.serve.model import skeleton
-from carpool.serve.model.bound_model import Model
-from carpool.serve.model.weights_device import Memory
+from carpool.serve.model.bound_model import BoundModel
+from carpool.serve.model.weights_device import WeightsMemory
 from carpool.serve.plan.manifest import Source
 from carpool.serve.prepare.prepare import Prepared, prepare, same_bits
 from tests.serve import zoo
@@ -27,7 +27,7 @@ def killed_in(group: int, prepared: Prepared, device: int) -> int:
     said, say = os.pipe()
     pid = os.fork()
     if pid == 0:
-        model = Model(prepared.entry, prepared.image, Memory(device))
+        model = BoundModel(prepared.entry, prepared.image, WeightsMemory(device))
         model.groups.load()
         model.groups.wait(group)
         os.write(say, b"x")
@@ -40,7 +40,7 @@ def killed_in(group: int, prepared: Prepared, device: int) -> int:
 
 
 def _there(prepared: Prepared, device: int) -> int:
-    model = Model(prepared.entry, prepared.image, Memory(device))
+    model = BoundModel(prepared.entry, prepared.image, WeightsMemory(device))
     there = model.groups.there
     model.close()
     return there
@@ -67,7 +67,7 @@ def is_right(name: str, prepared: Prepared, device: int) -> bool:
     alone = skeleton.build(getattr(zoo, name), prepared.entry.source.seed, weights=True)
     with torch.inference_mode():
         expected = alone(*inputs)
-    return same_bits(Model(prepared.entry, prepared.image, Memory(device))(*inputs), expected)
+    return same_bits(BoundModel(prepared.entry, prepared.image, WeightsMemory(device))(*inputs), expected)
 
 
 def main() -> None:

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from carpool.serve.model import bound_model
-from carpool.serve.model.native_groups import Stopped, Waits
+from carpool.serve.model.native_groups import CopyStopped, Waits
 from carpool.serve.model.torch_device import OnGpu, OnHost
-from carpool.serve.model.weights_device import Demand, Memory, Plain
+from carpool.serve.model.weights_device import Plain, WeightsDemand, WeightsMemory
 
 STREAM = 1
 
@@ -32,12 +32,12 @@ class Gpu(Plain):
         super().__init__()
         self._memory: dict[int, list[torch.Tensor]] = {}
 
-    def place(self, demand: Demand) -> Memory:
+    def place(self, demand: WeightsDemand) -> WeightsMemory:
         if demand.key not in self._memory:
             self._memory[demand.key] = [torch.empty(demand.size, dtype=torch.uint8) for _ in range(2)]
         pieces = self._memory[demand.key]
         pieces.reverse()
-        return Memory(super().place(demand).file, pieces[0].data_ptr())
+        return WeightsMemory(super().place(demand).file, pieces[0].data_ptr())
 
 
 class LateGroups:
@@ -68,7 +68,7 @@ class LateGroups:
 
     def wait(self, count: int | None = None) -> None:
         if self.stopped:
-            raise Stopped
+            raise CopyStopped
         count = self.count if count is None else count
         begin, end = self.bounds[self.there], self.bounds[max(self.there, count)]
         ctypes.memmove(self.address + begin, os.pread(self._image, end - begin, begin), end - begin)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from carpool.serve.queue.batching import PATIENCE_US, Batch, Batcher, Order, Queue, Refusal, Waiting
+from carpool.serve.queue.batching import PATIENCE_US, Batch, Batcher, Order, Queue, Refusal, WaitingRequest
 
 MODELS = ("cat", "dog")
 
@@ -27,14 +27,14 @@ def ids(batch: Batch | None) -> list[int]:
     return [request.id for request in batch.requests]
 
 
-def fill(made: Batcher, *requests: Waiting, now: int = 0) -> None:
+def fill(made: Batcher, *requests: WaitingRequest, now: int = 0) -> None:
     for request in requests:
         assert made.add(request, now) is None
 
 
 def test_a_request_alone_is_taken_when_it_has_waited_for_others() -> None:
     made = batcher(max_batch=4, max_delay_us=1000)
-    fill(made, Waiting(1, "cat", 1), now=50)
+    fill(made, WaitingRequest(1, "cat", 1), now=50)
     assert made.next_due() == 1050
     assert made.take(1049) is None
     assert ids(made.take(1050)) == [1]
@@ -43,7 +43,7 @@ def test_a_request_alone_is_taken_when_it_has_waited_for_others() -> None:
 
 def test_a_full_batch_does_not_wait() -> None:
     made = batcher(max_batch=4, max_delay_us=1000)
-    fill(made, Waiting(1, "cat", 1), Waiting(2, "cat", 3), Waiting(3, "cat", 1))
+    fill(made, WaitingRequest(1, "cat", 1), WaitingRequest(2, "cat", 3), WaitingRequest(3, "cat", 1))
     batch = made.take(0)
     assert ids(batch) == [1, 2] and batch is not None and batch.rows == 4
     assert made.take(0) is None  # the third one waits for company
@@ -51,51 +51,60 @@ def test_a_full_batch_does_not_wait() -> None:
 
 def test_nothing_overtakes_to_fill_a_gap() -> None:
     made = batcher(max_batch=4)
-    fill(made, Waiting(1, "cat", 3), Waiting(2, "cat", 2), Waiting(3, "cat", 1))
+    fill(made, WaitingRequest(1, "cat", 3), WaitingRequest(2, "cat", 2), WaitingRequest(3, "cat", 1))
     assert ids(made.take(0)) == [1]
     assert ids(made.take(0)) == [2, 3]
 
 
 def test_a_request_above_the_limit_is_a_batch_of_its_own() -> None:
     made = batcher(max_batch=4)
-    fill(made, Waiting(1, "cat", 9), Waiting(2, "cat", 1))
+    fill(made, WaitingRequest(1, "cat", 9), WaitingRequest(2, "cat", 1))
     assert ids(made.take(0)) == [1]
 
 
 def test_only_equal_forms_of_one_model_make_a_batch() -> None:
     made = batcher(max_batch=4)
     fill(
-        made, Waiting(1, "cat", 1, "a"), Waiting(2, "cat", 1, "b"), Waiting(3, "dog", 1, "a"), Waiting(4, "cat", 1, "a")
+        made,
+        WaitingRequest(1, "cat", 1, "a"),
+        WaitingRequest(2, "cat", 1, "b"),
+        WaitingRequest(3, "dog", 1, "a"),
+        WaitingRequest(4, "cat", 1, "a"),
     )
     assert [ids(made.take(0)) for _ in range(3)] == [[1, 4], [2], [3]]
 
 
 def test_the_queue_has_a_limit() -> None:
     made = batcher(most_waiting=2)
-    fill(made, Waiting(1, "cat", 1), Waiting(2, "cat", 1))
-    assert made.add(Waiting(3, "cat", 1), 0) is Refusal.QUEUE_FULL
-    assert made.add(Waiting(3, "dog", 1), 0) is None
+    fill(made, WaitingRequest(1, "cat", 1), WaitingRequest(2, "cat", 1))
+    assert made.add(WaitingRequest(3, "cat", 1), 0) is Refusal.QUEUE_FULL
+    assert made.add(WaitingRequest(3, "dog", 1), 0) is None
     assert made.waiting() == {"cat": 2, "dog": 1}
     assert made.withdraw(1) and not made.withdraw(1)
-    assert made.add(Waiting(4, "cat", 1), 0) is None
+    assert made.add(WaitingRequest(4, "cat", 1), 0) is None
 
 
 def test_what_cannot_be_answered_in_time_is_refused_at_once() -> None:
     made = batcher(compute_us=300)
-    assert made.add(Waiting(1, "cat", 1, deadline_us=1299), 1000) is Refusal.DEADLINE_MISSED
-    assert made.add(Waiting(2, "cat", 1, deadline_us=1300), 1000) is None
+    assert made.add(WaitingRequest(1, "cat", 1, deadline_us=1299), 1000) is Refusal.DEADLINE_MISSED
+    assert made.add(WaitingRequest(2, "cat", 1, deadline_us=1300), 1000) is None
 
 
 def test_a_deadline_is_not_waited_away() -> None:
     made = batcher(max_batch=8, max_delay_us=10_000, compute_us=200, answer_us=300)
-    fill(made, Waiting(1, "cat", 1), Waiting(2, "cat", 1, deadline_us=1000))
+    fill(made, WaitingRequest(1, "cat", 1), WaitingRequest(2, "cat", 1, deadline_us=1000))
     assert made.next_due() == 700
     assert ids(made.take(700)) == [1, 2]
 
 
 def test_what_became_late_is_taken_out() -> None:
     made = batcher(max_batch=8, max_delay_us=10_000, compute_us=300)
-    fill(made, Waiting(1, "cat", 1), Waiting(2, "cat", 1, deadline_us=1000), Waiting(3, "dog", 1, deadline_us=5000))
+    fill(
+        made,
+        WaitingRequest(1, "cat", 1),
+        WaitingRequest(2, "cat", 1, deadline_us=1000),
+        WaitingRequest(3, "dog", 1, deadline_us=5000),
+    )
     assert made.next_late() == 701
     assert made.expire(700) == []
     assert [request.id for request in made.expire(701)] == [2]
@@ -110,10 +119,10 @@ def test_orders(order: Order, expected: list[int]) -> None:
     made = batcher(order)
     fill(
         made,
-        Waiting(1, "cat", 1),  # under edf as if it had PATIENCE_US
-        Waiting(2, "dog", 1, deadline_us=PATIENCE_US - 1, priority=2),
-        Waiting(3, "cat", 1, deadline_us=PATIENCE_US - 2),
-        Waiting(4, "dog", 1, deadline_us=PATIENCE_US + 1, priority=1),
+        WaitingRequest(1, "cat", 1),  # under edf as if it had PATIENCE_US
+        WaitingRequest(2, "dog", 1, deadline_us=PATIENCE_US - 1, priority=2),
+        WaitingRequest(3, "cat", 1, deadline_us=PATIENCE_US - 2),
+        WaitingRequest(4, "dog", 1, deadline_us=PATIENCE_US + 1, priority=1),
     )
     assert [ids(made.take(0)) for _ in range(4)] == [[number] for number in expected]
 
@@ -122,10 +131,10 @@ def test_orders(order: Order, expected: list[int]) -> None:
 def test_nobody_starves_under_overload(order: Order, budget: int) -> None:
     """One request without a deadline, then two with a deadline for each that is computed, for ever."""
     made, numbers, now = batcher(order, most_waiting=10), count(1), 0
-    fill(made, Waiting(0, "cat", 1), now=now)
+    fill(made, WaitingRequest(0, "cat", 1), now=now)
     while now <= PATIENCE_US + 50_000:
         for _ in range(2):
-            made.add(Waiting(next(numbers), "dog", 1, deadline_us=now + budget), now)
+            made.add(WaitingRequest(next(numbers), "dog", 1, deadline_us=now + budget), now)
         made.expire(now)
         if 0 in ids(made.take(now)):
             return
@@ -135,22 +144,22 @@ def test_nobody_starves_under_overload(order: Order, budget: int) -> None:
 
 def test_removing_a_model_names_what_waited() -> None:
     made = batcher()
-    fill(made, Waiting(1, "cat", 1), Waiting(2, "dog", 1))
+    fill(made, WaitingRequest(1, "cat", 1), WaitingRequest(2, "dog", 1))
     assert [request.id for request in made.remove_model("cat")] == [1]
     with pytest.raises(KeyError):
-        made.add(Waiting(3, "cat", 1), 0)
+        made.add(WaitingRequest(3, "cat", 1), 0)
     assert not made.withdraw(1)
     assert ids(made.take(0)) == [2]
 
 
 def test_an_id_cannot_wait_twice() -> None:
     made = batcher()
-    fill(made, Waiting(1, "cat", 1))
+    fill(made, WaitingRequest(1, "cat", 1))
     with pytest.raises(ValueError, match="waits already"):
-        made.add(Waiting(1, "dog", 1), 0)
+        made.add(WaitingRequest(1, "dog", 1), 0)
 
 
-PLACES: dict[Order, Callable[[Waiting, int], tuple[int, int]]] = {
+PLACES: dict[Order, Callable[[WaitingRequest, int], tuple[int, int]]] = {
     Order.FCFS: lambda request, arrived: (arrived, request.id),
     Order.EDF: lambda request, arrived: (request.deadline_us or arrived + PATIENCE_US, request.id),
     Order.PRIORITY: lambda request, arrived: (request.priority or 99, request.id),
@@ -172,7 +181,7 @@ class Traffic(RuleBasedStateMachine):
         limits = {"max_batch": max_batch, "max_delay_us": delay, "compute_us": compute, "most_waiting": most}
         self.batcher = batcher(order, **limits)
         self.now, self.numbers = 0, count(1)
-        self.waiting: dict[int, tuple[Waiting, int]] = {}  # with their arrival
+        self.waiting: dict[int, tuple[WaitingRequest, int]] = {}  # with their arrival
 
     @rule(us=st.integers(1, 40))
     def time_passes(self, us: int) -> None:
@@ -187,7 +196,7 @@ class Traffic(RuleBasedStateMachine):
     )
     def a_request_comes(self, model: str, rows: int, form: str, left: int | None, priority: int) -> None:
         deadline = None if left is None else self.now + left
-        request = Waiting(next(self.numbers), model, rows, form, deadline, priority)
+        request = WaitingRequest(next(self.numbers), model, rows, form, deadline, priority)
         before = sum(other.model == model for other, _ in self.waiting.values())
         refusal = self.batcher.add(request, self.now)
         if left is not None and left < self.compute:
@@ -218,7 +227,7 @@ class Traffic(RuleBasedStateMachine):
         else:
             self.check(batch)
 
-    def is_late(self, request: Waiting) -> bool:
+    def is_late(self, request: WaitingRequest) -> bool:
         return request.deadline_us is not None and self.now + self.compute > request.deadline_us
 
     def check(self, batch: Batch) -> None:

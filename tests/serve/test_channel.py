@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carpool.serve.oip.values import Tensor
-from carpool.serve.wire.channel import AsyncChannel, Channel, Gone, peer
+from carpool.serve.wire.channel import AsyncChannel, Gone, MessageChannel, peer
 from carpool.serve.wire.messages import (
     PREFIX,
     Broken,
@@ -50,15 +50,15 @@ def infer(*sizes: int) -> tuple[Infer, list[list[Tensor]]]:
 
 def test_frames_of_every_size_arrive_in_order(pair: Pair) -> None:
     sent = [infer(0), infer(LARGE, 0, 5), infer(*[1] * 2000)]
-    sender = threading.Thread(target=lambda: [Channel(pair[0], FromWorker).send(*one) for one in sent])
+    sender = threading.Thread(target=lambda: [MessageChannel(pair[0], FromWorker).send(*one) for one in sent])
     sender.start()
-    worker = Channel(pair[1], ToWorker)
+    worker = MessageChannel(pair[1], ToWorker)
     assert [worker.receive() for _ in sent] == [Frame(*one, None) for one in sent]
     sender.join()
 
 
 async def test_the_front_neither_waits_nor_loses_anything(pair: Pair) -> None:
-    front, worker = AsyncChannel(pair[0], FromWorker), Channel(pair[1], ToWorker)
+    front, worker = AsyncChannel(pair[0], FromWorker), MessageChannel(pair[1], ToWorker)
     sent = [infer(LARGE), infer(5), infer(LARGE)]
     for one in sent:
         front.send(*one)  # returns, though nobody reads
@@ -97,7 +97,7 @@ async def test_close_in_the_middle_of_a_frame(pair: Pair) -> None:
 async def test_a_descriptor_comes_along_and_is_not_the_senders(pair: Pair) -> None:
     before = descriptors()
     read, write = os.pipe()
-    front, worker = AsyncChannel(pair[0], FromWorker), Channel(pair[1], ToWorker)
+    front, worker = AsyncChannel(pair[0], FromWorker), MessageChannel(pair[1], ToWorker)
     front.send(*infer(LARGE))
     front.send(Load(1, "m", ENTRY, 8), fd=write)
     os.close(write)  # before it has been sent
@@ -133,7 +133,7 @@ def test_a_peer_that_dies_in_the_middle(pair: Pair) -> None:
             theirs.sendall(data[:end])
             theirs.close()
             with pytest.raises(Broken, match="in the middle"):
-                Channel(ours, ToWorker).receive()
+                MessageChannel(ours, ToWorker).receive()
 
 
 async def test_the_front_survives_that_too(pair: Pair) -> None:
@@ -158,7 +158,7 @@ async def test_a_peer_that_leaves_unread_frames_behind(pair: Pair) -> None:
 def test_sending_to_nobody(pair: Pair) -> None:
     pair[0].close()
     with pytest.raises(Gone):
-        Channel(pair[1], ToWorker).send(Loaded(1))
+        MessageChannel(pair[1], ToWorker).send(Loaded(1))
 
 
 def test_several_descriptors_are_refused_and_closed(pair: Pair) -> None:
@@ -167,7 +167,7 @@ def test_several_descriptors_are_refused_and_closed(pair: Pair) -> None:
     pair[0].sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [write, write, write]))])
     os.close(write)
     with pytest.raises(Broken, match="several descriptors"):
-        Channel(pair[1], ToWorker).receive()
+        MessageChannel(pair[1], ToWorker).receive()
     assert os.read(read, 1) == b""
     os.close(read)
 
@@ -181,7 +181,7 @@ def test_a_descriptor_of_a_broken_message_is_closed(pair: Pair) -> None:
         if close:
             theirs.close()
         with pytest.raises(Broken):
-            Channel(ours, ToWorker).receive()
+            MessageChannel(ours, ToWorker).receive()
         assert os.read(read, 1) == b""
         os.close(read)
         ours.close()
@@ -194,7 +194,7 @@ def test_any_bytes(data: bytes) -> None:
     with ours, theirs:
         theirs.sendall(data)
         theirs.shutdown(socket.SHUT_WR)
-        channel = Channel(ours, ToWorker)
+        channel = MessageChannel(ours, ToWorker)
         if data:
             with pytest.raises(Broken):
                 channel.receive()

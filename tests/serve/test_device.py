@@ -7,12 +7,12 @@ import os
 import pytest
 
 from carpool.serve.model import seat_device
-from carpool.serve.model.seat_device import Refused
-from carpool.serve.model.weights_device import Demand, Memory, Plain, Seat, of_process
+from carpool.serve.model.seat_device import SeatRefused
+from carpool.serve.model.weights_device import Plain, ServiceSeat, WeightsDemand, WeightsMemory, of_process
 
 
-def demand(key: int, size: int = 4096) -> Demand:
-    return Demand(key, size, reload_us=1, compute_us=0, deadline_us=None)
+def demand(key: int, size: int = 4096) -> WeightsDemand:
+    return WeightsDemand(key, size, reload_us=1, compute_us=0, deadline_us=None)
 
 
 def test_memory_per_key() -> None:
@@ -22,7 +22,7 @@ def test_memory_per_key() -> None:
     assert [os.fstat(fd).st_size for fd in (one, other)] == [4096, 8192]
     device.take()
     device.release()
-    assert device.place(demand(1)) == Memory(one, address=None)
+    assert device.place(demand(1)) == WeightsMemory(one, address=None)
     os.pwrite(one, b"x", 0)
     device.forget(1)
     device.forget(3)
@@ -36,12 +36,12 @@ def test_memory_per_key() -> None:
 def test_given_memory() -> None:
     given = os.memfd_create("given")
     device = Plain({5: given})
-    assert device.place(demand(5)) == Memory(given)
+    assert device.place(demand(5)) == WeightsMemory(given)
     device.forget(5)
 
 
 def test_no_memory() -> None:
-    with pytest.raises(Refused, match="bytes of device memory"):
+    with pytest.raises(SeatRefused, match="bytes of device memory"):
         Plain().place(demand(1, 2**63))
 
 
@@ -50,9 +50,14 @@ def test_a_job_keeps_the_file_and_asks_for_the_address_each_time(monkeypatch: py
     files, addresses = iter([first, None, None, second]), iter([1 << 40, 1 << 40, 1 << 41, None])
     monkeypatch.setattr(seat_device, "place", lambda key, size, **others: next(files))
     monkeypatch.setattr(seat_device, "address", lambda key: next(addresses))
-    device = Seat()
+    device = ServiceSeat()
     given = [device.place(demand(1)) for _ in range(4)]
-    assert given == [Memory(first, 1 << 40), Memory(first, 1 << 40), Memory(first, 1 << 41), Memory(second, None)]
+    assert given == [
+        WeightsMemory(first, 1 << 40),
+        WeightsMemory(first, 1 << 40),
+        WeightsMemory(first, 1 << 41),
+        WeightsMemory(second, None),
+    ]
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(first)
     os.close(second)

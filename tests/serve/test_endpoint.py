@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carpool.serve.http.endpoint import Endpoint, Options
+from carpool.serve.http.endpoint import Endpoint, EndpointOptions
 from carpool.serve.oip.errors import StartError
 from carpool.serve.oip.messages import LENGTH_HEADER
 from tests.serve.backend import FAILURES, MODELS, PATIENCE_S, NumpyBackend
@@ -282,16 +282,16 @@ def test_a_token_opens_everything_but_health_which_is_open(serving: Start) -> No
 async def test_other_addresses_need_a_token() -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
         with pytest.raises(StartError, match="a token is needed"):
-            Endpoint(NumpyBackend(), Options(host))
+            Endpoint(NumpyBackend(), EndpointOptions(host))
     for host in ("127.0.0.1", "127.3.2.1", "::1", "localhost"):
-        Endpoint(NumpyBackend(), Options(host))
+        Endpoint(NumpyBackend(), EndpointOptions(host))
 
 
 async def test_a_port_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(StartError, match=f"cannot listen on 127.0.0.1, port {port}: .*choose another"):
-            await Endpoint(NumpyBackend(), Options(port=port)).start()
+            await Endpoint(NumpyBackend(), EndpointOptions(port=port)).start()
 
 
 # Stopping, and clients that go

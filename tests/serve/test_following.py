@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from carpool.serve.model.cold_mode import Following, is_opaque
-from carpool.serve.model.native_groups import Stopped
+from carpool.serve.model.native_groups import CopyStopped
 from carpool.serve.prepare.prepare import same_bits
 from tests.serve import zoo
 
@@ -144,8 +144,8 @@ def test_functions_that_run_inside_of_an_operation_need_everything(groups: Asked
 
 
 def test_nobody_brings_them(groups: Asked, weights: list[Tensor]) -> None:
-    groups.error = Stopped()
-    with following(groups), pytest.raises(Stopped):
+    groups.error = CopyStopped()
+    with following(groups), pytest.raises(CopyStopped):
         weights[0] + 1
     with following(groups):
         torch.ones(3) + 1

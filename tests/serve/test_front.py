@@ -12,7 +12,7 @@ import pytest
 
 from carpool.serve.front import Choices, Front
 from carpool.serve.metrics import Metrics
-from carpool.serve.model.image_store import Store
+from carpool.serve.model.image_store import ImageStore
 from carpool.serve.oip.errors import DeadlineMissed, ModelFailed, ModelUnavailable, UnknownModel
 from carpool.serve.pool.environment_key import Environment
 from tests.serve.fakes import SIZE, FakePreparing, FakeRegistry, Fakes, until
@@ -22,7 +22,7 @@ from tests.serve.test_dispatch import LONG_US, request, result
 class Fronted:
     def __init__(self, choices: Choices, budget: int = 4 * SIZE) -> None:
         self.fakes, self.registry, self.preparing = Fakes(), FakeRegistry(), FakePreparing()
-        self.store = Store(budget)
+        self.store = ImageStore(budget)
         self.environments: list[Environment] = []
         self.announced: list[tuple[str, str | None]] = []
         self.front = Front(

@@ -16,8 +16,8 @@ from carpool.devices import memfd
 from carpool.serve.model import link_cost
 from carpool.serve.model import native_groups as module
 from carpool.serve.model.image_store import write_image
-from carpool.serve.model.native_groups import Groups, Stopped
-from carpool.serve.plan.grouping import Link
+from carpool.serve.model.native_groups import CopyStopped, Groups
+from carpool.serve.plan.grouping import LinkCost
 from tests.descriptors import descriptors
 
 PAGE = memfd.PAGE
@@ -56,7 +56,7 @@ def test_a_read_waits_for_what_is_not_there(image: int, device: int) -> None:
 
 def test_nobody_waits_for_what_nobody_brings(image: int, device: int) -> None:
     groups = Groups(device, image, BOUNDS, KEY)
-    with pytest.raises(Stopped):
+    with pytest.raises(CopyStopped):
         groups.wait(1)
     groups.wait(0)
     groups.close()
@@ -129,7 +129,7 @@ def test_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     ((device, image, bounds, count, key, address),) = opened
     assert (device, image, tuple(bounds), count, key, address) == (5, 6, BOUNDS, 4, KEY, 1 << 40)
     groups.follow(2, 7)
-    with pytest.raises(Stopped):
+    with pytest.raises(CopyStopped):
         groups.follow(3, 7)
     with pytest.raises(OSError, match="Input/output error"):
         groups.follow(4, 7)
@@ -142,4 +142,4 @@ def test_what_a_transfer_costs() -> None:
 
 
 def test_how_long_a_copy_takes() -> None:
-    assert link_cost.copy_us(Link(transfer_ns=1500, rate=2_000_000_000), 4, 8_000_000) == 4006
+    assert link_cost.copy_us(LinkCost(transfer_ns=1500, rate=2_000_000_000), 4, 8_000_000) == 4006

@@ -18,10 +18,10 @@ from carpool.devices import memfd
 from carpool.runtime.launch import plain_environment
 from carpool.serve.model.native_groups import Groups
 from carpool.serve.oip.errors import ModelFailed, UnknownModel, WorkerLost
-from carpool.serve.pool.worker_handle import Door, Expected, Handle
+from carpool.serve.pool.worker_handle import Expected, Handle, WorkerSocket
 from carpool.serve.prepare.subprocess import PreparedModel
 from carpool.serve.wire.address import SOCKET, TOKEN, NoFront, connect
-from carpool.serve.wire.channel import Channel
+from carpool.serve.wire.channel import MessageChannel
 from carpool.serve.wire.messages import PREFIX, Answer, Cost, Failed, Hello, Infer, Load, Loaded, ToWorker, heads
 from tests.descriptors import descriptors
 from tests.serve import given_memory, zoo
@@ -48,14 +48,14 @@ def trying() -> Iterator[PreparedModel]:
 
 
 @pytest.fixture
-async def door() -> AsyncIterator[Door]:
-    made = Door()
+async def door() -> AsyncIterator[WorkerSocket]:
+    made = WorkerSocket()
     yield made
     made.close()
 
 
 @pytest.fixture
-async def start(door: Door, python: str, root: Path) -> AsyncIterator[Start]:
+async def start(door: WorkerSocket, python: str, root: Path) -> AsyncIterator[Start]:
     """Starts workers; those that a test leaves are killed."""
     started: list[Started] = []
 
@@ -116,7 +116,7 @@ def mixed(one: PreparedModel, other: PreparedModel) -> Any:
     return replace(one.entry, source=other.entry.source)
 
 
-async def test_killed_before_it_says_hello(door: Door, python: str, tmp_path: Path, stage: Stage) -> None:
+async def test_killed_before_it_says_hello(door: WorkerSocket, python: str, tmp_path: Path, stage: Stage) -> None:
     """Its framework hangs."""
     (tmp_path / "torch.py").write_text(
         "import os, signal\nopen(os.environ['TEST_SAYS'], 'w').write('x')\nsignal.pause()\n"
@@ -201,7 +201,7 @@ signal.pause()
 """
 
 
-async def test_a_worker_that_leaves_a_child_behind(door: Door, python: str, root: Path) -> None:
+async def test_a_worker_that_leaves_a_child_behind(door: WorkerSocket, python: str, root: Path) -> None:
     """The child still holds the connection."""
     expected = door.expect()
     process = await asyncio.create_subprocess_exec(
@@ -245,7 +245,7 @@ class Impostor:
     def __init__(self, expected: Expected, token: str | None = None) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.connect(expected.env[SOCKET])
-        self.channel = Channel(self.socket, ToWorker)
+        self.channel = MessageChannel(self.socket, ToWorker)
         self.channel.send(Hello(expected.env[TOKEN] if token is None else token))
 
     async def receive(self) -> Any:
@@ -257,7 +257,7 @@ class Impostor:
 
 
 @pytest.fixture
-async def impostor(door: Door) -> AsyncIterator[tuple[Impostor, Handle]]:
+async def impostor(door: WorkerSocket) -> AsyncIterator[tuple[Impostor, Handle]]:
     expected = door.expect()
     made = Impostor(expected)
     handle = await expected.handle
@@ -269,7 +269,7 @@ async def impostor(door: Door) -> AsyncIterator[tuple[Impostor, Handle]]:
 @pytest.mark.parametrize("known", [True, False])
 async def test_the_door_is_private_and_leaves_nothing(known: bool) -> None:
     before = descriptors()
-    door = Door()
+    door = WorkerSocket()
     expected = door.expect()
     place = Path(expected.env[SOCKET]).parent
     assert place.stat().st_mode & 0o777 == 0o700
@@ -285,7 +285,7 @@ async def test_the_door_is_private_and_leaves_nothing(known: bool) -> None:
     assert descriptors() == before
 
 
-async def test_only_who_is_expected_comes_in(door: Door) -> None:
+async def test_only_who_is_expected_comes_in(door: WorkerSocket) -> None:
     expected, other = door.expect(), door.expect()
     assert expected.token != other.token
     stranger = Impostor(expected, "a guess")
@@ -303,7 +303,7 @@ async def test_only_who_is_expected_comes_in(door: Door) -> None:
         each.socket.close()
 
 
-async def test_other_users_do_not_come_in(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_users_do_not_come_in(door: WorkerSocket, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does a worker speak with another user's socket."""
     for module in ("handle", "address"):
         monkeypatch.setattr(f"carpool.serve.{module}.peer", lambda _: (os.getpid(), os.geteuid() + 1))

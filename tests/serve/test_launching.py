@@ -15,7 +15,7 @@ import pytest
 
 from carpool.protocol.client_errors import ClientError
 from carpool.serve.pool.interfaces import CannotStart
-from carpool.serve.pool.launcher import Daemon, DaemonLauncher, DaemonRegistry
+from carpool.serve.pool.launcher import DaemonLauncher, DaemonQueries, DaemonRegistry
 from tests.cli.standin import Request, StandIn, as_json, device, device_list, job, problem
 
 START: tuple[Any, ...] = (["python", "-m", "carpool.serve.worker"], "/shop", {"A": "b"}, "model worker", 7)
@@ -33,15 +33,15 @@ def standin() -> Iterator[StandIn]:
 
 
 @pytest.fixture
-def daemon(standin: StandIn) -> Daemon:
-    return Daemon(standin.home, poll_s=0.001)
+def daemon(standin: StandIn) -> DaemonQueries:
+    return DaemonQueries(standin.home, poll_s=0.001)
 
 
 def asked(standin: StandIn) -> list[str]:
     return [f"{request.method} {request.path}" for request in standin.requests]
 
 
-async def test_models_of_others_are_not_served(standin: StandIn, daemon: Daemon) -> None:
+async def test_models_of_others_are_not_served(standin: StandIn, daemon: DaemonQueries) -> None:
     standin.reactions["GET /v1/models"] = as_json({"models": [INFO, INFO | {"name": "bert", "owner": 4711}]})
     standin.reactions["GET /v1/models/resnet/environment"] = as_json({"env": {"A": "b"}})
     registry = DaemonRegistry(daemon, os.geteuid())
@@ -51,7 +51,7 @@ async def test_models_of_others_are_not_served(standin: StandIn, daemon: Daemon)
         await registry.environment("bert")
 
 
-async def test_workers_are_on_gpus_where_there_is_nothing_else(standin: StandIn, daemon: Daemon) -> None:
+async def test_workers_are_on_gpus_where_there_is_nothing_else(standin: StandIn, daemon: DaemonQueries) -> None:
     host, gpu = device([]), msgspec.structs.replace(device([], name="cuda0"), kind="cuda")
     found = []
     for devices in ((host,), (host, gpu), (gpu,), (gpu, gpu)):
@@ -60,7 +60,7 @@ async def test_workers_are_on_gpus_where_there_is_nothing_else(standin: StandIn,
     assert found == [False, False, True, True]
 
 
-async def test_a_worker_is_a_job_with_a_priority_among_services(standin: StandIn, daemon: Daemon) -> None:
+async def test_a_worker_is_a_job_with_a_priority_among_services(standin: StandIn, daemon: DaemonQueries) -> None:
     standin.reactions["POST /v1/jobs"] = as_json({"id": 17}, 201)
     worker = await DaemonLauncher(daemon).start(*START)
     argv, cwd, env, name, priority = START
@@ -76,7 +76,7 @@ async def test_a_worker_is_a_job_with_a_priority_among_services(standin: StandIn
         ({"reason": {"code": "memory", "text": "it ran out of memory"}}, "it ran out of memory (carpool logs 17)"),
     ],
 )
-async def test_its_end_is_waited_for(standin: StandIn, daemon: Daemon, facts: dict[str, Any], text: str) -> None:
+async def test_its_end_is_waited_for(standin: StandIn, daemon: DaemonQueries, facts: dict[str, Any], text: str) -> None:
     standin.reactions["POST /v1/jobs"] = as_json({"id": 17}, 201)
     ended = msgspec.to_builtins(job(17)) | {"phase": "ended", "outcome": "failed"} | facts
     answers = [problem(500, "busy", "not now"), as_json(msgspec.to_builtins(job(17))), as_json(ended)]
@@ -85,7 +85,7 @@ async def test_its_end_is_waited_for(standin: StandIn, daemon: Daemon, facts: di
     assert await worker.ended() == text and not answers
 
 
-async def test_its_end_is_waited_for_while_the_daemon_is_away(standin: StandIn, daemon: Daemon) -> None:
+async def test_its_end_is_waited_for_while_the_daemon_is_away(standin: StandIn, daemon: DaemonQueries) -> None:
     standin.reactions["POST /v1/jobs"] = as_json({"id": 17}, 201)
     worker = await DaemonLauncher(daemon).start(*START)
     ended = msgspec.to_builtins(job(17)) | {"outcome": "cancelled", "exit_code": 0}
@@ -100,7 +100,7 @@ async def test_its_end_is_waited_for_while_the_daemon_is_away(standin: StandIn, 
     assert await waiting == "exit code 0 (carpool logs 17)"
 
 
-async def test_a_job_that_the_daemon_has_forgotten_has_ended(standin: StandIn, daemon: Daemon) -> None:
+async def test_a_job_that_the_daemon_has_forgotten_has_ended(standin: StandIn, daemon: DaemonQueries) -> None:
     standin.reactions["POST /v1/jobs"] = as_json({"id": 17}, 201)
     standin.reactions["GET /v1/jobs/17"] = problem(404, "unknown_job", "there is no job 17")
     worker = await DaemonLauncher(daemon).start(*START)
@@ -109,15 +109,15 @@ async def test_a_job_that_the_daemon_has_forgotten_has_ended(standin: StandIn, d
     assert asked(standin)[-1] == "POST /v1/jobs/17/cancel", "that it fails is no harm"
 
 
-async def test_a_worker_that_the_daemon_does_not_start(standin: StandIn, daemon: Daemon) -> None:
+async def test_a_worker_that_the_daemon_does_not_start(standin: StandIn, daemon: DaemonQueries) -> None:
     standin.reactions["POST /v1/jobs"] = problem(422, "no_device", "there is no device")
     with pytest.raises(CannotStart, match="the daemon starts no worker: there is no device"):
         await DaemonLauncher(daemon).start(*START)
     with pytest.raises(CannotStart, match="no daemon is running"):
-        await DaemonLauncher(Daemon(standin.home / "none")).start(*START)
+        await DaemonLauncher(DaemonQueries(standin.home / "none")).start(*START)
 
 
-async def test_who_is_cancelled_while_it_submits_leaves_no_job_behind(standin: StandIn, daemon: Daemon) -> None:
+async def test_who_is_cancelled_while_it_submits_leaves_no_job_behind(standin: StandIn, daemon: DaemonQueries) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def submit(_: Request) -> Any:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from carpool.protocol.records import Kinds, encode_tagged
 from carpool.serve.oip.datatypes import DATATYPES
-from carpool.serve.oip.values import Model, Tensor, TensorSpec
-from carpool.serve.plan.grouping import Link
+from carpool.serve.oip.values import ModelMetadata, Tensor, TensorSpec
+from carpool.serve.plan.grouping import LinkCost
 from carpool.serve.plan.layout import Layout
-from carpool.serve.plan.manifest import Entry, Layer, Profile, Source
+from carpool.serve.plan.manifest import Layer, Manifest, Profile, Source
 from carpool.serve.wire import messages
 from carpool.serve.wire.messages import (
     PREFIX,
@@ -37,9 +37,9 @@ from carpool.serve.wire.messages import (
     sizes,
 )
 
-ENTRY = Entry(
+ENTRY = Manifest(
     Source("shop:model", "w.safetensors", 3), "s", b"k" * 32, Layout((4096,), (4096, 8192), 8192),
-    Profile("p", (Layer((0,), 10, 5),), (), 7, Link(1, 2)), None,
+    Profile("p", (Layer((0,), 10, 5),), (), 7, LinkCost(1, 2)), None,
 )  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def test_tensors_are_not_copied() -> None:
 
 
 def test_what_brings_a_descriptor() -> None:
-    model = Model("m", (TensorSpec("x", "FP32", (-1, 3)),), (TensorSpec("y", "FP32", (-1, 3)),), 8)
+    model = ModelMetadata("m", (TensorSpec("x", "FP32", (-1, 3)),), (TensorSpec("y", "FP32", (-1, 3)),), 8)
     for kinds, sent in ((ToWorker, Load(1, "m", ENTRY, 8)), (FromPreparer, Ready(ENTRY, model))):
         assert through(kinds, sent, fd=9) == Frame(sent, [], 9)
         with pytest.raises(Broken, match="without a descriptor"):

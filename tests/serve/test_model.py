@@ -13,12 +13,12 @@ import torch
 from carpool.devices import memfd
 from carpool.protocol.records import decode, encode
 from carpool.serve.model import skeleton
-from carpool.serve.model.bound_model import Model
+from carpool.serve.model.bound_model import BoundModel
 from carpool.serve.model.profile import Inputs
 from carpool.serve.model.skeleton import Unusable
-from carpool.serve.model.weights_device import Memory
-from carpool.serve.plan.grouping import Link
-from carpool.serve.plan.manifest import Entry, Layer, Profile, Source
+from carpool.serve.model.weights_device import WeightsMemory
+from carpool.serve.plan.grouping import LinkCost
+from carpool.serve.plan.manifest import Layer, Manifest, Profile, Source
 from carpool.serve.prepare.prepare import GPU_GROUP, Prepared, joined, pipelined, prepare, same_bits
 from tests.descriptors import descriptors
 from tests.serve import zoo
@@ -43,9 +43,9 @@ def prepared(request: pytest.FixtureRequest) -> Iterator[Prepared]:
 
 
 @pytest.fixture
-def device(prepared: Prepared) -> Iterator[Memory]:
+def device(prepared: Prepared) -> Iterator[WeightsMemory]:
     fd = memfd.create("test-device", prepared.entry.device_bytes, sealed=True)
-    yield Memory(fd)
+    yield WeightsMemory(fd)
     os.close(fd)
 
 
@@ -61,10 +61,10 @@ def name_of(prepared: Prepared) -> str:
 
 
 @every_model
-def test_cold_and_warm(prepared: Prepared, device: Memory) -> None:
+def test_cold_and_warm(prepared: Prepared, device: WeightsMemory) -> None:
     name = name_of(prepared)
     inputs = (zoo.INPUTS[name](),)
-    model = Model(prepared.entry, prepared.image, device)
+    model = BoundModel(prepared.entry, prepared.image, device)
     for expected in alone(name, inputs, inputs, inputs):
         assert same_bits(model(*inputs), expected)
         model.groups.wait()
@@ -74,14 +74,14 @@ def test_cold_and_warm(prepared: Prepared, device: Memory) -> None:
 
 
 @every_model
-def test_a_second_worker_finds_the_weights(prepared: Prepared, device: Memory) -> None:
+def test_a_second_worker_finds_the_weights(prepared: Prepared, device: WeightsMemory) -> None:
     name = name_of(prepared)
     inputs = (zoo.INPUTS[name](),)
-    first = Model(prepared.entry, prepared.image, device)
+    first = BoundModel(prepared.entry, prepared.image, device)
     first.groups.load()
     first.groups.wait()
-    entry = decode(encode(prepared.entry), Entry)
-    second = Model(entry, prepared.image, device)
+    entry = decode(encode(prepared.entry), Manifest)
+    second = BoundModel(entry, prepared.image, device)
     assert second.groups.there == second.groups.count
     assert same_bits(second(*inputs), alone(name, inputs)[0])
     first.close()
@@ -89,22 +89,22 @@ def test_a_second_worker_finds_the_weights(prepared: Prepared, device: Memory) -
 
 
 @one_model("branching")
-def test_what_the_profile_has_not_seen(prepared: Prepared, device: Memory) -> None:
+def test_what_the_profile_has_not_seen(prepared: Prepared, device: WeightsMemory) -> None:
     """The other branch uses what comes last first, and what is never used in the first."""
     other = (-zoo.INPUTS["branching"](),)
     assert prepared.entry.profile.layers[-1].compute_ns == 0
-    model = Model(prepared.entry, prepared.image, device)
+    model = BoundModel(prepared.entry, prepared.image, device)
     assert same_bits(model(*other), alone("branching", other)[0])
     model.close()
 
 
 @one_model("counting")
-def test_what_computing_writes_is_each_workers_own(prepared: Prepared, device: Memory) -> None:
+def test_what_computing_writes_is_each_workers_own(prepared: Prepared, device: WeightsMemory) -> None:
     inputs = (zoo.INPUTS["counting"](),)
     assert len(prepared.entry.profile.private) == 3
     expected = alone("counting", inputs, inputs)
     for _ in range(2):
-        model = Model(prepared.entry, prepared.image, device)
+        model = BoundModel(prepared.entry, prepared.image, device)
         assert same_bits(model(*inputs), expected[0])
         assert same_bits(model(*inputs), expected[1])
         model.close()
@@ -129,17 +129,17 @@ def test_tied_weights_are_there_once(prepared: Prepared) -> None:
 
 
 @one_model("rotary")
-def test_another_model_under_the_same_name(prepared: Prepared, device: Memory) -> None:
+def test_another_model_under_the_same_name(prepared: Prepared, device: WeightsMemory) -> None:
     entry = replace(prepared.entry, source=source("brain"))
     with pytest.raises(Unusable, match="another model"):
-        Model(entry, prepared.image, device)
+        BoundModel(entry, prepared.image, device)
 
 
 @one_model("rotary")
 def test_too_small_a_device(prepared: Prepared) -> None:
     small = memfd.create("small", prepared.entry.device_bytes - memfd.PAGE, sealed=True)
     with pytest.raises(OSError, match="cannot be mapped"):
-        Model(prepared.entry, prepared.image, Memory(small))
+        BoundModel(prepared.entry, prepared.image, WeightsMemory(small))
     os.close(small)
 
 
@@ -195,15 +195,15 @@ def test_bound_later_and_to_other_memory(prepared: Prepared) -> None:
     """The weights are in one place after another; what a model keeps of its own stays as it is."""
     name = name_of(prepared)
     inputs = (zoo.INPUTS[name](),)
-    model = Model(prepared.entry, prepared.image)
+    model = BoundModel(prepared.entry, prepared.image)
     for expected in alone(name, inputs, inputs, inputs):
         device = memfd.create("another", prepared.entry.device_bytes, sealed=True)
-        model.bind(Memory(device))
+        model.bind(WeightsMemory(device))
         assert model.groups.there == 0
         assert same_bits(model(*inputs), expected)
         model.stop()
         groups = model.groups
-        model.bind(Memory(device))
+        model.bind(WeightsMemory(device))
         assert model.groups is groups
         os.close(device)
     model.close()
@@ -213,7 +213,7 @@ def test_bound_later_and_to_other_memory(prepared: Prepared) -> None:
 def test_an_unbound_model_has_no_weights(prepared: Prepared) -> None:
     """Not even those that its structure was built with."""
     before = descriptors()
-    model = Model(prepared.entry, prepared.image)
+    model = BoundModel(prepared.entry, prepared.image)
     assert prepared.entry.plainly is not None
     assert model.module.layer.weight.count_nonzero() == 0
     model.stop()
@@ -223,12 +223,12 @@ def test_an_unbound_model_has_no_weights(prepared: Prepared) -> None:
 
 
 @one_model("rotary")
-def test_memory_that_cannot_be_bound_leaves_the_model_where_it_was(prepared: Prepared, device: Memory) -> None:
+def test_memory_that_cannot_be_bound_leaves_the_model_where_it_was(prepared: Prepared, device: WeightsMemory) -> None:
     inputs = (zoo.INPUTS["rotary"](),)
-    model = Model(prepared.entry, prepared.image, device)
+    model = BoundModel(prepared.entry, prepared.image, device)
     small = memfd.create("small", memfd.PAGE, sealed=True)
     with pytest.raises(OSError, match="cannot be mapped"):
-        model.bind(Memory(small))
+        model.bind(WeightsMemory(small))
     os.close(small)
     assert same_bits(model(*inputs), alone("rotary", inputs)[0])
     model.close()
@@ -250,7 +250,7 @@ def test_inputs_that_the_module_itself_gives() -> None:
 def test_groups_are_those_that_have_computed_first() -> None:
     """Of a slow link everything is one group's matter; of one that costs nothing by itself each layer has its own."""
     layers = tuple(Layer((k,), 1 << 20, 1_000_000) for k in range(6))
-    slow, free = Link(50_000_000, 1 << 40), Link(0, 1 << 30)
+    slow, free = LinkCost(50_000_000, 1 << 40), LinkCost(0, 1 << 30)
     assert pipelined(Profile("k", layers, (), 0, slow)) == (6,)
     assert pipelined(Profile("k", layers, (), 0, free))[0] == 1
 
@@ -259,4 +259,4 @@ def test_groups_for_a_gpu_do_not_ask_for_times() -> None:
     sizes = (GPU_GROUP // 2, GPU_GROUP // 2, 2 * GPU_GROUP, 7, 0)
     for compute_ns in (0, 1_000_000):
         layers = tuple(Layer((k,), size, compute_ns) for k, size in enumerate(sizes))
-        assert joined(Profile("k", layers, (), 0, Link(0, 1))) == (2, 3, 5)
+        assert joined(Profile("k", layers, (), 0, LinkCost(0, 1))) == (2, 3, 5)

@@ -11,10 +11,10 @@ import torch
 
 from carpool.devices import memfd
 from carpool.serve.model import torch_device
-from carpool.serve.model.bound_model import Model
-from carpool.serve.model.native_groups import Stopped
+from carpool.serve.model.bound_model import BoundModel
+from carpool.serve.model.native_groups import CopyStopped
 from carpool.serve.model.torch_device import NoGpu, OnGpu, OnHost, where
-from carpool.serve.model.weights_device import Memory
+from carpool.serve.model.weights_device import WeightsMemory
 from carpool.serve.plan.manifest import Source
 from carpool.serve.prepare.prepare import prepare, same_bits
 from tests.serve import zoo
@@ -25,13 +25,13 @@ OPAQUE = {"traced"}
 
 
 @pytest.fixture
-def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Model, LateGroups]]:
+def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[BoundModel, LateGroups]]:
     """The model, and its weights that are not there."""
     name = request.param
     entry, image, _ = prepare(Source(f"tests.serve.zoo:{name}", seed=7), (zoo.INPUTS[name](),), group=zoo.per_layer)
     stand_in(monkeypatch)
     header, memory = memfd.create("header", memfd.PAGE, sealed=True), torch.empty(entry.device_bytes, dtype=torch.uint8)
-    model = Model(entry, image, Memory(header, memory.data_ptr()))
+    model = BoundModel(entry, image, WeightsMemory(header, memory.data_ptr()))
     assert isinstance(model.groups, LateGroups)
     yield model, model.groups
     model.close()
@@ -39,12 +39,12 @@ def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     os.close(image)
 
 
-def name_of(model: Model) -> str:
+def name_of(model: BoundModel) -> str:
     return model.entry.source.factory.partition(":")[2]
 
 
 @pytest.mark.parametrize("late", list(zoo.INPUTS), indirect=True)
-def test_cold_and_warm(late: tuple[Model, LateGroups]) -> None:
+def test_cold_and_warm(late: tuple[BoundModel, LateGroups]) -> None:
     """No operation sees anything but weights, and answers are those of the model alone."""
     model, groups = late
     name = name_of(model)
@@ -61,14 +61,14 @@ def test_cold_and_warm(late: tuple[Model, LateGroups]) -> None:
 
 
 @pytest.mark.parametrize("late", ["brain"], indirect=True)
-def test_layers_compute_before_the_last_group_is_there(late: tuple[Model, LateGroups]) -> None:
+def test_layers_compute_before_the_last_group_is_there(late: tuple[BoundModel, LateGroups]) -> None:
     model, groups = late
     model(zoo.INPUTS["brain"]())
     assert groups.followed == [(count, STREAM) for count in range(1, groups.count + 1)]
 
 
 @pytest.mark.parametrize("late", ["branching"], indirect=True)
-def test_what_the_profile_has_not_seen(late: tuple[Model, LateGroups]) -> None:
+def test_what_the_profile_has_not_seen(late: tuple[BoundModel, LateGroups]) -> None:
     model, groups = late
     other = (-zoo.INPUTS["branching"](),)
     assert same_bits(model(*other), alone("branching", other)[0])
@@ -76,25 +76,25 @@ def test_what_the_profile_has_not_seen(late: tuple[Model, LateGroups]) -> None:
 
 
 @pytest.mark.parametrize("late", ["brain", "traced"], indirect=True)
-def test_nobody_brings_the_weights(late: tuple[Model, LateGroups]) -> None:
+def test_nobody_brings_the_weights(late: tuple[BoundModel, LateGroups]) -> None:
     model, groups = late
     groups.stopped = True
-    with pytest.raises(Stopped):
+    with pytest.raises(CopyStopped):
         model(zoo.INPUTS[name_of(model)]())
 
 
 @pytest.mark.parametrize("late", ["rotary"], indirect=True)
-def test_bound_to_another_address(late: tuple[Model, LateGroups]) -> None:
+def test_bound_to_another_address(late: tuple[BoundModel, LateGroups]) -> None:
     """The header's file may be the same."""
     model, groups = late
     inputs = (zoo.INPUTS["rotary"](),)
     header = memfd.create("header", memfd.PAGE, sealed=True)
     pieces = [torch.empty(model.entry.device_bytes, dtype=torch.uint8) for _ in range(2)]
     for piece in pieces:
-        model.bind(Memory(header, piece.data_ptr()))
+        model.bind(WeightsMemory(header, piece.data_ptr()))
         assert model.groups is not groups
         groups = model.groups
-        model.bind(Memory(header, piece.data_ptr()))
+        model.bind(WeightsMemory(header, piece.data_ptr()))
         assert model.groups is groups
         assert same_bits(model(*inputs), alone("rotary", inputs)[0])
     os.close(header)

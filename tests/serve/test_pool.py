@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from carpool.serve.oip.errors import ModelFailed
-from carpool.serve.pool.pool import Pauses, Pool, State
+from carpool.serve.pool.pool import Pool, RestartPauses, WorkerState
 from tests.serve.backend import MODELS
 from tests.serve.fakes import ENVIRONMENT, FakePrepared, Fakes, until
 
@@ -34,7 +34,7 @@ def states(pool: Pool) -> dict[str, int]:
 
 
 async def ready(pool: Pool, workers: int = 3) -> None:
-    await until(lambda: pool.states()[State.IDLE] == workers)
+    await until(lambda: pool.states()[WorkerState.IDLE] == workers)
 
 
 async def test_one_more_worker_than_compute_at_once(pool: Pool, fakes: Fakes) -> None:
@@ -171,7 +171,7 @@ async def test_who_gives_up_a_worker_has_another(pool: Pool, fakes: Fakes) -> No
 @pytest.mark.parametrize("given_up", [False, True])
 async def test_the_job_of_a_worker_that_died_ends_as_it_did(fakes: Fakes, given_up: bool) -> None:
     """It is not cancelled before the daemon has heard of its end; one that only hangs is, at once."""
-    pool = fakes.pool(standby=0, pauses=Pauses(0.0, 0.0, 3600.0))
+    pool = fakes.pool(standby=0, pauses=RestartPauses(0.0, 0.0, 3600.0))
     await pool.add("affine@1", AFFINE).loaded
     await ready(pool, 1)
     worker = pool.take("affine@1")

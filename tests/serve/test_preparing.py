@@ -16,9 +16,9 @@ import torch
 from carpool.protocol.models import ModelRequest
 from carpool.runtime.launch import site_directory
 from carpool.runtime.native import library_path
-from carpool.serve.model.bound_model import Model
+from carpool.serve.model.bound_model import BoundModel
 from carpool.serve.model.image_store import OverBudget, is_image
-from carpool.serve.model.weights_device import Memory
+from carpool.serve.model.weights_device import WeightsMemory
 from carpool.serve.oip.values import TensorSpec
 from carpool.serve.prepare.prepare import joined, same_bits
 from carpool.serve.prepare.subprocess import CannotPrepare, PreparedModel, prepare
@@ -59,7 +59,7 @@ async def test_an_image_and_what_the_model_takes(preparing: Preparing, tmp_path:
     assert made.model.max_batch == 4
     device = os.memfd_create("device")
     os.ftruncate(device, made.entry.device_bytes)
-    model, x = Model(made.entry, made.image, Memory(device)), zoo.INPUTS["brain"]()
+    model, x = BoundModel(made.entry, made.image, WeightsMemory(device)), zoo.INPUTS["brain"]()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(made.entry.source.seed)
         alone = hosted.brain()

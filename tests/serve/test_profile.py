@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from carpool.serve.model import skeleton
 from carpool.serve.model.profile import measure
-from carpool.serve.plan.grouping import Link
+from carpool.serve.plan.grouping import LinkCost
 from carpool.serve.plan.manifest import Profile
 from tests.serve import zoo
 
@@ -16,7 +16,7 @@ def profiled(module: nn.Module, x: Tensor) -> tuple[Profile, dict[str, int]]:
     """The profile, and which storage a name is in."""
     storages = skeleton.storages(module.eval().requires_grad_(False))
     places = {name: index for index, storage in enumerate(storages) for name in storage.names}
-    return measure(module, (x,), storages, "key", Link(1000, 1 << 30)), places
+    return measure(module, (x,), storages, "key", LinkCost(1000, 1 << 30)), places
 
 
 class Backwards(nn.Module):

@@ -13,13 +13,13 @@ import torch
 import tritonclient.http.aio as triton
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from carpool.protocol.serving import ORDERS, Serving
+from carpool.protocol.serving import ORDERS, FrontOptions
 from carpool.serve.oip.errors import StartError
-from carpool.serve.pool.pool import Pauses, Pool
-from carpool.serve.pool.worker_handle import Door
+from carpool.serve.pool.pool import Pool, RestartPauses
+from carpool.serve.pool.worker_handle import WorkerSocket
 from carpool.serve.prepare.subprocess import prepare
 from carpool.serve.queue.batching import Order
-from carpool.serve.server import Parts, serve
+from carpool.serve.server import ServerParts, serve
 from tests.serve import working
 from tests.serve.fakes import until
 from tests.serve.plain import PlainLauncher, Registry
@@ -31,17 +31,17 @@ class Running:
     """`serve` in a task, and what it says."""
 
     def __init__(self, registry: Registry, **choices: Any) -> None:
-        self.registry, self.launcher, self.door = registry, PlainLauncher(), Door()
+        self.registry, self.launcher, self.door = registry, PlainLauncher(), WorkerSocket()
         self.pools: list[Pool] = []
         self.lines: list[str] = []
         self.stopping = asyncio.Event()
-        serving = Serving(home="", port=0, standby=1, store_bytes=1 << 30, **choices)
+        serving = FrontOptions(home="", port=0, standby=1, store_bytes=1 << 30, **choices)
         self.task = asyncio.create_task(
-            serve(serving, Parts(registry, prepare, self.pool), self.stopping, self.lines.append)
+            serve(serving, ServerParts(registry, prepare, self.pool), self.stopping, self.lines.append)
         )
 
     def pool(self, environment: Any) -> Pool:
-        self.pools.append(Pool(environment, self.launcher, self.door, standby=1, pauses=Pauses(0.1, 0.1, 0.1)))
+        self.pools.append(Pool(environment, self.launcher, self.door, standby=1, pauses=RestartPauses(0.1, 0.1, 0.1)))
         return self.pools[-1]
 
     async def until_said(self, line: str) -> str:

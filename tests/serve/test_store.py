@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from carpool.serve.model.image_store import OverBudget, Store, is_image, write_image
+from carpool.serve.model.image_store import ImageStore, OverBudget, is_image, write_image
 from tests.descriptors import descriptors
 
 SIZE = 3 * mmap.PAGESIZE
@@ -20,8 +20,8 @@ def image(name: str = "one", size: int = SIZE) -> int:
 
 
 @pytest.fixture
-def store() -> Iterator[Store]:
-    with Store(budget=2 * SIZE) as made:
+def store() -> Iterator[ImageStore]:
+    with ImageStore(budget=2 * SIZE) as made:
         yield made
 
 
@@ -62,7 +62,7 @@ def test_a_part_that_fails_leaves_nothing() -> None:
     assert descriptors() == before
 
 
-def test_models_come_and_go(store: Store) -> None:
+def test_models_come_and_go(store: ImageStore) -> None:
     store.put("one", image(), SIZE)
     store.put("two", image("two"), SIZE)
     assert store.sizes() == {"one": SIZE, "two": SIZE}
@@ -74,13 +74,13 @@ def test_models_come_and_go(store: Store) -> None:
         store.image("one")
 
 
-def test_the_same_name_again_replaces(store: Store) -> None:
+def test_the_same_name_again_replaces(store: ImageStore) -> None:
     store.put("one", image(), SIZE)
     store.put("one", image(size=2 * SIZE), 2 * SIZE)
     assert store.sizes() == {"one": 2 * SIZE}
 
 
-def test_over_the_budget(store: Store) -> None:
+def test_over_the_budget(store: ImageStore) -> None:
     store.put("small", image(), SIZE)
     large = image("large", 2 * SIZE)
     with pytest.raises(
@@ -91,7 +91,7 @@ def test_over_the_budget(store: Store) -> None:
     os.close(large)  # still ours
 
 
-def test_what_is_no_image(store: Store) -> None:
+def test_what_is_no_image(store: ImageStore) -> None:
     plain = os.memfd_create("plain")
     os.ftruncate(plain, SIZE)
     for fd, size in ((plain, SIZE), (image(), SIZE + 1), (os.open("/dev/null", os.O_RDONLY), 0)):
@@ -102,6 +102,6 @@ def test_what_is_no_image(store: Store) -> None:
 
 def test_nothing_is_left_open() -> None:
     before = descriptors()
-    with Store(SIZE) as store:
+    with ImageStore(SIZE) as store:
         store.put("one", image(), SIZE)
     assert descriptors() == before

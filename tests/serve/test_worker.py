@@ -18,14 +18,14 @@ import torch
 from carpool.devices import memfd
 from carpool.serve.model.link_cost import copy_us
 from carpool.serve.model.native_groups import Groups
-from carpool.serve.model.seat_device import Refused, TooLarge
+from carpool.serve.model.seat_device import SeatRefused, TooLarge
 from carpool.serve.model.torch_device import NoGpu, OnHost
-from carpool.serve.model.weights_device import Demand, Device, Memory, Plain
+from carpool.serve.model.weights_device import Plain, WeightsDemand, WeightsDevice, WeightsMemory
 from carpool.serve.oip.messages import InferRequest
 from carpool.serve.oip.values import Tensor
-from carpool.serve.plan.manifest import Entry
+from carpool.serve.plan.manifest import Manifest
 from carpool.serve.prepare.subprocess import PreparedModel
-from carpool.serve.wire.channel import Channel
+from carpool.serve.wire.channel import MessageChannel
 from carpool.serve.wire.messages import (
     PREFIX,
     Answer,
@@ -49,12 +49,12 @@ from tests.serve.working import SEED, alone, asking, held, prepared, request
 class Noting:
     """Everything that a worker asks its device for, and what it is told instead of a place."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: WeightsDevice) -> None:
         self._device = device
-        self.log: list[str | Demand] = []
+        self.log: list[str | WeightsDemand] = []
         self.refusal: Exception | None = None
 
-    def place(self, demand: Demand) -> Memory:
+    def place(self, demand: WeightsDemand) -> WeightsMemory:
         self.log.append(demand)
         if self.refusal:
             raise self.refusal
@@ -80,18 +80,18 @@ class Moving(Plain):
 
 
 class Front:
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: WeightsDevice) -> None:
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.channel = Channel(self.socket, FromWorker)
+        self.channel = MessageChannel(self.socket, FromWorker)
         self.error: BaseException | None = None
         self._numbers = count(1)
         self._thread = threading.Thread(target=self._work, args=(theirs, device))
         self._thread.start()
 
-    def _work(self, connection: socket.socket, device: Device) -> None:
+    def _work(self, connection: socket.socket, device: WeightsDevice) -> None:
         with connection:
             try:
-                Worker(Channel(connection, ToWorker), device).serve()
+                Worker(MessageChannel(connection, ToWorker), device).serve()
             except (Broken, NoGpu) as error:
                 self.error = error
 
@@ -178,10 +178,10 @@ def test_what_a_worker_asks_for(front: Front, device: Noting, models: dict[str, 
     assert loaded == "release"
     assert turn == [taken, again] == ["take", "release"]
     assert forgotten == f"forget {entry.number}"
-    assert isinstance(first, Demand)
-    assert isinstance(second, Demand)
+    assert isinstance(first, WeightsDemand)
+    assert isinstance(second, WeightsDemand)
     size = entry.layout.bounds[-1] - entry.layout.bounds[0]
-    assert first == Demand(entry.number, entry.device_bytes, copy_us(entry.profile.link, 4, size), 0, None)
+    assert first == WeightsDemand(entry.number, entry.device_bytes, copy_us(entry.profile.link, 4, size), 0, None)
     assert second.deadline_us == 123
     assert second.compute_us > 0
 
@@ -274,7 +274,7 @@ def test_a_device_that_refuses(front: Front, device: Noting, models: dict[str, P
     asked = asking("trying", torch.rand(1, WIDTH))
     device.refusal = TooLarge("it has 3 bytes")
     assert front.failed("trying", asked) == ("model_too_large", "it has 3 bytes")
-    device.refusal = Refused("not today")
+    device.refusal = SeatRefused("not today")
     assert front.failed("trying", asked) == ("model_failed", "Refused: not today")
     device.refusal = None
     assert isinstance(front.infer("trying", asked).message, Answer)
@@ -402,5 +402,5 @@ def test_a_front_that_sends_nonsense(data: bytes, models: dict[str, PreparedMode
     assert usage() == before
 
 
-def _rest(entry: Entry) -> list[object]:
+def _rest(entry: Manifest) -> list[object]:
     return [getattr(entry, field.name) for field in fields(entry)[1:]]

@@ -19,7 +19,7 @@ from carpool.sim.model.result import JobResult, Recording, Result, Span
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.report import timeline, write_report
 from carpool.sim.report.jct import jct_chart
-from carpool.sim.report.rows import Row, rows_of
+from carpool.sim.report.rows import ReportRow, rows_of
 from carpool.sim.report.scale import scale_for
 from carpool.sim.report.thin import MOST_POINTS, between, mean, thinned
 from tests.sim.made_results import SECOND, ended, recorded, result, series
@@ -232,8 +232,8 @@ def test_lanes_take_the_rows_of_those_that_are_over() -> None:
     spans = [Span(0, 0, 1, 0, 10), Span(1, 0, 2, 2, 4), Span(1, 0, 2, 5, 6), Span(2, 0, 3, 6, 9), Span(3, 1, 4, 7, 8)]
     made = lanes(recording=Recording(spans))
     own, rows = rows_of(made, spans, 2)
-    assert own == [Row(0, 1), Row(0, 2), Row(0, 2), Row(0, 2), Row(1, 1)]
-    assert rows == [Row(0, 1), Row(0, 2), Row(1, 1)]
+    assert own == [ReportRow(0, 1), ReportRow(0, 2), ReportRow(0, 2), ReportRow(0, 2), ReportRow(1, 1)]
+    assert rows == [ReportRow(0, 1), ReportRow(0, 2), ReportRow(1, 1)]
 
 
 def test_charts_are_valid_json_with_unusual_names(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from carpool.core.events import DeviceLoad, Event
 from carpool.core.model import Load, Micros, Settings
 from carpool.core.placement.collocation import risk_ppm
 from carpool.sim.driver import simulate
-from carpool.sim.jobs.telemetry import IDLE, WINDOW, Level, Telemetry
+from carpool.sim.jobs.telemetry import IDLE, WINDOW, Level, ModelledTelemetry
 from carpool.sim.model.agenda import Agenda
 from carpool.sim.model.options import Options
 from carpool.sim.model.trace_job import TraceJob
@@ -33,7 +33,7 @@ class World:
         self._agenda = Agenda()
         self.plan = self._agenda.plan
         self.looks = 0
-        self.device = Telemetry(self, "gpu0", interval)
+        self.device = ModelledTelemetry(self, "gpu0", interval)
 
     def post(self, event: Event) -> None:
         assert isinstance(event, DeviceLoad)

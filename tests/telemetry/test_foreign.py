@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from carpool.telemetry.sample import CARPOOL, Level, ProcessMemory, Sample
+from carpool.telemetry.sample import CARPOOL, CapabilityLevel, ProcessMemory, Sample
 from carpool.telemetry.unmanaged import ELSEWHERE, Ownership, look, sees_all_processes, with_unmanaged
 
 JOB = 7
@@ -39,7 +39,7 @@ def ownership(machine: Machine) -> Ownership:
 
 
 def sample(*processes: tuple[int, int | None]) -> Sample:
-    return Sample(0, Level.BASIC, processes=tuple(ProcessMemory(pid, size) for pid, size in processes))
+    return Sample(0, CapabilityLevel.BASIC, processes=tuple(ProcessMemory(pid, size) for pid, size in processes))
 
 
 def owners(sample: Sample) -> dict[int, int | None]:
@@ -79,13 +79,15 @@ def test_an_orphan_of_a_job_stays_with_it(ownership: Ownership, machine: Machine
 
 @pytest.mark.parametrize(("used", "granted", "wanted"), [(1000, 300, 700), (200, 300, 0), (None, 300, None)])
 def test_what_is_in_use_beside_lanes_and_banks(used: int | None, granted: int, wanted: int | None) -> None:
-    found = with_unmanaged(Sample(0, Level.BASIC, used_bytes=used, missing={"used_bytes": "no permission"}), granted)
+    found = with_unmanaged(
+        Sample(0, CapabilityLevel.BASIC, used_bytes=used, missing={"used_bytes": "no permission"}), granted
+    )
     assert found.foreign_bytes == wanted
     assert found.missing.get("foreign_bytes") == ("no permission" if wanted is None else None)
 
 
 def test_without_processes_nothing_is_known_of_them(ownership: Ownership) -> None:
-    unknown = Sample(0, Level.BASIC, missing={"processes": "no permission"})
+    unknown = Sample(0, CapabilityLevel.BASIC, missing={"processes": "no permission"})
     assert ownership.attribute(unknown, ROOTS) == unknown
 
 

@@ -10,8 +10,8 @@ import pynvml
 import pytest
 
 from carpool.telemetry.gpm import SECOND_SAMPLE, UNSUPPORTED
-from carpool.telemetry.gpus import REOPEN_US, Gpus
-from carpool.telemetry.sample import QUANTITIES, Level, ProcessMemory, Sample, Unmeasurable
+from carpool.telemetry.gpus import REOPEN_US, GpuReaders
+from carpool.telemetry.sample import QUANTITIES, CapabilityLevel, ProcessMemory, Sample, Unmeasurable
 from tests.stub.nvml.values import GIB, StubNvml
 
 SECOND = 1_000_000
@@ -19,33 +19,33 @@ NOT_SUPPORTED, NO_FUNCTION, NO_PERMISSION, LOST, UNINITIALIZED, DRIVER_NOT_LOADE
 
 
 @pytest.fixture
-def gpus(stub: StubNvml) -> Iterator[Gpus]:
+def gpus(stub: StubNvml) -> Iterator[GpuReaders]:
     stub.gpu()
-    gpus = Gpus()
+    gpus = GpuReaders()
     yield gpus
     stub.everywhere({"fail.nvmlInitWithFlags": None})
     gpus.close()
 
 
-def second_sample(stub: StubNvml, gpus: Gpus, uuid: str = "GPU-1") -> Sample:
+def second_sample(stub: StubNvml, gpus: GpuReaders, uuid: str = "GPU-1") -> Sample:
     """The sample after another one, a second later."""
     gpus.sample(uuid, SECOND)
     stub.gpu(uuid, clock_ms=2000)
     return gpus.sample(uuid, 2 * SECOND)
 
 
-def why(gpus: Gpus, now: int = 9 * SECOND) -> str:
+def why(gpus: GpuReaders, now: int = 9 * SECOND) -> str:
     """The reason for which nothing is measured."""
     with pytest.raises(Unmeasurable) as failure:
         gpus.sample("GPU-1", now)
     return str(failure.value)
 
 
-def test_everything_that_a_gpu_can_tell(stub: StubNvml, gpus: Gpus) -> None:
+def test_everything_that_a_gpu_can_tell(stub: StubNvml, gpus: GpuReaders) -> None:
     sample = second_sample(stub, gpus)
     assert sample == Sample(
         taken_us=2 * SECOND,
-        level=Level.GPM,
+        level=CapabilityLevel.GPM,
         total_bytes=80 * GIB,
         used_bytes=10 * GIB,
         free_bytes=69 * GIB,
@@ -68,9 +68,9 @@ def test_everything_that_a_gpu_can_tell(stub: StubNvml, gpus: Gpus) -> None:
     )
 
 
-def test_gpm_needs_a_second_sample(stub: StubNvml, gpus: Gpus) -> None:
+def test_gpm_needs_a_second_sample(stub: StubNvml, gpus: GpuReaders) -> None:
     first = gpus.sample("GPU-1", SECOND)
-    assert first.level is Level.GPM and first.sm_active_ppm is None
+    assert first.level is CapabilityLevel.GPM and first.sm_active_ppm is None
     assert first.missing["sm_active_ppm"] == SECOND_SAMPLE
     stub.gpu(clock_ms=1050)
     early = gpus.sample("GPU-1", SECOND + 50_000)  # NVML is not even asked: it would refuse
@@ -79,7 +79,7 @@ def test_gpm_needs_a_second_sample(stub: StubNvml, gpus: Gpus) -> None:
     assert gpus.sample("GPU-1", SECOND + 120_000).sm_active_ppm == 635_000  # since the first one
 
 
-def test_a_sample_that_is_a_little_early_waits(stub: StubNvml, gpus: Gpus) -> None:
+def test_a_sample_that_is_a_little_early_waits(stub: StubNvml, gpus: GpuReaders) -> None:
     """Where devices are measured every 100 ms each round is a little late or early."""
     gpus.sample("GPU-1", SECOND)
     stub.gpu(clock_ms=1120)
@@ -87,7 +87,7 @@ def test_a_sample_that_is_a_little_early_waits(stub: StubNvml, gpus: Gpus) -> No
 
 
 @pytest.mark.parametrize("value", ["nan", "inf"])
-def test_what_is_no_number_is_missing(stub: StubNvml, gpus: Gpus, value: str) -> None:
+def test_what_is_no_number_is_missing(stub: StubNvml, gpus: GpuReaders, value: str) -> None:
     stub.gpu("GPU-1", {"gpm.3": value, "gpm.10": None})
     sample = second_sample(stub, gpus)
     assert (sample.sm_active_ppm, sample.sm_occupancy_ppm, sample.dram_active_ppm) == (635_000, None, None)
@@ -104,19 +104,19 @@ def test_what_is_no_number_is_missing(stub: StubNvml, gpus: Gpus, value: str) ->
     ],
 )
 def test_without_gpm_the_level_is_basic_and_says_why(
-    stub: StubNvml, gpus: Gpus, changes: dict[str, object], reason: str
+    stub: StubNvml, gpus: GpuReaders, changes: dict[str, object], reason: str
 ) -> None:
     stub.gpu("GPU-1", changes)
     sample = second_sample(stub, gpus)
-    assert (sample.level, sample.reason) == (Level.BASIC, reason)
+    assert (sample.level, sample.reason) == (CapabilityLevel.BASIC, reason)
     assert sample.missing == dict.fromkeys(("sm_active_ppm", "sm_occupancy_ppm", "dram_active_ppm"), reason)
     assert sample.busy_ppm == 370_000
 
 
-def test_gpm_comes_back_after_a_failure(stub: StubNvml, gpus: Gpus) -> None:
+def test_gpm_comes_back_after_a_failure(stub: StubNvml, gpus: GpuReaders) -> None:
     second_sample(stub, gpus)
     stub.gpu("GPU-1", {"fail.nvmlGpmSampleGet": UNKNOWN})
-    assert gpus.sample("GPU-1", 3 * SECOND).level is Level.BASIC
+    assert gpus.sample("GPU-1", 3 * SECOND).level is CapabilityLevel.BASIC
     stub.gpu("GPU-1", {"fail.nvmlGpmSampleGet": None, "clock_ms": 4000})
     assert gpus.sample("GPU-1", 4 * SECOND).missing["sm_active_ppm"] == SECOND_SAMPLE
     stub.gpu(clock_ms=5000)
@@ -137,7 +137,7 @@ def test_gpm_comes_back_after_a_failure(stub: StubNvml, gpus: Gpus) -> None:
         ("mig.mode", {"mig"}),
     ],
 )
-def test_each_quantity_may_be_missing_alone(stub: StubNvml, gpus: Gpus, removed: str, lost: set[str]) -> None:
+def test_each_quantity_may_be_missing_alone(stub: StubNvml, gpus: GpuReaders, removed: str, lost: set[str]) -> None:
     stub.gpu("GPU-1", {removed: None})
     sample = second_sample(stub, gpus)
     absent = {name for name in QUANTITIES if getattr(sample, name) is None}
@@ -146,7 +146,7 @@ def test_each_quantity_may_be_missing_alone(stub: StubNvml, gpus: Gpus, removed:
     assert all("Not Supported" in reason for reason in sample.missing.values())
 
 
-def test_an_old_driver_is_asked_by_the_old_names(stub: StubNvml, gpus: Gpus) -> None:
+def test_an_old_driver_is_asked_by_the_old_names(stub: StubNvml, gpus: GpuReaders) -> None:
     new = [
         *(f"nvmlDeviceGet{kind}RunningProcesses_v3" for kind in ("Compute", "Graphics", "MPSCompute")),
         "nvmlDeviceGetMemoryInfo_v2",
@@ -162,12 +162,12 @@ def test_an_old_driver_is_asked_by_the_old_names(stub: StubNvml, gpus: Gpus) -> 
     assert sample.processes == (ProcessMemory(10, 4096),)
 
 
-def test_why_a_gpu_is_slowed_down(stub: StubNvml, gpus: Gpus) -> None:
+def test_why_a_gpu_is_slowed_down(stub: StubNvml, gpus: GpuReaders) -> None:
     stub.gpu("GPU-1", {"reasons": hex(0x04 | 0x40 | 0x1 | 0x2 | 0x100)})
     assert gpus.sample("GPU-1", SECOND).throttled == ("power cap", "temperature (hardware)")
 
 
-def test_processes_are_counted_once(stub: StubNvml, gpus: Gpus) -> None:
+def test_processes_are_counted_once(stub: StubNvml, gpus: GpuReaders) -> None:
     lists = {
         "process.compute": "10:4096,11:100,12:?,13:50:1,13:70:2",
         "process.graphics": "11:300,14:5",
@@ -178,14 +178,14 @@ def test_processes_are_counted_once(stub: StubNvml, gpus: Gpus) -> None:
     assert found == {10: 4096, 11: 300, 12: 7, 13: 120, 14: 5}
 
 
-def test_without_the_list_of_compute_processes_there_are_none_at_all(stub: StubNvml, gpus: Gpus) -> None:
+def test_without_the_list_of_compute_processes_there_are_none_at_all(stub: StubNvml, gpus: GpuReaders) -> None:
     names = [f"fail.nvmlDeviceGetComputeRunningProcesses_v{version}" for version in (2, 3)]
     stub.gpu("GPU-1", dict.fromkeys(names, NO_PERMISSION))
     sample = gpus.sample("GPU-1", SECOND)
     assert sample.processes is None and sample.missing["processes"] == "no permission"
 
 
-def test_clients_of_an_mps_server_are_recognised(stub: StubNvml, gpus: Gpus) -> None:
+def test_clients_of_an_mps_server_are_recognised(stub: StubNvml, gpus: GpuReaders) -> None:
     assert gpus.sample("GPU-1", SECOND).mps is False
     stub.gpu("GPU-1", {"process.mps": "12:7"})
     assert gpus.sample("GPU-1", 2 * SECOND).mps is True
@@ -195,32 +195,32 @@ def test_clients_of_an_mps_server_are_recognised(stub: StubNvml, gpus: Gpus) -> 
     assert old.mps is None and "mps" in old.missing
 
 
-def test_a_mig_device_is_measured_through_its_gpu(stub: StubNvml, gpus: Gpus) -> None:
+def test_a_mig_device_is_measured_through_its_gpu(stub: StubNvml, gpus: GpuReaders) -> None:
     stub.gpu("GPU-1", {"mig.mode": 1, "gpm.2.3": 80, "gpm.3.3": 40, "gpm.10.3": 20})
     stub.gpu("MIG-7", {"mig.parent": "GPU-1", "mig.instance": 3, "mig.mode": None, "utilization.gpu": None})
     gpus.sample("MIG-7", SECOND)
     stub.gpu("GPU-1", clock_ms=2000)
     sample = gpus.sample("MIG-7", 2 * SECOND)
-    assert (sample.level, sample.sm_active_ppm, sample.busy_ppm) == (Level.GPM, 800_000, None)
+    assert (sample.level, sample.sm_active_ppm, sample.busy_ppm) == (CapabilityLevel.GPM, 800_000, None)
     assert sample.mig is True and "mig" not in sample.missing
     assert gpus.sample("GPU-1", SECOND).mig is True
 
 
-def test_a_gpu_that_nvml_does_not_know(stub: StubNvml, gpus: Gpus) -> None:
+def test_a_gpu_that_nvml_does_not_know(stub: StubNvml, gpus: GpuReaders) -> None:
     stub.without("GPU-1")
     assert why(gpus) == "NVML does not find the GPU GPU-1 (nvmlDeviceGetHandleByUUID: Not Found)"
     stub.gpu()
-    assert gpus.sample("GPU-1", SECOND).level is Level.GPM
+    assert gpus.sample("GPU-1", SECOND).level is CapabilityLevel.GPM
 
 
-def test_no_driver_at_first(stub: StubNvml, gpus: Gpus) -> None:
+def test_no_driver_at_first(stub: StubNvml, gpus: GpuReaders) -> None:
     stub.everywhere({"fail.nvmlInitWithFlags": DRIVER_NOT_LOADED})
     assert why(gpus) == "NVIDIA's kernel module is not loaded"
     stub.everywhere({"fail.nvmlInitWithFlags": None})
-    assert gpus.sample("GPU-1", SECOND).level is Level.GPM
+    assert gpus.sample("GPU-1", SECOND).level is CapabilityLevel.GPM
 
 
-def test_no_library(stub: StubNvml, gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_library(stub: StubNvml, gpus: GpuReaders, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(_name: str) -> ctypes.CDLL:
         raise OSError("no such library")
 
@@ -228,15 +228,15 @@ def test_no_library(stub: StubNvml, gpus: Gpus, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(pynvml, "CDLL", none)
     assert why(gpus) == "NVIDIA's driver is not installed here: there is no libnvidia-ml.so.1"
     monkeypatch.setattr(pynvml, "nvmlLib", stub.native)
-    assert gpus.sample("GPU-1", SECOND).level is Level.GPM
+    assert gpus.sample("GPU-1", SECOND).level is CapabilityLevel.GPM
 
 
-def test_no_package(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_package(gpus: GpuReaders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert why(gpus) == "the Python package nvidia-ml-py is not installed"
 
 
-def test_nvml_that_stops_working_is_opened_again(stub: StubNvml, gpus: Gpus) -> None:
+def test_nvml_that_stops_working_is_opened_again(stub: StubNvml, gpus: GpuReaders) -> None:
     second_sample(stub, gpus)
     stub.everywhere({"fail.nvmlDeviceGetPowerUsage": UNINITIALIZED})
     assert "Uninitialized" in why(gpus)
@@ -246,7 +246,7 @@ def test_nvml_that_stops_working_is_opened_again(stub: StubNvml, gpus: Gpus) -> 
     assert stub.native.stub_users() == 1
 
 
-def test_a_lost_gpu_leaves_the_others_alone_for_a_while(stub: StubNvml, gpus: Gpus) -> None:
+def test_a_lost_gpu_leaves_the_others_alone_for_a_while(stub: StubNvml, gpus: GpuReaders) -> None:
     stub.gpu("GPU-2")
     second_sample(stub, gpus, "GPU-2")
     stub.gpu("GPU-1", {"fail.nvmlDeviceGetUtilizationRates": LOST})
@@ -259,7 +259,7 @@ def test_a_lost_gpu_leaves_the_others_alone_for_a_while(stub: StubNvml, gpus: Gp
     assert gpus.sample("GPU-1", 40 * SECOND).busy_ppm == 370_000
 
 
-def test_a_gpu_that_says_nothing_is_not_measured(stub: StubNvml, gpus: Gpus) -> None:
+def test_a_gpu_that_says_nothing_is_not_measured(stub: StubNvml, gpus: GpuReaders) -> None:
     functions = ("MemoryInfo_v2", "MemoryInfo", "UtilizationRates", "PowerUsage", "EnforcedPowerLimit")
     functions += ("TotalEnergyConsumption", "TemperatureV", "Temperature", "ClockInfo", "MigMode")
     functions += ("CurrentClocksEventReasons", "CurrentClocksThrottleReasons")
@@ -268,7 +268,7 @@ def test_a_gpu_that_says_nothing_is_not_measured(stub: StubNvml, gpus: Gpus) -> 
     assert why(gpus) == "nvmlDeviceGetMemoryInfo: Unknown Error"
 
 
-def test_what_some_processes_hold_together(stub: StubNvml, gpus: Gpus) -> None:
+def test_what_some_processes_hold_together(stub: StubNvml, gpus: GpuReaders) -> None:
     stub.gpu("GPU-1", {"process.compute": f"10:{GIB},20:{2 * GIB},30:"})
     assert gpus.held("GPU-1", [10, 20], SECOND) == 3 * GIB
     assert gpus.held("GPU-1", [], SECOND) == 0

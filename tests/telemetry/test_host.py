@@ -10,7 +10,7 @@ from carpool.core.model import GIB, MIB
 from carpool.telemetry.host import GPUS_ONLY, Host
 from carpool.telemetry.powercap import NO_COUNTER, Powercap
 from carpool.telemetry.readers import HostReader, Target
-from carpool.telemetry.sample import QUANTITIES, Level, Sample, Unmeasurable
+from carpool.telemetry.sample import QUANTITIES, CapabilityLevel, Sample, Unmeasurable
 
 
 def write(proc: Path, busy: int, idle: int, available_kib: int = 8 << 20) -> None:
@@ -52,7 +52,7 @@ def test_everything_else_is_said_to_be_missing(tmp_path: Path) -> None:
     host = Host(tmp_path, Powercap(tmp_path))
     host.look()
     sample = host.sample(5, 4 * GIB, GIB, {"sm_active_ppm": 1, "processes": ()})
-    assert sample.level is Level.HOST
+    assert sample.level is CapabilityLevel.HOST
     assert {name for name in QUANTITIES if getattr(sample, name) is None} == set(sample.missing)
     assert (sample.missing["temperature_c"], sample.missing["power_mw"]) == (GPUS_ONLY, NO_COUNTER)
     assert sample.sm_active_ppm == 1 and "bandwidth" in sample.missing["dram_active_ppm"]
@@ -62,7 +62,7 @@ def test_this_machine() -> None:
     reader = HostReader(lambda: 42)
     found = reader.read([Target("host0", GIB, 7), Target("host1", GIB, 0)], {})["host0"]
     assert isinstance(found, Sample)
-    assert (found.taken_us, found.used_bytes, found.level) == (42, 7, Level.HOST)
+    assert (found.taken_us, found.used_bytes, found.level) == (42, 7, CapabilityLevel.HOST)
     assert 0 < (found.free_bytes or 0) <= GIB - 7
 
 

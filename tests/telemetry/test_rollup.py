@@ -7,15 +7,15 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.telemetry.rollup import KEPT, Span, Spans, add, buckets, spans_of
-from carpool.telemetry.sample import Level, Sample
+from carpool.telemetry.rollup import KEPT, RollupSpan, Spans, add, buckets, spans_of
+from carpool.telemetry.sample import CapabilityLevel, Sample
 
 quantities = st.fixed_dictionaries({name: st.none() | st.integers(0, 1 << 50) for name in KEPT})
 moments = st.lists(st.tuples(st.integers(0, 500), quantities), max_size=40)
 
 
 def sample(values: dict[str, int | None]) -> Sample:
-    return Sample(0, Level.HOST, **values)  # type: ignore[arg-type]
+    return Sample(0, CapabilityLevel.HOST, **values)  # type: ignore[arg-type]
 
 
 @given(moments, st.integers(1, 100), st.integers(1, 5))
@@ -31,20 +31,20 @@ def test_least_mean_and_most_are_those_of_the_samples(
                 if value is not None:
                     known[when // size * size, name].append(value)
         assert {(start, name): span for start, spans in found.items() for name, span in spans.items()} == {
-            key: Span(min(values), sum(values), max(values), len(values)) for key, values in known.items()
+            key: RollupSpan(min(values), sum(values), max(values), len(values)) for key, values in known.items()
         }
         for key, values in known.items():
             assert found[key[0]][key[1]].mean == round(sum(values) / len(values))
 
 
 def test_buckets_are_in_order() -> None:
-    one: Spans = {"used_bytes": Span(1, 1, 1, 1)}
+    one: Spans = {"used_bytes": RollupSpan(1, 1, 1, 1)}
     assert list(buckets([(25, one), (3, one), (21, one)], 10)) == [0, 20]
 
 
 def test_adding_leaves_what_is_added_alone() -> None:
     into: Spans = {}
-    more: Spans = {"used_bytes": Span(1, 1, 1, 1)}
+    more: Spans = {"used_bytes": RollupSpan(1, 1, 1, 1)}
     add(into, more)
     add(into, more)
-    assert into == {"used_bytes": Span(1, 2, 1, 2)} and more == {"used_bytes": Span(1, 1, 1, 1)}
+    assert into == {"used_bytes": RollupSpan(1, 2, 1, 2)} and more == {"used_bytes": RollupSpan(1, 1, 1, 1)}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from carpool.telemetry.sample import Level, Sample
-from carpool.telemetry.window import WAITING, State, Window, mean
+from carpool.telemetry.sample import CapabilityLevel, Sample
+from carpool.telemetry.window import WAITING, Window, WindowState, mean
 
 SECOND = 1_000_000
 
 
 def sample(second: int, busy: int | None = None) -> Sample:
-    return Sample(second * SECOND, Level.BASIC, "no GPM", busy_ppm=busy)
+    return Sample(second * SECOND, CapabilityLevel.BASIC, "no GPM", busy_ppm=busy)
 
 
 def window() -> Window:
@@ -17,30 +17,30 @@ def window() -> Window:
 
 
 def test_at_first_nothing_is_known() -> None:
-    assert window().state(0) == State(Level.NONE, WAITING)
+    assert window().state(0) == WindowState(CapabilityLevel.NONE, WAITING)
 
 
 def test_the_latest_sample_with_its_age() -> None:
     seen = window()
     seen.add(sample(10))
     seen.add(latest := sample(11))
-    assert seen.state(12 * SECOND) == State(Level.BASIC, "no GPM", SECOND, latest)
+    assert seen.state(12 * SECOND) == WindowState(CapabilityLevel.BASIC, "no GPM", SECOND, latest)
 
 
 def test_what_is_too_old_says_nothing() -> None:
     seen = window()
     seen.add(sample(10))
-    assert seen.state(15 * SECOND).level is Level.BASIC
-    assert seen.state(17 * SECOND) == State(Level.NONE, "no answer for 7 s", 7 * SECOND)
+    assert seen.state(15 * SECOND).level is CapabilityLevel.BASIC
+    assert seen.state(17 * SECOND) == WindowState(CapabilityLevel.NONE, "no answer for 7 s", 7 * SECOND)
 
 
 def test_a_failure_hides_the_sample_but_not_its_age() -> None:
     seen = window()
     seen.add(sample(10))
     seen.fail("the GPU is lost")
-    assert seen.state(11 * SECOND) == State(Level.NONE, "the GPU is lost", SECOND)
+    assert seen.state(11 * SECOND) == WindowState(CapabilityLevel.NONE, "the GPU is lost", SECOND)
     seen.add(sample(12))
-    assert seen.state(12 * SECOND).level is Level.BASIC
+    assert seen.state(12 * SECOND).level is CapabilityLevel.BASIC
 
 
 def test_averages_over_the_window() -> None:

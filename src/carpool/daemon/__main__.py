@@ -19,8 +19,8 @@ from carpool.core.model import Settings
 from carpool.daemon.api.server import check_socket
 from carpool.daemon.app import Daemon
 from carpool.daemon.config.device_continuity import settle_devices
-from carpool.daemon.config.gpu_discovery import Gpus
-from carpool.daemon.config.options import Options, parse_options
+from carpool.daemon.config.gpu_discovery import GpuDiscovery
+from carpool.daemon.config.options import DaemonOptions, parse_options
 from carpool.daemon.config.settings import changed_settings
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.system.errors import StartupError
@@ -95,10 +95,10 @@ def _lock(home: Home) -> int:
 SWITCH_INTERVAL_S = 0.0002
 
 
-async def _serve(options: Options, connection: sqlite3.Connection) -> None:
+async def _serve(options: DaemonOptions, connection: sqlite3.Connection) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     settings = _journaled_settings(options, connection)
-    with closing(Gpus(options.home)) as gpus:
+    with closing(GpuDiscovery(options.home)) as gpus:
         devices = gpus.resolved(options.devices, options.memory)
         options = dataclasses.replace(options, settings=settings, devices=devices)
         options = dataclasses.replace(options, devices=settle_devices(options, connection))
@@ -109,7 +109,7 @@ async def _serve(options: Options, connection: sqlite3.Connection) -> None:
     await daemon.run(started)
 
 
-def _journaled_settings(options: Options, connection: sqlite3.Connection) -> Settings:
+def _journaled_settings(options: DaemonOptions, connection: sqlite3.Connection) -> Settings:
     """What `carpool policy` has set stays in force, unless this start says otherwise.  Raises StartupError."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'settings'").fetchone()
     if row is None or options.settings_given:
@@ -129,7 +129,7 @@ def _journaled_settings(options: Options, connection: sqlite3.Connection) -> Set
         ) from None
 
 
-def _configure_log(options: Options) -> None:
+def _configure_log(options: DaemonOptions) -> None:
     target = (
         None if options.foreground_log else os.open(options.home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     )

@@ -20,17 +20,17 @@ from carpool.daemon.api.context import Context
 from carpool.daemon.api.server import serve
 from carpool.daemon.build import Built, Parts, build
 from carpool.daemon.config.mps import MpsPipe
-from carpool.daemon.config.options import Options
+from carpool.daemon.config.options import DaemonOptions
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.journal.device_controls import Controls, read_controls
-from carpool.daemon.journal.device_history import History
+from carpool.daemon.journal.device_history import DeviceHistory
 from carpool.daemon.journal.event_log import Feed, last_seq
 from carpool.daemon.journal.model_registry import Models, read_models
-from carpool.daemon.journal.records import Store, read_history, read_jobs, read_ungated
+from carpool.daemon.journal.records import JournalStore, read_history, read_jobs, read_ungated
 from carpool.daemon.journal.slowdown_table import PaceTable, read_paces
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
@@ -40,9 +40,9 @@ from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import SessionServer
 from carpool.daemon.shims.supervisor import Starting
 from carpool.daemon.system.clock import wall_us
-from carpool.daemon.telemetry.service import Telemetry, processes_of, uses_of
+from carpool.daemon.telemetry.service import TelemetryService, processes_of, uses_of
 from carpool.daemon.telemetry.ungated_processes import UngatedProcesses
-from carpool.devices.base import Device
+from carpool.devices.base import DeviceBackend
 
 log = logging.getLogger(__name__)
 STOP_MARGIN_S = 5.0
@@ -51,7 +51,9 @@ STOP_MARGIN_S = 5.0
 class Daemon:
     """Everything is created in `__init__`, in the order of dependence; `run` brings it to life and to an end."""
 
-    def __init__(self, options: Options, connection: sqlite3.Connection, devices: dict[DeviceId, Device]) -> None:
+    def __init__(
+        self, options: DaemonOptions, connection: sqlite3.Connection, devices: dict[DeviceId, DeviceBackend]
+    ) -> None:
         home = options.home
         self.options = options
         self.mode = 0o666 if os.geteuid() == 0 else 0o600
@@ -60,9 +62,9 @@ class Daemon:
         self.settings = CurrentSettings(options.chosen_settings, options.default_store)
         self.journal = Journal(connection, asyncio.get_running_loop())
         self.feed = Feed(self.journal, home.journal, last_seq(connection))
-        self.store = Store(self.journal, read_history(connection), read_ungated(connection))
+        self.store = JournalStore(self.journal, read_history(connection), read_ungated(connection))
         self.models = Models(self.journal, read_models(connection))
-        self.history = History(self.journal, home.journal)
+        self.history = DeviceHistory(self.journal, home.journal)
         self.jobs = JobTable()
         self.shims = ShimLinks()
         self.machine = Machine(self.settings.for_core)
@@ -97,10 +99,10 @@ class Daemon:
             )
         )
 
-    def _telemetry(self) -> Telemetry:
+    def _telemetry(self) -> TelemetryService:
         parts = self.parts
         ungated = UngatedProcesses(self.jobs, self.devices, parts.secondary.ours, self.core.post, used=self.store.used)
-        return Telemetry(
+        return TelemetryService(
             self.devices,
             lambda: processes_of(self.jobs, self.shims.pid),
             parts.memory.driver.measured,

@@ -24,13 +24,13 @@ from carpool.daemon.effects import Effects, LaneEffects, MemoryEffects, ProcessE
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
-from carpool.daemon.journal.records import Store
-from carpool.daemon.memory.copies import Copies
+from carpool.daemon.journal.records import JournalStore
+from carpool.daemon.memory.copies import StoreCopies
 from carpool.daemon.memory.parts import MemoryParts, build_memory
 from carpool.daemon.restart import FoundJobs, Restore
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.memory_freed import MemoryFreed
-from carpool.daemon.seats.pauses import Pauses
+from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.successors import Successors
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.shims.links import ShimLinks
@@ -38,7 +38,7 @@ from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.supervisor import Processes, Starting
 from carpool.daemon.stopped.markers import StopMarkers
 from carpool.daemon.stopped.watchdog import Watchdog
-from carpool.devices.base import Device
+from carpool.devices.base import DeviceBackend
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class Parts:
     """
 
     starting: Starting
-    devices: dict[DeviceId, Device]
+    devices: dict[DeviceId, DeviceBackend]
     settings: Settings
     jobs: JobTable
-    store: Store
+    store: JournalStore
     shims: ShimLinks
     watchlist: Watchlist
     recovery: Recovery
@@ -92,9 +92,9 @@ def build(parts: Parts) -> Built:
     """In the order of dependence."""
     jobs, post, shims, store = parts.jobs, parts.post, parts.shims, parts.store
     watchlist, recovery, freed = parts.watchlist, parts.recovery, MemoryFreed()
-    lines, guests, copies = Lines(jobs), Guests(jobs), Copies(parts.devices, freed)
+    lines, guests, copies = Lines(jobs), Guests(jobs), StoreCopies(parts.devices, freed)
     seating = Seating(jobs, parts.devices, parts.settings, shims, copies, freed, parts.close_lanes)
-    turns, pauses, successors = Turns(jobs, seating, watchlist, post), Pauses(post), Successors(jobs, seating)
+    turns, pauses, successors = Turns(jobs, seating, watchlist, post), TurnPauses(post), Successors(jobs, seating)
     memory = build_memory(jobs, seating, copies, turns, lines, shims, watchlist, successors, freed, parts.view, post)
     secondary = SecondaryProcesses(jobs, lines, seating, turns, memory.driver, guests, parts.view, freed, post)
     channels = Channels(*(jobs, lines, seating, turns, pauses, memory, secondary, recovery), used=store.used, post=post)

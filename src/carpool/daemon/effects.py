@@ -12,20 +12,20 @@ from carpool.daemon.channels.connections import Lines
 from carpool.daemon.channels.router import Channels
 from carpool.daemon.checkpoint.driver import Checkpointing
 from carpool.daemon.jobs.info import last_info
-from carpool.daemon.jobs.table import Job, JobTable, Seated
+from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.jobs.watchlist import Watchlist
-from carpool.daemon.journal.records import Store
+from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.demands import answer_demand
 from carpool.daemon.seats.kept_fds import LANE
-from carpool.daemon.seats.pauses import Pauses, is_paused
+from carpool.daemon.seats.pauses import TurnPauses, is_paused
 from carpool.daemon.seats.record import answer_growth, request_yield, watch_idle, withdraw_yield
 from carpool.daemon.seats.successors import Successors
 from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.clock import wall_us
-from carpool.devices.base import Device, single
+from carpool.devices.base import DeviceBackend, single
 from carpool.protocol.seat import Grow, Packet, PacketType, Placed, Yield
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Effects:
         self._table[type(command)](command)
 
 
-def seated(jobs: JobTable, number: JobId) -> tuple[Job, Seated] | None:
+def seated(jobs: JobTable, number: JobId) -> tuple[JobRecord, Seated] | None:
     """A live job with its seat; None: its process is not, or not any more, attached."""
     job = jobs.live.get(number)
     return None if job is None or job.seated is None else (job, job.seated)
@@ -58,7 +58,7 @@ class ProcessEffects:
     def __init__(
         self,
         jobs: JobTable,
-        store: Store,
+        store: JournalStore,
         channels: Channels,
         processes: Processes,
         retries: Retries,
@@ -113,7 +113,7 @@ class ProcessEffects:
         self._jobs.end(job, last_info(job))
         self._job_ended()
 
-    def _release(self, job: Job) -> None:
+    def _release(self, job: JobRecord) -> None:
         """Whatever it had of its device, by either engine."""
         if job.guest:
             self._checkpointing.forget(job)
@@ -139,7 +139,7 @@ class LaneEffects:
             commands.MoveJob: self._move,
         }
 
-    def _device(self, lane: LaneId) -> Device:
+    def _device(self, lane: LaneId) -> DeviceBackend:
         return self._seating.devices[self._seating.lane_device[lane]]
 
     def _open(self, command: commands.OpenLane) -> None:
@@ -225,7 +225,7 @@ class TurnEffects:
         self,
         jobs: JobTable,
         seating: Seating,
-        pauses: Pauses,
+        pauses: TurnPauses,
         memory: MemoryParts,
         successors: Successors,
         checkpointing: Checkpointing,
@@ -247,7 +247,7 @@ class TurnEffects:
             commands.PauseTurn: self._pause,
         }
 
-    def _guest(self, job_id: JobId) -> Job | None:
+    def _guest(self, job_id: JobId) -> JobRecord | None:
         """A job of the checkpoint engine has no seat."""
         job = self._jobs.live.get(job_id)
         return job if job is not None and job.guest else None

@@ -20,8 +20,8 @@ from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.checkpoint.restart import CheckpointRestart
 from carpool.daemon.jobs.info import last_info
 from carpool.daemon.jobs.recovery import Recovery
-from carpool.daemon.jobs.table import Job, JobTable, Seated
-from carpool.daemon.journal.records import Store
+from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
+from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.memory.weights_adoption import FoundWeights
 from carpool.daemon.seats.allocator import Seating
@@ -50,7 +50,7 @@ class Restore:
         self,
         home: Home,
         jobs: JobTable,
-        store: Store,
+        store: JournalStore,
         processes: Processes,
         channels: Channels,
         guests: CheckpointRestart,
@@ -71,7 +71,7 @@ class Restore:
         self._post = post
         self._any_shim = False
 
-    def load(self, rows: list[Job]) -> None:
+    def load(self, rows: list[JobRecord]) -> None:
         """Jobs of the journal, in order of their ids."""
         self._jobs.begin_after(max([*self._directories(), *(job.id for job in rows)], default=0))
         for job in rows:
@@ -141,7 +141,7 @@ class Restore:
             if job.seated is not None:
                 job.passed_seq = job.seated.seat.get("passed_seq")
 
-    def _dependency_failed(self, job: Job) -> bool:
+    def _dependency_failed(self, job: JobRecord) -> bool:
         """The core refuses such jobs when the dependency ends; we may have died in between."""
         for number in job.spec.after:
             ended = self._jobs.ended.get(number)
@@ -153,7 +153,7 @@ class Restore:
                 return True
         return False
 
-    def _was_started(self, job: Job) -> bool:
+    def _was_started(self, job: JobRecord) -> bool:
         files = self._home.job(job.id, job.attempt)
         return self._processes.of(job.id).started or files.started.exists() or job.id in self._recovery.missing
 
@@ -177,7 +177,7 @@ class FoundJobs:
         self._channels = channels
         self._post = post
 
-    def tell(self, job: Job) -> None:
+    def tell(self, job: JobRecord) -> None:
         """The core hears of the job as it is; nobody hands it a turn before it has been sent what it had."""
         started_us = _monotonic(job.started_us or wall_us())
         # First, and by itself: whoever wants something has said before for what.
@@ -199,7 +199,7 @@ class FoundJobs:
         """The core hears of what jobs' secondary processes have, before it decides anything."""
         self._memory.driver.resume()
 
-    def _take_over(self, job: Job, words: SeatWords | None) -> None:
+    def _take_over(self, job: JobRecord, words: SeatWords | None) -> None:
         """What the daemon itself has to know of the job's seat."""
         if job.seated is None or words is None or job.lane is None:
             return
@@ -210,7 +210,7 @@ class FoundJobs:
         self._memory.offloads.adopt(job)  # first: what it answers from now on is an answer
         self._memory.banking.adopt(job)
 
-    def _adopted(self, job: Job, words: SeatWords | None, wants: bool, started_us: Micros) -> Adopted:
+    def _adopted(self, job: JobRecord, words: SeatWords | None, wants: bool, started_us: Micros) -> Adopted:
         assert job.device is not None
         return Adopted(
             job=job.id,
@@ -230,7 +230,7 @@ class FoundJobs:
             further=tuple(name for name in job.further if name in self._seating.devices),
         )
 
-    def answer(self, job: Job) -> None:
+    def answer(self, job: JobRecord) -> None:
         """Wake whoever an earlier daemon answered without waking it, and ask again what it did not answer."""
         self._secondary.ask_again(job)
         if job.seated is None:
@@ -243,7 +243,7 @@ class FoundJobs:
         job.seated.board.notify(job.seated.seat)
         self._ask_again(job, job.seated)
 
-    def _ask_again(self, job: Job, seated: Seated) -> None:
+    def _ask_again(self, job: JobRecord, seated: Seated) -> None:
         """The request for memory that an earlier daemon has not answered, if there is one."""
         words = seated.seat.snapshot()  # `grow_seq` first: the request of that number has been written before
         if words.grow_seq == words.grow_ack:

@@ -12,7 +12,7 @@ from carpool.devices.host_stores import Stores
 
 
 class BankedDevice(ABC):
-    """The part of `carpool.devices.base.Device` that is about banks and stores, as far as kinds do not differ."""
+    """The part of `carpool.devices.base.DeviceBackend` that is about banks and stores, where kinds do not differ."""
 
     uuid = ""
     model = ""

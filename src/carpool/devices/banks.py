@@ -9,7 +9,7 @@ from typing import Protocol
 from carpool.devices.base import BankId, DeviceError, Extent
 
 
-class Memory(Protocol):
+class BufferMemory(Protocol):
     """What banks of a kind of device are made of."""
 
     def create(self, name: str) -> list[Extent]:
@@ -51,7 +51,7 @@ class Banks:
     Whoever listens (`hear_cuts`) hears of free banks that give memory back, before it is given.
     """
 
-    def __init__(self, name: str, memory: Memory) -> None:
+    def __init__(self, name: str, memory: BufferMemory) -> None:
         self._name = name
         self._memory = memory
         self._next: BankId = 1

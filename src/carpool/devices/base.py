@@ -45,7 +45,7 @@ def single(files: Sequence[Extent]) -> int:
     return files[0].fd
 
 
-class Device(Protocol):
+class DeviceBackend(Protocol):
     """One device.  No method blocks for longer than a system call, or than it takes to make and clear the memory."""
 
     @property
@@ -200,7 +200,7 @@ class Device(Protocol):
         ...
 
 
-class ExtentDevice(Device, Protocol):
+class ExtentDevice(DeviceBackend, Protocol):
     """A device whose memory exists as soon as it is asked for, and reaches jobs extent by extent.
 
     Jobs let go of an extent only when they are told, so memory that has been given back is free a little later, and
@@ -297,23 +297,23 @@ class WeightMemory(Protocol):
         ...
 
 
-class PagedDevice(Device, Protocol):
+class PagedDevice(DeviceBackend, Protocol):
     """A device whose memory exists from the first use of a page on."""
 
     weights: WeightMemory
 
 
-def in_pages(device: Device) -> TypeGuard[PagedDevice]:
+def in_pages(device: DeviceBackend) -> TypeGuard[PagedDevice]:
     """Whether a device's memory exists from the first use of a page on (host devices)."""
     return device.kind == "host"
 
 
-def in_extents(device: Device) -> TypeGuard[ExtentDevice]:
+def in_extents(device: DeviceBackend) -> TypeGuard[ExtentDevice]:
     """Whether a device's memory is made in extents, by a device agent (GPUs)."""
     return device.kind == "cuda"
 
 
-def as_extents(device: Device) -> ExtentDevice:
+def as_extents(device: DeviceBackend) -> ExtentDevice:
     """For what is done with such devices only: copies by the daemon, memory from the driver, suspended processes."""
     assert in_extents(device), f"{device.id} has no extents"
     return device

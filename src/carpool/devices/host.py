@@ -29,7 +29,7 @@ def round_up(size: int, unit: int) -> int:
 
 
 class HostDevice(BankedDevice):
-    """Implements `carpool.devices.base.Device`.  Lanes and banks are one file each."""
+    """Implements `carpool.devices.base.DeviceBackend`.  Lanes and banks are one file each."""
 
     kind = "host"
 
@@ -99,7 +99,7 @@ class HostDevice(BankedDevice):
 
 
 class SparseFiles:
-    """Banks of one sparse file of ``size`` bytes each.  Implements `carpool.devices.banks.Memory`."""
+    """Banks of one sparse file of ``size`` bytes each.  Implements `carpool.devices.banks.BufferMemory`."""
 
     def __init__(self, size: int) -> None:
         self._size = size

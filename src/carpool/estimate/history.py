@@ -8,7 +8,7 @@ from carpool.estimate.base import CannotEstimate, Prediction, Subject
 SHARE_PPM = 950_000  # of the runs that must have got by with it
 
 
-class History:
+class HistoryEstimator:
     """P and E each at the 95th percentile (nearest rank) of the known runs; the range is that of their totals."""
 
     name = "history"

@@ -92,7 +92,7 @@ def _check_runs(name: str, kind: type[Policy], case: Case) -> None:
 
 def _watched(case: Case) -> Result:
     try:
-        simulation = Watched(case.jobs, case.options(PROBED), EVENTS_PER_JOB * len(case.jobs))
+        simulation = BoundedSimulation(case.jobs, case.options(PROBED), EVENTS_PER_JOB * len(case.jobs))
         simulation.run()
     except Stuck as error:
         raise ContractViolation(str(error).replace(PROBED, "it")) from error
@@ -106,7 +106,7 @@ def _plain_runs(name: str, case: Case) -> Iterator[Result]:
         yield simulate(case.jobs, case.options(name))
 
 
-class Watched(Simulation):
+class BoundedSimulation(Simulation):
     """Looks at the core after every event, and stops after too many."""
 
     def __init__(self, jobs: Sequence[TraceJob], options: Options, most_events: int) -> None:

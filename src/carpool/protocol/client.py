@@ -44,7 +44,7 @@ from carpool.protocol.unix_http import UnixConnection
 
 __all__ = [
     "ApiError",
-    "Client",
+    "DaemonClient",
     "ClientError",
     "DaemonNotAnswering",
     "DaemonNotRunning",
@@ -58,7 +58,7 @@ TIMEOUT_S = 60.0  # for one ordinary answer: a loaded machine may be slow, a bro
 SLACK_S = 30.0
 
 
-class Client:
+class DaemonClient:
     """One daemon.  Not for use by several threads at once.  Every method may raise `ClientError`."""
 
     def __init__(self, home: Path, *, timeout_s: float | None = TIMEOUT_S, check_version: bool = True) -> None:
@@ -70,7 +70,7 @@ class Client:
     def _new_connection(self, timeout_s: float | None) -> UnixConnection:
         return UnixConnection(self.home.socket, timeout_s=timeout_s, check_version=self._check_version)
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> DaemonClient:
         return self
 
     def __exit__(

@@ -12,7 +12,7 @@ DEFAULT_QUEUE = 128
 ORDERS = ("fcfs", "edf", "priority")
 
 
-class Serving(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class FrontOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The only argument of ``python -m carpool.serve.__main__``, as JSON.  Nothing in it is secret."""
 
     home: str  # the daemon's directory

@@ -13,19 +13,19 @@ from pathlib import Path
 import msgspec
 
 from carpool.protocol.api import ErrorBody, ErrorInfo
-from carpool.protocol.serving import Serving
+from carpool.protocol.serving import FrontOptions
 from carpool.serve.oip.errors import StartError
-from carpool.serve.pool.launcher import Daemon, DaemonLauncher, DaemonRegistry
+from carpool.serve.pool.launcher import DaemonLauncher, DaemonQueries, DaemonRegistry
 from carpool.serve.pool.pool import Pool
-from carpool.serve.pool.worker_handle import Door
+from carpool.serve.pool.worker_handle import WorkerSocket
 from carpool.serve.prepare.subprocess import prepare
-from carpool.serve.server import Parts, serve
+from carpool.serve.server import ServerParts, serve
 
 FAILED = 1
 
 
 def main() -> int:
-    serving = msgspec.json.decode(sys.argv[1], type=Serving)
+    serving = msgspec.json.decode(sys.argv[1], type=FrontOptions)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s carpool: %(message)s")
     try:
         with suppress(KeyboardInterrupt):  # the second one: nobody waits for what is not answered
@@ -38,7 +38,7 @@ def main() -> int:
     return 0
 
 
-async def _run(serving: Serving) -> None:
+async def _run(serving: FrontOptions) -> None:
     """Until SIGINT or SIGTERM; the next one after that ends it at once.  Raises StartError."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -50,10 +50,10 @@ async def _run(serving: Serving) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
-    daemon = Daemon(Path(serving.home))
+    daemon = DaemonQueries(Path(serving.home))
     launcher = DaemonLauncher(daemon)
-    with closing(Door()) as door:
-        parts = Parts(
+    with closing(WorkerSocket()) as door:
+        parts = ServerParts(
             registry=DaemonRegistry(daemon, os.geteuid()),
             prepare=prepare,
             new_pool=lambda environment: Pool(environment, launcher, door, standby=serving.standby),

@@ -18,12 +18,12 @@ from typing import Any
 from carpool.protocol.client_errors import ClientError
 from carpool.protocol.models import ModelInfo, ModelRequest
 from carpool.serve.metrics import Metrics
-from carpool.serve.model.image_store import OverBudget, Store
+from carpool.serve.model.image_store import ImageStore, OverBudget
 from carpool.serve.oip.errors import UnknownModel
 from carpool.serve.oip.messages import InferRequest
-from carpool.serve.oip.values import Model, Tensor
+from carpool.serve.oip.values import ModelMetadata, Tensor
 from carpool.serve.pool.environment_key import Environment
-from carpool.serve.pool.interfaces import Preparing, Registry
+from carpool.serve.pool.interfaces import ModelRegistry, Preparing
 from carpool.serve.pool.pool import Pool
 from carpool.serve.prepare.subprocess import CannotPrepare, PreparedModel
 from carpool.serve.queue.batching import Order, Queue
@@ -52,7 +52,7 @@ class Choices:
 class _Served:
     """What can be asked: ``key`` is its name among the workers of its environment."""
 
-    model: Model
+    model: ModelMetadata
     key: str
     dispatcher: Dispatcher
     deadline_us: int | None
@@ -75,10 +75,10 @@ class Front:
 
     def __init__(
         self,
-        registry: Registry,
+        registry: ModelRegistry,
         prepare: Preparing,
         new_pool: Callable[[Environment], Pool],
-        store: Store,
+        store: ImageStore,
         metrics: Metrics,
         choices: Choices,
         announce: Callable[[str, str | None], None],
@@ -98,7 +98,7 @@ class Front:
 
     # For the endpoint
 
-    def models(self) -> Mapping[str, Model]:
+    def models(self) -> Mapping[str, ModelMetadata]:
         return {name: one.served.model for name, one in self._asked.items() if one.served is not None}
 
     def unavailable(self) -> Mapping[str, str]:

@@ -13,14 +13,14 @@ import msgspec
 
 from carpool.devices.machine_memory import memory_bytes
 from carpool.protocol.paths import cache_directory
-from carpool.protocol.serving import Serving
+from carpool.protocol.serving import FrontOptions
 from carpool.serve.front import Choices, Front
 from carpool.serve.http.auth import read_token
-from carpool.serve.http.endpoint import Endpoint, Options
+from carpool.serve.http.endpoint import Endpoint, EndpointOptions
 from carpool.serve.metrics import Metrics
-from carpool.serve.model.image_store import Store
+from carpool.serve.model.image_store import ImageStore
 from carpool.serve.pool.environment_key import Environment
-from carpool.serve.pool.interfaces import Preparing, Registry
+from carpool.serve.pool.interfaces import ModelRegistry, Preparing
 from carpool.serve.pool.pool import Pool
 from carpool.serve.queue.batching import Order
 
@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ServerParts:
     """What reaches out of this process."""
 
-    registry: Registry
+    registry: ModelRegistry
     prepare: Preparing
     new_pool: Callable[[Environment], Pool]
 
@@ -46,7 +46,7 @@ class Said(msgspec.Struct, omit_defaults=True):
 
 
 async def serve(
-    serving: Serving, parts: Parts, stopping: asyncio.Event, say: Callable[[str], None] | None = None
+    serving: FrontOptions, parts: ServerParts, stopping: asyncio.Event, say: Callable[[str], None] | None = None
 ) -> None:
     """Until ``stopping`` is set; then what is being computed is answered, and every worker ends.  Raises StartError."""
     say = say or _print
@@ -60,9 +60,9 @@ async def serve(
             _tell(say, serving, Said("unavailable", model=model, reason=reason), f"model {model}: {reason}")
 
     budget = memory_bytes() // 2 if serving.store_bytes is None else serving.store_bytes
-    with Store(budget) as store:
+    with ImageStore(budget) as store:
         front = Front(parts.registry, parts.prepare, parts.new_pool, store, metrics, _choices(serving), announce)
-        endpoint = Endpoint(front, Options(serving.host, serving.port, token), metrics)
+        endpoint = Endpoint(front, EndpointOptions(serving.host, serving.port, token), metrics)
         url = await endpoint.start()
         try:
             _tell(say, serving, Said("serving", url=url), f"serving on {url}")
@@ -84,7 +84,7 @@ async def _watch_until(front: Front, stopping: asyncio.Event) -> None:
         stopped.cancel()
 
 
-def _choices(serving: Serving) -> Choices:
+def _choices(serving: FrontOptions) -> Choices:
     return Choices(Order(serving.order), serving.queue, frozenset(serving.models), _profiles())
 
 
@@ -99,7 +99,7 @@ def _profiles() -> Path | None:
     return directory
 
 
-def _tell(say: Callable[[str], None], serving: Serving, said: Said, text: str) -> None:
+def _tell(say: Callable[[str], None], serving: FrontOptions, said: Said, text: str) -> None:
     say(msgspec.json.encode(said).decode() if serving.as_json else text)
 
 

@@ -15,18 +15,18 @@ from typing import cast
 import torch
 
 from carpool.serve.model import torch_device
-from carpool.serve.model.bound_model import Model
+from carpool.serve.model.bound_model import BoundModel
 from carpool.serve.model.call_signature import Signature
 from carpool.serve.model.link_cost import copy_us
-from carpool.serve.model.seat_device import Refused, TooLarge
+from carpool.serve.model.seat_device import SeatRefused, TooLarge
 from carpool.serve.model.skeleton import Unusable
 from carpool.serve.model.torch_device import NoGpu
 from carpool.serve.model.torch_tensors import joined, named, split
-from carpool.serve.model.weights_device import Demand, Device, of_process
+from carpool.serve.model.weights_device import WeightsDemand, WeightsDevice, of_process
 from carpool.serve.oip.errors import LONGEST, ModelFailed, ModelTooLarge, ServeError, UnknownModel, WrongInput, text_of
 from carpool.serve.oip.values import Tensor
 from carpool.serve.wire.address import NoFront, connect
-from carpool.serve.wire.channel import Channel, Gone
+from carpool.serve.wire.channel import Gone, MessageChannel
 from carpool.serve.wire.messages import (
     Answer,
     Broken,
@@ -49,16 +49,16 @@ class Hosted:
     """A model of this worker.  ``compute_us``: what its last batch took, 0: none yet."""
 
     def __init__(self, load: Load, image: int) -> None:
-        """Raises what `Model` raises; the descriptor stays the caller's."""
+        """Raises what `BoundModel` raises; the descriptor stays the caller's."""
         self.entry = load.entry
         self.max_batch = load.max_batch
-        self.model = Model(load.entry, image)
+        self.model = BoundModel(load.entry, image)
         self.signature = Signature(self.model.module)
         self.compute_us = 0
 
 
 class Worker:
-    def __init__(self, channel: Channel, device: Device) -> None:
+    def __init__(self, channel: MessageChannel, device: WeightsDevice) -> None:
         self._channel = channel
         self._device = device
         self._hosted: dict[str, Hosted] = {}
@@ -121,7 +121,7 @@ class Worker:
             self._channel.send(Answer(infer.number, heads(answers), cost), answers)
         except ServeError as error:
             self._channel.send(Failed(infer.number, cast(Kind, error.kind), str(error)[:LONGEST]))
-        except (TooMuch, Refused, OSError) as error:
+        except (TooMuch, SeatRefused, OSError) as error:
             self._channel.send(Failed(infer.number, "model_failed", text_of(error)))
 
     def _computed(self, infer: Infer, requests: list[list[Tensor]]) -> tuple[list[list[Tensor]], Cost]:
@@ -142,7 +142,7 @@ class Worker:
         """There is memory for the weights, and the model is bound to it.  Raises TooLarge, Refused, OSError."""
         entry, bounds = hosted.entry, hosted.entry.layout.bounds
         reload_us = copy_us(entry.profile.link, len(bounds) - 1, bounds[-1] - bounds[0])
-        demand = Demand(entry.number, entry.device_bytes, reload_us, hosted.compute_us, deadline_us)
+        demand = WeightsDemand(entry.number, entry.device_bytes, reload_us, hosted.compute_us, deadline_us)
         hosted.model.bind(self._device.place(demand))
 
     def _answers(self, hosted: Hosted, requests: list[list[Tensor]]) -> tuple[list[list[Tensor]], Cost]:
@@ -182,7 +182,7 @@ def main() -> int:
     except (NoGpu, NoFront) as error:
         print(f"carpool: {error}", file=sys.stderr)
         return 1
-    channel = Channel(connection, ToWorker)
+    channel = MessageChannel(connection, ToWorker)
     worker = Worker(channel, of_process())
     try:
         with suppress(Gone):

@@ -27,7 +27,7 @@ COMMANDS = frozenset(kind.__name__ for kind in get_args(commands.Command))
 _SELECT = "SELECT seq, now_us, kind, data FROM events ORDER BY seq"
 
 
-class Row(NamedTuple):
+class JournalRow(NamedTuple):
     """An event or a command, as the journal has it."""
 
     seq: int
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 class Difference:
     """The first decision that came out differently."""
 
-    event: Row
+    event: JournalRow
     recorded: tuple[str, ...]
     replayed: tuple[str, ...]
 
@@ -69,12 +69,12 @@ def replay_journal(path: Path) -> Replay:
     """
     with closing(open_journal(path)) as connection:
         try:
-            return replay(map(Row._make, connection.execute(_SELECT)))
+            return replay(map(JournalRow._make, connection.execute(_SELECT)))
         except sqlite3.Error as error:
             raise ValueError(f"{path}: the journal is damaged: {error}") from None
 
 
-def replay(rows: Iterable[Row]) -> Replay:
+def replay(rows: Iterable[JournalRow]) -> Replay:
     """Rows in the order of their numbers."""
     found = Replay()
     for life in _lives(rows):
@@ -88,8 +88,8 @@ def replay(rows: Iterable[Row]) -> Replay:
     return found
 
 
-def _lives(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    life: list[Row] = []
+def _lives(rows: Iterable[JournalRow]) -> Iterator[list[JournalRow]]:
+    life: list[JournalRow] = []
     for row in rows:
         if row.kind == events.RestartBegan.__name__ and life:
             yield life
@@ -99,12 +99,12 @@ def _lives(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield life
 
 
-def _complete(life: list[Row]) -> bool:
+def _complete(life: list[JournalRow]) -> bool:
     begins = life[0].kind == events.RestartBegan.__name__
     return begins and life[-1].seq - life[0].seq == len(life) - 1
 
 
-def _replay_life(life: list[Row], found: Replay) -> Difference | None:
+def _replay_life(life: list[JournalRow], found: Replay) -> Difference | None:
     machine = Machine(Settings())
     steps = list(_steps(life))
     for number, (row, recorded) in enumerate(steps, 1):
@@ -118,7 +118,7 @@ def _replay_life(life: list[Row], found: Replay) -> Difference | None:
     return None
 
 
-def _steps(life: list[Row]) -> Iterator[tuple[Row, tuple[str, ...]]]:
+def _steps(life: list[JournalRow]) -> Iterator[tuple[JournalRow, tuple[str, ...]]]:
     """Each event with the commands that followed from it."""
     event, following = life[0], list[str]()
     for row in life[1:]:
@@ -130,7 +130,7 @@ def _steps(life: list[Row]) -> Iterator[tuple[Row, tuple[str, ...]]]:
     yield event, tuple(following)
 
 
-def _handle(machine: Machine, row: Row) -> tuple[str, ...]:
+def _handle(machine: Machine, row: JournalRow) -> tuple[str, ...]:
     if row.kind not in EVENTS:
         raise ValueError(f"event {row.seq} is of a kind that this version does not know: {row.kind}")
     event = msgspec.json.decode(row.data, type=EVENTS[row.kind])

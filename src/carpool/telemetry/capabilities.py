@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 
-from carpool.telemetry.gpus import Gpus
+from carpool.telemetry.gpus import GpuReaders
 from carpool.telemetry.mig import instances
 from carpool.telemetry.nvml import Calls
-from carpool.telemetry.sample import Level, Unmeasurable
+from carpool.telemetry.sample import CapabilityLevel, Unmeasurable
 
 #: For people, by level.
 TEXTS = {
-    Level.GPM: "load, memory, processes, power, and the counters of the multiprocessors",
-    Level.BASIC: "load, memory, processes and power (basic)",
+    CapabilityLevel.GPM: "load, memory, processes, power, and the counters of the multiprocessors",
+    CapabilityLevel.BASIC: "load, memory, processes and power (basic)",
 }
 WITHOUT = "memory of others on this GPU is not seen, and nothing is measured"
 
@@ -41,14 +41,14 @@ def measurable() -> Iterator[Measurable]:
     except Unmeasurable as error:
         yield Measurable("telemetry", False, str(error), f"without it {WITHOUT}")
         return
-    with closing(Gpus()) as gpus:
+    with closing(GpuReaders()) as gpus:
         for number, (uuid, parts) in enumerate(gpus_found):
             yield _one(gpus, f"telemetry of NVML's GPU {number}", uuid)
             for part in parts:
                 yield _one(gpus, f"telemetry of --device {part}", part)
 
 
-def _one(gpus: Gpus, name: str, uuid: str) -> Measurable:
+def _one(gpus: GpuReaders, name: str, uuid: str) -> Measurable:
     try:
         sample = gpus.sample(uuid, 0)
     except Unmeasurable as error:

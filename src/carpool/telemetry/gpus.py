@@ -7,15 +7,15 @@ from typing import Any
 
 from carpool.core.model import Micros
 from carpool.telemetry.gpm import METRICS, Gpm
-from carpool.telemetry.nvml import Calls, GpuGone, LibraryGone, Unanswered, Unsupported
+from carpool.telemetry.nvml import Calls, GpuGone, LibraryGone, NvmlUnsupported, Unanswered
 from carpool.telemetry.quantities import READERS, Quantities, processes
-from carpool.telemetry.sample import Level, Sample, Unavailable, Unmeasurable
+from carpool.telemetry.sample import CapabilityLevel, Sample, Unavailable, Unmeasurable
 
 UNKNOWN = "this driver does not say"
 REOPEN_US: Micros = 30_000_000  # a GPU that was lost: how long the library is kept before it is initialized again
 
 
-class Gpus:
+class GpuReaders:
     """Opened at the first call, and again after NVML has failed.  For one thread."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Gpu:
                 answers = read(self._calls, self._handle)
             except Unanswered as error:
                 missing |= dict.fromkeys(names, str(error))
-                able |= not isinstance(error, Unsupported)
+                able |= not isinstance(error, NvmlUnsupported)
                 continue
             found |= {name: value for name, value in answers.items() if value is not None}
             missing |= {name: UNKNOWN for name in names if answers[name] is None}
@@ -107,7 +107,7 @@ class Gpu:
             found["mig"] = True
             missing.pop("mig", None)
         reason = self._counters(now, found, missing)
-        level = Level.BASIC if reason else Level.GPM
+        level = CapabilityLevel.BASIC if reason else CapabilityLevel.GPM
         return Sample(taken_us=now, level=level, reason=reason, missing=missing, **found)
 
     def processes(self) -> dict[int, int | None]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from carpool.core.model import Micros
 from carpool.telemetry.powercap import Powercap
-from carpool.telemetry.sample import QUANTITIES, Level, Sample
+from carpool.telemetry.sample import QUANTITIES, CapabilityLevel, Sample
 
 PROC = Path("/proc")
 IDLE, IOWAIT, ALL = 3, 4, 8  # fields of the line "cpu": which are idle time, and how many do not overlap
@@ -65,7 +65,7 @@ class Host:
             found["busy_ppm"] = self._busy_ppm
         missing = {**dict.fromkeys(QUANTITIES, GPUS_ONLY), **WHY, **why}
         missing = {name: text for name, text in missing.items() if name not in found}
-        return Sample(taken_us, Level.HOST, **found, missing=missing)
+        return Sample(taken_us, CapabilityLevel.HOST, **found, missing=missing)
 
     def _times(self) -> tuple[int, int]:
         """Idle time, and all time, of all processors together since the machine was started."""

@@ -30,7 +30,7 @@ class Unanswered(Unmeasurable):
     """One call got no answer; others may."""
 
 
-class Unsupported(Unanswered):
+class NvmlUnsupported(Unanswered):
     """This driver never answers that call for this GPU."""
 
 
@@ -76,6 +76,6 @@ class Calls:
 
     def _failure(self, error: Any, name: str) -> Unmeasurable:
         code = self._names.get(error.value, "")
-        kinds = {LibraryGone: LIBRARY_GONE, GpuGone: GPU_GONE, Unsupported: UNSUPPORTED}
+        kinds = {LibraryGone: LIBRARY_GONE, GpuGone: GPU_GONE, NvmlUnsupported: UNSUPPORTED}
         kind = next((kind for kind, codes in kinds.items() if code in codes), Unanswered)
         return kind(ADVICE.get(code) or f"{name}: {error}")

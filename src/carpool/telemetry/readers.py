@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from carpool.core.model import DeviceId, JobId, Micros
 from carpool.telemetry.activity import Activity, JobUse
-from carpool.telemetry.gpus import Gpus
+from carpool.telemetry.gpus import GpuReaders
 from carpool.telemetry.host import SECOND_LOOK, Host, usable_cores
 from carpool.telemetry.process_trees import JobProcess, Trees
 from carpool.telemetry.sample import CARPOOL, ProcessMemory, Sample, Unavailable, Unmeasurable
@@ -84,7 +84,7 @@ class GpuReader:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._gpus = Gpus()
+        self._gpus = GpuReaders()
         self._ownerships: dict[DeviceId, Ownership] = {}
         self._activities: dict[DeviceId, Activity] = {}
 

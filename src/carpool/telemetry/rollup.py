@@ -23,7 +23,7 @@ KEPT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RollupSpan:
     """Values of one quantity: at least one."""
 
     least: int
@@ -31,8 +31,8 @@ class Span:
     most: int
     samples: int
 
-    def with_(self, other: Span) -> Span:
-        return Span(
+    def with_(self, other: RollupSpan) -> RollupSpan:
+        return RollupSpan(
             min(self.least, other.least),
             self.total + other.total,
             max(self.most, other.most),
@@ -45,13 +45,13 @@ class Span:
         return round(self.total / self.samples)
 
 
-Spans = dict[str, Span]
+Spans = dict[str, RollupSpan]
 
 
 def spans_of(sample: Sample) -> Spans:
     """Those quantities that the sample has."""
     known = ((name, getattr(sample, name)) for name in KEPT)
-    return {name: Span(value, value, value, 1) for name, value in known if value is not None}
+    return {name: RollupSpan(value, value, value, 1) for name, value in known if value is not None}
 
 
 def add(into: Spans, more: Spans) -> None:

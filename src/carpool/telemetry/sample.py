@@ -20,7 +20,7 @@ class Unavailable(Unmeasurable):
     """There is no telemetry of devices of this kind on this machine; it is not the device that does not answer."""
 
 
-class Level(StrEnum):
+class CapabilityLevel(StrEnum):
     """How much is measured."""
 
     GPM = "gpm"  # a GPU with the counters of its multiprocessors and its memory
@@ -46,7 +46,7 @@ class Sample:
     """A quantity is None where it was not measured, and ``missing`` says why.  ``*_ppm`` are millionths of the most."""
 
     taken_us: Micros  # the core's clock
-    level: Level
+    level: CapabilityLevel
     reason: str = ""  # why the level is not a higher one
     total_bytes: int | None = None
     used_bytes: int | None = None

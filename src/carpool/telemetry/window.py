@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from carpool.core.model import Micros
-from carpool.telemetry.sample import Level, Sample
+from carpool.telemetry.sample import CapabilityLevel, Sample
 
 WAITING = "not measured yet"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class WindowState:
     """A device as far as it is known now.  ``age_us`` is that of the last sample, even if that no longer counts."""
 
-    level: Level
+    level: CapabilityLevel
     reason: str
     age_us: Micros | None = None
     sample: Sample | None = None  # None where the level is NONE
@@ -42,14 +42,14 @@ class Window:
         """The attempt after the last sample came to nothing."""
         self._failure = reason
 
-    def state(self, now: Micros) -> State:
+    def state(self, now: Micros) -> WindowState:
         latest = self._samples[-1] if self._samples else None
         age = None if latest is None else max(0, now - latest.taken_us)
         if latest is None or age is None or self._failure:
-            return State(Level.NONE, self._failure, age)
+            return WindowState(CapabilityLevel.NONE, self._failure, age)
         if age > self._stale_us:
-            return State(Level.NONE, f"no answer for {age // 1_000_000} s", age)
-        return State(latest.level, latest.reason, age, latest)
+            return WindowState(CapabilityLevel.NONE, f"no answer for {age // 1_000_000} s", age)
+        return WindowState(latest.level, latest.reason, age, latest)
 
     @property
     def samples(self) -> list[Sample]:

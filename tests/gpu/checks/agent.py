@@ -24,12 +24,12 @@ def lane_outlives_its_agent() -> None:
         import msgspec  # noqa: F401 - what daemon and agent talk with
     except ImportError:
         raise Skip("there is no msgspec here: python3 -m pip install msgspec") from None
-    from carpool.devices.cuda.agent_link import Link
+    from carpool.devices.cuda.agent_link import AgentLink
     from carpool.devices.cuda.device import CudaDevice
 
     with workers(1) as (job,):
         before, _ = job.ask("free")
-        link = Link(0)
+        link = AgentLink(0)
         device = CudaDevice("cuda0", 4 * SIZE, link)
         device.open_lane(1, SIZE)
         had = device.lane_files(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from carpool.devices.cuda.checkpoint import Checkpoint, State, supported
+from carpool.devices.cuda.checkpoint import Checkpoint, CheckpointState, supported
 from tests.gpu.checks.jobs import COPIES, moves, same, wait_for_iterations
 from tests.gpu.daemon import daemon
 from tests.gpu.registry import Figures, Skip, check, require
@@ -29,11 +29,11 @@ def checkpoint_round_trip() -> Figures:
         require(held >= SIZE, f"it holds only {held} bytes")
         process = Checkpoint(job.process.pid)
         process.suspend()
-        require(process.state() is State.CHECKPOINTED, f"it is {process.state().name}")
+        require(process.state() is CheckpointState.CHECKPOINTED, f"it is {process.state().name}")
         freed = watcher.ask("free")[0] - (empty - held)
         require(freed >= SIZE, f"only {freed} bytes have come back")
         process.resume(needed=held, guaranteed=watcher.ask("free")[0])
-        require(process.state() is State.RUNNING, f"it is {process.state().name}")
+        require(process.state() is CheckpointState.RUNNING, f"it is {process.state().name}")
         words, _ = job.ask("words", address=address, size=SIZE)
         require(words == [VALUE] * 3, f"its memory has changed: {words}")
         return {"MiB that came back": freed / MIB}

@@ -21,7 +21,7 @@ SLACK_MIB, SLACK_C = 64, 5
 def telemetry_against_nvidia_smi() -> Figures:
     needs_cuda()
     try:
-        from carpool.telemetry.gpus import Gpus
+        from carpool.telemetry.gpus import GpuReaders
     except ImportError as error:
         raise Skip(f"{error}: python3 -m pip install nvidia-ml-py") from None
     import torch
@@ -30,7 +30,7 @@ def telemetry_against_nvidia_smi() -> Figures:
     torch.cuda.synchronize()
     uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
     total, used, power, temperature, mig = smi(uuid, FIELDS)
-    gpus = Gpus()
+    gpus = GpuReaders()
     gpus.sample(uuid, 0)
     time.sleep(0.3)  # the counters of the multiprocessors are read as differences
     sample = gpus.sample(uuid, 300_000)

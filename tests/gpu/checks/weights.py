@@ -99,7 +99,7 @@ def _compare(name: str, prepared: Prepared, inputs: tuple[Any, ...]) -> None:
     from carpool.serve.model import bound_model as models
     from carpool.serve.model import skeleton
     from carpool.serve.model.torch_device import OnGpu
-    from carpool.serve.model.weights_device import Memory
+    from carpool.serve.model.weights_device import WeightsMemory
     from carpool.serve.prepare.prepare import same_bits
     from tests.serve import zoo
 
@@ -111,7 +111,7 @@ def _compare(name: str, prepared: Prepared, inputs: tuple[Any, ...]) -> None:
     header = memfd.create("header", memfd.PAGE, sealed=True)
     memory = torch.empty(entry.device_bytes, dtype=torch.uint8, device=OnGpu.device)
     with patch.object(models, "Groups", CopiedGroups):
-        model = models.Model(entry, image, Memory(header, memory.data_ptr()))
+        model = models.BoundModel(entry, image, WeightsMemory(header, memory.data_ptr()))
     for how in ("cold", "while the first one still copies", "cold again", "ready"):
         if how.startswith("cold"):
             model.groups.drop()

@@ -9,7 +9,7 @@ import statistics
 import time
 
 from carpool.devices.cuda import driver
-from carpool.devices.cuda.memory import Gpu, Mapped
+from carpool.devices.cuda.memory import DriverDevice, Mapped
 from tests.gpu.registry import Figures, measure
 
 MIB = 1 << 20
@@ -22,7 +22,7 @@ RUNS = 7
 )
 def copy_rates() -> Figures:
     driver.start()
-    gpu = Gpu(0)
+    gpu = DriverDevice(0)
     size = min(SIZE, gpu.memory // 4)
     out, back = pinned_rates(gpu, size)
     figures: Figures = {"pinned, out": out / 1e9, "pinned, in": back / 1e9}
@@ -38,7 +38,7 @@ def copy_rates() -> Figures:
     return figures
 
 
-def pinned_rates(gpu: Gpu, size: int) -> tuple[float, float]:
+def pinned_rates(gpu: DriverDevice, size: int) -> tuple[float, float]:
     """Bytes per second from the device to memory that the driver has pinned, and back; leaves nothing behind."""
     extent = mapped(gpu, size)
     pinned = int(driver.call("cuMemHostAlloc", size, 0))
@@ -48,7 +48,7 @@ def pinned_rates(gpu: Gpu, size: int) -> tuple[float, float]:
     return rates
 
 
-def mapped(gpu: Gpu, size: int) -> Mapped:
+def mapped(gpu: DriverDevice, size: int) -> Mapped:
     fd = gpu.create(size)
     try:
         return gpu.open(fd, size)
@@ -69,18 +69,18 @@ def shared(size: int) -> tuple[mmap.mmap, int]:
     return memory, address
 
 
-def _rates(gpu: Gpu, device: int, host: int, size: int, name: str) -> Figures:
+def _rates(gpu: DriverDevice, device: int, host: int, size: int, name: str) -> Figures:
     out, back = _medians(gpu, device, host, size)
     return {f"{name}, out": out / 1e9, f"{name}, in": back / 1e9}
 
 
-def _medians(gpu: Gpu, device: int, host: int, size: int) -> tuple[float, float]:
+def _medians(gpu: DriverDevice, device: int, host: int, size: int) -> tuple[float, float]:
     out = statistics.median(_seconds(gpu, device, host, size, outwards=True) for _ in range(RUNS))
     back = statistics.median(_seconds(gpu, device, host, size, outwards=False) for _ in range(RUNS))
     return size / out, size / back
 
 
-def _seconds(gpu: Gpu, device: int, host: int, size: int, outwards: bool) -> float:
+def _seconds(gpu: DriverDevice, device: int, host: int, size: int, outwards: bool) -> float:
     begin = time.perf_counter()
     (gpu.copy_out if outwards else gpu.copy_in)(device, host, size)
     gpu.wait()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from carpool.devices.cuda import driver
-from carpool.devices.cuda.memory import Gpu
+from carpool.devices.cuda.memory import DriverDevice
 from tests.gpu.registry import Figures, measure
 
 MIB = 1 << 20
@@ -21,7 +21,7 @@ T = TypeVar("T")
 @measure("an extent: created and cleared, mapped, unmapped; milliseconds, median of 7")
 def extent_costs() -> Figures:
     driver.start()
-    gpu = Gpu(0)
+    gpu = DriverDevice(0)
     gpu.stream()
     figures: Figures = {}
     for size_mib in SIZES_MIB:
@@ -34,7 +34,7 @@ def extent_costs() -> Figures:
     return figures
 
 
-def _run(gpu: Gpu, size: int) -> tuple[float, float, float]:
+def _run(gpu: DriverDevice, size: int) -> tuple[float, float, float]:
     fd, created = _timed(lambda: gpu.create(size))
     extent, mapped = _timed(lambda: gpu.open(fd, size))
     _, unmapped = _timed(lambda: gpu.unmap(extent))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from carpool.devices.cuda import driver
-from carpool.devices.cuda.memory import Gpu
+from carpool.devices.cuda.memory import DriverDevice
 from tests.gpu.checks.jobs import copies_side_by_side
 from tests.gpu.daemon import Daemon, daemon
 from tests.gpu.measurements.copies import pinned_rates
@@ -22,7 +22,7 @@ QUANTUM_US = 50_000
 def offload_rate() -> Figures:
     """The copies' own time, as the jobs' accounts have it; the first moves, which pin memory, are in it."""
     driver.start()
-    gpu = Gpu(0)
+    gpu = DriverDevice(0)
     part = PART_MIB if gpu.memory > 16 * PART_MIB * MIB else SMALL_MIB
     rates, out, back = [], [], []
     with daemon(f"{part * 5}MiB", quantum_us=QUANTUM_US) as shared:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from carpool.devices.cuda import driver, memory
 from carpool.devices.cuda.driver import DriverError, bindings, call
-from carpool.devices.cuda.memory import Gpu
+from carpool.devices.cuda.memory import DriverDevice
 from tests.gpu.measurements.copies import mapped, shared
 from tests.gpu.registry import Figures, measure
 
@@ -31,7 +31,7 @@ Taken = defaultdict[str, list[float]]
 )
 def weights_extents() -> Figures:
     driver.start()
-    gpu = Gpu(0)
+    gpu = DriverDevice(0)
     gpu.stream()
     figures: Figures = {}
     for size_mib in SIZES_MIB:
@@ -42,7 +42,7 @@ def weights_extents() -> Figures:
     return figures
 
 
-def _extents(gpu: Gpu, size: int) -> Figures:
+def _extents(gpu: DriverDevice, size: int) -> Figures:
     """Made, cleared and mapped as the agent and a worker do."""
     with _timed_calls() as taken:
         for _ in range(RUNS):
@@ -66,7 +66,7 @@ def _timed_calls() -> Iterator[Taken]:
         yield taken
 
 
-def _copies(gpu: Gpu, size: int) -> Figures:
+def _copies(gpu: DriverDevice, size: int) -> Figures:
     """From a file of memory that is mapped read-only, as a model's image.  It stays pageable if that is refused."""
     pages, address = shared(size)
     _make_read_only(address, size)
@@ -98,7 +98,7 @@ def _make_read_only(address: int, size: int) -> None:
         raise OSError(ctypes.get_errno(), "mprotect")
 
 
-def _copy(gpu: Gpu, device: int, host: int, size: int, groups: int, taken: Taken) -> None:
+def _copy(gpu: DriverDevice, device: int, host: int, size: int, groups: int, taken: Taken) -> None:
     """All submitted at once, an event after each; then the events are waited for in order."""
     flags = bindings().CUevent_flags
     how = flags.CU_EVENT_DISABLE_TIMING | flags.CU_EVENT_BLOCKING_SYNC

@@ -8,14 +8,14 @@ import time
 import torch  # noqa: F401 - how a job of Carpool attaches
 
 from carpool.devices.cuda import driver
-from carpool.devices.cuda.memory import Gpu
+from carpool.devices.cuda.memory import DriverDevice
 
 SIZE, RUNS, EACH = 20 << 20, 11, 5
 
 
 def main() -> None:
     driver.start()
-    Gpu(0).stream()
+    DriverDevice(0).stream()
     times = []
     for _ in range(RUNS):
         begin = time.perf_counter_ns()

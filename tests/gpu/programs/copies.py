@@ -14,7 +14,7 @@ import torch  # noqa: F401 - how a job of Carpool attaches
 
 import carpool
 from carpool.devices.cuda import driver
-from carpool.devices.cuda.memory import Gpu
+from carpool.devices.cuda.memory import DriverDevice
 
 SIZE, ITERATIONS, FIFO = int(sys.argv[1]) << 20, int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None
 PLACES = 16
@@ -22,7 +22,7 @@ PLACES = 16
 
 def main() -> None:
     driver.start()
-    stream = Gpu(0).stream()
+    stream = DriverDevice(0).stream()
     front, back = (int(driver.call("cuMemAlloc", SIZE)) for _ in range(2))
     driver.call("cuMemsetD32Async", front, 1, SIZE // 4, stream)
     part = SIZE // PLACES

@@ -13,9 +13,9 @@ from carpool.serve.oip.datatypes import DATATYPES, pack, pack_strings
 from carpool.serve.oip.errors import WrongInput
 from carpool.serve.oip.messages import Message, WantedOutput
 from carpool.serve.oip.requests import decode_request, encode_request
-from carpool.serve.oip.values import Model, Tensor, TensorSpec
+from carpool.serve.oip.values import ModelMetadata, Tensor, TensorSpec
 
-MODEL = Model(
+MODEL = ModelMetadata(
     "m",
     (TensorSpec("x", "FP32", (-1, 2)), TensorSpec("n", "INT8", (-1,))),
     (TensorSpec("y", "FP32", (-1,)), TensorSpec("z", "BYTES", (-1,))),
@@ -158,7 +158,7 @@ def test_what_is_no_json(body: bytes) -> None:
 
 def test_a_batch_needs_inputs_that_have_rows() -> None:
     with pytest.raises(ValueError, match="have to begin with -1"):
-        Model("m", (TensorSpec("x", "FP32", ()),), (), max_batch=2)
+        ModelMetadata("m", (TensorSpec("x", "FP32", ()),), (), max_batch=2)
 
 
 @pytest.mark.parametrize(
@@ -170,14 +170,14 @@ def test_a_batch_needs_inputs_that_have_rows() -> None:
     ],
 )
 def test_bytes_whose_lengths_are_wrong(data: bytes, text: str) -> None:
-    model = Model("m", (TensorSpec("s", "BYTES", (1,)),), ())
+    model = ModelMetadata("m", (TensorSpec("s", "BYTES", (1,)),), ())
     message = encode_request([Tensor("s", "BYTES", (1,), data)])
     with pytest.raises(WrongInput, match=f"input 's': {text}"):
         decode_request(model, message.body, message.header_bytes)
 
 
 def test_a_bool_is_zero_or_one() -> None:
-    model = Model("m", (TensorSpec("b", "BOOL", (2,)),), ())
+    model = ModelMetadata("m", (TensorSpec("b", "BOOL", (2,)),), ())
     message = encode_request([Tensor("b", "BOOL", (2,), b"\0\2")])
     with pytest.raises(WrongInput, match="input 'b': a BOOL is a byte of value 0 or 1"):
         decode_request(model, message.body, message.header_bytes)
@@ -205,9 +205,9 @@ def tensors(draw: st.DrawFn) -> Tensor:
     return Tensor(draw(st.text(max_size=5)), datatype.name, tuple(shape), data)
 
 
-def model_of(given: list[Tensor]) -> Model:
+def model_of(given: list[Tensor]) -> ModelMetadata:
     specs = tuple(TensorSpec(tensor.name, tensor.datatype, (-1,) * len(tensor.shape)) for tensor in given)
-    return Model("m", specs, specs)
+    return ModelMetadata("m", specs, specs)
 
 
 @given(st.lists(tensors(), max_size=4, unique_by=lambda tensor: tensor.name))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.serve.plan.grouping import Layer, Link, finish, start
-from carpool.sim.services.weight_copies import Copies, finish_us
+from carpool.serve.plan.grouping import LayerCost, LinkCost, finish, start
+from carpool.sim.services.weight_copies import WeightCopies, finish_us
 
 RATE = 6000  # bytes per microsecond
 
@@ -17,17 +17,17 @@ RATE = 6000  # bytes per microsecond
 def test_groups_that_are_alike_finish_as_the_model_of_time_says(
     groups: int, group_us: int, transfer: int, compute: int
 ) -> None:
-    copies = Copies(RATE, group_us * RATE, transfer)
+    copies = WeightCopies(RATE, group_us * RATE, transfer)
     assert copies.place("m", groups * group_us * RATE, 0)
     arrival = copies.arrival("m")
-    layers, link = [Layer(group_us * RATE, compute * 1000)] * groups, Link(transfer * 1000, RATE * 1_000_000)
+    layers, link = [LayerCost(group_us * RATE, compute * 1000)] * groups, LinkCost(transfer * 1000, RATE * 1_000_000)
     grouping = tuple(range(1, groups + 1))
     assert arrival.first_us * 1000 == start(layers, link, grouping)
     assert finish_us(arrival, 0, groups * compute) * 1000 == finish(layers, link, grouping)
 
 
 def test_one_copy_after_another() -> None:
-    copies = Copies(RATE, 6_000_000, 10)
+    copies = WeightCopies(RATE, 6_000_000, 10)
     assert copies.place("a", 12_000_000, 100)
     assert copies.place("b", 6_000_000, 200)
     assert not copies.place("a", 12_000_000, 300), "it is on its way"
@@ -42,7 +42,7 @@ def test_one_copy_after_another() -> None:
 
 
 def test_no_weights_and_no_time() -> None:
-    copies = Copies(0, 6_000_000, 0)
+    copies = WeightCopies(0, 6_000_000, 0)
     copies.place("none", 0, 5)
     copies.place("large", 1 << 40, 5)
     assert copies.arrival("none").there_us == copies.arrival("large").there_us == 5
@@ -50,7 +50,7 @@ def test_no_weights_and_no_time() -> None:
 
 
 def test_nothing_computes_before_its_turn() -> None:
-    copies = Copies(RATE, 6_000_000, 0)
+    copies = WeightCopies(RATE, 6_000_000, 0)
     copies.place("m", 60_000_000, 0)  # 10 ms
     assert finish_us(copies.arrival("m"), 50_000, 20_000) == 70_000
     assert finish_us(copies.arrival("m"), 8_000, 1_000) == 10_100, "the last group still has to compute"

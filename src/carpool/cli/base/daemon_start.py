@@ -16,7 +16,7 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.render.progress import Progress
 from carpool.protocol.api import ErrorInfo
-from carpool.protocol.client import Client, DaemonNotRunning
+from carpool.protocol.client import DaemonClient, DaemonNotRunning
 from carpool.protocol.paths import Home
 
 START_TIMEOUT_S = 120.0  # populating the memory of large devices takes seconds per GiB
@@ -28,7 +28,7 @@ LOG_TAIL = 5
 JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID")
 
 
-class Ready(msgspec.Struct, frozen=True):
+class DaemonReady(msgspec.Struct, frozen=True):
     """What a starting daemon writes to its --ready-fd: one line, one of the two."""
 
     pid: int | None = None
@@ -39,9 +39,9 @@ class StartupFailed(Problem):
     """The daemon said, or left in its log, why it cannot start."""
 
 
-def connected(home: Path) -> Client:
+def connected(home: Path) -> DaemonClient:
     """A client of the running daemon; if there is none, one is started with its default settings."""
-    client = Client(home)
+    client = DaemonClient(home)
     try:
         client.connect()
     except DaemonNotRunning:
@@ -50,7 +50,7 @@ def connected(home: Path) -> Client:
     return client
 
 
-def _start_or_join(client: Client, home: Path) -> None:
+def _start_or_join(client: DaemonClient, home: Path) -> None:
     """Two first submissions may race: each home has one lock, so one daemon wins and both clients use it."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
@@ -63,7 +63,7 @@ def _start_or_join(client: Client, home: Path) -> None:
             return
 
 
-def _connects(client: Client, deadline: float) -> bool:
+def _connects(client: DaemonClient, deadline: float) -> bool:
     """Try until ``deadline``: the daemon that won the race takes a moment to listen (or dies, and we try ourselves)."""
     while True:
         try:
@@ -140,7 +140,7 @@ def _read_line(fd: int) -> bytes:
 def _understood(line: bytes, process: subprocess.Popen[bytes], home: Home) -> int:
     if not line:
         raise _silent(process, home)
-    ready = msgspec.json.decode(line, type=Ready)
+    ready = msgspec.json.decode(line, type=DaemonReady)
     if ready.error is not None:
         process.wait()
         raise StartupFailed(Exit.NO_DAEMON, ready.error.code, ready.error.message, ready.error.hint)

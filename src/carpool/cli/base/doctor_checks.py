@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from carpool.protocol.client import Client, ClientError, DaemonNotRunning
+from carpool.protocol.client import ClientError, DaemonClient, DaemonNotRunning
 from carpool.protocol.paths import Home
 from carpool.protocol.units import format_size
 from carpool.protocol.unix_http import LONGEST_PATH
@@ -28,14 +28,14 @@ ADVICE = "look at `nvidia-smi`: if it does not answer either, the driver has to 
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     name: str
     ok: bool
     found: str
     advice: str = ""  # what to do, if not ok
 
 
-def run_checks(home: Path) -> Iterator[Check]:
+def run_checks(home: Path) -> Iterator[DoctorCheck]:
     yield _kernel("memfd_create", "memory that processes share", _try_memfd)
     yield _kernel("mremap(MREMAP_DONTUNMAP)", "closing and opening arenas in microseconds (Linux 5.13)", _try_mremap)
     yield _kernel("pidfd_open", "noticing the death of a job at once (Linux 5.3)", _try_pidfd)
@@ -47,18 +47,18 @@ def run_checks(home: Path) -> Iterator[Check]:
     yield _daemon(home)
 
 
-def _kernel(name: str, use: str, attempt: object) -> Check:
+def _kernel(name: str, use: str, attempt: object) -> DoctorCheck:
     try:
         attempt()  # type: ignore[operator]
     except OSError as error:
         kernel = os.uname().release
-        return Check(
+        return DoctorCheck(
             name,
             False,
             f"{error.strerror} (Linux {kernel})",
             f"Carpool needs it for {use}: use a newer kernel, or allow it in the container's seccomp profile",
         )
-    return Check(name, True, use)
+    return DoctorCheck(name, True, use)
 
 
 def _try_memfd() -> None:
@@ -97,18 +97,20 @@ def _mapped(address: int | None) -> int | None:
     return address
 
 
-def _preload() -> Check:
+def _preload() -> DoctorCheck:
     from carpool.runtime import native
 
     path = native.library_path()
     try:
         ctypes.CDLL(os.fspath(path), mode=os.RTLD_LAZY | os.RTLD_LOCAL)
     except OSError as error:
-        return Check("libcarpool", False, str(error), "build it: `make native` in a checkout, or install Carpool again")
-    return Check("libcarpool", True, str(path))
+        return DoctorCheck(
+            "libcarpool", False, str(error), "build it: `make native` in a checkout, or install Carpool again"
+        )
+    return DoctorCheck("libcarpool", True, str(path))
 
 
-def _home(home: Home) -> Check:
+def _home(home: Home) -> DoctorCheck:
     """Writable; a directory that does not exist yet is judged by the nearest one above it."""
     name = "state directory"
     place = next(path for path in (home.root, *home.root.parents) if path.exists())
@@ -116,14 +118,16 @@ def _home(home: Home) -> Check:
         with tempfile.TemporaryFile(dir=place):
             pass
     except OSError as error:
-        return Check(name, False, f"{place}: {error.strerror}", "set CARPOOL_HOME to a directory that you may write to")
-    return Check(name, True, f"{home.root}" + ("" if place == home.root else " (created at the first start)"))
+        return DoctorCheck(
+            name, False, f"{place}: {error.strerror}", "set CARPOOL_HOME to a directory that you may write to"
+        )
+    return DoctorCheck(name, True, f"{home.root}" + ("" if place == home.root else " (created at the first start)"))
 
 
-def _socket_path(home: Home) -> Check:
+def _socket_path(home: Home) -> DoctorCheck:
     length = max(len(os.fsencode(path)) for path in (home.socket, home.session_socket))
     fits = length <= LONGEST_PATH
-    return Check(
+    return DoctorCheck(
         "socket path",
         fits,
         f"{length} of at most {LONGEST_PATH} bytes",
@@ -131,15 +135,15 @@ def _socket_path(home: Home) -> Check:
     )
 
 
-def _disk(home: Home) -> Check:
+def _disk(home: Home) -> DoctorCheck:
     place = next(path for path in (home.root, *home.root.parents) if path.exists())
     stat = os.statvfs(place)
     free = stat.f_bavail * stat.f_frsize
     advice = "" if free >= LITTLE_DISK else "make room: the journal and the jobs' logs lie there"
-    return Check("free disk space", free >= LITTLE_DISK, format_size(free), advice)
+    return DoctorCheck("free disk space", free >= LITTLE_DISK, format_size(free), advice)
 
 
-def _memory() -> Check:
+def _memory() -> DoctorCheck:
     lines = Path("/proc/meminfo").read_text().splitlines()
     available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
     advice = (
@@ -147,21 +151,21 @@ def _memory() -> Check:
         if available >= LITTLE_MEMORY
         else "end other programs, or give a small device: carpool up --device host:256MiB"
     )
-    return Check("free memory", available >= LITTLE_MEMORY, format_size(available), advice)
+    return DoctorCheck("free memory", available >= LITTLE_MEMORY, format_size(available), advice)
 
 
-def _daemon(home: Path) -> Check:
+def _daemon(home: Path) -> DoctorCheck:
     try:
-        with Client(home, timeout_s=5.0) as client:
+        with DaemonClient(home, timeout_s=5.0) as client:
             version = client.version()
     except DaemonNotRunning:
-        return Check("daemon", True, "not running; it starts with the first submission")
+        return DoctorCheck("daemon", True, "not running; it starts with the first submission")
     except ClientError as error:
-        return Check("daemon", False, error.info.message, error.info.hint)
-    return Check("daemon", True, f"version {version.version}, pid {version.pid}")
+        return DoctorCheck("daemon", False, error.info.message, error.info.hint)
+    return DoctorCheck("daemon", True, f"version {version.version}, pid {version.pid}")
 
 
-def gpu_checks(patience_s: float = PATIENCE_S) -> Iterator[Check]:
+def gpu_checks(patience_s: float = PATIENCE_S) -> Iterator[DoctorCheck]:
     """One check that finds nothing, without a GPU.  What Carpool can do without is no problem."""
     sharing = list(_findings(PROBE, patience_s))
     yield from sharing
@@ -169,20 +173,20 @@ def gpu_checks(patience_s: float = PATIENCE_S) -> Iterator[Check]:
         yield from _findings(TELEMETRY, patience_s)
 
 
-def _findings(program: str, patience_s: float) -> Iterator[Check]:
+def _findings(program: str, patience_s: float) -> Iterator[DoctorCheck]:
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", program], capture_output=True, text=True, timeout=patience_s, check=False
         )
     except subprocess.TimeoutExpired:
-        yield Check("GPU", False, f"the driver does not answer within {patience_s:.0f} s", ADVICE)
+        yield DoctorCheck("GPU", False, f"the driver does not answer within {patience_s:.0f} s", ADVICE)
         return
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [""])[-1]
-        yield Check("GPU", False, f"trying it ended with status {done.returncode}: {last}", ADVICE)
+        yield DoctorCheck("GPU", False, f"trying it ended with status {done.returncode}: {last}", ADVICE)
         return
     for finding in json.loads(done.stdout):
         ok, text = finding["ok"], finding["text"]
         if not ok and not finding["needed"]:
             ok, text = True, f"missing, {finding['advice']} ({text})"
-        yield Check(finding["name"], ok, text, "" if ok else finding["advice"])
+        yield DoctorCheck(finding["name"], ok, text, "" if ok else finding["advice"])

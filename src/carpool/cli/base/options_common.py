@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from carpool.core.model import Oversubscribe
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 from carpool.protocol.paths import default_home, expanded
 from carpool.protocol.units import parse_size, parse_time_us
 
@@ -109,7 +109,7 @@ class JobIdType(Parsed):
         from carpool.protocol.client import ClientError
 
         try:
-            with Client(ctx.params.get("home") or default_home(), timeout_s=2.0) as client:
+            with DaemonClient(ctx.params.get("home") or default_home(), timeout_s=2.0) as client:
                 jobs = client.jobs(limit=100)
         except ClientError:
             return []  # a completion that fails is none; the command itself will say why

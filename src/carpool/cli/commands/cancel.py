@@ -12,7 +12,7 @@ from carpool.cli.base.exit_codes import exit_code_of
 from carpool.cli.base.options_common import JOB_ID, print_json, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.style import stderr_style
-from carpool.protocol.client import ApiError, Client
+from carpool.protocol.client import ApiError, DaemonClient
 
 AT_ONCE = 32
 
@@ -41,7 +41,7 @@ def command(home: Path, as_json: bool, jobs: tuple[int, ...]) -> int:
 
 def _cancelled(home: Path, job: int) -> str | ApiError:
     """The job's state afterwards."""
-    with Client(home) as client:
+    with DaemonClient(home) as client:
         try:
             client.cancel(job)
             return formatting.state(client.job(job))

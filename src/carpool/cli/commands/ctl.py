@@ -21,7 +21,7 @@ from carpool.cli.base.options_common import (
 )
 from carpool.cli.render import formatting
 from carpool.protocol.api import DeviceInfo, DeviceRequest, PolicyRequest
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 from carpool.protocol.units import format_time_us, parse_size
 
 DEFAULT = "default"
@@ -49,7 +49,7 @@ def command(context: click.Context, home: Path, as_json: bool) -> int:
     if context.invoked_subcommand is not None:
         pass_on_common_options(context, command, home, as_json)
         return 0
-    with Client(home) as client:
+    with DaemonClient(home) as client:
         listed = client.device_list()
     if as_json:
         print_json(listed)
@@ -113,7 +113,7 @@ def store_command(home: Path, as_json: bool, size: int | str | None) -> int:
 
     SIZE is for all devices together; `default` is half of the memory that the devices leave.
     """
-    with Client(home) as client:
+    with DaemonClient(home) as client:
         if size is not None:
             client.set_policy(PolicyRequest(settings={"host_store": None if isinstance(size, str) else size}))
         info = client.device_list().store
@@ -131,7 +131,7 @@ def quantum_words(info: DeviceInfo) -> str:
 
 def _devices(home: Path, names: Sequence[str], request: DeviceRequest | None) -> list[DeviceInfo]:
     """The chosen devices, changed if there is something to change.  All names are checked before the first change."""
-    with Client(home) as client:
+    with DaemonClient(home) as client:
         present = {info.id: info for info in client.devices()}
         for name in names:
             if name not in present:

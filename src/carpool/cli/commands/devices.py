@@ -16,7 +16,7 @@ from carpool.cli.render.style import stdout_style
 from carpool.cli.render.table import table, terminal_width
 from carpool.cli.render.telemetry import measured_lines
 from carpool.protocol.api import DeviceInfo, DeviceList, LaneInfo
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 from carpool.protocol.units import format_size, format_time_us
 
 SHARING = {
@@ -45,7 +45,7 @@ def command(home: Path, as_json: bool, name: str | None, history_us: int | None,
     """
     if history_us is not None or step_us is not None:
         return _history(home, as_json, name, history_us, step_us)
-    with Client(home) as client:
+    with DaemonClient(home) as client:
         listed = client.device_list()
     if name is not None:
         listed = DeviceList([_named(listed, name)], listed.store)
@@ -70,7 +70,7 @@ def _history(home: Path, as_json: bool, name: str | None, history_us: int | None
         raise click.UsageError("--history and --step need a device: carpool devices host0 --history 1h")
     if step_us is None and not as_json:
         step_us = step_for(history_us)
-    with Client(home) as client:
+    with DaemonClient(home) as client:
         past = client.telemetry(name, since_us=max(0, formatting.now_us() - history_us), step_us=step_us)
     if as_json:
         print_json(past)

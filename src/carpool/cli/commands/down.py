@@ -14,7 +14,7 @@ from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import plural, print_json, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.progress import Progress
-from carpool.protocol.client import Client, DaemonNotAnswering, DaemonNotRunning
+from carpool.protocol.client import DaemonClient, DaemonNotAnswering, DaemonNotRunning
 
 PATIENCE_S = 60.0
 
@@ -29,7 +29,7 @@ def command(home: Path, as_json: bool, stop_jobs: bool) -> int:
     """
     try:
         # A daemon of another version must still be stoppable: that is the way to get rid of it.
-        with Client(home, check_version=False) as client:
+        with DaemonClient(home, check_version=False) as client:
             running = _stop(client, stop_jobs)
     except DaemonNotRunning:
         _say(as_json, False, 0, "no daemon is running")
@@ -52,7 +52,7 @@ def _say(as_json: bool, stopped: bool, jobs_left: int, text: str) -> None:
         click.echo(text)
 
 
-def _stop(client: Client, stop_jobs: bool) -> int:
+def _stop(client: DaemonClient, stop_jobs: bool) -> int:
     """Returns how many jobs had a process."""
     running = len(client.jobs([phase for phase in formatting.ACTIVE if phase != "queued"]))
     # Opened before the request, while the process certainly exists.

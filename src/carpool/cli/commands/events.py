@@ -10,7 +10,7 @@ import msgspec
 from carpool.cli.base.options_common import JOB_ID, with_common_options
 from carpool.cli.render.formatting import clock
 from carpool.protocol.api import EventInfo
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 
 
 @click.command("events", short_help="Print what happened and what was decided.")
@@ -23,7 +23,7 @@ def command(home: Path, as_json: bool, follow: bool, since: int, job: int | None
 
     With --json: one object per line.
     """
-    with Client(home) as client:
+    with DaemonClient(home) as client:
         for event in client.events(since=since, follow=follow):
             if job is None or event.job == job:
                 click.echo(msgspec.json.encode(event) if as_json else line(event))

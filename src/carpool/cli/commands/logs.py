@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from carpool.cli.base.options_common import JOB_ID, POSITIVE, print_json, with_common_options
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 
 
 @click.command("logs", short_help="Print what a job has written.")
@@ -25,7 +25,7 @@ def command(home: Path, as_json: bool, job: int, follow: bool, lines: int | None
 
     With --json: one object per piece, {"text": "..."}.
     """
-    with Client(home) as client:
+    with DaemonClient(home) as client:
         if lines is not None:
             past = b"".join(client.logs(job, attempt=attempt))
             _write(b"".join(deque(past.splitlines(keepends=True), lines)), as_json)

@@ -13,7 +13,7 @@ from carpool.cli.render import formatting
 from carpool.cli.render.style import Style, stdout_style
 from carpool.cli.render.table import Paint, one_line, shorten, table, terminal_width
 from carpool.protocol.api import JobInfo, JobList
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 from carpool.protocol.units import format_duration
 
 RECENT = 10
@@ -35,7 +35,7 @@ def command(home: Path, as_json: bool, phases: tuple[str, ...], everything: bool
     WHY is what a job waits for, or why it ended; or why a job that runs needs its device to itself, or is not moved.
     """
     gc.disable()  # ten thousand objects that live to the end: looking for garbage among them takes a tenth of the time
-    with Client(home) as client:
+    with DaemonClient(home) as client:
         jobs = _select(client, phases, everything, limit)
     if as_json:
         print_json(JobList(jobs))
@@ -46,7 +46,7 @@ def command(home: Path, as_json: bool, phases: tuple[str, ...], everything: bool
     return 0
 
 
-def _select(client: Client, phases: Sequence[str], everything: bool, limit: int | None) -> list[JobInfo]:
+def _select(client: DaemonClient, phases: Sequence[str], everything: bool, limit: int | None) -> list[JobInfo]:
     if everything or phases or limit:
         return client.jobs(phases, limit)
     active = client.jobs(formatting.ACTIVE)

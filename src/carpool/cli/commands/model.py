@@ -22,7 +22,7 @@ from carpool.cli.render import formatting
 from carpool.cli.render.style import stdout_style
 from carpool.cli.render.table import one_line, table, terminal_width
 from carpool.cli.request.model_registration import registration
-from carpool.protocol.client import Client, ClientError
+from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.models import (
     DEFAULT_BATCH,
     DEFAULT_PRIORITY,
@@ -48,7 +48,7 @@ class ModelName(Parsed):
         from click.shell_completion import CompletionItem
 
         try:
-            with Client(ctx.params.get("home") or default_home(), timeout_s=2.0) as client:
+            with DaemonClient(ctx.params.get("home") or default_home(), timeout_s=2.0) as client:
                 models = client.models()
         except ClientError:
             return []  # a completion that fails is none; the command itself will say why
@@ -143,7 +143,7 @@ def ls(home: Path, as_json: bool) -> int:
 @with_common_options
 def show(home: Path, as_json: bool, name: str, owner: int | None) -> int:
     """Show everything about a model but what is in its environment."""
-    with Client(home) as client:
+    with DaemonClient(home) as client:
         info = client.model(name, owner=owner)
     if as_json:
         print_json(info)
@@ -161,7 +161,7 @@ def show(home: Path, as_json: bool, name: str, owner: int | None) -> int:
 @with_common_options
 def rm(home: Path, as_json: bool, name: str, owner: int | None) -> int:
     """Remove a model.  Its files stay."""
-    with Client(home) as client:
+    with DaemonClient(home) as client:
         info = client.remove_model(name, owner=owner)
     return _say(info, "removed", as_json)
 
@@ -175,7 +175,7 @@ def _say(info: ModelInfo, what: str, as_json: bool) -> int:
 
 
 def _list(home: Path, as_json: bool) -> int:
-    with Client(home) as client:
+    with DaemonClient(home) as client:
         models = client.models()
     if as_json:
         print_json(ModelList(models))

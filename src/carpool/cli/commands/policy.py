@@ -11,7 +11,7 @@ from carpool.cli.base.options_common import Parsed, print_json, print_lines, wit
 from carpool.cli.base.settings_text import setting
 from carpool.cli.render.style import stdout_style
 from carpool.protocol.api import PolicyInfo, PolicyRequest
-from carpool.protocol.client import Client, ClientError
+from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.paths import default_home
 from carpool.protocol.policy_names import absolute_name
 from carpool.protocol.units import format_duration, format_size
@@ -26,7 +26,7 @@ class PolicyName(click.ParamType[str]):
         from click.shell_completion import CompletionItem
 
         try:
-            with Client(ctx.params.get("home") or default_home(), timeout_s=2.0) as client:
+            with DaemonClient(ctx.params.get("home") or default_home(), timeout_s=2.0) as client:
                 names = client.policy().available
         except ClientError:
             return []
@@ -52,7 +52,7 @@ def command(
     NAME is one of Carpool's, or one of yours as ./mine.py:Class.  Changes apply at once and stay in force when the
     daemon is started again.
     """
-    with Client(home) as client:
+    with DaemonClient(home) as client:
         if name or placement or settings:
             wanted, where = (absolute_name(each) if each else None for each in (name, placement))
             info = client.set_policy(PolicyRequest(name=wanted, settings=dict(settings), placement=where))

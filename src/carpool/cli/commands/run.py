@@ -14,7 +14,7 @@ from carpool.cli.base.daemon_start import connected
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import with_common_options
 from carpool.cli.request.job_options import submission, with_submission_options
-from carpool.protocol.client import Client, ClientError
+from carpool.protocol.client import ClientError, DaemonClient
 
 
 @click.command("run", short_help="Run a job in the foreground.", context_settings={"allow_interspersed_args": False})
@@ -35,7 +35,7 @@ def command(home: Path, as_json: bool, **options: Any) -> int:
             return _withdrawn(client, job)
 
 
-def _say_if_it_waits(client: Client, job: int) -> None:
+def _say_if_it_waits(client: DaemonClient, job: int) -> None:
     """A terminal on which nothing happens needs an explanation; a script does not."""
     if sys.stderr.isatty():
         info = client.job(job)
@@ -44,12 +44,12 @@ def _say_if_it_waits(client: Client, job: int) -> None:
 
 
 def _supervised(home: Path, job: int) -> int:
-    from carpool.runtime.shim.__main__ import Refused, supervise  # what only this command needs
+    from carpool.runtime.shim.__main__ import JobRefused, supervise  # what only this command needs
 
     try:
         return supervise(home, job, foreground=True)
-    except Refused as refused:
-        with Client(home) as client:
+    except JobRefused as refused:
+        with DaemonClient(home) as client:
             info = client.job(job)
         if info.outcome is None:  # nobody but the user wanted it to end
             raise KeyboardInterrupt from None
@@ -59,7 +59,7 @@ def _supervised(home: Path, job: int) -> int:
         raise Problem(Exit.FAILED, "start_failed", f"job {job}: {error}", f"carpool show {job}") from None
 
 
-def _withdrawn(client: Client, job: int) -> int:
+def _withdrawn(client: DaemonClient, job: int) -> int:
     """Nobody would ever start a foreground job whose terminal has gone."""
     with suppress(ClientError):  # the daemon notices by itself that nobody supervises the job
         client.cancel(job)

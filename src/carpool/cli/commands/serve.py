@@ -16,7 +16,7 @@ from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import POSITIVE, SIZE, Parsed, with_common_options
 from carpool.protocol.models import ModelInfo, check_name
 from carpool.protocol.paths import expanded
-from carpool.protocol.serving import DEFAULT_HOST, DEFAULT_PORT, DEFAULT_QUEUE, DEFAULT_STANDBY, ORDERS, Serving
+from carpool.protocol.serving import DEFAULT_HOST, DEFAULT_PORT, DEFAULT_QUEUE, DEFAULT_STANDBY, ORDERS, FrontOptions
 
 
 @click.command("serve", short_help="Answer requests for inference with the registered models.")
@@ -66,7 +66,7 @@ def command(home: Path, as_json: bool, token_file: str | None, models: tuple[str
     _check_models(own, models)
     if not own and not as_json:
         click.echo("no models yet; add them at any time: carpool model add NAME --factory module:function")
-    serving = Serving(home=str(home), token_file=token_file, models=list(models), as_json=as_json, **options)
+    serving = FrontOptions(home=str(home), token_file=token_file, models=list(models), as_json=as_json, **options)
     sys.stdout.flush()
     # -P: what lies in the current directory must not be imported.
     arguments = ["-P", "-m", "carpool.serve.__main__", msgspec.json.encode(serving).decode()]

@@ -12,7 +12,7 @@ from carpool.cli.render.placement_table import explain_placement
 from carpool.cli.render.style import stdout_style
 from carpool.cli.render.table import one_line
 from carpool.protocol.api import AttemptInfo, JobInfo
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 from carpool.protocol.units import format_duration, format_size
 
 
@@ -22,7 +22,7 @@ from carpool.protocol.units import format_duration, format_size
 @with_common_options
 def command(home: Path, as_json: bool, job: int, why: bool) -> int:
     """Show everything about a job, why it waits included."""
-    with Client(home) as client:
+    with DaemonClient(home) as client:
         if why:
             placement = client.placement(job)
             print_json(placement) if as_json else print_lines(explain_placement(placement))

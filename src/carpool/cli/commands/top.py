@@ -13,7 +13,7 @@ from carpool.cli.base.options_common import TIME_US, print_json, print_lines, wi
 from carpool.cli.render import formatting
 from carpool.cli.render.style import stdout_style
 from carpool.cli.render.top_frame import Snapshot, frame
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 
 if TYPE_CHECKING:
     from carpool.cli.render.screen import Screen
@@ -32,7 +32,7 @@ def command(home: Path, as_json: bool, once: bool, interval_us: int) -> int:
 
     q or Ctrl-C leaves.  Without a terminal, or with --once or --json, it prints one frame.
     """
-    with Client(home) as client:
+    with DaemonClient(home) as client:
         if as_json:
             print_json(snapshot(client))
         elif once or not (sys.stdout.isatty() and sys.stdin.isatty()):
@@ -45,7 +45,7 @@ def command(home: Path, as_json: bool, once: bool, interval_us: int) -> int:
     return 0
 
 
-def _watch(client: Client, screen: Screen, interval_s: float) -> None:
+def _watch(client: DaemonClient, screen: Screen, interval_s: float) -> None:
     """Until q."""
     while True:
         before = time.monotonic()
@@ -56,7 +56,7 @@ def _watch(client: Client, screen: Screen, interval_s: float) -> None:
             return
 
 
-def snapshot(client: Client) -> Snapshot:
+def snapshot(client: DaemonClient) -> Snapshot:
     active = client.jobs(formatting.ACTIVE)
     # Asked last: a job that ends in between shows up in both lists rather than in none, and the later answer counts.
     ended = client.jobs(("ended",), RECENT)

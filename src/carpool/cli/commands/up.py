@@ -13,7 +13,7 @@ from carpool.cli.base.options_common import POSITIVE, SIZE, Parsed, print_json, 
 from carpool.cli.base.presets import PRESETS, preset
 from carpool.cli.base.settings_text import setting
 from carpool.cli.render.progress import Progress
-from carpool.protocol.client import Client, DaemonNotRunning
+from carpool.protocol.client import DaemonClient, DaemonNotRunning
 from carpool.protocol.policy_names import absolute_name
 from carpool.protocol.units import format_size, telemetry_interval
 
@@ -82,7 +82,7 @@ def command(
     options += ["--debug-close-lanes"] if debug_close_lanes else []
     options += [] if telemetry_us is None else ["--telemetry-interval", f"{telemetry_us}us"]
     options += [] if store is None else ["--store", str(store)]
-    with Client(home) as client:
+    with DaemonClient(home) as client:
         started = _start(client, home, options)
         version, present = client.version(), client.devices()
     if as_json:
@@ -93,7 +93,7 @@ def command(
     return 0
 
 
-def _start(client: Client, home: Path, options: list[str]) -> bool:
+def _start(client: DaemonClient, home: Path, options: list[str]) -> bool:
     """Whether there was something to start."""
     try:
         client.connect()

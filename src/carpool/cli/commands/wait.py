@@ -15,7 +15,7 @@ from carpool.cli.render import formatting
 from carpool.cli.render.progress import Progress, bar
 from carpool.cli.render.style import stdout_style
 from carpool.protocol.api import JobInfo, JobList
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 from carpool.protocol.units import format_duration
 
 POLL_S = 1.0  # how often the progress line hears of the job; the end itself is reported at once
@@ -32,7 +32,7 @@ def command(home: Path, as_json: bool, jobs: tuple[int, ...], timeout_us: int | 
     128 + n for signal n, 1 if it has neither (lost, refused, cancelled before it started).  6: the time is over.
     """
     deadline = None if timeout_us is None else time.monotonic() + timeout_us / 1e6
-    with Client(home) as client, Progress(f"waiting for {plural(len(jobs), 'job')}") as progress:
+    with DaemonClient(home) as client, Progress(f"waiting for {plural(len(jobs), 'job')}") as progress:
         for job in jobs:
             client.job(job)  # an unknown id must not come out after hours of waiting for the others
         ended = [_ended(client, job, deadline, progress, position, len(jobs)) for position, job in enumerate(jobs)]
@@ -40,7 +40,9 @@ def command(home: Path, as_json: bool, jobs: tuple[int, ...], timeout_us: int | 
     return next((code for code in map(formatting.exit_code, ended) if code), 0)
 
 
-def _ended(client: Client, job: int, deadline: float | None, progress: Progress, position: int, count: int) -> JobInfo:
+def _ended(
+    client: DaemonClient, job: int, deadline: float | None, progress: Progress, position: int, count: int
+) -> JobInfo:
     while True:
         left = POLL_S if deadline is None else min(POLL_S, max(0.0, deadline - time.monotonic()))
         info = client.wait(job, left)

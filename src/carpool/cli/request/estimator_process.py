@@ -19,7 +19,7 @@ import msgspec
 import carpool
 from carpool.cli.request.command_line import python_for
 from carpool.protocol.api import ErrorInfo, RunInfo
-from carpool.protocol.client import Client, ClientError
+from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.estimates import Answer, Question
 
 BOOTSTRAP = Path(carpool.__file__).with_name("estimate") / "bootstrap.py"
@@ -61,7 +61,7 @@ def ask(question: Question, python: str, directory: Path, env: Mapping[str, str]
 def earlier_runs(home: Path, argv: list[str], cwd: str) -> list[RunInfo]:
     """Runs of this command in the journal of a running daemon; none if no daemon runs: none is started for this."""
     try:
-        with Client(home) as client:
+        with DaemonClient(home) as client:
             return client.history(argv, cwd).runs
     except ClientError:
         return []

@@ -21,7 +21,7 @@ from carpool.core.state.lane import Lane
 from carpool.core.state.preempt_state import Paused
 from carpool.core.state.residency import LEAVING, NOTHING, RESIDENT, set_aside
 from carpool.core.state.state import State
-from carpool.core.state.turn_state import HOLDING, Holding, Waiting, Want
+from carpool.core.state.turn_state import HOLDING, Holding, NextTurn, Waiting
 from carpool.core.turns import weights
 from carpool.core.turns.lane_queue import rank
 
@@ -112,7 +112,7 @@ def _rejoin(state: State, job: Job, event: Adopted) -> None:
         job.turn = HOLDING
         if event.paused:
             lane.preempt = Paused(state.now)
-            job.turn = Holding(Want(False, None)) if event.wants_turn else HOLDING
+            job.turn = Holding(NextTurn(False, None)) if event.wants_turn else HOLDING
     elif event.wants_turn:
         job.turn, job.wanted_us = Waiting(state.number(), urgent=False), state.now
     if job.serves:

@@ -18,7 +18,7 @@ from carpool.core.state.amounts import ready
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, WaitState
 from carpool.core.state.lane import Lane, YieldAsked
-from carpool.core.state.preempt_state import Asked, Paused, PreemptState
+from carpool.core.state.preempt_state import PauseAsked, Paused, PreemptState
 from carpool.core.state.state import State
 from carpool.core.state.tables import Edge, Table
 from carpool.core.state.turn_state import HOLDING
@@ -95,7 +95,7 @@ def _ask_first(state: State, lane: Lane, service: Job) -> None:
 def _ask_again(state: State, lane: Lane, service: Job) -> None:
     """The holder has been asked already: now perhaps more firmly."""
     asked = lane.preempt
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, PauseAsked)
     if not _protected(state, lane):
         _ask(state, lane, service, asked.since_us, min(asked.latest_us, services.latest_us(state, service)))
 
@@ -116,7 +116,7 @@ def _ask(state: State, lane: Lane, service: Job, since_us: Micros, latest_us: Mi
     forced = late or bool(job.pending)
     if not forced:
         state.timers.set(("pause", lane.id), latest_us)
-    lane.preempt = Asked(since_us, latest_us, forced or before is PreemptState.FORCED)
+    lane.preempt = PauseAsked(since_us, latest_us, forced or before is PreemptState.FORCED)
     if lane.preempt.state is not before:
         state.emit(PauseTurn(job.id, forced))
 

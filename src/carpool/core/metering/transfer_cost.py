@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from carpool.core.model import MIB, Micros, Usage
 from carpool.core.state.amounts import cost, needed, ready
-from carpool.core.state.device import Device, Moved
+from carpool.core.state.device import Device, TransferTotals
 from carpool.core.state.job import Job, WaitState
 from carpool.core.state.state import State
 
@@ -17,7 +17,7 @@ LARGEST = 1 << 44
 WHOLE_PPM = 1_000_000
 
 
-def observe(moved: Moved, before: Usage, after: Usage) -> None:
+def observe(moved: TransferTotals, before: Usage, after: Usage) -> None:
     """Learn from a job's counters; with every move what was seen before counts half.
 
     The first move of a job is slow, because its part of the store has to be made; it should not be remembered for long.

@@ -25,7 +25,7 @@ from carpool.core.units import format_size
 RAISE_BY, RAISE_OF = 3, 2
 
 
-class Choice(NamedTuple):
+class PlacementChoice(NamedTuple):
     """Where a job goes: all its devices, and a lane of the first."""
 
     devices: tuple[Device, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from carpool.core.decision import DeviceRow, Placement
 from carpool.core.memory.lanes import Place
 from carpool.core.metering.views import device_view
-from carpool.core.placement.candidates import Choice, candidates, key_of, need_on, on_device
+from carpool.core.placement.candidates import PlacementChoice, candidates, key_of, need_on, on_device
 from carpool.core.placement.collocation import margin_of, unmet
 from carpool.core.placement.interference import worst_ppm
 from carpool.core.state.device import Device
@@ -13,7 +13,7 @@ from carpool.core.state.job import Job
 from carpool.core.state.state import State
 
 
-def evaluate(state: State, job: Job, choice: Choice | None = None) -> Placement:
+def evaluate(state: State, job: Job, choice: PlacementChoice | None = None) -> Placement:
     """Every device that the job may use, as it is now.  ``choice``: where it is going to be placed."""
     chosen = () if choice is None else choice.devices
     rows = tuple(_row(state, job, device, device in chosen) for device in candidates(state, job))

@@ -14,7 +14,7 @@ from functools import partial
 from carpool.core.memory.grants import freed
 from carpool.core.memory.lanes import Place, Refusal
 from carpool.core.model import DeviceId, Reason
-from carpool.core.placement.candidates import Choice, allowed, candidates, need_of, on_device
+from carpool.core.placement.candidates import PlacementChoice, allowed, candidates, need_of, on_device
 from carpool.core.placement.reservations import comes_first, kept_for
 from carpool.core.state.device import Device, ExclusiveReason, ExclusiveUse
 from carpool.core.state.job import Job
@@ -22,7 +22,7 @@ from carpool.core.state.state import State
 from carpool.core.units import format_size
 
 
-def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> Choice | Refusal:
+def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementChoice | Refusal:
     """As many of the best devices as the job needs; or why there are not enough."""
     first = comes_first(state, job)
     if first is not None:
@@ -39,7 +39,7 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> Choice | Ref
             continue
         found.append((device, answer))
         if len(found) == job.spec.gang:
-            return Choice(tuple(device for device, _ in found), found[0][1])
+            return PlacementChoice(tuple(device for device, _ in found), found[0][1])
     return partial(_too_few, state, job, len(found), refusal)
 
 

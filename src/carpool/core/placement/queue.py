@@ -14,7 +14,16 @@ from carpool.core.metering import warmup
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import DeviceId, JobId, JobPhase, Reason
 from carpool.core.placement import gangs, reservations
-from carpool.core.placement.candidates import Choice, allowed, candidates, named, need_of, need_on, on_device, rank
+from carpool.core.placement.candidates import (
+    PlacementChoice,
+    allowed,
+    candidates,
+    named,
+    need_of,
+    need_on,
+    on_device,
+    rank,
+)
 from carpool.core.placement.decision_record import evaluate
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
@@ -89,7 +98,7 @@ def reorder(state: State) -> None:
     state.admit_all = True
 
 
-def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> Choice | Refusal:
+def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementChoice | Refusal:
     """The best of the devices that take the job; or why none does (as the first one says).
 
     Most jobs of a long queue are turned away everywhere: devices are put in order only where several would do.
@@ -111,7 +120,7 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> Choice | Ref
     if len(takers) > 1:
         takers.sort(key=lambda taker: _order(state, job, *taker))
     device, place = takers[0]
-    return Choice((device,), place)
+    return PlacementChoice((device,), place)
 
 
 def _order(state: State, job: Job, device: Device, place: Place) -> tuple[object, ...]:
@@ -164,7 +173,7 @@ def _place_all(state: State) -> None:
         if job.phase is not JobPhase.QUEUED or (kind not in hopeful and not mine):
             continue
         answer = attempt(state, job, set(state.devices) if mine else open_devices)
-        if isinstance(answer, Choice):
+        if isinstance(answer, PlacementChoice):
             _place(state, job, answer)
         elif state.backfill:
             hopeful -= {other for other in hopeful if _asks_as_much(state, other, kind)}
@@ -185,7 +194,7 @@ def _asks_as_much(state: State, other: Kind, turned_away: Kind) -> bool:
     return alike and other[1] >= turned_away[1] and other[2] >= turned_away[2] and others_rest == rest
 
 
-def _place(state: State, job: Job, choice: Choice) -> None:
+def _place(state: State, job: Job, choice: PlacementChoice) -> None:
     device, place, decision = choice.devices[0], choice.place, evaluate(state, job, choice)
     need = NOTHING if place.crowded else need_on(device, job)
     dequeue(state, job)
@@ -222,7 +231,7 @@ def explain_queued(state: State, job: Job) -> Reason:
     if state.restarting:
         return Reason("restart", "the daemon has just been restarted and looks at what is running")
     answer = attempt(state, job, set(state.devices))
-    if not isinstance(answer, Choice):
+    if not isinstance(answer, PlacementChoice):
         return answer()
     first = state.jobs[state.queue[0][2]]
     return Reason("order", f"waiting behind job {first.id}, which {state.policy.name} places first")

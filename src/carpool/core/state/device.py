@@ -10,7 +10,7 @@ from carpool.core.state.lane import Lane
 
 
 @dataclass(slots=True)
-class Moved:
+class TransferTotals:
     """Bytes moved to and from the host store, and the time it took; older moves count less and less."""
 
     out_bytes: int = 0
@@ -66,7 +66,7 @@ class Device:
     warming_up: set[JobId] = field(default_factory=set)
     requests: list[tuple[int, JobId, MemoryClass]] = field(default_factory=list)
     waiters: set[JobId] = field(default_factory=set)  # jobs that could not have the memory they need
-    moved: Moved = field(default_factory=Moved)
+    moved: TransferTotals = field(default_factory=TransferTotals)
     reservation: JobId | None = None
     short: JobId | None = None  # a job whose memory does not fit at present
     short_since_us: Micros = 0

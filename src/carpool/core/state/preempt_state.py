@@ -30,7 +30,7 @@ class Undisturbed:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PauseAsked:
     """It is to pause at its next boundary; from ``latest_us`` on, or if ``forced``, at once."""
 
     since_us: Micros
@@ -51,5 +51,5 @@ class Paused:
     since_us: Micros
 
 
-Preempt = Undisturbed | Asked | Paused
+Preempt = Undisturbed | PauseAsked | Paused
 UNDISTURBED = Undisturbed()

@@ -44,7 +44,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class NextTurn:
     """What a holder wants after its present turn."""
 
     urgent: bool
@@ -57,7 +57,7 @@ class Holding:
 
     state: ClassVar[TurnState] = TurnState.HOLDING
     key: ClassVar[TurnKey | None] = None
-    again: Want | None = None
+    again: NextTurn | None = None
 
     @property
     def urgent(self) -> bool:

@@ -34,7 +34,7 @@ from carpool.core.state.lane import Lane, YieldAsked
 from carpool.core.state.preempt_state import UNDISTURBED, PreemptState
 from carpool.core.state.state import State
 from carpool.core.state.tables import Edge, Table
-from carpool.core.state.turn_state import HOLDING, IDLE, Holding, TurnState, Waiting, Want
+from carpool.core.state.turn_state import HOLDING, IDLE, Holding, NextTurn, TurnState, Waiting
 from carpool.core.turns import services, weights
 from carpool.core.turns.exclusive_turns import may_start, turn_over
 from carpool.core.turns.lane_queue import leave_queue, rank
@@ -116,7 +116,7 @@ def _queue_up(state: State, job: Job) -> None:
 
 def _want_another(state: State, job: Job, urgent: bool, demand: Demand | None) -> None:
     """The holder will want another turn; if it has paused this is about going on."""
-    job.set(touched=True, turn=Holding(Want(job.turn.urgent or urgent, demand)))
+    job.set(touched=True, turn=Holding(NextTurn(job.turn.urgent or urgent, demand)))
     if urgent:
         state.touch_device(job.device)
 

@@ -12,7 +12,7 @@ from carpool.core.policies.placement import available_placements
 from carpool.daemon.api.context import CONTEXT, require_operator
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.config.settings import changed_settings, check_store, settings_table
-from carpool.daemon.system.errors import ApiError
+from carpool.daemon.system.errors import RequestError
 from carpool.plugins import announced_placements, announced_policies
 from carpool.protocol.api import (
     API_VERSION,
@@ -50,7 +50,7 @@ async def put_policy(request: web.Request) -> web.Response:
         settings = changed_settings(context.settings.current, wanted.name, wanted.settings, wanted.placement)
         check_store(wanted.settings.get("host_store"), context.store_room)
     except ValueError as error:
-        raise ApiError(400, "bad_policy", str(error)) from None
+        raise RequestError(400, "bad_policy", str(error)) from None
     await context.apply_settings(settings)
     return await get_policy(request)
 

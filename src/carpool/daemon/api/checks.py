@@ -7,24 +7,24 @@ from pathlib import Path
 
 import msgspec
 
-from carpool.daemon.system.errors import ApiError
+from carpool.daemon.system.errors import RequestError
 from carpool.protocol.units import LARGEST
 
 
 def check_texts(what: str, texts: Iterable[str], env: Mapping[str, str]) -> None:
     """Raises ApiError 400 for what no process can be given.  ``what``: the texts, for people."""
     if any("\0" in text for text in (*texts, *env, *env.values())):
-        raise ApiError(400, "bad_text", f"{what} or the environment contains a NUL character")
+        raise RequestError(400, "bad_text", f"{what} or the environment contains a NUL character")
     if any(not name or "=" in name for name in env):
-        raise ApiError(400, "bad_environment", "a name in the environment is empty or contains '='")
+        raise RequestError(400, "bad_environment", "a name in the environment is empty or contains '='")
 
 
 def check_directory(cwd: str, hint: str) -> None:
     """Raises ApiError 400 unless processes can run there; ``hint``: what to do if there is none."""
     if not Path(cwd).is_absolute():
-        raise ApiError(400, "bad_directory", f"the directory {cwd!r} is not absolute")
+        raise RequestError(400, "bad_directory", f"the directory {cwd!r} is not absolute")
     if not _is_directory(Path(cwd)):
-        raise ApiError(400, "missing_directory", f"there is no directory {cwd}", hint)
+        raise RequestError(400, "missing_directory", f"there is no directory {cwd}", hint)
 
 
 def _is_directory(path: Path) -> bool:
@@ -39,4 +39,4 @@ def check_numbers(spec: msgspec.Struct, smallest: Mapping[str, int]) -> None:
     for name, least in smallest.items():
         value = getattr(spec, name)
         if value is not None and not least <= value <= LARGEST:
-            raise ApiError(400, f"bad_{name}", f"{name} is {value}; it must be at least {least} (and below 2^63)")
+            raise RequestError(400, f"bad_{name}", f"{name} is {value}; it must be at least {least} (and below 2^63)")

@@ -13,16 +13,16 @@ from carpool.core.machine import Machine
 from carpool.core.model import Settings
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.engine.selection import Engines
-from carpool.daemon.jobs.table import EndedJob, Job, JobTable
+from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
 from carpool.daemon.journal.device_controls import Controls
-from carpool.daemon.journal.device_history import History
+from carpool.daemon.journal.device_history import DeviceHistory
 from carpool.daemon.journal.event_log import Feed
 from carpool.daemon.journal.model_registry import Models
-from carpool.daemon.journal.records import Store
+from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.seats.allocator import Seating
-from carpool.daemon.system.errors import ApiError
+from carpool.daemon.system.errors import RequestError
 from carpool.daemon.system.peer import peer_credentials
-from carpool.daemon.telemetry.service import Telemetry
+from carpool.daemon.telemetry.service import TelemetryService
 from carpool.protocol.paths import Home
 
 
@@ -35,7 +35,7 @@ class Context:
     started_us: int
     jobs: JobTable
     seating: Seating
-    store: Store
+    store: JournalStore
     models: Models
     engines: Engines
     feed: Feed
@@ -44,8 +44,8 @@ class Context:
     settings: CurrentSettings
     apply_settings: Callable[[Settings], Awaitable[None]]
     controls: Controls
-    telemetry: Telemetry
-    history: History
+    telemetry: TelemetryService
+    history: DeviceHistory
     store_room: int  # bytes of memory that the devices leave
     default_store: int  # budget of the host store while nobody has set one
     stop: Callable[[bool], None]
@@ -68,7 +68,7 @@ def caller(request: web.Request) -> Caller:
     """From the credentials of the connection, which the kernel vouches for."""
     connection = request.transport.get_extra_info("socket") if request.transport else None
     if connection is None:
-        raise ApiError(400, "no_connection", "the connection is gone")
+        raise RequestError(400, "no_connection", "the connection is gone")
     _, uid, gid = peer_credentials(connection)
     return Caller(uid, gid)
 
@@ -78,21 +78,21 @@ def require_operator(context: Context, request: web.Request, what: str) -> None:
     uid = caller(request).uid
     if uid not in (0, context.uid):
         text = f"uid {uid} may not {what}; only uid {context.uid} and root may"
-        raise ApiError(403, "not_operator", text, "ask whoever runs the daemon")
+        raise RequestError(403, "not_operator", text, "ask whoever runs the daemon")
 
 
-def find_job(context: Context, request: web.Request) -> Job | EndedJob:
+def find_job(context: Context, request: web.Request) -> JobRecord | EndedJob:
     """The job of the path.  Raises ApiError 404."""
     text = request.match_info["id"]
     number = int(text) if text.isascii() and text.isdigit() else 0
     job = context.jobs.live.get(number) or context.jobs.ended.get(number)
     if job is None:
-        raise ApiError(404, "unknown_job", f"there is no job {text}", "carpool ls --all lists them")
+        raise RequestError(404, "unknown_job", f"there is no job {text}", "carpool ls --all lists them")
     return job
 
 
-def require_owner(context: Context, request: web.Request, job: Job | EndedJob, what: str) -> None:
+def require_owner(context: Context, request: web.Request, job: JobRecord | EndedJob, what: str) -> None:
     """Only the owner, root, and the user who runs the daemon."""
     uid = caller(request).uid
     if uid not in (0, job.owner):
-        raise ApiError(403, "not_owner", f"job {job.id} belongs to uid {job.owner}; uid {uid} may not {what}")
+        raise RequestError(403, "not_owner", f"job {job.id} belongs to uid {job.owner}; uid {uid} may not {what}")

@@ -11,9 +11,9 @@ from carpool.core.model import Micros
 from carpool.daemon.api.context import CONTEXT
 from carpool.daemon.api.devices import find_device
 from carpool.daemon.api.middleware import json_response, number_parameter
-from carpool.daemon.journal.device_history import HOUR, KEEP, MINUTE, RECENT_US, History
+from carpool.daemon.journal.device_history import HOUR, KEEP, MINUTE, RECENT_US, DeviceHistory
 from carpool.daemon.system.clock import wall_us
-from carpool.daemon.system.errors import ApiError
+from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import PointInfo, SpanInfo, TelemetryHistory
 from carpool.telemetry.rollup import Spans, begin, buckets, spans_of
 from carpool.telemetry.sample import Sample
@@ -23,7 +23,7 @@ MOST_POINTS = 11_000  # a week of minutes
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HistoryQuery:
     """A stretch of time, and in which steps."""
 
     since: Micros
@@ -56,24 +56,24 @@ async def telemetry(request: web.Request) -> web.Response:
     return json_response(TelemetryHistory(device, asked.since, now, asked.step, asked.source, points))
 
 
-def _asked(since: Micros, now: Micros, step: Micros | None, interval: Micros) -> Asked:
+def _asked(since: Micros, now: Micros, step: Micros | None, interval: Micros) -> HistoryQuery:
     """Raises ApiError 400 for steps that nothing is kept of, or too many of them."""
     if step is None:
         span = now - since
         step = interval if span <= RECENT_US else MINUTE if span <= KEEP[MINUTE] else HOUR
     if step < 1 or (step >= MINUTE and step % MINUTE):
         text = f"step is {step}; it must be less than a minute, or a multiple of {MINUTE} (a minute)"
-        raise ApiError(400, "bad_step", text, "leave it out for what suits")
+        raise RequestError(400, "bad_step", text, "leave it out for what suits")
     if step < MINUTE:
         since = max(since, now - RECENT_US)
     since = begin(since, step)
     if (now - since) // step > MOST_POINTS:
         text = f"that is {(now - since) // step} steps; an answer has at most {MOST_POINTS}"
-        raise ApiError(400, "too_many_points", text, "ask for larger steps, or for less time")
-    return Asked(since, now, step)
+        raise RequestError(400, "too_many_points", text, "ask for larger steps, or for less time")
+    return HistoryQuery(since, now, step)
 
 
-async def _parts(history: History, device: str, asked: Asked) -> list[tuple[Micros, Spans]]:
+async def _parts(history: DeviceHistory, device: str, asked: HistoryQuery) -> list[tuple[Micros, Spans]]:
     """Once each: what has been written is not in the minute that has begun."""
     if asked.source == "memory":
         return await asyncio.to_thread(_since, asked.since, history.recent(device))

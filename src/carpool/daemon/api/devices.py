@@ -14,8 +14,8 @@ from carpool.daemon.config.settings import LARGEST
 from carpool.daemon.jobs.info import moved_info
 from carpool.daemon.jobs.table import may_use
 from carpool.daemon.journal.device_controls import Control
-from carpool.daemon.system.errors import ApiError
-from carpool.devices.base import Device
+from carpool.daemon.system.errors import RequestError
+from carpool.devices.base import DeviceBackend
 from carpool.protocol.api import DeviceInfo, DeviceList, DeviceRequest, LaneInfo, StoreInfo
 
 
@@ -39,11 +39,11 @@ async def put_device(request: web.Request) -> web.Response:
     return json_response(_device_info(context, device, context.machine.view().devices[device.id]))
 
 
-def find_device(context: Context, name: str) -> Device:
+def find_device(context: Context, name: str) -> DeviceBackend:
     """Raises ApiError 404."""
     known = context.seating.devices
     if name not in known:
-        raise ApiError(404, "unknown_device", f"there is no device {name!r}", f"known: {', '.join(known)}")
+        raise RequestError(404, "unknown_device", f"there is no device {name!r}", f"known: {', '.join(known)}")
     return known[name]
 
 
@@ -53,7 +53,7 @@ def _checked(wanted: DeviceRequest) -> dict[str, int | Oversubscribe | None]:
     if wanted.quantum_us is not msgspec.UNSET:
         if wanted.quantum_us is not None and not 0 <= wanted.quantum_us <= LARGEST:
             text = f"quantum_us is {wanted.quantum_us}; it must be between 0 and {LARGEST}"
-            raise ApiError(400, "bad_quantum", text, "null: as the settings or the policy say")
+            raise RequestError(400, "bad_quantum", text, "null: as the settings or the policy say")
         changes["quantum_us"] = wanted.quantum_us
     if wanted.oversubscribe is not msgspec.UNSET:
         changes["oversubscribe"] = _oversubscribe(wanted.oversubscribe)
@@ -65,10 +65,10 @@ def _oversubscribe(text: str) -> Oversubscribe:
         return Oversubscribe(text)
     except ValueError:
         choices = ", ".join(Oversubscribe)
-        raise ApiError(400, "bad_oversubscribe", f"oversubscribe is {text!r}", f"choose one of {choices}") from None
+        raise RequestError(400, "bad_oversubscribe", f"oversubscribe is {text!r}", f"choose one of {choices}") from None
 
 
-def _device_info(context: Context, device: Device, view: DeviceView) -> DeviceInfo:
+def _device_info(context: Context, device: DeviceBackend, view: DeviceView) -> DeviceInfo:
     present = [job for _, job in sorted(context.jobs.live.items()) if device.id in (job.device, *job.further)]
     jobs = [job for job in present if job.device == device.id]  # the others are seated elsewhere
     lanes = [lane for lane, where in sorted(context.seating.lane_device.items()) if where == device.id]
@@ -95,7 +95,7 @@ def _device_info(context: Context, device: Device, view: DeviceView) -> DeviceIn
     )
 
 
-def _queue(context: Context, device: Device) -> list[int]:
+def _queue(context: Context, device: DeviceBackend) -> list[int]:
     return [
         number
         for number, job in sorted(context.jobs.live.items())
@@ -109,7 +109,7 @@ def _quantum_from(context: Context, control: Control) -> str:
     return "policy" if context.settings.current.quantum_us is None else "settings"
 
 
-def _lane_info(context: Context, device: Device, lane: LaneId) -> LaneInfo:
+def _lane_info(context: Context, device: DeviceBackend, lane: LaneId) -> LaneInfo:
     jobs = [job for _, job in sorted(context.jobs.live.items()) if job.lane == lane]
     waiting = [job.id for job in jobs if job.seated and job.seated.seat.get("want") and not job.seated.seat.get("turn")]
     return LaneInfo(

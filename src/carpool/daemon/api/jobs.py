@@ -13,14 +13,14 @@ from carpool.core.model import JobPhase
 from carpool.daemon.api.context import CONTEXT, Context, find_job, require_owner
 from carpool.daemon.api.middleware import json_response, number_parameter
 from carpool.daemon.jobs.info import job_info
-from carpool.daemon.jobs.table import EndedJob, Job
+from carpool.daemon.jobs.table import EndedJob, JobRecord
 from carpool.daemon.journal.records import read_placement
-from carpool.daemon.system.errors import ApiError, JournalFull
+from carpool.daemon.system.errors import JournalFull, RequestError
 
 LONGEST_WAIT_S = 3600.0
 
 
-def describe(context: Context, job: Job | EndedJob) -> object:
+def describe(context: Context, job: JobRecord | EndedJob) -> object:
     """A `JobInfo`, or its JSON for a job that does not change any more."""
     if isinstance(job, EndedJob):
         return job.info
@@ -46,7 +46,7 @@ def _phases(request: web.Request) -> set[JobPhase]:
         return {JobPhase(name) for name in names} or set(JobPhase)
     except ValueError as error:
         known = ", ".join(phase.value for phase in JobPhase)
-        raise ApiError(400, "bad_parameter", f"phase: {error}", f"known phases: {known}") from None
+        raise RequestError(400, "bad_parameter", f"phase: {error}", f"known phases: {known}") from None
 
 
 async def show_job(request: web.Request) -> web.Response:
@@ -59,13 +59,17 @@ async def show_placement(request: web.Request) -> web.Response:
     """The devices as they look to a job that waits, or as they were when it was placed; 404 where nothing is known."""
     context = request.app[CONTEXT]
     job = find_job(context, request)
-    if isinstance(job, Job) and job.phase is JobPhase.QUEUED and (now := context.machine.placement(job.id)) is not None:
+    if (
+        isinstance(job, JobRecord)
+        and job.phase is JobPhase.QUEUED
+        and (now := context.machine.placement(job.id)) is not None
+    ):
         return json_response(now)
     await context.store.flushed()
     made = await asyncio.to_thread(read_placement, context.home.journal, job.id)
     if made is None:
         text = f"job {job.id} has not been placed, or by an earlier version of Carpool"
-        raise ApiError(404, "no_placement", text, f"carpool show {job.id} says how it is")
+        raise RequestError(404, "no_placement", text, f"carpool show {job.id} says how it is")
     return json_response(msgspec.Raw(made))
 
 
@@ -87,7 +91,7 @@ async def cancel_job(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     job = find_job(context, request)
     require_owner(context, request, job, "cancel it")
-    if isinstance(job, Job) and not job.cancelled:
+    if isinstance(job, JobRecord) and not job.cancelled:
         await context.store.cancelled(job)
         job.mark_cancelled()
         if job.id in context.jobs.live:

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from carpool.daemon.api.context import CONTEXT, caller
-from carpool.daemon.system.errors import ApiError, CarpoolError, JournalFull
+from carpool.daemon.system.errors import CarpoolError, JournalFull, RequestError
 from carpool.protocol.api import API_VERSION, PROTOCOL_HEADER, ErrorBody, ErrorInfo
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path not in ALWAYS_ANSWERED:
             await request.app[CONTEXT].ready.wait()
         return await handler(request)
-    except ApiError as error:
+    except RequestError as error:
         return error_response(error.status, error.info)
     except JournalFull as error:
         return error_response(507, error.info)
@@ -64,7 +64,7 @@ def _check_version(request: web.Request) -> None:
     given = request.headers.get(PROTOCOL_HEADER)
     if given is None or given.split(".")[0] == str(API_VERSION):
         return
-    raise ApiError(
+    raise RequestError(
         409,
         "protocol_mismatch",
         f"this daemon speaks protocol {API_VERSION}, the request {given}",
@@ -75,7 +75,7 @@ def _check_version(request: web.Request) -> None:
 def _check_user(request: web.Request) -> None:
     uid, mine = caller(request).uid, request.app[CONTEXT].uid
     if mine != 0 and uid not in (0, mine):
-        raise ApiError(
+        raise RequestError(
             403,
             "other_user",
             f"this daemon belongs to uid {mine}; it serves nobody else",
@@ -94,7 +94,7 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(await request.read(), type=kind)
     except msgspec.DecodeError as error:
-        raise ApiError(400, "bad_request", f"the body is not a {kind.__name__}: {error}") from None
+        raise RequestError(400, "bad_request", f"the body is not a {kind.__name__}: {error}") from None
 
 
 def number_parameter(request: web.Request, name: str, default: float | None, largest: float) -> float | None:
@@ -107,7 +107,7 @@ def number_parameter(request: web.Request, name: str, default: float | None, lar
     except ValueError:
         value = -1.0
     if not 0 <= value <= largest:
-        raise ApiError(400, "bad_parameter", f"{name}={text} is not a number from 0 to {largest:g}")
+        raise RequestError(400, "bad_parameter", f"{name}={text} is not a number from 0 to {largest:g}")
     return value
 
 
@@ -115,5 +115,5 @@ def flag_parameter(request: web.Request, name: str) -> bool:
     """A parameter that is on or off; off if it is not there.  Raises ApiError 400."""
     text = request.query.get(name, "0")
     if text not in ("0", "1", "false", "true"):
-        raise ApiError(400, "bad_parameter", f"{name}={text} is neither 0 nor 1")
+        raise RequestError(400, "bad_parameter", f"{name}={text} is neither 0 nor 1")
     return text in ("1", "true")

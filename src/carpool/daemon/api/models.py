@@ -11,9 +11,9 @@ from aiohttp import web
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
 from carpool.daemon.api.context import CONTEXT, caller
 from carpool.daemon.api.middleware import flag_parameter, json_response, number_parameter, read_body
-from carpool.daemon.journal.model_registry import Model
+from carpool.daemon.journal.model_registry import RegisteredModel
 from carpool.daemon.system.clock import wall_us
-from carpool.daemon.system.errors import ApiError
+from carpool.daemon.system.errors import RequestError
 from carpool.protocol.models import (
     ModelEnvironment,
     ModelList,
@@ -31,11 +31,11 @@ async def put_model(request: web.Request) -> web.Response:
     """Durable before it is answered.  ``replace``: one of the caller's of that name may be there already."""
     models = request.app[CONTEXT].models
     spec, replace = await read_body(request, ModelRequest), flag_parameter(request, "replace")
-    model = Model(caller(request).uid, request.match_info["name"], spec, wall_us())
+    model = RegisteredModel(caller(request).uid, request.match_info["name"], spec, wall_us())
     check(model)
     if not await asyncio.shield(models.add(model, replace=replace)):
         text = f"there is a model {model.name!r} already"
-        raise ApiError(
+        raise RequestError(
             409, "model_exists", text, "take another name, or --replace (replace=1) to put this in its place"
         )
     return json_response(model.info())
@@ -67,7 +67,7 @@ async def remove_model(request: web.Request) -> web.Response:
     return json_response(removed.info())
 
 
-def check(model: Model) -> None:
+def check(model: RegisteredModel) -> None:
     """Raises ApiError 400 for what no worker could be made of.
 
     Only what the request itself says: whether its owner may read the file of weights, a daemon of root's must not tell.
@@ -78,12 +78,12 @@ def check(model: Model) -> None:
     check_texts("a path", (spec.python, spec.cwd, spec.weights or ""), spec.env)
     check_directory(spec.cwd, "name one that exists")
     if not Path(spec.python).is_absolute():
-        raise ApiError(400, "bad_python", f"the interpreter {spec.python!r} is not absolute", "give its whole path")
+        raise RequestError(400, "bad_python", f"the interpreter {spec.python!r} is not absolute", "give its whole path")
     if spec.weights is not None:
         _check("weights", check_weights, spec.weights)
         if not Path(spec.weights).is_absolute():
             text = f"the file of weights {spec.weights!r} is not absolute"
-            raise ApiError(400, "bad_weights", text, "give its whole path")
+            raise RequestError(400, "bad_weights", text, "give its whole path")
     check_numbers(spec, _SMALLEST)
 
 
@@ -91,10 +91,10 @@ def _check(what: str, check: Callable[[str], str], text: str) -> None:
     try:
         check(text)
     except ValueError as error:
-        raise ApiError(400, f"bad_{what}", str(error)) from None
+        raise RequestError(400, f"bad_{what}", str(error)) from None
 
 
-def _found(request: web.Request) -> Model:
+def _found(request: web.Request) -> RegisteredModel:
     """The model of the path.  Raises ApiError 404, also for those of others."""
     uid, name = caller(request).uid, request.match_info["name"]
     owner = number_parameter(request, "owner", uid, _LARGEST_UID)
@@ -104,5 +104,5 @@ def _found(request: web.Request) -> Model:
     return model
 
 
-def _unknown(name: str) -> ApiError:
-    return ApiError(404, "unknown_model", f"there is no model {name!r}", "carpool model ls lists them")
+def _unknown(name: str) -> RequestError:
+    return RequestError(404, "unknown_model", f"there is no model {name!r}", "carpool model ls lists them")

@@ -10,8 +10,8 @@ from carpool.core.model import JobId
 from carpool.daemon.api.context import CONTEXT, Context, find_job, require_owner
 from carpool.daemon.api.middleware import flag_parameter, number_parameter
 from carpool.daemon.jobs.files import open_owned
-from carpool.daemon.jobs.table import EndedJob, Job
-from carpool.daemon.system.errors import ApiError
+from carpool.daemon.jobs.table import EndedJob, JobRecord
+from carpool.daemon.system.errors import RequestError
 
 CHUNK = 64 * 1024
 POLL_S = 0.1
@@ -25,8 +25,8 @@ async def logs(request: web.Request) -> web.StreamResponse:
     offset = int(number_parameter(request, "offset", 0, 2**62) or 0)
     follow = flag_parameter(request, "follow")
     attempt = _attempt(request, job)
-    if isinstance(job, Job) and job.spec.foreground:
-        raise ApiError(404, "no_log", f"job {job.id} writes to its own terminal")
+    if isinstance(job, JobRecord) and job.spec.foreground:
+        raise RequestError(404, "no_log", f"job {job.id} writes to its own terminal")
     response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
     await response.prepare(request)
     await _send_log(context, job, attempt, response, offset, follow)
@@ -34,20 +34,22 @@ async def logs(request: web.Request) -> web.StreamResponse:
     return response
 
 
-def _attempt(request: web.Request, job: Job | EndedJob) -> int:
+def _attempt(request: web.Request, job: JobRecord | EndedJob) -> int:
     """The one that is asked for, else the latest that has begun."""
     latest = job.attempt
     asked = number_parameter(request, "attempt", None, 2**31)
     if asked is None:
-        waits = isinstance(job, Job) and job.past and job.started_us is None
+        waits = isinstance(job, JobRecord) and job.past and job.started_us is None
         return latest - 1 if waits else latest
     if not 1 <= asked <= latest:
-        raise ApiError(404, "unknown_attempt", f"job {job.id} has no attempt {int(asked)}", f"the latest is {latest}")
+        raise RequestError(
+            404, "unknown_attempt", f"job {job.id} has no attempt {int(asked)}", f"the latest is {latest}"
+        )
     return int(asked)
 
 
 async def _send_log(
-    context: Context, job: Job | EndedJob, attempt: int, response: web.StreamResponse, offset: int, follow: bool
+    context: Context, job: JobRecord | EndedJob, attempt: int, response: web.StreamResponse, offset: int, follow: bool
 ) -> None:
     fd: int | None = None
     try:
@@ -72,14 +74,14 @@ def _over(context: Context, number: JobId, attempt: int) -> bool:
     return job is None or job.attempt > attempt
 
 
-def _open_log(context: Context, job: Job | EndedJob, attempt: int) -> int | None:
+def _open_log(context: Context, job: JobRecord | EndedJob, attempt: int) -> int | None:
     """None while the job has not written anything."""
     try:
         return open_owned(context.home.job(job.id, attempt).log, job.owner)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ApiError(403, "bad_log", f"the log of job {job.id} cannot be read: {error}") from None
+        raise RequestError(403, "bad_log", f"the log of job {job.id} cannot be read: {error}") from None
 
 
 async def events(request: web.Request) -> web.StreamResponse:

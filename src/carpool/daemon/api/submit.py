@@ -16,11 +16,11 @@ from carpool.daemon.api.checks import check_directory, check_numbers, check_text
 from carpool.daemon.api.context import CONTEXT, Caller, Context, caller
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.jobs.files import create_directory
-from carpool.daemon.jobs.table import Job, may_use, named_devices
+from carpool.daemon.jobs.table import JobRecord, may_use, named_devices
 from carpool.daemon.journal.writer import disk_full
 from carpool.daemon.system.clock import wall_us
-from carpool.daemon.system.errors import ApiError, JournalFull
-from carpool.devices.base import Device
+from carpool.daemon.system.errors import JournalFull, RequestError
+from carpool.devices.base import DeviceBackend
 from carpool.protocol.api import (
     AUTO,
     HistoryInfo,
@@ -55,7 +55,7 @@ async def submit(request: web.Request) -> web.Response:
     spec, choice = await context.engines.choose(spec, who.uid, who.gid)
     _check_present(context, [spec])
     estimate = _estimate(context, spec, who)
-    job = Job(context.jobs.new_id(), who.uid, who.gid, spec, estimate, wall_us(), choice)
+    job = JobRecord(context.jobs.new_id(), who.uid, who.gid, spec, estimate, wall_us(), choice)
     # Accepted is accepted: a client that hangs up now must not leave a job that is in the journal but not in the core.
     await asyncio.shield(_accept(context, [job]))
     return json_response(SubmitResponse(job.id), 201)
@@ -77,12 +77,12 @@ async def submit_many(request: web.Request) -> web.Response:
     _check_many(context, specs, many.follows, who)
     chosen = [await context.engines.choose(spec, who.uid, who.gid) for spec in specs]
     _check_present(context, specs)
-    jobs: list[Job] = []
+    jobs: list[JobRecord] = []
     for place, (spec, choice) in enumerate(chosen):
         before = [jobs[other].id for other in (many.follows[place] if many.follows else ())]
         whole = msgspec.structs.replace(spec, after=[*spec.after, *before])
         estimate = _estimate(context, whole, who)
-        jobs.append(Job(context.jobs.new_id(), who.uid, who.gid, whole, estimate, wall_us(), choice))
+        jobs.append(JobRecord(context.jobs.new_id(), who.uid, who.gid, whole, estimate, wall_us(), choice))
     await asyncio.shield(_accept(context, jobs))
     return json_response(SubmitManyResponse([job.id for job in jobs]), 201)
 
@@ -108,7 +108,7 @@ def _capacity(context: Context, spec: SubmitRequest) -> int:
 def _check_present(context: Context, specs: list[SubmitRequest]) -> None:
     """What can change while programs are looked at; nothing has been promised before.  Raises ApiError."""
     if context.stopping.is_set():
-        raise ApiError(503, "stopping", "the daemon is stopping", "start it again: carpool up")
+        raise RequestError(503, "stopping", "the daemon is stopping", "start it again: carpool up")
     for number in {number for spec in specs for number in spec.after}:
         _check_dependency(context, number)
 
@@ -116,23 +116,23 @@ def _check_present(context: Context, specs: list[SubmitRequest]) -> None:
 def _check_many(context: Context, specs: list[SubmitRequest], follows: list[list[int]], who: Caller) -> None:
     """Raises ApiError for the first that could never run, and says which it is."""
     if not 1 <= len(specs) <= MOST_JOBS:
-        raise ApiError(400, "bad_count", f"a submission has 1 to {MOST_JOBS} jobs, not {len(specs)}")
+        raise RequestError(400, "bad_count", f"a submission has 1 to {MOST_JOBS} jobs, not {len(specs)}")
     if follows and len(follows) != len(specs):
-        raise ApiError(400, "bad_follows", f"follows has {len(follows)} entries for {len(specs)} jobs")
+        raise RequestError(400, "bad_follows", f"follows has {len(follows)} entries for {len(specs)} jobs")
     for place, befores in enumerate(follows):
         if not all(0 <= before < place for before in befores):
-            raise ApiError(400, "bad_follows", f"job {place + 1} can only follow jobs before it in the request")
+            raise RequestError(400, "bad_follows", f"job {place + 1} can only follow jobs before it in the request")
     for place, spec in enumerate(specs, 1):
         if spec.foreground:
-            raise ApiError(400, "foreground", "jobs in the foreground are submitted one by one")
+            raise RequestError(400, "foreground", "jobs in the foreground are submitted one by one")
         try:
             check(context, spec, who)
-        except ApiError as error:
+        except RequestError as error:
             text = f"job {place} of {len(specs)}{f' ({spec.name})' if spec.name else ''}: {error.info.message}"
-            raise ApiError(error.status, error.info.code, text, error.info.hint) from None
+            raise RequestError(error.status, error.info.code, text, error.info.hint) from None
 
 
-async def _accept(context: Context, jobs: list[Job]) -> None:
+async def _accept(context: Context, jobs: list[JobRecord]) -> None:
     for job in jobs:
         if job.spec.foreground:
             # The caller's shim needs it at once.  For others it can wait: the fsync of a submission costs five times as
@@ -144,7 +144,7 @@ async def _accept(context: Context, jobs: list[Job]) -> None:
         context.post(Submitted(job.id, job.core_spec(pending_dependencies(context, job))))
 
 
-def _create_directory(context: Context, job: Job) -> None:
+def _create_directory(context: Context, job: JobRecord) -> None:
     try:
         create_directory(context.home, job.id, job.owner, job.gid)
     except OSError as error:
@@ -154,7 +154,7 @@ def _create_directory(context: Context, job: Job) -> None:
         raise JournalFull("disk_full", text, "make room, then try again") from None
 
 
-def pending_dependencies(context: Context, job: Job) -> tuple[JobId, ...]:
+def pending_dependencies(context: Context, job: JobRecord) -> tuple[JobId, ...]:
     """All but those that have succeeded: what has ended badly since `check` looked, the core refuses the job for."""
     return tuple(number for number in job.spec.after if not _succeeded(context, number))
 
@@ -167,7 +167,7 @@ def _succeeded(context: Context, number: JobId) -> bool:
 def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     """Raises ApiError for anything that could never run, whatever other jobs do."""
     if not spec.argv or not spec.argv[0]:
-        raise ApiError(400, "empty_command", "there is no command to run", "carpool submit -- python train.py")
+        raise RequestError(400, "empty_command", "there is no command to run", "carpool submit -- python train.py")
     check_texts("the command, directory", (*spec.argv, spec.cwd), spec.env)
     check_directory(spec.cwd, "submit from one that exists")
     check_numbers(spec, _SMALLEST)
@@ -176,30 +176,32 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     _check_service(context, spec)
     if spec.estimate_source not in ("hint", *AT_SUBMISSION):
         known = ", ".join(("hint", *AT_SUBMISSION))
-        raise ApiError(400, "unknown_estimator", f"no estimator is called {spec.estimate_source!r}", f"known: {known}")
+        raise RequestError(
+            400, "unknown_estimator", f"no estimator is called {spec.estimate_source!r}", f"known: {known}"
+        )
     if spec.foreground and spec.retries:
-        raise ApiError(400, "retries_foreground", "a job in the foreground is not started again", "carpool submit")
+        raise RequestError(400, "retries_foreground", "a job in the foreground is not started again", "carpool submit")
 
 
 def _check_device(context: Context, spec: SubmitRequest) -> None:
     devices, names = context.seating.devices, named_devices(spec)
     for name in names or ():
         if name not in devices:
-            raise ApiError(400, "unknown_device", f"there is no device {name!r}", f"known: {', '.join(devices)}")
+            raise RequestError(400, "unknown_device", f"there is no device {name!r}", f"known: {', '.join(devices)}")
     able = [device for device in devices.values() if may_use(spec, device.id)]
     if spec.gpus > len(able):
         which = "there are" if names is None else "it may use"
         text = f"the job needs {spec.gpus} devices at once, but {which} {len(able)}"
-        raise ApiError(422, "too_many_devices", text, f"known: {', '.join(devices)}")
+        raise RequestError(422, "too_many_devices", text, f"known: {', '.join(devices)}")
     hint = (spec.persistent_bytes or 0) + (spec.ephemeral_bytes or 0)
     large = sum(hint <= device.capacity for device in able)
     if large < spec.gpus:
         text = _too_large(spec, format_size(hint), able, large)
         hint_text = "ask for less, or start the daemon with a larger device: carpool up --device host:SIZE"
-        raise ApiError(422, "too_large", text, hint_text)
+        raise RequestError(422, "too_large", text, hint_text)
 
 
-def _too_large(spec: SubmitRequest, size: str, able: Sequence[Device], large: int) -> str:
+def _too_large(spec: SubmitRequest, size: str, able: Sequence[DeviceBackend], large: int) -> str:
     if spec.gpus > 1:
         which = f"only {large}" if large else "none"
         return f"the job asks for {size} on each of {spec.gpus} devices, but {which} of {len(able)} can hold so much"
@@ -210,19 +212,21 @@ def _too_large(spec: SubmitRequest, size: str, able: Sequence[Device], large: in
 def _check_engine(context: Context, spec: SubmitRequest) -> None:
     known = (AUTO, *Engine)
     if spec.engine not in known:
-        raise ApiError(400, "unknown_engine", f"there is no engine {spec.engine!r}", f"known: {', '.join(known)}")
+        raise RequestError(400, "unknown_engine", f"there is no engine {spec.engine!r}", f"known: {', '.join(known)}")
     if spec.engine != Engine.CHECKPOINT:
         return
     if spec.foreground:
         text = "a job of engine checkpoint cannot run in the foreground"
-        raise ApiError(400, "engine_foreground", text, "carpool submit --engine checkpoint, and carpool logs --follow")
+        raise RequestError(
+            400, "engine_foreground", text, "carpool submit --engine checkpoint, and carpool logs --follow"
+        )
     if spec.gpus > 1:
         text = f"engine checkpoint: its jobs run on one device, and this one needs {spec.gpus}"
-        raise ApiError(400, "engine_devices", text, "leave --gpus or --engine out")
+        raise RequestError(400, "engine_devices", text, "leave --gpus or --engine out")
     if not any(device.checkpoint for device in context.seating.devices.values() if may_use(spec, device.id)):
         where = f"device {spec.device}" if spec.device else "any device"
         text = f"engine checkpoint: there is no driver on {where} that can suspend processes"
-        raise ApiError(
+        raise RequestError(
             422, "no_checkpoint", text, "it takes a GPU with NVIDIA's driver 570 or later; see carpool doctor"
         )
 
@@ -232,7 +236,7 @@ def _check_service(context: Context, spec: SubmitRequest) -> None:
         return
     if spec.exclusive or spec.gpus > 1 or spec.engine == Engine.CHECKPOINT:
         text = "a service shares its device: it is not exclusive, has one device, and is of engine grant"
-        raise ApiError(400, "service_alone", text, "leave exclusive, gpus and engine out")
+        raise RequestError(400, "service_alone", text, "leave exclusive, gpus and engine out")
 
 
 def _check_dependency(context: Context, number: JobId) -> None:
@@ -240,6 +244,6 @@ def _check_dependency(context: Context, number: JobId) -> None:
         return
     ended = context.jobs.ended.get(number)
     if ended is None:
-        raise ApiError(400, "unknown_dependency", f"--after {number}: there is no job {number}", "carpool ls --all")
+        raise RequestError(400, "unknown_dependency", f"--after {number}: there is no job {number}", "carpool ls --all")
     if ended.outcome is not Outcome.SUCCEEDED:
-        raise ApiError(409, "failed_dependency", f"--after {number}: job {number} has ended: {ended.outcome.value}")
+        raise RequestError(409, "failed_dependency", f"--after {number}: job {number} has ended: {ended.outcome.value}")

@@ -8,7 +8,7 @@ from typing import Any
 from carpool.core.model import DeviceId
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.telemetry.load_events import Known
-from carpool.daemon.telemetry.service import Telemetry
+from carpool.daemon.telemetry.service import TelemetryService
 from carpool.protocol.api import LoadInfo, MeanInfo, ProcessInfo, TelemetryInfo
 from carpool.telemetry.sample import Sample
 from carpool.telemetry.window import mean
@@ -18,7 +18,7 @@ MEANS = [name for name in MeanInfo.__struct_fields__ if name != "samples"]
 SAME = {field.name for field in dataclasses.fields(Sample)} - {"taken_us", "level", "reason", "processes", "throttled"}
 
 
-def telemetry_info(telemetry: Telemetry, device: DeviceId) -> TelemetryInfo:
+def telemetry_info(telemetry: TelemetryService, device: DeviceId) -> TelemetryInfo:
     """What is measured on a device now, and the means of the last window."""
     state, samples = telemetry.state(device), telemetry.recent(device)
     means: dict[str, Any] = {name: mean(samples, name) for name in MEANS}

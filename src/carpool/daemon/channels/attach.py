@@ -15,7 +15,7 @@ from carpool.daemon.channels.connections import Line, Lines
 from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.jobs.constraints import SEVERAL, why_exclusive
 from carpool.daemon.jobs.seat_table import BoardError
-from carpool.daemon.jobs.table import Job, JobTable, Seated
+from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.memory.grants import Granting
 from carpool.daemon.seats.allocator import Seating, whole_of_further
 from carpool.daemon.seats.record import usage_of
@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 ANOTHER_ATTACHED, OTHER_VERSION = 1, 2
 
 
-class Reader(Protocol):
+class ChannelReader(Protocol):
     """Who reads the channels (`carpool.daemon.channels.router`)."""
 
-    def drain(self, job: Job) -> None:
+    def drain(self, job: JobRecord) -> None:
         """Handle what the job's attached process has said and nobody has read yet."""
         ...
 
-    def settled(self, job: Job) -> None:
+    def settled(self, job: JobRecord) -> None:
         """Whose the seat is has been decided: those of the job's processes that wait for it are answered."""
         ...
 
@@ -54,8 +54,8 @@ class Attaching:
         turns: Turns,
         granting: Granting,
         secondary: SecondaryProcesses,
-        reader: Reader,
-        used: Callable[[Job], None],
+        reader: ChannelReader,
+        used: Callable[[JobRecord], None],
         post: Callable[[Event], None],
     ) -> None:
         self._jobs = jobs
@@ -69,7 +69,7 @@ class Attaching:
         self._post = post
         self._watches: dict[JobId, PidWatch] = {}
 
-    def hello(self, job: Job, line: Line, packet: Packet) -> None:
+    def hello(self, job: JobRecord, line: Line, packet: Packet) -> None:
         """A process of the job wants a seat; it waits for the answer.  ``line.waits``: there is none yet."""
         pid = line.pid or packet.pid
         if packet.a != PROTOCOL:
@@ -90,14 +90,14 @@ class Attaching:
         else:
             self._refuse(job, line, ANOTHER_ATTACHED)
 
-    def left(self, job: Job) -> None:
+    def left(self, job: JobRecord) -> None:
         """The attached process has been asked for its seat, and has answered."""
         if job.seated is not None and job.seated.seat.get("leave") == Leave.LEFT:
             self.detach(job)
         else:
             self._reader.settled(job)
 
-    def watch(self, job: Job) -> None:
+    def watch(self, job: JobRecord) -> None:
         """Notice the end of the attached process."""
         self.unwatch(job.id)
         if job.seated is not None:
@@ -108,7 +108,7 @@ class Attaching:
         if watch is not None:
             watch.stop()
 
-    def detach(self, job: Job) -> None:
+    def detach(self, job: JobRecord) -> None:
         """The attached process is gone.  What it said before it went counts; then its turn is found or freed."""
         leaving = job.seated
         self._reader.drain(job)
@@ -124,7 +124,7 @@ class Attaching:
         self._tell_detached(job)
         self._reader.settled(job)
 
-    def take_back(self, job: Job) -> None:
+    def take_back(self, job: JobRecord) -> None:
         """Everything that the job's attached process had, whatever has become of it: it has died, has given its seat
         up, has become secondary, or the job has ended or begins anew.
 
@@ -137,7 +137,7 @@ class Attaching:
             self._seating.unseat(job)
             self._lines.leave_seat(job)
 
-    def _seat(self, job: Job, line: Line, pid: int) -> None:
+    def _seat(self, job: JobRecord, line: Line, pid: int) -> None:
         try:
             if job.lane is None:
                 raise BoardError("it belongs to no lane yet")
@@ -154,7 +154,7 @@ class Attaching:
         self.watch(job)
         self._used(job)
 
-    def _further(self, job: Job, line: Line, pid: int) -> None:
+    def _further(self, job: JobRecord, line: Line, pid: int) -> None:
         """A further process on a CUDA device: it is secondary, or the one is that has the seat and never used it."""
         assert job.seated is not None
         try:
@@ -167,7 +167,7 @@ class Attaching:
             log.error("cannot seat another process of job %d: %s", job.id, error)
             self._refuse(job, line, ANOTHER_ATTACHED)
 
-    def _make_secondary(self, job: Job) -> None:
+    def _make_secondary(self, job: JobRecord) -> None:
         """Of the attached process: its gate is shut, and what it allocates from now on is the driver's."""
         seated, line = job.seated, job.line
         assert seated is not None
@@ -179,13 +179,13 @@ class Attaching:
         self._tell_detached(job)
         self._secondary.convert(job, line, seated)
 
-    def _tell_detached(self, job: Job) -> None:
+    def _tell_detached(self, job: JobRecord) -> None:
         """Its other processes go on."""
         job.granted = Memory()  # the core will say so, too
         self._post(Detached(job.id, why_exclusive(SEVERAL if job.several else 0, job.ungated_pid)))
         tell_constraints(job, self._post)
 
-    def _hello_again(self, job: Job, line: Line) -> None:
+    def _hello_again(self, job: JobRecord, line: Line) -> None:
         """The attached process, whose answer an earlier daemon did not get round to."""
         assert job.seated is not None
         if job.seated.seat.get("pid") == 0:
@@ -193,11 +193,11 @@ class Attaching:
             job.found = False  # it has nothing yet
             self._granting.memory(job, answers=False)
 
-    def _refuse(self, job: Job, line: Line, why: int) -> None:
+    def _refuse(self, job: JobRecord, line: Line, why: int) -> None:
         kind = Kind.HOST if job.device is None else self._seating.layouts[job.device].kind
         self._lines.answer(line, Packet(PacketType.REFUSED, a=why, b=kind), [])
 
-    def _has_gone(self, job: Job, line: Line, pid: int) -> bool:
+    def _has_gone(self, job: JobRecord, line: Line, pid: int) -> bool:
         """Whether the attached process has ended, left, or become another program."""
         assert job.seated is not None
         if pid == job.seated.pid:

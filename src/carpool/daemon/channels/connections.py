@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from carpool.core.model import JobId
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.outbox import Outbox
 from carpool.daemon.system.peer import peer_credentials
 from carpool.protocol.seat import Packet
@@ -94,7 +94,7 @@ class Lines:
         job = self._jobs.live.get(number)
         return None if job is None else self.get(number, job.line)
 
-    def leave_seat(self, job: Job) -> None:
+    def leave_seat(self, job: JobRecord) -> None:
         """The attached process is gone: what it has not been sent is nothing to the next one."""
         line = self.get(job.id, job.line)
         if line is not None:

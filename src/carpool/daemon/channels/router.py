@@ -16,12 +16,12 @@ from carpool.daemon.channels.seat_packets import SeatPackets
 from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.seat_table import BoardError
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.seats.adoption import Adopting
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.kept_fds import COMPANION, weights_in
-from carpool.daemon.seats.pauses import Pauses
+from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.turns import Turns
 from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, SEATS, Packet, PacketType
 from carpool.protocol.session import Register
@@ -49,11 +49,11 @@ class Channels:
         lines: Lines,
         seating: Seating,
         turns: Turns,
-        pauses: Pauses,
+        pauses: TurnPauses,
         memory: MemoryParts,
         secondary: SecondaryProcesses,
         recovery: Recovery,
-        used: Callable[[Job], None],
+        used: Callable[[JobRecord], None],
         post: Callable[[Event], None],
     ) -> None:
         """``used`` hears of jobs whose process has got its seat."""
@@ -71,7 +71,7 @@ class Channels:
             *(turns, pauses, memory.granting, memory.supply, memory.offloads, self.attaching, post)
         )
 
-    def open(self, job: Job, fds: list[int], message: Register) -> bool:
+    def open(self, job: JobRecord, fds: list[int], message: Register) -> bool:
         """A shim has registered: the channel's end first, then what it kept for an earlier daemon.
 
         False if it has come back with memory in use after the core had been told that the job uses none, or with
@@ -90,7 +90,7 @@ class Channels:
             self.resume(job)
         return in_time
 
-    def _open_lines(self, job: Job, inherited: int, kept: dict[str, int], main_pid: int | None) -> None:
+    def _open_lines(self, job: JobRecord, inherited: int, kept: dict[str, int], main_pid: int | None) -> None:
         """What others than the attached process have leaves ``kept``.  Raises BoardError, OSError, ValueError."""
         self._add(job, INHERITED, inherited)
         for name in [name for name in kept if name.startswith(PREFIX)]:
@@ -100,7 +100,7 @@ class Channels:
         for name in [name for name in kept if name.startswith(f"{COMPANION}:")]:
             self._adopt_secondary(job, name, kept, main_pid)
 
-    def _take_over(self, job: Job, kept: dict[str, int], attached_pid: int | None) -> bool:
+    def _take_over(self, job: JobRecord, kept: dict[str, int], attached_pid: int | None) -> bool:
         """Adopt the attached process, unless there is none, or this daemon knows it.  False: it comes too late."""
         if self._recovery.active and job.seated is None and attached_pid is not None:
             adopted = self._adopting.adopt(job, kept, attached_pid)
@@ -109,7 +109,7 @@ class Channels:
         _close(kept)
         return job.seated is not None or attached_pid is None
 
-    def _weights(self, job: Job, name: str, kept: dict[str, int]) -> None:
+    def _weights(self, job: JobRecord, name: str, kept: dict[str, int]) -> None:
         """Unless this daemon knows them, after a shim has only come back.  Raises OSError, ValueError."""
         if self._recovery.active:
             self._found_weights.adopt(job, name, kept[name])
@@ -117,7 +117,7 @@ class Channels:
         else:
             os.close(kept.pop(name))
 
-    def _adopt_secondary(self, job: Job, name: str, kept: dict[str, int], main_pid: int | None) -> None:
+    def _adopt_secondary(self, job: JobRecord, name: str, kept: dict[str, int], main_pid: int | None) -> None:
         """One that an earlier daemon seated; unless this one knows it, after a shim has only come back.
 
         Raises BoardError, OSError, ValueError.
@@ -133,7 +133,7 @@ class Channels:
         else:
             self._secondary.adopt(job, line, name, self._adopting.board(device, job.owner, kept, name))
 
-    def bring(self, job: Job, name: str, fd: int) -> None:
+    def bring(self, job: JobRecord, name: str, fd: int) -> None:
         """Another process of the job has come through its door."""
         try:
             line = self._add(job, name, fd)
@@ -143,7 +143,7 @@ class Channels:
         if not self._recovery.active:
             self._listen(line)
 
-    def resume(self, job: Job) -> None:
+    def resume(self, job: JobRecord) -> None:
         """Start reading; watch the attached process."""
         lines = self._lines.all(job.id)
         for line in lines:
@@ -152,11 +152,11 @@ class Channels:
             self.attaching.watch(job)
             self._secondary.resume(job, [line for line in lines if line.name not in (INHERITED, job.line)])
 
-    def ask(self, job: Job, kind: MemoryClass, total: int, *, optional: bool) -> None:
+    def ask(self, job: JobRecord, kind: MemoryClass, total: int, *, optional: bool) -> None:
         """The attached process waits for memory; ``job.grow_seq`` is the number of its request."""
         self._packets.ask(job, kind, total, optional=optional)
 
-    def release(self, job: Job) -> None:
+    def release(self, job: JobRecord) -> None:
         """The job has ended, or begins anew: all its processes lose what they had, and are not listened to any more."""
         self.attaching.take_back(job)
         self._secondary.forget(job)
@@ -173,13 +173,13 @@ class Channels:
         for job in self._lines.jobs():
             self.close(job)
 
-    def _add(self, job: Job, name: str, fd: int) -> Line:
+    def _add(self, job: JobRecord, name: str, fd: int) -> Line:
         return self._lines.add(job.id, name, fd, lambda: self._emptied(job))
 
     def _listen(self, line: Line) -> None:
         asyncio.get_running_loop().add_reader(line.socket, self._readable, line)
 
-    def _find_line(self, job: Job, pid: int) -> None:
+    def _find_line(self, job: JobRecord, pid: int) -> None:
         """After a restart: by which channel the attached process speaks."""
         job.line = next((line.name for line in self._lines.all(job.id) if line.pid == pid), INHERITED)
 
@@ -192,7 +192,7 @@ class Channels:
         if self._lines.all(job_id):
             self.attaching.detach(job)
 
-    def _emptied(self, job: Job) -> None:
+    def _emptied(self, job: JobRecord) -> None:
         """What had to wait has been sent."""
         if job.seated is not None:
             job.seated.board.notify(job.seated.seat)
@@ -205,7 +205,7 @@ class Channels:
         elif not self._read_one(job, line):
             self._hung_up(job, line)
 
-    def _hung_up(self, job: Job, line: Line) -> None:
+    def _hung_up(self, job: JobRecord, line: Line) -> None:
         """Nobody holds the other end any more.  What becomes of the seat is for the pidfd to say."""
         asyncio.get_running_loop().remove_reader(line.socket)
         line.over = True
@@ -217,7 +217,7 @@ class Channels:
         self._lines.close(line)
         self._seating.shims.drop(line.job, [line.name])
 
-    def settled(self, job: Job) -> None:
+    def settled(self, job: JobRecord) -> None:
         """Whose the seat is has been decided: those that wait for it are answered."""
         for line in self._lines.all(job.id):
             if line.over and line.name not in (INHERITED, job.line):
@@ -226,13 +226,13 @@ class Channels:
                 line.waits = False
                 self._listen(line)
 
-    def drain(self, job: Job) -> None:
+    def drain(self, job: JobRecord) -> None:
         """Handle what the attached process has said and nobody has read yet."""
         line = self._lines.get(job.id, job.line)
         while line is not None and self._read_one(job, line, empty=False):
             pass
 
-    def _read_one(self, job: Job, line: Line, *, empty: bool = True) -> bool:
+    def _read_one(self, job: JobRecord, line: Line, *, empty: bool = True) -> bool:
         """Handle one packet.  ``empty``: what to answer when there is none; False at the end of the channel."""
         if line.over or line.waits:
             return False if line.over else empty
@@ -254,7 +254,7 @@ class Channels:
             line.socket.recv(PACKET_BYTES + 1, socket.MSG_DONTWAIT)
         return bool(data)
 
-    def _packet(self, job: Job, line: Line, data: bytes) -> None:
+    def _packet(self, job: JobRecord, line: Line, data: bytes) -> None:
         try:
             packet = Packet.decode(data)
         except ValueError as error:
@@ -270,7 +270,7 @@ class Channels:
         else:
             self._secondary.packet(job, line, packet)
 
-    def _pending(self, job: Job, line: Line, hello: Packet) -> int | None:
+    def _pending(self, job: JobRecord, line: Line, hello: Packet) -> int | None:
         """The process whose HELLO has been answered, if it is to ask again: it was not about to use the device."""
         seated = job.seated is not None and job.line == line.name
         return None if hello.b or seated or hello.a != PROTOCOL else line.pid or hello.pid

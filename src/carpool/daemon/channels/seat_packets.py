@@ -8,12 +8,12 @@ from collections.abc import Callable
 from carpool.core.events import Event, MemoryRequested, MemoryReturned, RequestWithdrawn, TurnWanted
 from carpool.core.model import Demand, MemoryClass
 from carpool.daemon.channels.attach import Attaching
-from carpool.daemon.jobs.table import Job, Seated
+from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.memory.extents import Supply
 from carpool.daemon.memory.grants import Granting
 from carpool.daemon.memory.offload import Offloads
 from carpool.daemon.seats.demands import answer_demand, demand_in, is_met
-from carpool.daemon.seats.pauses import Pauses
+from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.record import is_answered, is_before, needed
 from carpool.daemon.seats.turns import Turns
 from carpool.protocol.seat import Packet, PacketType, Placed
@@ -22,7 +22,7 @@ from carpool.protocol.seat_words import SeatWords
 log = logging.getLogger(__name__)
 #: Their numbers in packets.
 CLASSES = (MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL)
-Handler = Callable[[Job, Seated, Packet], None]
+Handler = Callable[[JobRecord, Seated, Packet], None]
 _ABOUT_MEMORY = (PacketType.GROW, PacketType.WITHDRAWN, PacketType.SHRUNK)
 
 
@@ -32,7 +32,7 @@ class SeatPackets:
     def __init__(
         self,
         turns: Turns,
-        pauses: Pauses,
+        pauses: TurnPauses,
         granting: Granting,
         supply: Supply,
         offloads: Offloads,
@@ -60,7 +60,7 @@ class SeatPackets:
             PacketType.CUT_DONE: self._cut_done,
         }
 
-    def handle(self, job: Job, seated: Seated, packet: Packet) -> None:
+    def handle(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
         """A packet over the channel of the job's seat."""
         self._turns.sync(job.lane)
         handler = self._table.get(packet.type)
@@ -69,13 +69,13 @@ class SeatPackets:
         else:
             handler(job, seated, packet)
 
-    def ask(self, job: Job, kind: MemoryClass, total: int, *, optional: bool) -> None:
+    def ask(self, job: JobRecord, kind: MemoryClass, total: int, *, optional: bool) -> None:
         """The attached process waits for memory; ``job.grow_seq`` is the number of its request."""
         self._post(MemoryRequested(job.id, kind, total, optional=optional))
 
     # Turns
 
-    def _wanted(self, job: Job, seated: Seated, packet: Packet) -> None:
+    def _wanted(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
         demand, urgent = None, packet.type is PacketType.URGENT
         if job.spec.service is not None or packet.a:
             words = seated.seat.snapshot()
@@ -86,53 +86,53 @@ class SeatPackets:
             demand = self._demand(job, seated, words) if packet.a else None
         self._post(TurnWanted(job.id, urgent=urgent, demand=demand))
 
-    def _demand(self, job: Job, seated: Seated, words: SeatWords) -> Demand | None:
+    def _demand(self, job: JobRecord, seated: Seated, words: SeatWords) -> Demand | None:
         """Of a service; a job that is none is told so."""
         if job.spec.service is not None:
             return demand_in(words)
         answer_demand(seated, Placed.NO_SERVICE, words.demand_seq)
         return None
 
-    def _turn_ended(self, job: Job, seated: Seated, packet: Packet) -> None:
+    def _turn_ended(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
         """The sync has seen it in the seat."""
 
-    def _paused(self, job: Job, seated: Seated, packet: Packet) -> None:
+    def _paused(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
         self._pauses.answered(job, packet.a)
 
     # Memory
 
-    def _grow(self, job: Job, seated: Seated, packet: Packet) -> None:
+    def _grow(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
         # After a restart it may have been answered from the seat, or a later one has been found there.
         if not is_answered(seated.seat, packet.c) and not is_before(packet.c, job.grow_seq):
             job.grow_seq = packet.c & 0xFFFFFFFF  # the seat's word
             self.ask(job, CLASSES[packet.a], packet.b, optional=bool(packet.d))
 
-    def _withdrawn(self, job: Job, seated: Seated, packet: Packet) -> None:
+    def _withdrawn(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
         # Another number: a later request has been found in the seat, after a restart, or it has been answered.
         if packet.c == job.grow_seq and not is_answered(seated.seat, packet.c):
             self._withdraw(job, seated, CLASSES[packet.a])
 
-    def _withdraw(self, job: Job, seated: Seated, kind: MemoryClass) -> None:
+    def _withdraw(self, job: JobRecord, seated: Seated, kind: MemoryClass) -> None:
         if self._granting.withdraw(job):
             self._post(MemoryReturned(job.id, kind, needed(seated.seat, kind)))
         else:
             self._post(RequestWithdrawn(job.id, kind))
 
-    def _shrunk(self, job: Job, seated: Seated, packet: Packet) -> None:
+    def _shrunk(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
         self._post(MemoryReturned(job.id, CLASSES[packet.a], packet.b))
 
     # Answers
 
-    def _left(self, job: Job, seated: Seated, packet: Packet) -> None:
+    def _left(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
         self._attaching.left(job)
 
-    def _offloaded(self, job: Job, seated: Seated, packet: Packet) -> None:
+    def _offloaded(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
         if seated.extents:
             _unexpected(job, packet)
         else:
             self._offloads.answered(job, packet)
 
-    def _cut_done(self, job: Job, seated: Seated, packet: Packet) -> None:
+    def _cut_done(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
         if not seated.extents:
             _unexpected(job, packet)
             return
@@ -140,5 +140,5 @@ class SeatPackets:
         self._granting.everywhere()
 
 
-def _unexpected(job: Job, packet: Packet) -> None:
+def _unexpected(job: JobRecord, packet: Packet) -> None:
     log.warning("job %d sent an unexpected packet: %r", job.id, packet)

@@ -19,7 +19,7 @@ from carpool.core.model import DeviceId, JobId
 from carpool.core.policies.view import DeviceView
 from carpool.daemon.channels.connections import Line, Lines
 from carpool.daemon.jobs.seat_table import Board
-from carpool.daemon.jobs.table import Job, JobTable, Seated
+from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.memory.driver_memory import DriverMemory
 from carpool.daemon.seats.allocator import Seating, whole_of_further
 from carpool.daemon.seats.kept_fds import COMPANION
@@ -86,7 +86,7 @@ class SecondaryProcesses:
 
     # They come
 
-    def seat(self, job: Job, line: Line, pid: int) -> None:
+    def seat(self, job: JobRecord, line: Line, pid: int) -> None:
         """Give it a seat, and the job its device.  Raises BoardError."""
         assert job.device is not None and job.lane is not None
         if any(process.line == line.name for process in self._of.get(job.id, ())):
@@ -102,13 +102,13 @@ class SecondaryProcesses:
         self._lines.answer(line, Packet(PacketType.SETUP, 0, *numbers), [board.fd])
         self._several(job)
 
-    def convert(self, job: Job, line: str, seated: Seated) -> None:
+    def convert(self, job: JobRecord, line: str, seated: Seated) -> None:
         """It had the job's seat and never used it: it keeps its place on the board."""
         name = f"{COMPANION}:{job.device}:{seated.seat.slot}:{seated.pid}"
         self._add(job, SecondaryProcess(line, seated.board, seated.seat, seated.pid, name))
         self._look(job)
 
-    def adopt(self, job: Job, line: Line, name: str, board: Board) -> None:
+    def adopt(self, job: JobRecord, line: Line, name: str, board: Board) -> None:
         """An earlier daemon seated it."""
         _, _, slot, pid = name.split(":")
         process = SecondaryProcess(line.name, board, board.adopt(int(slot)), int(pid), name)
@@ -117,7 +117,7 @@ class SecondaryProcesses:
         words = process.seat.snapshot()
         job.several |= any((words.turns, words.want, words.fixed, words.p_limit))
 
-    def resume(self, job: Job, lines: Sequence[Line]) -> None:
+    def resume(self, job: JobRecord, lines: Sequence[Line]) -> None:
         """After a restart: notice their ends, and go on with what they wait for.
 
         Who has come through the door (``lines``) and has no seat was told to ask again, or asks just now: one that is
@@ -131,7 +131,7 @@ class SecondaryProcesses:
             self._watch(job, process)
         self._look(job)
 
-    def ask_again(self, job: Job) -> None:
+    def ask_again(self, job: JobRecord) -> None:
         """After a restart, when the core knows the job: what an earlier daemon did not answer."""
         for process in tuple(self._of.get(job.id, ())):
             words = process.seat.snapshot()  # `grow_seq` first: the request of that number has been written before
@@ -148,13 +148,13 @@ class SecondaryProcesses:
         seats = (each.seat for job, of in self._of.items() if self._jobs.live[job].device == device for each in of)
         return sum(min(words.p_limit, words.p_live + words.e_live) for words in map(Seat.snapshot, seats))
 
-    def _add(self, job: Job, process: SecondaryProcess) -> None:
+    def _add(self, job: JobRecord, process: SecondaryProcess) -> None:
         self._of.setdefault(job.id, []).append(process)
         attached = job.seated.pid if job.seated is not None else None
         self._seating.shims.keep(job.id, {process.kept: process.board.fd}, attached)
         self._watch(job, process)
 
-    def _watch(self, job: Job, process: SecondaryProcess) -> None:
+    def _watch(self, job: JobRecord, process: SecondaryProcess) -> None:
         if process.watch is None:
             process.watch = PidWatch(process.pid, lambda: self._gone(job, process))
 
@@ -166,20 +166,20 @@ class SecondaryProcesses:
         if not self._pending[job]:
             del self._pending[job]
 
-    def ours(self, job: Job) -> set[int]:
+    def ours(self, job: JobRecord) -> set[int]:
         """The processes of a job that have seats, or a gate and will ask for one."""
         pids = {process.pid for process in self._of.get(job.id, ())} | set(self._pending.get(job.id, {}).values())
         return pids if job.seated is None else pids | {job.seated.pid}
 
     # They speak
 
-    def packet(self, job: Job, line: Line, packet: Packet) -> None:
+    def packet(self, job: JobRecord, line: Line, packet: Packet) -> None:
         for process in tuple(self._of.get(job.id, ())):
             if process.line == line.name:
                 self._about_memory(job, process, packet)
         self._look(job)
 
-    def _about_memory(self, job: Job, process: SecondaryProcess, packet: Packet) -> None:
+    def _about_memory(self, job: JobRecord, process: SecondaryProcess, packet: Packet) -> None:
         # From its seat, after a restart; or a later one has been found there.
         known = is_answered(process.seat, packet.c) or is_before(packet.c, process.seat.get("grow_seq"))
         if packet.type is PacketType.GROW and packet.a != SHARE:
@@ -190,11 +190,11 @@ class SecondaryProcesses:
         elif packet.type is PacketType.SHRUNK and packet.a == SHARE:
             self._memory.returns(job, process, packet.b)
 
-    def _several(self, job: Job) -> None:
+    def _several(self, job: JobRecord) -> None:
         job.several = True
         tell_constraints(job, self._post)
 
-    def _look(self, job: Job) -> None:
+    def _look(self, job: JobRecord) -> None:
         """Those that want to compute may, as soon as no other job does, and none has the device to itself."""
         timer = self._timers.pop(job.id, None)
         if timer is not None:
@@ -209,20 +209,20 @@ class SecondaryProcesses:
         for process in waiting:
             grant_turn(process.board, process.seat)
 
-    def _others_compute(self, job: Job) -> bool:
+    def _others_compute(self, job: JobRecord) -> bool:
         lanes = [lane for lane, device in self._seating.lane_device.items() if device == job.device]
         for lane in lanes:
             self._turns.sync(lane)
         return any(self._seating.holder.get(lane, job.id) != job.id for lane in lanes) or self._guest_computes(job)
 
-    def _guest_computes(self, job: Job) -> bool:
+    def _guest_computes(self, job: JobRecord) -> bool:
         """Or comes, or leaves, or waits for memory, in its turn: jobs of the checkpoint engine have no seats."""
         assert job.device is not None
         present = self._guests.present(job.device)
         guests = (other for other in self._jobs.live.values() if other.guest and other.device == job.device)
         return present is None or bool(present[1]) or any(guest.grant_waits is not None for guest in guests)
 
-    def _belongs_to_another(self, job: Job) -> bool:
+    def _belongs_to_another(self, job: JobRecord) -> bool:
         """The device.  But a turn that the job still has may need its secondary processes to come to an end."""
         assert job.device is not None
         has_turn = job.lane is not None and self._seating.holder.get(job.lane) == job.id
@@ -230,16 +230,16 @@ class SecondaryProcesses:
 
     # They go
 
-    def last_word(self, job: Job) -> None:
+    def last_word(self, job: JobRecord) -> None:
         """Its main process has ended, and may be one of them."""
         for process in self._of.get(job.id, ()):
             self._heard(job, process)
 
-    def _heard(self, job: Job, process: SecondaryProcess) -> None:
+    def _heard(self, job: JobRecord, process: SecondaryProcess) -> None:
         if process.pid == job.pid:
             job.out_of = process.seat.get("out_of_memory")
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: JobRecord) -> None:
         """The job has ended."""
         self._pending.pop(job.id, None)
         for process in tuple(self._of.get(job.id, ())):
@@ -249,11 +249,11 @@ class SecondaryProcesses:
         if timer is not None:
             timer.cancel()
 
-    def _gone(self, job: Job, process: SecondaryProcess) -> None:
+    def _gone(self, job: JobRecord, process: SecondaryProcess) -> None:
         self._memory.gone(job, process)
         self._leave(job, process)
 
-    def _leave(self, job: Job, process: SecondaryProcess) -> None:
+    def _leave(self, job: JobRecord, process: SecondaryProcess) -> None:
         if process.watch is not None:
             process.watch.stop()
         self._heard(job, process)

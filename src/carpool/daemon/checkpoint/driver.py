@@ -21,12 +21,12 @@ from carpool.core.model import Cause, Memory, Micros, Reason
 from carpool.daemon.checkpoint.jobs import Guest, Guests, Stage, kill_lost
 from carpool.daemon.checkpoint.notes import Note, Notes
 from carpool.daemon.checkpoint.suspend import Suspensions
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.background import in_background
 from carpool.daemon.system.clock import monotonic_us
 from carpool.devices.base import DeviceError, ExtentDevice
-from carpool.devices.cuda.checkpoint import NotGuaranteed, Stuck, Unsupported
+from carpool.devices.cuda.checkpoint import CheckpointStuck, CheckpointUnsupported, NotGuaranteed
 
 log = logging.getLogger(__name__)
 RETRY_S = 0.05
@@ -60,13 +60,13 @@ class Checkpointing:
 
     # The core's commands
 
-    def start(self, job: Job) -> None:
+    def start(self, job: JobRecord) -> None:
         """`StartJob`: the process itself waits for its turn."""
         self._guests.of[job.id] = Guest(Stage.NEW)
         self._post(Attached(job.id))
         self._post(TurnWanted(job.id))
 
-    def turn(self, job: Job) -> None:
+    def turn(self, job: JobRecord) -> None:
         """`GrantTurn`: its memory is reserved, and nobody else computes there."""
         guest = self._guests.of[job.id]
         job.switches += 1
@@ -77,17 +77,17 @@ class Checkpointing:
             guest.was_busy, job.stays = False, None
             self._post(TraitsSeen(job.id))
 
-    def request_yield(self, job: Job) -> None:
+    def request_yield(self, job: JobRecord) -> None:
         guest = self._guests.of[job.id]
         if not guest.yield_asked and guest.stage is Stage.ON:
             guest.yield_asked = True
             self._leave(job, guest)
         guest.yield_asked = True
 
-    def withdraw_yield(self, job: Job) -> None:
+    def withdraw_yield(self, job: JobRecord) -> None:
         self._guests.of[job.id].yield_asked = False
 
-    def signal(self, job: Job, number: int) -> None:
+    def signal(self, job: JobRecord, number: int) -> None:
         """To all its processes.  If they are stopped, all but SIGKILL arrives with a turn, which is urgent now."""
         guest = self._guests.of.get(job.id)
         if guest is not None and guest.stage is Stage.NEW:
@@ -97,14 +97,14 @@ class Checkpointing:
         if guest is not None and guest.stage is Stage.OFF and number != signal.SIGKILL:
             self._post(TurnWanted(job.id, urgent=True))
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: JobRecord) -> None:
         """It has ended."""
         self._guests.remove(job)
         self._notes.forget(job.id)
 
     # A turn begins
 
-    def _come(self, job: Job, guest: Guest) -> None:
+    def _come(self, job: JobRecord, guest: Guest) -> None:
         """As soon as the memory that is reserved for it is really there."""
         if self._guests.of.get(job.id) is not guest:
             return
@@ -130,7 +130,7 @@ class Checkpointing:
             begun = monotonic_us()
             in_background(f"resume-{job.id}", resume, lambda result: self._came(job, guest, result, begun))
 
-    def _unready(self, job: Job, device: ExtentDevice, needed: int) -> str | None:
+    def _unready(self, job: JobRecord, device: ExtentDevice, needed: int) -> str | None:
         """Why it cannot be resumed yet.  From now on its note does not say any more that it is suspended."""
         try:
             if needed and not device.has_room(needed):
@@ -140,7 +140,7 @@ class Checkpointing:
             return str(error)
         return None
 
-    def _wait(self, job: Job, guest: Guest, obstacle: str) -> None:
+    def _wait(self, job: JobRecord, guest: Guest, obstacle: str) -> None:
         if guest.yield_asked and monotonic_us() - guest.since_us > PATIENCE_US:
             self._give_up(job, guest)
             return
@@ -150,19 +150,19 @@ class Checkpointing:
         job.grant_waits = waits
         asyncio.get_running_loop().call_later(RETRY_S, self._come, job, guest)
 
-    def _give_up(self, job: Job, guest: Guest) -> None:
+    def _give_up(self, job: JobRecord, guest: Guest) -> None:
         """Its turn has not come to anything, and others want theirs."""
         if guest.stage is not Stage.NEW:
             self._guests.enter(guest, Stage.OFF)
         job.granted, job.grant_waits = Memory(), None
         self._released(job)
 
-    def _released(self, job: Job) -> None:
+    def _released(self, job: JobRecord) -> None:
         """Its turn is over, and it wants another one, soon if it is to end."""
         self._post(TurnReleased(job.id, Cause.FORCED, job.usage))
         self._post(TurnWanted(job.id, urgent=job.cancelled))
 
-    def _came(self, job: Job, guest: Guest, result: str | Exception | None, begun: Micros) -> None:
+    def _came(self, job: JobRecord, guest: Guest, result: str | Exception | None, begun: Micros) -> None:
         if self._guests.of.get(job.id) is not guest:
             return
         if isinstance(result, str | NotGuaranteed):
@@ -176,7 +176,7 @@ class Checkpointing:
             job.usage = dataclasses.replace(job.usage, in_bytes=moved, in_us=job.usage.in_us + took)
             self._is_on(job, guest)
 
-    def _is_on(self, job: Job, guest: Guest) -> None:
+    def _is_on(self, job: JobRecord, guest: Guest) -> None:
         self._guests.enter(guest, Stage.ON)
         job.on_device, job.grant_waits = True, None
         guest.on_us = monotonic_us()
@@ -185,7 +185,7 @@ class Checkpointing:
 
     # A turn ends
 
-    def _leave(self, job: Job, guest: Guest) -> None:
+    def _leave(self, job: JobRecord, guest: Guest) -> None:
         """When its turn was worth its price, and its process is known: that may still be being started."""
         if self._guests.of.get(job.id) is not guest or guest.stage is not Stage.ON or not guest.yield_asked:
             return
@@ -199,7 +199,7 @@ class Checkpointing:
             f"suspend-{job.id}", lambda: work.suspend(0, most), lambda result: self._left(job, guest, result, begun)
         )
 
-    def _left(self, job: Job, guest: Guest, result: int | Exception, begun: Micros) -> None:
+    def _left(self, job: JobRecord, guest: Guest, result: int | Exception, begun: Micros) -> None:
         if self._guests.of.get(job.id) is not guest:
             return
         if isinstance(result, Exception):
@@ -213,17 +213,17 @@ class Checkpointing:
         self._guests.is_off(job, guest, usage, result)
         self._released(job)
 
-    def _not_left(self, job: Job, guest: Guest, error: Exception) -> None:
+    def _not_left(self, job: JobRecord, guest: Guest, error: Exception) -> None:
         """It keeps its turn."""
-        if isinstance(error, Stuck):
+        if isinstance(error, CheckpointStuck):
             kill_lost(job, str(error), self._processes)
-        elif isinstance(error, Unsupported):
+        elif isinstance(error, CheckpointUnsupported):
             self._stays(job, error)
         else:
             log.warning("job %d cannot be suspended now: %s", job.id, error)
             asyncio.get_running_loop().call_later(BUSY_S, self._leave, job, guest)
 
-    def _stays(self, job: Job, error: Exception) -> None:
+    def _stays(self, job: JobRecord, error: Exception) -> None:
         log.warning("job %d cannot be suspended and keeps %s: %s", job.id, job.device, error)
         job.stays = f"it cannot be suspended: {error}"
         self._post(TraitsSeen(job.id, alone=job.stays))

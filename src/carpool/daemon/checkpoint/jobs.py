@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Protocol
 
 from carpool.core.model import DeviceId, JobId, Memory, Micros, Reason, Usage
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.clock import monotonic_us
 
 log = logging.getLogger(__name__)
@@ -40,12 +40,12 @@ class Guest:
 class Signaller(Protocol):
     """Who sends signals to jobs (`carpool.daemon.shims.supervisor`)."""
 
-    def signal(self, job: Job, number: int) -> None:
+    def signal(self, job: JobRecord, number: int) -> None:
         """To all processes of the job."""
         ...
 
 
-def kill_lost(job: Job, why: str, processes: Signaller) -> None:
+def kill_lost(job: JobRecord, why: str, processes: Signaller) -> None:
     """The job cannot go on; its end will say why."""
     log.error("job %d is killed: %s", job.id, why)
     job.fault = Reason("checkpoint", f"killed by Carpool: {why}")
@@ -64,7 +64,7 @@ class Guests:
         guest.stage = stage
         self._changes += 1
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: JobRecord) -> None:
         """It has ended."""
         guest = self.of.pop(job.id, None)
         if guest is not None:
@@ -96,13 +96,13 @@ class Guests:
         )
         return present[0], present[1].union(whole)
 
-    def is_off(self, job: Job, guest: Guest, usage: Usage, needed: int) -> None:
+    def is_off(self, job: JobRecord, guest: Guest, usage: Usage, needed: int) -> None:
         peak = max(usage.persistent_peak, needed)
         job.usage = dataclasses.replace(usage, persistent_live=needed, persistent_peak=peak)
         job.on_device, job.granted = False, Memory()
         self.enter(guest, Stage.OFF)
 
-    def account(self, job: Job, guest: Guest) -> None:
+    def account(self, job: JobRecord, guest: Guest) -> None:
         """Its turn counts as device time, suspending and resuming included."""
         if guest.stage in (Stage.ON, Stage.LEAVING):
             now = monotonic_us()

@@ -12,10 +12,10 @@ from carpool.core.events import Attached, Event, Sampled, TurnWanted
 from carpool.daemon.checkpoint.driver import BUSY_S
 from carpool.daemon.checkpoint.jobs import Guest, Guests, Signaller, Stage, kill_lost
 from carpool.daemon.checkpoint.suspend import ShimPids, Suspensions
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.background import in_background
 from carpool.daemon.system.clock import monotonic_us
-from carpool.devices.cuda.checkpoint import Stuck, Unsupported
+from carpool.devices.cuda.checkpoint import CheckpointStuck, CheckpointUnsupported
 
 RESTART_S = 60.0
 
@@ -47,7 +47,7 @@ class CheckpointRestart:
         found = [job for job in self._jobs.live.values() if job.guest and self._shims.pid(job.id)]
         await asyncio.gather(*map(self._suspend_again, found))
 
-    def resume(self, job: Job) -> None:
+    def resume(self, job: JobRecord) -> None:
         """The core knows it, and has a lane for it."""
         if job.id not in self._guests.of:
             return
@@ -55,7 +55,7 @@ class CheckpointRestart:
         self._post(Sampled(job.id, job.usage))
         self._post(TurnWanted(job.id))
 
-    async def _suspend_again(self, job: Job) -> None:
+    async def _suspend_again(self, job: JobRecord) -> None:
         job.device = self._suspensions.found_on(job)
         if job.device is None:
             kill_lost(job, "no device here can suspend it any more", self._processes)
@@ -70,13 +70,13 @@ class CheckpointRestart:
             if not isinstance(answer, Exception):
                 self._guests.is_off(job, guest, job.usage, answer)
                 return
-            if isinstance(answer, Stuck):
+            if isinstance(answer, CheckpointStuck):
                 self._guests.is_off(job, guest, job.usage, 0)
                 kill_lost(job, str(answer), self._processes)
                 return
-            if isinstance(answer, Unsupported) or loop.time() > deadline:
+            if isinstance(answer, CheckpointUnsupported) or loop.time() > deadline:
                 job.stays, job.on_device = f"it cannot be suspended: {answer}", True
-                guest.was_busy = not isinstance(answer, Unsupported)
+                guest.was_busy = not isinstance(answer, CheckpointUnsupported)
                 self._guests.enter(guest, Stage.ON)
                 return
             await asyncio.sleep(BUSY_S)

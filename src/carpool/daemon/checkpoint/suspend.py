@@ -8,13 +8,13 @@ from typing import Protocol
 
 from carpool.core.model import DeviceId, JobId
 from carpool.daemon.checkpoint.notes import Note, Notes
-from carpool.daemon.jobs.table import Job, may_use
+from carpool.daemon.jobs.table import JobRecord, may_use
 from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.system.process_state import is_stopped
 from carpool.daemon.system.process_tree import below
-from carpool.devices.base import Device, ExtentDevice, as_extents, in_extents
+from carpool.devices.base import DeviceBackend, ExtentDevice, as_extents, in_extents
 from carpool.devices.cuda.suspension import Suspension
-from carpool.telemetry.gpus import Gpus
+from carpool.telemetry.gpus import GpuReaders
 
 
 class ShimPids(Protocol):
@@ -28,21 +28,21 @@ class ShimPids(Protocol):
 class Suspensions:
     """Work for the threads in which the driver suspends and resumes jobs."""
 
-    def __init__(self, notes: Notes, devices: Mapping[DeviceId, Device], shims: ShimPids) -> None:
+    def __init__(self, notes: Notes, devices: Mapping[DeviceId, DeviceBackend], shims: ShimPids) -> None:
         self._notes = notes
         self._devices = devices
         self._shims = shims
 
-    def of(self, job: Job) -> Suspension:
+    def of(self, job: JobRecord) -> Suspension:
         """Of all processes below its shim.  For a thread beside the loop."""
         shim, uuid = self._shims.pid(job.id), self.device(job).uuid
 
         def measure(pids: list[int]) -> int | None:
-            with closing(Gpus()) as gpus:  # of this thread
+            with closing(GpuReaders()) as gpus:  # of this thread
                 return gpus.held(uuid, pids, monotonic_us())
 
         def holds(pids: list[int]) -> bool:
-            with closing(Gpus()) as gpus:
+            with closing(GpuReaders()) as gpus:
                 return any(gpus.held(uuid, [pid], monotonic_us()) for pid in pids)
 
         return Suspension(
@@ -53,7 +53,7 @@ class Suspensions:
             lambda needed, complete: self._notes.write(job.id, Note(needed, complete)),
         )
 
-    def again(self, job: Job) -> Callable[[], int]:
+    def again(self, job: JobRecord) -> Callable[[], int]:
         """For such a thread after a restart: suspends them unless that is done; returns what a resume needs."""
         work, note, most = self.of(job), self._notes.read(job.id), self.device(job).capacity
 
@@ -62,7 +62,7 @@ class Suspensions:
 
         return suspend
 
-    def found_on(self, job: Job) -> DeviceId | None:
+    def found_on(self, job: JobRecord) -> DeviceId | None:
         """Where it is after a restart; if no earlier daemon has written that down, where it can have been.
 
         None: on no device here that can suspend it.
@@ -73,6 +73,6 @@ class Suspensions:
             return job.device if device is not None and in_extents(device) else None
         return next((name for name, device in devices.items() if device.checkpoint and may_use(job.spec, name)), None)
 
-    def device(self, job: Job) -> ExtentDevice:
+    def device(self, job: JobRecord) -> ExtentDevice:
         assert job.device is not None
         return as_extents(self._devices[job.device])

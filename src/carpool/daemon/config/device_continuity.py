@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import msgspec
 
 from carpool.core.model import JobId
-from carpool.daemon.config.options import DeviceOption, Options
+from carpool.daemon.config.options import DaemonOptions, DeviceOption
 from carpool.daemon.jobs.files import shim_lives
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
 from carpool.protocol.units import format_size
 
 
-def settle_devices(options: Options, connection: sqlite3.Connection) -> tuple[DeviceOption, ...]:
+def settle_devices(options: DaemonOptions, connection: sqlite3.Connection) -> tuple[DeviceOption, ...]:
     """The devices to start with, recorded for the next time.  Raises StartupError if running jobs need others.
 
     Where none are named, they are those of before as long as a job has not ended: one that waits may have asked for a

@@ -15,8 +15,8 @@ from carpool.daemon.config.default_sizes import gpu_capacity
 from carpool.daemon.config.mps import pipe_environment
 from carpool.daemon.config.options import MIG, DeviceOption, check_devices
 from carpool.daemon.system.errors import StartupError
-from carpool.devices.base import Device, DeviceError
-from carpool.devices.cuda.agent_link import Link
+from carpool.devices.base import DeviceBackend, DeviceError
+from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
 from carpool.devices.cuda.driver import DriverError
 from carpool.devices.cuda.messages import Ready
@@ -28,12 +28,12 @@ DOCTOR = "`carpool doctor` says what this machine's GPUs can do"
 _NO_DEVICE, _INVALID_DEVICE = 100, 101  # CUDA_ERROR_NO_DEVICE, CUDA_ERROR_INVALID_DEVICE
 
 
-class Gpus:
+class GpuDiscovery:
     """The agents of the GPUs, from the moment when their capacity is asked for until their devices are made."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._links: dict[DeviceId, Link] = {}
+        self._links: dict[DeviceId, AgentLink] = {}
 
     def resolved(self, options: Sequence[DeviceOption], memory: int) -> tuple[DeviceOption, ...]:
         """Each instance by itself, with the capacity of those that were to have what there is.
@@ -55,7 +55,7 @@ class Gpus:
         self._links.pop(option.id).close()
         return [dataclasses.replace(option, index=0, uuid=uuid) for uuid in found]
 
-    def make(self, option: DeviceOption) -> Device:
+    def make(self, option: DeviceOption) -> DeviceBackend:
         """Raises StartupError."""
         if option.kind == "host":
             return HostDevice(option.id, option.capacity)
@@ -83,7 +83,7 @@ class Gpus:
     def _ready(self, option: DeviceOption) -> Ready:
         if option.id not in self._links:
             environment = partial(pipe_environment, self._home) if option.sharing is Sharing.MPS else dict
-            self._links[option.id] = Link(option.index, visible=option.uuid, environment=environment)
+            self._links[option.id] = AgentLink(option.index, visible=option.uuid, environment=environment)
         try:
             return self._links[option.id].ready()
         except DriverError as error:

@@ -46,7 +46,7 @@ class DeviceOption:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Options:
+class DaemonOptions:
     """What the daemon was started with."""
 
     home: Home
@@ -83,7 +83,7 @@ class _Parser(argparse.ArgumentParser):
         raise StartupError("bad_option", message, "see python -m carpool.daemon --help")
 
 
-def parse_options(argv: Sequence[str]) -> Options:
+def parse_options(argv: Sequence[str]) -> DaemonOptions:
     """Raises StartupError for anything that cannot be carried out on this machine."""
     given = _parser().parse_args(argv)
     if given.threads is not None and given.threads < 1:
@@ -91,7 +91,7 @@ def parse_options(argv: Sequence[str]) -> Options:
             "bad_option", f"--threads {given.threads} is not positive", "give 1 or more, or leave it out"
         )
     memory = memory_bytes()
-    options = Options(
+    options = DaemonOptions(
         home=Home(Path(given.home).expanduser().absolute() if given.home else default_home()),
         devices=_devices(given.device or [], given.sharing, memory),
         devices_given=bool(given.device),
@@ -172,7 +172,7 @@ def _telemetry_us(text: str) -> int:
         raise StartupError("bad_interval", f"--telemetry-interval {text}: {error}") from None
 
 
-def _check_store(options: Options) -> None:
+def _check_store(options: DaemonOptions) -> None:
     try:
         check_store(options.chosen_settings.host_store, options.store_room)
     except ValueError as error:

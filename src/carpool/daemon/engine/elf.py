@@ -24,7 +24,7 @@ class OddFile(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class ElfMachine:
     """What a program and its libraries must have in common; the numbers are those of the header."""
 
     bits: int  # EI_CLASS
@@ -36,7 +36,7 @@ class Machine:
 class Program:
     """What the headers of an ELF file say of how it is loaded."""
 
-    machine: Machine
+    machine: ElfMachine
     asks_for_loader: bool  # names a dynamic loader, which loads libraries into it
     is_library: bool  # has a library's name (SONAME); without a loader it is one itself
 
@@ -72,7 +72,7 @@ def read_program(fd: int) -> Program:
     segments = {each[0]: each for each in layout.segment.iter_unpack(table)}
     dynamic = segments.get(_DYNAMIC)
     return Program(
-        Machine(ident[4], ident[5], machine),
+        ElfMachine(ident[4], ident[5], machine),
         _INTERPRETER in segments,
         dynamic is not None and _has_name(fd, layout, dynamic),
     )

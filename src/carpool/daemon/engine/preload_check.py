@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from carpool.daemon.engine.elf import Machine, OddFile, Program, read_program
+from carpool.daemon.engine.elf import ElfMachine, OddFile, Program, read_program
 
 #: As far as the kernel goes.
 _MOST_SCRIPTS = 5
@@ -68,7 +68,7 @@ def _tried(command: Command, library: Path) -> Look:
         return Look(False, f"nobody knows whether libcarpool can be loaded into {command.name}: {why}")
 
 
-def _look(command: Command, machine: Machine) -> Look:
+def _look(command: Command, machine: ElfMachine) -> Look:
     path = _found(command)
     for _ in range(_MOST_SCRIPTS):
         with _Opened(path) as fd:
@@ -79,7 +79,7 @@ def _look(command: Command, machine: Machine) -> Look:
     raise OddFile("too many scripts, one run by the other")
 
 
-def _judged(path: Path, fd: int, machine: Machine, command: Command) -> Look:
+def _judged(path: Path, fd: int, machine: ElfMachine, command: Command) -> Look:
     program = read_program(fd)
     if program.asks_for_loader:
         why = _why_beyond(fd, program, machine, command)
@@ -90,7 +90,7 @@ def _judged(path: Path, fd: int, machine: Machine, command: Command) -> Look:
     return Look(False, f"{path} is statically linked: nobody knows yet whether it uses a device itself")
 
 
-def _why_beyond(fd: int, program: Program, machine: Machine, command: Command) -> str:
+def _why_beyond(fd: int, program: Program, machine: ElfMachine, command: Command) -> str:
     if program.machine != machine:
         return "is for another kind of machine than libcarpool"
     if gains_rights(os.fstat(fd), _capabilities(fd), command.uid, command.gid) and not _keeps_rights(fd):

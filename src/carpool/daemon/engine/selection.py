@@ -18,11 +18,11 @@ import msgspec
 
 from carpool.core.model import DeviceId, Engine
 from carpool.daemon.engine.preload_check import Command, Look, look
-from carpool.daemon.jobs.table import Choice, may_use
+from carpool.daemon.jobs.table import EngineChoice, may_use
 from carpool.daemon.shims.spawn import groups_of
 from carpool.daemon.system.background import in_background
 from carpool.daemon.system.drop_privileges import become_reader
-from carpool.devices.base import Device
+from carpool.devices.base import DeviceBackend
 from carpool.protocol.api import AUTO, SubmitRequest
 
 LIBRARY = Path(__file__).resolve().parents[2] / "_native" / "libcarpool.so"
@@ -37,20 +37,20 @@ Earlier = Callable[[int, SubmitRequest], str]
 class Engines:
     """``earlier``: why a command's earlier run speaks for the checkpoint engine; empty: it does not."""
 
-    def __init__(self, devices: Mapping[DeviceId, Device], earlier: Earlier, library: Path = LIBRARY) -> None:
+    def __init__(self, devices: Mapping[DeviceId, DeviceBackend], earlier: Earlier, library: Path = LIBRARY) -> None:
         self._devices = devices
         self._earlier = earlier
         self._library = library
         self._looks: Counter[int] = Counter()  # by user
 
-    async def choose(self, spec: SubmitRequest, uid: int, gid: int) -> tuple[SubmitRequest, Choice]:
+    async def choose(self, spec: SubmitRequest, uid: int, gid: int) -> tuple[SubmitRequest, EngineChoice]:
         """The submission with an engine, and why it is that one."""
         if spec.engine != AUTO:
-            return spec, Choice()
+            return spec, EngineChoice()
         engine, why = Engine.GRANT, ""
         if self._has_choice(spec):
             engine, why = await self._chosen(spec, uid, gid)
-        return msgspec.structs.replace(spec, engine=engine.value), Choice(True, why)
+        return msgspec.structs.replace(spec, engine=engine.value), EngineChoice(True, why)
 
     def _has_choice(self, spec: SubmitRequest) -> bool:
         """Jobs that share with nobody or have several devices have not, nor have those that cannot be started later."""

@@ -8,16 +8,16 @@ import msgspec
 
 from carpool.core.model import Reason, Usage
 from carpool.daemon.jobs.constraints import EXCLUSIVE, why_exclusive, why_pinned
-from carpool.daemon.jobs.table import Ended, Job
+from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.protocol.api import AttemptInfo, JobInfo, MovedInfo, ReasonInfo
 
 
-def last_info(job: Job) -> msgspec.Raw:
+def last_info(job: JobRecord) -> msgspec.Raw:
     """The row of a job that is over, encoded once: it does not change any more."""
     return msgspec.Raw(msgspec.json.encode(job_info(job, None)))
 
 
-def job_info(job: Job, waits: Reason | None) -> JobInfo:
+def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
     """The API's view of a job.  ``waits``: the core's reason for the present wait."""
     usage, spec = job.usage, job.spec
     reason = job.reason or job.grant_waits or waits
@@ -69,7 +69,7 @@ def job_info(job: Job, waits: Reason | None) -> JobInfo:
     )
 
 
-def _submitted_alone(job: Job) -> str | None:
+def _submitted_alone(job: JobRecord) -> str | None:
     if job.spec.gpus > 1:
         return f"it was submitted for {job.spec.gpus} devices"
     if job.spec.exclusive:
@@ -77,7 +77,7 @@ def _submitted_alone(job: Job) -> str | None:
     return "it has run out of memory" if job.recovering else None
 
 
-def _suspended(job: Job) -> bool:
+def _suspended(job: JobRecord) -> bool:
     return job.guest and job.pid is not None and not job.on_device and not job.outcome
 
 
@@ -91,7 +91,7 @@ def moved_info(usages: Sequence[Usage]) -> MovedInfo:
     )
 
 
-def iterations_total(job: Job) -> int | None:
+def iterations_total(job: JobRecord) -> int | None:
     """What the script says itself, else what was declared, else what earlier runs needed."""
     if job.usage.progress_total:
         return job.usage.progress_total
@@ -100,14 +100,14 @@ def iterations_total(job: Job) -> int | None:
     return job.estimate.iterations if job.estimate else None
 
 
-def iteration_us(job: Job) -> int | None:
+def iteration_us(job: JobRecord) -> int | None:
     """Measured device time per iteration; before the first one, that of earlier runs."""
     if job.usage.iterations:
         return job.usage.device_us // job.usage.iterations
     return job.estimate.iteration_us if job.estimate else None
 
 
-def attempts(job: Job) -> list[AttemptInfo]:
+def attempts(job: JobRecord) -> list[AttemptInfo]:
     """What is over; nothing for the usual job, which is started once."""
     if not job.past:
         return []
@@ -117,7 +117,7 @@ def attempts(job: Job) -> list[AttemptInfo]:
     return found
 
 
-def _last_attempt(job: Job) -> AttemptInfo:
+def _last_attempt(job: JobRecord) -> AttemptInfo:
     whole = job.reason.text if job.reason else str(job.outcome)
     text = whole.removeprefix(f"attempt {job.attempt}: ").partition("; attempt 1")[0]  # its own part of the story
     return AttemptInfo(

@@ -58,7 +58,7 @@ class Pieces:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class EngineChoice:
     """How a job came to its engine."""
 
     automatic: bool = False  # its user has left it to Carpool
@@ -79,7 +79,7 @@ class Ended:
 
 
 @dataclass(slots=True)
-class Job:
+class JobRecord:
     """One job that has not ended.  ``spec.env`` goes to the job and nowhere else."""
 
     id: JobId
@@ -88,7 +88,7 @@ class Job:
     spec: SubmitRequest
     estimate: Estimate | None
     submitted_us: int
-    choice: Choice = Choice()
+    choice: EngineChoice = EngineChoice()
     past: tuple[Ended, ...] = ()  # attempts that came to nothing
     phase: JobPhase = JobPhase.QUEUED
     cancelled: bool = False
@@ -191,13 +191,13 @@ class Job:
             service=None if spec.service is None else Service(spec.service),
         )
 
-    def again(self, attempt: Attempt, estimate: Estimate | None, code: int | None, number: int | None) -> Job:
+    def again(self, attempt: Attempt, estimate: Estimate | None, code: int | None, number: int | None) -> JobRecord:
         """The same submission before its next start."""
         usage = self.usage
         peaks = usage.persistent_peak, usage.ephemeral_peak
         ended = Ended(attempt, self.started_us, wall_us(), code, number, *peaks)
         past = (*self.past, ended)
-        return Job(self.id, self.owner, self.gid, self.spec, estimate, self.submitted_us, self.choice, past)
+        return JobRecord(self.id, self.owner, self.gid, self.spec, estimate, self.submitted_us, self.choice, past)
 
 
 def command_key(owner: int, cwd: str, argv: list[str]) -> str:
@@ -231,7 +231,7 @@ class JobTable:
     """All jobs by id, and those who wait for the end of one."""
 
     def __init__(self) -> None:
-        self.live: dict[JobId, Job] = {}
+        self.live: dict[JobId, JobRecord] = {}
         self.ended: dict[JobId, EndedJob] = {}
         self._next_id: JobId = 1
         self._waiting: dict[JobId, asyncio.Event] = {}
@@ -250,7 +250,7 @@ class JobTable:
         known = self.live.get(job) or self.ended.get(job)
         return None if known is None else known.owner
 
-    def end(self, job: Job, info: msgspec.Raw) -> None:
+    def end(self, job: JobRecord, info: msgspec.Raw) -> None:
         """The job leaves the live ones; those who wait for its end go on.  ``info``: its row for the lists."""
         assert job.outcome is not None
         self.ended[job.id] = EndedJob(job.id, job.owner, job.outcome, info, job.attempt)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from carpool.core.model import DeviceId, Micros
 from carpool.daemon.journal.writer import Journal
-from carpool.telemetry.rollup import Span, Spans, add, begin, spans_of
+from carpool.telemetry.rollup import RollupSpan, Spans, add, begin, spans_of
 from carpool.telemetry.sample import Sample
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _SELECT = """SELECT start_us, quantity, least, total, most, samples FROM telemet
   WHERE device = ? AND step_us = ? AND start_us >= ? AND start_us <= ? ORDER BY start_us, quantity"""
 
 
-class History:
+class DeviceHistory:
     """Of all devices.  Times are the wall clock's."""
 
     def __init__(self, journal: Journal, path: Path) -> None:
@@ -112,9 +112,9 @@ def _understood(rows: list[tuple[object, ...]]) -> Iterator[tuple[Micros, Spans]
         log.warning("the journal has %d rows of telemetry that make no sense; they are left out", spoilt)
 
 
-def _span(numbers: list[object]) -> Span | None:
+def _span(numbers: list[object]) -> RollupSpan | None:
     least, total, most, samples = numbers
     if not (isinstance(least, int) and isinstance(total, int) and isinstance(most, int) and isinstance(samples, int)):
         return None
-    span = Span(least, total, most, samples)
+    span = RollupSpan(least, total, most, samples)
     return span if samples > 0 and least * samples <= total <= most * samples else None

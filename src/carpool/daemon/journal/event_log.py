@@ -46,7 +46,7 @@ _SELECT = "SELECT seq, wall_us, now_us, kind, job, data FROM events WHERE seq > 
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """An event or command as it is in the journal; ``now_us`` is the core's time, ``wall_us`` that of people."""
 
     seq: int
@@ -69,7 +69,7 @@ class Feed:
         self._journal = journal
         self._path = path
         self._seq = last_seq
-        self._recent: deque[Entry] = deque(maxlen=RECENT)
+        self._recent: deque[LogEntry] = deque(maxlen=RECENT)
         self._pending: list[tuple[object, ...]] = []
         self._flush_timer: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
@@ -81,7 +81,7 @@ class Feed:
         kind = type(happened).__name__
         job = getattr(happened, "job", None)
         self._seq += 1
-        entry = Entry(self._seq, wall_us(), now_us, kind, job, msgspec.json.encode(happened))
+        entry = LogEntry(self._seq, wall_us(), now_us, kind, job, msgspec.json.encode(happened))
         self._recent.append(entry)
         ring = int(kind in RING_KINDS)
         self._pending.append((entry.seq, entry.wall_us, now_us, kind, job, ring, entry.data.decode()))
@@ -146,14 +146,14 @@ class Feed:
         except JournalFull:
             return self._seq
 
-    def _after(self, since: int, last: int) -> list[Entry]:
+    def _after(self, since: int, last: int) -> list[LogEntry]:
         """Entries in memory after ``since``, as far as ``last``."""
         if not self._recent:
             return []
         first = self._recent[0].seq
         return list(self._recent)[max(0, since + 1 - first) : max(0, last + 1 - first)]
 
-    async def _stored(self, since: int) -> AsyncIterator[Entry]:
+    async def _stored(self, since: int) -> AsyncIterator[LogEntry]:
         """Entries that only the journal still holds, page by page."""
         while self._outpaced(since):
             await self.written()
@@ -168,13 +168,13 @@ class Feed:
         """Whether entries right after ``since`` are no longer in memory."""
         return since < self._seq and (not self._recent or self._recent[0].seq > since + 1)
 
-    def _page(self, since: int) -> list[Entry]:
+    def _page(self, since: int) -> list[LogEntry]:
         connection = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)
         try:
             rows = connection.execute(_SELECT, (since, PAGE_ROWS)).fetchall()
         finally:
             connection.close()
-        return [Entry(seq, wall, now, kind, job, data.encode()) for seq, wall, now, kind, job, data in rows]
+        return [LogEntry(seq, wall, now, kind, job, data.encode()) for seq, wall, now, kind, job, data in rows]
 
 
 def last_seq(connection: sqlite3.Connection) -> int:

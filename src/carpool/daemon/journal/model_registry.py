@@ -18,7 +18,7 @@ _DELETE = "DELETE FROM models WHERE owner = ? AND name = ?"
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class RegisteredModel:
     """A registered model, which a service may be asked for by its name."""
 
     owner: int
@@ -47,19 +47,19 @@ class Model:
 class Models:
     """Those of all owners; two of them may have models of one name."""
 
-    def __init__(self, journal: Journal, known: Iterable[Model] = ()) -> None:
+    def __init__(self, journal: Journal, known: Iterable[RegisteredModel] = ()) -> None:
         self._journal = journal
         self._models = {(model.owner, model.name): model for model in known}
         self._changing = asyncio.Lock()  # what is decided on must still be so when it has been written
 
-    def find(self, owner: int, name: str) -> Model | None:
+    def find(self, owner: int, name: str) -> RegisteredModel | None:
         return self._models.get((owner, name))
 
-    def listed(self) -> list[Model]:
+    def listed(self) -> list[RegisteredModel]:
         """By name, then by owner."""
         return sorted(self._models.values(), key=lambda model: (model.name, model.owner))
 
-    async def add(self, model: Model, *, replace: bool) -> bool:
+    async def add(self, model: RegisteredModel, *, replace: bool) -> bool:
         """False: its owner has one of that name, and it is not to be replaced.  Raises JournalFull."""
         key = (model.owner, model.name)
         async with self._changing:
@@ -69,7 +69,7 @@ class Models:
             self._models[key] = model
             return True
 
-    async def remove(self, owner: int, name: str) -> Model | None:
+    async def remove(self, owner: int, name: str) -> RegisteredModel | None:
         """What has been removed; None: there was none.  Raises JournalFull."""
         async with self._changing:
             if (owner, name) not in self._models:
@@ -78,18 +78,18 @@ class Models:
             return self._models.pop((owner, name))
 
 
-def read_models(connection: sqlite3.Connection) -> list[Model]:
+def read_models(connection: sqlite3.Connection) -> list[RegisteredModel]:
     """All that the journal has."""
     decode_spec = msgspec.json.Decoder(ModelRequest).decode
     decode_env = msgspec.json.Decoder(dict[str, str]).decode
     rows = connection.execute("SELECT owner, name, spec, env, added_us FROM models")
     return [
-        Model(owner, name, msgspec.structs.replace(decode_spec(spec), env=decode_env(env)), added)
+        RegisteredModel(owner, name, msgspec.structs.replace(decode_spec(spec), env=decode_env(env)), added)
         for owner, name, spec, env, added in rows
     ]
 
 
-def _row(model: Model) -> tuple[object, ...]:
+def _row(model: RegisteredModel) -> tuple[object, ...]:
     spec = msgspec.json.encode(msgspec.structs.replace(model.spec, env={})).decode()
     env = msgspec.json.encode(model.spec.env).decode()
     return (model.owner, model.name, spec, env, model.added_us)

@@ -17,7 +17,7 @@ from carpool.core.decision import Placement
 from carpool.core.model import Attempt, DeviceId, Estimate, JobId, JobPhase, Memory, Outcome, Reason, Usage
 from carpool.core.stats import quantile
 from carpool.daemon.jobs.info import iteration_us
-from carpool.daemon.jobs.table import Choice, Ended, Job, command_key
+from carpool.daemon.jobs.table import Ended, EngineChoice, JobRecord, command_key
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import wall_us
 from carpool.protocol.api import RunInfo, SubmitRequest
@@ -44,7 +44,7 @@ _COLUMNS = """id, owner, gid, spec, env, estimate, submitted_us, cancelled, phas
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunRecord:
     """One run of a command that ended well."""
 
     ended_us: int
@@ -54,7 +54,7 @@ class Run:
     iteration_us: int | None
 
 
-Runs = dict[str, deque[Run]]  # command key: the last runs, the newest last
+Runs = dict[str, deque[RunRecord]]  # command key: the last runs, the newest last
 
 
 _ATTEMPTS = """job, device, started_us, ended_us, exit_code, signal, out_of_memory, outgrown_bytes, reason,
@@ -66,7 +66,7 @@ def log_name(attempt: int) -> str:
     return JobFiles(Path(), attempt).log.name
 
 
-class Store:
+class JournalStore:
     """Writes through the journal's thread; keeps `runs` and `beside` in memory, too (a few small rows per command)."""
 
     def __init__(self, journal: Journal, history: Runs, ungated: dict[str, JobId] | None = None) -> None:
@@ -74,7 +74,7 @@ class Store:
         self._history = history
         self._ungated = ungated or {}
 
-    def submitted(self, jobs: Sequence[Job]) -> asyncio.Future[None]:
+    def submitted(self, jobs: Sequence[JobRecord]) -> asyncio.Future[None]:
         """Done when all of them are on the disk; if that fails, none is."""
         return self._journal.durable(_INSERT, *map(_row, jobs))
 
@@ -82,23 +82,23 @@ class Store:
         """Done when everything that has happened so far is on the disk."""
         return self._journal.flushed()
 
-    def cancelled(self, job: Job) -> asyncio.Future[None]:
+    def cancelled(self, job: JobRecord) -> asyncio.Future[None]:
         return self._journal.durable("UPDATE jobs SET cancelled = 1 WHERE id = ?", (job.id,))
 
-    def placed(self, job: Job, decision: Placement | None) -> None:
+    def placed(self, job: JobRecord, decision: Placement | None) -> None:
         """Where, and what that was decided on."""
         devices = msgspec.json.encode([job.device, *job.further]).decode()
         self._journal.owe(_PLACED, [(job.id, devices, msgspec.json.encode(decision).decode())])
 
-    def used(self, job: Job) -> None:
+    def used(self, job: JobRecord) -> None:
         """How its present attempt has used its device so far; that says at its end how the next run is best started."""
         text = msgspec.json.encode((job.attempt, job.was_seated, job.ran_ungated)).decode()
         self._journal.owe("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(f"{_USE}{job.id}", text)])
 
-    def started(self, job: Job) -> None:
+    def started(self, job: JobRecord) -> None:
         self._journal.owe(_STARTED, [(job.device, job.started_us, job.id)])
 
-    def failed(self, job: Job) -> asyncio.Future[None]:
+    def failed(self, job: JobRecord) -> asyncio.Future[None]:
         """Done when its last attempt, after which another one is to follow, is on the disk."""
         ended = job.past[-1]
         core = ended.core
@@ -109,7 +109,7 @@ class Store:
         )
         return self._journal.durable(_ATTEMPT, row)
 
-    def _last(self, job: Job) -> None:
+    def _last(self, job: JobRecord) -> None:
         """How the attempt ended with which the job did."""
         usage, text = job.usage, job.reason.text if job.reason else ""
         row = (
@@ -118,7 +118,7 @@ class Store:
         )
         self._journal.owe(_ATTEMPT, [row])
 
-    def ended(self, job: Job) -> None:
+    def ended(self, job: JobRecord) -> None:
         """Record the end; a successful run that used its device counts in the estimate of the next one."""
         assert job.outcome is not None
         usage, reason = job.usage, job.reason
@@ -158,7 +158,7 @@ class Store:
         job = self._ungated.get(command_key(owner, spec.cwd, spec.argv))
         return "" if job is None else f"job {job}, an earlier run of the command, used its device beside Carpool"
 
-    def _remember_ungated(self, job: Job) -> None:
+    def _remember_ungated(self, job: JobRecord) -> None:
         """Whether the driver could have suspended it, and nothing else could have held it back."""
         key = command_key(job.owner, job.spec.cwd, job.spec.argv)
         if job.ran_ungated and not job.was_seated:
@@ -167,10 +167,10 @@ class Store:
         elif job.was_seated and self._ungated.pop(key, None) is not None:
             self._journal.owe(_NOT_UNGATED, [(key,)])
 
-    def _remember(self, job: Job) -> None:
+    def _remember(self, job: JobRecord) -> None:
         usage, key = job.usage, command_key(job.owner, job.spec.cwd, job.spec.argv)
         each = iteration_us(job) if usage.iterations else None
-        run = Run(wall_us(), usage.persistent_peak, usage.ephemeral_peak, usage.iterations, each)
+        run = RunRecord(wall_us(), usage.persistent_peak, usage.ephemeral_peak, usage.iterations, each)
         runs = self._history.setdefault(key, deque(maxlen=KEPT_RUNS))
         runs.append(run)
         self._journal.owe(_RAN, [(key, *dataclasses.astuple(run))])
@@ -178,7 +178,7 @@ class Store:
             self._journal.owe(_FORGET, [(key, runs[0].ended_us)])
 
 
-def _row(job: Job) -> tuple[object, ...]:
+def _row(job: JobRecord) -> tuple[object, ...]:
     env = msgspec.json.encode(job.spec.env).decode()
     spec = msgspec.json.encode(msgspec.structs.replace(job.spec, env={})).decode()
     estimate = msgspec.json.encode(job.estimate).decode() if job.estimate else None
@@ -186,7 +186,7 @@ def _row(job: Job) -> tuple[object, ...]:
     return (job.id, job.owner, job.gid, spec, env, estimate, job.submitted_us, *choice)
 
 
-def expected(runs: Collection[Run]) -> Estimate | None:
+def expected(runs: Collection[RunRecord]) -> Estimate | None:
     """What the next run will need: memory that most of them got by with; its length is the last one's."""
     if not runs:
         return None
@@ -204,7 +204,7 @@ def read_history(connection: sqlite3.Connection) -> Runs:
         " ORDER BY ended_us, rowid"
     )
     for key, *figures in rows:
-        history.setdefault(key, deque(maxlen=KEPT_RUNS)).append(Run(*figures))
+        history.setdefault(key, deque(maxlen=KEPT_RUNS)).append(RunRecord(*figures))
     return history
 
 
@@ -240,7 +240,7 @@ def read_attempts(connection: sqlite3.Connection) -> dict[JobId, list[tuple[Ende
     return found
 
 
-def read_jobs(connection: sqlite3.Connection) -> Iterator[Job]:
+def read_jobs(connection: sqlite3.Connection) -> Iterator[JobRecord]:
     """All jobs of the journal in order of their ids."""
     attempts, uses = read_attempts(connection), read_uses(connection)
     for job in _read_rows(connection):
@@ -260,7 +260,7 @@ def read_uses(connection: sqlite3.Connection) -> dict[JobId, tuple[int, bool, bo
     return {int(key.removeprefix(_USE)): decode(text) for key, text in rows}
 
 
-def _had(job: Job, earlier: list[tuple[Ended, str | None]]) -> None:
+def _had(job: JobRecord, earlier: list[tuple[Ended, str | None]]) -> None:
     """What the row of the job says of an earlier attempt is not so any more."""
     job.past, estimate = tuple(ended for ended, _ in earlier), earlier[-1][1]
     job.estimate = msgspec.json.decode(estimate, type=Estimate) if estimate else None
@@ -269,7 +269,7 @@ def _had(job: Job, earlier: list[tuple[Ended, str | None]]) -> None:
         job.further = ()
 
 
-def _read_rows(connection: sqlite3.Connection) -> Iterator[Job]:
+def _read_rows(connection: sqlite3.Connection) -> Iterator[JobRecord]:
     decode_spec = msgspec.json.Decoder(SubmitRequest).decode
     decode_estimate = msgspec.json.Decoder(Estimate).decode
     placed = read_devices(connection)
@@ -280,9 +280,9 @@ def _read_rows(connection: sqlite3.Connection) -> Iterator[Job]:
         request = decode_spec(spec)
         if phase != JobPhase.ENDED:
             request = msgspec.structs.replace(request, env=msgspec.json.decode(env))
-        yield Job(
+        yield JobRecord(
             *(number, owner, gid, request, decode_estimate(estimate) if estimate else None, submitted),
-            choice=Choice(bool(automatic), why),
+            choice=EngineChoice(bool(automatic), why),
             phase=JobPhase(phase),
             cancelled=bool(cancelled),
             device=device,

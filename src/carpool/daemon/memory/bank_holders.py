@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from carpool.core.model import JobId
-from carpool.daemon.jobs.table import Job
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.kept_fds import BANK
 from carpool.devices.base import BankId, single
@@ -23,7 +23,7 @@ class Banking:
         self._seating = seating
         self._send = send
 
-    def give(self, job: Job) -> None:
+    def give(self, job: JobRecord) -> None:
         """A bank for a job that is to come back; nothing if it holds one.  Raises DeviceError, OSError."""
         if job.seated is None or job.bank is not None or job.device is None:
             return
@@ -38,7 +38,7 @@ class Banking:
             self._seating.free_bank(job)
             raise
 
-    def adopt(self, job: Job) -> None:
+    def adopt(self, job: JobRecord) -> None:
         """A job found on the device holds the bank that its seat names; one found in its store none."""
         if job.seated is None or job.device is None:
             return
@@ -51,7 +51,7 @@ class Banking:
         job.bank = bank if bank in job.kept_banks else max(job.kept_banks)  # it may have written nonsense meanwhile
         self._seating.devices[job.device].hold_bank(job.bank)
 
-    def _tell(self, job: Job, bank: BankId) -> None:
+    def _tell(self, job: JobRecord, bank: BankId) -> None:
         assert job.seated is not None and job.device is not None
         job.bank_sent = False
         fd = single(self._seating.devices[job.device].bank_files(bank))
@@ -65,7 +65,7 @@ class Banking:
         job.kept_banks = {bank}
 
 
-def is_out(job: Job) -> bool:
+def is_out(job: JobRecord) -> bool:
     """Whether all of a seated job's memory is in its store.  With a turn it is about to come back, or has."""
     seat = job.seated.seat if job.seated is not None else None
     return seat is not None and seat.get("offloaded") == 1 and seat.get("turn") == 0

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from carpool.core.model import DeviceId, JobId
-from carpool.daemon.jobs.table import Job, Seated
+from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.system.clock import monotonic_us
-from carpool.devices.base import BankId, Device, DeviceError, ExtentDevice, as_extents
+from carpool.devices.base import BankId, DeviceBackend, DeviceError, ExtentDevice, as_extents
 
 _Way = Callable[[BankId, Sequence[tuple[int, int]], JobId], Callable[[], None]]
 
@@ -34,47 +34,47 @@ class Copied:
 class _Copy:
     """Of what was a job's when it began."""
 
-    job: Job
+    job: JobRecord
     seated: Seated
     device: ExtentDevice
     bank: BankId
     size: int
-    then: Callable[[Job, Copied], None]
+    then: Callable[[JobRecord, Copied], None]
 
 
-class Copies:
+class StoreCopies:
     """At most one for each seat.  ``freed`` is told when a bank can be had again that only a copy had kept."""
 
-    def __init__(self, devices: Mapping[DeviceId, Device], freed: MemoryFreed) -> None:
+    def __init__(self, devices: Mapping[DeviceId, DeviceBackend], freed: MemoryFreed) -> None:
         self._devices = devices
         self._freed = freed
         self._running: dict[int, asyncio.Task[None]] = {}  # by the identity of the seat
-        self._next: dict[int, Callable[[Job], None]] = {}
+        self._next: dict[int, Callable[[JobRecord], None]] = {}
 
-    def under_way(self, job: Job) -> bool:
+    def under_way(self, job: JobRecord) -> bool:
         """Whether a copy from or to the job's bank has begun and not ended."""
         return id(job.seated) in self._running
 
-    def out(self, job: Job, then: Callable[[Job, Copied], None]) -> None:
+    def out(self, job: JobRecord, then: Callable[[JobRecord, Copied], None]) -> None:
         """What the job has in its bank, to its store.  ``then`` is called later, unless the job is gone."""
         assert job.seated is not None
         copy = self._copy(job, job.seated.seat.get("p_used"), then)
         self._begin(copy, copy.device.copy_out)
 
-    def back(self, job: Job, then: Callable[[Job, Copied], None]) -> None:
+    def back(self, job: JobRecord, then: Callable[[JobRecord, Copied], None]) -> None:
         """What its store has, to its bank."""
         assert job.seated is not None
         copy = self._copy(job, job.seated.seat.get("stored"), then)
         self._begin(copy, copy.device.copy_in)
 
-    def empty(self, job: Job, then: Callable[[Job], None]) -> None:
+    def empty(self, job: JobRecord, then: Callable[[JobRecord], None]) -> None:
         """Give the pages of its store back, of which nothing is needed."""
         assert job.seated is not None
         job.seated.seat.set("store_bytes", 0)
         copy = self._copy(job, 0, lambda job, _: then(job))
         self._begin(copy, lambda _bank, _ranges, number: copy.device.empty_store(number))
 
-    def afterwards(self, job: Job, then: Callable[[Job], None]) -> None:
+    def afterwards(self, job: JobRecord, then: Callable[[JobRecord], None]) -> None:
         """When the copy that is under way has ended, unless the job is gone."""
         self._next[id(job.seated)] = then
 
@@ -82,7 +82,7 @@ class Copies:
         """When those that run have ended."""
         await asyncio.gather(*self._running.values())
 
-    def _copy(self, job: Job, size: int, then: Callable[[Job, Copied], None]) -> _Copy:
+    def _copy(self, job: JobRecord, size: int, then: Callable[[JobRecord, Copied], None]) -> _Copy:
         assert job.seated is not None and job.bank is not None and job.device is not None
         assert not self.under_way(job)
         return _Copy(job, job.seated, as_extents(self._devices[job.device]), job.bank, size, then)

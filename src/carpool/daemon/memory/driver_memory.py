@@ -20,7 +20,7 @@ from carpool.core.model import MIB, DeviceId, MemoryClass
 from carpool.core.policies.view import DeviceView
 from carpool.core.state.amounts import of_class
 from carpool.daemon.jobs.seat_table import Board
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.record import LARGEST, answer_growth, needed, usage_of
 from carpool.daemon.seats.sampler import tell_constraints
@@ -66,7 +66,7 @@ class DriverMemory:
         self._measured[device] = -(-size // MEASURED_STEP) * MEASURED_STEP
         self._tell(device)
 
-    def asks(self, job: Job, process: MemoryUser, total: int, number: int) -> None:
+    def asks(self, job: JobRecord, process: MemoryUser, total: int, number: int) -> None:
         """Request ``number`` of a secondary process, for ``total`` bytes in all; it is answered at once."""
         job.several = True
         tell_constraints(job, self._post)  # before it has anything
@@ -76,23 +76,23 @@ class DriverMemory:
             self._change(job, process, more)
         answer_growth(process.board, process.seat, Grow.GRANTED if fits else Grow.DENIED, number)
 
-    def returns(self, job: Job, process: MemoryUser, total: int) -> None:
+    def returns(self, job: JobRecord, process: MemoryUser, total: int) -> None:
         """It uses no more than ``total`` bytes; or it used no more before a restart, and has more by now."""
         words = process.seat.snapshot()
         less = process.limit - max(total, words.p_live + words.e_live)
         if less > 0:
             self._change(job, process, -less)
 
-    def gone(self, job: Job, process: MemoryUser) -> None:
+    def gone(self, job: JobRecord, process: MemoryUser) -> None:
         """The process has ended."""
         self._change(job, process, -process.limit)
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: JobRecord) -> None:
         """The job has ended, with all its processes."""
         job.driver_bytes = 0
         self._tell_of(job)
 
-    def adopt(self, job: Job, process: MemoryUser) -> None:
+    def adopt(self, job: JobRecord, process: MemoryUser) -> None:
         """An earlier daemon has let it have its limit.  `resume` follows when the core knows the devices."""
         assert job.device is not None
         process.limit = min(process.seat.get("p_limit"), self._seating.devices[job.device].capacity)
@@ -103,7 +103,7 @@ class DriverMemory:
         for device in self._seating.devices:
             self._tell(device)
 
-    def _change(self, job: Job, process: MemoryUser, more: int) -> None:
+    def _change(self, job: JobRecord, process: MemoryUser, more: int) -> None:
         """The core hears first of what a process may have, and last of what it has no more."""
         process.limit += more
         if more < 0:
@@ -117,7 +117,7 @@ class DriverMemory:
         if more > 0:
             process.seat.set("p_limit", process.limit)
 
-    def _tell_of(self, job: Job) -> None:
+    def _tell_of(self, job: JobRecord) -> None:
         if job.device is not None:
             self._tell(job.device)
 
@@ -128,7 +128,7 @@ class DriverMemory:
             self._told[device] = size
             self._post(ForeignMemory(device, size))
 
-    def _room(self, job: Job) -> int:
+    def _room(self, job: JobRecord) -> int:
         """Bytes of its device that the job's secondary processes may have beside those that they have.
 
         What is reserved for the job's first process and not granted yet counts, if there is no other job.
@@ -139,7 +139,7 @@ class DriverMemory:
             return view.capacity - view.foreign - job.granted.total - _due(job)
         return view.free - _due(job)
 
-    def _driver_has(self, job: Job, more: int) -> bool:
+    def _driver_has(self, job: JobRecord, more: int) -> bool:
         """Free banks give way first: the books do not count them."""
         assert job.device is not None
         device = as_extents(self._seating.devices[job.device])
@@ -152,12 +152,12 @@ class DriverMemory:
             return False
 
 
-def _due(job: Job) -> int:
+def _due(job: JobRecord) -> int:
     """Bytes that the first process waits for, or gets back with its next turn: they are nobody else's."""
     return sum(max(0, _wanted(job, kind) - of_class(job.granted, kind)) for kind in CLASSES)
 
 
-def _wanted(job: Job, kind: MemoryClass) -> int:
+def _wanted(job: JobRecord, kind: MemoryClass) -> int:
     if job.seated is None:
         return 0
     words = job.seated.seat.snapshot()

@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from carpool.core.model import DeviceId, JobId, LaneId, MemoryClass
-from carpool.daemon.jobs.table import Job, JobTable, Pieces
+from carpool.daemon.jobs.table import JobRecord, JobTable, Pieces
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import Banking, is_out
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.kept_fds import extent_names, memory_name
-from carpool.devices.base import BankId, Device, Extent
+from carpool.devices.base import BankId, DeviceBackend, Extent
 from carpool.protocol.seat import Packet, PacketType
 
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
@@ -53,7 +53,7 @@ class Supply:
         for name, layout in seating.layouts.items():
             layout.hear_bank_cuts(partial(self.bank_was_cut, name))
 
-    def make(self, job: Job, *, with_bank: bool) -> None:
+    def make(self, job: JobRecord, *, with_bank: bool) -> None:
         """The memory of the job's grant.  Raises DeviceError, OSError: it cannot be had now."""
         device = self._device(job)
         assert job.lane is not None
@@ -65,7 +65,7 @@ class Supply:
             device.grow_bank(job.bank, _needed(job))
             self.trim_bank(job)
 
-    def tell(self, job: Job) -> bool:
+    def tell(self, job: JobRecord) -> bool:
         """Send the job what it has not got of its lane and its bank.
 
         False: it has to read or answer something first.
@@ -79,7 +79,7 @@ class Supply:
             told = self._tell(job, P, job.bank, device.bank_files(job.bank)) and told
         return told
 
-    def trim_bank(self, job: Job) -> None:
+    def trim_bank(self, job: JobRecord) -> None:
         """A bank has no more than the job that holds it needs; nothing copies to or from it."""
         if job.bank is not None and job.seated is not None:
             used = 0 if is_out(job) else job.seated.seat.get("p_used")
@@ -93,16 +93,16 @@ class Supply:
     def lane_was_cut(self, lane: LaneId, size: int) -> None:
         self._cut(E, lane, size, self._seating.lane_device[lane])
 
-    def answered(self, job: Job, packet: Packet) -> None:
+    def answered(self, job: JobRecord, packet: Packet) -> None:
         """CUT_DONE."""
         if packet.b < len(_CLASSES):
             job.cuts.discard((_CLASSES[packet.b], packet.a, packet.c))
 
-    def _device(self, job: Job) -> Device:
+    def _device(self, job: JobRecord) -> DeviceBackend:
         assert job.device is not None
         return self._seating.devices[job.device]
 
-    def _begin_again(self, job: Job) -> bool:
+    def _begin_again(self, job: JobRecord) -> bool:
         """Whatever an earlier daemon could not send any more is sent again, after a CUT of what was not kept.
 
         A job without its turn lets go of everything first, one with its turn of what its limits do not cover.  False:
@@ -120,7 +120,7 @@ class Supply:
         job.found = False
         return True
 
-    def _tell(self, job: Job, kind: MemoryClass, number: int, files: Sequence[Extent]) -> bool:
+    def _tell(self, job: JobRecord, kind: MemoryClass, number: int, files: Sequence[Extent]) -> bool:
         if job.pieces[kind].number != number:
             self._name(job, kind, number)
         pieces = job.pieces[kind]
@@ -137,7 +137,7 @@ class Supply:
             self._ring(job)
         return True
 
-    def _keep(self, job: Job, kind: MemoryClass, files: Sequence[Extent]) -> None:
+    def _keep(self, job: JobRecord, kind: MemoryClass, files: Sequence[Extent]) -> None:
         assert job.seated is not None
         sizes = job.pieces[kind].sizes
         more = files[len(sizes) :]
@@ -147,11 +147,11 @@ class Supply:
             job.id, {name: file.fd for name, file in zip(names, more, strict=True)}, job.seated.pid
         )
 
-    def _names(self, job: Job, kind: MemoryClass) -> list[str]:
+    def _names(self, job: JobRecord, kind: MemoryClass) -> list[str]:
         pieces = job.pieces[kind]
         return extent_names(memory_name(kind, self._device(job).id, pieces.number), pieces.sizes)
 
-    def _name(self, job: Job, kind: MemoryClass, number: int) -> None:
+    def _name(self, job: JobRecord, kind: MemoryClass, number: int) -> None:
         """Another lane or bank: the job lets go of all extents of the old one."""
         assert job.seated is not None
         word, packet = _WORDS[kind]
@@ -167,7 +167,7 @@ class Supply:
             if job.device == device and pieces is not None and pieces.number == number and pieces.end > end:
                 self._cut_job(job, kind, pieces, end)
 
-    def _cut_job(self, job: Job, kind: MemoryClass, pieces: Pieces, end: int) -> None:
+    def _cut_job(self, job: JobRecord, kind: MemoryClass, pieces: Pieces, end: int) -> None:
         before = self._names(job, kind)
         while pieces.end > end:
             pieces.sizes.pop()
@@ -176,19 +176,19 @@ class Supply:
             self._send_cut(job, kind, pieces.number, pieces.end)
         self._seating.shims.drop(job.id, before[len(pieces.sizes) :])
 
-    def _send_cut(self, job: Job, kind: MemoryClass, number: int, end: int) -> None:
+    def _send_cut(self, job: JobRecord, kind: MemoryClass, number: int, end: int) -> None:
         job.cuts.add((kind, number, end))
         self._send(job.id, Packet(PacketType.CUT, a=number, b=_NUMBERS[kind], c=end), [])
         self._ring(job)
         self._watchlist.watch(job)
 
-    def _ring(self, job: Job) -> None:
+    def _ring(self, job: JobRecord) -> None:
         """It reads its channel also when it is off its device."""
         assert job.seated is not None
         job.seated.board.notify(job.seated.seat)
 
 
-def _needed(job: Job) -> int:
+def _needed(job: JobRecord) -> int:
     """Of its bank: what it has been granted, and what is to come back."""
     assert job.seated is not None
     return max(job.granted.persistent, job.seated.seat.get("stored") if is_out(job) else 0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from carpool.core.model import JobId, Reason
-from carpool.daemon.jobs.table import Job, Seated
+from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.memory.bank_holders import Banking
 from carpool.daemon.memory.restore import Returning
 from carpool.daemon.seats.allocator import Seating
@@ -29,7 +29,7 @@ RETRY_S = 0.2
 
 @dataclass(slots=True)
 class _Waiting:
-    job: Job
+    job: JobRecord
     seated: Seated
     turn: bool = False
     answers: int | None = None  # the number of the request that it answers
@@ -41,7 +41,7 @@ class _Waiting:
 class Condition(Protocol):
     """What a turn has to wait for besides (`carpool.daemon.memory.weights`)."""
 
-    def obstacle(self, job: Job) -> str | None:
+    def obstacle(self, job: JobRecord) -> str | None:
         """Why the job cannot have its turn yet; None: it can."""
         ...
 
@@ -67,7 +67,7 @@ class Granting:
         self._waiting: dict[JobId, _Waiting] = {}  # in the order in which they came
         self._soon: asyncio.Handle | None = None
 
-    def memory(self, job: Job, *, answers: bool) -> None:
+    def memory(self, job: JobRecord, *, answers: bool) -> None:
         """Its grant has changed; perhaps that answers its request.  What it loses it loses at once."""
         assert job.seated is not None
         lower_limits(job.seated.seat, job.granted)
@@ -78,17 +78,17 @@ class Granting:
             waiting.answers = job.grow_seq
         self._look(job, waiting)
 
-    def turn(self, job: Job) -> None:
+    def turn(self, job: JobRecord) -> None:
         """It has the turn of its lane."""
         waiting = self._entry(job)
         waiting.turn, job.turn_due, job.yield_due = True, True, False
         self._look(job, waiting)
 
-    def waits(self, job: Job) -> bool:
+    def waits(self, job: JobRecord) -> bool:
         """Whether the job has been granted something that is not in effect yet."""
         return job.id in self._waiting
 
-    def withdraw(self, job: Job) -> bool:
+    def withdraw(self, job: JobRecord) -> bool:
         """Nobody waits for the answer any more.  True: it was granted, and is refused now, because it is not there yet.
 
         What the job had before still comes.
@@ -100,7 +100,7 @@ class Granting:
         answer_growth(waiting.seated.board, waiting.seated.seat, Grow.DENIED, job.grow_seq)
         return True
 
-    def again(self, job: Job) -> None:
+    def again(self, job: JobRecord) -> None:
         """Something has changed for this job."""
         waiting = self._waiting.get(job.id)
         if waiting is not None:
@@ -117,14 +117,14 @@ class Granting:
             if waiting.seated.extents and self._waiting.get(number) is waiting:
                 self._look(waiting.job, waiting)
 
-    def _entry(self, job: Job) -> _Waiting:
+    def _entry(self, job: JobRecord) -> _Waiting:
         assert job.seated is not None
         waiting = self._waiting.get(job.id)
         if waiting is None or waiting.seated is not job.seated:
             waiting = self._waiting[job.id] = _Waiting(job, job.seated)
         return waiting
 
-    def _look(self, job: Job, waiting: _Waiting) -> None:
+    def _look(self, job: JobRecord, waiting: _Waiting) -> None:
         if waiting.timer is not None:
             waiting.timer.cancel()
             waiting.timer = None
@@ -139,14 +139,14 @@ class Granting:
         else:
             self._wait(job, waiting, obstacle)
 
-    def _wait(self, job: Job, waiting: _Waiting, obstacle: str) -> None:
+    def _wait(self, job: JobRecord, waiting: _Waiting, obstacle: str) -> None:
         job.grant_waits = Reason("device_memory", f"what it has been granted is not there yet: {obstacle}")
         waiting.timer = asyncio.get_running_loop().call_later(RETRY_S, self._still, job, waiting, obstacle)
         if not waiting.delayed:
             waiting.delayed = True
             self._successors.look_again(job)
 
-    def _still(self, job: Job, waiting: _Waiting, obstacle: str) -> None:
+    def _still(self, job: JobRecord, waiting: _Waiting, obstacle: str) -> None:
         """Time has passed, and nothing has happened."""
         if self._waiting.get(job.id) is not waiting:
             return
@@ -155,7 +155,7 @@ class Granting:
             log.warning("job %d waits for what it has been granted: %s", job.id, obstacle)
         self._look(job, waiting)
 
-    def _obstacle(self, job: Job, waiting: _Waiting) -> str | None:
+    def _obstacle(self, job: JobRecord, waiting: _Waiting) -> str | None:
         """Why it cannot have it yet."""
         if waiting.turn and (obstacle := self._weights.obstacle(job)) is not None:
             return obstacle
@@ -169,7 +169,7 @@ class Granting:
             return str(error)
         return None
 
-    def _write(self, job: Job, waiting: _Waiting) -> None:
+    def _write(self, job: JobRecord, waiting: _Waiting) -> None:
         seated, job.grant_waits = waiting.seated, None
         set_limits(seated.seat, job.granted)
         self._returning.settle(job)
@@ -188,6 +188,6 @@ class Granting:
         if waiting.delayed:
             self._successors.look_again(job)
 
-    def _over(self, job: Job) -> None:
+    def _over(self, job: JobRecord) -> None:
         del self._waiting[job.id]
         job.grant_waits = None

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from carpool.core.model import JobId
-from carpool.daemon.jobs.table import Job
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import is_out
-from carpool.daemon.memory.copies import Copied, Copies
+from carpool.daemon.memory.copies import Copied, StoreCopies
 from carpool.daemon.seats.kept_fds import BANK, STORE
 from carpool.protocol.seat import OffloadState
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MoveResult:
     """How a mover has ended: ``size`` bytes are in the store, or, for people, ``error``.
 
     ``turns`` and ``took_us`` come from the daemon's copies: the number of the last turn that the job had given back
@@ -37,15 +37,15 @@ class Moved:
 class Mover(Protocol):
     """One of the three.  Whoever has made it hears of the end, at any time from `begin` on, in the daemon's loop."""
 
-    def begin(self, job: Job) -> bool:
+    def begin(self, job: JobRecord) -> bool:
         """Move what the job, which has a seat, has in its bank.  False: this mover cannot do that now."""
         ...
 
-    def withdraw(self, job: Job) -> None:
+    def withdraw(self, job: JobRecord) -> None:
         """Nobody waits for the end any more, which may still come."""
         ...
 
-    def counts(self, job: Job, moved: Moved) -> bool:
+    def counts(self, job: JobRecord, moved: MoveResult) -> bool:
         """Asked when the end has come and it is certain who has the lane's turn, unless that is the job.
 
         True: the job has had no turn since, and its seat says that its memory is in its store.  False: it is in its
@@ -54,7 +54,7 @@ class Mover(Protocol):
         ...
 
 
-Ended = Callable[[Job, Mover, Moved], None]
+Ended = Callable[[JobRecord, Mover, MoveResult], None]
 
 
 class JobItself:
@@ -66,19 +66,19 @@ class JobItself:
     def __init__(self, watchlist: Watchlist) -> None:
         self._watchlist = watchlist
 
-    def begin(self, job: Job) -> bool:
+    def begin(self, job: JobRecord) -> bool:
         assert job.seated is not None
         job.seated.seat.set("offload", OffloadState.ASKED)
         job.seated.board.notify(job.seated.seat)
         self._watchlist.watch(job)
         return True
 
-    def withdraw(self, job: Job) -> None:
+    def withdraw(self, job: JobRecord) -> None:
         assert job.seated is not None
         if job.seated.seat.get("offload") != OffloadState.DROP:
             job.seated.seat.set("offload", OffloadState.NO)
 
-    def counts(self, job: Job, moved: Moved) -> bool:
+    def counts(self, job: JobRecord, moved: MoveResult) -> bool:
         assert job.seated is not None
         return is_out(job) and job.seated.seat.get("stored") >= moved.size
 
@@ -100,13 +100,13 @@ class JobsShim:
     def __init__(self, shims: Shims) -> None:
         self._shims = shims
 
-    def begin(self, job: Job) -> bool:
+    def begin(self, job: JobRecord) -> bool:
         return self._shims.take(job.id, f"{BANK}:{job.device}:{job.bank}", f"{STORE}:{job.device}")
 
-    def withdraw(self, job: Job) -> None:
+    def withdraw(self, job: JobRecord) -> None:
         pass
 
-    def counts(self, job: Job, moved: Moved) -> bool:
+    def counts(self, job: JobRecord, moved: MoveResult) -> bool:
         """If it has a turn, the state bytes in its store tell it what to bring back: nothing is written."""
         assert job.seated is not None
         seat = job.seated.seat
@@ -120,26 +120,26 @@ class JobsShim:
 class DaemonsCopies:
     """Where memory comes in extents: the daemon, with the device's agent.  The job is not asked."""
 
-    def __init__(self, copies: Copies, ended: Ended) -> None:
+    def __init__(self, copies: StoreCopies, ended: Ended) -> None:
         self._copies = copies
         self._ended = ended
 
-    def begin(self, job: Job) -> bool:
+    def begin(self, job: JobRecord) -> bool:
         """A copy that is under way ends first.  A job that was just about to come back has all of it in its store."""
         assert job.seated is not None
         turns = job.seated.seat.get("passed_seq")
         if self._copies.under_way(job):
             self._copies.afterwards(job, self._begin_anew)
         elif is_out(job) or not job.seated.seat.get("p_used"):
-            self._ended(job, self, Moved(turns=turns))
+            self._ended(job, self, MoveResult(turns=turns))
         else:
             self._copies.out(job, lambda job, copied: self._copied(job, turns, copied))
         return True
 
-    def withdraw(self, job: Job) -> None:
+    def withdraw(self, job: JobRecord) -> None:
         pass
 
-    def counts(self, job: Job, moved: Moved) -> bool:
+    def counts(self, job: JobRecord, moved: MoveResult) -> bool:
         assert job.seated is not None
         seat = job.seated.seat
         if seat.get("turn") or seat.get("passed_seq") != moved.turns:
@@ -152,8 +152,8 @@ class DaemonsCopies:
             seat.set("offloaded", 1)
         return True
 
-    def _begin_anew(self, job: Job) -> None:
+    def _begin_anew(self, job: JobRecord) -> None:
         self.begin(job)
 
-    def _copied(self, job: Job, turns: int, copied: Copied) -> None:
-        self._ended(job, self, Moved(copied.size, copied.error, turns, copied.took_us))
+    def _copied(self, job: JobRecord, turns: int, copied: Copied) -> None:
+        self._ended(job, self, MoveResult(copied.size, copied.error, turns, copied.took_us))

@@ -18,11 +18,11 @@ from typing import Protocol
 
 from carpool.core.events import Event, Offloaded, OffloadFailed, Sampled
 from carpool.core.model import JobId, Memory
-from carpool.daemon.jobs.table import Job, Seated
+from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import is_out
-from carpool.daemon.memory.copies import Copies
-from carpool.daemon.memory.movers import DaemonsCopies, JobItself, JobsShim, Moved, Mover, Shims
+from carpool.daemon.memory.copies import StoreCopies
+from carpool.daemon.memory.movers import DaemonsCopies, JobItself, JobsShim, Mover, MoveResult, Shims
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.record import usage_of
 from carpool.daemon.seats.turns import Turns
@@ -37,7 +37,7 @@ RECHECK_S = 0.002
 class Grants(Protocol):
     """What jobs have been granted (`carpool.daemon.memory.grants`)."""
 
-    def again(self, job: Job) -> None:
+    def again(self, job: JobRecord) -> None:
         """Something has changed for this job."""
         ...
 
@@ -51,7 +51,7 @@ class Offloads:
     def __init__(
         self,
         seating: Seating,
-        copies: Copies,
+        copies: StoreCopies,
         turns: Turns,
         grants: Grants,
         shims: Shims,
@@ -69,7 +69,7 @@ class Offloads:
         self._copying = DaemonsCopies(copies, self._ended)
         self._later: dict[JobId, asyncio.TimerHandle] = {}  # decisions that wait for the end of a hand-over
 
-    def ask(self, job: Job) -> None:
+    def ask(self, job: JobRecord) -> None:
         assert job.seated is not None
         self._turns.sync(job.lane)
         job.offloading = True
@@ -80,22 +80,22 @@ class Offloads:
         else:
             self._mover(job).begin(job)
 
-    def _ask_again(self, job: Job) -> None:
+    def _ask_again(self, job: JobRecord) -> None:
         if self._never_back(job):
             self._done(job)
         else:
             self._mover(job).begin(job)
 
-    def _mover(self, job: Job) -> Mover:
+    def _mover(self, job: JobRecord) -> Mover:
         """Who is asked first."""
         assert job.seated is not None
         return self._copying if job.seated.extents else self._itself
 
-    def _never_back(self, job: Job) -> bool:
+    def _never_back(self, job: JobRecord) -> bool:
         """It was to come back, but has not had a turn: everything is still in its store."""
         return is_out(job) and job.passed_seq == job.bank_seq and not self._holds(job)
 
-    def drop_store(self, job: Job) -> None:
+    def drop_store(self, job: JobRecord) -> None:
         assert job.seated is not None
         if job.seated.extents:
             if not job.offloading and not self._copies.under_way(job):
@@ -104,7 +104,7 @@ class Offloads:
             job.seated.seat.set("offload", OffloadState.DROP)
             job.seated.board.notify(job.seated.seat)
 
-    def adopt(self, job: Job) -> None:
+    def adopt(self, job: JobRecord) -> None:
         """What an earlier daemon has asked will be answered."""
         assert job.seated is not None
         state = job.seated.seat.get("offload")
@@ -113,7 +113,7 @@ class Offloads:
             job.seated.seat.set("offload", OffloadState.NO)  # what it has answered is in its seat
         self._watchlist.watch(job)
 
-    def answered(self, job: Job, packet: Packet) -> None:
+    def answered(self, job: JobRecord, packet: Packet) -> None:
         """OFFLOADED has come, and the lane has been synced."""
         if job.seated is None:
             return
@@ -124,28 +124,28 @@ class Offloads:
                 seat.set("offload", OffloadState.NO)
         else:
             error = os.strerror(min(packet.a, _LARGEST_ERROR)) if packet.a else None
-            self._ended(job, self._itself, Moved(packet.b, error))
+            self._ended(job, self._itself, MoveResult(packet.b, error))
 
-    def taken(self, job: Job, error: str | None, size: int) -> None:
+    def taken(self, job: JobRecord, error: str | None, size: int) -> None:
         """The shim's answer."""
         if job.seated is None or not job.offloading or error == WITHDRAWN:
             return  # the job itself was faster
         if error == BUSY:
             self._watchlist.mark_busy(job)
         else:
-            self._ended(job, self.by_shim, Moved(size, error))
+            self._ended(job, self.by_shim, MoveResult(size, error))
 
-    def unanswered(self, job: Job) -> None:
+    def unanswered(self, job: JobRecord) -> None:
         """It has had its time.  A later answer is one to nobody: seat and state bytes say where its memory is."""
         if job.seated is None or not job.offloading:
             return
         self._turns.sync(job.lane)
         if job.seated.seat.get("offload") == OffloadState.DONE and not self._turns.between(job.lane):
-            self._decide(job, self._itself, Moved())
+            self._decide(job, self._itself, MoveResult())
         else:
             self._failed(job, "it did not answer")
 
-    def _ended(self, job: Job, mover: Mover, moved: Moved) -> None:
+    def _ended(self, job: JobRecord, mover: Mover, moved: MoveResult) -> None:
         """The first end counts."""
         if job.seated is None or not job.offloading:
             return
@@ -155,7 +155,7 @@ class Offloads:
         else:
             self._when_known(job, lambda job: self._decide(job, mover, moved))
 
-    def _when_known(self, job: Job, decide: Callable[[Job], None]) -> None:
+    def _when_known(self, job: JobRecord, decide: Callable[[JobRecord], None]) -> None:
         """As soon as it is certain who has the turn of its lane: at once, or when the holder has gone on, or died."""
         self._forget(job)
         between = self._turns.between(job.lane)
@@ -168,30 +168,30 @@ class Offloads:
         loop = asyncio.get_running_loop()
         self._later[job.id] = loop.call_later(RECHECK_S, self._look_again, job, job.seated, decide)
 
-    def _look_again(self, job: Job, seated: Seated, decide: Callable[[Job], None]) -> None:
+    def _look_again(self, job: JobRecord, seated: Seated, decide: Callable[[JobRecord], None]) -> None:
         if job.seated is not seated or not job.offloading:
             self._forget(job)
             return
         self._turns.sync(job.lane)
         self._when_known(job, decide)
 
-    def _forget(self, job: Job) -> None:
+    def _forget(self, job: JobRecord) -> None:
         timer = self._later.pop(job.id, None)
         if timer is not None:
             timer.cancel()
 
-    def _decide(self, job: Job, mover: Mover, moved: Moved) -> None:
+    def _decide(self, job: JobRecord, mover: Mover, moved: MoveResult) -> None:
         if self._holds(job) or not mover.counts(job, moved):
             self._failed(job, "it got a turn first")
         else:
             self._done(job)
 
-    def _answered(self, job: Job) -> None:
+    def _answered(self, job: JobRecord) -> None:
         job.offloading = False
         self._mover(job).withdraw(job)
         self._forget(job)
 
-    def _done(self, job: Job) -> None:
+    def _done(self, job: JobRecord) -> None:
         assert job.seated is not None
         self._answered(job)
         self._seating.free_bank(job)
@@ -200,13 +200,13 @@ class Offloads:
         self._post(Sampled(job.id, job.usage))
         self._post(Offloaded(job.id))
 
-    def _failed(self, job: Job, why: str) -> None:
+    def _failed(self, job: JobRecord, why: str) -> None:
         """It keeps its bank."""
         assert job.seated is not None
         self._answered(job)
         self._grants.again(job)
         self._post(OffloadFailed(job.id, f"its memory cannot be moved to the host store: {why}"))
 
-    def _holds(self, job: Job) -> bool:
+    def _holds(self, job: JobRecord) -> bool:
         """Whether the core says that it has the turn of its lane."""
         return job.lane is not None and self._seating.holder.get(job.lane) == job.id

@@ -12,7 +12,7 @@ from carpool.core.policies.view import DeviceView
 from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import Banking
-from carpool.daemon.memory.copies import Copies
+from carpool.daemon.memory.copies import StoreCopies
 from carpool.daemon.memory.driver_memory import DriverMemory
 from carpool.daemon.memory.extents import Supply
 from carpool.daemon.memory.grants import Granting
@@ -45,7 +45,7 @@ class MemoryParts:
     """What others need of this room."""
 
     banking: Banking
-    copies: Copies
+    copies: StoreCopies
     supply: Supply
     weights: WeightFiles
     found_weights: FoundWeights
@@ -57,7 +57,7 @@ class MemoryParts:
 def build_memory(
     jobs: JobTable,
     seating: Seating,
-    copies: Copies,
+    copies: StoreCopies,
     turns: Turns,
     lines: Sender,
     shims: Takers,

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from carpool.core.model import DeviceId
-from carpool.devices.base import Device, DeviceError
+from carpool.devices.base import DeviceBackend, DeviceError
 
 log = logging.getLogger(__name__)
 INTERVAL_S = 0.1
@@ -17,7 +17,7 @@ RETRY_S = 1.0
 class Reclaim:
     """Jobs fill the banks they are given only little by little, so this looks again and again."""
 
-    def __init__(self, devices: Mapping[DeviceId, Device]) -> None:
+    def __init__(self, devices: Mapping[DeviceId, DeviceBackend]) -> None:
         self._devices = devices
 
     async def run(self) -> None:
@@ -30,7 +30,7 @@ class Reclaim:
                     log.error("cannot empty the banks of %s: %s", device.id, error)
                     await asyncio.sleep(RETRY_S)
 
-    async def empty(self, device: Device) -> None:
+    async def empty(self, device: DeviceBackend) -> None:
         """Until the device has no more pages than it should, or no free bank has any.  In a thread: pages take time."""
         while (work := device.surplus()) is not None:
             await asyncio.to_thread(work)

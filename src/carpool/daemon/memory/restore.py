@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from carpool.core.model import JobId
-from carpool.daemon.jobs.table import Job
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.memory.bank_holders import is_out
-from carpool.daemon.memory.copies import Copied, Copies
+from carpool.daemon.memory.copies import Copied, StoreCopies
 from carpool.daemon.memory.extents import Supply
 from carpool.devices.base import DeviceError
 
@@ -30,19 +30,19 @@ class Sent(Protocol):
 class Returning:
     """``lines`` and ``shims``: nothing counts as there before both have been sent everything."""
 
-    def __init__(self, supply: Supply, copies: Copies, lines: Sent, shims: Sent) -> None:
+    def __init__(self, supply: Supply, copies: StoreCopies, lines: Sent, shims: Sent) -> None:
         self._supply = supply
         self._copies = copies
         self._lines = lines
         self._shims = shims
         self._failed: set[JobId] = set()  # those of whom the log has been told
 
-    def lowered(self, job: Job) -> None:
+    def lowered(self, job: JobRecord) -> None:
         """It has been granted less than before."""
         if not self._copies.under_way(job):
             self._supply.trim_bank(job)
 
-    def obstacle(self, job: Job, *, with_bank: bool, again: Callable[[Job], None]) -> str | None:
+    def obstacle(self, job: JobRecord, *, with_bank: bool, again: Callable[[JobRecord], None]) -> str | None:
         """Why the job cannot have what it has been granted yet; what can be done about that is done.
 
         ``again`` is called later if the job's memory is on its way back from now on, when it has come.
@@ -65,14 +65,14 @@ class Returning:
             return "its process does not read what it is sent"
         return None
 
-    def settle(self, job: Job) -> None:
+    def settle(self, job: JobRecord) -> None:
         """Its limits cover what has come back: from now on that counts."""
         if job.restored and job.seated is not None and job.bank is not None:
             job.restored = False
             job.seated.seat.set("stored", 0)
             job.seated.seat.set("offloaded", 0)
 
-    def _restored(self, job: Job, again: Callable[[Job], None]) -> bool:
+    def _restored(self, job: JobRecord, again: Callable[[JobRecord], None]) -> bool:
         """Whether its bank has what its store has; if not, that is on its way from now on."""
         assert job.seated is not None
         if not job.restored and job.seated.seat.get("stored"):
@@ -81,7 +81,7 @@ class Returning:
         job.restored = True
         return True
 
-    def _copied(self, job: Job, copied: Copied, again: Callable[[Job], None]) -> None:
+    def _copied(self, job: JobRecord, copied: Copied, again: Callable[[JobRecord], None]) -> None:
         assert job.seated is not None
         if copied.error is not None:  # what waits for it tries again
             if job.id not in self._failed:

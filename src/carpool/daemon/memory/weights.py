@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from carpool.core.commands import DropWeights, PlaceWeights
 from carpool.core.model import Demand, DeviceId, JobId
-from carpool.daemon.jobs.table import Job, JobTable, Seated
+from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.demands import answer_demand, computes_with, demand_in
 from carpool.daemon.seats.kept_fds import free_bank_name, weights_extent_name, weights_key_of, weights_name
@@ -73,12 +73,12 @@ class WeightFiles:
         self._due: dict[JobId, Key] = {}  # what jobs have been promised, and not been told
         self._latest = 0  # number
 
-    def place(self, job: Job, command: PlaceWeights) -> None:
+    def place(self, job: JobRecord, command: PlaceWeights) -> None:
         """Answer the job's demand, now or later: it may map the memory, and copy."""
         self._due[job.id] = command.device, command.owner, command.key
         self.obstacle(job)
 
-    def obstacle(self, job: Job) -> str | None:
+    def obstacle(self, job: JobRecord) -> str | None:
         """Why its demand, if it has one, cannot be answered yet."""
         name = self._due.get(job.id)
         if name is None or job.seated is None or job.spec.service is None:
@@ -129,7 +129,7 @@ class WeightFiles:
         self._latest = max(self._latest + 1, wall_us())
         return self._latest
 
-    def _answer(self, job: Job, seated: Seated, file: File, name: Key, number: int) -> None:
+    def _answer(self, job: JobRecord, seated: Seated, file: File, name: Key, number: int) -> None:
         """What it has not been sent yet, then the answer."""
         key = int(name[2], 16)
         self._give(job, file.name, file.fd, Packet(PacketType.WEIGHTS, a=key, b=file.size, c=_FILE))
@@ -140,7 +140,7 @@ class WeightFiles:
             self._give(job, file.extent_name(name), file.extent.fd, packet)
         answer_demand(seated, Placed.YES, number)
 
-    def _give(self, job: Job, name: str, fd: int, packet: Packet) -> None:
+    def _give(self, job: JobRecord, name: str, fd: int, packet: Packet) -> None:
         """The shim keeps it first: what is there outlives us from the moment on when the worker may write."""
         assert job.seated is not None
         if name not in job.weights:
@@ -188,7 +188,7 @@ class WeightFiles:
                 if job.seated is not None:
                     job.seated.board.notify(job.seated.seat)
 
-    def let_go(self, job: Job, names: list[str]) -> None:
+    def let_go(self, job: JobRecord, names: list[str]) -> None:
         job.weights -= set(names)
         job.weights_sent -= set(names)
         self._seating.shims.drop(job.id, names)

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from carpool.core.events import WeightsFound
 from carpool.core.model import DeviceId
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.memory.weights import HEADER, File, Key, WeightFiles
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.kept_fds import free_bank_of, is_weights_extent, weights_extent_of, weights_of
 from carpool.devices import memfd
-from carpool.devices.base import BankId, Device, DeviceError, Extent, PagedDevice, in_pages
+from carpool.devices.base import BankId, DeviceBackend, DeviceError, Extent, PagedDevice, in_pages
 
 
 class FoundWeights:
@@ -23,7 +23,7 @@ class FoundWeights:
         self._seating = seating
         self._weights = weights
 
-    def adopt(self, job: Job, name: str, fd: int) -> None:
+    def adopt(self, job: JobRecord, name: str, fd: int) -> None:
         """What a shim has kept, files before extents.  Owns the descriptor, unless it raises ValueError."""
         if is_weights_extent(name):
             self._adopt_extent(job, name, fd)
@@ -41,7 +41,7 @@ class FoundWeights:
             self._adopt_header(key, File(name, fd, demand.size, demand.reload_us))
         job.weights.add(name)
 
-    def _known_device(self, device: DeviceId, name: str) -> Device:
+    def _known_device(self, device: DeviceId, name: str) -> DeviceBackend:
         if device not in self._seating.devices:
             raise ValueError(f"{name} is memory of a device that is not shared any more")
         return self._seating.devices[device]
@@ -73,7 +73,7 @@ class FoundWeights:
             self._weights.table[key] = file
         self._weights.count_from(file.number)
 
-    def _adopt_memory(self, device: Device, bank: BankId, owner: int, name: str, memory: Extent) -> None:
+    def _adopt_memory(self, device: DeviceBackend, bank: BankId, owner: int, name: str, memory: Extent) -> None:
         """A bank, free until weights are known to be there."""
         if not in_pages(device):
             raise ValueError(f"{name} is not memory of {device.id}")
@@ -83,7 +83,7 @@ class FoundWeights:
             raise ValueError(f"{name} is not the memory of weights: {error}") from None
         device.weights.adopt(bank, owner, [memory])
 
-    def _adopt_extent(self, job: Job, name: str, fd: int) -> None:
+    def _adopt_extent(self, job: JobRecord, name: str, fd: int) -> None:
         """The latest one counts.  Whoever has an earlier one has not computed with it since."""
         device_id, weights, number, size = weights_extent_of(name)
         key = device_id, job.owner, weights

@@ -7,7 +7,7 @@ import os
 
 from carpool.core.model import DeviceId
 from carpool.daemon.jobs.seat_table import Board, BoardError
-from carpool.daemon.jobs.table import Job
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.kept_fds import BOARD, STORE
 from carpool.daemon.seats.layouts import Kept
@@ -23,7 +23,7 @@ class Adopting:
     def __init__(self, seating: Seating) -> None:
         self._seating = seating
 
-    def adopt(self, job: Job, kept: Kept, pid: int) -> bool:
+    def adopt(self, job: JobRecord, kept: Kept, pid: int) -> bool:
         """Take over a job's seat.  Owns the descriptors.  False if it had none, or something of it is missing."""
         kinds = {name.split(":")[0]: name for name in kept}
         device_id, _, slot = kinds.get(BOARD, "").removeprefix(f"{BOARD}:").partition(":")

@@ -6,13 +6,13 @@ from typing import Protocol
 
 from carpool.core.model import DeviceId, JobId, LaneId, Settings
 from carpool.daemon.jobs.seat_table import Board, BoardError
-from carpool.daemon.jobs.table import Job, JobTable, Seated
+from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.seats.kept_fds import BOARD, STORE
 from carpool.daemon.seats.layouts import layout_of
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.record import set_grace
 from carpool.daemon.system.clock import monotonic_us
-from carpool.devices.base import Device
+from carpool.devices.base import DeviceBackend
 from carpool.protocol.seat import Packet, PacketType, Seat, Whole
 
 
@@ -31,7 +31,7 @@ class FdStore(Protocol):
 class CopyState(Protocol):
     """Who knows of copies (`carpool.daemon.memory.copies`)."""
 
-    def under_way(self, job: Job) -> bool:
+    def under_way(self, job: JobRecord) -> bool:
         """Whether a copy keeps the job's bank; it frees the bank itself if the job is gone when it ends."""
         ...
 
@@ -42,7 +42,7 @@ class Seating:
     def __init__(
         self,
         jobs: JobTable,
-        devices: dict[DeviceId, Device],
+        devices: dict[DeviceId, DeviceBackend],
         settings: Settings,
         shims: FdStore,
         copies: CopyState,
@@ -90,7 +90,7 @@ class Seating:
         self.free_turn(lane)
         del self.lane_device[lane]
 
-    def seat(self, job: Job, pid: int) -> list[int]:
+    def seat(self, job: JobRecord, pid: int) -> list[int]:
         """Give the job's process a seat; returns the descriptors of SETUP.  Raises BoardError, DeviceError."""
         assert job.device is not None and job.lane is not None
         device = self.devices[job.device]
@@ -136,7 +136,7 @@ class Seating:
         """What a new process, and one of an earlier daemon, is to do for debugging."""
         seat.set("close_lane", self._close_lanes)
 
-    def seated(self, job: Job, board: Board, seat: Seat, pid: int, since_us: int) -> Seated:
+    def seated(self, job: JobRecord, board: Board, seat: Seat, pid: int, since_us: int) -> Seated:
         """What is known of a job that sits there."""
         assert job.device is not None
         layout = self.layouts[job.device]
@@ -144,18 +144,18 @@ class Seating:
         job.was_seated = True
         return Seated(board, seat, pid, store, since_us, layout.extents, layout.driver_serves(job))
 
-    def setup_fds(self, job: Job) -> list[int]:
+    def setup_fds(self, job: JobRecord) -> list[int]:
         """The descriptors of SETUP: board, lane, bank, store; or the board alone."""
         assert job.seated is not None and job.device is not None
         return [job.seated.board.fd, *self.layouts[job.device].setup_fds(job)]
 
-    def setup_packet(self, job: Job) -> Packet:
+    def setup_packet(self, job: JobRecord) -> Packet:
         assert job.seated is not None and job.device is not None and job.lane is not None
         device, seat = self.devices[job.device], job.seated.seat
         numbers = (seat.slot, device.window, job.lane, device.capacity, seat.get("bank"))
         return Packet(PacketType.SETUP, 0, *numbers)
 
-    def unseat(self, job: Job) -> None:
+    def unseat(self, job: JobRecord) -> None:
         """The attached process is gone: its seat rests, its bank is free, and what was in its store is nobody's."""
         if job.seated is None or job.device is None:
             return
@@ -178,20 +178,20 @@ class Seating:
             device.close_banks(job.owner)
         self._freed.tell()
 
-    def free_bank(self, job: Job) -> None:
+    def free_bank(self, job: JobRecord) -> None:
         """Nothing in the bank that a job holds is needed.  Its shim keeps the descriptor: most often it comes back."""
         if job.bank is not None and job.device is not None:
             self.devices[job.device].free_bank(job.bank)
             job.bank, job.restored = None, False
 
-    def at(self, board: Board, slot: int) -> Job | None:
+    def at(self, board: Board, slot: int) -> JobRecord | None:
         """Who sits there at present."""
         for job in self._jobs.live.values():
             if job.seated is not None and job.seated.board is board and job.seated.seat.slot == slot:
                 return job
         return None
 
-    def names(self, job: Job) -> list[str]:
+    def names(self, job: JobRecord) -> list[str]:
         """Under which its shim keeps what belongs to its seat: board, store, lane, bank."""
         assert job.seated is not None and job.device is not None
         names = [f"{BOARD}:{job.device}:{job.seated.seat.slot}", f"{STORE}:{job.device}", *sorted(job.weights)]
@@ -213,6 +213,6 @@ class Seating:
         return self._boards.setdefault((device, owner), [])
 
 
-def whole_of_further(job: Job) -> Whole:
+def whole_of_further(job: JobRecord) -> Whole:
     """Of a process beside the seated one: where nobody else is on the job's devices there is nothing to share out."""
     return Whole.ALL if job.submitted_exclusive else Whole.SHARE

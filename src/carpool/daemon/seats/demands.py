@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from carpool.core.model import Demand
-from carpool.daemon.jobs.table import Job, Seated
+from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.seats.record import LARGEST
 from carpool.protocol.seat import Placed
 from carpool.protocol.seat_words import SeatWords
@@ -19,7 +19,7 @@ def demand_in(words: SeatWords) -> Demand | None:
     return Demand(weights_key(words.weights), size, reload_us, compute_us, deadline_us or None)
 
 
-def computes_with(job: Job, weights: str) -> bool:
+def computes_with(job: JobRecord, weights: str) -> bool:
     """Whether a service has been told that these weights are there, and has not said that it is done."""
     if job.seated is None or job.spec.service is None:
         return False

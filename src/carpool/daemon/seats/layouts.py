@@ -12,17 +12,17 @@ from typing import Protocol
 
 from carpool.core.model import LaneId, MemoryClass
 from carpool.daemon.jobs.seat_table import BoardError
-from carpool.daemon.jobs.table import Job, Pieces
+from carpool.daemon.jobs.table import JobRecord, Pieces
 from carpool.daemon.seats.kept_fds import BANK, LANE, extent_names, kept_extents, memory_name
 from carpool.daemon.seats.record import set_limits
-from carpool.devices.base import BankId, Device, DeviceError, Extent, ExtentDevice, in_extents, single
+from carpool.devices.base import BankId, DeviceBackend, DeviceError, Extent, ExtentDevice, in_extents, single
 from carpool.protocol.seat import Kind, Seat
 
 Kept = dict[str, int]
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
 
 
-class Layout(Protocol):
+class MemoryLayout(Protocol):
     """Of one device."""
 
     kind: Kind
@@ -30,19 +30,19 @@ class Layout(Protocol):
     extents: bool
     """Whether memory is sent to processes piece by piece, and copied by the daemon."""
 
-    def driver_serves(self, job: Job) -> bool:
+    def driver_serves(self, job: JobRecord) -> bool:
         """Whether the device's driver serves the memory of the job's processes, and the daemon makes none."""
         ...
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: JobRecord) -> None:
         """A process of the job has got its seat: what it has, or may have, before it is granted anything new."""
         ...
 
-    def setup_fds(self, job: Job) -> list[int]:
+    def setup_fds(self, job: JobRecord) -> list[int]:
         """The descriptors that SETUP brings beside the board's.  Raises DeviceError."""
         ...
 
-    def names(self, job: Job) -> list[str]:
+    def names(self, job: JobRecord) -> list[str]:
         """Under which the job's shim keeps its lane and its bank."""
         ...
 
@@ -58,20 +58,20 @@ class Layout(Protocol):
         """``hear`` is told of free banks that have lost memory which jobs may still have mapped."""
         ...
 
-    def check(self, job: Job, kept: Kept) -> None:
+    def check(self, job: JobRecord, kept: Kept) -> None:
         """After a restart: whether this can be a job's memory.  Raises BoardError, DeviceError, OSError, ValueError."""
         ...
 
-    def check_seat(self, job: Job, seat: Seat, kept: Kept) -> None:
+    def check_seat(self, job: JobRecord, seat: Seat, kept: Kept) -> None:
         """Whether nothing of what the seat speaks of is missing.  Raises BoardError, DeviceError."""
         ...
 
-    def take_over(self, job: Job, kept: Kept) -> None:
+    def take_over(self, job: JobRecord, kept: Kept) -> None:
         """The job's lane and bank from what its shim has kept.  Owns the descriptors.  It has been checked."""
         ...
 
 
-def layout_of(device: Device) -> Layout:
+def layout_of(device: DeviceBackend) -> MemoryLayout:
     """The one place in which the kind of a device decides."""
     return InExtents(device) if in_extents(device) else InFiles(device)
 
@@ -81,22 +81,22 @@ class InFiles:
 
     kind, extents = Kind.HOST, False
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: DeviceBackend) -> None:
         self._device = device
 
-    def driver_serves(self, job: Job) -> bool:
+    def driver_serves(self, job: JobRecord) -> bool:
         return False
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: JobRecord) -> None:
         assert job.seated is not None
         set_limits(job.seated.seat, job.granted)
 
-    def setup_fds(self, job: Job) -> list[int]:
+    def setup_fds(self, job: JobRecord) -> list[int]:
         assert job.seated is not None and job.lane is not None
         files = self._device.lane_files(job.lane), self._device.bank_files(job.seated.seat.get("bank"))
         return [*map(single, files), self._device.store_fd(job.id)]
 
-    def names(self, job: Job) -> list[str]:
+    def names(self, job: JobRecord) -> list[str]:
         return [f"{LANE}:{job.lane}", *(f"{BANK}:{job.device}:{bank}" for bank in sorted(job.kept_banks))]
 
     def open_lane(self, lane: LaneId, size: int) -> None:
@@ -109,18 +109,18 @@ class InFiles:
     def hear_bank_cuts(self, hear: Callable[[BankId], None]) -> None:
         """Nobody has to let go: pages that are punched are gone for everybody."""
 
-    def check(self, job: Job, kept: Kept) -> None:
+    def check(self, job: JobRecord, kept: Kept) -> None:
         if not {LANE, BANK} <= {name.split(":")[0] for name in kept}:
             raise BoardError("not what this version keeps")
         for name, fd in kept.items():
             if name.startswith(f"{BANK}:"):
                 self._device.check_bank(_number(name), job.owner, [_whole(fd)])
 
-    def check_seat(self, job: Job, seat: Seat, kept: Kept) -> None:
+    def check_seat(self, job: JobRecord, seat: Seat, kept: Kept) -> None:
         if f"{BANK}:{self._device.id}:{seat.get('bank')}" not in kept:
             raise BoardError(f"its bank {seat.get('bank')} is not among what was kept")
 
-    def take_over(self, job: Job, kept: Kept) -> None:
+    def take_over(self, job: JobRecord, kept: Kept) -> None:
         for name, fd in kept.items():
             if name.startswith(BANK):
                 job.kept_banks.add(_number(name))
@@ -144,17 +144,17 @@ class InExtents:
     def __init__(self, device: ExtentDevice) -> None:
         self._device = device
 
-    def driver_serves(self, job: Job) -> bool:
+    def driver_serves(self, job: JobRecord) -> bool:
         return job.submitted_exclusive
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: JobRecord) -> None:
         assert job.lane is not None
         job.pieces = {E: Pieces(job.lane), P: Pieces(job.bank or 0)}
 
-    def setup_fds(self, job: Job) -> list[int]:
+    def setup_fds(self, job: JobRecord) -> list[int]:
         return []
 
-    def names(self, job: Job) -> list[str]:
+    def names(self, job: JobRecord) -> list[str]:
         names: list[str] = []
         for kind, pieces in job.pieces.items():
             names += extent_names(memory_name(kind, self._device.id, pieces.number), pieces.sizes)
@@ -173,10 +173,10 @@ class InExtents:
     def hear_bank_cuts(self, hear: Callable[[BankId], None]) -> None:
         self._device.hear_bank_cuts(hear)
 
-    def check(self, job: Job, kept: Kept) -> None:
+    def check(self, job: JobRecord, kept: Kept) -> None:
         """What is missing shows beside the limits in the seat."""
 
-    def check_seat(self, job: Job, seat: Seat, kept: Kept) -> None:
+    def check_seat(self, job: JobRecord, seat: Seat, kept: Kept) -> None:
         if self.driver_serves(job):
             return  # it has nothing of ours
         for kind, limit in ((P, seat.get("p_limit")), (E, seat.get("e_limit"))):
@@ -186,7 +186,7 @@ class InExtents:
             if kind is P:
                 self._device.check_bank(seat.get("bank"), job.owner, files)
 
-    def take_over(self, job: Job, kept: Kept) -> None:
+    def take_over(self, job: JobRecord, kept: Kept) -> None:
         assert job.seated is not None and job.lane is not None
         job.found, seat = True, job.seated.seat
         for kind, number in ((P, seat.get("bank")), (E, job.lane)):

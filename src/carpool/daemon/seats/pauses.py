@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from carpool.core.events import Event, TurnPaused
-from carpool.daemon.jobs.table import Job, Seated
+from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.seats.record import request_yield, usage_in
 from carpool.daemon.system.clock import monotonic_us
 from carpool.protocol.seat import Yield
 from carpool.protocol.seat_words import SeatWords
 
 
-class Pauses:
+class TurnPauses:
     """Asking for pauses, and what follows from the answers.  A pause costs the same whether it is forced or not."""
 
     def __init__(self, post: Callable[[Event], None]) -> None:
         self._post = post
 
-    def ask(self, job: Job) -> bool:
+    def ask(self, job: JobRecord) -> bool:
         """False: it has been asked before, and nothing was asked of it since."""
         assert job.seated is not None
         seat = job.seated.seat
@@ -32,7 +32,7 @@ class Pauses:
         request_yield(job.seated.board, seat, Yield.PAUSE)
         return True
 
-    def answered(self, job: Job, number: int) -> None:
+    def answered(self, job: JobRecord, number: int) -> None:
         """It says that it has paused, for the sake of our request of that number."""
         assert job.seated is not None
         words, now = job.seated.seat.snapshot(), monotonic_us()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from carpool.core.model import Cause, Memory, MemoryClass, Micros, Usage
 from carpool.daemon.jobs.seat_table import Board
-from carpool.daemon.jobs.table import Job
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.system.clock import monotonic_us
 from carpool.devices import memfd
 from carpool.protocol.seat import HEADER_BYTES, SEAT_BYTES, Grow, Seat, Yield
@@ -23,7 +23,7 @@ def cause_of(number: int) -> Cause:
     return _CAUSES.get(number, Cause.BOUNDARY)
 
 
-def usage_of(job: Job, now: Micros) -> Usage:
+def usage_of(job: JobRecord, now: Micros) -> Usage:
     """The counters of a job with a seat.  The present turn counts as far as it has lasted.
 
     ``fixed`` includes what the job's secondary processes may have.
@@ -34,7 +34,7 @@ def usage_of(job: Job, now: Micros) -> Usage:
     return usage_in(job, job.seated.seat.snapshot(), now)
 
 
-def usage_in(job: Job, words: SeatWords, now: Micros) -> Usage:
+def usage_in(job: JobRecord, words: SeatWords, now: Micros) -> Usage:
     """The same, of words that have been read."""
     seated = job.seated
     assert seated is not None

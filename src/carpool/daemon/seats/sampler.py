@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from carpool.core.events import Event, Sampled, TraitsSeen
 from carpool.daemon.jobs.constraints import LENDS, SEVERAL, TELLING, why_exclusive, why_pinned
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.seats.record import usage_of
 from carpool.daemon.system.clock import monotonic_us
 from carpool.telemetry.process_trees import Trees
@@ -34,7 +34,7 @@ class Sampler:
             for job in tuple(self._jobs.live.values()):
                 self.sample(job)
 
-    def sample(self, job: Job) -> None:
+    def sample(self, job: JobRecord) -> None:
         """Tell the core only what is new: a job that sleeps costs nothing."""
         tell_constraints(job, self._post)
         if job.seated is None:
@@ -61,7 +61,7 @@ class Sampler:
                     self._jobs.live[number].scratch_bytes = size
 
 
-def tell_constraints(job: Job, post: Callable[[Event], None]) -> None:
+def tell_constraints(job: JobRecord, post: Callable[[Event], None]) -> None:
     """What the core must know of the job's use of its device, once per change."""
     traits = 0 if job.seated is None else job.seated.seat.get("traits") & TELLING
     traits |= SEVERAL if job.several else 0

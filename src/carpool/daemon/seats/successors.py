@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from carpool.core.commands import NameSuccessor
 from carpool.core.model import JobId, LaneId
-from carpool.daemon.jobs.table import Job, JobTable, Seated
+from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.seats.allocator import Seating
 
 
@@ -21,7 +21,7 @@ class Successors:
         self._named[command.lane] = command
         self._write(command)
 
-    def look_again(self, job: Job) -> None:
+    def look_again(self, job: JobRecord) -> None:
         """Whether the job may compute has changed: it is named, or not any more, where it is the next."""
         named = self._named.get(job.lane or 0)
         if named is not None and named.successor == job.id and self._seating.holder.get(named.lane) == named.holder:
@@ -51,6 +51,6 @@ class Successors:
         return None if job is None else job.seated
 
 
-def may_compute(job: Job) -> bool:
+def may_compute(job: JobRecord) -> bool:
     """Whether a job has all that it was granted, and nobody is moving its memory."""
     return job.bank is not None and not job.offloading and job.grant_waits is None

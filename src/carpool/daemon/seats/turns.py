@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from carpool.core.events import Event, TurnPassed, TurnReleased
 from carpool.core.model import LaneId
-from carpool.daemon.jobs.table import Job, JobTable, Seated
+from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.record import cause_of, usage_in
@@ -43,7 +43,7 @@ class Turns:
             to = self._seating.at(holder.seated.board, words.passed_to - 1) if words.passed_to else None
             self._ended(holder, holder.seated, words, to)
 
-    def between(self, lane: LaneId | None) -> list[Job]:
+    def between(self, lane: LaneId | None) -> list[JobRecord]:
         """Who may be in the middle of handing the lane's turn over.  Call `sync` first.
 
         While the holder has no turn and has not counted: itself, or the one that has named it.  Nobody can tell to
@@ -58,19 +58,19 @@ class Turns:
         predecessor = self._predecessor_of(lane)
         return [holder] if predecessor is None else [holder, predecessor]
 
-    def passing(self, job: Job) -> bool:
+    def passing(self, job: JobRecord) -> bool:
         """Whether ``job`` may be in the middle of handing its turn over: others wait until it has gone on."""
         self.sync(job.lane)
         return job in self.between(job.lane)
 
-    def wake_successor(self, job: Job) -> None:
+    def wake_successor(self, job: JobRecord) -> None:
         """``job`` has handed its turn over, and may have no opportunity to wake the next one."""
         successor = self._holder(job.lane)
         if successor is not None and successor is not job and successor.seated is not None:
             successor.seated.board.wake(successor.seated.seat, "turn")
             successor.seated.board.notify(successor.seated.seat)
 
-    def take_back(self, job: Job) -> None:
+    def take_back(self, job: JobRecord) -> None:
         """``job`` is gone: if it died while it handed its turn over, the one that it had named gets it from us.
 
         What it had said before must have been told (`sync`), unless the core knows that the job is over.
@@ -92,16 +92,16 @@ class Turns:
         successor.seated.board.wake(seat, "turn")  # or it may have died before it woke it
         successor.seated.board.notify(seat)
 
-    def _holder(self, lane: LaneId | None) -> Job | None:
+    def _holder(self, lane: LaneId | None) -> JobRecord | None:
         number = self._seating.holder.get(lane) if lane is not None else None
         return self._jobs.live.get(number) if number is not None else None
 
-    def _predecessor_of(self, lane: LaneId | None) -> Job | None:
+    def _predecessor_of(self, lane: LaneId | None) -> JobRecord | None:
         number = self._seating.predecessor.get(lane) if lane is not None else None
         predecessor = self._jobs.live.get(number) if number is not None else None
         return predecessor if predecessor is not None and predecessor.seated is not None else None
 
-    def _ended(self, job: Job, seated: Seated, words: SeatWords, to: Job | None) -> None:
+    def _ended(self, job: JobRecord, seated: Seated, words: SeatWords, to: JobRecord | None) -> None:
         assert job.lane is not None
         job.usage, cause = usage_in(job, words, monotonic_us()), cause_of(words.cause)
         if to is None:

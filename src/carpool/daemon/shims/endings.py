@@ -9,7 +9,7 @@ from carpool.core.events import ProcessExited, StartFailed
 from carpool.core.model import JobId
 from carpool.daemon.jobs.files import ExitRecord
 from carpool.daemon.jobs.oom_detection import ran_out
-from carpool.daemon.jobs.table import Job
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.seats.record import usage_at_end, words_at_end
 from carpool.protocol.paths import JobFiles
 
@@ -23,7 +23,7 @@ def exited(job: JobId, code: int | None, number: int | None, host_memory: bool) 
     return ProcessExited(job, code, number, note=note)
 
 
-def recorded(job: Job, record: ExitRecord) -> Ending:
+def recorded(job: JobRecord, record: ExitRecord) -> Ending:
     """What ``exit.json`` says.  The counters there count where the daemon has not read the seat itself."""
     words = None if job.seated is not None else words_at_end(record.seat)
     if words is not None:
@@ -33,7 +33,7 @@ def recorded(job: Job, record: ExitRecord) -> Ending:
     return exited(job.id, record.code, record.signal, record.host_memory)
 
 
-def unrecorded(job: Job, *, started: bool, traces: bool) -> Ending:
+def unrecorded(job: JobRecord, *, started: bool, traces: bool) -> Ending:
     """No shim lives, and none has written anything down.
 
     ``started``: the core has heard that the job runs; ``traces``: a file says that the job was started.
@@ -46,7 +46,7 @@ def unrecorded(job: Job, *, started: bool, traces: bool) -> Ending:
     return StartFailed(job.id, "its supervisor ended before it could start the job")
 
 
-def explained(event: Ending, job: Job, files: JobFiles) -> Ending:
+def explained(event: Ending, job: JobRecord, files: JobFiles) -> Ending:
     """With what the job's runtime or log says of a failure; its seat has been given back by now."""
     if isinstance(event, StartFailed) or not event.code:
         return event

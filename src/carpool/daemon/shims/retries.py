@@ -6,8 +6,8 @@ import asyncio
 import logging
 
 from carpool.core.model import JobId
-from carpool.daemon.jobs.table import Job
-from carpool.daemon.journal.records import Store
+from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.errors import JournalFull
 
@@ -23,12 +23,12 @@ class Retries:
     files with the same result, or the next one, of which nothing has been started.
     """
 
-    def __init__(self, processes: Processes, store: Store) -> None:
+    def __init__(self, processes: Processes, store: JournalStore) -> None:
         self._processes = processes
         self._store = store
         self._tasks: dict[JobId, asyncio.Task[None]] = {}
 
-    def follow(self, job: Job) -> None:
+    def follow(self, job: JobRecord) -> None:
         """``job``: as it is before its next attempt."""
         self._processes.hold(job.id)
         task = asyncio.get_running_loop().create_task(self._between(job), name=f"retry-{job.id}")
@@ -38,14 +38,14 @@ class Retries:
         for task in self._tasks.values():
             task.cancel()
 
-    async def _between(self, job: Job) -> None:
+    async def _between(self, job: JobRecord) -> None:
         await self._recorded(job)
         while self._processes.lives(job.id):  # noqa: ASYNC110 - a lock: its shim, about to end, need not be our child
             await asyncio.sleep(LOOK_S)
         del self._tasks[job.id]
         self._processes.release(job.id)
 
-    async def _recorded(self, job: Job) -> None:
+    async def _recorded(self, job: JobRecord) -> None:
         while True:
             try:
                 await self._store.failed(job)

@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 
 from carpool.daemon.jobs.files import create_directory, take_lock
-from carpool.daemon.jobs.table import Job
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.shims.sessions import Session
 from carpool.daemon.system.fd_limit import restore_file_limit
-from carpool.devices.base import Device
+from carpool.devices.base import DeviceBackend
 from carpool.protocol import session as messages
 from carpool.protocol.paths import Home
 
@@ -24,7 +24,7 @@ _PLAIN = {"CARPOOL_DISABLE": "1"}
 SHIM = Path(__file__).resolve().parents[2] / "runtime" / "shim" / "__main__.py"
 
 
-def spawn_shim(home: Home, job: Job) -> subprocess.Popen[bytes] | None:
+def spawn_shim(home: Home, job: JobRecord) -> subprocess.Popen[bytes] | None:
     """A new shim, which holds the job's lock; None while another one lives.  Raises OSError."""
     lock = take_lock(create_directory(home, job.id, job.owner, job.gid))
     if lock is None:
@@ -40,7 +40,7 @@ def spawn_shim(home: Home, job: Job) -> subprocess.Popen[bytes] | None:
 
 
 def send_start(
-    session: Session, job: Job, threads: int | None, devices: Sequence[Device], more: Mapping[str, str]
+    session: Session, job: JobRecord, threads: int | None, devices: Sequence[DeviceBackend], more: Mapping[str, str]
 ) -> None:
     """Tell a shim to start the job on its devices.  The environment travels in a memfd: it may be larger than a packet.
 
@@ -60,7 +60,7 @@ def send_start(
         os.close(fd)
 
 
-def _who(job: Job) -> list[str]:
+def _who(job: JobRecord) -> list[str]:
     """Whom the shim becomes as soon as it is loaded: our interpreter need not be readable for everybody."""
     if os.geteuid() != 0 or job.owner == 0:
         return []

@@ -16,8 +16,8 @@ from carpool.core.model import DeviceId, JobId, JobPhase
 from carpool.daemon.channels.router import Channels
 from carpool.daemon.jobs.files import read_exit, shim_lives
 from carpool.daemon.jobs.recovery import Recovery
-from carpool.daemon.jobs.table import Job, JobTable
-from carpool.daemon.journal.records import Store
+from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.journal.writer import disk_full
 from carpool.daemon.shims.endings import Ending, exited, explained, recorded, unrecorded
 from carpool.daemon.shims.links import ShimLinks
@@ -25,7 +25,7 @@ from carpool.daemon.shims.sessions import Session
 from carpool.daemon.shims.spawn import send_start, spawn_shim
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.pidwatch import PidWatch
-from carpool.devices.base import Device
+from carpool.devices.base import DeviceBackend
 from carpool.protocol import session as messages
 from carpool.protocol.paths import Home
 
@@ -57,15 +57,15 @@ class Starting:
     """
 
     home: Home
-    devices: Mapping[DeviceId, Device]
+    devices: Mapping[DeviceId, DeviceBackend]
     threads: int | None
     environment: Callable[[Sequence[DeviceId]], Mapping[str, str]]
 
 
-class Answers(Protocol):
+class ShimAnswers(Protocol):
     """Who hears what a shim says about memory that it was to move (`carpool.daemon.memory.offload`)."""
 
-    def taken(self, job: Job, error: str | None, size: int) -> None:
+    def taken(self, job: JobRecord, error: str | None, size: int) -> None:
         """``size`` bytes are in the job's store; or ``error``."""
         ...
 
@@ -77,10 +77,10 @@ class Processes:
         self,
         starting: Starting,
         jobs: JobTable,
-        store: Store,
+        store: JournalStore,
         links: ShimLinks,
         channels: Channels,
-        offloads: Answers,
+        offloads: ShimAnswers,
         recovery: Recovery,
         post: Callable[[Event], None],
     ) -> None:
@@ -105,7 +105,7 @@ class Processes:
         """The daemon ends all jobs before it stops: what the core starts from now on is for the next daemon."""
         self._accepting = False
 
-    def start(self, job: Job) -> None:
+    def start(self, job: JobRecord) -> None:
         """`StartJob`: let a registered shim start the job, or spawn a shim first."""
         if not self._accepting:
             return
@@ -136,7 +136,7 @@ class Processes:
         else:
             self.start(job)
 
-    def signal(self, job: Job, number: int) -> None:
+    def signal(self, job: JobRecord, number: int) -> None:
         """To all processes of the job; kept for a shim that has not registered yet."""
         process, session = self.of(job.id), self._links.of(job.id)
         if session is not None and not session.closed:
@@ -188,7 +188,7 @@ class Processes:
             log.error("job %d came back too late, or from another version of Carpool, with memory in use", job.id)
             session.send(messages.Signal(signal.SIGKILL))
 
-    def _refusal(self, session: Session, job: Job | None, fds: list[int], attempt: int) -> str:
+    def _refusal(self, session: Session, job: JobRecord | None, fds: list[int], attempt: int) -> str:
         if job is None:
             return "this daemon knows no such job, or it has ended"
         if attempt != job.attempt:
@@ -199,7 +199,7 @@ class Processes:
             return "the registration brought no job channel"
         return ""
 
-    def _catch_up(self, job: Job, process: Process, session: Session, message: messages.Register) -> None:
+    def _catch_up(self, job: JobRecord, process: Process, session: Session, message: messages.Register) -> None:
         if message.child_pid is not None:
             self._is_running(job, process, message.child_pid)
         if self._recovery.active:
@@ -235,7 +235,7 @@ class Processes:
         else:
             self._channels.bring(job, message.name, fd)
 
-    def _is_running(self, job: Job, process: Process, pid: int) -> None:
+    def _is_running(self, job: JobRecord, process: Process, pid: int) -> None:
         job.pid = pid
         process.start_asked = process.start_sent = True
         if process.started:
@@ -261,7 +261,7 @@ class Processes:
 
     # Spawning
 
-    def _spawn(self, job: Job, process: Process) -> None:
+    def _spawn(self, job: JobRecord, process: Process) -> None:
         if job.id not in self._jobs.live or process.popen is not None:  # cancelled while a full disk made us wait
             return
         try:
@@ -276,13 +276,13 @@ class Processes:
         if process.popen is not None:  # else one lives already and will register
             self._watch(job.id, process, process.popen.pid)
 
-    def _send_start(self, job: Job, process: Process, session: Session) -> None:
+    def _send_start(self, job: JobRecord, process: Process, session: Session) -> None:
         assert job.device is not None  # where the core has told it to start
         process.start_sent, names = True, (job.device, *job.further)
         devices = [self._starting.devices[name] for name in names]
         send_start(session, job, self._starting.threads, devices, self._starting.environment(names))
 
-    def _foreground_missing(self, job: Job) -> None:
+    def _foreground_missing(self, job: JobRecord) -> None:
         if job.id in self._jobs.live and self._links.of(job.id) is None:
             text = f"its terminal did not appear within {FOREGROUND_TIMEOUT_S:.0f} s"
             self._is_over(self.of(job.id), StartFailed(job.id, text))
@@ -300,7 +300,7 @@ class Processes:
         if job is not None and not process.over:
             self.settle(job)
 
-    def deliver(self, job: Job) -> None:
+    def deliver(self, job: JobRecord) -> None:
         """After a restart the core knows the job: tell it how it has ended meanwhile, if it has."""
         process = self.of(job.id)
         if process.ended is not None:
@@ -308,7 +308,7 @@ class Processes:
         elif not self.lives(job.id):
             self.settle(job)
 
-    def settle(self, job: Job) -> None:
+    def settle(self, job: JobRecord) -> None:
         """No shim lives: find out how the job ended and tell the core."""
         process = self.of(job.id)
         files = self._home.job(job.id, job.attempt)

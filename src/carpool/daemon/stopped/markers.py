@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from carpool.core.model import JobId
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.process_state import state_of
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class StopMarkers:
         return self._directory / f"continued-{job}"
 
 
-def _stop(job: Job) -> None:
+def _stop(job: JobRecord) -> None:
     if job.seated is not None and state_of(job.seated.pid, job.owner):
         with suppress(ProcessLookupError):
             os.kill(job.seated.pid, signal.SIGSTOP)

@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Protocol
 
 from carpool.core.model import JobId
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.movers import JobsShim
 from carpool.daemon.seats.turns import Turns
@@ -59,7 +59,7 @@ class Requests(Protocol):
     by_shim: JobsShim
     """Who moves a stopped job's memory."""
 
-    def unanswered(self, job: Job) -> None:
+    def unanswered(self, job: JobRecord) -> None:
         """The job has had its time."""
         ...
 
@@ -83,7 +83,7 @@ class Watchdog:
         while True:
             self.watch(await self._watchlist.next())
 
-    def watch(self, job: Job) -> None:
+    def watch(self, job: JobRecord) -> None:
         """The job has been asked for something.  See whether it answers."""
         if job.id not in self._tasks:
             self._tasks[job.id] = asyncio.create_task(self._watch(job))
@@ -98,7 +98,7 @@ class Watchdog:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def _watch(self, job: Job) -> None:
+    async def _watch(self, job: JobRecord) -> None:
         patience = _Patience(monotonic())
         try:
             await asyncio.sleep(FIRST_LOOK_S)
@@ -114,14 +114,14 @@ class Watchdog:
             self._watchlist.clear_busy(job)
             self._traced.discard(job.id)
 
-    def _owes(self, job: Job) -> bool:
+    def _owes(self, job: JobRecord) -> bool:
         return job.id in self._jobs.live and (self._owes_memory(job) or bool(job.cuts) or self._owes_turn(job))
 
-    def _owes_memory(self, job: Job) -> bool:
+    def _owes_memory(self, job: JobRecord) -> bool:
         """Whether it, or its shim, has been asked to move its memory."""
         return job.offloading and job.seated is not None and not job.seated.extents
 
-    def _owes_turn(self, job: Job) -> bool:
+    def _owes_turn(self, job: JobRecord) -> bool:
         """Whether it has been told to let go, or to pause, at once, and others do not have its turn yet.
 
         It clears its `turn` first and says to whom it goes last: stopped in between it would take the turn along.
@@ -132,7 +132,7 @@ class Watchdog:
         unpaused = words.yield_ == Yield.PAUSE and words.paused != words.pause_seq
         return (words.turn == 1 and (words.yield_ == Yield.NOW or unpaused)) or self._turns.passing(job)
 
-    async def _look(self, job: Job, patience: _Patience) -> None:
+    async def _look(self, job: JobRecord, patience: _Patience) -> None:
         assert job.seated is not None
         state = state_of(job.seated.pid, job.owner)
         if self._owes_memory(job):
@@ -154,7 +154,7 @@ class Watchdog:
             self._traced.add(job.id)
             log.warning("job %d holds up others: a debugger has stopped process %d", job.id, job.seated.pid)
 
-    def _can_be_taken(self, job: Job) -> bool:
+    def _can_be_taken(self, job: JobRecord) -> bool:
         return (
             self._owes_memory(job)
             and job.seated is not None
@@ -163,7 +163,7 @@ class Watchdog:
             and not self._watchlist.is_busy(job)
         )
 
-    async def _let_go(self, job: Job) -> None:
+    async def _let_go(self, job: JobRecord) -> None:
         """Let it run until it has given what it owes, a second at most, and stop it again."""
         assert job.seated is not None
         pid, turn = job.seated.pid, self._owes_turn(job)
@@ -177,7 +177,7 @@ class Watchdog:
             finally:
                 os.close(fd)
 
-    async def _run_on(self, job: Job, fd: int, turn: bool) -> None:
+    async def _run_on(self, job: JobRecord, fd: int, turn: bool) -> None:
         self._kept.note(job.id)
         try:
             signal.pidfd_send_signal(fd, signal.SIGCONT)
@@ -193,7 +193,7 @@ class Watchdog:
             self._kept.forget(job.id)
 
 
-def _progress(job: Job) -> object:
+def _progress(job: JobRecord) -> object:
     """What changes while its memory is moved, by itself or by its shim; None while it cannot move anything."""
     assert job.seated is not None
     if job.seated.seat.get("turn"):

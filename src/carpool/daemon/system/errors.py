@@ -17,7 +17,7 @@ class StartupError(CarpoolError):
     """The daemon cannot start."""
 
 
-class ApiError(CarpoolError):
+class RequestError(CarpoolError):
     """A request is refused with an HTTP status."""
 
     def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:

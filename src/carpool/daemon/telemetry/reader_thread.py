@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 MISTAKE = "a mistake in the telemetry: see daemon.log"
 
 
-class Worker:
+class ReaderThread:
     """A thread with a reader.  It gets nothing new to do before it has done what it has."""
 
     def __init__(self, name: str, make: Callable[[], Reader], deliver: Callable[[Found], None]) -> None:

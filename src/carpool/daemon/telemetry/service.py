@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 from carpool.core.events import DeviceLoad
 from carpool.core.model import DeviceId, JobId, Micros
-from carpool.daemon.jobs.table import Job, JobTable
-from carpool.daemon.journal.device_history import History
+from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.journal.device_history import DeviceHistory
 from carpool.daemon.seats.record import turn_us
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.daemon.telemetry.load_events import Known, Loads
-from carpool.daemon.telemetry.reader_thread import Worker
-from carpool.devices.base import Device
+from carpool.daemon.telemetry.reader_thread import ReaderThread
+from carpool.devices.base import DeviceBackend
 from carpool.telemetry.activity import JobUse
 from carpool.telemetry.readers import Found, GpuReader, HostReader, Reader, Roots, Target
 from carpool.telemetry.sample import CARPOOL, Sample, Unavailable
-from carpool.telemetry.window import State, Window
+from carpool.telemetry.window import Window, WindowState
 
 log = logging.getLogger(__name__)
 INTERVAL_US: Micros = 1_000_000
@@ -33,7 +33,7 @@ Present = Callable[[DeviceId], Guests]
 NOBODY: Guests = (0, frozenset())
 
 
-class Telemetry:
+class TelemetryService:
     """What devices do.
 
     ``roots`` names the processes that belong to jobs, ``uses`` what the jobs of a host device have done by their seats.
@@ -44,7 +44,7 @@ class Telemetry:
 
     def __init__(
         self,
-        devices: Mapping[DeviceId, Device],
+        devices: Mapping[DeviceId, DeviceBackend],
         roots: Callable[[], Roots],
         on_foreign: Foreign | None = None,
         interval_us: Micros = INTERVAL_US,
@@ -52,7 +52,7 @@ class Telemetry:
         heard: Callable[[DeviceId, Sample], None] = lambda device, sample: None,
         uses: Uses = lambda device: (),
         on_load: Callable[[DeviceLoad], None] = lambda load: None,
-        history: History | None = None,
+        history: DeviceHistory | None = None,
         shares: Callable[[DeviceId], int] = lambda device: 0,
     ) -> None:
         self._devices = devices
@@ -87,7 +87,7 @@ class Telemetry:
             for worker, _ in workers:
                 worker.stop()
 
-    def _ask(self, worker: Worker, devices: Sequence[Device]) -> None:
+    def _ask(self, worker: ReaderThread, devices: Sequence[DeviceBackend]) -> None:
         now = monotonic_us()
         targets = [
             dataclasses.replace(
@@ -103,7 +103,7 @@ class Telemetry:
     def interval_us(self) -> Micros:
         return self._interval_us
 
-    def state(self, device: DeviceId) -> State:
+    def state(self, device: DeviceId) -> WindowState:
         return self._windows[device].state(monotonic_us())
 
     def recent(self, device: DeviceId) -> list[Sample]:
@@ -114,7 +114,7 @@ class Telemetry:
         """What the core was told last; None: nothing yet."""
         return self._loads.known(device)
 
-    def _workers(self) -> list[tuple[Worker, list[Device]]]:
+    def _workers(self) -> list[tuple[ReaderThread, list[DeviceBackend]]]:
         """One for each kind of device, so that a GPU that hangs does not keep the host devices waiting."""
         readers: dict[str, Callable[[], Reader]] = {
             "host": lambda: HostReader(monotonic_us),
@@ -124,7 +124,7 @@ class Telemetry:
         for kind, reader in readers.items():
             devices = [device for device in self._devices.values() if device.kind == kind]
             if devices:
-                made.append((Worker(f"telemetry-{kind}", reader, self._arrived), devices))
+                made.append((ReaderThread(f"telemetry-{kind}", reader, self._arrived), devices))
         return made
 
     def _arrived(self, found: Found) -> None:
@@ -161,7 +161,7 @@ class Telemetry:
         elif before and not failure:
             log.info("%s is measured again", device)
 
-    def _tell_foreign(self, device: Device, sample: Sample) -> None:
+    def _tell_foreign(self, device: DeviceBackend, sample: Sample) -> None:
         """Where it is not known (any more), or lanes changed while somebody looked, what was known last goes on."""
         granted = self._granted(device)
         if device.kind == "host" or sample.free_bytes is None or granted != self._asked[device.id]:
@@ -175,7 +175,7 @@ class Telemetry:
             if self._on_foreign is not None:
                 self._on_foreign(device.id, size)
 
-    def _granted(self, device: Device) -> int:
+    def _granted(self, device: DeviceBackend) -> int:
         """Bytes in lanes and banks, and what secondary processes have from the driver: nothing of it is foreign."""
         return device.used_bytes() + self._shares(device.id)
 
@@ -196,7 +196,7 @@ class Telemetry:
         return sum(size for size in sizes if size is not None)
 
 
-def target_of(device: Device) -> Target:
+def target_of(device: DeviceBackend) -> Target:
     """A device with NVML's name for it, if it has one, and what the daemon itself knows of it."""
     return Target(device.id, device.capacity, device.used_bytes(), device.uuid)
 
@@ -216,7 +216,7 @@ def uses_of(jobs: JobTable, device: DeviceId) -> tuple[JobUse, ...]:
     return tuple(_use_of(job, now) for job in jobs.live.values() if job.device == device)
 
 
-def _use_of(job: Job, now: Micros) -> JobUse:
+def _use_of(job: JobRecord, now: Micros) -> JobUse:
     if job.seated is None:
         return JobUse(job.id)
     words = job.seated.seat.snapshot()

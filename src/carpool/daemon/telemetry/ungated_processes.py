@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, JobId
-from carpool.daemon.jobs.table import Job, JobTable
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.system.process_state import state_of
-from carpool.devices.base import Device
-from carpool.telemetry.sample import Level, Sample
+from carpool.devices.base import DeviceBackend
+from carpool.telemetry.sample import CapabilityLevel, Sample
 
 _OVER = ("", "Z", "X")
 
@@ -33,11 +33,11 @@ class UngatedProcesses:
     def __init__(
         self,
         jobs: JobTable,
-        devices: Mapping[DeviceId, Device],
-        ours: Callable[[Job], set[int]],
+        devices: Mapping[DeviceId, DeviceBackend],
+        ours: Callable[[JobRecord], set[int]],
         post: Callable[[Event], None],
         computes: Callable[[int, int], bool] = computes,
-        used: Callable[[Job], None] = lambda job: None,
+        used: Callable[[JobRecord], None] = lambda job: None,
     ) -> None:
         self._jobs = jobs
         self._devices = devices
@@ -52,7 +52,7 @@ class UngatedProcesses:
 
         On a host device it lists all processes of the jobs there, and none can use the device without Carpool.
         """
-        if sample.processes is None or sample.level is Level.HOST:
+        if sample.processes is None or sample.level is CapabilityLevel.HOST:
             return
         found = self._strangers(device, sample)
         before, self._before[device] = self._before.get(device, {}), found
@@ -70,7 +70,7 @@ class UngatedProcesses:
                 found.setdefault(job.id, set()).add(process.pid)
         return found
 
-    def _settle(self, job: Job, strangers: set[int]) -> None:
+    def _settle(self, job: JobRecord, strangers: set[int]) -> None:
         if job.ungated_pid not in strangers:
             job.ungated_pid = min(strangers, default=None)
         if job.ungated_pid is not None and job.device is not None and not job.ran_ungated:

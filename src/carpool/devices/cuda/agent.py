@@ -18,7 +18,7 @@ import sys
 
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda import checkpoint, driver, messages
-from carpool.devices.cuda.memory import Gpu, Mapped
+from carpool.devices.cuda.memory import DriverDevice, Mapped
 from carpool.devices.cuda.pinned import PinnedStore
 from carpool.protocol import packets
 from carpool.telemetry.mig import beside, full_name
@@ -30,7 +30,7 @@ _SPOILED = (214, 700, 702, 709, 710, *range(714, 720))
 class Agent:
     """What requests do.  Extents and stores stay mapped from their first copy until they are forgotten."""
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: DriverDevice) -> None:
         self._gpu = gpu
         self._extents: dict[int, Mapped] = {}
         self._stores: dict[int, PinnedStore] = {}
@@ -171,7 +171,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the daemon's business, and it closes the socket
     try:
         driver.start()
-        agent = Agent(Gpu(ordinal))
+        agent = Agent(DriverDevice(ordinal))
     except DeviceError as error:
         _send(connection, failure(error), [])
         return 1

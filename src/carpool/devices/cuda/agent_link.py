@@ -31,10 +31,10 @@ AGENT = "carpool.devices.cuda.agent"
 
 
 class AgentDied(DeviceError):
-    """The agent has ended, or not answered within `ANSWER_S`; `Link.ask` then starts another and asks once more."""
+    """The agent has ended, or has not answered in `ANSWER_S`; `AgentLink.ask` starts another and asks again."""
 
 
-class Link:
+class AgentLink:
     """One agent at a time; the first one is started at once and found ready at the first request."""
 
     def __init__(

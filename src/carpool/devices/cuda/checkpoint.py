@@ -29,7 +29,7 @@ _NOT_READY = 600
 _NOT_SUPPORTED = 801
 
 
-class State(Enum):
+class CheckpointState(Enum):
     """What the driver says of a process; the values are the driver's."""
 
     RUNNING = 0
@@ -38,7 +38,7 @@ class State(Enum):
     FAILED = 3
 
 
-class Unsupported(DeviceError):
+class CheckpointUnsupported(DeviceError):
     """The driver cannot do this, or not to this process."""
 
 
@@ -54,7 +54,7 @@ class NotGuaranteed(DeviceError):
     """The memory that a restore needs is not set aside; nothing has been done."""
 
 
-class Stuck(DeviceError):
+class CheckpointStuck(DeviceError):
     """A restore has failed.  The process can only be killed."""
 
 
@@ -71,11 +71,13 @@ class Checkpoint:
         """Raises NoDriver, DriverError, and Unsupported if the driver is older than 570."""
         self.pid = pid
         if not supported():
-            raise Unsupported("this NVIDIA driver cannot take processes off the device: version 570 or later is needed")
+            raise CheckpointUnsupported(
+                "this NVIDIA driver cannot take processes off the device: version 570 or later is needed"
+            )
 
-    def state(self) -> State:
+    def state(self) -> CheckpointState:
         """Raises NoSuchProcess."""
-        return State(int(self._call("GetState")))
+        return CheckpointState(int(self._call("GetState")))
 
     def suspend(self, timeout_ms: int = LOCK_TIMEOUT_MS) -> None:
         """Take the process off the device; nothing happens if it is off already.
@@ -89,17 +91,17 @@ class Checkpoint:
 
     def lock(self, timeout_ms: int = LOCK_TIMEOUT_MS) -> None:
         """The first half of `suspend`: its calls wait from now on, so that what it holds does not change any more."""
-        if self._usable() is State.RUNNING:
+        if self._usable() is CheckpointState.RUNNING:
             self._lock(timeout_ms)
 
     def take_off(self) -> None:
         """The second half, for a locked process."""
-        if self.state() is not State.CHECKPOINTED:
+        if self.state() is not CheckpointState.CHECKPOINTED:
             self._take_off()
 
     def unlock(self) -> None:
         """Let a locked process go on; nothing happens to others."""
-        if self.state() is State.LOCKED:
+        if self.state() is CheckpointState.LOCKED:
             self._call("Unlock", None)
 
     def resume(self, needed: int, guaranteed: int | Callable[[], int]) -> None:
@@ -110,16 +112,16 @@ class Checkpoint:
         Raises NotGuaranteed (try again with more), NoSuchProcess and Stuck.
         """
         state = self._usable()
-        if state is State.CHECKPOINTED:
+        if state is CheckpointState.CHECKPOINTED:
             self._check(needed, guaranteed() if callable(guaranteed) else guaranteed)
             self._put_back()
-        if state is not State.RUNNING:
+        if state is not CheckpointState.RUNNING:
             self._call("Unlock", None)
 
-    def _usable(self) -> State:
+    def _usable(self) -> CheckpointState:
         state = self.state()
-        if state is State.FAILED:
-            raise Stuck(f"process {self.pid} could not be restored earlier: it can only be killed")
+        if state is CheckpointState.FAILED:
+            raise CheckpointStuck(f"process {self.pid} could not be restored earlier: it can only be killed")
         return state
 
     def _check(self, needed: int, guaranteed: int) -> None:
@@ -147,7 +149,7 @@ class Checkpoint:
         try:
             self._call("Checkpoint", None)
         except DeviceError:
-            if self.state() is State.LOCKED:
+            if self.state() is CheckpointState.LOCKED:
                 self._call("Unlock", None)
             raise
 
@@ -155,8 +157,10 @@ class Checkpoint:
         try:
             self._call("Restore", None)
         except driver.DriverError as error:
-            if self.state() is State.FAILED or error.code == _OUT_OF_MEMORY:
-                raise Stuck(f"process {self.pid} could not be restored and can only be killed: {error}") from None
+            if self.state() is CheckpointState.FAILED or error.code == _OUT_OF_MEMORY:
+                raise CheckpointStuck(
+                    f"process {self.pid} could not be restored and can only be killed: {error}"
+                ) from None
             raise
 
     def _call(self, what: str, *arguments: object) -> Any:
@@ -169,7 +173,7 @@ class Checkpoint:
         if error.code == _INVALID_VALUE:
             raise NoSuchProcess(f"process {self.pid} is not there or does not use CUDA") from None
         if error.code == _NOT_SUPPORTED:
-            raise Unsupported(
+            raise CheckpointUnsupported(
                 f"process {self.pid} cannot be taken off the device: it has managed memory, or shares memory ({error})"
             ) from None
         raise error

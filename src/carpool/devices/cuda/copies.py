@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from carpool.devices.base import DeviceError, Extent
 from carpool.devices.cuda import messages
-from carpool.devices.cuda.agent_link import Link
+from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.extents import Extents
 
 #: The agent answers no other request while it copies a piece: about 10 ms at the speed of the link.
@@ -65,7 +65,12 @@ class Copying:
     """
 
     def __init__(
-        self, link: Link, extents: Extents, plan: list[Piece], store: StoreCopy, forget_store: Callable[[int], None]
+        self,
+        link: AgentLink,
+        extents: Extents,
+        plan: list[Piece],
+        store: StoreCopy,
+        forget_store: Callable[[int], None],
     ) -> None:
         self._link = link
         self._extents = extents

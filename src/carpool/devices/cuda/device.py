@@ -18,7 +18,7 @@ from carpool.devices.banked import BankedDevice
 from carpool.devices.banks import Banks
 from carpool.devices.base import BankId, DeviceError, Extent
 from carpool.devices.cuda import messages
-from carpool.devices.cuda.agent_link import Link
+from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.copies import Copying, StoreCopy, plan_copies
 from carpool.devices.cuda.driver import DriverError
 from carpool.devices.cuda.extents import Extents
@@ -40,7 +40,7 @@ class CudaDevice(BankedDevice):
         self,
         device: DeviceId,
         capacity: int,
-        link: Link,
+        link: AgentLink,
         uuid: str = "",
         *,
         checkpoint: bool = False,

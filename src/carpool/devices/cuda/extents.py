@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from carpool.devices.base import DeviceError, Extent
 from carpool.devices.cuda import messages
-from carpool.devices.cuda.agent_link import Link
+from carpool.devices.cuda.agent_link import AgentLink
 
 #: The largest extents are so large, or such a part of the device: calls of the driver take their time per extent,
 #: whatever its size, and every extent is a descriptor, here and in shims.
@@ -34,9 +34,9 @@ def cut(size: int, piece: int) -> Iterator[int]:
 
 
 class Extents:
-    """All extents of one device.  Implements `carpool.devices.banks.Memory`; `release` may be called in any thread."""
+    """All extents of one device.  Implements `devices.banks.BufferMemory`; `release` may be called in any thread."""
 
-    def __init__(self, link: Link, capacity: int) -> None:
+    def __init__(self, link: AgentLink, capacity: int) -> None:
         self._link = link
         self._capacity = capacity
         self._lock = threading.Lock()

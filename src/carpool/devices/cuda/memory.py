@@ -23,7 +23,7 @@ class Mapped:
     size: int
 
 
-class Gpu:
+class DriverDevice:
     """One device by its number as the driver counts (``CUDA_VISIBLE_DEVICES`` included).
 
     The context is made when it is first needed, since it costs some hundred MiB of the device.

@@ -12,7 +12,7 @@ import mmap
 import os
 from collections.abc import Iterator
 
-from carpool.devices.cuda.memory import Gpu
+from carpool.devices.cuda.memory import DriverDevice
 
 #: Large enough for the speed of the link, small enough that a little store pins little.
 PIECE = 32 << 20
@@ -21,7 +21,7 @@ PIECE = 32 << 20
 class PinnedStore:
     """A store's memory in this process.  Does not own the descriptor."""
 
-    def __init__(self, gpu: Gpu, fd: int) -> None:
+    def __init__(self, gpu: DriverDevice, fd: int) -> None:
         self._gpu = gpu
         self._size = os.fstat(fd).st_size
         self._memory = mmap.mmap(fd, self._size)

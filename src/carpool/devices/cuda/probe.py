@@ -22,7 +22,7 @@ from typing import TypeVar
 from carpool.devices import memfd
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda import driver, messages
-from carpool.devices.cuda.agent_link import Link
+from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.driver import DriverError, NoDriver
 
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
@@ -121,7 +121,7 @@ def probe_all() -> Iterator[Finding]:
 def _sharing(steps: _Steps, ordinal: int) -> None:
     """Memory that one process makes and another one uses, after the first has ended."""
     with ExitStack() as stack:
-        first = stack.enter_context(closing(Link(ordinal)))
+        first = stack.enter_context(closing(AgentLink(ordinal)))
         ready = steps.need("device agent", first.ready, lambda ready: f"{ready.name}, {ready.memory >> 20} MiB")
         size = ready.granularity
         fds = steps.need("making, exporting and clearing memory", lambda: first.ask(messages.Create(size)))
@@ -135,7 +135,7 @@ def _sharing(steps: _Steps, ordinal: int) -> None:
         steps.need("copying from pinned memory", lambda: first.ask(copy, [*fds, store]))
         first.close()
         os.pwrite(store, bytes(size), 0)
-        second = stack.enter_context(closing(Link(ordinal)))
+        second = stack.enter_context(closing(AgentLink(ordinal)))
         steps.need("importing memory whose maker has ended", lambda: second.ask(messages.Check(size), fds))
         back = messages.Copy(1, size, 0, 1, 0, size, out=True)
         steps.need("copying to pinned memory", lambda: second.ask(back, [*fds, store]))

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from carpool.devices.base import DeviceError
-from carpool.devices.cuda.checkpoint import LOCK_TIMEOUT_MS, Checkpoint, NoSuchProcess, NotGuaranteed, State
+from carpool.devices.cuda.checkpoint import LOCK_TIMEOUT_MS, Checkpoint, CheckpointState, NoSuchProcess, NotGuaranteed
 
 STOP_S = 10.0
 _LOOK_S = 0.002
@@ -90,7 +90,7 @@ class Suspension:
 
     def _off(self, running: list[int], known: int, most: int) -> int:
         """Bytes of the processes that are off the device already."""
-        if any(user.state() is State.CHECKPOINTED for user in _users(running)):
+        if any(user.state() is CheckpointState.CHECKPOINTED for user in _users(running)):
             return known or most  # 0: there is no record
         return 0
 
@@ -105,7 +105,7 @@ class Suspension:
 
     def _take_off(self, users: list[Checkpoint], needed: int, most: int, timeout_ms: int) -> int:
         """Bytes of the processes that were on the device."""
-        on = [user for user in users if user.state() is not State.CHECKPOINTED]
+        on = [user for user in users if user.state() is not CheckpointState.CHECKPOINTED]
         if not on:
             return 0
         for user in on:

@@ -33,7 +33,7 @@ _WIDTHS = {"peaks": 6, "parameters": 9, "layers": 17}
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class SizeLevel:
     """Of one level of knowledge.  Everything but the coefficients is in logarithms of a ratio to the rule of thumb."""
 
     coefficients: tuple[float, float, float]
@@ -50,7 +50,7 @@ class Level:
         return base * math.exp(middle - self.below), base * math.exp(middle), base * math.exp(high)
 
 
-Weights = dict[str, Level]
+Weights = dict[str, SizeLevel]
 
 
 class Learned:
@@ -124,9 +124,9 @@ def parse(text: str) -> Weights:
         raise DamagedWeights(f"{FILE} is damaged: {error}") from None
 
 
-def _level(content: Any, width: int) -> Level:
+def _level(content: Any, width: int) -> SizeLevel:
     fixed, per_peak, per_weights = (number(each) for each in content["coefficients"])
-    return Level(
+    return SizeLevel(
         (fixed, per_peak, per_weights),
         forest(content["middle"], width),
         forest(content["upper"], width),

@@ -13,7 +13,7 @@ _STEPS = 32  # size classes per power of two
 _TRIES = 64  # blocks of the last class that are looked at
 
 
-class Extent:
+class AllocatorMirror:
     """Blocks by position.  ``high``: bytes that the highest block has ever reached."""
 
     def __init__(self) -> None:

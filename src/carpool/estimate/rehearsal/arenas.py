@@ -6,7 +6,7 @@ pass and by an optimizer's first step is persistent, the rest ephemeral, and sma
 
 from __future__ import annotations
 
-from carpool.estimate.rehearsal.allocator_mirror import Extent
+from carpool.estimate.rehearsal.allocator_mirror import AllocatorMirror
 
 LEAST = 1024  # bytes; smaller tensors are not in arenas
 PAGE = 4096
@@ -20,8 +20,8 @@ class Arenas:
 
     def __init__(self) -> None:
         self.to_persistent = True  # where the next block goes
-        self._persistent, self._ephemeral = Extent(), Extent()
-        self._blocks: dict[int, tuple[Extent, int]] = {}
+        self._persistent, self._ephemeral = AllocatorMirror(), AllocatorMirror()
+        self._blocks: dict[int, tuple[AllocatorMirror, int]] = {}
         self.live_peak = 0  # of ephemeral bytes, since `watch_peak`
 
     def made(self, number: int, size_bytes: int) -> None:

@@ -24,17 +24,17 @@ if __name__ == "__main__":  # run by path in isolated mode: make the package imp
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     sys.path[:0] = [os.path.dirname(package)]
 
-from carpool.runtime.shim.attach_socket import Door
+from carpool.runtime.shim.attach_socket import AttachSocket
 from carpool.runtime.shim.cgroup_oom import kills_in_group
 from carpool.runtime.shim.child import become_subreaper, children_now, kill_all, reap, signal_all, spawn
-from carpool.runtime.shim.daemon_link import Link
+from carpool.runtime.shim.daemon_link import DaemonLink
 from carpool.runtime.shim.offload_stopped_job import Taking
 
 RECONNECT_MS = 100
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
-class Refused(Exception):
+class JobRefused(Exception):
     """The daemon does not want this job to run; the text is for people."""
 
 
@@ -51,11 +51,11 @@ class Shim:
         self._suffix = "" if attempt == 1 else f".{attempt}"
         self._foreground = foreground
         self._spare = children_now()
-        self._link = Link(os.path.join(home, "session.sock"), job, attempt)
+        self._link = DaemonLink(os.path.join(home, "session.sock"), job, attempt)
         self._child: int | None = None
         self._child_fd: int | None = None
         self._kills: int | None = None  # of its control group before the job started
-        self._door: Door | None = None
+        self._door: AttachSocket | None = None
         self._end: dict[str, object] | None = None
         self._signals, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._postponed: dict[str, object] | None = None  # a start that waits for room on the disk
@@ -110,7 +110,7 @@ class Shim:
         if not os.path.isdir(self._directory):
             self._orphan()
             if self._child is None:
-                raise Refused(f"{self._directory} is gone")
+                raise JobRefused(f"{self._directory} is gone")
 
     def _orphan(self) -> None:
         """No daemon will answer: processes that wait for a seat, or ask for one later, go on without."""
@@ -138,7 +138,7 @@ class Shim:
             assert message is not None
             self._orphan()
             if self._child is None:
-                raise Refused(str(message["text"]))
+                raise JobRefused(str(message["text"]))
 
     def _start(self, message: dict[str, object]) -> None:
         if self._child is not None:
@@ -154,7 +154,7 @@ class Shim:
             about = {"home": self._home, "job": self._job, "job_fd": link.job_fd, "threads": threads}
             about["cuda_device"] = message.get("cuda_device", "")
             env = job_environment(message["env"], **about)  # type: ignore[arg-type]
-            self._door = self._door or Door(self._directory)
+            self._door = self._door or AttachSocket(self._directory)
             log = None if self._foreground else os.path.join(self._directory, "log" + self._suffix)
             self._kills = kills_in_group()
             self._child = spawn(message["argv"], str(message["cwd"]), env, link.job_fd, log)  # type: ignore[arg-type]
@@ -249,7 +249,7 @@ class Shim:
                     reap(self._spare | {self._child})
             elif self._child is None:
                 if self._foreground:
-                    raise Refused("interrupted before the job started")
+                    raise JobRefused("interrupted before the job started")
             elif number in FORWARDED or (number == signal.SIGINT and not _from_terminal()):
                 signal_all(number, self._leader(), self._spare)
 
@@ -275,7 +275,7 @@ def _from_terminal() -> bool:
 def supervise(home: os.PathLike[str] | str, job: int, *, foreground: bool) -> int:
     """Run job number ``job`` as the daemon says and return its exit code (128 + n for signal n).
 
-    Called in the main thread.  Raises `Refused` if the job is not to run (cancelled, unknown, interrupted), and
+    Called in the main thread.  Raises `JobRefused` if the job is not to run (cancelled, unknown, interrupted), and
     OSError with a text for people if it cannot be started.
     """
     directory = os.path.join(os.fspath(home), "jobs", str(job))
@@ -308,7 +308,7 @@ def main(arguments: list[str]) -> int:
         _become(int(arguments[4]), int(arguments[5]), [int(group) for group in arguments[6].split(",")])
     try:
         Shim(home, job, foreground=False, attempt=attempt).run()
-    except Refused:
+    except JobRefused:
         return 1
     return 0
 

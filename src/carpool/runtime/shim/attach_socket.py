@@ -17,7 +17,7 @@ WAITING = 64
 OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class Door:
+class AttachSocket:
     """In the job's directory, for its owner.  Raises OSError where sockets cannot be made there."""
 
     def __init__(self, directory: str) -> None:

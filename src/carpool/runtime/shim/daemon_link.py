@@ -13,7 +13,7 @@ MOST_CHANNELS = 256  # of processes that live: the daemon drops the others
 HEADER_BYTES, SEAT_BYTES = 4096, 512  # as in carpool.protocol.seat
 
 
-class Link:
+class DaemonLink:
     """Kept descriptors outlive connections; the first one is the daemon's end of the job channel."""
 
     def __init__(self, path: str, job: int, attempt: int = 1) -> None:

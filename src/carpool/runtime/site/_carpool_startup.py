@@ -22,7 +22,7 @@ def start(package: str) -> None:
     sys.meta_path.append(CarpoolFinder(package))
     if not _may_attach():
         return
-    channel = Channel.from_environment()
+    channel = InheritedChannel.from_environment()
     server = os.getpid() if _helper().startswith(FORK_SERVER) else None  # what it forks attaches, not the server
     after_import("torch", lambda: _attach(package, channel, server), before=lambda: _prepare(package))
 
@@ -47,7 +47,7 @@ def _helper() -> bytes:
     return next((a for a in arguments if a.startswith(b"from multiprocessing.")), b"")
 
 
-class Channel:
+class InheritedChannel:
     """The job channel that the shim left to the job's main process.
 
     Remembered before the script runs: processes on the way may have closed the descriptor, and then its number may soon
@@ -58,14 +58,14 @@ class Channel:
         self.fd, self._identity = fd, identity
 
     @staticmethod
-    def from_environment() -> Channel | None:
+    def from_environment() -> InheritedChannel | None:
         """None in all other processes, which get channels of their own."""
         try:
             fd = int(os.environ["CARPOOL_JOB_FD"])
             identity = _socket_identity(fd)
         except (KeyError, ValueError, OSError, OverflowError):
             return None
-        return Channel(fd, identity) if identity and _is_main() else None
+        return InheritedChannel(fd, identity) if identity and _is_main() else None
 
     def is_open(self) -> bool:
         import socket
@@ -115,7 +115,7 @@ def _prepare(package: str) -> None:
             print(f"carpool: warning: {error}", file=sys.stderr)
 
 
-def _attach(package: str, channel: Channel | None, server: int | None) -> None:
+def _attach(package: str, channel: InheritedChannel | None, server: int | None) -> None:
     try:
         if _runtime(package, "native").preloaded() is None:
             return

@@ -30,7 +30,7 @@ from carpool.serve.oip.errors import (
 from carpool.serve.oip.messages import LENGTH_HEADER, UNAVAILABLE, VERSION, IndexEntry, InferRequest, describe
 from carpool.serve.oip.requests import decode_request
 from carpool.serve.oip.responses import encode_response
-from carpool.serve.oip.values import Model, Tensor
+from carpool.serve.oip.values import ModelMetadata, Tensor
 
 log = logging.getLogger(__name__)
 #: For aiohttp, which would tell of malformed HTTP, with its bytes: anybody could fill the log, a token may be in them.
@@ -47,7 +47,7 @@ EXTENSIONS = ("binary_tensor_data", "model_repository")
 class Backend(Protocol):
     """What computes.  It is called from the endpoint's event loop only."""
 
-    def models(self) -> Mapping[str, Model]:
+    def models(self) -> Mapping[str, ModelMetadata]:
         """Those that can be asked now."""
 
     def unavailable(self) -> Mapping[str, str]:
@@ -70,7 +70,7 @@ class Backend(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class EndpointOptions:
     host: str = "127.0.0.1"
     port: int = 8000  # 0: any that is free
     token: str | None = None
@@ -81,7 +81,7 @@ class Options:
 class Endpoint:
     """`start` it, and `stop` it in the end."""
 
-    def __init__(self, backend: Backend, options: Options, metrics: Metrics | None = None) -> None:
+    def __init__(self, backend: Backend, options: EndpointOptions, metrics: Metrics | None = None) -> None:
         """``metrics``: where the back end counts, too.  Raises StartError."""
         check_address(options.host, options.token)
         self.metrics = Metrics() if metrics is None else metrics
@@ -218,7 +218,7 @@ class Endpoint:
         self.metrics.answered(name, time.monotonic() - begin)
         return web.Response(body=message.body, headers=message.headers)
 
-    def _model(self, request: web.Request) -> Model:
+    def _model(self, request: web.Request) -> ModelMetadata:
         """That of the path.  Raises UnknownModel, ModelUnavailable."""
         name, models = request.match_info["model"], self._backend.models()
         model = models.get(name)

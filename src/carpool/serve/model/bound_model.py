@@ -16,14 +16,14 @@ from carpool.serve.model import skeleton
 from carpool.serve.model.native_groups import Groups
 from carpool.serve.model.skeleton import Storage, Unusable
 from carpool.serve.model.torch_device import OnDevice, where
-from carpool.serve.model.weights_device import Memory
-from carpool.serve.plan.manifest import Entry
+from carpool.serve.model.weights_device import WeightsMemory
+from carpool.serve.plan.manifest import Manifest
 
 
-class Model:
+class BoundModel:
     """A worker's copy of a model: the structure, and the weights wherever on a device they are."""
 
-    def __init__(self, entry: Entry, image: int, memory: Memory | None = None) -> None:
+    def __init__(self, entry: Manifest, image: int, memory: WeightsMemory | None = None) -> None:
         """``memory``: see `bind`, which can be called later.  All descriptors stay the caller's.
 
         Raises Unusable, OSError, and what the factory raises.
@@ -64,7 +64,7 @@ class Model:
         for storage, offset in self._shared:
             skeleton.bind(storage, on.memory(address + offset, storage.size))
 
-    def bind(self, memory: Memory) -> None:
+    def bind(self, memory: WeightsMemory) -> None:
         """The weights are there from now on (in ``entry.device_bytes`` bytes, the caller's).
 
         Nothing happens if they were before.  Other memory of a host device is mapped where the earlier one was.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from carpool.serve.model.call_signature import Signature
 from carpool.serve.model.skeleton import Unusable
 from carpool.serve.model.torch_tensors import datatype
-from carpool.serve.oip.values import Model, TensorSpec
+from carpool.serve.oip.values import ModelMetadata, TensorSpec
 
 EXAMPLE, DYNAMIC = "example_inputs", "dynamic_dims"
 _HOW = (
@@ -31,7 +31,7 @@ class Example:
         self.inputs = {name: _rows(name, value, max_batch) for name, value in given.items()}
         self.arguments = signature.arguments(self.inputs)
 
-    def describe(self, name: str, outputs: Mapping[str, Tensor]) -> Model:
+    def describe(self, name: str, outputs: Mapping[str, Tensor]) -> ModelMetadata:
         """``outputs``: of the example.  Raises Unusable, and ModelFailed for a dtype that cannot be sent."""
         if self._max_batch > 1:
             for output, value in outputs.items():
@@ -41,7 +41,7 @@ class Example:
             tuple(self._spec(each, value, dynamic) for each, value in values.items())
             for values in (self.inputs, outputs)
         )
-        return Model(name, taken, returned, self._max_batch)
+        return ModelMetadata(name, taken, returned, self._max_batch)
 
     def _spec(self, name: str, value: Tensor, dynamic: Mapping[str, set[int]]) -> TensorSpec:
         free = dynamic.get(name, set()) | ({0} if self._max_batch else set())

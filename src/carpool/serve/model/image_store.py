@@ -49,14 +49,14 @@ def is_image(fd: int, size: int) -> bool:
         return False
 
 
-class Store:
+class ImageStore:
     """The images of all models of a front, within ``budget`` bytes.  Descriptors are the store's from `put` on."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self._images: dict[str, int] = {}
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> ImageStore:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

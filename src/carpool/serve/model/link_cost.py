@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from carpool.devices import memfd
 from carpool.serve.model.native_groups import KEY_BYTES, Groups
-from carpool.serve.plan.grouping import Link
+from carpool.serve.plan.grouping import LinkCost
 from carpool.serve.plan.layout import lay_out
 
 #: Larger than the caches, so that the rate is that of memory.
@@ -18,18 +18,18 @@ _MANY = 256
 _RUNS = 5
 
 
-def copy_us(link: Link, groups: int, size: int) -> int:
+def copy_us(link: LinkCost, groups: int, size: int) -> int:
     """What it takes to copy ``size`` bytes in so many groups."""
     return (groups * link.transfer_ns + size * 1_000_000_000 // link.rate) // 1000
 
 
-def measure(size: int = _BYTES) -> Link:
+def measure(size: int = _BYTES) -> LinkCost:
     """Takes twice ``size`` bytes meanwhile.  The shortest of some runs counts: the others were disturbed.
 
     Raises DeviceError and OSError if there is no memory.
     """
     whole, parts = _shortest(size, 1), _shortest(size, _MANY)
-    return Link(max(0, (parts - whole) // (_MANY - 1)), size * 1_000_000_000 // whole)
+    return LinkCost(max(0, (parts - whole) // (_MANY - 1)), size * 1_000_000_000 // whole)
 
 
 def _shortest(size: int, count: int) -> int:

@@ -18,7 +18,7 @@ KEY_BYTES = 32
 _STOPPED = "nobody in this process is bringing these weights"
 
 
-class Stopped(Exception):
+class CopyStopped(Exception):
     """The load was stopped before all of the groups were there; the next load goes on with the rest."""
 
 
@@ -101,7 +101,7 @@ class Groups:
     def wait(self, count: int | None = None) -> None:
         """Until the first ``count`` groups are there; None: all.  Raises Stopped."""
         if _library().cp_groups_wait(self._handle, self.count if count is None else count):
-            raise Stopped(_STOPPED)
+            raise CopyStopped(_STOPPED)
 
     def follow(self, count: int, stream: int) -> None:
         """What is submitted to this stream of the GPU from now on comes after the first ``count`` groups.
@@ -110,7 +110,7 @@ class Groups:
         """
         error = _library().cp_groups_follow(self._handle, count, stream)
         if error == errno.ECANCELED:
-            raise Stopped(_STOPPED)
+            raise CopyStopped(_STOPPED)
         _check(error)
 
     def guard(self, on: bool) -> None:

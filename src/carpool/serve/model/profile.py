@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from carpool.protocol import records
 from carpool.serve.model.skeleton import Storage, memory_of
-from carpool.serve.plan.grouping import Link
+from carpool.serve.plan.grouping import LinkCost
 from carpool.serve.plan.manifest import Layer, Profile
 
 _VERSION = 4
@@ -63,7 +63,7 @@ def keep(profile: Profile, path: Path) -> None:
             partial.unlink()
 
 
-def measure(module: nn.Module, inputs: Inputs, storages: Sequence[Storage], key: str, link: Link) -> Profile:
+def measure(module: nn.Module, inputs: Inputs, storages: Sequence[Storage], key: str, link: LinkCost) -> Profile:
     """Run the module a few times.  What it writes into its own tensors is undone.  ``link``: as measured."""
     before = [memory_of(storage).clone() for storage in storages]
     _timed(module, inputs)  # libraries make themselves ready

@@ -10,11 +10,11 @@ from carpool.runtime import native
 from carpool.runtime.torch_hooks.live_blocks import hand_over
 
 
-class Refused(Exception):
+class SeatRefused(Exception):
     """What a turn was wanted for can never be; the text says why."""
 
 
-class TooLarge(Refused):
+class TooLarge(SeatRefused):
     """The weights do not fit onto the device, beside what the worker itself needs."""
 
 
@@ -54,7 +54,7 @@ def place(
     demand, file = _Demand(weights, size, reload_us, compute_us, deadline_us or 0), ctypes.c_int(-1)
     result = _library().cp_service_place(ctypes.byref(demand), ctypes.byref(file))
     if result in _WHY:
-        raise (TooLarge if result == Placed.TOO_LARGE else Refused)(_WHY[Placed(result)])
+        raise (TooLarge if result == Placed.TOO_LARGE else SeatRefused)(_WHY[Placed(result)])
     if result:
         raise OSError(result, "this process has no seat on a device of Carpool's")
     return None if file.value < 0 else file.value

@@ -14,7 +14,7 @@ from carpool.serve.model import seat_device
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class WeightsDemand:
     """``key``: of the weights (`Entry.number`), ``size`` their bytes on the device.
 
     ``reload_us``: what it takes to copy them there; ``compute_us``: to compute the batch, 0: not known yet.
@@ -28,7 +28,7 @@ class Demand:
     deadline_us: int | None
 
 
-class Memory(NamedTuple):
+class WeightsMemory(NamedTuple):
     """Where weights are.
 
     ``file``: a descriptor of at least as many bytes.  ``address``: theirs on a GPU, where the file is no more than
@@ -39,8 +39,8 @@ class Memory(NamedTuple):
     address: int | None = None
 
 
-class Device(Protocol):
-    def place(self, demand: Demand) -> Memory:
+class WeightsDevice(Protocol):
+    def place(self, demand: WeightsDemand) -> WeightsMemory:
         """Wait until there is memory for the weights, for one turn; they may be brought there from now on.
 
         The descriptor stays the device's.  Raises TooLarge, Refused (`carpool.serve.model.seat_device`), and OSError.
@@ -63,14 +63,14 @@ class Plain:
         """``given``: memory for some keys, descriptors that become its own."""
         self._files = dict(given or {})
 
-    def place(self, demand: Demand) -> Memory:
+    def place(self, demand: WeightsDemand) -> WeightsMemory:
         """Raises Refused if there is no memory."""
         if demand.key not in self._files:
             try:
                 self._files[demand.key] = memfd.create("carpool-weights", demand.size, sealed=True)
             except DeviceError as error:
-                raise seat_device.Refused(str(error)) from None
-        return Memory(self._files[demand.key])
+                raise seat_device.SeatRefused(str(error)) from None
+        return WeightsMemory(self._files[demand.key])
 
     def take(self) -> None:
         """It has it."""
@@ -83,13 +83,13 @@ class Plain:
             os.close(file)
 
 
-class Seat:
+class ServiceSeat:
     """For a worker that is a job, and a service."""
 
     def __init__(self) -> None:
         self._files: dict[int, int] = {}
 
-    def place(self, demand: Demand) -> Memory:
+    def place(self, demand: WeightsDemand) -> WeightsMemory:
         file = seat_device.place(
             demand.key,
             demand.size,
@@ -102,7 +102,7 @@ class Seat:
             self._files[demand.key] = file
             if before is not None:
                 os.close(before)
-        return Memory(self._files[demand.key], seat_device.address(demand.key))
+        return WeightsMemory(self._files[demand.key], seat_device.address(demand.key))
 
     def take(self) -> None:
         seat_device.take()
@@ -114,6 +114,6 @@ class Seat:
         """The daemon tells libcarpool when the weights are dropped, and gives the memory to others."""
 
 
-def of_process() -> Device:
+def of_process() -> WeightsDevice:
     """The one for this process."""
-    return Plain() if native.preloaded() is None else Seat()
+    return Plain() if native.preloaded() is None else ServiceSeat()

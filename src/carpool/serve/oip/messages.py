@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from carpool.serve.oip.errors import WrongInput
-from carpool.serve.oip.values import LARGEST, Model, Tensor, TensorSpec
+from carpool.serve.oip.values import LARGEST, ModelMetadata, Tensor, TensorSpec
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ def decode_json(body: bytes | memoryview, kind: type[T]) -> T:
         raise WrongInput("the JSON is nested too deeply") from None
 
 
-def describe(model: Model) -> WireModel:
+def describe(model: ModelMetadata) -> WireModel:
     return WireModel(model.name, [VERSION], model.platform, model.inputs, model.outputs)
 
 

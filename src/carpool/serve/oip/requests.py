@@ -17,7 +17,7 @@ from carpool.serve.oip.messages import (
     parameter,
 )
 from carpool.serve.oip.tensors import BinaryPart, decode_tensor, encode_tensor, join, split
-from carpool.serve.oip.values import LARGEST, Model, Tensor, TensorSpec
+from carpool.serve.oip.values import LARGEST, ModelMetadata, Tensor, TensorSpec
 
 #: Parameters that change what is computed or where the data is; ignoring them would answer something else.
 NOT_HERE = ("sequence_id", "shared_memory_region", "classification")
@@ -42,7 +42,7 @@ def encode_request(
     return join(header, [tensor.data for tensor in inputs])
 
 
-def decode_request(model: Model, body: bytes, header_bytes: int | None = None) -> InferRequest:
+def decode_request(model: ModelMetadata, body: bytes, header_bytes: int | None = None) -> InferRequest:
     """A request that the model can compute.  Raises WrongInput, whatever the bytes are."""
     head, binary = split(body, header_bytes)
     wire = decode_json(head, WireRequest)
@@ -60,7 +60,7 @@ def decode_request(model: Model, body: bytes, header_bytes: int | None = None) -
     )
 
 
-def _inputs(model: Model, given: list[WireTensor], binary: BinaryPart) -> tuple[Tensor, ...]:
+def _inputs(model: ModelMetadata, given: list[WireTensor], binary: BinaryPart) -> tuple[Tensor, ...]:
     """In the model's order."""
     specs = {spec.name: spec for spec in model.inputs}
     found: dict[str, Tensor] = {}
@@ -89,7 +89,7 @@ def _check_spec(spec: TensorSpec, wire: WireTensor, where: str) -> None:
         raise WrongInput(f"{where}: the shape {shape} is not the model's, {list(spec.shape)} (-1: any size)")
 
 
-def _outputs(model: Model, wire: WireRequest) -> tuple[WantedOutput, ...]:
+def _outputs(model: ModelMetadata, wire: WireRequest) -> tuple[WantedOutput, ...]:
     """In the order of the request; all of the model's if it names none."""
     usual = parameter(wire.parameters, "binary_data_output", bool, "the request") or False
     known = [spec.name for spec in model.outputs]
@@ -108,7 +108,7 @@ def _outputs(model: Model, wire: WireRequest) -> tuple[WantedOutput, ...]:
     return tuple(wanted.values())
 
 
-def _rows(model: Model, inputs: tuple[Tensor, ...]) -> int:
+def _rows(model: ModelMetadata, inputs: tuple[Tensor, ...]) -> int:
     if not model.max_batch:
         return 1
     sizes = {tensor.shape[0] for tensor in inputs}

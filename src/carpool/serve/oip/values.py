@@ -27,7 +27,7 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ModelMetadata:
     """``max_batch``: so many rows of the first dimension, which all inputs share; 0: it is no batch dimension."""
 
     name: str

@@ -22,7 +22,7 @@ Grouping = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LayerCost:
     """What is first used at one point of the model, and how long it computes.
 
     Raises ValueError for a negative figure.
@@ -37,7 +37,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class LinkCost:
     """The way to the device.  Raises ValueError for a negative cost, and for a rate that is not positive."""
 
     transfer_ns: int  # what each transfer costs beside its bytes
@@ -57,7 +57,7 @@ class _Times:
     transfer_ns: int
 
     @classmethod
-    def of(cls, layers: Sequence[Layer], link: Link) -> _Times:
+    def of(cls, layers: Sequence[LayerCost], link: LinkCost) -> _Times:
         if not layers:
             raise ValueError("a model without layers has no groups")
         sizes = accumulate((layer.size for layer in layers), initial=0)
@@ -77,13 +77,13 @@ class _Times:
         return max(0, bisect_right(self.moved, until - count * self.transfer_ns) - 1)
 
 
-def start(layers: Sequence[Layer], link: Link, grouping: Grouping) -> int:
+def start(layers: Sequence[LayerCost], link: LinkCost, grouping: Grouping) -> int:
     """When the first layer can compute: the first transfer's end, in ns.  Raises ValueError as `finish` does."""
     times = _checked(layers, link, grouping)
     return times.there(1, grouping[0])
 
 
-def finish(layers: Sequence[Layer], link: Link, grouping: Grouping) -> int:
+def finish(layers: Sequence[LayerCost], link: LinkCost, grouping: Grouping) -> int:
     """When the last layer has computed, in ns from the begin of the first transfer.
 
     Raises ValueError for no layers, and for a grouping whose ends do not rise up to the last layer's.
@@ -95,14 +95,14 @@ def finish(layers: Sequence[Layer], link: Link, grouping: Grouping) -> int:
     return now
 
 
-def _checked(layers: Sequence[Layer], link: Link, grouping: Grouping) -> _Times:
+def _checked(layers: Sequence[LayerCost], link: LinkCost, grouping: Grouping) -> _Times:
     times = _Times.of(layers, link)
     if grouping[-1:] != (times.layers,) or any(begin >= end for begin, end in pairwise((0, *grouping))):
         raise ValueError(f"groups that end after layers {grouping} do not make up a model of {times.layers} layers")
     return times
 
 
-def optimal(layers: Sequence[Layer], link: Link) -> Grouping:
+def optimal(layers: Sequence[LayerCost], link: LinkCost) -> Grouping:
     """The grouping with the least `finish`; of those one with the least `start`; of those one with the fewest groups.
 
     With ``t(k)`` the end of transfer k and ``c(k)`` the computing of all layers before group k, the finish is all the
@@ -176,7 +176,7 @@ class _Partial:
         return self.ends[-1] if self.ends else 0
 
 
-def pipeswitch(layers: Sequence[Layer], link: Link) -> Grouping:
+def pipeswitch(layers: Sequence[LayerCost], link: LinkCost) -> Grouping:
     """A grouping with the least `finish`, by Algorithm 1 of PipeSwitch (OSDI 2020, § 4.2); to compare with `optimal`.
 
     Every end of the next group is tried, depth first, with the paper's two prunings.  What follows is no faster than

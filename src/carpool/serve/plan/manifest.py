@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carpool.serve.plan.grouping import Link
+from carpool.serve.plan.grouping import LinkCost
 from carpool.serve.plan.layout import Layout
 
 
@@ -40,11 +40,11 @@ class Profile:
     layers: tuple[Layer, ...]
     private: tuple[int, ...]
     total_ns: int
-    link: Link
+    link: LinkCost
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Manifest:
     """What a worker has to know beside the image.  It travels as a record (`carpool.protocol.records`).
 
     ``plainly``: why the structure is built with initial weights in each worker, None: it is not.

@@ -32,7 +32,7 @@ class Preparing(Protocol):
         """
 
 
-class Job(Protocol):
+class WorkerJob(Protocol):
     """A process that was started.  ``name`` is for people."""
 
     name: str
@@ -45,11 +45,11 @@ class Job(Protocol):
 
 
 class Launcher(Protocol):
-    async def start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str], name: str, priority: int) -> Job:
+    async def start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str], name: str, priority: int) -> WorkerJob:
         """``priority``: among services.  Raises CannotStart."""
 
 
-class Registry(Protocol):
+class ModelRegistry(Protocol):
     """What the daemon knows.  Every method may raise ClientError."""
 
     async def models(self) -> list[ModelInfo]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from carpool.protocol.api import JobInfo, SubmitRequest
-from carpool.protocol.client import Client
+from carpool.protocol.client import DaemonClient
 from carpool.protocol.client_errors import ApiError, ClientError
 from carpool.protocol.models import ModelInfo
 from carpool.serve.pool.interfaces import CannotStart
@@ -23,18 +23,18 @@ GPU = "cuda"  # the kind of such a device
 POLL_S = 0.5  # between two looks at a worker that has not connected yet
 
 
-class Daemon:
+class DaemonQueries:
     """Asks the daemon from the event loop.  Every question is a connection of its own, in a thread."""
 
     def __init__(self, home: Path, *, poll_s: float = POLL_S) -> None:
         self.poll_s = poll_s
         self._home = home
 
-    async def ask(self, question: Callable[[Client], T]) -> T:
+    async def ask(self, question: Callable[[DaemonClient], T]) -> T:
         """Raises ClientError."""
 
         def asked() -> T:
-            with Client(self._home, timeout_s=TIMEOUT_S) as client:
+            with DaemonClient(self._home, timeout_s=TIMEOUT_S) as client:
                 return question(client)
 
         return await asyncio.to_thread(asked)
@@ -43,13 +43,13 @@ class Daemon:
 class DaemonRegistry:
     """The registered models of one owner, and the devices."""
 
-    def __init__(self, daemon: Daemon, owner: int) -> None:
+    def __init__(self, daemon: DaemonQueries, owner: int) -> None:
         self._daemon = daemon
         self._owner = owner
 
     async def models(self) -> list[ModelInfo]:
         """Raises ClientError.  Root is told of everybody's, but serves its own."""
-        return [info for info in await self._daemon.ask(Client.models) if info.owner == self._owner]
+        return [info for info in await self._daemon.ask(DaemonClient.models) if info.owner == self._owner]
 
     async def environment(self, name: str) -> dict[str, str]:
         """Raises ClientError."""
@@ -57,11 +57,11 @@ class DaemonRegistry:
 
     async def on_gpus(self) -> bool:
         """Raises ClientError."""
-        return {device.kind for device in await self._daemon.ask(Client.devices)} == {GPU}
+        return {device.kind for device in await self._daemon.ask(DaemonClient.devices)} == {GPU}
 
 
 class DaemonLauncher:
-    def __init__(self, daemon: Daemon) -> None:
+    def __init__(self, daemon: DaemonQueries) -> None:
         self._daemon = daemon
 
     async def start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str], name: str, priority: int) -> DaemonJob:
@@ -82,7 +82,7 @@ class DaemonLauncher:
 class DaemonJob:
     """A job of the daemon's."""
 
-    def __init__(self, daemon: Daemon, number: int) -> None:
+    def __init__(self, daemon: DaemonQueries, number: int) -> None:
         self.name = f"job {number}"
         self._number = number
         self._daemon = daemon

@@ -18,8 +18,8 @@ from typing import Any
 
 from carpool.serve.oip.errors import ServeError, WorkerLost
 from carpool.serve.pool.environment_key import Environment
-from carpool.serve.pool.interfaces import CannotStart, Job, Launcher
-from carpool.serve.pool.worker_handle import Door, Handle
+from carpool.serve.pool.interfaces import CannotStart, Launcher, WorkerJob
+from carpool.serve.pool.worker_handle import Handle, WorkerSocket
 from carpool.serve.prepare.subprocess import PreparedModel
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ ARGUMENTS = ("-m", "carpool.serve.worker")
 MOST_DEATHS = 2
 
 
-class State(StrEnum):
+class WorkerState(StrEnum):
     STARTING = "starting"
     LOADING = "loading"
     IDLE = "idle"
@@ -38,15 +38,15 @@ class State(StrEnum):
 
 
 @dataclass(eq=False, slots=True)
-class Worker:
+class PoolWorker:
     """A connected process.
 
     ``models``: the keys of those that it has loaded; ``last``: that it computed last; ``given_up``: it was alive then.
     """
 
     handle: Handle
-    job: Job
-    state: State = State.STARTING
+    job: WorkerJob
+    state: WorkerState = WorkerState.STARTING
     models: set[str] = field(default_factory=set)
     last: str = ""
     given_up: bool = False
@@ -64,7 +64,7 @@ class Hosting:
 
 
 @dataclass(frozen=True, slots=True)
-class Pauses:
+class RestartPauses:
     """Between two attempts to start a worker, in seconds; doubled from one failure to the next.
 
     ``ending_s``: so long a worker that has died is waited for, so that its job ends as it did and is not cancelled.
@@ -83,7 +83,13 @@ class Pool:
     """
 
     def __init__(
-        self, environment: Environment, launcher: Launcher, door: Door, *, standby: int, pauses: Pauses | None = None
+        self,
+        environment: Environment,
+        launcher: Launcher,
+        door: WorkerSocket,
+        *,
+        standby: int,
+        pauses: RestartPauses | None = None,
     ) -> None:
         self.changed: Callable[[], None] = lambda: None
         self.trouble = ""
@@ -91,9 +97,9 @@ class Pool:
         self._launcher = launcher
         self._door = door
         self._standby = standby
-        self._pauses = pauses or Pauses()
+        self._pauses = pauses or RestartPauses()
         self._hosted: dict[str, Hosting] = {}
-        self._workers: list[Worker] = []
+        self._workers: list[PoolWorker] = []
         self._loading: asyncio.Task[None] | None = None
         self._slots = [asyncio.create_task(self._keep()) for _ in range(standby + 1)]
         for slot in self._slots:
@@ -124,7 +130,7 @@ class Pool:
     def states(self) -> Counter[str]:
         """How many processes are in which state, those that do not run yet included."""
         found = Counter(str(worker.state) for worker in self._workers if not worker.handle.lost.is_set())
-        found[State.STARTING] += len(self._slots) - found.total()
+        found[WorkerState.STARTING] += len(self._slots) - found.total()
         return found
 
     @property
@@ -135,22 +141,22 @@ class Pool:
     @property
     def has_idle(self) -> bool:
         """Whether `take` has a worker."""
-        computing = sum(worker.state is State.COMPUTING for worker in self._workers)
+        computing = sum(worker.state is WorkerState.COMPUTING for worker in self._workers)
         return computing < self._standby and any(map(_is_idle, self._workers))
 
-    def take(self, key: str) -> Worker:
+    def take(self, key: str) -> PoolWorker:
         """An idle worker, for one computation of a loaded model; best the one that had this model before."""
         idle = [worker for worker in self._workers if _is_idle(worker)]
         worker = min(idle, key=lambda each: each.last != key)
-        worker.state, worker.last = State.COMPUTING, key
+        worker.state, worker.last = WorkerState.COMPUTING, key
         return worker
 
-    def give_back(self, worker: Worker, *, lost: bool = False) -> None:
+    def give_back(self, worker: PoolWorker, *, lost: bool = False) -> None:
         """``lost``: it has died, or is to end: another one takes its place."""
         if lost:
             _lose(worker)
-        elif worker.state is State.COMPUTING:
-            worker.state = State.IDLE
+        elif worker.state is WorkerState.COMPUTING:
+            worker.state = WorkerState.IDLE
         self._consider()
         self.changed()
 
@@ -177,7 +183,7 @@ class Pool:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, self._pauses.longest_s)
 
-    async def _how_it_ended(self, worker: Worker) -> str:
+    async def _how_it_ended(self, worker: PoolWorker) -> str:
         if worker.given_up:
             return "it was given up"
         with suppress(TimeoutError):
@@ -185,14 +191,14 @@ class Pool:
         return "it has hung up"
 
     @asynccontextmanager
-    async def _started(self) -> AsyncIterator[Worker]:
+    async def _started(self) -> AsyncIterator[PoolWorker]:
         """A worker with all models, until the block ends.  Raises CannotStart."""
         _, variables, connected = self._door.expect()
         where, env = self._environment, {**dict(self._environment.variables), **variables}
         try:
             job = await self._launcher.start([where.python, *ARGUMENTS], where.cwd, env, "model worker", where.priority)
             try:
-                worker = Worker(await _connected(connected, job), job)
+                worker = PoolWorker(await _connected(connected, job), job)
                 try:
                     self._workers.append(worker)
                     await self._load_all(worker)
@@ -206,7 +212,7 @@ class Pool:
             if not connected.cancel() and not connected.cancelled():  # perhaps it came while nobody waited any more
                 connected.result().close()
 
-    async def _load_all(self, worker: Worker) -> None:
+    async def _load_all(self, worker: PoolWorker) -> None:
         """Give it what it lacks and take what has gone.  Raises CannotStart if it dies of that."""
         while (key := self._difference(worker)) is not None:
             hosting = self._hosted.get(key)
@@ -217,7 +223,7 @@ class Pool:
                 self._died(key)
                 raise CannotStart(f"worker {worker.job.name} ended while it loaded model {key!r}") from None
 
-    async def _load(self, worker: Worker, key: str, hosting: Hosting | None) -> None:
+    async def _load(self, worker: PoolWorker, key: str, hosting: Hosting | None) -> None:
         if hosting is None:
             await worker.handle.unload(key)
             worker.models.discard(key)
@@ -232,7 +238,7 @@ class Pool:
             hosting.deaths = 0
             worker.models.add(key)
 
-    def _difference(self, worker: Worker) -> str | None:
+    def _difference(self, worker: PoolWorker) -> str | None:
         """A model that it has and should not have, or should have and has not."""
         return next(iter(sorted(worker.models ^ self._hosted.keys())), None)
 
@@ -254,13 +260,13 @@ class Pool:
         if self._loading is None:
             for worker in self._workers:
                 if _is_idle(worker) and self._difference(worker) is not None:
-                    worker.state = State.LOADING
+                    worker.state = WorkerState.LOADING
                     self._loading = asyncio.create_task(self._bring_up_to_date(worker))
                     self._loading.add_done_callback(_report)
                     return
         self._announce()
 
-    async def _bring_up_to_date(self, worker: Worker) -> None:
+    async def _bring_up_to_date(self, worker: PoolWorker) -> None:
         try:
             await self._load_all(worker)
         except CannotStart as error:
@@ -269,9 +275,9 @@ class Pool:
             self._loading = None
         self._is_current(worker)
 
-    def _is_current(self, worker: Worker) -> None:
-        if worker.state is not State.LOST:
-            worker.state = State.IDLE
+    def _is_current(self, worker: PoolWorker) -> None:
+        if worker.state is not WorkerState.LOST:
+            worker.state = WorkerState.IDLE
         self._consider()
         self.changed()
 
@@ -283,15 +289,15 @@ class Pool:
                 hosting.loaded.set_result(None)
 
 
-def _is_ready(worker: Worker) -> bool:
-    return worker.state in (State.LOADING, State.IDLE, State.COMPUTING)
+def _is_ready(worker: PoolWorker) -> bool:
+    return worker.state in (WorkerState.LOADING, WorkerState.IDLE, WorkerState.COMPUTING)
 
 
-def _is_idle(worker: Worker) -> bool:
-    return worker.state is State.IDLE and not worker.handle.lost.is_set()
+def _is_idle(worker: PoolWorker) -> bool:
+    return worker.state is WorkerState.IDLE and not worker.handle.lost.is_set()
 
 
-async def _connected(connected: asyncio.Future[Handle], job: Job) -> Handle:
+async def _connected(connected: asyncio.Future[Handle], job: WorkerJob) -> Handle:
     """The worker when it has connected.  Raises CannotStart if its job has ended before."""
     ended = asyncio.ensure_future(job.ended())
     try:
@@ -304,9 +310,9 @@ async def _connected(connected: asyncio.Future[Handle], job: Job) -> Handle:
         ended.cancel()
 
 
-def _lose(worker: Worker) -> None:
+def _lose(worker: PoolWorker) -> None:
     """It ends, if it has not yet; whoever keeps its place starts another one."""
-    worker.state = State.LOST
+    worker.state = WorkerState.LOST
     worker.given_up = worker.given_up or not worker.handle.lost.is_set()
     worker.handle.close()
     worker.handle.lost.set()

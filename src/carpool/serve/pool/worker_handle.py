@@ -165,7 +165,7 @@ class Expected(NamedTuple):
     handle: asyncio.Future[Handle]
 
 
-class Door:
+class WorkerSocket:
     """A listening socket in a directory of its own, which only this user may enter."""
 
     def __init__(self) -> None:

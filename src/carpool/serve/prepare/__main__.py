@@ -20,12 +20,12 @@ from carpool.serve.model.skeleton import Unusable
 from carpool.serve.model.torch_tensors import named
 from carpool.serve.oip.errors import ServeError, text_of
 from carpool.serve.prepare.prepare import joined, pipelined, prepare
-from carpool.serve.wire.channel import Channel, Gone
+from carpool.serve.wire.channel import Gone, MessageChannel
 from carpool.serve.wire.messages import Admit, Admitted, NotReady, Prepare, Ready, ToPreparer
 
 
 class Preparer:
-    def __init__(self, channel: Channel, request: Prepare) -> None:
+    def __init__(self, channel: MessageChannel, request: Prepare) -> None:
         self._channel = channel
         self._request = request
         self._example: Example | None = None
@@ -52,7 +52,7 @@ class Preparer:
 
 
 def main() -> int:
-    channel = Channel(socket.socket(fileno=int(sys.argv[1])), ToPreparer)
+    channel = MessageChannel(socket.socket(fileno=int(sys.argv[1])), ToPreparer)
     request = channel.receive()
     if request is None or not isinstance(request.message, Prepare):
         return 1

@@ -22,15 +22,15 @@ from carpool.devices import memfd
 from carpool.protocol import records
 from carpool.serve.model import link_cost, skeleton
 from carpool.serve.model import profile as profiles
-from carpool.serve.model.bound_model import Model
+from carpool.serve.model.bound_model import BoundModel
 from carpool.serve.model.image_store import write_image
 from carpool.serve.model.profile import Inputs
 from carpool.serve.model.skeleton import Storage, Unusable
-from carpool.serve.model.weights_device import Memory
+from carpool.serve.model.weights_device import WeightsMemory
 from carpool.serve.plan import grouping
 from carpool.serve.plan.grouping import Grouping
 from carpool.serve.plan.layout import Layout, lay_out
-from carpool.serve.plan.manifest import Entry, Profile, Source
+from carpool.serve.plan.manifest import Manifest, Profile, Source
 
 #: Bytes of a pipeline group on a GPU.  Not measured: a transfer costs some microseconds there beside its bytes, a few
 #: per cent of what so many take.
@@ -40,14 +40,14 @@ GPU_GROUP = 4 << 20
 class Prepared(NamedTuple):
     """``image``: descriptor of the sealed image, the receiver's to close.  ``answer``: of the plain module."""
 
-    entry: Entry
+    entry: Manifest
     image: int
     answer: Any
 
 
 def pipelined(profile: Profile) -> Grouping:
     """The groups with which the last layer has computed first, as the profile has it (`serve.plan.grouping`)."""
-    layers = [grouping.Layer(layer.size, layer.compute_ns) for layer in profile.layers]
+    layers = [grouping.LayerCost(layer.size, layer.compute_ns) for layer in profile.layers]
     return grouping.optimal(layers, profile.link)
 
 
@@ -86,7 +86,7 @@ def prepare(
     layout = _layout(storages, profile, group(profile))
     admit(layout.size)
     key = hashlib.sha256(digest + records.encode(layout)).digest()
-    entry = Entry(source, skeleton.signature(storages), key, layout, profile, None)
+    entry = Manifest(source, skeleton.signature(storages), key, layout, profile, None)
     parts = ((offset, _bytes_of(storage)) for offset, storage in zip(layout.offsets, storages, strict=True))
     image = write_image(source.factory, layout.size, parts)
     try:
@@ -123,7 +123,7 @@ def _bytes_of(storage: Storage) -> memoryview:
     return memoryview((ctypes.c_char * storage.size).from_address(storage.address)).cast("B")
 
 
-def _verified(entry: Entry, image: int, inputs: Inputs, expected: Any) -> Entry:
+def _verified(entry: Manifest, image: int, inputs: Inputs, expected: Any) -> Manifest:
     """Does a worker compute what the plain module computes?  If not without initial weights, it builds with them.
 
     Raises Unusable if that does not help.
@@ -143,11 +143,11 @@ def _verified(entry: Entry, image: int, inputs: Inputs, expected: Any) -> Entry:
     )
 
 
-def _answer(entry: Entry, image: int, inputs: Inputs) -> Any:
+def _answer(entry: Manifest, image: int, inputs: Inputs) -> Any:
     """Of a worker to which the weights are still coming."""
     device = memfd.create("carpool-verify", entry.device_bytes, sealed=True)
     try:
-        model = Model(entry, image, Memory(device))
+        model = BoundModel(entry, image, WeightsMemory(device))
     finally:
         os.close(device)
     try:
@@ -158,7 +158,7 @@ def _answer(entry: Entry, image: int, inputs: Inputs) -> Any:
         model.close()
 
 
-def _run(entry: Entry, model: Callable[..., Any], inputs: Inputs) -> Any:
+def _run(entry: Manifest, model: Callable[..., Any], inputs: Inputs) -> Any:
     """With the same random numbers each time."""
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         torch.manual_seed(entry.source.seed)

@@ -18,8 +18,8 @@ from carpool.protocol.lacking import lacks
 from carpool.protocol.models import ModelRequest
 from carpool.runtime.launch import plain_environment
 from carpool.serve.model.image_store import OverBudget, is_image
-from carpool.serve.oip.values import Model
-from carpool.serve.plan.manifest import Entry, Source
+from carpool.serve.oip.values import ModelMetadata
+from carpool.serve.plan.manifest import Manifest, Source
 from carpool.serve.wire.channel import AsyncChannel
 from carpool.serve.wire.messages import Admit, Admitted, Broken, FromPreparer, NotReady, Prepare, Ready
 
@@ -34,9 +34,9 @@ class CannotPrepare(Exception):
 class PreparedModel(NamedTuple):
     """``image``: descriptor of a sealed image of ``entry.layout.size`` bytes, the receiver's to close."""
 
-    entry: Entry
+    entry: Manifest
     image: int
-    model: Model
+    model: ModelMetadata
 
 
 async def prepare(

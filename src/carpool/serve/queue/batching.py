@@ -38,7 +38,7 @@ class Refusal(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingRequest:
     """A request as the queue sees it.  ``id`` is unique and grows; ``form``: what has to be equal within a batch."""
 
     id: int
@@ -54,7 +54,7 @@ class Batch:
     """Requests of one model and form, in order; at least one."""
 
     model: str
-    requests: tuple[Waiting, ...]
+    requests: tuple[WaitingRequest, ...]
 
     @property
     def rows(self) -> int:
@@ -65,7 +65,7 @@ class Batch:
 class _Entry:
     place: tuple[int, int, int]  # in the order; the last is the id
     arrived_us: int = field(compare=False)
-    request: Waiting = field(compare=False)
+    request: WaitingRequest = field(compare=False)
 
 
 @dataclass(slots=True)
@@ -141,7 +141,7 @@ class Batcher:
     def add_model(self, name: str, queue: Queue) -> None:
         self._queues[name] = queue
 
-    def remove_model(self, name: str) -> tuple[Waiting, ...]:
+    def remove_model(self, name: str) -> tuple[WaitingRequest, ...]:
         """What still waited for it.  Raises KeyError."""
         waiting = tuple(entry.request for entry in self._entries.values() if entry.request.model == name)
         for request in waiting:
@@ -153,7 +153,7 @@ class Batcher:
         """How many requests wait for each model."""
         return {name: len(queue) for name, queue in self._queues.items()}
 
-    def add(self, request: Waiting, now_us: int) -> Refusal | None:
+    def add(self, request: WaitingRequest, now_us: int) -> Refusal | None:
         """None: it waits from now on.  Raises KeyError for an unknown model, ValueError for an id that waits."""
         queue = self._queues[request.model]
         if request.id in self._entries:
@@ -175,7 +175,7 @@ class Batcher:
         self._queues[entry.request.model].remove(entry)
         return True
 
-    def expire(self, now_us: int) -> list[Waiting]:
+    def expire(self, now_us: int) -> list[WaitingRequest]:
         """Takes out what is late by now, in order of deadlines for each model."""
         late = []
         for queue in self._queues.values():
@@ -211,7 +211,7 @@ class Batcher:
         firsts = (queue.deadlines[0][0] - queue.compute_us for queue in self._queues.values() if queue.deadlines)
         return min((latest + 1 for latest in firsts), default=None)
 
-    def _place(self, request: Waiting, now_us: int) -> tuple[int, int, int]:
+    def _place(self, request: WaitingRequest, now_us: int) -> tuple[int, int, int]:
         match self.order:
             case Order.FCFS:
                 return 0, now_us, request.id

@@ -18,8 +18,8 @@ from carpool.serve.metrics import Metrics
 from carpool.serve.oip.errors import DeadlineMissed, ModelFailed, ModelUnavailable, QueueFull, ServeError, WorkerLost
 from carpool.serve.oip.messages import InferRequest
 from carpool.serve.oip.values import Tensor
-from carpool.serve.pool.pool import Pool, Worker
-from carpool.serve.queue.batching import Batch, Batcher, Order, Queue, Refusal, Waiting
+from carpool.serve.pool.pool import Pool, PoolWorker
+from carpool.serve.queue.batching import Batch, Batcher, Order, Queue, Refusal, WaitingRequest
 from carpool.serve.queue.running_median import Recent
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ GONE = "it has been removed"
 @dataclass(eq=False, slots=True)
 class _Request:
     asked: InferRequest
-    waiting: Waiting
+    waiting: WaitingRequest
     answer: asyncio.Future[Sequence[Tensor]]
     tried: bool = False  # in vain
 
@@ -137,7 +137,7 @@ class Dispatcher:
         model.estimate(now)
         form = tuple(tensor.shape[1:] for tensor in asked.inputs) if model.batches else ()
         deadline_us = None if timeout_us is None else now + timeout_us
-        waiting = Waiting(next(self._numbers), key, asked.rows, form, deadline_us, asked.priority)
+        waiting = WaitingRequest(next(self._numbers), key, asked.rows, form, deadline_us, asked.priority)
         match self._batcher.add(waiting, now):
             case Refusal.QUEUE_FULL:
                 text = f"{model.queue.most_waiting} requests wait for model {asked.model!r} already"
@@ -189,7 +189,7 @@ class Dispatcher:
             delay_s = max(0, min(known) - now_us()) / 1e6
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._pump)
 
-    async def _compute(self, worker: Worker, key: str, requests: list[_Request]) -> None:
+    async def _compute(self, worker: PoolWorker, key: str, requests: list[_Request]) -> None:
         """However it ends, the worker is given back, and every request answered, failed, or tried again."""
         lost = True
         try:
@@ -212,7 +212,7 @@ class Dispatcher:
         finally:
             self.pool.give_back(worker, lost=lost)
 
-    async def _answer(self, worker: Worker, key: str, requests: list[_Request]) -> None:
+    async def _answer(self, worker: PoolWorker, key: str, requests: list[_Request]) -> None:
         deadlines = [each.waiting.deadline_us for each in requests if each.waiting.deadline_us is not None]
         begin = now_us()
         async with asyncio.timeout(self._hung_s):

@@ -1,4 +1,4 @@
-"""Frames over a Unix stream socket: `Channel` blocks (workers), `AsyncChannel` belongs to an event loop (the front)."""
+"""Frames over a Unix socket: `MessageChannel` blocks (workers), `AsyncChannel` is for event loops (the front)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def peer(connection: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
-class Channel:
+class MessageChannel:
     """Both directions, blocking.  ``kinds``: a union of the messages that may come."""
 
     def __init__(self, connection: socket.socket, kinds: Any) -> None:

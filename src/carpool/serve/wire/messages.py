@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from carpool.protocol.records import Kinds, Malformed, Range, encode_tagged
 from carpool.serve.oip.datatypes import DATATYPES
-from carpool.serve.oip.values import LARGEST, Model, Tensor
-from carpool.serve.plan.manifest import Entry, Source
+from carpool.serve.oip.values import LARGEST, ModelMetadata, Tensor
+from carpool.serve.plan.manifest import Manifest, Source
 
 #: Bytes of the header, and of the body.
 PREFIX = struct.Struct("<IQ")
@@ -57,7 +57,7 @@ class Load:
 
     number: Count
     name: str
-    entry: Entry
+    entry: Manifest
     max_batch: Count
 
 
@@ -151,8 +151,8 @@ class Admitted:
 class Ready:
     """Brings the image."""
 
-    entry: Entry
-    model: Model
+    entry: Manifest
+    model: ModelMetadata
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,13 @@ from carpool.sim.generators.sweep import Sweep
 from carpool.sim.model.trace_job import TraceJob
 
 
-class Kind(Protocol):
+class GeneratorKind(Protocol):
     """All chance comes from ``random``."""
 
     def make(self, random: Random) -> list[TraceJob]: ...
 
 
-KINDS: dict[str, type[Kind]] = {
+KINDS: dict[str, type[GeneratorKind]] = {
     "bursty": Bursty,
     "inference": Inference,
     "poisson": Poisson,

@@ -10,7 +10,7 @@ same time in fewer, longer pieces.
 from __future__ import annotations
 
 from carpool.core.model import Micros
-from carpool.sim.model.job_specs import Attempt
+from carpool.sim.model.job_specs import SimulatedAttempt
 from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 
 
@@ -23,7 +23,7 @@ class Motion:
 
     __slots__ = ("_at", "_pace", "_since", "device_us", "end_us", "host_us", "lump", "moving", "startup_us")
 
-    def __init__(self, job: TraceJob, attempt: Attempt, resolution_us: Micros) -> None:
+    def __init__(self, job: TraceJob, attempt: SimulatedAttempt, resolution_us: Micros) -> None:
         device_us, host_us = job.cycle_us
         self.lump = max(1, resolution_us // (device_us + host_us))  # iterations
         self.device_us, self.host_us = device_us * self.lump, host_us * self.lump

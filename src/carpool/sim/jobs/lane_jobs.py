@@ -18,10 +18,10 @@ from carpool.sim.jobs.ledger import Ledger
 from carpool.sim.jobs.modelled_device import ModelledDevice
 from carpool.sim.jobs.modelled_job import SeatedJob
 from carpool.sim.jobs.pausing import Pausing
-from carpool.sim.jobs.telemetry import Telemetry
+from carpool.sim.jobs.telemetry import ModelledTelemetry
 from carpool.sim.jobs.turn_taking import TurnTaking
 from carpool.sim.model.agenda import Driver
-from carpool.sim.model.job_specs import Attempt, resumed
+from carpool.sim.model.job_specs import SimulatedAttempt, resumed
 from carpool.sim.model.options import Options
 from carpool.sim.model.trace_job import TraceJob
 
@@ -38,7 +38,7 @@ class LaneJobs:
         self._switch_us = options.switch_cost_us
         self._kinds = options.settings.interference_limit_ppm > 0  # it matters who slows whom
         every_us = options.telemetry_us
-        self._telemetry = [Telemetry(driver, name, every_us) for name in devices] if every_us else []
+        self._telemetry = [ModelledTelemetry(driver, name, every_us) for name in devices] if every_us else []
         self._devices = [
             ModelledDevice(options.interference, ledger, self._telemetry[number] if every_us else None)
             for number in range(len(devices))
@@ -88,7 +88,7 @@ class LaneJobs:
     def unfinished(self) -> Collection[JobId]:
         return self._jobs.keys()
 
-    def submitted(self, number: JobId, job: TraceJob, attempt: Attempt) -> None:
+    def submitted(self, number: JobId, job: TraceJob, attempt: SimulatedAttempt) -> None:
         """A job comes, for the first time or again."""
         result = self._ledger.result(number)
         self._jobs[number] = SeatedJob(number, result, attempt, self._options)

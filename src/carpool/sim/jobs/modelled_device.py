@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from carpool.core.model import JobId, LaneId, Memory, Micros
 from carpool.sim.jobs.ledger import Ledger
 from carpool.sim.jobs.modelled_job import SeatedJob
-from carpool.sim.jobs.telemetry import Level, Telemetry
+from carpool.sim.jobs.telemetry import Level, ModelledTelemetry
 from carpool.sim.model.interference import Interference
 from carpool.sim.model.result import Series
 from carpool.sim.model.trace_job import WHOLE_PPM
@@ -16,7 +16,7 @@ from carpool.sim.model.trace_job import WHOLE_PPM
 class ModelledDevice:
     """Speeds change only when somebody begins or stops to compute."""
 
-    def __init__(self, interference: Interference, ledger: Ledger, telemetry: Telemetry | None = None) -> None:
+    def __init__(self, interference: Interference, ledger: Ledger, telemetry: ModelledTelemetry | None = None) -> None:
         self._interference = interference
         self._telemetry = telemetry
         self._ledger = ledger

@@ -6,8 +6,8 @@ from enum import Enum
 
 from carpool.core.model import Cause, JobId, LaneId, Memory, MemoryClass, Micros, Usage
 from carpool.sim.jobs.job_progress import Motion
-from carpool.sim.model.host_store import Rates, Store
-from carpool.sim.model.job_specs import Attempt
+from carpool.sim.model.host_store import HostStore, Rates
+from carpool.sim.model.job_specs import SimulatedAttempt
 from carpool.sim.model.options import Options
 from carpool.sim.model.result import JobResult
 from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
@@ -68,7 +68,7 @@ class SeatedJob:
         ),
     )
 
-    def __init__(self, number: JobId, result: JobResult, attempt: Attempt, options: Options) -> None:
+    def __init__(self, number: JobId, result: JobResult, attempt: SimulatedAttempt, options: Options) -> None:
         self.number = number
         self.job: TraceJob = result.job
         self.result = result
@@ -96,7 +96,7 @@ class SeatedJob:
         self.ran_out = False  # it was denied memory, and ends
         self.grows_at, self.wanted = _at_first(self.job, self.motion, options)  # where it needs more; what it needs now
         self.content = 0  # bytes of persistent memory that it has been granted, and that have content
-        self.store = Store(Rates(options.offload_bytes_per_us, options.restore_bytes_per_us))
+        self.store = HostStore(Rates(options.offload_bytes_per_us, options.restore_bytes_per_us))
         self.leaves_us: Micros | None = None  # when all of its memory will be in the store
         self.sample_at: Micros | None = None  # position at which it is measured
         self.plan = 0  # number of the plan that is still meant

@@ -27,7 +27,7 @@ Level = tuple[int, int, int]  # SMACT, SMOCC and DRAMA in millionths
 IDLE: Level = (0, 0, 0)
 
 
-class Telemetry:
+class ModelledTelemetry:
     """Of one device.  It was idle for a whole window before the trace begins."""
 
     def __init__(self, driver: Driver, device: DeviceId, interval_us: Micros) -> None:

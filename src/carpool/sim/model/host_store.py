@@ -14,7 +14,7 @@ class Rates(NamedTuple):
     restore: int
 
 
-class Store:
+class HostStore:
     """What of a job lies there now, and its counters as `Usage` has them.
 
     A turn may end before everything is back: the rest stays, and comes with the next one.

@@ -9,7 +9,7 @@ from carpool.sim.model.options import Options
 from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 
 
-class Attempt(NamedTuple):
+class SimulatedAttempt(NamedTuple):
     """One run of a job's script: from ``begin_us`` of its work on, for ``work_us``, ending with exit code ``code``."""
 
     begin_us: Micros
@@ -17,28 +17,28 @@ class Attempt(NamedTuple):
     code: int
 
 
-def attempt_of(job: TraceJob, first: bool) -> Attempt:
+def attempt_of(job: TraceJob, first: bool) -> SimulatedAttempt:
     """The first attempt may die on the way; a later one goes on from the last checkpoint, to the end."""
     if job.fails_at_ppm is None:
-        return Attempt(0, job.duration_us, 0)
+        return SimulatedAttempt(0, job.duration_us, 0)
     dies_us = max(1, job.duration_us * job.fails_at_ppm // WHOLE_PPM)
     if first:
-        return Attempt(0, dies_us, 1)
+        return SimulatedAttempt(0, dies_us, 1)
     kept = min(dies_us, job.duration_us - 1)
     saved = kept // job.checkpoint_us * job.checkpoint_us if job.checkpoint_us else 0
-    return Attempt(saved, job.duration_us - saved, 0)
+    return SimulatedAttempt(saved, job.duration_us - saved, 0)
 
 
-def resumed(job: TraceJob, attempt: Attempt, position_us: Micros) -> Attempt:
+def resumed(job: TraceJob, attempt: SimulatedAttempt, position_us: Micros) -> SimulatedAttempt:
     """What is left of an attempt that ended at ``position_us`` of the work: all since the last checkpoint is lost."""
     every = job.checkpoint_us
     begin = max(attempt.begin_us, position_us // every * every) if every else attempt.begin_us
     end = attempt.begin_us + attempt.work_us
     begin = min(begin, end - 1)
-    return Attempt(begin, end - begin, attempt.code)
+    return SimulatedAttempt(begin, end - begin, attempt.code)
 
 
-def spec_of(job: TraceJob, attempt: Attempt, options: Options) -> JobSpec:
+def spec_of(job: TraceJob, attempt: SimulatedAttempt, options: Options) -> JobSpec:
     """Nobody knows beforehand that a job will die: the core is told what it would take to its end."""
     return JobSpec(
         owner=job.owner,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from carpool.core.model import Micros, Outcome
-from carpool.sim.model.host_store import Store
+from carpool.sim.model.host_store import HostStore
 from carpool.sim.model.options import Options
 from carpool.sim.model.served_result import ServicesResult
 from carpool.sim.model.trace_job import TraceJob
@@ -33,7 +33,7 @@ class JobResult:
     lost_us: Micros = 0  # part of its service that came to nothing, because the attempt ran out of memory
     pauses: int = 0  # times it paused for a service; how long that took is no part of its service
 
-    def moved(self, store: Store) -> None:
+    def moved(self, store: HostStore) -> None:
         """What an attempt has moved."""
         self.offloads += store.offloads
         self.moved_bytes += store.out_bytes + store.in_bytes

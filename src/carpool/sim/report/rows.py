@@ -9,7 +9,7 @@ from carpool.core.model import Allocation, LaneId, Micros
 from carpool.sim.model.result import Result, Span
 
 
-class Row(NamedTuple):
+class ReportRow(NamedTuple):
     """``slot`` is 0 for whole devices; lanes take the first slot of their device that is free, from 1 on."""
 
     device: int
@@ -20,33 +20,33 @@ class Row(NamedTuple):
         return f"device {self.device} · {self.slot}" if self.slot else f"device {self.device}"
 
 
-def rows_of(result: Result, spans: Sequence[Span], devices: int) -> tuple[list[Row], list[Row]]:
+def rows_of(result: Result, spans: Sequence[Span], devices: int) -> tuple[list[ReportRow], list[ReportRow]]:
     """The row of each span, and all rows, in order.  Devices that nobody uses have one too.
 
     ``spans`` are in the order of their beginnings; those of the first ``devices`` devices only.
     """
     if result.options.settings.allocation is Allocation.DEVICES:
-        return [Row(span.device, 0) for span in spans], [Row(device, 0) for device in range(devices)]
+        return [ReportRow(span.device, 0) for span in spans], [ReportRow(device, 0) for device in range(devices)]
     slots = _slots(spans)
     own = [slots[span.device, span.lane] for span in spans]
-    idle = {Row(device, 1) for device in range(devices)}
+    idle = {ReportRow(device, 1) for device in range(devices)}
     return own, sorted(idle | set(own))
 
 
-def _slots(spans: Sequence[Span]) -> dict[tuple[int, LaneId], Row]:
+def _slots(spans: Sequence[Span]) -> dict[tuple[int, LaneId], ReportRow]:
     """Lanes come and go, and none comes back: those that are over leave their row to later ones."""
     ends: dict[tuple[int, LaneId], Micros] = {}
     for span in spans:
         place = span.device, span.lane
         ends[place] = max(ends.get(place, 0), span.end_us)
-    slots: dict[tuple[int, LaneId], Row] = {}
-    free_from: dict[Row, Micros] = {}
+    slots: dict[tuple[int, LaneId], ReportRow] = {}
+    free_from: dict[ReportRow, Micros] = {}
     for span in spans:
         place = span.device, span.lane
         if place not in slots:
             slot = 1
-            while free_from.get(Row(span.device, slot), 0) > span.begin_us:
+            while free_from.get(ReportRow(span.device, slot), 0) > span.begin_us:
                 slot += 1
-            slots[place] = Row(span.device, slot)
+            slots[place] = ReportRow(span.device, slot)
             free_from[slots[place]] = ends[place]
     return slots

@@ -11,7 +11,7 @@ from plotly.colors import qualitative
 from carpool.core.model import Allocation, Micros
 from carpool.sim.model.result import Result, Span
 from carpool.sim.report.chart import Chart, figure, label
-from carpool.sim.report.rows import Row, rows_of
+from carpool.sim.report.rows import ReportRow, rows_of
 from carpool.sim.report.scale import Scale
 from carpool.sim.traces.numbers import print_decimal
 
@@ -45,7 +45,7 @@ def _order(span: Span) -> tuple[Micros, int, int, int]:
     return span.begin_us, span.device, span.lane, span.job
 
 
-def _bars(result: Result, shown: Sequence[tuple[Span, Row]], scale: Scale) -> go.Bar:
+def _bars(result: Result, shown: Sequence[tuple[Span, ReportRow]], scale: Scale) -> go.Bar:
     return go.Bar(
         orientation="h",
         y=[row.name for _, row in shown],

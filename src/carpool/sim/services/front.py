@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from carpool.core.model import Micros, Serving
-from carpool.serve.queue.batching import Batch, Batcher, Order, Queue, Refusal, Waiting
+from carpool.serve.queue.batching import Batch, Batcher, Order, Queue, Refusal, WaitingRequest
 from carpool.sim.model.served_models import Services
 from carpool.sim.model.served_result import ModelResult
 
 ORDERS = {Serving.EDF: Order.EDF, Serving.FCFS: Order.FCFS, Serving.PRIORITY: Order.PRIORITY}
 
 
-class Front:
+class ModelledFront:
     """Times that are handed in never decrease."""
 
     def __init__(self, services: Services, serving: Serving) -> None:
@@ -43,7 +43,7 @@ class Front:
         model = books.model
         self._numbers += 1
         deadline = None if model.deadline_us is None else when + model.deadline_us
-        request = Waiting(self._numbers, model.name, 1, (), deadline, model.priority)
+        request = WaitingRequest(self._numbers, model.name, 1, (), deadline, model.priority)
         refusal = self._batcher.add(request, now)
         if refusal is None:
             self._arrived[request.id] = when

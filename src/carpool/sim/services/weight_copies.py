@@ -31,7 +31,7 @@ def finish_us(arrival: Arrival, begin_us: Micros, compute_us: Micros) -> Micros:
     return max(begin_us + compute_us, arrival.first_us + compute_us, arrival.there_us + last_us)
 
 
-class Copies:
+class WeightCopies:
     """Of one device.  ``rate``: bytes per microsecond, 0: a copy takes no time but that of its transfers."""
 
     def __init__(self, rate: int, group: int, transfer_us: Micros) -> None:

@@ -46,11 +46,11 @@ from carpool.sim.model.agenda import Driver
 from carpool.sim.model.options import Options
 from carpool.sim.model.served_models import Services
 from carpool.sim.model.served_result import ServicesResult
-from carpool.sim.services.front import Front
-from carpool.sim.services.weight_copies import Copies, finish_us
+from carpool.sim.services.front import ModelledFront
+from carpool.sim.services.weight_copies import WeightCopies, finish_us
 
 
-class Worker:
+class ModelledWorker:
     """One modelled worker: what its process and its seat are at; `ServiceJobs` moves it."""
 
     __slots__ = (
@@ -96,11 +96,11 @@ class ServiceJobs:
         self._declared = options.declare_memory
         self._names = names
         self._devices = devices
-        self._front = Front(services, Serving(options.settings.serving))
+        self._front = ModelledFront(services, Serving(options.settings.serving))
         rate = options.restore_bytes_per_us
-        self._copies = [Copies(rate, services.group, services.transfer_us) for _ in names]
+        self._copies = [WeightCopies(rate, services.group, services.transfer_us) for _ in names]
         places = [place for place in range(len(names)) for _ in range(services.workers)]
-        self._workers = {number: Worker(number, place) for number, place in enumerate(places, first)}
+        self._workers = {number: ModelledWorker(number, place) for number, place in enumerate(places, first)}
         ledger.left += len(self._workers)
         ledger.services = ServicesResult(list(self._front.models.values()))
         self._result = ledger.services
@@ -162,7 +162,7 @@ class ServiceJobs:
         else:
             self._plan_look(bool(idle))
 
-    def _distance(self, worker: Worker, batch: Batch) -> tuple[bool, int]:
+    def _distance(self, worker: ModelledWorker, batch: Batch) -> tuple[bool, int]:
         """Where the weights are comes first, then who has been idle for longest."""
         return batch.model not in self._copies[worker.device], worker.idle_since
 
@@ -178,14 +178,14 @@ class ServiceJobs:
             self._look_us = None
             self._look()
 
-    def _give(self, worker: Worker, batch: Batch) -> None:
+    def _give(self, worker: ModelledWorker, batch: Batch) -> None:
         worker.batch, worker.left_us = batch, self._batch_us(batch)
         self._want(worker)
 
     def _batch_us(self, batch: Batch) -> int:
         return self._front.models[batch.model].model.batch_us(len(batch.requests))
 
-    def _want(self, worker: Worker) -> None:
+    def _want(self, worker: ModelledWorker) -> None:
         batch = worker.batch
         assert batch is not None
         model = self._front.models[batch.model].model
@@ -262,7 +262,7 @@ class ServiceJobs:
         else:
             self._compute(worker)
 
-    def _compute(self, worker: Worker) -> None:
+    def _compute(self, worker: ModelledWorker) -> None:
         """Behind the first group of its weights."""
         assert worker.batch is not None, "it holds a turn for one"
         arrival = self._copies[worker.device].arrival(worker.batch.model)
@@ -270,7 +270,7 @@ class ServiceJobs:
         worker.plan += 1
         self._driver.plan(worker.ends_us, self._done, worker, worker.plan)
 
-    def _done(self, worker: Worker, plan: int) -> None:
+    def _done(self, worker: ModelledWorker, plan: int) -> None:
         if worker.plan != plan:
             return
         batch, now = worker.batch, self._driver.now
@@ -279,7 +279,7 @@ class ServiceJobs:
         self._front.answered(batch, now)
         self._next(worker, worker.left_us)
 
-    def _next(self, worker: Worker, computed_us: int) -> None:
+    def _next(self, worker: ModelledWorker, computed_us: int) -> None:
         """Its batch is settled.  What it computes next it says first, so that nobody goes on in between."""
         batch = self._front.take(self._driver.now)
         worker.batch = None
@@ -291,7 +291,7 @@ class ServiceJobs:
         self._release(worker, Cause.BOUNDARY, computed_us)
         self._look()
 
-    def _release(self, worker: Worker, cause: Cause, computed_us: int) -> None:
+    def _release(self, worker: ModelledWorker, cause: Cause, computed_us: int) -> None:
         now = self._driver.now
         worker.plan += 1
         worker.ends_us, turn_us = None, now - worker.began_us
@@ -302,7 +302,7 @@ class ServiceJobs:
         self._devices[worker.device].serves(False, now, turn_us - computed_us)
         self._driver.post(TurnReleased(worker.number, cause, worker.usage(now)))
 
-    def _fail(self, worker: Worker, plan: int) -> None:
+    def _fail(self, worker: ModelledWorker, plan: int) -> None:
         """There is no memory for its activations."""
         if worker.plan != plan:
             return

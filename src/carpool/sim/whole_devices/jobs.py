@@ -11,13 +11,13 @@ from carpool.core.events import Preempted, ProcessExited, ProcessStarted
 from carpool.core.model import DeviceId, JobId, Micros, Outcome, Usage
 from carpool.sim.jobs.ledger import Ledger
 from carpool.sim.model.agenda import Driver
-from carpool.sim.model.job_specs import Attempt
+from carpool.sim.model.job_specs import SimulatedAttempt
 from carpool.sim.model.options import Options
 from carpool.sim.model.result import JobResult
 from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 
 
-class Run:
+class WholeDeviceRun:
     """One attempt of a job.  ``turn`` tells an end that is still meant from one that a preemption has put off."""
 
     __slots__ = (
@@ -33,7 +33,7 @@ class Run:
         "turn",
     )
 
-    def __init__(self, number: JobId, result: JobResult, attempt: Attempt) -> None:
+    def __init__(self, number: JobId, result: JobResult, attempt: SimulatedAttempt) -> None:
         self.number = number
         self.result = result
         self.total_us = self.left_us = attempt.work_us
@@ -53,7 +53,7 @@ class WholeDeviceJobs:
         self._ledger = ledger
         self._switch_us = options.switch_cost_us
         self._devices = devices
-        self._runs: dict[JobId, Run] = {}
+        self._runs: dict[JobId, WholeDeviceRun] = {}
         self.retry: Callable[[JobId], bool] = lambda number: False
         self._table: dict[type, Callable[[Any], None]] = {
             commands.AllocateDevices: self._allocate,
@@ -68,9 +68,9 @@ class WholeDeviceJobs:
     def unfinished(self) -> Collection[JobId]:
         return self._runs.keys()
 
-    def submitted(self, number: JobId, job: TraceJob, attempt: Attempt) -> None:
+    def submitted(self, number: JobId, job: TraceJob, attempt: SimulatedAttempt) -> None:
         """A job comes, for the first time or again."""
-        self._runs[number] = Run(number, self._ledger.result(number), attempt)
+        self._runs[number] = WholeDeviceRun(number, self._ledger.result(number), attempt)
 
     def execute(self, command: Command) -> None:
         self._table[type(command)](command)
@@ -87,7 +87,7 @@ class WholeDeviceJobs:
             self._driver.post(ProcessStarted(run.number))
         self._driver.plan(run.ready_us + run.left_us, self._finish, run, run.turn)
 
-    def _finish(self, run: Run, turn: int) -> None:
+    def _finish(self, run: WholeDeviceRun, turn: int) -> None:
         if run.turn == turn:
             run.left_us = 0
             self._driver.post(ProcessExited(run.number, run.code))
@@ -102,7 +102,7 @@ class WholeDeviceJobs:
             Preempted(run.number, Usage(device_us=run.total_us - run.left_us, switch_cost_us=self._switch_us))
         )
 
-    def _vacate(self, run: Run) -> None:
+    def _vacate(self, run: WholeDeviceRun) -> None:
         assert run.began_us is not None, "it has devices"
         now = self._driver.now
         run.held_us += now - run.began_us
