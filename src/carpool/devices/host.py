@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 
 from carpool.core.model import GIB, DeviceId, LaneId
 from carpool.devices import memfd
-from carpool.devices.banked import BankedDevice
-from carpool.devices.banks import Banks
+from carpool.devices.banks import BankedDevice, Banks
 from carpool.devices.base import BankId, DeviceError, Extent
 from carpool.devices.host_stores import Stores
 

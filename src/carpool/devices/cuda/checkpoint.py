@@ -99,11 +99,6 @@ class Checkpoint:
         if self.state() is not CheckpointState.CHECKPOINTED:
             self._take_off()
 
-    def unlock(self) -> None:
-        """Let a locked process go on; nothing happens to others."""
-        if self.state() is CheckpointState.LOCKED:
-            self._call("Unlock", None)
-
     def resume(self, needed: int, guaranteed: int | Callable[[], int]) -> None:
         """Put the process back and let it run; nothing happens if it runs already.
 

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from carpool.core.model import GIB, DeviceId, JobId, LaneId
-from carpool.devices.banked import BankedDevice
-from carpool.devices.banks import Banks
+from carpool.devices.banks import BankedDevice, Banks
 from carpool.devices.base import BankId, DeviceError, Extent
 from carpool.devices.cuda import messages
 from carpool.devices.cuda.agent_link import AgentLink
