@@ -14,7 +14,7 @@ from carpool.core.events import Event, TraitsSeen, TurnReleased, TurnWanted
 from carpool.core.model import MIB, Cause, Memory, Usage
 from carpool.daemon.checkpoint import driver, restart
 from carpool.daemon.checkpoint.driver import Checkpointing
-from carpool.daemon.checkpoint.jobs import Guest, Guests, Stage
+from carpool.daemon.checkpoint.jobs import CheckpointJob, CheckpointJobs, Stage
 from carpool.daemon.checkpoint.notes import Note, Notes
 from carpool.daemon.checkpoint.restart import CheckpointRestart
 from carpool.daemon.checkpoint.suspend import Suspensions
@@ -40,13 +40,13 @@ class Rig:
         processes: Any = SimpleNamespace(signal=lambda job, number: self.killed.append(job.id))
         suspensions: Any = Suspensions(self.notes, devices, shims)
         suspensions.of = lambda job: SimpleNamespace(resume=self._move, suspend=self._move)
-        self.guests = Guests(jobs)
-        self.parts = Checkpointing(self.guests, self.notes, jobs, suspensions, processes, self.events.append)
-        self.restart = CheckpointRestart(self.guests, jobs, suspensions, shims, processes, self.events.append)
+        self.checkpoint_jobs = CheckpointJobs(jobs)
+        self.parts = Checkpointing(self.checkpoint_jobs, self.notes, jobs, suspensions, processes, self.events.append)
+        self.restart = CheckpointRestart(self.checkpoint_jobs, jobs, suspensions, shims, processes, self.events.append)
         spec = SubmitRequest(argv=["true"], cwd="/", env={}, engine="checkpoint")
         self.job = jobs.live[7] = JobRecord(7, 1000, 1000, spec, None, 0, device="cuda0", pid=1)
         self.job.usage, self.job.granted = Usage(persistent_live=5 * MIB), Memory(8 * MIB)
-        self.guest = self.guests.of[7] = Guest(Stage.OFF)
+        self.state = self.checkpoint_jobs.of[7] = CheckpointJob(Stage.OFF)
 
     def _move(self, *_: int) -> int:
         return answer(self.moves)
@@ -87,7 +87,7 @@ async def test_an_agent_that_fails_is_no_loss(rig: Rig, caplog: pytest.LogCaptur
     rig.room, rig.moves = [error, error, True], [NotGuaranteed("too little"), 0]
     rig.notes.write(7, Note(5 * MIB, complete=True))
     rig.parts.turn(rig.job)
-    await rig.until(lambda: rig.guest.stage is Stage.ON)
+    await rig.until(lambda: rig.state.stage is Stage.ON)
     assert not rig.killed and rig.job.grant_waits is None
     assert caplog.text.count("the agent has died") == 1
     assert rig.notes.read(7) == Note(5 * MIB), "it is not suspended any more"
@@ -107,15 +107,15 @@ async def test_a_turn_whose_memory_does_not_come_is_given_back(rig: Rig, monkeyp
     await rig.until(lambda: rig.job.grant_waits is not None)
     assert not rig.events
     rig.parts.request_yield(rig.job)
-    await rig.until(lambda: rig.guest.stage is Stage.OFF)
+    await rig.until(lambda: rig.state.stage is Stage.OFF)
     assert rig.events == [TurnReleased(7, Cause.FORCED, rig.job.usage), TurnWanted(7)]
     assert rig.job.grant_waits is None and not rig.killed
 
 
 async def test_one_that_was_cancelled_while_it_was_suspended_comes_back_soon(rig: Rig) -> None:
-    rig.guest.stage, rig.moves, rig.job.cancelled = Stage.ON, [5 * MIB], True
+    rig.state.stage, rig.moves, rig.job.cancelled = Stage.ON, [5 * MIB], True
     rig.parts.request_yield(rig.job)
-    await rig.until(lambda: rig.guest.stage is Stage.OFF)
+    await rig.until(lambda: rig.state.stage is Stage.OFF)
     assert rig.events[-1] == TurnWanted(7, urgent=True)
 
 
@@ -134,7 +134,7 @@ async def test_one_that_is_busy_at_a_restart_is_asked_again(rig: Rig, monkeypatc
 async def test_a_restart_finds_the_device_of_one_that_was_not_written_down(rig: Rig) -> None:
     rig.job.device, rig.moves = None, [5 * MIB]
     await rig.restart.restart()
-    assert rig.job.device == "cuda0" and rig.guests.of[7].stage is Stage.OFF
+    assert rig.job.device == "cuda0" and rig.checkpoint_jobs.of[7].stage is Stage.OFF
 
 
 async def test_one_whose_device_is_gone_is_lost(rig: Rig) -> None:

@@ -14,7 +14,7 @@ from rig import Client, Rig
 from carpool.core.events import Detached, TraitsSeen
 from carpool.daemon.channels.connections import INHERITED
 from carpool.daemon.channels.secondary import SecondaryProcess
-from carpool.daemon.checkpoint.jobs import Guest, Stage
+from carpool.daemon.checkpoint.jobs import CheckpointJob, Stage
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import PROTOCOL, OutOf, Packet, PacketType
 from carpool.protocol.session import Register
@@ -66,13 +66,13 @@ async def second(rig: Rig, first: subprocess.Popen[bytes]) -> AsyncIterator[Seco
 
 async def test_it_waits_for_the_turn_of_a_job_without_a_seat(second: Second) -> None:
     """One of the checkpoint engine: on the device, or on its way."""
-    other, guests = second.rig.job(), second.rig.built.guests
+    other, checkpoint_jobs = second.rig.job(), second.rig.built.checkpoint_jobs
     other.spec = SubmitRequest(["true"], "/", {}, engine="checkpoint")
-    guest = guests.of[other.id] = Guest(Stage.ON)
+    state = checkpoint_jobs.of[other.id] = CheckpointJob(Stage.ON)
     assert not second.wants()
-    guests.enter(guest, Stage.LEAVING)
+    checkpoint_jobs.enter(state, Stage.LEAVING)
     assert not second.wants()
-    guests.enter(guest, Stage.OFF)
+    checkpoint_jobs.enter(state, Stage.OFF)
     assert second.wants()
 
 

@@ -24,7 +24,7 @@ from carpool.daemon.api.telemetry import telemetry_info
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.telemetry.reader_thread import MISTAKE, ReaderThread
-from carpool.daemon.telemetry.service import Guests, TelemetryService, processes_of
+from carpool.daemon.telemetry.service import Allocating, TelemetryService, processes_of
 from carpool.devices.base import DeviceBackend
 from carpool.protocol.api import ProcessInfo, SubmitRequest, TelemetryInfo
 from carpool.telemetry.readers import Found, Roots, Target
@@ -153,9 +153,9 @@ async def test_what_takes_from_the_capacity_is_told_when_it_changes(stub: StubNv
 async def test_memory_of_jobs_that_allocate_for_themselves_is_not_foreign(stub: StubNvml) -> None:
     """While one comes or leaves, or nobody says how much it holds, what was known goes on."""
     told: list[int] = []
-    here: Guests = (1, frozenset({7}))
+    here: Allocating = (1, frozenset({7}))
 
-    def present(_device: str) -> Guests:
+    def present(_device: str) -> Allocating:
         return here
 
     pid = os.getppid()

@@ -14,7 +14,7 @@ DAEMON = ROOT / "src/carpool/daemon"
 RIGS = [ROOT / "tests/daemon/rig.py", ROOT / "tests/daemon/cuda_rig.py"]
 #: State that several parts write, by design: what is known of one job, process, file, request.  Parts are none of them.
 RECORDS = {
-    *("File", "Guest", "JobRecord", "Line", "MemoryUser", "Pieces", "Process", "SecondaryProcess", "_Waiting"),
+    *("File", "CheckpointJob", "JobRecord", "Line", "MemoryUser", "Pieces", "Process", "SecondaryProcess", "_Waiting"),
 }
 #: Declaring functions of the C library, where ctypes leaves no other way.
 CTYPES = {"restype", "argtypes"}

@@ -107,7 +107,7 @@ class Daemon:
             lambda: processes_of(self.jobs, self.shims.pid),
             parts.memory.driver.measured,
             self.options.telemetry_us,
-            present=parts.guests.allocating,
+            present=parts.checkpoint_jobs.allocating,
             heard=ungated.look,
             uses=lambda device: uses_of(self.jobs, device),
             on_load=self.core.post,

@@ -16,7 +16,7 @@ from carpool.daemon.channels.connections import Lines
 from carpool.daemon.channels.router import Channels
 from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.checkpoint.driver import Checkpointing
-from carpool.daemon.checkpoint.jobs import Guests
+from carpool.daemon.checkpoint.jobs import CheckpointJobs
 from carpool.daemon.checkpoint.notes import Notes
 from carpool.daemon.checkpoint.restart import CheckpointRestart
 from carpool.daemon.checkpoint.suspend import Suspensions
@@ -75,7 +75,7 @@ class Built:
     secondary: SecondaryProcesses
     channels: Channels
     processes: Processes
-    guests: Guests
+    checkpoint_jobs: CheckpointJobs
     checkpoint_restart: CheckpointRestart
     retries: Retries
     watchdog: Watchdog
@@ -92,18 +92,18 @@ def build(parts: Parts) -> Built:
     """In the order of dependence."""
     jobs, post, shims, store = parts.jobs, parts.post, parts.shims, parts.store
     watchlist, recovery, freed = parts.watchlist, parts.recovery, MemoryFreed()
-    lines, guests, copies = Lines(jobs), Guests(jobs), StoreCopies(parts.devices, freed)
+    lines, checkpoint_jobs, copies = Lines(jobs), CheckpointJobs(jobs), StoreCopies(parts.devices, freed)
     seating = Seating(jobs, parts.devices, parts.settings, shims, copies, freed, parts.close_lanes)
     turns, pauses, successors = Turns(jobs, seating, watchlist, post), TurnPauses(post), Successors(jobs, seating)
     memory = build_memory(jobs, seating, copies, turns, lines, shims, watchlist, successors, freed, parts.view, post)
-    secondary = SecondaryProcesses(jobs, lines, seating, turns, memory.driver, guests, parts.view, freed, post)
+    secondary = SecondaryProcesses(jobs, lines, seating, turns, memory.driver, checkpoint_jobs, parts.view, freed, post)
     channels = Channels(*(jobs, lines, seating, turns, pauses, memory, secondary, recovery), used=store.used, post=post)
     processes = Processes(parts.starting, jobs, store, shims, channels, memory.offloads, recovery, post)
     retries = Retries(processes, store)
     notes = Notes(parts.starting.home.root)
     suspensions = Suspensions(notes, parts.devices, shims)
-    checkpointing = Checkpointing(guests, notes, jobs, suspensions, processes, post)
-    checkpoint_restart = CheckpointRestart(guests, jobs, suspensions, shims, processes, post)
+    checkpointing = Checkpointing(checkpoint_jobs, notes, jobs, suspensions, processes, post)
+    checkpoint_restart = CheckpointRestart(checkpoint_jobs, jobs, suspensions, shims, processes, post)
     found = FoundJobs(seating, lines, memory, secondary, channels, post)
     return Built(
         seating=seating,
@@ -113,7 +113,7 @@ def build(parts: Parts) -> Built:
         secondary=secondary,
         channels=channels,
         processes=processes,
-        guests=guests,
+        checkpoint_jobs=checkpoint_jobs,
         checkpoint_restart=checkpoint_restart,
         retries=retries,
         watchdog=Watchdog(jobs, StopMarkers(parts.starting.home.root), watchlist, turns, memory.offloads),

@@ -84,14 +84,14 @@ class ProcessEffects:
         job.phase, job.device, job.lane = JobPhase.STARTING, command.device, command.lane
         job.further = command.further
         self._store.placed(job, command.decision)
-        if job.guest:
+        if job.by_checkpoint:
             self._checkpointing.start(job)
         else:
             self._processes.start(job)
 
     def _signal(self, command: commands.SignalJob) -> None:
         job = self._jobs.live.get(command.job)
-        if job is not None and job.guest:
+        if job is not None and job.by_checkpoint:
             self._checkpointing.signal(job, command.signal)
         elif job is not None:
             self._processes.signal(job, command.signal)
@@ -115,7 +115,7 @@ class ProcessEffects:
 
     def _release(self, job: JobRecord) -> None:
         """Whatever it had of its device, by either engine."""
-        if job.guest:
+        if job.by_checkpoint:
             self._checkpointing.forget(job)
         self._channels.release(job)
 
@@ -247,14 +247,14 @@ class TurnEffects:
             commands.PauseTurn: self._pause,
         }
 
-    def _guest(self, job_id: JobId) -> JobRecord | None:
+    def _checkpoint_job(self, job_id: JobId) -> JobRecord | None:
         """A job of the checkpoint engine has no seat."""
         job = self._jobs.live.get(job_id)
-        return job if job is not None and job.guest else None
+        return job if job is not None and job.by_checkpoint else None
 
     def _grant(self, command: commands.GrantTurn) -> None:
-        if (guest := self._guest(command.job)) is not None:
-            self._checkpointing.turn(guest)
+        if (job := self._checkpoint_job(command.job)) is not None:
+            self._checkpointing.turn(job)
         if (known := seated(self._jobs, command.job)) is None:
             return
         job, seat = known
@@ -272,8 +272,8 @@ class TurnEffects:
             answer_demand(known[1], answer, known[1].seat.get("demand_seq"))
 
     def _request_yield(self, command: commands.RequestYield) -> None:
-        if (guest := self._guest(command.job)) is not None:
-            self._checkpointing.request_yield(guest)
+        if (job := self._checkpoint_job(command.job)) is not None:
+            self._checkpointing.request_yield(job)
         if (known := seated(self._jobs, command.job)) is None:
             return
         job, seat = known
@@ -290,8 +290,8 @@ class TurnEffects:
             watch_idle(known[1].board, known[1].seat, command.grace_us)
 
     def _withdraw_yield(self, command: commands.WithdrawYield) -> None:
-        if (guest := self._guest(command.job)) is not None:
-            self._checkpointing.withdraw_yield(guest)
+        if (job := self._checkpoint_job(command.job)) is not None:
+            self._checkpointing.withdraw_yield(job)
         if (known := seated(self._jobs, command.job)) is None:
             return
         job, seat = known

@@ -53,7 +53,7 @@ class Restore:
         store: JournalStore,
         processes: Processes,
         channels: Channels,
-        guests: CheckpointRestart,
+        checkpoint_jobs: CheckpointRestart,
         weights: FoundWeights,
         found: FoundJobs,
         recovery: Recovery,
@@ -64,7 +64,7 @@ class Restore:
         self._store = store
         self._processes = processes
         self._channels = channels
-        self._guests = guests
+        self._checkpoint_jobs = checkpoint_jobs
         self._weights = weights
         self._found = found
         self._recovery = recovery
@@ -119,8 +119,8 @@ class Restore:
         for job in unfinished:
             self._channels.resume(job)
         for job in running:
-            if job.guest:
-                self._guests.resume(job)
+            if job.by_checkpoint:
+                self._checkpoint_jobs.resume(job)
             self._found.answer(job)
             self._processes.deliver(job)
         for job in unfinished:

@@ -66,7 +66,7 @@ class SecondaryProcesses:
         seating: Seating,
         turns: Turns,
         memory: DriverMemory,
-        guests: DeviceUse,
+        checkpoint_jobs: DeviceUse,
         view: Callable[[DeviceId], DeviceView],
         freed: MemoryFreed,
         post: Callable[[Event], None],
@@ -76,7 +76,7 @@ class SecondaryProcesses:
         self._seating = seating
         self._turns = turns
         self._memory = memory
-        self._guests = guests
+        self._checkpoint_jobs = checkpoint_jobs
         self._view = view
         self._freed = freed
         self._post = post
@@ -213,14 +213,16 @@ class SecondaryProcesses:
         lanes = [lane for lane, device in self._seating.lane_device.items() if device == job.device]
         for lane in lanes:
             self._turns.sync(lane)
-        return any(self._seating.holder.get(lane, job.id) != job.id for lane in lanes) or self._guest_computes(job)
+        return any(self._seating.holder.get(lane, job.id) != job.id for lane in lanes) or self._checkpoint_job_computes(
+            job
+        )
 
-    def _guest_computes(self, job: JobRecord) -> bool:
+    def _checkpoint_job_computes(self, job: JobRecord) -> bool:
         """Or comes, or leaves, or waits for memory, in its turn: jobs of the checkpoint engine have no seats."""
         assert job.device is not None
-        present = self._guests.present(job.device)
-        guests = (other for other in self._jobs.live.values() if other.guest and other.device == job.device)
-        return present is None or bool(present[1]) or any(guest.grant_waits is not None for guest in guests)
+        present = self._checkpoint_jobs.present(job.device)
+        here = (other for other in self._jobs.live.values() if other.by_checkpoint and other.device == job.device)
+        return present is None or bool(present[1]) or any(other.grant_waits is not None for other in here)
 
     def _belongs_to_another(self, job: JobRecord) -> bool:
         """The device.  But a turn that the job still has may need its secondary processes to come to an end."""

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from carpool.core.events import Attached, Event, StartFailed, TraitsSeen, TurnReleased, TurnWanted
 from carpool.core.model import Cause, Memory, Micros, Reason
-from carpool.daemon.checkpoint.jobs import Guest, Guests, Stage, kill_lost
+from carpool.daemon.checkpoint.jobs import CheckpointJob, CheckpointJobs, Stage, kill_lost
 from carpool.daemon.checkpoint.notes import Note, Notes
 from carpool.daemon.checkpoint.suspend import Suspensions
 from carpool.daemon.jobs.table import JobRecord, JobTable
@@ -44,14 +44,14 @@ class Checkpointing:
 
     def __init__(
         self,
-        guests: Guests,
+        checkpoint_jobs: CheckpointJobs,
         notes: Notes,
         jobs: JobTable,
         suspensions: Suspensions,
         processes: Processes,
         post: Callable[[Event], None],
     ) -> None:
-        self._guests = guests
+        self._checkpoint_jobs = checkpoint_jobs
         self._notes = notes
         self._jobs = jobs
         self._suspensions = suspensions
@@ -62,61 +62,61 @@ class Checkpointing:
 
     def start(self, job: JobRecord) -> None:
         """`StartJob`: the process itself waits for its turn."""
-        self._guests.of[job.id] = Guest(Stage.NEW)
+        self._checkpoint_jobs.of[job.id] = CheckpointJob(Stage.NEW)
         self._post(Attached(job.id))
         self._post(TurnWanted(job.id))
 
     def turn(self, job: JobRecord) -> None:
         """`GrantTurn`: its memory is reserved, and nobody else computes there."""
-        guest = self._guests.of[job.id]
+        state = self._checkpoint_jobs.of[job.id]
         job.switches += 1
-        guest.yield_asked, guest.since_us = False, monotonic_us()
-        if guest.stage is not Stage.ON:  # one that could not be suspended may be
-            self._come(job, guest)
-        elif guest.was_busy:
-            guest.was_busy, job.stays = False, None
+        state.yield_asked, state.since_us = False, monotonic_us()
+        if state.stage is not Stage.ON:  # one that could not be suspended may be
+            self._come(job, state)
+        elif state.was_busy:
+            state.was_busy, job.stays = False, None
             self._post(TraitsSeen(job.id))
 
     def request_yield(self, job: JobRecord) -> None:
-        guest = self._guests.of[job.id]
-        if not guest.yield_asked and guest.stage is Stage.ON:
-            guest.yield_asked = True
-            self._leave(job, guest)
-        guest.yield_asked = True
+        state = self._checkpoint_jobs.of[job.id]
+        if not state.yield_asked and state.stage is Stage.ON:
+            state.yield_asked = True
+            self._leave(job, state)
+        state.yield_asked = True
 
     def withdraw_yield(self, job: JobRecord) -> None:
-        self._guests.of[job.id].yield_asked = False
+        self._checkpoint_jobs.of[job.id].yield_asked = False
 
     def signal(self, job: JobRecord, number: int) -> None:
         """To all its processes.  If they are stopped, all but SIGKILL arrives with a turn, which is urgent now."""
-        guest = self._guests.of.get(job.id)
-        if guest is not None and guest.stage is Stage.NEW:
+        state = self._checkpoint_jobs.of.get(job.id)
+        if state is not None and state.stage is Stage.NEW:
             self._post(StartFailed(job.id, "it was stopped before its first turn"))
             return
         self._processes.signal(job, number)
-        if guest is not None and guest.stage is Stage.OFF and number != signal.SIGKILL:
+        if state is not None and state.stage is Stage.OFF and number != signal.SIGKILL:
             self._post(TurnWanted(job.id, urgent=True))
 
     def forget(self, job: JobRecord) -> None:
         """It has ended."""
-        self._guests.remove(job)
+        self._checkpoint_jobs.remove(job)
         self._notes.forget(job.id)
 
     # A turn begins
 
-    def _come(self, job: JobRecord, guest: Guest) -> None:
+    def _come(self, job: JobRecord, state: CheckpointJob) -> None:
         """As soon as the memory that is reserved for it is really there."""
-        if self._guests.of.get(job.id) is not guest:
+        if self._checkpoint_jobs.of.get(job.id) is not state:
             return
-        if guest.stage is not Stage.NEW:
-            self._guests.enter(guest, Stage.COMING)
+        if state.stage is not Stage.NEW:
+            self._checkpoint_jobs.enter(state, Stage.COMING)
         device = self._suspensions.device(job)
         device.give_way()
         if any(other.cuts for other in self._jobs.live.values() if other.device == job.device):
-            self._wait(job, guest, NOT_CUT)
-        elif guest.stage is Stage.NEW:
+            self._wait(job, state, NOT_CUT)
+        elif state.stage is Stage.NEW:
             self._processes.start(job)
-            self._is_on(job, guest)
+            self._is_on(job, state)
         else:
             needed, granted = job.usage.persistent_live, job.granted.persistent
             work = self._suspensions.of(job)
@@ -128,7 +128,7 @@ class Checkpointing:
                 return obstacle
 
             begun = monotonic_us()
-            in_background(f"resume-{job.id}", resume, lambda result: self._came(job, guest, result, begun))
+            in_background(f"resume-{job.id}", resume, lambda result: self._came(job, state, result, begun))
 
     def _unready(self, job: JobRecord, device: ExtentDevice, needed: int) -> str | None:
         """Why it cannot be resumed yet.  From now on its note does not say any more that it is suspended."""
@@ -140,20 +140,20 @@ class Checkpointing:
             return str(error)
         return None
 
-    def _wait(self, job: JobRecord, guest: Guest, obstacle: str) -> None:
-        if guest.yield_asked and monotonic_us() - guest.since_us > PATIENCE_US:
-            self._give_up(job, guest)
+    def _wait(self, job: JobRecord, state: CheckpointJob, obstacle: str) -> None:
+        if state.yield_asked and monotonic_us() - state.since_us > PATIENCE_US:
+            self._give_up(job, state)
             return
         waits = Reason("device_memory", f"what it has been granted is not there yet: {obstacle}")
         if waits != job.grant_waits and obstacle not in (NO_ROOM, NOT_CUT):
             log.warning("job %d waits: %s", job.id, obstacle)
         job.grant_waits = waits
-        asyncio.get_running_loop().call_later(RETRY_S, self._come, job, guest)
+        asyncio.get_running_loop().call_later(RETRY_S, self._come, job, state)
 
-    def _give_up(self, job: JobRecord, guest: Guest) -> None:
+    def _give_up(self, job: JobRecord, state: CheckpointJob) -> None:
         """Its turn has not come to anything, and others want theirs."""
-        if guest.stage is not Stage.NEW:
-            self._guests.enter(guest, Stage.OFF)
+        if state.stage is not Stage.NEW:
+            self._checkpoint_jobs.enter(state, Stage.OFF)
         job.granted, job.grant_waits = Memory(), None
         self._released(job)
 
@@ -162,58 +162,58 @@ class Checkpointing:
         self._post(TurnReleased(job.id, Cause.FORCED, job.usage))
         self._post(TurnWanted(job.id, urgent=job.cancelled))
 
-    def _came(self, job: JobRecord, guest: Guest, result: str | Exception | None, begun: Micros) -> None:
-        if self._guests.of.get(job.id) is not guest:
+    def _came(self, job: JobRecord, state: CheckpointJob, result: str | Exception | None, begun: Micros) -> None:
+        if self._checkpoint_jobs.of.get(job.id) is not state:
             return
         if isinstance(result, str | NotGuaranteed):
-            self._wait(job, guest, str(result))
+            self._wait(job, state, str(result))
         elif result is not None:
             kill_lost(job, f"it could not be resumed: {result}", self._processes)
         else:
             took = monotonic_us() - begun
-            guest.moved_us += took
+            state.moved_us += took
             moved = job.usage.in_bytes + job.usage.persistent_live
             job.usage = dataclasses.replace(job.usage, in_bytes=moved, in_us=job.usage.in_us + took)
-            self._is_on(job, guest)
+            self._is_on(job, state)
 
-    def _is_on(self, job: JobRecord, guest: Guest) -> None:
-        self._guests.enter(guest, Stage.ON)
+    def _is_on(self, job: JobRecord, state: CheckpointJob) -> None:
+        self._checkpoint_jobs.enter(state, Stage.ON)
         job.on_device, job.grant_waits = True, None
-        guest.on_us = monotonic_us()
-        if guest.yield_asked:
-            self._leave(job, guest)
+        state.on_us = monotonic_us()
+        if state.yield_asked:
+            self._leave(job, state)
 
     # A turn ends
 
-    def _leave(self, job: JobRecord, guest: Guest) -> None:
+    def _leave(self, job: JobRecord, state: CheckpointJob) -> None:
         """When its turn was worth its price, and its process is known: that may still be being started."""
-        if self._guests.of.get(job.id) is not guest or guest.stage is not Stage.ON or not guest.yield_asked:
+        if self._checkpoint_jobs.of.get(job.id) is not state or state.stage is not Stage.ON or not state.yield_asked:
             return
-        left_us = guest.on_us + max(LEAST_TURN_US, guest.moved_us) - monotonic_us()
+        left_us = state.on_us + max(LEAST_TURN_US, state.moved_us) - monotonic_us()
         if job.pid is None or left_us > 0:
-            asyncio.get_running_loop().call_later(max(RETRY_S, left_us / 1e6), self._leave, job, guest)
+            asyncio.get_running_loop().call_later(max(RETRY_S, left_us / 1e6), self._leave, job, state)
             return
-        self._guests.enter(guest, Stage.LEAVING)
+        self._checkpoint_jobs.enter(state, Stage.LEAVING)
         work, most, begun = self._suspensions.of(job), job.granted.persistent, monotonic_us()
         in_background(
-            f"suspend-{job.id}", lambda: work.suspend(0, most), lambda result: self._left(job, guest, result, begun)
+            f"suspend-{job.id}", lambda: work.suspend(0, most), lambda result: self._left(job, state, result, begun)
         )
 
-    def _left(self, job: JobRecord, guest: Guest, result: int | Exception, begun: Micros) -> None:
-        if self._guests.of.get(job.id) is not guest:
+    def _left(self, job: JobRecord, state: CheckpointJob, result: int | Exception, begun: Micros) -> None:
+        if self._checkpoint_jobs.of.get(job.id) is not state:
             return
         if isinstance(result, Exception):
-            self._guests.enter(guest, Stage.ON)
-            self._not_left(job, guest, result)
+            self._checkpoint_jobs.enter(state, Stage.ON)
+            self._not_left(job, state, result)
             return
-        self._guests.account(job, guest)
-        guest.moved_us = monotonic_us() - begun
-        moved, took = job.usage.out_bytes + result, job.usage.out_us + guest.moved_us
+        self._checkpoint_jobs.account(job, state)
+        state.moved_us = monotonic_us() - begun
+        moved, took = job.usage.out_bytes + result, job.usage.out_us + state.moved_us
         usage = dataclasses.replace(job.usage, out_bytes=moved, out_us=took)
-        self._guests.is_off(job, guest, usage, result)
+        self._checkpoint_jobs.is_off(job, state, usage, result)
         self._released(job)
 
-    def _not_left(self, job: JobRecord, guest: Guest, error: Exception) -> None:
+    def _not_left(self, job: JobRecord, state: CheckpointJob, error: Exception) -> None:
         """It keeps its turn."""
         if isinstance(error, CheckpointStuck):
             kill_lost(job, str(error), self._processes)
@@ -221,7 +221,7 @@ class Checkpointing:
             self._stays(job, error)
         else:
             log.warning("job %d cannot be suspended now: %s", job.id, error)
-            asyncio.get_running_loop().call_later(BUSY_S, self._leave, job, guest)
+            asyncio.get_running_loop().call_later(BUSY_S, self._leave, job, state)
 
     def _stays(self, job: JobRecord, error: Exception) -> None:
         log.warning("job %d cannot be suspended and keeps %s: %s", job.id, job.device, error)

@@ -26,7 +26,7 @@ class Stage(Enum):
 
 
 @dataclasses.dataclass(slots=True)
-class Guest:
+class CheckpointJob:
     """One such job, from its start to its end."""
 
     stage: Stage
@@ -52,33 +52,33 @@ def kill_lost(job: JobRecord, why: str, processes: Signaller) -> None:
     processes.signal(job, signal.SIGKILL)
 
 
-class Guests:
+class CheckpointJobs:
     """All of them, by job."""
 
     def __init__(self, jobs: JobTable) -> None:
-        self.of: dict[JobId, Guest] = {}
+        self.of: dict[JobId, CheckpointJob] = {}
         self._jobs = jobs
         self._changes = 0
 
-    def enter(self, guest: Guest, stage: Stage) -> None:
-        guest.stage = stage
+    def enter(self, state: CheckpointJob, stage: Stage) -> None:
+        state.stage = stage
         self._changes += 1
 
     def remove(self, job: JobRecord) -> None:
         """It has ended."""
-        guest = self.of.pop(job.id, None)
-        if guest is not None:
+        state = self.of.pop(job.id, None)
+        if state is not None:
             self._changes += 1
-            self.account(job, guest)
+            self.account(job, state)
             job.on_device, job.grant_waits = False, None
 
     def present(self, device: DeviceId) -> tuple[int, frozenset[JobId]] | None:
         """Those on a device, and a number that changes with them; None while one comes or leaves."""
-        jobs = [job for job in self._jobs.live.values() if job.guest and job.device == device]
-        here = [(job, guest) for job in jobs if (guest := self.of.get(job.id)) is not None]
-        if any(guest.stage in (Stage.COMING, Stage.LEAVING) for _, guest in here):
+        jobs = [job for job in self._jobs.live.values() if job.by_checkpoint and job.device == device]
+        here = [(job, state) for job in jobs if (state := self.of.get(job.id)) is not None]
+        if any(state.stage in (Stage.COMING, Stage.LEAVING) for _, state in here):
             return None
-        return self._changes, frozenset(job.id for job, guest in here if guest.stage is Stage.ON)
+        return self._changes, frozenset(job.id for job, state in here if state.stage is Stage.ON)
 
     def allocating(self, device: DeviceId) -> tuple[int, frozenset[JobId]] | None:
         """Jobs whose memory there is not by grant, while the core keeps all of the device for them; as `present` does.
@@ -96,15 +96,15 @@ class Guests:
         )
         return present[0], present[1].union(whole)
 
-    def is_off(self, job: JobRecord, guest: Guest, usage: Usage, needed: int) -> None:
+    def is_off(self, job: JobRecord, state: CheckpointJob, usage: Usage, needed: int) -> None:
         peak = max(usage.persistent_peak, needed)
         job.usage = dataclasses.replace(usage, persistent_live=needed, persistent_peak=peak)
         job.on_device, job.granted = False, Memory()
-        self.enter(guest, Stage.OFF)
+        self.enter(state, Stage.OFF)
 
-    def account(self, job: JobRecord, guest: Guest) -> None:
+    def account(self, job: JobRecord, state: CheckpointJob) -> None:
         """Its turn counts as device time, suspending and resuming included."""
-        if guest.stage in (Stage.ON, Stage.LEAVING):
+        if state.stage in (Stage.ON, Stage.LEAVING):
             now = monotonic_us()
-            lasted, guest.since_us = max(0, now - guest.since_us), now
+            lasted, state.since_us = max(0, now - state.since_us), now
             job.usage = dataclasses.replace(job.usage, device_us=job.usage.device_us + lasted)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from carpool.core.events import Attached, Event, Sampled, TurnWanted
 from carpool.daemon.checkpoint.driver import BUSY_S
-from carpool.daemon.checkpoint.jobs import Guest, Guests, Signaller, Stage, kill_lost
+from carpool.daemon.checkpoint.jobs import CheckpointJob, CheckpointJobs, Signaller, Stage, kill_lost
 from carpool.daemon.checkpoint.suspend import ShimPids, Suspensions
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.background import in_background
@@ -25,14 +25,14 @@ class CheckpointRestart:
 
     def __init__(
         self,
-        guests: Guests,
+        checkpoint_jobs: CheckpointJobs,
         jobs: JobTable,
         suspensions: Suspensions,
         shims: ShimPids,
         processes: Signaller,
         post: Callable[[Event], None],
     ) -> None:
-        self._guests = guests
+        self._checkpoint_jobs = checkpoint_jobs
         self._jobs = jobs
         self._suspensions = suspensions
         self._shims = shims
@@ -44,12 +44,12 @@ class CheckpointRestart:
 
         Nobody else computes there meanwhile, because it had the device to itself.
         """
-        found = [job for job in self._jobs.live.values() if job.guest and self._shims.pid(job.id)]
+        found = [job for job in self._jobs.live.values() if job.by_checkpoint and self._shims.pid(job.id)]
         await asyncio.gather(*map(self._suspend_again, found))
 
     def resume(self, job: JobRecord) -> None:
         """The core knows it, and has a lane for it."""
-        if job.id not in self._guests.of:
+        if job.id not in self._checkpoint_jobs.of:
             return
         self._post(Attached(job.id))
         self._post(Sampled(job.id, job.usage))
@@ -60,7 +60,7 @@ class CheckpointRestart:
         if job.device is None:
             kill_lost(job, "no device here can suspend it any more", self._processes)
             return
-        guest = self._guests.of[job.id] = Guest(Stage.LEAVING, since_us=monotonic_us())
+        state = self._checkpoint_jobs.of[job.id] = CheckpointJob(Stage.LEAVING, since_us=monotonic_us())
         loop = asyncio.get_running_loop()
         deadline = loop.time() + RESTART_S
         while True:
@@ -68,15 +68,15 @@ class CheckpointRestart:
             in_background(f"suspend-{job.id}", self._suspensions.again(job), result.set_result)
             answer = await result
             if not isinstance(answer, Exception):
-                self._guests.is_off(job, guest, job.usage, answer)
+                self._checkpoint_jobs.is_off(job, state, job.usage, answer)
                 return
             if isinstance(answer, CheckpointStuck):
-                self._guests.is_off(job, guest, job.usage, 0)
+                self._checkpoint_jobs.is_off(job, state, job.usage, 0)
                 kill_lost(job, str(answer), self._processes)
                 return
             if isinstance(answer, CheckpointUnsupported) or loop.time() > deadline:
                 job.stays, job.on_device = f"it cannot be suspended: {answer}", True
-                guest.was_busy = not isinstance(answer, CheckpointUnsupported)
-                self._guests.enter(guest, Stage.ON)
+                state.was_busy = not isinstance(answer, CheckpointUnsupported)
+                self._checkpoint_jobs.enter(state, Stage.ON)
                 return
             await asyncio.sleep(BUSY_S)

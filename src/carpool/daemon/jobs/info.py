@@ -78,7 +78,7 @@ def _submitted_alone(job: JobRecord) -> str | None:
 
 
 def _suspended(job: JobRecord) -> bool:
-    return job.guest and job.pid is not None and not job.on_device and not job.outcome
+    return job.by_checkpoint and job.pid is not None and not job.on_device and not job.outcome
 
 
 def moved_info(usages: Sequence[Usage]) -> MovedInfo:

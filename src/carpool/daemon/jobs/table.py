@@ -155,7 +155,7 @@ class JobRecord:
         return any(ended.core.out_of_memory for ended in self.past)
 
     @property
-    def guest(self) -> bool:
+    def by_checkpoint(self) -> bool:
         """Whether it is of the checkpoint engine: suspended between its turns, which have the whole device."""
         return self.engine is Engine.CHECKPOINT
 

@@ -133,9 +133,13 @@ class JournalStore:
         self._journal.owe("DELETE FROM meta WHERE key = ?", [(f"{_USE}{job.id}",)])
         if job.started_us is not None:
             self._last(job)
-        if job.outcome is Outcome.SUCCEEDED and not job.guest and (usage.persistent_peak or usage.ephemeral_peak):
+        if (
+            job.outcome is Outcome.SUCCEEDED
+            and not job.by_checkpoint
+            and (usage.persistent_peak or usage.ephemeral_peak)
+        ):
             self._remember(job)
-        if job.outcome is Outcome.SUCCEEDED and not job.guest:
+        if job.outcome is Outcome.SUCCEEDED and not job.by_checkpoint:
             self._remember_ungated(job)
 
     def estimate(self, owner: int, spec: SubmitRequest) -> Estimate | None:

@@ -49,7 +49,7 @@ def send_start(
     """
     gpus = ",".join(device.uuid for device in devices if device.uuid)
     env = {**more, **job.spec.env} | {"CARPOOL_DEVICES": ",".join(device.id for device in devices)}
-    env = env | _PLAIN | {"CUDA_VISIBLE_DEVICES": gpus} if job.guest else env
+    env = env | _PLAIN | {"CUDA_VISIBLE_DEVICES": gpus} if job.by_checkpoint else env
     spec = messages.StartSpec(job.spec.argv, job.spec.cwd, env, threads, gpus)
     fd = os.memfd_create(f"carpool-start-{job.id}", os.MFD_CLOEXEC)
     try:

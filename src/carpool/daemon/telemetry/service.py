@@ -28,9 +28,9 @@ WINDOW_US: Micros = 30_000_000
 STALE_INTERVALS = 5
 Foreign = Callable[[DeviceId, int], None]
 Uses = Callable[[DeviceId], tuple[JobUse, ...]]
-Guests = tuple[int, frozenset[JobId]] | None
-Present = Callable[[DeviceId], Guests]
-NOBODY: Guests = (0, frozenset())
+Allocating = tuple[int, frozenset[JobId]] | None
+Present = Callable[[DeviceId], Allocating]
+NOBODY: Allocating = (0, frozenset())
 
 
 class TelemetryService:
@@ -70,7 +70,7 @@ class TelemetryService:
         self._foreign: dict[DeviceId, int] = {}
         # Bytes of lanes and banks, and jobs that have memory of their own, when it was asked for the sample to come.
         self._asked: dict[DeviceId, int] = {}
-        self._guests: dict[DeviceId, Guests] = {}
+        self._checkpoint_jobs: dict[DeviceId, Allocating] = {}
         self._failures: dict[DeviceId, str] = {}
 
     async def run(self) -> None:
@@ -97,7 +97,7 @@ class TelemetryService:
         ]
         worker.ask(targets, self._roots())
         self._asked |= {target.device: target.used_bytes for target in targets}
-        self._guests |= {target.device: self._present(target.device) for target in targets}
+        self._checkpoint_jobs |= {target.device: self._present(target.device) for target in targets}
 
     @property
     def interval_us(self) -> Micros:
@@ -184,10 +184,10 @@ class TelemetryService:
 
         None: that is not known, because the driver does not say, or one has come or left meanwhile.
         """
-        guests = self._present(device)
-        if guests is None or guests != self._guests.get(device):
+        checkpoint_jobs = self._present(device)
+        if checkpoint_jobs is None or checkpoint_jobs != self._checkpoint_jobs.get(device):
             return None
-        jobs = guests[1]
+        jobs = checkpoint_jobs[1]
         if not jobs:
             return 0
         sizes = [process.used_bytes for process in sample.processes or () if process.owner in jobs]

@@ -57,14 +57,14 @@ class UngatedProcesses:
         found = self._strangers(device, sample)
         before, self._before[device] = self._before.get(device, {}), found
         for job in tuple(self._jobs.live.values()):
-            if job.device == device and not job.guest:
+            if job.device == device and not job.by_checkpoint:
                 self._settle(job, found.get(job.id, set()) & before.get(job.id, set()))
 
     def _strangers(self, device: DeviceId, sample: Sample) -> dict[JobId, set[int]]:
         found: dict[JobId, set[int]] = {}
         for process in sample.processes or ():
             job = self._jobs.live.get(process.owner or 0)
-            if job is None or job.guest or job.device != device or process.pid in self._ours(job):
+            if job is None or job.by_checkpoint or job.device != device or process.pid in self._ours(job):
                 continue
             if self._computes(process.pid, job.owner):
                 found.setdefault(job.id, set()).add(process.pid)
