@@ -24,11 +24,13 @@ LITTLE_DISK = 100 << 20
 PATIENCE_S = 120.0
 PROBE = "carpool.devices.cuda.probe"
 TELEMETRY = "carpool.telemetry.capabilities"
-ADVICE = "look at `nvidia-smi`: if it does not answer either, the driver has to be started anew"
+ADVICE = "run `nvidia-smi`: if that does not answer either, reload the NVIDIA driver or reboot"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
+    """What a check found, and what to do if it is not ``ok``."""
+
     name: str
     ok: bool
     found: str
@@ -36,9 +38,10 @@ class Check:
 
 
 def run_checks(home: Path) -> Iterator[Check]:
-    yield _kernel("memfd_create", "memory that processes share", _try_memfd)
+    """The checks of this machine and of the daemon of ``home``, one after the other; none of them changes anything."""
+    yield _kernel("memfd_create", "sharing memory between processes", _try_memfd)
     yield _kernel("mremap(MREMAP_DONTUNMAP)", "closing and opening arenas in microseconds (Linux 5.13)", _try_mremap)
-    yield _kernel("pidfd_open", "noticing the death of a job at once (Linux 5.3)", _try_pidfd)
+    yield _kernel("pidfd_open", "noticing the end of a job at once (Linux 5.3)", _try_pidfd)
     yield _preload()
     yield _home(Home(home))
     yield _socket_path(Home(home))
@@ -56,7 +59,7 @@ def _kernel(name: str, use: str, attempt: object) -> Check:
             name,
             False,
             f"{error.strerror} (Linux {kernel})",
-            f"Carpool needs it for {use}: use a newer kernel, or allow it in the container's seccomp profile",
+            f"needed for {use}: use a newer kernel, or allow the system call in the container's seccomp profile",
         )
     return Check(name, True, use)
 
@@ -104,7 +107,9 @@ def _preload() -> Check:
     try:
         ctypes.CDLL(os.fspath(path), mode=os.RTLD_LAZY | os.RTLD_LOCAL)
     except OSError as error:
-        return Check("libcarpool", False, str(error), "build it: `make native` in a checkout, or install Carpool again")
+        return Check(
+            "libcarpool", False, str(error), "build the library (`make native` in a checkout), or reinstall Carpool"
+        )
     return Check("libcarpool", True, str(path))
 
 
@@ -126,7 +131,7 @@ def _socket_path(home: Home) -> Check:
     return Check(
         "socket path",
         fits,
-        f"{length} of at most {LONGEST_PATH} bytes",
+        f"{length} bytes; the limit is {LONGEST_PATH}",
         "" if fits else "set CARPOOL_HOME to a shorter path",
     )
 
@@ -135,7 +140,7 @@ def _disk(home: Home) -> Check:
     place = next(path for path in (home.root, *home.root.parents) if path.exists())
     stat = os.statvfs(place)
     free = stat.f_bavail * stat.f_frsize
-    advice = "" if free >= LITTLE_DISK else "make room: the journal and the jobs' logs lie there"
+    advice = "" if free >= LITTLE_DISK else "free disk space: the journal and the jobs' logs are stored there"
     return Check("free disk space", free >= LITTLE_DISK, format_size(free), advice)
 
 
@@ -145,7 +150,7 @@ def _memory() -> Check:
     advice = (
         ""
         if available >= LITTLE_MEMORY
-        else "end other programs, or give a small device: carpool up --device host:256MiB"
+        else "end other programs, or start with a small device: carpool up --device host:256MiB"
     )
     return Check("free memory", available >= LITTLE_MEMORY, format_size(available), advice)
 
@@ -155,7 +160,7 @@ def _daemon(home: Path) -> Check:
         with Client(home, timeout_s=5.0) as client:
             version = client.version()
     except DaemonNotRunning:
-        return Check("daemon", True, "not running; it starts with the first submission")
+        return Check("daemon", True, "not running; the first submission starts the daemon")
     except ClientError as error:
         return Check("daemon", False, error.info.message, error.info.hint)
     return Check("daemon", True, f"version {version.version}, pid {version.pid}")
@@ -179,10 +184,10 @@ def _findings(program: str, patience_s: float) -> Iterator[Check]:
         return
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [""])[-1]
-        yield Check("GPU", False, f"trying it ended with status {done.returncode}: {last}", ADVICE)
+        yield Check("GPU", False, f"the test of the GPU ended with status {done.returncode}: {last}", ADVICE)
         return
     for finding in json.loads(done.stdout):
         ok, text = finding["ok"], finding["text"]
         if not ok and not finding["needed"]:
-            ok, text = True, f"missing, {finding['advice']} ({text})"
+            ok, text = True, f"missing; {finding['advice']} ({text})"
         yield Check(finding["name"], ok, text, "" if ok else finding["advice"])

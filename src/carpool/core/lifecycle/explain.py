@@ -39,7 +39,7 @@ def explain(state: State, job: Job) -> Reason | None:
     if job.wanted and barred(state, job):
         return Reason("turn", f"waiting for its turn: {_guest(state, device)}")
     lane = state.lane_of(job)
-    who = f"job {lane.holder} has it" if lane is not None and lane.holder is not None else "nobody has it"
+    who = f"job {lane.holder} has it" if lane is not None and lane.holder is not None else "no job has it"
     if job.offloaded:
         return _explain_offloaded(device, job, who)
     if job.pending:
@@ -52,13 +52,17 @@ def explain(state: State, job: Job) -> Reason | None:
 def _explain_suspended(device: Device, job: Job) -> Reason:
     text = "suspended; " if job.usage.persistent_live else ""
     if job.claim is Claim.TURNS:
-        return Reason("turn", f"{text}waiting until those who compute on {device.spec.id} have let go")
+        return Reason("turn", f"{text}waiting for running jobs on {device.spec.id} to yield")
     if job.claim is Claim.MOVING:
-        return Reason("offloaded", f"{text}needs {device.spec.id} to itself for its turn: others are leaving")
+        return Reason(
+            "offloaded", f"{text}needs {device.spec.id} to itself for its turn: memory of other jobs is being moved out"
+        )
     if device.usable < job.usage.persistent_live:
-        needs = f"needs {size(job.usage.persistent_live)} of {device.spec.id}, where others leave {size(device.usable)}"
+        needs = (
+            f"needs {size(job.usage.persistent_live)} of {device.spec.id}, of which {size(device.usable)} can be used"
+        )
         return Reason("memory", f"{text}{needs}")
-    return Reason("turn", f"{text}waiting for its turn on {device.spec.id}, which it needs to itself meanwhile")
+    return Reason("turn", f"{text}waiting for its turn on {device.spec.id}, which it needs to itself for that time")
 
 
 def _explain_service(device: Device, job: Job) -> Reason:
@@ -66,43 +70,45 @@ def _explain_service(device: Device, job: Job) -> Reason:
         need = weights.cost(device, job) + (needed(job).total if job.offloaded else 0)
         return Reason("memory", f"waiting for memory: needs {size(need)} with its weights, {free_on(device)}")
     if device.guest is not None:
-        return Reason("turn", f"waiting for its turn: job {device.guest} has {device.spec.id} to itself meanwhile")
-    return Reason("turn", f"waiting until those who compute on {device.spec.id} have paused")
+        return Reason("turn", f"waiting for its turn: job {device.guest} has {device.spec.id} to itself for its turn")
+    return Reason("turn", f"waiting for running jobs on {device.spec.id} to pause")
 
 
 def _explain_paused(state: State, device: Device, job: Job) -> Reason | None:
     lane = state.lane_of(job)
     if lane is None or lane.holder != job.id or lane.pause is not Pause.PAUSED:
         return None
-    return Reason("paused", f"paused, until no service wants {device.spec.id}")
+    return Reason("paused", f"paused while a service needs {device.spec.id}")
 
 
 def _guest(state: State, device: Device) -> str:
     """Who has the device, or is to have it."""
     if device.guest is not None:
         what = "service" if serves(state.jobs[device.guest]) else "engine checkpoint"
-        return f"job {device.guest} has {device.spec.id} to itself meanwhile ({what})"
+        return f"job {device.guest} has {device.spec.id} to itself for its turn ({what})"
     if any(serves(job) and job.claim is Claim.TURNS for job in map(state.jobs.__getitem__, device.guests)):
-        return f"{device.spec.id} is made free for the turn of a service"
-    return f"{device.spec.id} is made free for the turn of a job that needs it to itself (engine checkpoint)"
+        return f"{device.spec.id} is being freed for the turn of a service"
+    return f"{device.spec.id} is being freed for the turn of a job that needs it to itself (engine checkpoint)"
 
 
 def _explain_offloaded(device: Device, job: Job, who: str) -> Reason:
     text = "its memory was moved to the host store"
     if not job.wanted and not job.pending:
-        return Reason("offloaded", f"{text}; it comes back when the job goes on")
+        return Reason("offloaded", f"{text}; it comes back when the job resumes")
     if job.claim is Claim.NONE:
         return Reason("offloaded", f"{text}; waiting for the turn of lane {job.lane}: {who}")
     text = f"{text}; needs {size(needed(job).total)}, {free_on(device)}"
-    return Reason("offloaded", f"{text}: others are leaving" if job.claim is Claim.MOVING else text)
+    return Reason(
+        "offloaded", f"{text}: memory of other jobs is being moved out" if job.claim is Claim.MOVING else text
+    )
 
 
 def _explain_store(state: State, device: Device, job: Job) -> Reason:
     budget, need = state.settings.host_store or 0, size(needed(job).total)
     return Reason(
         "store",
-        f"waiting for memory: needs {need} on {device.spec.id}, and what others hold there does not fit into the host"
-        f" store, which keeps {size(state.store_kept)} of {size(budget)}",
+        f"waiting for memory: needs {need} on {device.spec.id}, and the memory of other jobs there does not fit into"
+        f" the host store, which holds {size(state.store_kept)} of {size(budget)}",
     )
 
 

@@ -219,7 +219,7 @@ def explain_queued(state: State, job: Job) -> Reason:
     if job.unmet:
         return Reason("after", "waiting for " + ", ".join(f"job {number}" for number in sorted(job.unmet)))
     if state.restarting:
-        return Reason("restart", "the daemon has just been restarted and looks at what is running")
+        return Reason("restart", "the daemon has just restarted and is finding out which jobs run")
     answer = attempt(state, job, set(state.devices))
     if not isinstance(answer, Choice):
         return answer()

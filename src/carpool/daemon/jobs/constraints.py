@@ -12,15 +12,15 @@ SEVERAL = Trait(1 << 32)
 LENDS = Trait(1 << 33)
 ALONE = {
     Trait.COLLECTIVE: "its processes communicate by NCCL",
-    Trait.UNGATED: "calls of its driver pass beside Carpool",
-    Trait.FIXED: "it has much device memory that is not Carpool's",
+    Trait.UNGATED: "some of its driver calls bypass Carpool",
+    Trait.FIXED: "it has much device memory that Carpool does not manage",
     SEVERAL: "several of its processes use the device",
 }
 IMMOVABLE = {
     Trait.SHARED: "it has given other processes access to its memory",
-    LENDS: "further processes of it have memory from the driver",
+    LENDS: "some of its processes have memory from the driver itself",
 }
-EXCLUSIVE = "it was submitted so"
+EXCLUSIVE = "it was submitted with --exclusive"
 #: The traits that matter to others; the rest is not worth an event.
 TELLING = reduce(or_, (*ALONE, *IMMOVABLE))
 
@@ -30,7 +30,7 @@ def why_alone(traits: int, beside: int | None = None) -> str | None:
     known = _reasons(ALONE, traits)
     if beside is None:
         return known
-    text = f"process {beside} of it uses the device beside Carpool"
+    text = f"its process {beside} uses the device outside of Carpool"
     return text if known is None else f"{known}, and {text}"
 
 
