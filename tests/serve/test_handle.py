@@ -305,7 +305,7 @@ async def test_only_who_is_expected_comes_in(door: Door) -> None:
 
 async def test_other_users_do_not_come_in(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does a worker speak with another user's socket."""
-    for module in ("handle", "address"):
+    for module in ("pool.worker_handle", "wire.address"):
         monkeypatch.setattr(f"carpool.serve.{module}.peer", lambda _: (os.getpid(), os.geteuid() + 1))
     expected = door.expect()
     stranger = Impostor(expected)
