@@ -32,15 +32,15 @@ COMMANDS_THAT_NEED_A_DAEMON = [
         (["submit", "--iterations", "many", "--", "true"], "'many' is not a whole number"),
         (["submit", "--duration", "soon", "--", "true"], "'soon' is not a time: write for example 30s"),
         (["submit", "--after", "x", "--", "true"], "'x' is not a job id"),
-        (["submit", "--estimate", "faketensor", "--mem", "1GiB", "true"], "--mem says already"),
+        (["submit", "--estimate", "faketensor", "--mem", "1GiB", "true"], "both set the memory estimate"),
         (["show", "seven"], "'seven' is not a job id: ids are the numbers that `carpool ls` shows"),
         (["up", "--preset", "saluss"], "unknown preset 'saluss': known are carma, nvshare, salus"),
         (["up", "--setting", "quantum_us"], "'quantum_us' is not NAME=VALUE"),
         (["up", "--store", "lots"], "'lots' is not a size"),
         (["policy", "--set", "risk_active_ppm=0.8"], "it must be a whole number, or have a unit: 5% is 50000"),
         (["policy", "--set", "risk_active_ppm=180%"], "'180%' is not between 0 and 1"),
-        (["policy", "--set", "quantum_us=1.5"], "it must be a whole number, or have a unit, as 50ms"),
-        (["policy", "--set", "placement=lug"], "placement is a name, not a number: carpool policy --placement lug"),
+        (["policy", "--set", "quantum_us=1.5"], "it must be a whole number, or have a unit, as in 50ms"),
+        (["policy", "--set", "placement=lug"], "not a setting with a number; use: carpool policy --placement lug"),
         (["ctl", "quantum", "10"], "'10' has no unit: write for example 10s or 10ms"),
         (["ctl", "quantum", "soon"], "'soon' is not a time: write for example 30s"),
         (["ctl", "quantum", "-5s"], "-5s is negative: it must be 0 or more"),
@@ -91,11 +91,11 @@ def test_commands_are_checked_when_they_are_submitted(carpool: Cli, tmp_path: Pa
     (tmp_path / "tool").chmod(0o755)
     for words, code, said in (
         (["no-such-program"], 4, "there is no command 'no-such-program' in PATH"),
-        (["tool"], 4, "a program in this directory is called ./tool"),
+        (["tool"], 4, "to run the file in this directory: ./tool"),
         (["./no-such-file"], 4, "there is no file ./no-such-file"),
         (["./notes.txt"], 5, "chmod +x ./notes.txt, or name its interpreter"),
         (["/tmp"], 2, "/tmp is a directory"),
-        (["missing.py"], 4, f"there is no command 'missing.py' in PATH\n  and no script {tmp_path / 'missing.py'}"),
+        (["missing.py"], 4, f"no command 'missing.py' in PATH\n  nor is there a script {tmp_path / 'missing.py'}"),
     ):
         result = carpool("submit", "--", *words, cwd=tmp_path)
         assert (result.returncode, said in result.stderr) == (code, True), (words, result)
@@ -110,7 +110,7 @@ def test_missing_directories(carpool: Cli, tmp_path: Path) -> None:
     shell = f"cd {gone} && rmdir {gone} && exec " + " ".join(carpool.command("submit", "--", "true"))
     result = _shell(carpool, shell)
     assert result.returncode == 4
-    assert "the current directory does not exist any more" in result.stderr
+    assert "the current directory no longer exists" in result.stderr
 
 
 def test_home_directories_that_nobody_knows(carpool: Cli) -> None:

@@ -38,19 +38,19 @@ def changes(standin: StandIn) -> list[tuple[str, Any]]:
 
 def test_without_a_value_the_present_one_is_shown(standin: StandIn, carpool: Cli) -> None:
     assert carpool.ok("ctl", "quantum").splitlines() == [
-        "host0: quantum 50 ms (as the policy says)",
-        "host1: quantum 0 s (as the settings say)",
+        "host0: quantum 50 ms (from the policy)",
+        "host1: quantum 0 s (from the settings)",
     ]
     assert carpool.ok("ctl", "oversubscribe", "--device", "host1") == "host1: oversubscribe auto\n"
-    assert carpool.ok("ctl", "store") == "host store: 8 GiB (default), 1 GiB kept, 512 MiB of it in use\n"
+    assert carpool.ok("ctl", "store") == "host store: 8 GiB (default), 1 GiB allocated, 512 MiB of it in use\n"
     assert changes(standin) == []
 
 
 def test_without_a_command_all_is_shown(standin: StandIn, carpool: Cli) -> None:
     assert carpool.ok("ctl").splitlines() == [
-        "host0: quantum 50 ms (as the policy says), oversubscribe auto",
-        "host1: quantum 0 s (as the settings say), oversubscribe auto",
-        "host store: 8 GiB (default), 1 GiB kept, 512 MiB of it in use",
+        "host0: quantum 50 ms (from the policy), oversubscribe auto",
+        "host1: quantum 0 s (from the settings), oversubscribe auto",
+        "host store: 8 GiB (default), 1 GiB allocated, 512 MiB of it in use",
     ]
     assert set(json.loads(carpool.ok("ctl", "--json"))) == {"devices", "store"}
 
@@ -87,7 +87,7 @@ def test_the_budget_of_the_store_is_a_setting(standin: StandIn, carpool: Cli, te
 def test_an_unknown_device_changes_nothing(standin: StandIn, carpool: Cli) -> None:
     result = carpool("ctl", "quantum", "1s", "--device", "host0", "--device", "host7")
     assert result.returncode == 4
-    assert "there is no device 'host7'\n  known: host0, host1" in result.stderr
+    assert "there is no device 'host7'\n  known devices: host0, host1" in result.stderr
     assert changes(standin) == []
 
 

@@ -70,7 +70,7 @@ def reason(cli: Cli, job: str) -> tuple[str, str]:
 
 def test_memory_that_a_foreign_process_holds_is_waited_for(server: Cli, nvml: StubNvml) -> None:
     nvml.gpu(STUB_UUID, {"memory.used": 160 * MIB, "process.compute": f"1:{160 * MIB}"})
-    told = ("memory beside Carpool's: 160 MiB (process 1)", " 96 MiB ")  # the latter is what is left of 224
+    told = ("unmanaged memory: 160 MiB (process 1)", " 96 MiB ")  # the latter is what is left of 224
     until(server, ("devices",), lambda shown: all(text in shown for text in told))
     job = server.ok("submit", "--mem", "120MiB", "--", "true").strip()
     small = server.ok("submit", "--mem", "20MiB", "--", "true").strip()

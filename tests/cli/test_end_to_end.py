@@ -151,7 +151,7 @@ def test_a_job_larger_than_every_device_is_refused_at_once(daemon: Path, carpool
 def test_options_for_a_running_daemon_are_refused(daemon: Path, carpool: Cli) -> None:
     result = carpool("up", "--policy", "fifo")
     assert result.returncode == 5
-    assert "runs already" in result.stderr
+    assert "is already running" in result.stderr
 
 
 def test_down_leaves_jobs_alone_and_the_next_daemon_takes_them_over(daemon: Path, carpool: Cli, tmp_path: Path) -> None:

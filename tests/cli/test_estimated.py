@@ -137,5 +137,5 @@ def test_two_sources_exclude_each_other(carpool: Cli, standin: StandIn) -> None:
     for words in (["true"], ["--param", "x=1,2", "true"]):
         result = carpool("submit", "--estimate", "faketensor", "--mem", "1GiB", *words)
         assert result.returncode == 2
-        assert "--mem says already" in result.stderr
+        assert "both set the memory estimate" in result.stderr
     assert standin.requests == []

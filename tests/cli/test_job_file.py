@@ -129,8 +129,8 @@ after = "train"
     [
         ('command = ["true"]\ncomand = 1\n', "2: unknown key 'comand'; did you mean 'command'?"),
         ('command = ["true"]\nzzz = 1\n', "2: unknown key 'zzz'; allowed are name, command"),
-        ('command = ["true"]\n\npriority = "high"\n', "3: priority: it must be a whole number from 1 on"),
-        ('command = ["true"]\nretries = true\n', "2: retries: it must be a whole number from 0 on"),
+        ('command = ["true"]\n\npriority = "high"\n', "3: priority: it must be a whole number, 1 or more"),
+        ('command = ["true"]\nretries = true\n', "2: retries: it must be a whole number, 0 or more"),
         ('command = "sh \'x"\n', "1: command: no closing quotation; allowed is a list of words"),
         ("command = [1]\n", "1: command: it must be text"),
         ('name = "x"\n', "1: the job has no command"),
@@ -143,7 +143,7 @@ after = "train"
         ('command = "true"\nparam.lr = [1, 1]\n', "2: param: the parameter lr has the value 1 twice"),
         ('command = "true"\nvenv = "no"\n', "2: venv: "),
         ('venv = "no"\n[[job]]\ncommand = "true"\n', "1: venv: "),
-        ("job = 1\n", "1: jobs are written as [[job]]"),
+        ("job = 1\n", "1: write each job as a [[job]] table"),
     ],
 )
 def test_mistakes_are_told_with_their_line(write: Write, text: str, message: str) -> None:
@@ -190,7 +190,7 @@ def test_virtual_and_conda_environments(tmp_path: Path) -> None:
         assert "VIRTUAL_ENV" not in made
     with pytest.raises(ValueError, match="no conda environment 'other'"):
         in_conda(env, "other", tmp_path)
-    with pytest.raises(ValueError, match="no virtual environment"):
+    with pytest.raises(ValueError, match="not a virtual environment"):
         in_venv(env, tmp_path / "conda")
 
 
@@ -219,7 +219,7 @@ def test_a_program_that_is_called_like_a_job_file(standin: StandIn, carpool: Cli
 
 def test_a_file_that_is_not_there_and_options_behind_it(standin: StandIn, carpool: Cli, tmp_path: Path) -> None:
     assert "there is no file none.toml" in carpool("submit", "none.toml", cwd=tmp_path).stderr
-    assert "options stand before" in carpool("submit", "none.toml", "--name", "x", cwd=tmp_path).stderr
+    assert "words after the job file" in carpool("submit", "none.toml", "--name", "x", cwd=tmp_path).stderr
     assert not standin.requests
 
 

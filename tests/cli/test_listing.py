@@ -108,7 +108,7 @@ def test_devices_shows_oversubscription(standin: StandIn, carpool: Cli) -> None:
     assert lines[0].split()[-5:] == ["STORED", "JOBS", "QUEUE", "QUANTUM", "OVER"]
     assert lines[1].split()[-7:] == ["512", "MiB", "1", "0", "50", "ms", "auto"]
     assert lines[3] == "  host0 moved by its jobs: 3 GiB out (6 GiB/s), 2 GiB back (8 GiB/s)"
-    assert lines[-1] == "host store: 8 GiB (default), 1 GiB kept, 512 MiB of it in use"
+    assert lines[-1] == "host store: 8 GiB (default), 1 GiB allocated, 512 MiB of it in use"
     assert lines[4] == "  host0 sharing: lanes compute at the same time (concurrent)"
     assert max(map(len, lines)) <= 90
     assert json.loads(carpool.ok("devices", "--json"))["store"]["budget_bytes"] == 8 << 30
@@ -117,16 +117,16 @@ def test_devices_shows_oversubscription(standin: StandIn, carpool: Cli) -> None:
 def test_devices_shows_weights_of_models(standin: StandIn, carpool: Cli) -> None:
     standin.reactions["GET /v1/devices"] = device_list(device([1], weights_bytes=230 << 20))
     assert carpool.ok("devices").splitlines()[3] == (
-        "  host0 weights of models: 230 MiB, until somebody needs the memory"
+        "  host0 weights of models: 230 MiB, evicted when other jobs need the memory"
     )
 
 
 def test_devices_shows_how_each_is_shared() -> None:
-    for sharing, words in (("timeslice", "slices of time"), ("mps", "a server that they share")):
+    for sharing, words in (("timeslice", "slices of time"), ("mps", "through an MPS server")):
         line = sharing_line(device([1], sharing=sharing))
         assert words in line and line.endswith(f"({sharing})")
     assert sharing_line(device([1, 2], alone=2)) == (
-        "  host0 sharing: job 2 has it to itself (`carpool show 2` says why)"
+        "  host0 sharing: job 2 has it to itself (`carpool show 2` shows why)"
     )
 
 
@@ -135,10 +135,10 @@ def test_a_job_that_does_not_share_says_why() -> None:
     facts = dict(describe(bound, 0))
     assert facts["alone"] == "needs its device to itself: its processes communicate by NCCL"
     assert facts["not moved"] == "its memory stays on the device: it has given it away"
-    assert facts["unmanaged"].startswith("3 MiB of device memory from the driver itself")
+    assert facts["unmanaged"].startswith("3 MiB of device memory allocated past Carpool")
     row = job_table([bound], Style(False), None)[1]
     assert row.endswith("its device to itself: its processes communicate by NCCL; is not moved: it has given it away")
-    waits = job(5, alone="it was submitted so", reason=WAITS)
+    waits = job(5, alone="it was submitted with --exclusive", reason=WAITS)
     assert job_table([waits], Style(False), None)[1].endswith(WAITS.text)
     assert {"alone", "not moved", "unmanaged"}.isdisjoint(dict(describe(job(5), 0)))
 
@@ -150,7 +150,7 @@ def test_offloaded_jobs_are_shown_as_such() -> None:
     assert facts["stored"] == "10 MiB in the host store: offloaded"
     assert facts["moved"] == "10 MiB out (9.8 GiB/s)"
     half_way = dict(describe(job(5, stored_bytes=4 << 20), 0))
-    assert half_way["stored"] == "4 MiB in the host store, which come back when they are used"
+    assert half_way["stored"] == "4 MiB in the host store, restored when used"
     assert {"stored", "moved"}.isdisjoint(dict(describe(job(5), 0)))
 
 

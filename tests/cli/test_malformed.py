@@ -16,7 +16,7 @@ GOOD = '[[job]]\ncommand = "true"\n'
 FILES: dict[str, tuple[bytes | str, str]] = {
     "not-toml": (f'{GOOD}[[job]]\ncommand = "true\n', ":4"),
     "unknown": (f"{GOOD}comand = 1\n", ":3: unknown key 'comand'; did you mean 'command'?"),
-    "types": (f'{GOOD}retries = "twice"\n', ":3: retries: it must be a whole number from 0 on"),
+    "types": (f'{GOOD}retries = "twice"\n', ":3: retries: it must be a whole number, 0 or more"),
     "twice": (f"{GOOD}retries = 1\nretries = 2\n", ":4"),
     "table-twice": ('command = "true"\n[param]\na = 1\n[param]\nb = 1\n', ":4"),
     "latin": (f"{GOOD}name = 'caf".encode() + b"\xe9'\n", ":3: it is not UTF-8"),
@@ -39,7 +39,7 @@ memory = 5
 name = 7
 """
 SEVERAL_TOLD = (
-    ":2: priority: it must be a whole number from 1 on",
+    ":2: priority: it must be a whole number, 1 or more",
     ":5: unknown key 'comand'; did you mean 'command'?",
     ":6: memory: it must be text",
     ":8: the job has no command",

@@ -81,7 +81,7 @@ def test_a_gpu_without_counters_says_why() -> None:
 
 def test_a_gpu_that_says_hardly_anything() -> None:
     info = device([], name="cuda0", telemetry=TelemetryInfo(level="basic", reason="no GPM here", age_us=300_000))
-    assert summary(info) == "cuda0 measured 0.3s ago (basic): nothing of interest"
+    assert summary(info) == "cuda0 measured 0.3s ago (basic): no figures"
 
 
 def test_reasons_are_told_once_each() -> None:
@@ -96,14 +96,14 @@ def test_others_on_a_gpu_and_what_slows_it_down() -> None:
     )
     assert lines[1:] == [
         "  cuda0 is slowed down by: power cap, power brake",
-        "  cuda0 memory beside Carpool's: 3 GiB (process 7, 5)",
+        "  cuda0 unmanaged memory: 3 GiB (process 7, 5)",
     ]
 
 
 def test_a_partitioned_gpu_an_mps_server_and_energy() -> None:
     lines = list(measured_lines(gpu(mig=True, mps=True, energy_mj=9_000_000_000)))
     assert lines[1:] == [
-        "  cuda0 belongs to a partitioned GPU (MIG)",
+        "  cuda0 is an instance of a partitioned GPU (MIG)",
         "  cuda0 is used through an MPS server",
         "  cuda0 energy since the driver was loaded: 2.50 kWh",
     ]
@@ -168,7 +168,7 @@ def test_what_a_device_did_is_a_table_with_bars(standin: StandIn, carpool: Cli) 
     assert header.split() == ["TIME", "SMACT", "MEMORY", "MOST"]
     assert busy.split()[1:] == ["50", "%", "1", "GiB", "75", "%", "██████████", "|"]
     assert idle.split()[1:] == ["-", "0", "B", "-"]
-    assert about == "host0: means of 60 s each, from minutes; MOST and the bar: SMACT"
+    assert about == "host0: means of 60 s per line, from minutes; MOST and the bar: largest and mean SMACT"
     (request,) = standin.requests
     assert "step=120000000" in request.query and "since=" in request.query
     assert json.loads(carpool.ok("devices", "host0", "--history", "1h", "--json"))["points"][0]["quantities"]
@@ -177,7 +177,7 @@ def test_what_a_device_did_is_a_table_with_bars(standin: StandIn, carpool: Cli) 
 
 def test_a_device_that_did_nothing_that_is_known(standin: StandIn, carpool: Cli) -> None:
     standin.reactions["GET /v1/devices/host0/telemetry"] = as_json(msgspec.to_builtins(past(points=[])))
-    assert "nothing was measured in that time" in carpool.ok("devices", "host0", "--history", "5m")
+    assert "there are no measurements of that time" in carpool.ok("devices", "host0", "--history", "5m")
 
 
 def test_one_device_of_several(standin: StandIn, carpool: Cli) -> None:
@@ -185,7 +185,7 @@ def test_one_device_of_several(standin: StandIn, carpool: Cli) -> None:
     shown = carpool.ok("devices", "host1")
     assert "host1" in shown and "host0" not in shown
     result = carpool("devices", "host7")
-    assert result.returncode == 4 and "known: host0, host1" in result.stderr
+    assert result.returncode == 4 and "known devices: host0, host1" in result.stderr
     result = carpool("devices", "--history", "1h")
     assert result.returncode == 2 and "need a device" in result.stderr
 
@@ -198,7 +198,7 @@ def test_a_table_has_thirty_lines_at_most(span_s: int, step_s: int) -> None:
 def test_energy_of_a_host_device_is_the_machines() -> None:
     info = TelemetryInfo(level="host", age_us=0, energy_mj=3_600_000_000)
     lines = list(measured_lines(device([], telemetry=info)))
-    assert "  host0 energy of the machine's processors since the daemon first looked: 1.00 kWh" in lines
+    assert "  host0 energy of the machine's processors since the daemon's first measurement: 1.00 kWh" in lines
 
 
 def test_a_stand_in_for_smact_is_named() -> None:

@@ -28,18 +28,18 @@ def mps(carpool: Cli, tmp_path: Path) -> Cli:
 
 
 def test_on_status_off(mps: Cli, home: Path) -> None:
-    assert "does not run" in mps.ok("mps", "status")
+    assert "is not running" in mps.ok("mps", "status")
     shown = mps.ok("mps", "on")
     assert f"MPS has been started; its pipe is in {home}/mps/pipe" in shown
-    assert "one fault domain" in shown and "one user at a time" in shown
+    assert "one fault domain" in shown and "serves one\nuser at a time" in shown
     assert f"export CUDA_MPS_PIPE_DIRECTORY={home}/mps/pipe" in shown
     assert Home(home).mps_on.exists() and Home(home).mps_pipe == home / "mps" / "pipe"
     assert (home / "mps" / "pipe").stat().st_mode & 0o777 == 0o700
-    assert "runs already" in mps.ok("mps", "on")
-    assert "nobody uses it" in mps.ok("mps", "status")
+    assert "is already running" in mps.ok("mps", "on")
+    assert "no process uses it" in mps.ok("mps", "status")
     assert mps.ok("mps") == mps.ok("mps", "status")
     assert mps.ok("mps", "off") == "MPS has been stopped\n" and not Home(home).mps_on.exists()
-    assert mps.ok("mps", "off") == "MPS does not run\n"
+    assert mps.ok("mps", "off") == "MPS is not running\n"
 
 
 def test_it_is_not_stopped_under_programs_that_use_it(mps: Cli) -> None:

@@ -76,7 +76,7 @@ def test_a_model_that_is_not_registered(standin: StandIn, carpool: Cli) -> None:
     standin.reactions["GET /v1/models"] = as_json({"models": [info("resnet", owner=os.geteuid()), info(owner=4711)]})
     result = carpool("serve", "--model", "resnet", "--model", "bert")
     assert result.returncode == 4
-    assert "there is no model bert" in result.stderr and "yours: resnet\n" in result.stderr
+    assert "there is no model bert" in result.stderr and "your models: resnet\n" in result.stderr
 
 
 @pytest.mark.parametrize(

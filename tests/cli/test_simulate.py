@@ -246,7 +246,7 @@ def test_what_the_simulator_cannot_do_is_one_message(
         (Replay(lives=2, events=7, commands=1), 0, "the same decisions: 7 events, 1 command, 2 starts of the daemon"),
         (Replay(lives=1, incomplete=1), 0, "; of 1 start of the daemon events are missing"),
         (Replay(lives=1, difference=Difference(JournalRow(5, 9, "Tick", "{}"), ("X",), ())), 1, "differs after Tick"),
-        (Replay(incomplete=3), 1, "nothing can be verified: of 3 starts of the daemon events are missing"),
+        (Replay(incomplete=3), 1, "nothing can be verified: events of 3 starts of the daemon events are missing"),
     ],
 )
 def test_verifying(
@@ -396,7 +396,7 @@ def test_a_daemons_journal_is_never_overwritten(carpool: Cli, trace: Path, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--policy", "srtf", "--no-backfill"), "--backfill has no meaning for srtf"),
+        (("--policy", "srtf", "--no-backfill"), "--backfill has no effect for srtf"),
         (("--policy", "fifo", "--backfill", "--set", "backfill=0"), "--backfill and --set backfill say the same thing"),
         (("--policy", "srtf", "--oversubscribe", "off"), "--oversubscribe: memory is moved in lanes only; add --lanes"),
         (("--policy", "fifo", "--store", "1GiB", "--copy-rate", "0"), "--store, --copy-rate: memory is moved in lanes"),
@@ -415,7 +415,9 @@ def test_options_that_would_be_ignored_are_errors(
 def test_a_full_disk_names_the_file(carpool: Cli, trace: Path, option: str) -> None:
     result = carpool("simulate", str(trace), "--policy", "fifo", option, "/dev/full")
     assert result.returncode == 1
-    assert "/dev/full cannot be written: No space left on device" in result.stderr and "make room" in result.stderr
+    assert (
+        "/dev/full cannot be written: No space left on device" in result.stderr and "free disk space" in result.stderr
+    )
 
 
 # Several devices in lanes

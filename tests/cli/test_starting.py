@@ -12,5 +12,5 @@ from carpool.protocol.paths import Home
 def test_a_daemon_that_is_just_ending_was_not_too_slow(tmp_path: Path) -> None:
     (tmp_path / "daemon.log").write_text("its last words\n")
     failed = _silent(subprocess.Popen(["sh", "-c", "exit 3"]), Home(tmp_path))
-    assert failed.info.message == "the daemon ended while it started (exit code 3)"
+    assert failed.info.message == "the daemon exited during start-up (exit code 3)"
     assert failed.info.hint.endswith("its last words")

@@ -70,10 +70,10 @@ def test_others_leave_before_it_comes(scenario: Scenario) -> None:
     build(scenario, 1, 400)
     scenario.want(1)
     assert arrive(scenario, 2) == [RequestYield(1)]
-    assert scenario.why(2) == "waiting until those who compute on cuda0 have let go"
+    assert scenario.why(2) == "waiting for running jobs on cuda0 to yield"
     assert scenario.release(1) == [Offload(1)]
     assert scenario.want(1) == []
-    assert scenario.why(2) == "needs cuda0 to itself for its turn: others are leaving"
+    assert scenario.why(2) == "needs cuda0 to itself for its turn: memory of other jobs is being moved out"
     assert GrantTurn(1, 2) in scenario.send(events.Offloaded(1))
     assert scenario.job(1).offloaded
 
@@ -95,9 +95,9 @@ def test_a_job_without_any_memory_waits_too(scenario: Scenario) -> None:
     arrive(scenario, 1)
     scenario.start(2, 7)
     assert scenario.want(2) == [RequestYield(1)]
-    assert scenario.why(2) == "waiting for its turn: job 1 has cuda0 to itself meanwhile (engine checkpoint)"
+    assert scenario.why(2) == "waiting for its turn: job 1 has cuda0 to itself for its turn (engine checkpoint)"
     assert GrantTurn(2, 2) in suspend(scenario, 1, 100)
-    assert scenario.why(1) == "suspended; waiting until those who compute on cuda0 have let go"
+    assert scenario.why(1) == "suspended; waiting for running jobs on cuda0 to yield"
     assert GrantTurn(1, 1) in scenario.release(2)
 
 
@@ -107,7 +107,7 @@ def test_nobody_begins_while_it_waits_for_the_turns_of_others(scenario: Scenario
     scenario.want(1)
     assert arrive(scenario, 3) == [RequestYield(1)]
     assert scenario.want(2) == []
-    assert scenario.why(2).startswith("waiting for its turn: cuda0 is made free for the turn of a job")
+    assert scenario.why(2).startswith("waiting for its turn: cuda0 is being freed for the turn of a job")
     assert GrantTurn(3, 3) in scenario.release(1)
 
 
@@ -115,7 +115,7 @@ def test_less_than_was_measured_is_never_reserved_for_a_resume(scenario: Scenari
     arrive(scenario, 1)
     scenario.send(events.ForeignMemory("cuda0", 500 * MIB))
     assert not any(isinstance(command, GrantTurn) for command in suspend(scenario, 1, 600))
-    assert scenario.why(1) == "suspended; needs 600 MiB of cuda0, where others leave 500 MiB"
+    assert scenario.why(1) == "suspended; needs 600 MiB of cuda0, of which 500 MiB can be used"
     following = scenario.send(events.ForeignMemory("cuda0", 300 * MIB))
     assert following == [GrantMemory(1, Memory(700 * MIB)), GrantTurn(1, 1)]
 

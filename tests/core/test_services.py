@@ -34,9 +34,9 @@ def test_a_service_pauses_the_holder_computes_and_lets_it_go_on(scenario: Scenar
     worker(scenario, 2)
     assert scenario.job(2).lane != scenario.job(1).lane
     assert scenario.want(2, demand=demand()) == [place("bert", 2), PauseTurn(1)]
-    assert scenario.why(2) == "waiting until those who compute on host0 have paused"
+    assert scenario.why(2) == "waiting for running jobs on host0 to pause"
     assert paused(scenario, 1) == [GrantTurn(2, 2)]
-    assert scenario.why(1) == "paused, until no service wants host0"
+    assert scenario.why(1) == "paused while a service needs host0"
     assert scenario.job(1).holder and scenario.machine.view().lanes[1].paused
     scenario.want(1)
     assert scenario.release(2) == [GrantTurn(1, 1)]
@@ -75,9 +75,9 @@ def test_nobody_begins_while_a_service_waits_or_computes(scenario: Scenario) -> 
     first = scenario.want(3, demand=demand())
     assert PauseTurn(1) in first
     assert scenario.want(4) == []
-    assert scenario.why(4) == "waiting for its turn: host0 is made free for the turn of a service"
+    assert scenario.why(4) == "waiting for its turn: host0 is being freed for the turn of a service"
     assert [each for each in scenario.release(1) if isinstance(each, GrantTurn)] == [GrantTurn(2, 3)]
-    assert scenario.why(2) == "waiting for its turn: job 3 has host0 to itself meanwhile (service)"
+    assert scenario.why(2) == "waiting for its turn: job 3 has host0 to itself for its turn (service)"
     granted = [each.job for each in scenario.release(3) if isinstance(each, GrantTurn)]
     assert granted == [2, 4], "the turn that was given back meanwhile goes to the next"
 

@@ -86,7 +86,7 @@ def test_a_process_beside_carpool_has_the_device_to_itself_and_the_next_run_is_s
     job = daemon.submit(GUEST, meet=True, before=before)
     waiting = daemon.meeting.arrive(1)
     pid = pid_of(job)
-    why = f"process {pid} of it uses the device beside Carpool"
+    why = f"its process {pid} uses the device outside of Carpool"
     nvml.gpu(STUB_UUID, {"process.compute": f"{pid}:{64 * MIB}"})
     daemon.until(lambda: job.info().alone == why)
     other = daemon.submit(OTHER, **KNOWN)

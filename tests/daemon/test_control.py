@@ -104,7 +104,7 @@ def test_only_an_operator_may(daemon: Daemon) -> None:
     env = os.environ | {"PYTHONPATH": f"{SOURCE}:{os.path.dirname(__file__)}"}  # noqa: PTH120
     command = [sys.executable, "-c", program, str(daemon.home)]
     said = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert said == "403 not_operator ask whoever runs the daemon\n"
+    assert said == "403 not_operator ask the user who runs the daemon\n"
 
 
 def store(daemon: Daemon) -> tuple[int, bool]:

@@ -71,7 +71,7 @@ def test_ordinary_programs() -> None:
 
 
 def statically(path: Path) -> tuple[bool, str]:
-    return False, f"{path} is statically linked: nobody knows yet whether it uses a device itself"
+    return False, f"{path} is statically linked: it is not known yet whether the program itself uses a device"
 
 
 def test_a_statically_linked_one(static: Path) -> None:
@@ -90,7 +90,7 @@ def test_it_is_found_as_the_start_of_the_job_finds_it(static: Path, tmp_path: Pa
     assert seen("bin/prog", tmp_path, "") == statically(link)
     assert seen("prog", "/", "/bin") == (
         False,
-        "nobody knows whether libcarpool can be loaded into prog: there is no such program",
+        "it is not known whether libcarpool can be loaded into prog: there is no such program",
     )
 
 

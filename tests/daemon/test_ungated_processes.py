@@ -47,7 +47,7 @@ def rig() -> Rig:
 
 
 def seen(pid: int | None) -> TraitsSeen:
-    return TraitsSeen(7, None if pid is None else f"process {pid} of it uses the device beside Carpool")
+    return TraitsSeen(7, None if pid is None else f"its process {pid} uses the device outside of Carpool")
 
 
 def test_after_two_samples_and_until_it_is_gone(rig: Rig) -> None:
@@ -102,7 +102,7 @@ def test_it_stands_beside_other_reasons(rig: Rig) -> None:
     rig.job.several = True
     rig.sample(600)
     rig.sample(600)
-    text = "several of its processes use the device, and process 600 of it uses the device beside Carpool"
+    text = "several of its processes use the device, and its process 600 uses the device outside of Carpool"
     assert rig.events[-1] == TraitsSeen(7, text)
     tell_constraints(rig.job, rig.events.append)
     assert len(rig.events) == 2, "once per change"

@@ -21,7 +21,7 @@ from tests.e2e.fronts import ROOT, Front, alone, ask
 from tests.live import Running
 
 if TYPE_CHECKING:
-    from conftest import Daemon
+    from conftest import Daemon, Daemons
 
 STEPS = 20
 TRAIN = f"""
@@ -46,6 +46,12 @@ def lean(tmp_path_factory: pytest.TempPathFactory) -> str:
     return bare_interpreter(tmp_path_factory.mktemp("lean"), "torch", "safetensors")
 
 
+@pytest.fixture(scope="module")
+def daemon(module_daemons: Daemons) -> Daemon:
+    """Its own: the one of the whole run would begin here, after this module's count of processes."""
+    return module_daemons()
+
+
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     path = tmp_path / "train.py"
@@ -61,10 +67,10 @@ def test_what_serves_models_can_be_imported(lean: str, module: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
-def test_a_job(eager_daemon: Daemon, environment: dict[str, str], lean: str, script: Path) -> None:
+def test_a_job(daemon: Daemon, environment: dict[str, str], lean: str, script: Path) -> None:
     out = script.with_name("out")
     request = SubmitRequest([lean, str(script), str(out)], str(script.parent), environment)
-    job = Running(eager_daemon, eager_daemon.client.submit(request), out)
+    job = Running(daemon, daemon.client.submit(request), out)
     assert job.result() == {"foreign": []}
     assert job.info().iterations == STEPS  # the hooks of Carpool have counted them
 
@@ -79,13 +85,13 @@ def test_an_estimate(lean: str, script: Path) -> None:
     assert [bool(answer.get("prediction")) for answer in answers] == [True, True], answers
 
 
-def test_a_model(eager_daemon: Daemon, environment: dict[str, str], lean: str, tmp_path: Path) -> None:
+def test_a_model(daemon: Daemon, environment: dict[str, str], lean: str, tmp_path: Path) -> None:
     weights = tmp_path / "small.safetensors"
     save_file(skeleton.build(hosted.small, 0, weights=True).state_dict(), weights)
     env = environment | {hosted.STAGE: str(tmp_path), "PYTHONPATH": str(ROOT)}
     request = ModelRequest("tests.e2e.hosted:small", lean, str(ROOT), env, str(weights), max_batch=1)
-    eager_daemon.client.add_model("lean", request)
-    front = Front(eager_daemon, ["lean"], cache=tmp_path)
+    daemon.client.add_model("lean", request)
+    front = Front(daemon, ["lean"], cache=tmp_path)
     try:
         assert front.lines["lean"]["event"] == "ready", front.lines
         with front.client() as client:
@@ -93,10 +99,10 @@ def test_a_model(eager_daemon: Daemon, environment: dict[str, str], lean: str, t
         front.stop()
     finally:
         front.close()
-        eager_daemon.client.remove_model("lean")
+        daemon.client.remove_model("lean")
 
 
-def test_what_it_lacks_is_named(eager_daemon: Daemon, environment: dict[str, str], tmp_path: Path) -> None:
+def test_what_it_lacks_is_named(daemon: Daemon, environment: dict[str, str], tmp_path: Path) -> None:
     """No PyTorch; no safetensors, for a model with a file of weights.  Without one nothing is lacking."""
     nothing, torch_only = (bare_interpreter(tmp_path / name, *has) for name, has in (("no", ()), ("some", ("torch",))))
     weights = tmp_path / "small.safetensors"
@@ -105,15 +111,15 @@ def test_what_it_lacks_is_named(eager_daemon: Daemon, environment: dict[str, str
     models = {"nothing": (nothing, None), "torch_only": (torch_only, str(weights)), "plain": (torch_only, None)}
     for name, (python, file) in models.items():
         request = ModelRequest("tests.e2e.hosted:small", python, str(ROOT), env, file, max_batch=1)
-        eager_daemon.client.add_model(name, request)
-    front = Front(eager_daemon, list(models), cache=tmp_path)
+        daemon.client.add_model(name, request)
+    front = Front(daemon, list(models), cache=tmp_path)
     try:
         said = {name: line.get("reason") for name, line in front.lines.items()}
         front.stop()
     finally:
         front.close()
         for name in models:
-            eager_daemon.client.remove_model(name)
+            daemon.client.remove_model(name)
     assert said == {
         "nothing": f"{nothing} lacks torch: {nothing} -m pip install torch",
         "torch_only": f"{torch_only} lacks safetensors: {torch_only} -m pip install safetensors",

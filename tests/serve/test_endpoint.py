@@ -120,7 +120,7 @@ def test_errors_of_the_back_end_have_their_status_and_are_counted(server: Server
 def test_a_mistake_of_the_server_says_so_and_is_no_end(server: Server) -> None:
     body = {"inputs": [{"name": "kind", "datatype": "BYTES", "shape": [1], "data": ["?"]}]}
     answer = infer(server, body, "fails")
-    assert answer.status == 500 and "the server made a mistake: KeyError('?')" in answer.json["error"]
+    assert answer.status == 500 and "internal error in the server: KeyError('?')" in answer.json["error"]
     assert infer(server).status == 200
 
 

@@ -190,9 +190,9 @@ async def test_weights_are_read_only(start: Start) -> None:
 
 LEAVING = """
 import signal, socket, subprocess
-from carpool.serve.address import connect
-from carpool.serve.channel import Channel
-from carpool.serve.messages import Hello, ToWorker
+from carpool.serve.wire.address import connect
+from carpool.serve.wire.channel import Channel
+from carpool.serve.wire.messages import Hello, ToWorker
 connection, token = connect()
 child = subprocess.Popen(["sleep", "1000"], pass_fds=[connection.fileno()], stdout=subprocess.DEVNULL)
 print(child.pid, flush=True)
@@ -225,7 +225,7 @@ async def test_a_worker_ends_by_sigterm(start: Start) -> None:
 
 @pytest.mark.parametrize(
     ("env", "why"),
-    [({}, "are not set"), ({SOCKET: "/nowhere", TOKEN: "x"}, "nobody listens at /nowhere: No such file")],
+    [({}, "are not set"), ({SOCKET: "/nowhere", TOKEN: "x"}, "no server listens at /nowhere: No such file")],
 )
 async def test_workers_without_a_front(env: dict[str, str], why: str, python: str, root: Path) -> None:
     process = await asyncio.create_subprocess_exec(
@@ -305,7 +305,7 @@ async def test_only_who_is_expected_comes_in(door: WorkerSocket) -> None:
 
 async def test_other_users_do_not_come_in(door: WorkerSocket, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does a worker speak with another user's socket."""
-    for module in ("handle", "address"):
+    for module in ("pool.worker_handle", "wire.address"):
         monkeypatch.setattr(f"carpool.serve.{module}.peer", lambda _: (os.getpid(), os.geteuid() + 1))
     expected = door.expect()
     stranger = Impostor(expected)

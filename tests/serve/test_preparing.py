@@ -104,7 +104,7 @@ async def test_models_that_cannot_be_prepared(factory: str, why: str, preparing:
 async def test_weights_that_are_none(preparing: Preparing, tmp_path: Path) -> None:
     weights = tmp_path / "w.safetensors"
     weights.write_bytes(b"\x08\0\0\0\0\0\0\0{broken}")
-    with pytest.raises(CannotPrepare, match="no valid safetensors file"):
+    with pytest.raises(CannotPrepare, match="not a valid safetensors file"):
         await preparing("brain", weights=str(weights))
 
 

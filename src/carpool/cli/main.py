@@ -54,12 +54,19 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print it.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and exit.",
+)
 def cli() -> None:
     """Carpool: many deep-learning jobs share the accelerators of one server.
 
-    The first `carpool submit` starts the daemon.  Every command takes --json, for scripts, and --home, for a daemon
-    other than the usual one.  Start with `carpool submit -- python train.py`.
+    Start with `carpool submit -- python train.py`; the first submission starts the daemon.  Every command takes --json
+    (output for scripts) and --home (the state directory of another daemon).
     """
 
 

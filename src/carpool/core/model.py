@@ -229,37 +229,37 @@ class Settings:
     placement: str = "magm"  # which device a job is placed on; changed by name, not as a setting (see placement.md)
     allocation: Allocation = Allocation.LANES  # fixed by the driver
     backfill: int | None = (
-        None  # 1: later jobs that fit go ahead of one that does not; 0: never; None: as the policy says
+        None  # 1: later jobs that fit start before one that does not; 0: never; None: the policy's choice
     )
-    quantum_us: Micros | None = None  # shortest turn that a policy takes away at a boundary; None: as the policy says
-    max_switch_share_ppm: int = 20_000  # a switch may cost this share of its turn (2 %)
-    max_move_share_ppm: int = 50_000  # moving memory to and from the host store may cost this share of a turn (5 %)
-    host_store: int | None = None  # bytes of host memory for what is moved out of devices; None: no bound
-    grace_us: Micros = 20_000  # off the device for longer than this while others wait: early release
-    forced_after_us: Micros = 10_000_000  # a holder asked to yield is forced after this long
+    quantum_us: Micros | None = None  # shortest turn, while other jobs wait; None: the policy's
+    max_switch_share_ppm: int = 20_000  # largest share of a turn that the switch to it may cost (2 %)
+    max_move_share_ppm: int = 50_000  # largest share of a turn that moving memory may cost (5 %)
+    host_store: int | None = None  # host memory for job memory that is moved out; None: unlimited
+    grace_us: Micros = 20_000  # while others wait, a turn ends early if its job has not used the device for this long
+    forced_after_us: Micros = 10_000_000  # a job that is asked for its turn loses it by force after this long
     reserve_after_us: Micros = 60_000_000  # a job passed over for this long gets a reservation
-    growth_step: int = 4 * MIB  # granularity of memory grants
-    max_lanes: int | None = None  # upper bound over what a policy opens per device
-    placement_strict: int = 0  # devices that do not meet the conditions of joining others: 0: tried last; 1: closed
-    margin: int | None = None  # free bytes that must be left there; None: 2 GiB or a twentieth, whichever is less
-    max_jobs: int | None = None  # most jobs that a device may have; None: no bound
-    use_estimates: int = 1  # 1: hints and earlier runs count when a job is placed; 0: jobs start as if unknown
-    refuse_growth: int = 0  # 1: a request for memory that does not fit at this moment fails, as a driver's would
-    warm_limit: int = 4  # started jobs per device that are warming up
-    warm_window_us: Micros = 0  # every newcomer warms up until so long after its first use; 0: unknown jobs until then
-    warm_timeout_us: Micros = 10_000_000  # a started job that has not touched its device stops counting
-    measured_after: int = 3  # iterations after which a newcomer counts as measured
-    measured_quiet_us: Micros = 2_000_000  # or once it has computed for so long without asking for more memory
-    risk_active_ppm: int = 800_000  # a device is closed for collocation from this risk(SMACT) on, if besides ...
-    risk_occupancy_ppm: int = 450_000  # ... risk(SMOCC) is at least this
-    risk_dram_ppm: int = 400_000  # ... or risk(DRAMA) this
-    interference_limit_ppm: int = 1_500_000  # jobs known to slow each other by more are kept apart; 0: never
-    max_recoveries: int = 3  # so often a job that has run out of memory is started again
-    serving: int = Serving.EDF  # who is first among services: 0 (edf): by deadline; 1 (fcfs): by arrival; 2 (priority)
-    run_ahead_us: Micros = 2_000  # beside a service a GPU may have so much of another job's work before it; 0: any
-    service_patience_us: Micros = 20_000  # a service without a deadline waits so long for iteration boundaries
+    growth_step: int = 4 * MIB  # memory grants are multiples of this
+    max_lanes: int | None = None  # most lanes per device; None: as many as the policy opens
+    placement_strict: int = 0  # devices that fail the conditions for collocation: 0: are tried last; 1: are not used
+    margin: int | None = None  # bytes to stay free on a shared device; None: 2 GiB or a twentieth, if less
+    max_jobs: int | None = None  # most jobs per device; None: unlimited
+    use_estimates: int = 1  # 1: hints and earlier runs count when a job is placed; 0: they are ignored
+    refuse_growth: int = 0  # 1: memory requests that do not fit now fail, as without Carpool; 0: they wait
+    warm_limit: int = 4  # most jobs per device that are warming up at a time
+    warm_window_us: Micros = 0  # a new job warms up for this long after first use; 0: unknown jobs only, until then
+    warm_timeout_us: Micros = 10_000_000  # warm-up of a job that does not use its device ends after this long
+    measured_after: int = 3  # iterations after which a new job counts as measured
+    measured_quiet_us: Micros = 2_000_000  # or after computing for this long without asking for more memory
+    risk_active_ppm: int = 800_000  # collocation is disabled when SMACT risk is at least this and ...
+    risk_occupancy_ppm: int = 450_000  # ... SMOCC risk is at least this ...
+    risk_dram_ppm: int = 400_000  # ... or DRAMA risk is at least this
+    interference_limit_ppm: int = 1_500_000  # do not co-locate jobs whose measured slowdown exceeds this; 0: no limit
+    max_recoveries: int = 3  # maximum OOM retries
+    serving: int = Serving.EDF  # order among services: 0 (edf): deadline; 1 (fcfs): arrival; 2 (priority)
+    run_ahead_us: Micros = 2_000  # most work that other jobs queue on a GPU beside a service; 0: unlimited
+    service_patience_us: Micros = 20_000  # how long a service without a deadline waits for iteration boundaries
     kill_after_us: Micros = 10_000_000  # cancel: SIGKILL this long after SIGTERM
-    extra: dict[str, int] = field(default_factory=dict)  # settings that policies have themselves
+    extra: dict[str, int] = field(default_factory=dict)  # settings of the policies' own
 
 
 #: Settings that are numbers, which people change by name.

@@ -161,7 +161,7 @@ def _tell(fd: int | None, message: object) -> None:
         os.write(fd, msgspec.json.encode(message) + b"\n")
         os.close(fd)
     except OSError:
-        logging.getLogger(__name__).warning("nobody listens on --ready-fd %d", fd)
+        logging.getLogger(__name__).warning("the reader of --ready-fd %d has gone", fd)
 
 
 if __name__ == "__main__":

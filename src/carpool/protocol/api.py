@@ -23,10 +23,14 @@ class ErrorInfo(msgspec.Struct, frozen=True):
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
+    """The body of every answer with a status from 400 on."""
+
     error: ErrorInfo
 
 
 class ReasonInfo(msgspec.Struct, frozen=True):
+    """Why a job waits, or how it ended.  ``code`` is stable; ``text`` is for people."""
+
     code: str
     text: str
 
@@ -72,10 +76,14 @@ class HistoryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HistoryInfo(msgspec.Struct, frozen=True):
+    """GET /v1/history: earlier runs of a command."""
+
     runs: list[RunInfo]  # that ended well, the newest last
 
 
 class SubmitResponse(msgspec.Struct, frozen=True):
+    """The id of the job, which is on the disk by now."""
+
     id: int
 
 
@@ -88,6 +96,8 @@ class SubmitManyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class SubmitManyResponse(msgspec.Struct, frozen=True):
+    """The ids, in the order of the request's jobs."""
+
     ids: list[int]
 
 
@@ -165,6 +175,8 @@ class JobInfo(msgspec.Struct, frozen=True):
 
 
 class JobList(msgspec.Struct, frozen=True):
+    """GET /v1/jobs: jobs in the order of their ids."""
+
     jobs: list[JobInfo]
 
 
@@ -206,6 +218,8 @@ class PlacementInfo(msgspec.Struct, frozen=True):
 
 
 class LaneInfo(msgspec.Struct, frozen=True):
+    """Memory that jobs of one owner use in turn.  ``holder``: the job whose turn it is; ``waiting``: those after it."""
+
     id: int
     owner: int
     size_bytes: int
@@ -300,6 +314,8 @@ class TelemetryHistory(msgspec.Struct, frozen=True):
 
 
 class DeviceInfo(msgspec.Struct, frozen=True):
+    """A device, its memory in bytes, and who shares it."""
+
     id: str
     kind: str
     capacity_bytes: int
@@ -330,6 +346,8 @@ class StoreInfo(msgspec.Struct, frozen=True):
 
 
 class DeviceList(msgspec.Struct, frozen=True):
+    """GET /v1/devices."""
+
     devices: list[DeviceInfo]
     store: StoreInfo
 

@@ -21,7 +21,7 @@ class DaemonNotRunning(ClientError):
     def __init__(self, socket: Path) -> None:
         super().__init__(
             "not_running",
-            f"no daemon is running (nobody answers at {socket})",
+            f"no daemon is running (no answer at {socket})",
             "it starts with the first `carpool submit`, or with `carpool up`",
         )
 

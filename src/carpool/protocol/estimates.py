@@ -27,6 +27,8 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
+    """What the estimators are asked, all of them together for ``limit_s`` seconds at most."""
+
     subject: Subject
     estimators: list[str]
     limit_s: float

@@ -100,6 +100,8 @@ KIND_OFFSET = 8
 
 
 class Kind(IntEnum):
+    """For which kind of device a board is."""
+
     HOST = 0
     CUDA = 1
 
@@ -115,6 +117,8 @@ class Trait(IntFlag):
 
 
 class Yield(IntEnum):
+    """What the daemon asks of a turn's holder: to let go at the next boundary or at once, or to pause for a service."""
+
     NO = 0
     BOUNDARY = 1
     NOW = 2
@@ -122,18 +126,24 @@ class Yield(IntEnum):
 
 
 class Want(IntEnum):
+    """Whether the job asks for a turn, and whether it is held up until it gets it."""
+
     NO = 0
     TURN = 1
     URGENT = 2
 
 
 class Grow(IntEnum):
+    """The daemon's answer to a request for memory."""
+
     NONE = 0
     GRANTED = 1
     DENIED = 2
 
 
 class Leave(IntEnum):
+    """Whether the seat is to be handed to another process of the job, and what its holder has answered."""
+
     NO = 0
     ASKED = 1
     LEFT = 2
@@ -167,6 +177,8 @@ class OutOf(IntEnum):
 
 
 class OffloadState(IntEnum):
+    """How far a request to move the job's memory to its store is."""
+
     NO = 0
     ASKED = 1
     DONE = 2

@@ -37,6 +37,8 @@ class Started(msgspec.Struct, tag_field="type", tag="started", frozen=True):
 
 
 class StartFailed(msgspec.Struct, tag_field="type", tag="start_failed", frozen=True):
+    """The job's main process could not be started; ``text`` says why."""
+
     text: str
 
 
@@ -68,6 +70,8 @@ class Start(msgspec.Struct, tag_field="type", tag="start", frozen=True):
 
 
 class StartSpec(msgspec.Struct, frozen=True):
+    """What a shim starts: the whole environment, and nothing of the shim's own."""
+
     argv: list[str]
     cwd: str
     env: dict[str, str]
@@ -83,6 +87,8 @@ class Keep(msgspec.Struct, tag_field="type", tag="keep", frozen=True):
 
 
 class Drop(msgspec.Struct, tag_field="type", tag="drop", frozen=True):
+    """Close the descriptors that are kept under these names; unknown names are no error."""
+
     names: list[str]
 
 

@@ -25,6 +25,7 @@ FAILED = 1
 
 
 def main() -> int:
+    """Serve until SIGINT or SIGTERM; the exit code.  The only argument: `FrontOptions` as JSON."""
     serving = msgspec.json.decode(sys.argv[1], type=FrontOptions)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s carpool: %(message)s")
     try:

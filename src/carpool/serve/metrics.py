@@ -52,9 +52,9 @@ class Metrics:
             yield f"carpool_request_errors_total{{{_labels(model=model, kind=kind)}}} {count}"
         yield from _values("carpool_queue_length", "gauge", "Requests that wait to be computed.", "model", waiting)
         yield from _values("carpool_workers", "gauge", "Worker processes.", "state", workers)
-        yield from _values("carpool_batches_total", "counter", "Computations.", "model", self._batches)
-        yield from _values("carpool_batch_rows_total", "counter", "Rows of them.", "model", self._rows)
-        about = "Weights that came to the device."
+        yield from _values("carpool_batches_total", "counter", "Batches computed.", "model", self._batches)
+        yield from _values("carpool_batch_rows_total", "counter", "Rows in batches computed.", "model", self._rows)
+        about = "Bytes of weights copied to the device."
         yield from _values("carpool_copied_bytes_total", "counter", about, "model", self._copied)
         yield from _values("carpool_retries_total", "counter", "Requests computed again.", "model", self._retries)
         yield "# HELP carpool_request_seconds From the head of a request for inference to its result."

@@ -58,6 +58,8 @@ class Hosted:
 
 
 class Worker:
+    """The models of one process, and the loop that computes with them."""
+
     def __init__(self, channel: MessageChannel, device: WeightsDevice) -> None:
         self._channel = channel
         self._device = device
@@ -176,6 +178,7 @@ def _rows(hosted: Hosted, requests: list[list[Tensor]]) -> list[int]:
 
 
 def main() -> int:
+    """Connect to the front and compute until it goes; the exit code."""
     try:
         torch_device.begin()
         connection, token = connect()

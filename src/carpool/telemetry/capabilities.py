@@ -20,7 +20,7 @@ TEXTS = {
     CapabilityLevel.GPM: "load, memory, processes, power, and the counters of the multiprocessors",
     CapabilityLevel.BASIC: "load, memory, processes and power (basic)",
 }
-WITHOUT = "memory of others on this GPU is not seen, and nothing is measured"
+WITHOUT = "memory of other programs on this GPU is not seen, and nothing is measured"
 
 
 @dataclass(frozen=True, slots=True)

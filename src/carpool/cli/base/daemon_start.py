@@ -151,9 +151,9 @@ def _understood(line: bytes, process: subprocess.Popen[bytes], home: Home) -> in
 def _silent(process: subprocess.Popen[bytes], home: Home) -> StartupFailed:
     try:
         code = process.wait(DYING_S)  # it closes the pipe a moment before it has ended
-        what = f"the daemon ended while it started (exit code {code})"
+        what = f"the daemon exited during start-up (exit code {code})"
     except subprocess.TimeoutExpired:
         process.terminate()
         what = f"the daemon was not ready after {START_TIMEOUT_S:g} s and was stopped"
     tail = home.log.read_text(errors="replace").splitlines()[-LOG_TAIL:]
-    return StartupFailed(Exit.NO_DAEMON, "start_failed", what, "\n  ".join([f"the end of {home.log}:", *tail]))
+    return StartupFailed(Exit.NO_DAEMON, "start_failed", what, "\n  ".join([f"last lines of {home.log}:", *tail]))

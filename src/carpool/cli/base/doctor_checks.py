@@ -24,11 +24,13 @@ LITTLE_DISK = 100 << 20
 PATIENCE_S = 120.0
 PROBE = "carpool.devices.cuda.probe"
 TELEMETRY = "carpool.telemetry.capabilities"
-ADVICE = "look at `nvidia-smi`: if it does not answer either, the driver has to be started anew"
+ADVICE = "run `nvidia-smi`: if that does not answer either, reload the NVIDIA driver or reboot"
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
+    """What a check found, and what to do if it is not ``ok``."""
+
     name: str
     ok: bool
     found: str
@@ -36,9 +38,10 @@ class DoctorCheck:
 
 
 def run_checks(home: Path) -> Iterator[DoctorCheck]:
-    yield _kernel("memfd_create", "memory that processes share", _try_memfd)
+    """The checks of this machine and of the daemon of ``home``, one after the other; none of them changes anything."""
+    yield _kernel("memfd_create", "sharing memory between processes", _try_memfd)
     yield _kernel("mremap(MREMAP_DONTUNMAP)", "closing and opening arenas in microseconds (Linux 5.13)", _try_mremap)
-    yield _kernel("pidfd_open", "noticing the death of a job at once (Linux 5.3)", _try_pidfd)
+    yield _kernel("pidfd_open", "noticing the end of a job at once (Linux 5.3)", _try_pidfd)
     yield _preload()
     yield _home(Home(home))
     yield _socket_path(Home(home))
@@ -56,7 +59,7 @@ def _kernel(name: str, use: str, attempt: object) -> DoctorCheck:
             name,
             False,
             f"{error.strerror} (Linux {kernel})",
-            f"Carpool needs it for {use}: use a newer kernel, or allow it in the container's seccomp profile",
+            f"needed for {use}: use a newer kernel, or allow the system call in the container's seccomp profile",
         )
     return DoctorCheck(name, True, use)
 
@@ -105,7 +108,7 @@ def _preload() -> DoctorCheck:
         ctypes.CDLL(os.fspath(path), mode=os.RTLD_LAZY | os.RTLD_LOCAL)
     except OSError as error:
         return DoctorCheck(
-            "libcarpool", False, str(error), "build it: `make native` in a checkout, or install Carpool again"
+            "libcarpool", False, str(error), "build the library (`make native` in a checkout), or reinstall Carpool"
         )
     return DoctorCheck("libcarpool", True, str(path))
 
@@ -130,7 +133,7 @@ def _socket_path(home: Home) -> DoctorCheck:
     return DoctorCheck(
         "socket path",
         fits,
-        f"{length} of at most {LONGEST_PATH} bytes",
+        f"{length} bytes; the limit is {LONGEST_PATH}",
         "" if fits else "set CARPOOL_HOME to a shorter path",
     )
 
@@ -139,7 +142,7 @@ def _disk(home: Home) -> DoctorCheck:
     place = next(path for path in (home.root, *home.root.parents) if path.exists())
     stat = os.statvfs(place)
     free = stat.f_bavail * stat.f_frsize
-    advice = "" if free >= LITTLE_DISK else "make room: the journal and the jobs' logs lie there"
+    advice = "" if free >= LITTLE_DISK else "free disk space: the journal and the jobs' logs are stored there"
     return DoctorCheck("free disk space", free >= LITTLE_DISK, format_size(free), advice)
 
 
@@ -149,7 +152,7 @@ def _memory() -> DoctorCheck:
     advice = (
         ""
         if available >= LITTLE_MEMORY
-        else "end other programs, or give a small device: carpool up --device host:256MiB"
+        else "end other programs, or start with a small device: carpool up --device host:256MiB"
     )
     return DoctorCheck("free memory", available >= LITTLE_MEMORY, format_size(available), advice)
 
@@ -159,7 +162,7 @@ def _daemon(home: Path) -> DoctorCheck:
         with DaemonClient(home, timeout_s=5.0) as client:
             version = client.version()
     except DaemonNotRunning:
-        return DoctorCheck("daemon", True, "not running; it starts with the first submission")
+        return DoctorCheck("daemon", True, "not running; the first submission starts the daemon")
     except ClientError as error:
         return DoctorCheck("daemon", False, error.info.message, error.info.hint)
     return DoctorCheck("daemon", True, f"version {version.version}, pid {version.pid}")
@@ -183,10 +186,10 @@ def _findings(program: str, patience_s: float) -> Iterator[DoctorCheck]:
         return
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [""])[-1]
-        yield DoctorCheck("GPU", False, f"trying it ended with status {done.returncode}: {last}", ADVICE)
+        yield DoctorCheck("GPU", False, f"the test of the GPU ended with status {done.returncode}: {last}", ADVICE)
         return
     for finding in json.loads(done.stdout):
         ok, text = finding["ok"], finding["text"]
         if not ok and not finding["needed"]:
-            ok, text = True, f"missing, {finding['advice']} ({text})"
+            ok, text = True, f"missing; {finding['advice']} ({text})"
         yield DoctorCheck(finding["name"], ok, text, "" if ok else finding["advice"])

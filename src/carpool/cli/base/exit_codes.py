@@ -8,6 +8,8 @@ from carpool.protocol import client
 
 
 class Exit(IntEnum):
+    """What a command says to scripts."""
+
     OK = 0
     FAILED = 1  # something else went wrong, or a check of `doctor` found a problem
     USAGE = 2
@@ -21,16 +23,16 @@ class Exit(IntEnum):
 
 
 MEANINGS: dict[Exit, str] = {
-    Exit.OK: "it worked",
-    Exit.FAILED: "something went wrong that has no code of its own; `doctor`: a check found a problem",
+    Exit.OK: "success",
+    Exit.FAILED: "a failure without a code of its own; for `doctor`: a check found a problem",
     Exit.USAGE: "the command line is wrong",
     Exit.NO_DAEMON: "no daemon can be reached, or it could not start",
     Exit.NOT_FOUND: "there is no such job, model, device, command, file or directory",
-    Exit.REFUSED: "refused: not yours, or it cannot be done",
+    Exit.REFUSED: "refused: not permitted, or not possible",
     Exit.TIMEOUT: "`wait --timeout` ran out",
     Exit.VERSION: "the daemon is of another version",
     Exit.INTERRUPTED: "Ctrl-C",
-    Exit.CLOSED_PIPE: "whoever read the output has closed the pipe",
+    Exit.CLOSED_PIPE: "the reader of the output has closed the pipe",
 }
 
 _BY_STATUS = {400: Exit.USAGE, 403: Exit.REFUSED, 404: Exit.NOT_FOUND, 409: Exit.REFUSED, 422: Exit.REFUSED}

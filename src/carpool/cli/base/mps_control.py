@@ -23,14 +23,16 @@ PROGRAM = "nvidia-cuda-mps-control"
 PATIENCE_S = 30.0
 LONGEST_PATH = 90  # its sockets are below the pipe directory, and paths of sockets have at most 107 bytes
 COST = (
-    "What it costs: all jobs there share one fault domain (a fault of one ends all of them), and one user at a time:\n"
-    "jobs of another user wait until the first one's have ended."
+    "The price: all jobs under MPS share one fault domain (a fault in one job ends all of them), and MPS serves one\n"
+    "user at a time (jobs of another user wait until the first user's jobs have ended)."
 )
-NO_DRIVER = "MPS is a part of NVIDIA's driver for Linux; `carpool doctor` says what this machine's GPUs can do"
+NO_DRIVER = "MPS is part of NVIDIA's driver for Linux; `carpool doctor` shows what this machine's GPUs support"
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
+    """Whether the control daemon runs, where its pipe is, and the process ids of its servers and of their clients."""
+
     running: bool
     pipe: Path
     servers: list[int] = field(default_factory=list)
@@ -57,7 +59,7 @@ class MpsControl:
                 Exit.REFUSED,
                 "mps_failed",
                 f"the MPS control daemon did not start: {_last_line(done) or f'see {self.log}'}",
-                "it needs a GPU, and on shared machines often root; compute mode and other servers: `nvidia-smi -q`",
+                "MPS needs a GPU, and on shared machines often root; see compute modes in `nvidia-smi -q`",
             )
         self._mark.touch()
         return True
@@ -70,10 +72,14 @@ class MpsControl:
             return False
         if found.clients:
             users = ", ".join(map(str, found.clients))
-            raise Problem(Exit.REFUSED, "mps_in_use", f"programs use MPS: process {users}", "end them first")
+            raise Problem(
+                Exit.REFUSED, "mps_in_use", f"programs still use MPS: process {users}", "end these programs first"
+            )
         done = self._run([], "quit\n")
         if done.returncode:
-            raise Problem(Exit.FAILED, "mps_failed", f"MPS does not stop: {_last_line(done)}", f"look into {self.log}")
+            raise Problem(
+                Exit.FAILED, "mps_failed", f"MPS did not stop: {_last_line(done)}", f"see the logs in {self.log}"
+            )
         self._mark.unlink(missing_ok=True)
         return True
 
@@ -106,7 +112,12 @@ class MpsControl:
             owner = directory.stat().st_uid
             if owner != os.geteuid():
                 text = f"{directory} belongs to uid {owner}, you are uid {os.geteuid()}"
-                raise Problem(Exit.REFUSED, "not_yours", text, "one user at a time: MPS serves whoever started it")
+                raise Problem(
+                    Exit.REFUSED,
+                    "not_yours",
+                    text,
+                    "MPS serves one user at a time: the user who started it has to stop it",
+                )
 
     def _run(self, arguments: list[str], said: str = "") -> subprocess.CompletedProcess[str]:
         environment = os.environ | {
@@ -119,8 +130,8 @@ class MpsControl:
                 command, env=environment, input=said, capture_output=True, text=True, timeout=PATIENCE_S, check=False
             )
         except subprocess.TimeoutExpired:
-            text = f"{PROGRAM} does not answer within {PATIENCE_S:.0f} s"
-            raise Problem(Exit.TIMEOUT, "mps_hangs", text, f"look into {self.log}, and at `nvidia-smi`") from None
+            text = f"{PROGRAM} did not answer within {PATIENCE_S:.0f} s"
+            raise Problem(Exit.TIMEOUT, "mps_hangs", text, f"see the logs in {self.log}, and `nvidia-smi`") from None
         except OSError as error:
             text = f"{command[0]} cannot be run: {error.strerror}"
             raise Problem(Exit.REFUSED, "mps_failed", text, NO_DRIVER) from None

@@ -30,7 +30,7 @@ def with_common_options(function: F) -> F:
         metavar="DIR",
         type=click.Path(file_okay=False),
         callback=_home,
-        help="The daemon's directory.  [default: $CARPOOL_HOME, else the XDG state directory]",
+        help="State directory of the daemon.  [default: $CARPOOL_HOME, else the XDG state directory]",
     )(function)
 
 
@@ -86,6 +86,7 @@ def _whole(text: str, least: int) -> int:
 
 
 def job_id(text: str) -> int:
+    """A job's id.  Raises ValueError, for people."""
     try:
         return positive(text)
     except ValueError:
@@ -137,4 +138,5 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def plural(count: int, noun: str) -> str:
+    """A count and its noun, as in 1 job, 2 jobs."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Preset:
+    """A published system: a sentence about it, its policies, and what it sets of the core."""
+
     about: str
     policy: str
     settings: dict[str, int] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from carpool.protocol.units import parse_size, parse_time_us
 #: What people may write for a setting that is not set: the policy decides, or the machine.
 UNSET = ("default", "none")
 BY_NAME = {"policy": "", "placement": "--placement "}
-_UNITS = {"us": ", as 50ms", "ppm": ": 5% is 50000", "step": ", as 4MiB", "store": ", as 4GiB"}
+_UNITS = {"us": ", as in 50ms", "ppm": ": 5% is 50000", "step": ", as in 4MiB", "store": ", as in 4GiB"}
 
 
 def setting(text: str) -> tuple[str, int | None]:
@@ -33,7 +33,7 @@ def _value(name: str, value: str) -> int | None:
     if value.removeprefix("-").isdecimal():
         return int(value)
     if name in ("policy", "placement"):
-        raise ValueError(f"{name} is a name, not a number: carpool policy {BY_NAME[name]}{value}")
+        raise ValueError(f"{name} is not a setting with a number; use: carpool policy {BY_NAME[name]}{value}")
     if name == "serving":
         return _serving(value)
     if name.endswith("_ppm") and value.endswith("%"):
@@ -64,7 +64,7 @@ def share_ppm(text: str) -> int:
     try:
         share = Fraction(number) / percent
     except (ValueError, ZeroDivisionError):
-        raise ValueError(f"{text!r} is not a share, as 0.05 or 5%") from None
+        raise ValueError(f"{text!r} is not a share, as in 0.05 or 5%") from None
     if not 0 <= share <= 1:
         raise ValueError(f"{text!r} is not between 0 and 1")
     return round(share * 1_000_000)

@@ -21,10 +21,11 @@ AT_ONCE = 32
 @click.argument("jobs", type=JOB_ID, nargs=-1, required=True)
 @with_common_options
 def command(home: Path, as_json: bool, jobs: tuple[int, ...]) -> int:
-    """Cancel jobs: SIGTERM, then, if that does not help, SIGKILL, for all processes of each.
+    """Cancel jobs: SIGTERM to all processes of a job, then SIGKILL to those that remain (after `kill_after_us`).
 
-    Returns when the daemon has noted it, on disk; `carpool wait` waits for the end.  All ids are tried; the exit code
-    is that of the first problem.  A job that has ended stays as it is.
+    Returns when the daemon has recorded the request on disk; `carpool wait` waits until the jobs have ended.  One id
+    that fails does not keep the others from being cancelled; the exit code is that of the first failure.  A job that
+    has already ended is left as it is.
     """
     # Side by side: the daemon writes many of them to the disk at once, and while one after the other is cancelled those
     # behind it would start.

@@ -37,14 +37,16 @@ class Setter(click.Command):
         return super().parse_args(ctx, args)
 
 
-@click.group("ctl", short_help="Time quanta, oversubscription, the host store.", invoke_without_command=True)
+@click.group(
+    "ctl", short_help="Show or set time quanta, oversubscription, the host store.", invoke_without_command=True
+)
 @with_common_options
 @click.pass_context
 def command(context: click.Context, home: Path, as_json: bool) -> int:
-    """Set, or show, time quanta, oversubscription and the host store.
+    """Show or set time quanta, oversubscription and the budget of the host store.
 
-    Changes apply at once and stay in force when the daemon is started again.  Without a value the present one is shown,
-    without a command all of them.
+    Without a command, all of them are shown; a command without a value shows the current one.  Changes apply at once
+    and persist across restarts of the daemon.
     """
     if context.invoked_subcommand is not None:
         pass_on_common_options(context, command, home, as_json)
@@ -81,10 +83,11 @@ _DEVICES = click.option(
 @_DEVICES
 @with_common_options
 def quantum_command(home: Path, as_json: bool, time: int | str | None, names: tuple[str, ...]) -> int:
-    """Show or set the time quantum: how long a turn lasts at least while others wait.
+    """Show or set the time quantum: the shortest turn of a job while other jobs wait.
 
-    TIME has a unit, as in 10s or 50ms; 0s is every iteration boundary; `default` is what the settings or else the
-    policy say.  Where memory has to be moved, turns last longer, so that moving stays a small share of the time.
+    TIME needs a unit, as in 10s or 50ms.  0s: turns may change at every iteration boundary.  `default`: the value in
+    the settings, or else the policy's.  Turns last longer where memory has to be moved, so that moving takes only a
+    small share of the time.
     """
     request = None if time is None else DeviceRequest(quantum_us=None if isinstance(time, str) else time)
     infos = _devices(home, names, request)
@@ -96,10 +99,10 @@ def quantum_command(home: Path, as_json: bool, time: int | str | None, names: tu
 @_DEVICES
 @with_common_options
 def oversubscribe_command(home: Path, as_json: bool, mode: str | None, names: tuple[str, ...]) -> int:
-    """Show or set whether jobs may need more memory together than a device has.
+    """Show or set whether jobs may need more memory together than their device has.
 
-    `auto` moves memory to the host store when, and as far as, it does not fit.  `on` is the same, but jobs of one user
-    never compute side by side.  `off` lets whoever does not fit wait.
+    `auto`: memory that does not fit is moved to the host store.  `on`: the same, and jobs of one user never compute
+    at the same time.  `off`: jobs that do not fit wait.
     """
     infos = _devices(home, names, None if mode is None else DeviceRequest(oversubscribe=mode))
     return _print(infos, as_json, [f"{info.id}: oversubscribe {info.oversubscribe}" for info in infos])
@@ -109,9 +112,9 @@ def oversubscribe_command(home: Path, as_json: bool, mode: str | None, names: tu
 @click.argument("size", required=False, type=Parsed("size", budget))
 @with_common_options
 def store_command(home: Path, as_json: bool, size: int | str | None) -> int:
-    """Show or set how much host memory may hold what has been moved out of devices.
+    """Show or set the budget of the host store: host memory for job memory that is moved out of devices.
 
-    SIZE is for all devices together; `default` is half of the memory that the devices leave.
+    SIZE is for all devices together; `default`: half of the host memory that the devices leave.
     """
     with DaemonClient(home) as client:
         if size is not None:
@@ -125,7 +128,8 @@ def store_command(home: Path, as_json: bool, size: int | str | None) -> int:
 
 
 def quantum_words(info: DeviceInfo) -> str:
-    source = {"device": "set for this device", "settings": "as the settings say", "policy": "as the policy says"}
+    """A device's time quantum, and where it comes from, as in 50 ms (from the policy)."""
+    source = {"device": "set for this device", "settings": "from the settings", "policy": "from the policy"}
     return f"{format_time_us(info.quantum_us)} ({source.get(info.quantum_from, info.quantum_from)})"
 
 
@@ -135,7 +139,7 @@ def _devices(home: Path, names: Sequence[str], request: DeviceRequest | None) ->
         present = {info.id: info for info in client.devices()}
         for name in names:
             if name not in present:
-                known = f"known: {', '.join(present)}"
+                known = f"known devices: {', '.join(present)}"
                 raise Problem(Exit.NOT_FOUND, "unknown_device", f"there is no device {name!r}", known)
         chosen = [name for name in present if not names or name in names]
         return [client.set_device(name, request) if request else present[name] for name in chosen]

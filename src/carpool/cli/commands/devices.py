@@ -21,27 +21,28 @@ from carpool.protocol.units import format_size, format_time_us
 
 SHARING = {
     "concurrent": "lanes compute at the same time (concurrent)",
-    "timeslice": "lanes compute in slices of time, which the driver gives them (timeslice)",
-    "mps": "lanes of one user compute at the same time, in a server that they share (mps)",
+    "timeslice": "the driver gives lanes slices of time (timeslice)",
+    "mps": "lanes of one user compute at the same time, through an MPS server (mps)",
 }
 HEADER = ("DEVICE", "SIZE", "GRANTED", "IN USE", "FREE", "STORED", "JOBS", "QUEUE", "QUANTUM", "OVER")
 
 
-@click.command("devices", short_help="List the devices and who shares them.")
+@click.command("devices", short_help="List devices, their memory, and the jobs that share them.")
 @click.argument("name", required=False)
-@click.option("--history", "history_us", type=TIME_US, help="What NAME did in the last TIME, as 10m, 1h or 7d.")
-@click.option("--step", "step_us", type=TIME_US, help="With --history: the time that a line covers.")
+@click.option(
+    "--history", "history_us", type=TIME_US, help="Show measurements of NAME over the last TIME, as in 10m, 1h or 7d."
+)
+@click.option("--step", "step_us", type=TIME_US, help="With --history: the time that each line covers.")
 @with_common_options
 def command(home: Path, as_json: bool, name: str | None, history_us: int | None, step_us: int | None) -> int:
-    """List the devices, their memory, their lanes, what was measured of them, and the host store.
+    """List devices with their memory, lanes and measurements, and the host store.
 
-    GRANTED is promised to jobs and lanes; IN USE is what really exists; FREE is what can still be granted; STORED is
-    what of its jobs lies in the host store.  QUANTUM and OVER(subscribe) are what `carpool ctl` sets.  Below the
-    table: lanes, what has been moved, how lanes share the device, and what the device does, with the age of that
-    measurement.
+    GRANTED: memory promised to jobs and lanes.  IN USE: memory that is really allocated.  FREE: memory that can still
+    be granted.  STORED: memory of the device's jobs in the host store.  QUANTUM and OVER(subscribe): see `carpool ctl`.
+    Below the table: lanes, memory moved so far, how lanes share the device, and the last measurement with its age.
 
-    With a NAME, that device only.  --history shows what it did: every measurement is kept for ten minutes, minutes
-    for a week, hours for 90 days.
+    With a NAME, that device only.  --history shows its measurements over time: single ones are kept for ten minutes,
+    means of a minute for a week, means of an hour for 90 days.
     """
     if history_us is not None or step_us is not None:
         return _history(home, as_json, name, history_us, step_us)
@@ -62,7 +63,7 @@ def _named(listed: DeviceList, name: str) -> DeviceInfo:
         if device.id == name:
             return device
     known = ", ".join(device.id for device in listed.devices)
-    raise Problem(Exit.NOT_FOUND, "unknown_device", f"there is no device {name!r}", f"known: {known}")
+    raise Problem(Exit.NOT_FOUND, "unknown_device", f"there is no device {name!r}", f"known devices: {known}")
 
 
 def _history(home: Path, as_json: bool, name: str | None, history_us: int | None, step_us: int | None) -> int:
@@ -90,7 +91,7 @@ def _below(listed: DeviceList) -> Iterator[str]:
         yield from (lane_line(device, lane) for lane in device.lanes)
         if device.weights_bytes:
             size = format_size(device.weights_bytes)
-            yield f"  {device.id} weights of models: {size}, until somebody needs the memory"
+            yield f"  {device.id} weights of models: {size}, evicted when other jobs need the memory"
         if moved := formatting.moved(device.moved):
             yield f"  {device.id} moved by its jobs: {moved}"
         yield sharing_line(device)
@@ -99,13 +100,15 @@ def _below(listed: DeviceList) -> Iterator[str]:
 
 
 def lane_line(device: DeviceInfo, lane: LaneInfo) -> str:
-    holder = f"job {lane.holder} computes" if lane.holder is not None else "nobody computes"
+    """One line about a lane: its size, its jobs, who computes and who waits for the turn."""
+    holder = f"job {lane.holder} computes" if lane.holder is not None else "idle"
     waiting = f", waiting: {', '.join(map(str, lane.waiting))}" if lane.waiting else ""
     size, jobs = format_size(lane.size_bytes), plural(len(lane.jobs), "job")
     return f"  {device.id} lane {lane.id}: {size}, {jobs}, {holder}{waiting}"
 
 
 def sharing_line(device: DeviceInfo) -> str:
+    """One line that says how the lanes of a device share it, or which job has it to itself."""
     if device.alone is not None:
-        return f"  {device.id} sharing: job {device.alone} has it to itself (`carpool show {device.alone}` says why)"
+        return f"  {device.id} sharing: job {device.alone} has it to itself (`carpool show {device.alone}` shows why)"
     return f"  {device.id} sharing: {SHARING.get(device.sharing, device.sharing)}"

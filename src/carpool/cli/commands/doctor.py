@@ -17,7 +17,7 @@ from carpool.cli.render.style import stdout_style
 def command(home: Path, as_json: bool) -> int:
     """Check this machine: kernel features, library, directories, memory, daemon, GPUs.
 
-    Exit code 1 if there is a problem; each comes with what to do about it.
+    Every problem comes with a remedy.  Exit code 1 if there is one.
     """
     checks = [*run_checks(home), *gpu_checks()]
     healthy = all(check.ok for check in checks)

@@ -19,13 +19,13 @@ from carpool.protocol.client import DaemonClient, DaemonNotAnswering, DaemonNotR
 PATIENCE_S = 60.0
 
 
-@click.command("down", short_help="Stop the daemon; jobs go on.")
+@click.command("down", short_help="Stop the daemon; jobs keep running.")
 @click.option("--stop-jobs", is_flag=True, help="Cancel the running jobs first.")
 @with_common_options
 def command(home: Path, as_json: bool, stop_jobs: bool) -> int:
-    """Stop the daemon; jobs go on unless --stop-jobs is given.
+    """Stop the daemon; jobs keep running unless --stop-jobs is given.
 
-    Jobs that run without a daemon keep computing until they need a turn, and the next daemon takes them over.
+    Without a daemon, a job computes until it needs a turn.  The next daemon takes the jobs over.
     """
     try:
         # A daemon of another version must still be stoppable: that is the way to get rid of it.
@@ -35,13 +35,8 @@ def command(home: Path, as_json: bool, stop_jobs: bool) -> int:
         _say(as_json, False, 0, "no daemon is running")
         return 0
     left = 0 if stop_jobs else running
-    goes_on = f"; {plural(left, 'job')} on without it" if left else ""
-    _say(
-        as_json,
-        True,
-        left,
-        "the daemon has stopped" + goes_on.replace("job on", "job goes on").replace("jobs on", "jobs go on"),
-    )
+    keeps_on = f"; {plural(left, 'job')} {'keeps' if left == 1 else 'keep'} running" if left else ""
+    _say(as_json, True, left, f"the daemon has stopped{keeps_on}")
     return 0
 
 
@@ -78,5 +73,5 @@ def _await_end(process: int) -> None:
             Exit.TIMEOUT,
             "still_stopping",
             f"the daemon has not stopped after {seconds} s",
-            "see its daemon.log; if it hangs, kill it (its pid is in daemon.pid): no job is lost",
+            "see daemon.log in its directory; if the daemon hangs, kill it (pid in daemon.pid): no job is lost",
         )

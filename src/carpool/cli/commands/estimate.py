@@ -28,31 +28,60 @@ def _shape(text: str) -> list[int]:
     try:
         shape = [int(part) for part in text.lower().split("x")]
     except ValueError:
-        raise ValueError(f"{text!r} is no shape: whole numbers with x between them, as 3x224x224") from None
+        raise ValueError(f"{text!r} is not a shape: write whole numbers with x between them, as in 3x224x224") from None
     if min(shape) < 1:
-        raise ValueError(f"{text!r} is no shape: all its numbers must be 1 or more")
+        raise ValueError(f"{text!r} is not a shape: every number must be 1 or more")
     return shape
 
 
 @click.command("estimate", context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] [COMMAND [ARGS]...]")
-@click.option("--model", metavar="MODULE:FUNCTION", help="A function that builds a model, as nets.py:resnet50.")
-@click.option("--batch-size", type=POSITIVE, help="Examples per iteration; for --model.")
-@click.option("--input", "shapes", multiple=True, type=Parsed("shape", _shape), help="Shape of one, as 3x224x224.")
-@click.option("--optimizer", metavar="NAME", default="adam", show_default=True, help="As sgd,momentum=0.9.")
-@click.option("--loss", type=click.Choice(["auto", "cross_entropy", "mse", "mean"]), default="auto", show_default=True)
-@click.option("--estimator", "names", multiple=True, type=click.Choice(NAMES), help="Only this one.  [default: all]")
+@click.option("--model", metavar="MODULE:FUNCTION", help="Function that builds the model, as in nets.py:resnet50.")
+@click.option("--batch-size", type=POSITIVE, help="Examples per iteration; with --model.")
 @click.option(
-    "--device", type=click.Choice(["host", "cuda"]), default="host", show_default=True, help="Where it will run."
+    "--input",
+    "shapes",
+    multiple=True,
+    type=Parsed("shape", _shape),
+    help="Shape of an input of one example, as in 3x224x224; repeatable.",
 )
-@click.option("--time-limit", "limit_us", type=TIME_US, help="For all together.  [default: 60s]")
-@click.option("--directory", "-C", metavar="DIR", help="Run there.  [default: here]")
+@click.option(
+    "--optimizer",
+    metavar="NAME",
+    default="adam",
+    show_default=True,
+    help="Optimizer with its arguments, as in sgd,momentum=0.9; with --model.",
+)
+@click.option(
+    "--loss",
+    type=click.Choice(["auto", "cross_entropy", "mse", "mean"]),
+    default="auto",
+    show_default=True,
+    help="Loss function; with --model.",
+)
+@click.option(
+    "--estimator",
+    "names",
+    multiple=True,
+    type=click.Choice(NAMES),
+    help="Run only this estimator; repeatable.  [default: all]",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["host", "cuda"]),
+    default="host",
+    show_default=True,
+    help="Kind of device that the job will run on.",
+)
+@click.option("--time-limit", "limit_us", type=TIME_US, help="Time limit for all estimators together.  [default: 60s]")
+@click.option("--directory", "-C", metavar="DIR", help="Working directory.  [default: the current one]")
 @with_common_options
 def command(home: Path, as_json: bool, words: Sequence[str], model: str | None, **options: Any) -> int:
     """Estimate a job's memory without running it.
 
-    The script's own set-up code runs, up to its first optimizer steps, but over tensors that have shapes and no bytes.
-    Nothing is trained.  A script that needs real numbers there cannot be followed; then describe its model.  Examples:
+    The script runs up to its first optimizer steps, over tensors that have shapes but no data: nothing is trained.  A
+    script whose set-up depends on computed values cannot be followed; describe its model with --model instead.  P:
+    persistent memory (parameters, optimizer state).  E: ephemeral memory (such as activations).  Examples:
 
     \b
         carpool estimate -- python train.py --batch-size 64
@@ -94,6 +123,7 @@ def _answers(
 
 
 def rows(answers: Sequence[Answer]) -> list[tuple[str, ...]]:
+    """A row of the table for each estimator's answer, in their order; why there is none stands in the last column."""
     return [_row(answer) for answer in answers]
 
 

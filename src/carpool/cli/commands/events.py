@@ -13,13 +13,15 @@ from carpool.protocol.api import EventInfo
 from carpool.protocol.client import DaemonClient
 
 
-@click.command("events", short_help="Print what happened and what was decided.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with what happens from now on.")
-@click.option("--since", type=click.IntRange(min=0), default=0, show_default=True, help="Only after this number.")
-@click.option("--job", type=JOB_ID, help="Only of this job.")
+@click.command("events", short_help="Print the journal of events and decisions.")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing new events.")
+@click.option(
+    "--since", type=click.IntRange(min=0), default=0, show_default=True, help="Only events after this sequence number."
+)
+@click.option("--job", type=JOB_ID, help="Only events of this job.")
 @with_common_options
 def command(home: Path, as_json: bool, follow: bool, since: int, job: int | None) -> int:
-    """Print the journal of events and commands, oldest first.
+    """Print the journal of events (what the daemon was told) and commands (what it decided), oldest first.
 
     With --json: one object per line.
     """
@@ -31,6 +33,7 @@ def command(home: Path, as_json: bool, follow: bool, since: int, job: int | None
 
 
 def line(event: EventInfo) -> str:
+    """An event or a command on one line: number, local time, kind, job, and its other fields as NAME=VALUE."""
     milliseconds = event.time_us // 1000 % 1000
     subject = "" if event.job is None else f"job {event.job}"
     facts = " ".join(f"{name}={_value(value)}" for name, value in event.data.items() if name != "job")

@@ -12,16 +12,16 @@ from carpool.cli.base.options_common import JOB_ID, POSITIVE, print_json, with_c
 from carpool.protocol.client import DaemonClient
 
 
-@click.command("logs", short_help="Print what a job has written.")
+@click.command("logs", short_help="Print the output of a job.")
 @click.argument("job", type=JOB_ID)
-@click.option("--follow", "-f", is_flag=True, help="Go on until the job has ended.")
-@click.option("--lines", "-n", type=POSITIVE, help="Only the last N lines (and, with -f, what follows).")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing until the job has ended.")
+@click.option("--lines", "-n", type=POSITIVE, help="Only the last N lines (with -f, also what follows).")
 @click.option(
-    "--attempt", type=POSITIVE, help="Of this start of a job that has been started again.  [default: the latest]"
+    "--attempt", type=POSITIVE, help="Output of this attempt of a job that was retried.  [default: the latest]"
 )
 @with_common_options
 def command(home: Path, as_json: bool, job: int, follow: bool, lines: int | None, attempt: int | None) -> int:
-    """Print what a job has written to its output and error streams.
+    """Print what a job has written to standard output and standard error.
 
     With --json: one object per piece, {"text": "..."}.
     """

@@ -1,4 +1,4 @@
-"""``carpool ls``: the jobs, and why those wait that wait."""
+"""``carpool ls``: jobs, and why queued jobs are waiting."""
 
 from __future__ import annotations
 
@@ -21,18 +21,23 @@ NAME_WIDTH = 32
 HEADER = ("ID", "NAME", "STATE", "DEVICE", "TURN", "MEMORY P/E", "ITER", "TIME", "WHY")
 
 
-@click.command("ls", short_help="List the jobs, and why those wait that wait.")
+@click.command("ls", short_help="List jobs and why queued jobs are waiting.")
 @click.option(
-    "--phase", "phases", multiple=True, type=click.Choice([*formatting.ACTIVE, "ended"]), help="Only these; repeatable."
+    "--phase",
+    "phases",
+    multiple=True,
+    type=click.Choice([*formatting.ACTIVE, "ended"]),
+    help="Only jobs in this phase; repeatable.",
 )
-@click.option("--all", "-a", "everything", is_flag=True, help="All jobs that ever were.")
-@click.option("--limit", "-n", type=POSITIVE, help="Only the newest N.")
+@click.option("--all", "-a", "everything", is_flag=True, help="All jobs, also those that ended long ago.")
+@click.option("--limit", "-n", type=POSITIVE, help="Only the newest N jobs.")
 @with_common_options
 def command(home: Path, as_json: bool, phases: tuple[str, ...], everything: bool, limit: int | None) -> int:
-    """List the jobs: all that have not ended, and the last ten that have.
+    """List jobs: all that have not ended, and the ten that ended last.
 
-    TURN says who computes now.  MEMORY is persistent / ephemeral.  TIME runs from the submission to the end.
-    WHY is what a job waits for, or why it ended; or why a job that runs needs its device to itself, or is not moved.
+    TURN: yes if the job computes now.  MEMORY P/E: persistent / ephemeral.  TIME: from the submission to the end.
+    WHY: what a job waits for, or why it ended; of a running job, why it needs its device to itself, or why its memory
+    cannot be moved.
     """
     gc.disable()  # ten thousand objects that live to the end: looking for garbage among them takes a tenth of the time
     with DaemonClient(home) as client:
@@ -57,6 +62,7 @@ def _select(client: DaemonClient, phases: Sequence[str], everything: bool, limit
 
 
 def job_table(jobs: Sequence[JobInfo], style: Style, width: int | None) -> list[str]:
+    """The lines of the table, cut to ``width`` columns (None: not cut), with jobs that compute or failed in colour."""
     now = formatting.now_us()
     name_width = NAME_WIDTH if width is not None else 1000
     rows = [_row(job, now, name_width) for job in jobs]

@@ -1,4 +1,4 @@
-"""``carpool model``: which models there are for inference."""
+"""``carpool model``: register, list and remove models for inference."""
 
 from __future__ import annotations
 
@@ -59,21 +59,21 @@ def some_time(text: str) -> int:
     """Microseconds, at least one.  Raises ValueError, for people."""
     us = time_with_unit(text)
     if us < 1:
-        raise ValueError(f"{text!r} is no time: it must be 1us or more")
+        raise ValueError(f"{text!r} is too short: it must be 1us or more")
     return us
 
 
 _PRESENT = click.argument("name", type=ModelName())
-_OWNER = click.option("--owner", type=Parsed("uid", not_negative), help="Whose model, for root.  [default: yours]")
+_OWNER = click.option("--owner", type=Parsed("uid", not_negative), help="Owner uid (root only).  [default: yours]")
 
 
 @click.group("model", short_help="Register models for inference, list and remove them.", invoke_without_command=True)
 @with_common_options
 @click.pass_context
 def command(context: click.Context, home: Path, as_json: bool) -> int:
-    """Models for inference; without a command, those that there are.
+    """Register, list and remove models for inference; without a command, list them.
 
-    What is registered stays when the daemon is started again.  `carpool serve` computes with it.
+    Registered models persist across restarts of the daemon.  `carpool serve` answers requests with them.
     """
     if context.invoked_subcommand is not None:
         pass_on_common_options(context, command, home, as_json)
@@ -84,40 +84,52 @@ def command(context: click.Context, home: Path, as_json: bool) -> int:
 @command.command("add", short_help="Register a model.")
 @click.argument("name", type=Parsed("name", check_name))
 @click.option(
-    "--factory", required=True, type=Parsed("module:function", check_factory), help="What makes the model, a Module."
+    "--factory",
+    required=True,
+    type=Parsed("module:function", check_factory),
+    help="Function that returns the model, a torch.nn.Module.",
 )
 @click.option(
-    "--weights", metavar="FILE", help=f"Its weights: {' or '.join(SUFFIXES)}.  [default: as the factory leaves them]"
+    "--weights",
+    metavar="FILE",
+    help=f"File of weights: {' or '.join(SUFFIXES)}.  [default: as the factory leaves them]",
 )
 @click.option(
     "--deadline",
     "deadline_us",
     type=Parsed("time", some_time),
-    help="When an answer is too late, as 50ms after its request's arrival.  [default: never]",
+    help="Longest time from the arrival of a request to its answer, as in 50ms.  [default: no limit]",
 )
-@click.option(
-    "--max-batch", type=POSITIVE, default=DEFAULT_BATCH, show_default=True, help="Rows that are computed together."
-)
+@click.option("--max-batch", type=POSITIVE, default=DEFAULT_BATCH, show_default=True, help="Largest batch, in rows.")
 @click.option(
     "--max-delay",
     "max_delay_us",
     type=Parsed("time", time_with_unit),
     default="0s",
     show_default=True,
-    help="How long a request may wait for others of its batch, as 2ms.",
+    help="Longest time that a request waits for its batch to fill, as in 2ms.",
 )
 @click.option(
-    "--priority", type=POSITIVE, default=DEFAULT_PRIORITY, show_default=True, help="Among models; larger is more."
+    "--priority",
+    type=POSITIVE,
+    default=DEFAULT_PRIORITY,
+    show_default=True,
+    help="Rank among models, with `carpool serve --order priority`; larger is first.",
 )
-@click.option("--directory", "-C", metavar="DIR", help="Run there, and import the factory from there.  [default: here]")
-@click.option("--replace", is_flag=True, help="Take the place of a model of this name.")
+@click.option(
+    "--directory",
+    "-C",
+    metavar="DIR",
+    help="Working directory; the factory is imported from there.  [default: the current one]",
+)
+@click.option("--replace", is_flag=True, help="Replace the model of this name, if there is one.")
 @with_common_options
 def add(home: Path, as_json: bool, name: str, replace: bool, **options: Any) -> int:
     """Register a model as NAME.
 
-    Its workers will get this directory, this environment and the active virtual environment.  Neither the factory nor
-    the weights are loaded now: whether they fit together `carpool serve` finds out.  The daemon starts by itself
-    if none runs.  Example:
+    Its workers run in this directory, with this environment and the active virtual environment.  Neither the factory
+    nor the weights are loaded now; `carpool serve` reports whether they fit together.  Starts the daemon if none is
+    running.  Example:
 
     \b
         carpool model add resnet --factory shop.models:resnet --weights resnet.safetensors --deadline 50ms
@@ -133,7 +145,7 @@ def add(home: Path, as_json: bool, name: str, replace: bool, **options: Any) -> 
 @command.command("ls", short_help="List the models.")
 @with_common_options
 def ls(home: Path, as_json: bool) -> int:
-    """List your models; root sees everybody's."""
+    """List your models (for root: the models of all users)."""
     return _list(home, as_json)
 
 
@@ -142,7 +154,7 @@ def ls(home: Path, as_json: bool) -> int:
 @_OWNER
 @with_common_options
 def show(home: Path, as_json: bool, name: str, owner: int | None) -> int:
-    """Show everything about a model but what is in its environment."""
+    """Show everything about a model except its environment variables."""
     with DaemonClient(home) as client:
         info = client.model(name, owner=owner)
     if as_json:
@@ -160,7 +172,7 @@ def show(home: Path, as_json: bool, name: str, owner: int | None) -> int:
 @_OWNER
 @with_common_options
 def rm(home: Path, as_json: bool, name: str, owner: int | None) -> int:
-    """Remove a model.  Its files stay."""
+    """Remove a model.  Its files are kept."""
     with DaemonClient(home) as client:
         info = client.remove_model(name, owner=owner)
     return _say(info, "removed", as_json)

@@ -10,14 +10,14 @@ from carpool.cli.base.mps_control import COST, MpsControl, Status
 from carpool.cli.base.options_common import pass_on_common_options, print_json, with_common_options
 
 
-@click.group("mps", short_help="Start, stop or look at NVIDIA's MPS server.", invoke_without_command=True)
+@click.group("mps", short_help="Start, stop or show NVIDIA's MPS server.", invoke_without_command=True)
 @with_common_options
 @click.pass_context
 def command(context: click.Context, home: Path, as_json: bool) -> int:
-    """NVIDIA's MPS server, for `carpool up --sharing mps`; without a command, its status.
+    """Start, stop or show NVIDIA's MPS server (for `carpool up --sharing mps`); without a command, show its status.
 
-    With it, kernels of several jobs of one user run on a GPU at the same time.  The price is isolation: a fault of one
-    job ends all of them, and while one user's jobs are there, another user's wait.
+    Under MPS, kernels of several jobs of one user run on a GPU at the same time.  The price is isolation: a fault in
+    one job ends all of them, and jobs of another user wait until the first user's jobs have ended.
     """
     if context.invoked_subcommand is not None:
         pass_on_common_options(context, command, home, as_json)
@@ -28,15 +28,15 @@ def command(context: click.Context, home: Path, as_json: bool) -> int:
 @command.command("on")
 @with_common_options
 def on(home: Path, as_json: bool) -> int:
-    """Start the control daemon, with its pipe and logs in the Carpool directory; nothing if it runs already."""
+    """Start the MPS control daemon, with its pipe and logs in Carpool's state directory; no effect if it is running."""
     control = MpsControl(home)
     started = control.start()
     if as_json:
         print_json({"started": started, **_fields(control.status())})
         return 0
-    click.echo(f"MPS {'has been started' if started else 'runs already'}; its pipe is in {control.pipe}")
+    click.echo(f"MPS {'has been started' if started else 'is already running'}; its pipe is in {control.pipe}")
     click.echo(COST)
-    click.echo("Jobs of a daemon that is started after this with --sharing mps use it; other programs do with")
+    click.echo("A daemon that is started from now on with --sharing mps runs its jobs under MPS; other programs need")
     click.echo(f"  export CUDA_MPS_PIPE_DIRECTORY={control.pipe}")
     return 0
 
@@ -44,19 +44,19 @@ def on(home: Path, as_json: bool) -> int:
 @command.command("off")
 @with_common_options
 def off(home: Path, as_json: bool) -> int:
-    """Stop the control daemon that `carpool mps on` has started.  Refused while programs use it."""
+    """Stop the MPS control daemon that `carpool mps on` has started.  Refused while programs use MPS."""
     stopped = MpsControl(home).stop()
     if as_json:
         print_json({"stopped": stopped})
     else:
-        click.echo("MPS has been stopped" if stopped else "MPS does not run")
+        click.echo("MPS has been stopped" if stopped else "MPS is not running")
     return 0
 
 
 @command.command("status")
 @with_common_options
 def status(home: Path, as_json: bool) -> int:
-    """Whether it runs, and how many programs use it."""
+    """Show whether MPS is running, and which processes use it."""
     return _show(home, as_json)
 
 
@@ -65,10 +65,10 @@ def _show(home: Path, as_json: bool) -> int:
     if as_json:
         print_json(_fields(found))
     elif not found.running:
-        click.echo("MPS does not run (`carpool mps on` starts it)")
+        click.echo("MPS is not running (start: `carpool mps on`)")
     else:
-        clients = "nobody uses it" if not found.clients else f"used by process {', '.join(map(str, found.clients))}"
-        click.echo(f"MPS runs with its pipe in {found.pipe}; {clients}")
+        clients = "no process uses it" if not found.clients else f"used by process {', '.join(map(str, found.clients))}"
+        click.echo(f"MPS is running with its pipe in {found.pipe}; {clients}")
     return 0
 
 

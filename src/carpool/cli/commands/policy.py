@@ -1,4 +1,4 @@
-"""``carpool policy``: who computes next, and the settings of the core."""
+"""``carpool policy``: the scheduling and placement policies, and the settings of the core."""
 
 from __future__ import annotations
 
@@ -35,13 +35,15 @@ class PolicyName(click.ParamType[str]):
 
 @click.command("policy", short_help="Show or change the policy and the settings.")
 @click.argument("name", required=False, type=PolicyName())
-@click.option("--placement", metavar="NAME", help="Which device a job is placed on: as magm, or ./mine.py:Class.")
+@click.option(
+    "--placement", metavar="NAME", help="Policy for which device a job is placed on, as in magm or ./mine.py:Class."
+)
 @click.option(
     "--set",
     "settings",
     multiple=True,
     type=Parsed("name=value", setting),
-    help="A setting, as quantum_us=50ms; repeatable.",
+    help="Change a setting, as in quantum_us=50ms; repeatable.",
 )
 @with_common_options
 def command(
@@ -49,8 +51,8 @@ def command(
 ) -> int:
     """Show or change the policies and the settings of the running daemon.
 
-    NAME is one of Carpool's, or one of yours as ./mine.py:Class.  Changes apply at once and stay in force when the
-    daemon is started again.
+    NAME says who computes next: a built-in policy, or one of yours as ./mine.py:Class.  Changes apply at once and
+    persist across restarts of the daemon.
     """
     with DaemonClient(home) as client:
         if name or placement or settings:
@@ -70,11 +72,15 @@ def _lines(info: PolicyInfo) -> list[str]:
     width = max(map(len, info.settings), default=0)
     others = ", ".join(name for name in info.available if name != info.name)
     settings = [f"  {name:<{width}}  {_value(name, value)}" for name, value in info.settings.items()]
-    fault = [style.red(f"wrong, so jobs are served in order of arrival there: {info.fault}")] if info.fault else []
+    fault = [style.red(f"the policy failed, and order of arrival decided instead: {info.fault}")] if info.fault else []
     places = ", ".join(name for name in info.placements if name != info.placement)
     # A daemon of an earlier version names none.
     placement = [f"placement {style.bold(info.placement)} (others: {places})"] if info.placements else []
-    wrong = [style.red(f"wrong, so magm decides there: {info.placement_fault}")] if info.placement_fault else []
+    wrong = (
+        [style.red(f"the placement failed, and magm decided instead: {info.placement_fault}")]
+        if info.placement_fault
+        else []
+    )
     return [f"policy {style.bold(info.name)} (others: {others})", *fault, *placement, *wrong, *settings]
 
 

@@ -21,9 +21,10 @@ from carpool.protocol.client import ClientError, DaemonClient
 @with_submission_options
 @with_common_options
 def command(home: Path, as_json: bool, **options: Any) -> int:
-    """Run a job in the foreground; its exit code is this command's.
+    """Run a job in the foreground; this command exits with the job's exit code.
 
-    Input, output and Ctrl-C go to the job.  A job killed by signal n gives 128 + n.  --json changes errors only.
+    Input, output and Ctrl-C go to the job.  If signal n killed the job, the exit code is 128 + n.  --json affects error
+    messages only.
     """
     request = submission(**options, foreground=True)
     with connected(home) as client:

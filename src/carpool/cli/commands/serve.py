@@ -20,44 +20,59 @@ from carpool.protocol.serving import DEFAULT_HOST, DEFAULT_PORT, DEFAULT_QUEUE, 
 
 
 @click.command("serve", short_help="Answer requests for inference with the registered models.")
-@click.option("--host", default=DEFAULT_HOST, show_default=True, metavar="ADDRESS", help="Where to listen.")
+@click.option("--host", default=DEFAULT_HOST, show_default=True, metavar="ADDRESS", help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="0: any that is free."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="Port to listen on; 0: any free port.",
 )
 @click.option(
-    "--token-file", metavar="FILE", help="Ask clients for the token in it; needed where others can reach the address."
+    "--token-file",
+    metavar="FILE",
+    help="File with the token that clients must send; required unless only this machine can reach ADDRESS.",
 )
 @click.option(
     "--order",
     type=click.Choice(ORDERS),
     default=ORDERS[0],
     show_default=True,
-    help="Of requests: by arrival, deadline or priority.",
+    help="Order of requests: by arrival (fcfs), deadline (edf) or priority.",
 )
-@click.option("--store", "store_bytes", type=SIZE, help="Memory for all models' weights.  [default: half of it]")
+@click.option(
+    "--store",
+    "store_bytes",
+    type=SIZE,
+    help="Host memory for the weights of all models.  [default: half of the machine's]",
+)
 @click.option(
     "--standby",
     type=POSITIVE,
     default=DEFAULT_STANDBY,
     show_default=True,
-    help="Worker processes beside the one that computes, for each environment.",
+    help="Worker processes per environment, in addition to the one that computes.",
 )
 @click.option(
-    "--queue", type=POSITIVE, default=DEFAULT_QUEUE, show_default=True, help="Requests that may wait for a model."
+    "--queue",
+    type=POSITIVE,
+    default=DEFAULT_QUEUE,
+    show_default=True,
+    help="Most requests that may wait for a model; more are refused.",
 )
 @click.option(
     "--model",
     "models",
     multiple=True,
     type=Parsed("name", check_name),
-    help="Only this one; repeatable.  [default: all]",
+    help="Serve only this model; repeatable.  [default: all]",
 )
 @with_common_options
 def command(home: Path, as_json: bool, token_file: str | None, models: tuple[str, ...], **options: Any) -> int:
     """Answer requests for inference with the registered models (Open Inference Protocol), until Ctrl-C.
 
-    Models that are registered, replaced or removed meanwhile come and go by themselves.  The daemon starts by itself if
-    none runs; when it stops, or is started again, this goes on.  A line says when a model is ready, or why not.
+    Models that are registered, replaced or removed later are noticed.  Starts the daemon if none is running; the server
+    keeps running when the daemon stops or restarts.  A line is printed when a model is ready, or why it is not.
     """
     if token_file is not None:
         token_file = str(expanded(token_file).absolute())
@@ -78,5 +93,5 @@ def _check_models(own: list[ModelInfo], wanted: tuple[str, ...]) -> None:
     known = [info.name for info in own]
     for name in wanted:
         if name not in known:
-            hint = f"yours: {', '.join(known)}" if known else "carpool model add NAME --factory module:function"
+            hint = f"your models: {', '.join(known)}" if known else "carpool model add NAME --factory module:function"
             raise Problem(Exit.NOT_FOUND, "unknown_model", f"there is no model {name}", hint)

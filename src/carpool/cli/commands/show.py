@@ -18,10 +18,12 @@ from carpool.protocol.units import format_duration, format_size
 
 @click.command("show", short_help="Show everything about a job.")
 @click.argument("job", type=JOB_ID)
-@click.option("--why", is_flag=True, help="Show instead why it is on its device, or on none: with all figures.")
+@click.option(
+    "--why", is_flag=True, help="Show instead how the placement was decided, with the figures of every device."
+)
 @with_common_options
 def command(home: Path, as_json: bool, job: int, why: bool) -> int:
-    """Show everything about a job, why it waits included."""
+    """Show everything about a job, including why it waits."""
     with DaemonClient(home) as client:
         if why:
             placement = client.placement(job)
@@ -94,16 +96,16 @@ def _memory(job: JobInfo) -> list[tuple[str, str]]:
 
 def _unmanaged(job: JobInfo) -> str:
     size = format_size(job.fixed_bytes)
-    return f"{size} of device memory from the driver itself (not limited, not moved)" if job.fixed_bytes else ""
+    return f"{size} of device memory allocated past Carpool (not limited, not moved)" if job.fixed_bytes else ""
 
 
 def _stored(job: JobInfo) -> str:
     where = " in the host store"
     if job.offloaded and job.engine == "checkpoint":
-        return f"{format_size(job.persistent_bytes)} by the driver, in memory of the job's own: suspended"
+        return f"{format_size(job.persistent_bytes)} saved by the driver in the job's own host memory: suspended"
     if job.offloaded:
         return f"{format_size(job.stored_bytes)}{where}: offloaded"
-    return f"{format_size(job.stored_bytes)}{where}, which come back when they are used" if job.stored_bytes else ""
+    return f"{format_size(job.stored_bytes)}{where}, restored when used" if job.stored_bytes else ""
 
 
 def _amount(used: int, limit: int) -> str:
@@ -142,7 +144,7 @@ def _attempts(job: JobInfo) -> list[tuple[str, str]]:
     """One line each; the present one is what all the rest is about."""
     found = [(f"attempt {each.number}", _attempt(each)) for each in job.attempts]
     if job.attempts and not job.outcome:
-        found.append((f"attempt {job.attempt}", "waits" if job.started_us is None else "the present one"))
+        found.append((f"attempt {job.attempt}", "waits" if job.started_us is None else "the current one"))
     return found
 
 

@@ -29,31 +29,33 @@ FORMATS = ("auto", "csv", "philly", "alibaba")
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command("simulate", short_help="Simulate a trace: what if the policy or the devices were others?")
+@click.command("simulate", short_help="What-if simulation of a trace.")
 @click.argument("trace", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--format", "trace_format", type=click.Choice(FORMATS), help="Of the TRACE file.  [default: auto]")
+@click.option("--format", "trace_format", type=click.Choice(FORMATS), help="Format of the TRACE file.  [default: auto]")
 @click.option(
-    "--generate", "generator", metavar="KIND[:KEY=VALUE,...]", help="Made-up jobs, as poisson:jobs=1000,load=0.9."
+    "--generate", "generator", metavar="KIND[:KEY=VALUE,...]", help="Generate jobs, as in poisson:jobs=1000,load=0.9."
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Of --generate: the same seed, the same jobs.  [default: 0]")
+@click.option(
+    "--seed", type=click.IntRange(min=0), help="For --generate: the same seed gives the same jobs.  [default: 0]"
+)
 @click.option(
     "--from-journal",
     "journal",
     metavar="[PATH]",
     is_flag=False,
     flag_value="",
-    help="What a daemon has run: its journal, or its directory.  [default: that of --home]",
+    help="Jobs that a daemon has run; PATH is its journal or its directory.  [default: that of --home]",
 )
-@click.option("--verify", is_flag=True, help="Of --from-journal: only replay it, and compare all decisions.")
+@click.option("--verify", is_flag=True, help="With --from-journal: only replay it, and compare every decision.")
 @click.option(
     "--services",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Models that are served beside the jobs, or without any: TOML; for lanes.",
+    help="TOML file of models that are served beside the jobs, or without jobs; needs lanes.",
 )
 @click.option("--limit", type=POSITIVE, help="Only the first N jobs.")
 @click.option("--save-trace", type=_FILE, help="Write the jobs as a trace in CSV.")
-@click.option("--devices", type=POSITIVE, default=1, show_default=True, help="How many, all alike.")
+@click.option("--devices", type=POSITIVE, default=1, show_default=True, help="Number of devices, all alike.")
 @click.option(
     "--policy",
     "policies",
@@ -61,60 +63,77 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     multiple=True,
     help="fifo, sjf, srtf, srsf, las, fair, pack, tq, ./mine.py:Class; repeatable.  [default: the preset's, or fair]",
 )
-@click.option("--lanes", is_flag=True, help="Jobs share devices, with memory; fair, pack and tq always do.")
-@click.option("--backfill/--no-backfill", default=None, help="Jobs that fit pass one that does not.")
+@click.option("--lanes", is_flag=True, help="Jobs share devices in lanes, with memory; fair, pack and tq always do.")
+@click.option(
+    "--backfill/--no-backfill",
+    default=None,
+    help="Whether jobs that fit may start before an earlier job that does not.",
+)
 @click.option(
     "--las-limits",
     "las_limits_us",
     type=Parsed("time,...", las_limits),
-    help="Of the queues of las.  [default: 3250,7200]",
+    help="LAS queue thresholds, in seconds.  [default: 3250,7200]",
 )
-@click.option("--las-unit", type=click.Choice(("time", "gpu")), help="las counts time, or time × devices.")
+@click.option("--las-unit", type=click.Choice(("time", "gpu")), help="What LAS counts: time, or time × devices.")
 @click.option("--quantum", "quantum_us", type=TIME_US, help="Shortest turn in a lane.  [default: the policy's]")
 @click.option(
     "--set",
     "settings",
     multiple=True,
     type=Parsed("name=value", setting),
-    help="A setting of the core or of the policy, as grace_us=5ms; repeatable.",
+    help="Change a setting of the core or of the policy, as in grace_us=5ms; repeatable.",
 )
-@click.option("--device-memory", type=SIZE, default=16 * GIB, show_default="16GiB", help="Of each device; for lanes.")
+@click.option(
+    "--device-memory", type=SIZE, default=16 * GIB, show_default="16GiB", help="Memory of each device; for lanes."
+)
 @click.option(
     "--oversubscribe",
     type=OVERSUBSCRIBE,
-    help="Memory of lanes moves to host memory, and back.  [default: auto]",
+    help="Whether memory that does not fit moves to host memory; for lanes.  [default: auto]",
 )
-@click.option("--store", type=SIZE, help="Host memory for what is moved out.  [default: no bound]")
-@click.option("--copy-rate", type=SIZE, help="Bytes per second between device and host.  [default: 6GB; 0: in no time]")
+@click.option("--store", type=SIZE, help="Host memory for memory that is moved out.  [default: unlimited]")
+@click.option(
+    "--copy-rate", type=SIZE, help="Bytes per second between device and host.  [default: 6GB; 0: instantaneous]"
+)
 @click.option(
     "--sharing",
     metavar="NAME",
     default="concurrent",
     show_default=True,
-    help="How lanes slow each other: concurrent, timeslice, or ./mine.py:Class.",
+    help="How jobs that compute at the same time slow each other: concurrent, timeslice, or ./mine.py:Class.",
 )
 @click.option(
     "--interference",
     "interference_ppm",
     type=Parsed("share", share_ppm),
     default=0,
-    help="What each further job that computes at once costs all of them.  [default: 0]",
+    help="Share of speed that all lose for each further job that computes at the same time.  [default: 0]",
 )
-@click.option("--preset", type=Parsed("name", preset), help="As `carpool up`: a system's policy and settings; lanes.")
+@click.option(
+    "--preset",
+    type=Parsed("name", preset),
+    help="Policy and settings of a published system, as in `carpool up`; turns --lanes on.",
+)
 @click.option("--placement", metavar="NAME", help="Which device a job is placed on; for lanes.  [default: magm]")
 @click.option(
     "--estimator",
     type=Parsed("name", estimator),
-    help="What is told of memory: none, oracle, or column:NAME for estimate_NAME_mib.  [default: oracle]",
+    help="Memory estimates of jobs: none, oracle (the truth), or column:NAME for the trace's estimate_NAME_mib."
+    "  [default: oracle]",
 )
 @click.option(
     "--telemetry",
     "telemetry_us",
     type=TIME_US,
-    help="How often devices are measured; 0: never.  [default: 1s, where it decides]",
+    help="Time between measurements of devices; 0: none.  [default: 1s, where decisions depend on them]",
 )
 @click.option(
-    "--memory-warmup", "warmup_us", type=TIME_US, default=0, help="Jobs need all of their memory so late.  [default: 0]"
+    "--memory-warmup",
+    "warmup_us",
+    type=TIME_US,
+    default=0,
+    help="Time after which jobs need all of their memory.  [default: 0]",
 )
 @click.option(
     "--memory-at-first",
@@ -122,25 +141,32 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     type=Parsed("share", share_ppm),
     default=500_000,
     show_default="0.5",
-    help="Until then they need this share of it.",
+    help="Share of its memory that a job needs before that time.",
 )
-@click.option("--resolution", "resolution_us", type=TIME_US, help="Shortest turn modelled; 0: all.  [default: chosen]")
-@click.option("--switch-cost", "switch_cost_us", type=TIME_US, default=0, help="Lost after each preemption.")
-@click.option("--retries", type=click.IntRange(min=0), default=0, help="How often a job that fails is tried again.")
+@click.option(
+    "--resolution",
+    "resolution_us",
+    type=TIME_US,
+    help="Shortest turn that is modelled; 0: every turn.  [default: chosen to keep the simulation short]",
+)
+@click.option(
+    "--switch-cost", "switch_cost_us", type=TIME_US, default=0, help="Time lost after each preemption.  [default: 0]"
+)
+@click.option("--retries", type=click.IntRange(min=0), default=0, help="Retries of a job that fails.  [default: 0]")
 @click.option(
     "--undeclared",
     multiple=True,
     type=click.Choice(("duration", "memory")),
-    help="What the policy is not told; repeatable.",
+    help="Hide this from the policy; repeatable.",
 )
-@click.option("--jobs-csv", type=_FILE, help="Write one line per job; a file per policy if there are several.")
-@click.option("--report", type=_FILE, help="Write a page of charts, in HTML.")
+@click.option("--jobs-csv", type=_FILE, help="Write a CSV file with one line per job; one file per policy.")
+@click.option("--report", type=_FILE, help="Write an HTML page of charts.")
 @with_common_options
 def command(home: Path, as_json: bool, **options: Any) -> int:
-    """Simulate a trace with the code that runs live, in virtual time.
+    """What-if simulation of a trace: the scheduler that runs live, in virtual time.
 
-    Each policy brings one row: completion times (JCT), queueing delay, makespan.  TRACE is CSV, or a trace of Philly or
-    Alibaba.  Without --lanes, jobs get whole devices; under fair, pack and tq they share them.  Examples:
+    Prints one row per policy: completion times (JCT), queueing delay, makespan.  TRACE is CSV, or a trace of Philly or
+    Alibaba.  Jobs get whole devices, unless --lanes, fair, pack or tq lets them share.  Examples:
 
     \b
         carpool simulate trace.csv --devices 8 --policy fifo --policy srtf

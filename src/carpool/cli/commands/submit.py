@@ -40,7 +40,7 @@ class Submit(click.Command):
     "--estimate",
     "estimator",
     type=click.Choice(AT_SUBMISSION),
-    help="Estimate the memory first, as `carpool estimate` does: the script's set-up code runs here, now.",
+    help="Estimate the memory first, as `carpool estimate` does; the script's set-up code runs now, on this machine.",
 )
 @with_common_options
 @click.pass_context
@@ -56,10 +56,10 @@ def command(
 ) -> int:
     """Submit a job, or the jobs of a file, and print the ids.
 
-    The job gets this directory, this environment and the active virtual environment.  It runs as it is, not through
-    a shell.  A script.py without an interpreter runs with the virtual environment's python, else with the PATH's.
-    A single word that ends in .toml is a job file (see the guide); of several jobs all are accepted, or none.
-    The daemon starts by itself if none runs.  Examples:
+    The job runs in this directory, with this environment and the active virtual environment, and not through a shell.
+    A script.py without an interpreter runs with the virtual environment's python, else with the PATH's.  A single word
+    that ends in .toml is a job file (see the guide); either all jobs of a submission are accepted or none.  Starts the
+    daemon if none is running.  Examples:
 
     \b
         carpool submit -- python train.py --lr 0.1
@@ -70,7 +70,7 @@ def command(
     grid = _grid(parameters)
     if estimator is not None and options["memory"] is not None:
         raise Problem(
-            Exit.USAGE, "two_estimates", "--mem says already what --estimate would find out", "give one of them"
+            Exit.USAGE, "two_estimates", "--mem and --estimate both set the memory estimate", "give one of them"
         )
     request = _many(context, words, grid, options)
     if request is None:
@@ -108,7 +108,9 @@ def _submit_one(
 def _grid(parameters: Sequence[tuple[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
     grid = dict(parameters)
     if len(grid) < len(parameters):
-        raise Problem(Exit.USAGE, "parameter_twice", "a parameter is given twice", "one --param with all its values")
+        raise Problem(
+            Exit.USAGE, "parameter_twice", "a parameter is given twice", "give one --param with all its values"
+        )
     return grid
 
 
@@ -124,8 +126,13 @@ def _many(
     if not is_file:
         return batch.from_command(grid, words, **options)
     if len(words) > 1:
-        hint = f"a program of that name: carpool submit -- ./{words[0]}"
-        raise Problem(Exit.USAGE, "words_after_file", f"options stand before the job file {words[0]}", hint)
+        hint = f"to run a program of that name: carpool submit -- ./{words[0]}"
+        raise Problem(
+            Exit.USAGE,
+            "words_after_file",
+            f"there are words after the job file {words[0]}; options come before it",
+            hint,
+        )
     default = click.core.ParameterSource.DEFAULT
     chosen = {name: value for name, value in options.items() if context.get_parameter_source(name) is not default}
     return batch.from_file(job_file.read_job_file(Path(words[0])), grid, chosen)

@@ -24,13 +24,15 @@ LOAD_FACTOR = 5
 
 
 @click.command("top", short_help="Watch devices, lanes and jobs live.")
-@click.option("--once", is_flag=True, help="Print one frame and leave.")
-@click.option("--interval", "interval_us", type=TIME_US, default=1_000_000, show_default="1s", help="Between frames.")
+@click.option("--once", is_flag=True, help="Print one frame and exit.")
+@click.option(
+    "--interval", "interval_us", type=TIME_US, default=1_000_000, show_default="1s", help="Time between frames."
+)
 @with_common_options
 def command(home: Path, as_json: bool, once: bool, interval_us: int) -> int:
     """Watch devices, lanes and jobs: who computes, memory, progress, completion times.
 
-    q or Ctrl-C leaves.  Without a terminal, or with --once or --json, it prints one frame.
+    q or Ctrl-C quits.  Without a terminal, or with --once or --json, one frame is printed.
     """
     with DaemonClient(home) as client:
         if as_json:
@@ -57,6 +59,7 @@ def _watch(client: DaemonClient, screen: Screen, interval_s: float) -> None:
 
 
 def snapshot(client: DaemonClient) -> Snapshot:
+    """What a frame shows, asked of the daemon in four requests."""
     active = client.jobs(formatting.ACTIVE)
     # Asked last: a job that ends in between shows up in both lists rather than in none, and the later answer counts.
     ended = client.jobs(("ended",), RECENT)

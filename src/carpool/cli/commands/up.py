@@ -24,37 +24,49 @@ from carpool.protocol.units import format_size, telemetry_interval
     "devices",
     multiple=True,
     metavar="KIND",
-    help="host:SIZE, as host:1GiB, a GPU: cuda (if it is partitioned, all its instances), cuda:INDEX or"
-    " cuda:INDEX:SIZE, or MIG-UUID.  Repeatable.",
+    help="Device to share: host:SIZE, as in host:1GiB; a GPU: cuda (GPU 0; all its instances if it is partitioned),"
+    " cuda:INDEX, cuda:INDEX:SIZE, or MIG-UUID; repeatable.",
 )
 @click.option(
     "--sharing",
     type=click.Choice(["timeslice", "mps"]),
-    help="Jobs side by side on a GPU: by its driver, or by an MPS server that runs.  [default: timeslice]",
+    help="How a GPU runs jobs side by side: time slices of its driver, or a running MPS server.  [default: timeslice]",
 )
-@click.option("--policy", metavar="NAME", help="Who computes next: as fair, or ./mine.py:Class.")
-@click.option("--placement", metavar="NAME", help="Which device a job is placed on: as magm, or ./mine.py:Class.")
+@click.option("--policy", metavar="NAME", help="Policy for who computes next, as in fair or ./mine.py:Class.")
+@click.option(
+    "--placement", metavar="NAME", help="Policy for which device a job is placed on, as in magm or ./mine.py:Class."
+)
 @click.option(
     "--preset",
     "preset_name",
     type=Parsed("name", preset),
-    help=f"Behave as a published system: {', '.join(sorted(PRESETS))}.",
+    help=f"Policy and settings of a published system: {', '.join(sorted(PRESETS))}.",
 )
-@click.option("--setting", "settings", multiple=True, type=Parsed("name=value", setting), help="Repeatable.")
 @click.option(
-    "--store", type=SIZE, help="Most host memory for what is moved out of devices.  [default: half of the rest]"
+    "--setting",
+    "settings",
+    multiple=True,
+    type=Parsed("name=value", setting),
+    help="A setting, as in quantum_us=50ms; repeatable.",
 )
-@click.option("--threads", type=POSITIVE, help="Bound the OpenMP threads of each job.  [default: as the job says]")
+@click.option(
+    "--store",
+    type=SIZE,
+    help="Host memory for job memory that is moved out of devices.  [default: half of what devices leave]",
+)
+@click.option(
+    "--threads", type=POSITIVE, help="Limit the OpenMP threads of each job.  [default: the job's own setting]"
+)
 @click.option(
     "--debug-close-lanes",
     is_flag=True,
-    help="Debugging on GPUs: a job has no access to its memory there between its turns.",
+    help="Debugging on GPUs: close a job's device memory between its turns, so that stray accesses fail (slow).",
 )
 @click.option(
     "--telemetry-interval",
     "telemetry_us",
     type=Parsed("time", telemetry_interval),
-    help="How often devices are measured, as 500ms.  [default: 1s]",
+    help="Time between measurements of devices, as in 500ms.  [default: 1s]",
 )
 @with_common_options
 def command(
@@ -71,11 +83,11 @@ def command(
     debug_close_lanes: bool,
     telemetry_us: int | None,
 ) -> int:
-    """Start the daemon, if none runs.
+    """Start the daemon, if none is running.
 
-    Without options, the first `carpool submit` does the same.  The default device takes a quarter of the memory, the
-    host store may take half of what the devices leave.  --policy, --placement and --setting prevail over what --preset
-    says.
+    The first `carpool submit` does the same, without options.  Unless --device says otherwise, there is one device,
+    host0, with a quarter of the machine's memory; the host store may take half of what the devices leave.  --policy,
+    --placement and --setting override --preset.
     """
     options = _daemon_options(devices, policy, placement, preset_name, dict(settings), threads)
     options += ["--sharing", sharing] if sharing else []
@@ -89,7 +101,7 @@ def command(
         print_json({"pid": version.pid, "home": version.home, "started": started, "devices": present})
         return 0
     sizes = ", ".join(f"{device.id} ({format_size(device.capacity_bytes)})" for device in present)
-    click.echo(f"the daemon {'has started' if started else 'runs already'}: pid {version.pid}, {sizes}")
+    click.echo(f"the daemon {'has started' if started else 'is already running'}: pid {version.pid}, {sizes}")
     return 0
 
 
@@ -105,8 +117,8 @@ def _start(client: DaemonClient, home: Path, options: list[str]) -> bool:
         raise Problem(
             Exit.REFUSED,
             "already_running",
-            "a daemon runs already, and options apply to a new one only",
-            "stop it first (`carpool down`: jobs go on), or change the policy with `carpool policy`",
+            "a daemon is already running, and options take effect only when a daemon starts",
+            "stop it first (`carpool down`; jobs keep running), or change the policy with `carpool policy`",
         )
     return False
 

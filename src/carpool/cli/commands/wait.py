@@ -23,13 +23,13 @@ POLL_S = 1.0  # how often the progress line hears of the job; the end itself is 
 
 @click.command("wait")
 @click.argument("jobs", type=JOB_ID, nargs=-1, required=True)
-@click.option("--timeout", "timeout_us", type=TIME_US, help="Give up after this long, as 30s or 2h.")
+@click.option("--timeout", "timeout_us", type=TIME_US, help="Give up after this long, as in 30s or 2h.")
 @with_common_options
 def command(home: Path, as_json: bool, jobs: tuple[int, ...], timeout_us: int | None) -> int:
     """Wait until all these jobs have ended.
 
-    The exit code is 0 if all have succeeded, else that of the first one (as given) that has not: its own exit code,
-    128 + n for signal n, 1 if it has neither (lost, refused, cancelled before it started).  6: the time is over.
+    Exit code 0 if all have succeeded, else that of the first job (in the order given) that has not: its own exit code,
+    128 + n for signal n, or 1 if it has neither (lost, refused, cancelled before it started).  6: the timeout ran out.
     """
     deadline = None if timeout_us is None else time.monotonic() + timeout_us / 1e6
     with DaemonClient(home) as client, Progress(f"waiting for {plural(len(jobs), 'job')}") as progress:

@@ -39,7 +39,7 @@ def step_for(span_us: int) -> int:
 def past_lines(past: TelemetryHistory, style: Style) -> Iterator[str]:
     """A table, oldest first; then what it was made of."""
     if not past.points:
-        yield f"{past.device}: nothing was measured in that time, or it is not kept any more"
+        yield f"{past.device}: there are no measurements of that time (any more)"
         return
     columns = [column for column in COLUMNS if any(column[0] in point.quantities for point in past.points)]
     bar = next((name for name in ("sm_active_ppm", "busy_ppm") if name in [column[0] for column in columns]), "")
@@ -48,7 +48,8 @@ def past_lines(past: TelemetryHistory, style: Style) -> Iterator[str]:
     rows = [_row(point, columns, bar, layout) for point in past.points]
     yield from table(header, rows, style, terminal_width())
     what = "SMACT" if bar == "sm_active_ppm" else "BUSY"
-    yield f"{past.device}: means of {format_time_us(past.step_us)} each, from {past.source}; MOST and the bar: {what}"
+    step = format_time_us(past.step_us)
+    yield f"{past.device}: means of {step} per line, from {past.source}; MOST and the bar: largest and mean {what}"
 
 
 def _row(point: PointInfo, columns: list[tuple[str, str, Show]], bar: str, layout: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ ACTIVE = ("queued", "starting", "running", "stopping")
 
 
 def now_us() -> int:
+    """The time of the wall clock in microseconds, as in the API."""
     return time.time_ns() // 1000
 
 
@@ -29,6 +30,7 @@ def memory_pair(job: JobInfo) -> str:
 
 
 def iterations(job: JobInfo) -> str:
+    """Iterations done, of how many if that was declared; - if nothing is known."""
     if not job.iterations and job.iterations_total is None:
         return "-"
     return str(job.iterations) if job.iterations_total is None else f"{job.iterations}/{job.iterations_total}"
@@ -60,6 +62,7 @@ def state(job: JobInfo) -> str:
 
 
 def signal_name(number: int) -> str:
+    """As in SIGTERM; ``signal 99`` for a number without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -78,10 +81,13 @@ def why(job: JobInfo) -> str:
 def store_line(store: StoreInfo) -> str:
     """The budget of the host store, what jobs have reserved of it, and what really lies there."""
     budget = f"{format_size(store.budget_bytes)}{' (default)' if store.default else ''}"
-    return f"host store: {budget}, {format_size(store.kept_bytes)} kept, {format_size(store.used_bytes)} of it in use"
+    return (
+        f"host store: {budget}, {format_size(store.kept_bytes)} allocated, {format_size(store.used_bytes)} of it in use"
+    )
 
 
 def command_line(job: JobInfo) -> str:
+    """The command as one could type it into a shell."""
     return shlex.join(job.command)
 
 

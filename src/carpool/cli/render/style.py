@@ -10,6 +10,8 @@ from typing import TextIO
 
 @dataclass(frozen=True, slots=True)
 class Style:
+    """Paints text with ANSI sequences, or leaves it as it is where colours are not ``enabled``."""
+
     enabled: bool
 
     def _paint(self, code: str, text: str) -> str:
@@ -36,13 +38,16 @@ class Style:
 
 def style_for(stream: TextIO) -> Style:
     # https://no-color.org: present and not empty means no colour, whatever the value.
+    """Colours for a stream, if it is a terminal and the environment does not forbid them."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return Style(wanted and stream.isatty())
 
 
 def stdout_style() -> Style:
+    """Colours for standard output, as it is now."""
     return style_for(sys.stdout)
 
 
 def stderr_style() -> Style:
+    """Colours for standard error, as it is now."""
     return style_for(sys.stderr)

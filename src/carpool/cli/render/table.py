@@ -18,6 +18,7 @@ def terminal_width() -> int | None:
 
 
 def shorten(text: str, width: int) -> str:
+    """At most ``width`` characters; what is cut off is replaced by an ellipsis."""
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 

@@ -14,7 +14,7 @@ NAMES = {
     "sm_occupancy_ppm": "SM occupancy",
     "dram_active_ppm": "DRAM active",
     "used_bytes": "memory",
-    "foreign_bytes": "memory beside Carpool's",
+    "foreign_bytes": "unmanaged memory",
     "power_mw": "power",
     "temperature_c": "temperature",
 }
@@ -28,20 +28,20 @@ def measured_lines(device: DeviceInfo) -> Iterator[str]:
     for line in short_lines(device):
         yield f"  {line}"
     if info.mig:
-        yield f"  {device.id} belongs to a partitioned GPU (MIG)"
+        yield f"  {device.id} is an instance of a partitioned GPU (MIG)"
     if info.mps:
         yield f"  {device.id} is used through an MPS server"
     elif device.sharing == "mps" and info.mps is False and info.processes:
         yield f"  {device.id} is to be shared by an MPS server, but no process there uses one"
     if info.energy_mj is not None and info.level == HOST:
-        energy = f"since the daemon first looked: {_energy(info.energy_mj)}"
+        energy = f"since the daemon's first measurement: {_energy(info.energy_mj)}"
         yield f"  {device.id} energy of the machine's processors {energy}"
     elif info.energy_mj is not None:
         yield f"  {device.id} energy since the driver was loaded: {_energy(info.energy_mj)}"
     if info.load is not None and info.load.degraded:
         yield f"  {device.id} load for placement: {info.load.degraded}"
     if info.foreign_bytes:
-        yield f"  {device.id} memory beside Carpool's: {format_size(info.foreign_bytes)}{_foreign(info.processes)}"
+        yield f"  {device.id} unmanaged memory: {format_size(info.foreign_bytes)}{_foreign(info.processes)}"
     for why, names in _missing(info).items():
         yield f"  {device.id} not measured: {', '.join(names)} ({why})"
 
@@ -65,7 +65,7 @@ def summary(device: DeviceInfo) -> str:
         return f"{device.id} not measured: {info.reason or 'the daemon does not say why'}{last}"
     age = f"{format_duration(info.age_us or 0)} ago"
     less = f" ({info.level})" if info.level == BASIC else ""
-    return f"{device.id} measured {age}{less}: {', '.join(_parts(info)) or 'nothing of interest'}"
+    return f"{device.id} measured {age}{less}: {', '.join(_parts(info)) or 'no figures'}"
 
 
 def _parts(info: TelemetryInfo) -> Iterator[str]:

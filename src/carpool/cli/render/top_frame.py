@@ -89,6 +89,7 @@ def _lane(lane: LaneInfo) -> Line:
 
 
 def job_line(job: JobInfo, now: int) -> Line:
+    """A job's line, and how to paint it.  ``now``: microseconds of the wall clock."""
     completion = format_duration(formatting.completion_us(job, now))
     cells = (
         shorten(one_line(formatting.title(job)), NAME_WIDTH),

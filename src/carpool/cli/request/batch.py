@@ -121,7 +121,7 @@ def _check_size(grids: Sequence[Grid]) -> None:
     try:
         check_size(grids)
     except ValueError as error:
-        raise Problem(Exit.USAGE, "too_many_jobs", str(error), "submit it in parts") from None
+        raise Problem(Exit.USAGE, "too_many_jobs", str(error), "submit them in several parts") from None
 
 
 def _request(requests: list[SubmitRequest], follows: list[list[int]]) -> SubmitManyRequest:

@@ -46,9 +46,9 @@ def _check_program(first: str, path: Path, env: Mapping[str, str]) -> None:
     elif shutil.which(first, path=env.get("PATH", os.defpath)) is None:
         hint = "check its spelling, or activate its environment first"
         if path.is_file():
-            hint = f"a program in this directory is called ./{first}"
+            hint = f"to run the file in this directory: ./{first}"
         elif first.endswith(".py"):
-            hint = f"and no script {path}"
+            hint = f"nor is there a script {path}"
         raise Problem(Exit.NOT_FOUND, "command_not_found", f"there is no command {first!r} in PATH", hint)
 
 

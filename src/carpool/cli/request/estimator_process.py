@@ -25,7 +25,7 @@ from carpool.protocol.estimates import Answer, Question
 BOOTSTRAP = Path(carpool.__file__).with_name("estimate") / "bootstrap.py"
 DEFAULT_LIMIT_S = 60.0
 DYING_S = 2.0
-LONGER = "give it longer: --time-limit 5m"
+LONGER = "allow more time: --time-limit 5m"
 OTHERWISE = "describe the model: --model FILE.py:FUNCTION"
 
 
@@ -113,5 +113,5 @@ def _why(question: Question, in_time: bool, status: int, complaints: IO[bytes]) 
     complaints.seek(0)
     lines = complaints.read().decode(errors="replace").strip().splitlines()
     said = lines[-1] if lines else f"exit status {status}"
-    hint = "run it by hand: it needs to be mended" if question.subject.model else OTHERWISE
+    hint = "run the model's function by hand to see its error" if question.subject.model else OTHERWISE
     return ErrorInfo("estimator_failed", f"the script or the estimator ended the process: {said}", hint)

@@ -58,7 +58,7 @@ def _text(path: Path) -> str:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        hint = f"a program of that name: carpool submit -- ./{path.name}"
+        hint = f"to run a program of that name: carpool submit -- ./{path.name}"
         raise Problem(Exit.NOT_FOUND, "no_job_file", f"there is no file {path}", hint) from None
     except OSError as error:
         raise Problem(Exit.USAGE, "bad_job_file", f"{path} cannot be read: {error.strerror}") from None
@@ -66,15 +66,15 @@ def _text(path: Path) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
-        raise _problem(path, [(line, f"it is not UTF-8, as TOML has to be: {error.reason}")]) from None
+        raise _problem(path, [(line, f"the file is not UTF-8, which TOML requires: {error.reason}")]) from None
 
 
 def _read(path: Path, text: str, table: Values) -> JobFile:
     tables = table.pop(JOBS, None)
     if tables is not None and not (isinstance(tables, list) and all(isinstance(each, dict) for each in tables)):
-        raise _problem(path, [(line_of(text, None, JOBS), "jobs are written as [[job]], one for each")])
+        raise _problem(path, [(line_of(text, None, JOBS), "write each job as a [[job]] table")])
     if tables == []:
-        raise _problem(path, [(line_of(text, None, JOBS), "there is no job in it")])
+        raise _problem(path, [(line_of(text, None, JOBS), "the file has no jobs")])
     mistakes = [] if "command" in table else _without_command(text, tables)
     common = _converted(text, None, table, mistakes)
     own = [_converted(text, number, each, mistakes) for number, each in enumerate(tables or [])]

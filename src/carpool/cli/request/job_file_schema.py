@@ -52,7 +52,7 @@ def _command(value: Any) -> tuple[str, ...]:
 def _whole(least: int) -> Callable[[Any], int]:
     def convert(value: Any) -> int:
         if type(value) is not int or value < least:
-            raise ValueError(f"it must be a whole number from {least} on")
+            raise ValueError(f"it must be a whole number, {least} or more")
         if value > LARGEST:
             raise ValueError("it is too large")
         return value
@@ -84,7 +84,7 @@ def _environment(value: Any) -> dict[str, str]:
         raise ValueError("it must be a table of texts")
     for name, content in value.items():
         if not name or "=" in name:
-            raise ValueError(f"{name!r} is no name for a variable")
+            raise ValueError(f"{name!r} is not a name for a variable")
         if not isinstance(content, str | int) or isinstance(content, bool):
             raise ValueError(f"{name} must be text")
     return {name: str(content) for name, content in value.items()}
@@ -119,13 +119,13 @@ KEYS: Mapping[str, Key] = {
     "venv": Key("the path of a virtual environment", _text),
     "conda": Key("the name of a conda environment, or its path (with a slash)", _text),
     "memory": Key('text, as in "300MiB" or "300MiB/1GiB" (persistent/ephemeral)', _memory),
-    "iterations": Key("a whole number from 1 on", _whole(1)),
+    "iterations": Key("a whole number, 1 or more", _whole(1)),
     "duration": Key('text, as in "90s" or "2h"', _time),
-    "priority": Key("a whole number from 1 on", _whole(1)),
-    "retries": Key("a whole number from 0 on", _whole(0)),
+    "priority": Key("a whole number, 1 or more", _whole(1)),
+    "retries": Key("a whole number, 0 or more", _whole(0)),
     "after": Key("ids of jobs, or names of jobs above it in this file", _after),
-    "device": Key("a device, as host0, or several, as host0,host1: one of these", _text),
-    "gpus": Key("a whole number from 1 on: devices at once", _whole(1)),
+    "device": Key("a device, as in host0, or several, as in host0,host1: the job gets one of these", _text),
+    "gpus": Key("a whole number, 1 or more: devices at once", _whole(1)),
     "exclusive": Key("true or false", _truth),
     "engine": Key(f"{' or '.join(ENGINES)}", _engine),
     "param": Key("a table of lists: each combination of their values is a job", _parameters),

@@ -30,33 +30,50 @@ def memory_hint(text: str) -> tuple[int, int | None]:
 
 _OPTIONS = (
     click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARGS]..."),
-    click.option("--name", default="", help="What `carpool ls` calls it.  [default: the command]"),
-    click.option("--iterations", type=POSITIVE, help="How many iterations it will do: progress, and order under srtf."),
-    click.option("--duration", "duration_us", type=TIME_US, help="How long it would take alone, as 90s or 2h."),
+    click.option("--name", default="", help="Name of the job in `carpool ls`.  [default: the command]"),
+    click.option(
+        "--iterations",
+        type=POSITIVE,
+        help="Iterations that the job will do; used for progress, and for the order under srtf.",
+    ),
+    click.option("--duration", "duration_us", type=TIME_US, help="How long the job would take alone, as in 90s or 2h."),
     click.option(
         "--mem",
         "memory",
         type=Parsed("p[/e]", memory_hint),
-        help="Memory hint, as 300MiB or 300MiB/1GiB (persistent/ephemeral).",
+        help="Expected memory, as in 300MiB or 300MiB/1GiB (persistent/ephemeral).",
     ),
-    click.option("--priority", "weight", type=POSITIVE, default=100, show_default=True, help="Share under fair."),
-    click.option("--after", multiple=True, type=Parsed("id[,id]", job_ids), help="Start when these have succeeded."),
     click.option(
-        "--device", "--device-id", "device", metavar="ID[,ID]", help="Only on one of these, as host0.  [default: any]"
+        "--priority", "weight", type=POSITIVE, default=100, show_default=True, help="Weight of the job under fair."
     ),
-    click.option("--exclusive", is_flag=True, help="Share the device with nobody; waits until one is empty."),
     click.option(
-        "--gpus", type=POSITIVE, default=1, show_default=True, help="Devices at once; several are shared with nobody."
+        "--after", multiple=True, type=Parsed("id[,id]", job_ids), help="Start after these jobs have succeeded."
+    ),
+    click.option(
+        "--device",
+        "--device-id",
+        "device",
+        metavar="ID[,ID]",
+        help="Only on one of these devices, as in host0.  [default: any]",
+    ),
+    click.option("--exclusive", is_flag=True, help="Give the job a device to itself; it waits until one is empty."),
+    click.option(
+        "--gpus",
+        type=POSITIVE,
+        default=1,
+        show_default=True,
+        help="Number of devices; multi-GPU jobs get exclusive devices.",
     ),
     click.option(
         "--engine",
         type=click.Choice([AUTO, *(engine.value for engine in Engine)]),
         default=AUTO,
         show_default=True,
-        help="How it shares: by memory grants, or (for programs that libcarpool cannot be loaded into) suspended by the"
-        " GPU's driver between turns.  auto: the first, unless the program or an earlier run speaks for the other.",
+        help="How the job shares its device.  grant: libcarpool, in the job, asks for memory and turns.  checkpoint:"
+        " the GPU's driver suspends the job between turns, for programs that libcarpool cannot be loaded into."
+        "  auto: grant, unless the program or an earlier run shows that it needs checkpoint.",
     ),
-    click.option("--directory", "-C", metavar="DIR", help="Run there.  [default: here]"),
+    click.option("--directory", "-C", metavar="DIR", help="Working directory of the job.  [default: the current one]"),
 )
 
 
@@ -67,25 +84,28 @@ _BACKGROUND = (
         type=Parsed("n", not_negative),
         default=0,
         show_default=True,
-        help="Start it again so often after a failure (what ran out of memory comes back anyway).",
+        help="Retries after a failure (out-of-memory is always retried).",
     ),
     click.option(
         "--param",
         "parameters",
         multiple=True,
         type=Parsed("name=v[,v]", parameter),
-        help="A job for each value, in place of {NAME} and as CARPOOL_PARAM_NAME; repeatable: all combinations.",
+        help="Submit a job for each value, which replaces {NAME} and is CARPOOL_PARAM_NAME in the job; repeatable: a"
+        " job for each combination.",
     ),
 )
 
 
 def with_submission_options(function: F) -> F:
+    """Adds the options that `submit` and `run` have in common; `submission` takes them by the same names."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
 def with_background_options(function: F) -> F:
+    """Adds the options of `submit` alone."""
     for option in reversed(_BACKGROUND):
         function = option(function)
     return function
@@ -149,7 +169,10 @@ def job_directory(directory: str | None) -> Path:
         here = Path.cwd()
     except FileNotFoundError:
         raise Problem(
-            Exit.NOT_FOUND, "missing_directory", "the current directory does not exist any more", "cd to one that does"
+            Exit.NOT_FOUND,
+            "missing_directory",
+            "the current directory no longer exists",
+            "change to a directory that exists",
         ) from None
     where = here / expanded(directory) if directory else here
     if not where.is_dir():
@@ -178,5 +201,5 @@ def checked_text(value: str, what: str) -> str:
     """The value, which JSON can carry.  Raises Problem."""
     if not _is_text(value):
         shown = value.encode(errors="backslashreplace").decode()
-        raise Problem(Exit.USAGE, "not_text", f"{what} is not UTF-8: {shown}", "rename it, or go by a link")
+        raise Problem(Exit.USAGE, "not_text", f"{what} is not UTF-8: {shown}", "rename it, or use a symbolic link")
     return value

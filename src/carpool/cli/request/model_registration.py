@@ -51,7 +51,7 @@ def weights_file(text: str) -> Path:
         raise Problem(Exit.REFUSED, "unreadable_weights", f"{text} cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(mode):
         raise Problem(
-            Exit.USAGE, "bad_weights", f"{text} is no ordinary file", "give the safetensors file, or its index"
+            Exit.USAGE, "bad_weights", f"{text} is not a regular file", "give the safetensors file, or its index"
         )
     if not os.access(path, os.R_OK):
         raise Problem(Exit.REFUSED, "unreadable_weights", f"you may not read {text}", f"chmod u+r {text}")

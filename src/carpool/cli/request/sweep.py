@@ -32,12 +32,14 @@ def parameter(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def check_name(name: str) -> str:
+    """The name, which can stand in an environment variable.  Raises ValueError, for people."""
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name for a parameter: letters, digits and _ only, and no digit first")
+        raise ValueError(f"{name!r} is not a name for a parameter: use letters, digits and _ only, and no digit first")
     return name
 
 
 def check_values(name: str, values: Sequence[str]) -> tuple[str, ...]:
+    """The values: at least one, none empty, none twice.  Raises ValueError, for people."""
     if not values or "" in values:
         raise ValueError(f"the parameter {name} has an empty value")
     twice = next((value for number, value in enumerate(values) if value in values[:number]), None)
@@ -76,4 +78,5 @@ def named(name: str, values: Values) -> str:
 
 
 def variables(values: Values) -> dict[str, str]:
+    """What the environment of a job has besides: CARPOOL_PARAM_NAME for each parameter."""
     return {PREFIX + name.upper(): value for name, value in values.items()}

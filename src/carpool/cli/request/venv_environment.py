@@ -18,7 +18,7 @@ _HOMES = ("miniforge3", "miniconda3", "mambaforge", "anaconda3")
 def in_venv(env: Mapping[str, str], prefix: Path) -> dict[str, str]:
     """Raises ValueError, for people, if there is no such environment."""
     if not os.access(prefix / "bin" / "python", os.X_OK):
-        raise ValueError(f"{prefix} is no virtual environment: it has no bin/python")
+        raise ValueError(f"{prefix} is not a virtual environment: it has no bin/python")
     return _active(env, prefix) | {"VIRTUAL_ENV": str(prefix)}
 
 
@@ -26,7 +26,7 @@ def in_conda(env: Mapping[str, str], where: str, base: Path) -> dict[str, str]:
     """``where``: a prefix (with a slash; relative to ``base``) or a name.  Raises ValueError, for people."""
     prefix = base / expanded(where) if "/" in where else _by_name(env, where)
     if not (prefix / "bin").is_dir():
-        raise ValueError(f"{prefix} is no conda environment: it has no bin")
+        raise ValueError(f"{prefix} is not a conda environment: it has no bin")
     return _active(env, prefix) | {"CONDA_PREFIX": str(prefix), "CONDA_DEFAULT_ENV": where}
 
 

@@ -124,11 +124,11 @@ def _check_names(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
     if not own.issuperset(_las(wanted)):
         raise ValueError("--las-limits and --las-unit are for las; add --policy las")
     if wanted.estimator is not None and "memory" in wanted.undeclared:
-        raise ValueError("--estimator and --undeclared memory both say what is told of memory; give one of them")
+        raise ValueError("--estimator and --undeclared memory both choose the memory estimates; give one of them")
     _check_backfill(wanted, chosen)
     _check_moves(wanted, chosen)
     if wanted.services is not None and not all(_in_lanes(wanted, name) for name in chosen):
-        raise ValueError("--services: they share devices in lanes only; add --lanes")
+        raise ValueError("--services: services share devices in lanes only; add --lanes")
     for option, name, given in (
         ("--quantum", "quantum_us", wanted.quantum_us),
         ("--backfill", "backfill", wanted.backfill),
@@ -158,5 +158,5 @@ def _check_backfill(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
     ignored = all(policy.preemptive and not _in_lanes(wanted, name) for name, policy in chosen.items())
     if wanted.backfill is not None and ignored:
         raise ValueError(
-            f"--backfill has no meaning for {', '.join(chosen)}: a policy that preempts takes all that fit"
+            f"--backfill has no effect for {', '.join(chosen)}: preemptive policies start every job that fits anyway"
         )

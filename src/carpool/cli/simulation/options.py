@@ -58,7 +58,7 @@ def estimator(text: str) -> str:
     if text not in ("none", "oracle") and not text.removeprefix(ESTIMATE_COLUMN):
         raise ValueError(f"{text!r} names no column")
     if text not in ("none", "oracle") and not text.startswith(ESTIMATE_COLUMN):
-        raise ValueError(f"{text!r} is no estimator; use none, oracle or {ESTIMATE_COLUMN}NAME")
+        raise ValueError(f"{text!r} is not an estimator; use none, oracle or {ESTIMATE_COLUMN}NAME")
     return text
 
 

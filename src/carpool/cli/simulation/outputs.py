@@ -58,7 +58,7 @@ def _check_writable(path: Path) -> None:
 
 
 @contextmanager
-def writing(path: Path, hint: str = "make room, or name a file elsewhere") -> Iterator[None]:
+def writing(path: Path, hint: str = "free disk space, or name a file elsewhere") -> Iterator[None]:
     """Turns what goes wrong with a file into a Problem that names it; a full disk alone would not say which file."""
     try:
         yield

@@ -62,7 +62,7 @@ def _with_resolution(wanted: Wanted, jobs: list[TraceJob], options: Options) -> 
     resolution = suggested_resolution_us(jobs, options.settings)
     if resolution:
         policy, time = options.settings.policy, format_duration(resolution)
-        print(f"{policy}: turns last {time} or longer (--resolution 0: as on a real device)", file=sys.stderr)
+        print(f"{policy}: turns shorter than {time} are not modelled (--resolution 0 models all)", file=sys.stderr)
     return dataclasses.replace(options, resolution_us=resolution)
 
 

@@ -25,7 +25,7 @@ def check_source(wanted: Wanted) -> None:
     sources = (wanted.trace, wanted.generator, wanted.journal)
     named = sum(source is not None for source in sources)
     if named != 1 and not (named == 0 and wanted.services is not None):
-        raise click.UsageError("Name the jobs by one of these: a TRACE file, --generate KIND, or --from-journal.")
+        raise click.UsageError("Give one source of jobs: a TRACE file, --generate KIND, or --from-journal.")
     if wanted.seed is not None and wanted.generator is None:
         raise click.UsageError("--seed is for --generate.")
     if wanted.trace_format is not None and wanted.trace is None:

@@ -24,6 +24,7 @@ SERVED = ("P50", "P99", "MISSED", "REQUESTS", "REQUESTS/S", "BATCHES", "COPIES",
 
 
 def lines(summaries: Sequence[Summary], style: Style, width: int | None) -> list[str]:
+    """The table of jobs, then that of services, for as much of the two as was simulated."""
     served = _served(summaries, style, width)
     if served and not summaries[0].jobs:
         return served
@@ -86,8 +87,8 @@ def _beside(name: str, services: ServicesSummary) -> Iterator[str]:
             f" {plural(services.jobs_pauses, 'time')}, and took {services.jobs_slowdown:.2f} times as long as alone"
         )
     for count, what in (
-        (services.all.refused, "too many waited"),
-        (services.all.failed, "there was no memory for them"),
+        (services.all.refused, "the queue was full"),
+        (services.all.failed, "not enough memory"),
     ):
         if count:
             yield f"{name}: {plural(count, 'request')} refused: {what}"

@@ -43,4 +43,4 @@ def _text(found: Replay) -> str:
 
 
 def _incomplete(found: Replay) -> str:
-    return f"of {plural(found.incomplete, 'start')} of the daemon events are missing"
+    return f"events of {plural(found.incomplete, 'start')} of the daemon are missing"

@@ -65,19 +65,21 @@ def _for_turn(state: State, device: Device, job: Job) -> Reason | None:
 
 def _who_computes(state: State, job: Job) -> str:
     lane = state.lane_of(job)
-    return f"job {lane.holder} has it" if lane is not None and lane.holder is not None else "nobody has it"
+    return f"job {lane.holder} has it" if lane is not None and lane.holder is not None else "no job has it"
 
 
 def _explain_suspended(device: Device, job: Job) -> Reason:
     text = "suspended; " if job.usage.persistent_live else ""
     if job.wait is WaitState.TURNS:
-        return Reason("turn", f"{text}waiting until those who compute on {device.spec.id} have let go")
+        return Reason("turn", f"{text}waiting for running jobs on {device.spec.id} to yield")
     if job.wait is WaitState.MOVING:
-        return Reason("offloaded", f"{text}needs {device.spec.id} to itself for its turn: others are leaving")
+        return Reason(
+            "offloaded", f"{text}needs {device.spec.id} to itself for its turn: memory of other jobs is being moved out"
+        )
     if device.usable < job.usage.persistent_live:
         needs = f"needs {format_size(job.usage.persistent_live)} of {device.spec.id}"
-        return Reason("memory", f"{text}{needs}, where others leave {format_size(device.usable)}")
-    return Reason("turn", f"{text}waiting for its turn on {device.spec.id}, which it needs to itself meanwhile")
+        return Reason("memory", f"{text}{needs}, of which {format_size(device.usable)} can be used")
+    return Reason("turn", f"{text}waiting for its turn on {device.spec.id}, which it needs to itself for that time")
 
 
 def _explain_service(device: Device, job: Job) -> Reason:
@@ -86,44 +88,46 @@ def _explain_service(device: Device, job: Job) -> Reason:
         return Reason("memory", f"waiting for memory: needs {format_size(need)} with its weights, {free_on(device)}")
     if device.exclusive_turn is not None:
         return Reason(
-            "turn", f"waiting for its turn: job {device.exclusive_turn} has {device.spec.id} to itself meanwhile"
+            "turn", f"waiting for its turn: job {device.exclusive_turn} has {device.spec.id} to itself for its turn"
         )
-    return Reason("turn", f"waiting until those who compute on {device.spec.id} have paused")
+    return Reason("turn", f"waiting for running jobs on {device.spec.id} to pause")
 
 
 def _paused(state: State, device: Device, job: Job) -> Reason | None:
     lane = state.lane_of(job)
     if lane is None or lane.holder != job.id or lane.preempt.state is not PreemptState.PAUSED:
         return None
-    return Reason("paused", f"paused, until no service wants {device.spec.id}")
+    return Reason("paused", f"paused while a service needs {device.spec.id}")
 
 
 def _exclusive_turn(state: State, device: Device) -> str:
     """Who has the device, or is to have it."""
     if device.exclusive_turn is not None:
         what = "service" if state.jobs[device.exclusive_turn].serves else "engine checkpoint"
-        return f"job {device.exclusive_turn} has {device.spec.id} to itself meanwhile ({what})"
+        return f"job {device.exclusive_turn} has {device.spec.id} to itself for its turn ({what})"
     if any(job.serves and job.wait is WaitState.TURNS for job in map(state.jobs.__getitem__, device.excluding)):
-        return f"{device.spec.id} is made free for the turn of a service"
-    return f"{device.spec.id} is made free for the turn of a job that needs it to itself (engine checkpoint)"
+        return f"{device.spec.id} is being freed for the turn of a service"
+    return f"{device.spec.id} is being freed for the turn of a job that needs it to itself (engine checkpoint)"
 
 
 def _explain_offloaded(device: Device, job: Job, who: str) -> Reason:
     text = "its memory was moved to the host store"
     if not job.wanted and not job.pending:
-        return Reason("offloaded", f"{text}; it comes back when the job goes on")
+        return Reason("offloaded", f"{text}; it comes back when the job resumes")
     if job.wait is WaitState.NONE:
         return Reason("offloaded", f"{text}; waiting for the turn of lane {job.lane}: {who}")
     text = f"{text}; needs {format_size(needed(job).total)}, {free_on(device)}"
-    return Reason("offloaded", f"{text}: others are leaving" if job.wait is WaitState.MOVING else text)
+    return Reason(
+        "offloaded", f"{text}: memory of other jobs is being moved out" if job.wait is WaitState.MOVING else text
+    )
 
 
 def _explain_store(state: State, device: Device, job: Job) -> Reason:
     budget, need = state.settings.host_store or 0, format_size(needed(job).total)
     return Reason(
         "store",
-        f"waiting for memory: needs {need} on {device.spec.id}, and what others hold there does not fit into the host"
-        f" store, which keeps {format_size(state.store_kept)} of {format_size(budget)}",
+        f"waiting for memory: needs {need} on {device.spec.id}, and the memory of other jobs there does not fit into"
+        f" the host store, which holds {format_size(state.store_kept)} of {format_size(budget)}",
     )
 
 

@@ -229,7 +229,7 @@ def _passed_over(state: State, placed: Job) -> None:
 def explain_queued(state: State, job: Job) -> Reason:
     """Why a queued job has not been placed."""
     if state.restarting:
-        return Reason("restart", "the daemon has just been restarted and looks at what is running")
+        return Reason("restart", "the daemon has just restarted and is finding out which jobs run")
     answer = attempt(state, job, set(state.devices))
     if not isinstance(answer, PlacementChoice):
         return answer()

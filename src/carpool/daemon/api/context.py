@@ -78,7 +78,7 @@ def require_operator(context: Context, request: web.Request, what: str) -> None:
     uid = caller(request).uid
     if uid not in (0, context.uid):
         text = f"uid {uid} may not {what}; only uid {context.uid} and root may"
-        raise RequestError(403, "not_operator", text, "ask whoever runs the daemon")
+        raise RequestError(403, "not_operator", text, "ask the user who runs the daemon")
 
 
 def find_job(context: Context, request: web.Request) -> JobRecord | EndedJob:

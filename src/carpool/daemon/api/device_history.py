@@ -63,7 +63,7 @@ def _asked(since: Micros, now: Micros, step: Micros | None, interval: Micros) ->
         step = interval if span <= RECENT_US else MINUTE if span <= KEEP[MINUTE] else HOUR
     if step < 1 or (step >= MINUTE and step % MINUTE):
         text = f"step is {step}; it must be less than a minute, or a multiple of {MINUTE} (a minute)"
-        raise RequestError(400, "bad_step", text, "leave it out for what suits")
+        raise RequestError(400, "bad_step", text, "leave the step out for a suitable one")
     if step < MINUTE:
         since = max(since, now - RECENT_US)
     since = begin(since, step)

@@ -53,7 +53,7 @@ def _checked(wanted: DeviceRequest) -> dict[str, int | Oversubscribe | None]:
     if wanted.quantum_us is not msgspec.UNSET:
         if wanted.quantum_us is not None and not 0 <= wanted.quantum_us <= LARGEST:
             text = f"quantum_us is {wanted.quantum_us}; it must be between 0 and {LARGEST}"
-            raise RequestError(400, "bad_quantum", text, "null: as the settings or the policy say")
+            raise RequestError(400, "bad_quantum", text, "null: the value in the settings, or the policy's")
         changes["quantum_us"] = wanted.quantum_us
     if wanted.oversubscribe is not msgspec.UNSET:
         changes["oversubscribe"] = _oversubscribe(wanted.oversubscribe)

@@ -68,8 +68,8 @@ async def show_placement(request: web.Request) -> web.Response:
     await context.store.flushed()
     made = await asyncio.to_thread(read_placement, context.home.journal, job.id)
     if made is None:
-        text = f"job {job.id} has not been placed, or by an earlier version of Carpool"
-        raise RequestError(404, "no_placement", text, f"carpool show {job.id} says how it is")
+        text = f"job {job.id} has not been placed yet, or was placed by an earlier version of Carpool"
+        raise RequestError(404, "no_placement", text, f"carpool show {job.id} shows its state")
     return json_response(msgspec.Raw(made))
 
 

@@ -51,7 +51,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         return web.Response(status=499)  # the client went away in the middle of a stream; nobody reads this
     except Exception as error:
         log.exception("%s %s failed", request.method, request.path)
-        return error_response(500, ErrorInfo("internal", f"the daemon made a mistake: {error!r}", "see daemon.log"))
+        return error_response(500, ErrorInfo("internal", f"internal error in the daemon: {error!r}", "see daemon.log"))
 
 
 async def add_protocol_header(request: web.Request, response: web.StreamResponse) -> None:
@@ -78,7 +78,7 @@ def _check_user(request: web.Request) -> None:
         raise RequestError(
             403,
             "other_user",
-            f"this daemon belongs to uid {mine}; it serves nobody else",
+            f"this daemon belongs to uid {mine} and serves only that user",
             "start one of your own: carpool up",
         )
 

@@ -34,9 +34,9 @@ async def put_model(request: web.Request) -> web.Response:
     model = RegisteredModel(caller(request).uid, request.match_info["name"], spec, wall_us())
     check(model)
     if not await asyncio.shield(models.add(model, replace=replace)):
-        text = f"there is a model {model.name!r} already"
+        text = f"model {model.name!r} exists already"
         raise RequestError(
-            409, "model_exists", text, "take another name, or --replace (replace=1) to put this in its place"
+            409, "model_exists", text, "choose another name, or replace the model: --replace (replace=1)"
         )
     return json_response(model.info())
 
@@ -78,12 +78,14 @@ def check(model: RegisteredModel) -> None:
     check_texts("a path", (spec.python, spec.cwd, spec.weights or ""), spec.env)
     check_directory(spec.cwd, "name one that exists")
     if not Path(spec.python).is_absolute():
-        raise RequestError(400, "bad_python", f"the interpreter {spec.python!r} is not absolute", "give its whole path")
+        raise RequestError(
+            400, "bad_python", f"the path of the interpreter {spec.python!r} is not absolute", "give the absolute path"
+        )
     if spec.weights is not None:
         _check("weights", check_weights, spec.weights)
         if not Path(spec.weights).is_absolute():
-            text = f"the file of weights {spec.weights!r} is not absolute"
-            raise RequestError(400, "bad_weights", text, "give its whole path")
+            text = f"the path of the weights {spec.weights!r} is not absolute"
+            raise RequestError(400, "bad_weights", text, "give the absolute path")
     check_numbers(spec, _SMALLEST)
 
 

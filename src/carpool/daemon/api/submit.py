@@ -180,7 +180,7 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
             400, "unknown_estimator", f"no estimator is called {spec.estimate_source!r}", f"known: {known}"
         )
     if spec.foreground and spec.retries:
-        raise RequestError(400, "retries_foreground", "a job in the foreground is not started again", "carpool submit")
+        raise RequestError(400, "retries_foreground", "jobs in the foreground are not retried", "use carpool submit")
 
 
 def _check_device(context: Context, spec: SubmitRequest) -> None:
@@ -218,16 +218,16 @@ def _check_engine(context: Context, spec: SubmitRequest) -> None:
     if spec.foreground:
         text = "a job of engine checkpoint cannot run in the foreground"
         raise RequestError(
-            400, "engine_foreground", text, "carpool submit --engine checkpoint, and carpool logs --follow"
+            400, "engine_foreground", text, "use carpool submit --engine checkpoint, and carpool logs --follow"
         )
     if spec.gpus > 1:
-        text = f"engine checkpoint: its jobs run on one device, and this one needs {spec.gpus}"
+        text = f"engine checkpoint: such a job runs on one device, and this one needs {spec.gpus}"
         raise RequestError(400, "engine_devices", text, "leave --gpus or --engine out")
     if not any(device.checkpoint for device in context.seating.devices.values() if may_use(spec, device.id)):
         where = f"device {spec.device}" if spec.device else "any device"
         text = f"engine checkpoint: there is no driver on {where} that can suspend processes"
         raise RequestError(
-            422, "no_checkpoint", text, "it takes a GPU with NVIDIA's driver 570 or later; see carpool doctor"
+            422, "no_checkpoint", text, "that needs a GPU with NVIDIA's driver 570 or later; see carpool doctor"
         )
 
 
@@ -235,7 +235,7 @@ def _check_service(context: Context, spec: SubmitRequest) -> None:
     if spec.service is None:
         return
     if spec.exclusive or spec.gpus > 1 or spec.engine == Engine.CHECKPOINT:
-        text = "a service shares its device: it is not exclusive, has one device, and is of engine grant"
+        text = "a service shares one device: exclusive, several gpus and engine checkpoint are not for services"
         raise RequestError(400, "service_alone", text, "leave exclusive, gpus and engine out")
 
 

@@ -30,7 +30,7 @@ def settle_devices(options: DaemonOptions, connection: sqlite3.Connection) -> tu
             was += "".join(sorted({f" --sharing {device.sharing}" for device in earlier if device.kind == "cuda"}))
             raise StartupError(
                 "devices_in_use",
-                f"jobs still run on other devices than these ({_words(earlier)} instead of {_words(devices)})",
+                f"running jobs use other devices ({_words(earlier)}) than the ones given ({_words(devices)})",
                 f"start with {was} (or without --device), and change the devices when no job runs",
             )
         devices = devices if options.devices_given else earlier
@@ -38,7 +38,7 @@ def settle_devices(options: DaemonOptions, connection: sqlite3.Connection) -> tu
     try:
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('devices', ?)", (text,))
     except sqlite3.OperationalError as error:
-        hint = "make room on the disk, or choose another --home"
+        hint = "free disk space, or choose another --home"
         raise StartupError("journal_unusable", f"cannot write the journal: {error}", hint) from None
     return devices
 

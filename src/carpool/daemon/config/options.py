@@ -124,17 +124,21 @@ def _parser() -> argparse.ArgumentParser:
         choices=[str(Sharing.TIMESLICE), str(Sharing.MPS)],
         help="what runs jobs side by side on a GPU: its driver, or an MPS server (default: timeslice)",
     )
-    parser.add_argument("--policy", metavar="NAME", help="who computes next (default: fair)")
-    parser.add_argument("--placement", metavar="NAME", help="which device a job is placed on (default: magm)")
+    parser.add_argument("--policy", metavar="NAME", help="policy for who computes next (default: fair)")
+    parser.add_argument(
+        "--placement", metavar="NAME", help="policy for which device a job is placed on (default: magm)"
+    )
     parser.add_argument("--setting", metavar="NAME=VALUE", action="append", default=[], help="a setting; repeatable")
-    parser.add_argument("--store", metavar="SIZE", help="most host memory for what is moved out of devices")
+    parser.add_argument("--store", metavar="SIZE", help="host memory for job memory that is moved out of devices")
     parser.add_argument("--threads", metavar="N", type=int, help="OpenMP threads per job (default: as the job says)")
     parser.add_argument(
         "--debug-close-lanes",
         action="store_true",
         help="close the memory of jobs on GPUs between their turns, so that a stray access is an error (slow)",
     )
-    parser.add_argument("--telemetry-interval", metavar="TIME", default="1s", help="pause between two measurements")
+    parser.add_argument(
+        "--telemetry-interval", metavar="TIME", default="1s", help="time between measurements of devices"
+    )
     parser.add_argument("--ready-fd", metavar="N", type=int, help="write one JSON line here when ready or failed")
     parser.add_argument("--foreground-log", action="store_true", help="log to standard error instead of daemon.log")
     return parser
@@ -181,14 +185,16 @@ def _check_store(options: DaemonOptions) -> None:
 
 def _devices(texts: Sequence[str], sharing: str | None, memory: int) -> tuple[DeviceOption, ...]:
     if sharing is not None and not any(text.partition(":")[0] == "cuda" or text.startswith(MIG) for text in texts):
-        raise StartupError("no_gpu_given", f"--sharing {sharing} is for GPUs", "name one: --device cuda")
+        raise StartupError(
+            "no_gpu_given", f"--sharing {sharing} is for GPUs, and no GPU is given", "name one: --device cuda"
+        )
     if not texts:
         return (DeviceOption("host0", "host", default_capacity(memory)),)
     devices: list[DeviceOption] = []
     for text in texts:
         kind, _, rest = text.partition(":")
         if text.endswith(":"):
-            raise StartupError("bad_size", f"--device {text}: nothing stands behind the last colon", "leave it out")
+            raise StartupError("bad_size", f"--device {text}: nothing follows the last colon", "leave the colon out")
         if kind == "host":
             number = sum(device.kind == "host" for device in devices)
             devices.append(DeviceOption(f"host{number}", kind, _capacity(text, rest, memory)))
@@ -220,7 +226,7 @@ def _instance(text: str, uuid: str, size: str, number: int, sharing: Sharing) ->
     """``MIG-...`` or ``MIG-...:8GiB``: an instance of a partitioned GPU."""
     if len(uuid) == len(MIG):
         hint = "`nvidia-smi -L` and `carpool doctor` name the instances"
-        raise StartupError("bad_device", f"--device {text}: an instance's name has more to it", hint)
+        raise StartupError("bad_device", f"--device {text}: the name of the instance is incomplete", hint)
     return DeviceOption(f"mig{number}", "cuda", _share(text, size), 0, sharing, uuid)
 
 
@@ -231,7 +237,7 @@ def _share(text: str, size: str) -> int:
     except ValueError as error:
         raise StartupError("bad_size", f"--device {text}: {error}", "for example --device cuda:0:8GiB") from None
     if size and capacity < LEAST:
-        hint = "leave the size out for all that there is, or give more, as in --device cuda:0:8GiB"
+        hint = "leave the size out to share all of it, or give more, as in --device cuda:0:8GiB"
         raise StartupError("bad_size", f"--device {text}: a GPU shares at least {format_size(LEAST)}", hint)
     return capacity // LEAST * LEAST
 

@@ -65,7 +65,7 @@ def _tried(command: Command, library: Path) -> Look:
         return _look(command, machine)
     except (OddFile, OSError, ValueError) as error:  # the last for NUL in a name
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return Look(False, f"nobody knows whether libcarpool can be loaded into {command.name}: {why}")
+        return Look(False, f"it is not known whether libcarpool can be loaded into {command.name}: {why}")
 
 
 def _look(command: Command, machine: ElfMachine) -> Look:
@@ -87,7 +87,7 @@ def _judged(path: Path, fd: int, machine: ElfMachine, command: Command) -> Look:
     if program.is_library:
         raise OddFile("it is a library, or the dynamic loader itself")
     # Launchers pass LD_PRELOAD on to what they start; others are seen beside Carpool, and known from then on.
-    return Look(False, f"{path} is statically linked: nobody knows yet whether it uses a device itself")
+    return Look(False, f"{path} is statically linked: it is not known yet whether the program itself uses a device")
 
 
 def _why_beyond(fd: int, program: Program, machine: ElfMachine, command: Command) -> str:

@@ -29,7 +29,7 @@ LIBRARY = Path(__file__).resolve().parents[2] / "_native" / "libcarpool.so"
 #: A file system may not answer: so long is waited for it, and so many threads of one user may wait for ever.
 PATIENCE_S = 5.0
 MOST_LOOKS = 16
-NO_ANSWER = "nobody knows whether libcarpool can be loaded into {}: its file system does not answer"
+NO_ANSWER = "it is not known whether libcarpool can be loaded into {}: its file system does not answer"
 
 Earlier = Callable[[int, SubmitRequest], str]
 
@@ -87,7 +87,7 @@ class Engines:
             in_background("look", work, done)
         except RuntimeError as error:  # there can be no further thread now
             self._count(command.uid, -1)
-            return Look(False, f"nobody knows whether libcarpool can be loaded into {command.name}: {error}")
+            return Look(False, f"it is not known whether libcarpool can be loaded into {command.name}: {error}")
         with suppress(TimeoutError):
             return await asyncio.wait_for(answer, PATIENCE_S)
         return unknown

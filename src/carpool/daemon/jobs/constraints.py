@@ -12,15 +12,15 @@ SEVERAL = Trait(1 << 32)
 LENDS = Trait(1 << 33)
 EXCLUSIVE_BECAUSE = {
     Trait.COLLECTIVE: "its processes communicate by NCCL",
-    Trait.UNGATED: "calls of its driver pass beside Carpool",
-    Trait.FIXED: "it has much device memory that is not Carpool's",
+    Trait.UNGATED: "some of its driver calls bypass Carpool",
+    Trait.FIXED: "it has much device memory that Carpool does not manage",
     SEVERAL: "several of its processes use the device",
 }
 PINNED_BECAUSE = {
     Trait.SHARED: "it has given other processes access to its memory",
-    LENDS: "further processes of it have memory from the driver",
+    LENDS: "some of its processes have memory from the driver itself",
 }
-EXCLUSIVE = "it was submitted so"
+EXCLUSIVE = "it was submitted with --exclusive"
 #: The traits that matter to others; the rest is not worth an event.
 TELLING = reduce(or_, (*EXCLUSIVE_BECAUSE, *PINNED_BECAUSE))
 
@@ -30,7 +30,7 @@ def why_exclusive(traits: int, ungated_pid: int | None = None) -> str | None:
     known = _reasons(EXCLUSIVE_BECAUSE, traits)
     if ungated_pid is None:
         return known
-    text = f"process {ungated_pid} of it uses the device beside Carpool"
+    text = f"its process {ungated_pid} uses the device outside of Carpool"
     return text if known is None else f"{known}, and {text}"
 
 

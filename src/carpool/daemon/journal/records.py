@@ -160,7 +160,7 @@ class JournalStore:
     def ran_ungated(self, owner: int, spec: SubmitRequest) -> str:
         """Why the last successful run of the command speaks for the checkpoint engine; empty: it does not."""
         job = self._ungated.get(command_key(owner, spec.cwd, spec.argv))
-        return "" if job is None else f"job {job}, an earlier run of the command, used its device beside Carpool"
+        return "" if job is None else f"job {job}, an earlier run of the command, used its device outside of Carpool"
 
     def _remember_ungated(self, job: JobRecord) -> None:
         """Whether the driver could have suspended it, and nothing else could have held it back."""

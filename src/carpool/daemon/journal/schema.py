@@ -134,7 +134,7 @@ def open_journal(path: Path) -> sqlite3.Connection:
         raise StartupError(
             "journal_unusable",
             f"cannot write the journal {path}: {error}",
-            "make room on the disk, or choose another --home",
+            "free disk space, or choose another --home",
         ) from None
     except sqlite3.DatabaseError as error:
         raise broken(path, str(error)) from None

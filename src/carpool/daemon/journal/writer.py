@@ -162,7 +162,9 @@ def _explain(error: Exception) -> Exception:
     code = getattr(error, "sqlite_errorcode", 0)
     if code & 0xFF in _FULL:
         text = "the disk is full" if code == sqlite3.SQLITE_FULL else str(error)
-        return JournalFull("disk_full", f"cannot write the journal: {text}", "make room and try again; nothing is lost")
+        return JournalFull(
+            "disk_full", f"cannot write the journal: {text}", "free disk space and try again; nothing is lost"
+        )
     return error
 
 

@@ -12,7 +12,7 @@ from carpool.telemetry.readers import Found, Reader, Roots, Target
 from carpool.telemetry.sample import Unmeasurable
 
 log = logging.getLogger(__name__)
-MISTAKE = "a mistake in the telemetry: see daemon.log"
+MISTAKE = "internal error in the telemetry: see daemon.log"
 
 
 class ReaderThread:

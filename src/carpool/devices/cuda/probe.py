@@ -29,7 +29,7 @@ NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 CHECKPOINT_CALLS = tuple(f"cuCheckpointProcess{what}" for what in ("Lock", "Checkpoint", "Restore", "Unlock"))
 #: What to do when one of these functions of the driver fails.
 ADVICE = {
-    "cuInit": "look at `nvidia-smi`; after an update of the driver its kernel module must be loaded anew (restart)",
+    "cuInit": "look at `nvidia-smi`; after an update of the driver its kernel module must be reloaded (reboot)",
     "cuMemExportToShareableHandle": "memory cannot be shared as file descriptors here (WSL 2 and some virtual GPUs)",
     "cuMemImportFromShareableHandle": "descriptors of memory cannot be imported here (WSL 2, or a container's limits)",
     "cuMemHostRegister": "memory cannot be pinned: raise the limit of locked memory (ulimit -l)",
@@ -90,9 +90,13 @@ def probe(ordinal: int) -> list[Finding]:
     with suppress(_Failed):
         _sharing(steps, ordinal)
         steps.like(
-            "waiting for a value in host memory", lambda: _wait_value(ordinal), "turns change at full stops only"
+            "waiting for a value in host memory",
+            lambda: _wait_value(ordinal),
+            "turns change only when all kernels have finished",
         )
-        steps.like("checkpoint calls", _checkpoint, "programs that cannot be interposed compute alone (driver 570)")
+        steps.like(
+            "checkpoint calls", _checkpoint, "programs without libcarpool get the GPU to themselves (needs driver 570)"
+        )
     return steps.found
 
 

@@ -71,6 +71,8 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EndpointOptions:
+    """Where the endpoint listens, whom it answers, and its limits."""
+
     host: str = "127.0.0.1"
     port: int = 8000  # 0: any that is free
     token: str | None = None
@@ -155,7 +157,7 @@ class Endpoint:
             return json_response({"error": text[:LONGEST_ERROR]}, error.status)
         except Exception as error:
             log.exception("%s %s failed", request.method, request.path)
-            return json_response({"error": f"the server made a mistake: {error!r}"[:LONGEST_ERROR]}, 500)
+            return json_response({"error": f"internal error in the server: {error!r}"[:LONGEST_ERROR]}, 500)
 
     def _check_token(self, request: web.Request) -> None:
         token = self._options.token
@@ -234,7 +236,7 @@ class Endpoint:
 async def _expected(request: web.Request) -> web.StreamResponse | None:
     """aiohttp's own one fails over a header that is no text."""
     if request.headers["Expect"].lower() != "100-continue":
-        return json_response({"error": "of the header Expect only `100-continue` is known"}, 417)
+        return json_response({"error": "the header Expect may only be `100-continue`"}, 417)
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     request.writer.output_size = 0  # as if nothing had been sent yet
     return None
@@ -268,10 +270,12 @@ def _kind(error: BaseException) -> str:
 
 
 def json_response(value: object, status: int = 200) -> web.Response:
+    """An answer with a body in JSON."""
     return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
 
 
 def error_response(error: ServeError) -> web.Response:
+    """The answer to a request that failed: the status of its error and a body as the protocol wants it."""
     response = json_response({"error": str(error)[:LONGEST_ERROR]}, error.status)
     if isinstance(error, QueueFull):
         response.headers["Retry-After"] = str(error.retry_after_s)

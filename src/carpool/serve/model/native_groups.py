@@ -15,7 +15,7 @@ from typing import NamedTuple
 from carpool.runtime.native import library_path
 
 KEY_BYTES = 32
-_STOPPED = "nobody in this process is bringing these weights"
+_STOPPED = "no thread of this process is copying these weights"
 
 
 class CopyStopped(Exception):

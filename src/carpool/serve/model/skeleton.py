@@ -52,7 +52,7 @@ def resolve(factory: str) -> Callable[[], nn.Module]:
     """What ``module:function`` names.  Raises Unusable."""
     module, _, name = factory.partition(":")
     if not (module and name):
-        raise Unusable(f"{factory!r} is no factory: write module:function")
+        raise Unusable(f"{factory!r} is not a factory: write module:function")
     try:
         found = getattr(importlib.import_module(module), name, None)
     except ModuleNotFoundError as error:

@@ -47,6 +47,8 @@ class OnDevice(Protocol):
 
 
 class OnHost:
+    """Computes on the processors, over memory of the host that this process has mapped."""
+
     device = torch.device("cpu")
 
     def memory(self, address: int, size: int) -> Tensor:
@@ -61,6 +63,8 @@ class OnHost:
 
 
 class OnGpu:
+    """Computes on the job's GPU, over memory that libcarpool has mapped there."""
+
     device = torch.device("cuda", 0)  # a job sees no other one
 
     def memory(self, address: int, size: int) -> Tensor:

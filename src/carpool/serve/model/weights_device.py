@@ -40,6 +40,8 @@ class WeightsMemory(NamedTuple):
 
 
 class WeightsDevice(Protocol):
+    """Where weights are put: a device of Carpool's, on which the job has a seat, or a stand-in in tests."""
+
     def place(self, demand: WeightsDemand) -> WeightsMemory:
         """Wait until there is memory for the weights, for one turn; they may be brought there from now on.
 

@@ -25,7 +25,7 @@ def read(module: nn.Module, path: Path) -> None:
         with ExitStack() as stack:
             _load(module, {key: file.get_tensor(key) for key, file in _files(path, stack).items()}, path)
     except SafetensorError as error:
-        raise Unusable(f"{path} is no valid safetensors file: {error}") from None
+        raise Unusable(f"{path} is not a valid safetensors file: {error}") from None
     except OSError as error:
         raise Unusable(f"{path} cannot be read: {error.strerror or error}") from None
 
@@ -53,7 +53,7 @@ def _index(path: Path) -> dict[str, str]:
     try:
         places = json.loads(path.read_bytes())["weight_map"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise Unusable(f"{path} is no index of safetensors files: it has no weight_map") from None
+        raise Unusable(f"{path} is not an index of safetensors files: it has no weight_map") from None
     if not isinstance(places, dict) or not all(isinstance(n, str) and Path(n).name == n for n in places.values()):
         raise Unusable(f"the weight_map of {path} must give the name of a file beside it for each tensor")
     return places

@@ -16,6 +16,8 @@ class NotRepresentable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Datatype:
+    """A datatype of the protocol, as bytes and in JSON."""
+
     name: str
     item_bytes: int | None  # None: each element has a length of its own
     code: str  # of the module `struct`; empty: there is none

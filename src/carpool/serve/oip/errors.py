@@ -37,6 +37,8 @@ class WrongEncoding(ServeError):
 
 
 class BodyTooLarge(ServeError):
+    """The body, or what it is decompressed to, is beyond the server's limit."""
+
     status, kind = 413, "body_too_large"
 
 
@@ -47,6 +49,8 @@ class NotAuthorized(ServeError):
 
 
 class UnknownModel(ServeError):
+    """There is no model of this name, or it has no such version."""
+
     status, kind = 404, "unknown_model"
 
 
@@ -79,6 +83,8 @@ class WorkerLost(ServeError):
 
 
 class ShuttingDown(ServeError):
+    """The server answers what it has accepted, and accepts nothing more."""
+
     status, kind = 503, "shutting_down"
 
 

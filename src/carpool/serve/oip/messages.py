@@ -22,6 +22,8 @@ Size = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 
 @dataclass(frozen=True, slots=True)
 class WantedOutput:
+    """An output that the client asks for, and whether as bytes or in JSON."""
+
     name: str
     binary: bool
 
@@ -54,6 +56,8 @@ class Message:
 
 
 class WireTensor(msgspec.Struct, omit_defaults=True):
+    """A tensor in JSON; its data stand here, or are bytes behind the header."""
+
     name: str
     shape: list[Size]
     datatype: str
@@ -62,11 +66,15 @@ class WireTensor(msgspec.Struct, omit_defaults=True):
 
 
 class WireOutput(msgspec.Struct, omit_defaults=True):
+    """An output that is asked for, in JSON."""
+
     name: str
     parameters: Parameters = {}
 
 
 class WireRequest(msgspec.Struct, omit_defaults=True):
+    """The JSON of a request for inference."""
+
     inputs: list[WireTensor]
     id: str = ""
     parameters: Parameters = {}
@@ -74,6 +82,8 @@ class WireRequest(msgspec.Struct, omit_defaults=True):
 
 
 class WireResponse(msgspec.Struct, omit_defaults=True):
+    """The JSON of its answer."""
+
     model_name: str
     outputs: list[WireTensor]
     model_version: str = ""
@@ -81,6 +91,8 @@ class WireResponse(msgspec.Struct, omit_defaults=True):
 
 
 class WireModel(msgspec.Struct):
+    """The JSON of a model's metadata."""
+
     name: str
     versions: list[str]
     platform: str
@@ -108,6 +120,7 @@ def decode_json(body: bytes | memoryview, kind: type[T]) -> T:
 
 
 def describe(model: ModelMetadata) -> WireModel:
+    """The metadata of a model, as `GET /v2/models/NAME` gives them."""
     return WireModel(model.name, [VERSION], model.platform, model.inputs, model.outputs)
 
 

@@ -15,6 +15,8 @@ class CannotStart(Exception):
 
 
 class Preparing(Protocol):
+    """Makes a model ready to be served: builds, measures and stores it."""
+
     async def __call__(
         self,
         spec: ModelRequest,
@@ -45,6 +47,8 @@ class WorkerJob(Protocol):
 
 
 class Launcher(Protocol):
+    """Starts jobs that are workers."""
+
     async def start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str], name: str, priority: int) -> WorkerJob:
         """``priority``: among services.  Raises CannotStart."""
 

@@ -61,6 +61,8 @@ class DaemonRegistry:
 
 
 class DaemonLauncher:
+    """Submits workers to the daemon, as services."""
+
     def __init__(self, daemon: DaemonQueries) -> None:
         self._daemon = daemon
 

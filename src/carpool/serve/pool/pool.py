@@ -30,6 +30,8 @@ MOST_DEATHS = 2
 
 
 class WorkerState(StrEnum):
+    """What a worker does.  ``LOST``: it died or hung, and is being replaced."""
+
     STARTING = "starting"
     LOADING = "loading"
     IDLE = "idle"

@@ -25,6 +25,8 @@ from carpool.serve.wire.messages import Admit, Admitted, NotReady, Prepare, Read
 
 
 class Preparer:
+    """One preparation, and what it says meanwhile."""
+
     def __init__(self, channel: MessageChannel, request: Prepare) -> None:
         self._channel = channel
         self._request = request
@@ -52,6 +54,7 @@ class Preparer:
 
 
 def main() -> int:
+    """Prepare one model for the front at the other end of the socket that the only argument names; the exit code."""
     channel = MessageChannel(socket.socket(fileno=int(sys.argv[1])), ToPreparer)
     request = channel.receive()
     if request is None or not isinstance(request.message, Prepare):

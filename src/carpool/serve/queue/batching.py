@@ -27,12 +27,16 @@ LAST = 2**63  # below every priority that a request can name
 
 
 class Order(StrEnum):
+    """In which order requests are computed: by arrival, by deadline, or by the rank of their model."""
+
     FCFS = "fcfs"
     EDF = "edf"
     PRIORITY = "priority"
 
 
 class Refusal(Enum):
+    """Why a request is not taken into its queue."""
+
     QUEUE_FULL = "queue full"
     DEADLINE_MISSED = "deadline missed"
 

@@ -163,7 +163,7 @@ class Dispatcher:
         """Whenever something has changed, or a time has come."""
         now = now_us()
         for late in self._batcher.expire(now):
-            self._requests[late.id].fail(DeadlineMissed("it could not be computed in time"))
+            self._requests[late.id].fail(DeadlineMissed("the request could not be computed before its deadline"))
         if self.pool.out_of_service:
             for request in self._requests.values():
                 request.fail(self._no_workers())
@@ -243,6 +243,7 @@ class Dispatcher:
 
 
 def now_us() -> int:
+    """Microseconds of the monotonic clock, which deadlines are on too."""
     return time.monotonic_ns() // 1000
 
 

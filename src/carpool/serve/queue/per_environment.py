@@ -14,6 +14,8 @@ from carpool.serve.queue.dispatcher import Dispatcher
 
 
 class Dispatchers:
+    """The dispatchers that are in use, each with a pool of workers of its own."""
+
     def __init__(self, new_pool: Callable[[Environment], Pool], metrics: Metrics, order: Order) -> None:
         self._new_pool = new_pool
         self._metrics = metrics

@@ -27,7 +27,7 @@ def connect() -> tuple[socket.socket, str]:
             raise NoFront(f"{path} is a socket of user {uid}")
     except OSError as error:
         connection.close()
-        raise NoFront(f"nobody listens at {path}: {error.strerror or error}") from None
+        raise NoFront(f"no server listens at {path}: {error.strerror or error}") from None
     except NoFront:
         connection.close()
         raise

@@ -93,6 +93,8 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
+    """The answer to `Load`: the model can be computed with."""
+
     number: Count
 
 
@@ -116,6 +118,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
+    """The answer to `Load` or `Infer` that could not be done; ``text`` is for the client."""
+
     number: Count
     kind: Kind
     text: str
@@ -144,7 +148,7 @@ class Admit:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    pass
+    """The answer to `Admit`: there is room for the image."""
 
 
 @dataclass(frozen=True, slots=True)
