@@ -23,22 +23,16 @@ class Style:
     def green(self, text: str) -> str:
         return self._paint("32", text)
 
-    def yellow(self, text: str) -> str:
-        return self._paint("33", text)
-
     def dim(self, text: str) -> str:
         return self._paint("2", text)
 
     def bold(self, text: str) -> str:
         return self._paint("1", text)
 
-    def inverse(self, text: str) -> str:
-        return self._paint("7", text)
-
 
 def style_for(stream: TextIO) -> Style:
-    # https://no-color.org: present and not empty means no colour, whatever the value.
     """Colours for a stream, if it is a terminal and the environment does not forbid them."""
+    # https://no-color.org: present and not empty means no colour, whatever the value.
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return Style(wanted and stream.isatty())
 
