@@ -36,7 +36,7 @@ def test_common_commands_load_nothing_heavy(standin: StandIn, carpool: Cli, argu
 
 
 def test_ls_loads_no_other_command(standin: StandIn, carpool: Cli) -> None:
-    assert {f"carpool.cli.{name}" for name in COMMANDS} & loaded(carpool, "ls") == {"carpool.cli.commands.ls"}
+    assert {f"carpool.cli.commands.{name}" for name in COMMANDS} & loaded(carpool, "ls") == {"carpool.cli.commands.ls"}
 
 
 def test_every_command_has_help_and_its_common_options(carpool: Cli) -> None:

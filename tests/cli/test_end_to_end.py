@@ -159,7 +159,7 @@ def test_down_leaves_jobs_alone_and_the_next_daemon_takes_them_over(daemon: Path
     os.mkfifo(gate)
     carpool.ok("submit", "--", "sh", "-c", f"read line < {gate}; exit 9")
     with gate.open("w") as writer:  # opens when the job reads: now it runs
-        assert "1 job goes on" in carpool.ok("down")
+        assert "1 job keeps running" in carpool.ok("down")
         carpool.ok("up", "--device", DEVICE)
         writer.write("go\n")
     assert carpool("wait", "1").returncode == 9

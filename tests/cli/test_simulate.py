@@ -169,8 +169,8 @@ def test_the_formats_and_limits_are_those_that_there_are() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Name the jobs by one of these"),
-        (["TRACE", "--generate", "poisson"], "Name the jobs by one of these"),
+        ([], "Give one source of jobs"),
+        (["TRACE", "--generate", "poisson"], "Give one source of jobs"),
         (["--generate", "nonsense"], "nonsense"),
         (["--generate", "poisson:jobs=none"], "whole number"),
         (["TRACE", "--seed", "3"], "--seed is for --generate"),
@@ -244,9 +244,9 @@ def test_what_the_simulator_cannot_do_is_one_message(
     ("found", "code", "said"),
     [
         (Replay(lives=2, events=7, commands=1), 0, "the same decisions: 7 events, 1 command, 2 starts of the daemon"),
-        (Replay(lives=1, incomplete=1), 0, "; of 1 start of the daemon events are missing"),
+        (Replay(lives=1, incomplete=1), 0, "; events of 1 start of the daemon are missing"),
         (Replay(lives=1, difference=Difference(JournalRow(5, 9, "Tick", "{}"), ("X",), ())), 1, "differs after Tick"),
-        (Replay(incomplete=3), 1, "nothing can be verified: events of 3 starts of the daemon events are missing"),
+        (Replay(incomplete=3), 1, "nothing can be verified: events of 3 starts of the daemon are missing"),
     ],
 )
 def test_verifying(

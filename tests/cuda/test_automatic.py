@@ -100,7 +100,7 @@ def test_a_process_beside_carpool_has_the_device_to_itself_and_the_next_run_is_s
     again = daemon.submit(GUEST, meet=True, before=before, again=job)
     waiting = daemon.meeting.arrive(1)
     assert again.info().engine == "checkpoint"
-    assert again.info().engine_why == f"job {job.id}, an earlier run of the command, used its device beside Carpool"
+    assert again.info().engine_why == f"job {job.id}, an earlier run of the command, used its device outside of Carpool"
     assert computes(daemon.submit(OTHER, **KNOWN), OTHER, bare)
     daemon.meeting.go(waiting)
     assert computes(again, GUEST, bare) and again.info().switches >= 2

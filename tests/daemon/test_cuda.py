@@ -228,7 +228,7 @@ def test_devices_of_both_kinds(stub: Stub, make_daemon: Make) -> None:
         ("cuda:0:lots", "bad_size", "--device cuda:0:lots"),
         ("cuda:0:1", "bad_size", "at least 2 MiB"),
         ("gpu", "unknown_device_kind", "gpu"),
-        ("MIG-", "bad_device", "has more to it"),
+        ("MIG-", "bad_device", "the name of the instance is incomplete"),
         ("MIG-6361:1", "bad_size", "at least 2 MiB"),
         ("MIG-1234", "no_such_gpu", "no MIG instance MIG-1234"),
     ],

@@ -21,7 +21,7 @@ from tests.devices.cuda_stub import Stub
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
 ALL = CAPACITY // MIB
 OWN = 14  # MiB that the first process has been granted
-WHY_IMMOVABLE = "further processes of it have memory from the driver"
+WHY_IMMOVABLE = "some of its processes have memory from the driver itself"
 
 
 class Further:

@@ -24,7 +24,7 @@ from carpool.devices.base import DeviceBackend
 from carpool.protocol.api import SubmitRequest
 
 STATIC = "./a.out is for another kind of machine than libcarpool"
-EARLIER = "job 3, an earlier run of the command, used its device beside Carpool"
+EARLIER = "job 3, an earlier run of the command, used its device outside of Carpool"
 
 
 @dataclass

@@ -12,10 +12,10 @@ from daemon_harness import SOURCE, Daemon
 SUPERVISE = """
 import sys
 sys.path.insert(0, {source!r})
-from carpool.runtime.shim.__main__ import Refused, supervise
+from carpool.runtime.shim.__main__ import JobRefused, supervise
 try:
     sys.exit(supervise({home!r}, {job}, foreground=True))
-except Refused as refused:
+except JobRefused as refused:
     sys.exit(f"refused: {{refused}}")
 except OSError as error:
     sys.exit(f"failed: {{error}}")

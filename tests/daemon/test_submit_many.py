@@ -6,6 +6,7 @@ import os
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 from daemon_harness import Daemon, Refused, submission
 
@@ -64,7 +65,7 @@ def test_who_follows_one_that_has_failed_meanwhile_leaves_that_to_the_core() -> 
         job = table.live[number] = JobRecord(number, 0, 0, SubmitRequest(argv=["x"], cwd="/", env={}), None, 0)
         if outcome is not None:
             job.outcome, job.phase = outcome, JobPhase.ENDED
-            table.end(job)
+            table.end(job, msgspec.Raw(b"{}"))
     follower = JobRecord(4, 0, 0, SubmitRequest(argv=["x"], cwd="/", env={}, after=[1, 2, 3]), None, 0)
     context = cast(Context, SimpleNamespace(jobs=table))
     assert pending_dependencies(context, follower) == (1, 3)

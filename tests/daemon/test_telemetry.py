@@ -330,11 +330,11 @@ async def test_a_driver_that_measures_nothing_closes_nothing(stub: StubNvml) -> 
 HANGING = """
 import asyncio, os, sys
 from types import SimpleNamespace
-from carpool.daemon.telemetry import Telemetry
+from carpool.daemon.telemetry.service import TelemetryService
 
 async def main():
     device = SimpleNamespace(id="cuda0", kind="cuda", capacity=1, uuid="GPU-1", used_bytes=lambda: 0)
-    task = asyncio.create_task(Telemetry({"cuda0": device}, dict).run())
+    task = asyncio.create_task(TelemetryService({"cuda0": device}, dict).run())
     await asyncio.to_thread(sys.stdin.readline)
     task.cancel()
 

@@ -41,8 +41,12 @@ def device_of(daemon: Daemon) -> dict[str, Any]:
     [
         (Trait.DEVICE, None, None),
         (Trait.COLLECTIVE, NCCL, None),
-        (Trait.FIXED | Trait.SHARED, "it has much device memory that is not Carpool's", "it has given other processes"),
-        (Trait.UNGATED | Trait.COLLECTIVE, f"{NCCL}, and calls of its driver pass beside Carpool", None),
+        (
+            Trait.FIXED | Trait.SHARED,
+            "it has much device memory that Carpool does not manage",
+            "it has given other processes",
+        ),
+        (Trait.UNGATED | Trait.COLLECTIVE, f"{NCCL}, and some of its driver calls bypass Carpool", None),
         (1 << 31, None, None),
     ],
 )

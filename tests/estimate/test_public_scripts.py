@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -255,12 +255,21 @@ def test_inference_mode_is_followed_into_its_operators() -> None:
     memory(rehearse(play, LIMIT_S))
 
 
+@pytest.fixture
+def own_nets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The scripts import a module ``nets`` that they find themselves; other tests leave one of that name behind."""
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if not Path(place, "nets.py").exists()])
+    sys.modules.pop("nets", None)
+    yield
+    sys.modules.pop("nets", None)
+
+
 #: The benchmark has the others, too: they take longer.
+@pytest.mark.usefixtures("own_nets")
 @pytest.mark.parametrize("family", ["mlp", "cnn", "gpt", "unet", "lstm"])
 def test_public_scripts_are_followed(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        Scratch, "within", lambda *_: None
-    )  # what operators need inside: slow to find out, not the point
+    # What operators need inside is slow to find out, and not the point.
+    monkeypatch.setattr(Scratch, "within", lambda *_: None)
     script, *arguments = PUBLIC[family]
     path = WORKLOADS / "public" / script
     monkeypatch.setattr(sys, "argv", [str(path), *arguments])

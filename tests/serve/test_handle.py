@@ -191,12 +191,12 @@ async def test_weights_are_read_only(start: Start) -> None:
 LEAVING = """
 import signal, socket, subprocess
 from carpool.serve.wire.address import connect
-from carpool.serve.wire.channel import Channel
+from carpool.serve.wire.channel import MessageChannel
 from carpool.serve.wire.messages import Hello, ToWorker
 connection, token = connect()
 child = subprocess.Popen(["sleep", "1000"], pass_fds=[connection.fileno()], stdout=subprocess.DEVNULL)
 print(child.pid, flush=True)
-Channel(connection, ToWorker).send(Hello(token))
+MessageChannel(connection, ToWorker).send(Hello(token))
 signal.pause()
 """
 

@@ -275,7 +275,7 @@ def test_a_device_that_refuses(front: Front, device: Noting, models: dict[str, P
     device.refusal = TooLarge("it has 3 bytes")
     assert front.failed("trying", asked) == ("model_too_large", "it has 3 bytes")
     device.refusal = SeatRefused("not today")
-    assert front.failed("trying", asked) == ("model_failed", "Refused: not today")
+    assert front.failed("trying", asked) == ("model_failed", "SeatRefused: not today")
     device.refusal = None
     assert isinstance(front.infer("trying", asked).message, Answer)
 
