@@ -35,6 +35,8 @@ class Upgraded(LiveDaemon):
         options = [*(f"--device={device}" for device in devices), "--threads=1"]
         options += [f"--setting={name}={value}" for name, value in EAGER.items()]
         self._before: dict[int, JobInfo] = {}
+        #: For jobs that import Carpool themselves: workers of the old version have the old one.
+        self.old_package = {"PYTHONPATH": str(old.source)}
         super().__init__(home, options, ENVIRONMENT, old.environment())
 
     def upgrade(self) -> None:
@@ -163,7 +165,9 @@ def test_jobs_whose_memory_is_in_the_host_store_and_one_that_is_cancelled(
 
 def test_a_service_that_pauses_a_job(start: Callable[..., Upgraded], script: type[Script], bare: BareRuns) -> None:
     daemon = start("host:256MiB")
-    service = daemon.submit_script(script("service", ("4", "8", "40", "1")), meet=True, service=1)
+    service = daemon.submit_script(
+        script("service", ("4", "8", "40", "1")), meet=True, env=daemon.old_package, service=1
+    )
     job = daemon.submit_script(script("spinner"), meet=True)
     daemon.meeting.begin(2)
     daemon.until(lambda: service.info().switches >= 3)
