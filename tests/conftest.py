@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -39,6 +40,15 @@ def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     patch.setenv("CARPOOL_HOME", str(tmp_path_factory.mktemp("home")))
     yield
     patch.undo()
+
+
+@pytest.fixture(autouse=True)
+def _no_garbage_of_others(request: pytest.FixtureRequest) -> None:
+    """Property tests parse source code.  If garbage of an earlier test is collected in the middle of that, and the end
+    of it is reported with a traceback, CPython 3.11 parses again within the first parse, and raises SystemError.
+    """
+    if request.node.get_closest_marker("hypothesis") is not None:
+        gc.collect()
 
 
 @pytest.fixture
