@@ -43,12 +43,17 @@ def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _no_garbage_of_others(request: pytest.FixtureRequest) -> None:
+def _no_garbage_of_others(request: pytest.FixtureRequest) -> Iterator[None]:
     """Property tests parse source code.  If garbage of an earlier test is collected in the middle of that, and the end
     of it is reported with a traceback, CPython 3.11 parses again within the first parse, and raises SystemError.
     """
-    if request.node.get_closest_marker("hypothesis") is not None:
-        gc.collect()
+    if request.node.get_closest_marker("hypothesis") is None:
+        yield
+        return
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture
