@@ -45,7 +45,12 @@ SEVERAL_TOLD = (
     ":8: the job has no command",
     ":9: name: it must be text",
 )
-GRIDS = {"lr=1,,2": "has an empty value", "lr": "is not NAME=VALUE", "lr=1,1": "twice", "1r=1": "is not a name for a parameter"}
+GRIDS = {
+    "lr=1,,2": "has an empty value",
+    "lr": "is not NAME=VALUE",
+    "lr=1,1": "twice",
+    "1r=1": "is not a name for a parameter",
+}
 
 
 @pytest.fixture
