@@ -58,7 +58,7 @@ native: $(LIBRARY)  ## build libcarpool.so (needs a C compiler only)
 
 check: setup lint typecheck pytest-check  ## what needs no job and no daemon: before every commit, in 3 minutes
 
-test: setup native-test lint typecheck pytest  ## every promise once: what CI runs, in 15 minutes
+test: setup native-test lint typecheck pytest  ## every promise once: what CI runs
 
 test-all: setup native-test native-test-sanitized lint typecheck pytest-all  ## everything: nightly, and before an issue is closed
 

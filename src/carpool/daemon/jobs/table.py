@@ -102,9 +102,7 @@ class JobRecord:
     traits: int = 0  # of its seat, those that the core has been told
     seated: Seated | None = None
     was_seated: bool = False  # a process of it has had its seat
-    ungated_pid: int | None = (
-        None  # a process of it that uses its device beside Carpool (see `carpool.daemon.telemetry.ungated_processes`)
-    )
+    ungated_pid: int | None = None  # a process of it that passes beside the gate (`daemon.telemetry.ungated_processes`)
     ungated_told: int | None = None  # the one that the core has been told of
     ran_ungated: bool = False  # there was one, and the device's driver could have suspended it
     several: bool = False  # further processes of it use its device (see `carpool.daemon.channels.secondary`)
