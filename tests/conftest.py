@@ -20,6 +20,7 @@ from tests.stub.build import build_driver
 pytest_plugins = ["tests.leftovers", "tests.tiers"]
 
 ROOT = Path(__file__).resolve().parent.parent
+LEAN = ROOT / "tests" / "lean"
 #: Of what tests draw at random; CI has one of its own, all other runs look for new cases.
 SEED, SEED_OF_CI = "CARPOOL_TEST_SEED", 16
 
@@ -40,6 +41,23 @@ def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     patch.setenv("CARPOOL_HOME", str(tmp_path_factory.mktemp("home")))
     yield
     patch.undo()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _lean_processes(pytestconfig: pytest.Config) -> Iterator[None]:
+    """What tests start loads PyTorch without what most scripts never call, except in `make test-all`."""
+    patch = pytest.MonkeyPatch()
+    if pytestconfig.option.tier != "all":
+        patch.setenv("PYTHONPATH", str(LEAN), prepend=os.pathsep)
+    yield
+    patch.undo()
+
+
+@pytest.fixture
+def whole_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests whose processes compile, export or use tensors without data: these load all of PyTorch."""
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(part for part in path if part != str(LEAN)))
 
 
 @pytest.fixture(autouse=True)

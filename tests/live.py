@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import pytest
-
 from carpool.protocol.api import JobInfo, SubmitRequest
 from carpool.protocol.client import DaemonClient
 
@@ -23,9 +21,9 @@ BARE_SERVER = Path(__file__).parent / "e2e" / "bare_server.py"
 PATIENCE_S = 240.0
 
 
-def lean(config: pytest.Config) -> dict[str, str]:
-    """For the environment of jobs whose point is not PyTorch: in `make test` they start faster (`tests/lean`)."""
-    return {} if config.option.tier == "all" else {"PYTHONPATH": str(Path(__file__).parent / "lean")}
+def python_path(*directories: str | Path) -> str:
+    """``directories`` before what processes of tests find anyway: `tests/lean`, except in `make test-all`."""
+    return os.pathsep.join([*map(str, directories), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # the helper modules beside the 
 
 from standin import StandIn
 
+from tests.live import python_path
+
 #: Less than a whole test may take; a busy machine needs a lot of it.
 PATIENCE_S = 240.0
 SOURCE = Path(__file__).parents[2] / "src"
@@ -44,7 +46,7 @@ class Cli:
 
     def __init__(self, home: Path) -> None:
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("CARPOOL")}
-        self.env |= {"CARPOOL_HOME": str(home), "PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": ""}
+        self.env |= {"CARPOOL_HOME": str(home), "PYTHONPATH": python_path(SOURCE), "PYTHONDONTWRITEBYTECODE": ""}
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-P", "-m", "carpool.cli", *arguments]

@@ -9,6 +9,8 @@ import sys
 import tarfile
 from pathlib import Path
 
+from tests.live import python_path
+
 ARCHIVE = Path(__file__).with_name("version-0.1.0.tar.xz")
 SCRIPTS = ("common", "ballast", "steady", "service", "spinner")
 #: What of a checkout is in the archive, as git's path specifications.
@@ -38,4 +40,4 @@ class OldVersion:
 
     def environment(self) -> dict[str, str]:
         """Of a process that imports this version: its path comes before any other Carpool that is installed."""
-        return os.environ | {"PYTHONPATH": str(self.source)}
+        return os.environ | {"PYTHONPATH": python_path(self.source)}

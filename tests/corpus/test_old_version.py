@@ -15,7 +15,7 @@ import pytest
 
 from carpool.protocol.api import JobInfo, SubmitRequest
 from tests.corpus.old_version import OldVersion
-from tests.live import PATIENCE_S, BareRuns, LiveDaemon, Running, Script
+from tests.live import PATIENCE_S, BareRuns, LiveDaemon, Running, Script, python_path
 
 #: A turn may change hands at every iteration, whatever that costs; all jobs belong to one lane.
 EAGER = {"quantum_us": 0, "max_switch_share_ppm": 1_000_000, "max_move_share_ppm": 1_000_000, "max_lanes": 1}
@@ -36,7 +36,7 @@ class Upgraded(LiveDaemon):
         options += [f"--setting={name}={value}" for name, value in EAGER.items()]
         self._before: dict[int, JobInfo] = {}
         #: For jobs that import Carpool themselves: workers of the old version have the old one.
-        self.old_package = {"PYTHONPATH": str(old.source)}
+        self.old_package = {"PYTHONPATH": python_path(old.source)}
         super().__init__(home, options, ENVIRONMENT, old.environment())
 
     def upgrade(self) -> None:

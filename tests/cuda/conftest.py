@@ -11,7 +11,7 @@ import pytest
 from carpool.runtime import native
 from tests.cuda.rig import STUB_UUID, Bare, Daemons, build_allocator, clean_environment
 from tests.devices.cuda_stub import Stub, stub
-from tests.live import lean
+from tests.live import python_path
 from tests.stub.nvml.build import build_nvml
 from tests.stub.nvml.values import StubNvml
 
@@ -39,10 +39,10 @@ def nvml(stub: Stub, nvml_library: Path, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.fixture
-def daemons(stub: Stub, allocator: Path, pytestconfig: pytest.Config) -> Iterator[Daemons]:
+def daemons(stub: Stub, allocator: Path) -> Iterator[Daemons]:
     if not native.library_path().exists():
         pytest.skip("libcarpool has not been built (make native)")
-    made = Daemons(stub, allocator, lean(pytestconfig))
+    made = Daemons(stub, allocator, {"PYTHONPATH": python_path()})
     yield made
     made.close()
     stub.wait_until_free()  # what a daemon and its jobs leave behind ends by itself

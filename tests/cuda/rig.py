@@ -146,7 +146,7 @@ def clean_environment(allocator: Path) -> dict[str, str]:
     other = ("CARPOOL_", "PYTEST_", "CUDA_")
     ours = {k: value for k, value in os.environ.items() if k == "CARPOOL_TEST_RUN" or not k.startswith(other)}
     stand_ins = {"STAND_IN_ALLOCATOR": str(allocator), "STAND_IN_NCCL": str(allocator.with_name(NCCL))}
-    return ours | stand_ins | {"OMP_NUM_THREADS": "1"}
+    return ours | stand_ins | {"OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
 
 
 @dataclass(frozen=True)

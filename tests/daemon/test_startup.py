@@ -17,6 +17,7 @@ from daemon_harness import SECOND_USER, Daemon, Refused, as_nobody, submission
 from carpool.daemon.config.default_sizes import default_capacity
 from carpool.daemon.journal.records import RunRecord, read_history
 from carpool.daemon.journal.schema import open_journal
+from tests.live import python_path
 
 MIB = 1 << 20
 Make = Callable[..., Daemon]
@@ -323,7 +324,7 @@ def test_an_ordinary_users_daemon_serves_only_that_user(home: Path, make_daemon:
     starter = f"import os, sys; from carpool.daemon.__main__ import main; {become}; sys.exit(main())"
     command = [sys.executable, "-c", starter, "--home", str(home), "--device", "host:64MiB"]
     read_end, write_end = os.pipe()
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src")}
+    env = os.environ | {"PYTHONPATH": python_path(Path(__file__).resolve().parents[2] / "src")}
     with subprocess.Popen([*command, "--ready-fd", str(write_end)], pass_fds=(write_end,), env=env) as process:
         os.close(write_end)
         with open(read_end) as pipe:

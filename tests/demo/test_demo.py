@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,7 +11,6 @@ import torch
 
 from demo.__main__ import changed_weights
 from demo.results import JobResult, Round
-from tests.live import lean
 from tests.tiers import all_but_first
 
 
@@ -34,12 +32,9 @@ def test_the_verdict_names_the_job_and_the_round_that_differ(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("scale", all_but_first(["0.01", "0.25"]))
-def test_a_short_demo_runs_and_draws(
-    root: Path, python: str, tmp_path: Path, pytestconfig: pytest.Config, scale: str
-) -> None:
+def test_a_short_demo_runs_and_draws(root: Path, python: str, tmp_path: Path, scale: str) -> None:
     command = [python, "-m", "demo", "--scale", scale, "--policies", "fair", "--out", str(tmp_path)]
-    env = os.environ | lean(pytestconfig)
-    result = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=390, check=False)
+    result = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=390, check=False)
     assert result.returncode == 0, result.stderr[-3000:] + result.stdout[-3000:]
     assert "all 5 shared runs are bit-identical" in result.stdout
     assert (tmp_path / "report.txt").read_text().count("fair") == 2

@@ -15,7 +15,7 @@ import torch
 
 from carpool.protocol.api import DeviceInfo
 from carpool.runtime import native
-from tests.live import BareRuns, LiveDaemon, Running, Script, lean
+from tests.live import BareRuns, LiveDaemon, Running, Script, python_path
 
 SCRIPTS = Path(__file__).parents[1] / "workloads"
 #: A turn may change hands at every iteration, whatever a switch costs.
@@ -39,13 +39,13 @@ def environment(request: pytest.FixtureRequest) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(request.config.cache.mkdir("inductor")),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
-    return ours | threads | compiled
+    return ours | threads | compiled | {"PYTHONPATH": ""}
 
 
 @pytest.fixture(scope="session")
-def jobs_environment(environment: dict[str, str], pytestconfig: pytest.Config) -> dict[str, str]:
+def jobs_environment(environment: dict[str, str]) -> dict[str, str]:
     """That of jobs; what they are compared with runs with the whole PyTorch."""
-    return environment | lean(pytestconfig)
+    return environment | {"PYTHONPATH": python_path()}
 
 
 class Bare(BareRuns):
@@ -195,8 +195,8 @@ def daemons(jobs_environment: dict[str, str]) -> Iterator[Daemons]:
 
 
 @pytest.fixture(scope="module")
-def module_daemons(environment: dict[str, str]) -> Iterator[Daemons]:
-    yield from _daemons(environment)
+def module_daemons(jobs_environment: dict[str, str]) -> Iterator[Daemons]:
+    yield from _daemons(jobs_environment)
 
 
 @pytest.fixture(scope="session")

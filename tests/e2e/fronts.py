@@ -22,6 +22,7 @@ from carpool.protocol.models import ModelRequest
 from carpool.serve.model import skeleton
 from tests.e2e import hosted
 from tests.e2e.watching import until
+from tests.live import python_path
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Daemon
@@ -32,7 +33,7 @@ PATIENCE_S = 100.0
 
 def register(daemon: Daemon, environment: Mapping[str, str], stage: Path, **factories: str | None) -> None:
     """Models by name: the file of weights of each, None: as `tests.e2e.hosted` makes it."""
-    env = dict(environment) | {hosted.STAGE: str(stage), "PYTHONPATH": str(ROOT)}
+    env = dict(environment) | {hosted.STAGE: str(stage), "PYTHONPATH": python_path(ROOT)}
     for name, weights in factories.items():
         factory = f"tests.e2e.hosted:{name if weights is None else 'small'}"
         daemon.client.add_model(name, ModelRequest(factory, sys.executable, str(ROOT), env, weights, max_batch=1))

@@ -71,10 +71,10 @@ def daemon(size: str = "", *, sharing: str = "timeslice", **settings: int) -> It
     needs_packages(*NEEDED)
     require(library_path().exists(), "libcarpool is not built: python3 native/build.py")
     options = [f"--sharing={sharing}", *(f"--setting={name}={value}" for name, value in (EAGER | settings).items())]
-    from tests.live import LiveDaemon
+    from tests.live import LiveDaemon, python_path
 
     home = Path(tempfile.mkdtemp(prefix="carpool-gpu-"))
-    own = os.environ | {"PYTHONPATH": os.fspath(SOURCE)}
+    own = os.environ | {"PYTHONPATH": python_path(SOURCE)}
     try:
         live = LiveDaemon(home, ["--device=cuda:0" + (f":{size}" if size else ""), *options], dict(os.environ), own)
         try:

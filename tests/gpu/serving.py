@@ -25,6 +25,7 @@ from benchmarks.workloads.hosted import weights_bytes
 from carpool.protocol.api import PolicyRequest, SubmitRequest
 from tests.gpu.daemon import SOURCE
 from tests.gpu.registry import Figures, require
+from tests.live import python_path
 
 PREEMPTING, COLD, BOTH = "preempting", "cold", "preempting, cold"
 #: Of Carpool's ways, and those without it.
@@ -58,7 +59,11 @@ class Stage(NamedTuple):
 @contextmanager
 def stage(model: str, place: Place) -> Iterator[Stage]:
     """The model has been asked, training has trained for a while."""
-    with tempfile.TemporaryDirectory() as name, patch.dict(os.environ, PYTHONPATH=str(SOURCE)), ExitStack() as stack:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        patch.dict(os.environ, PYTHONPATH=python_path(SOURCE)),
+        ExitStack() as stack,
+    ):
         listener = stack.enter_context(closing(Listener(Path(name), place.kind)))
         served = stack.enter_context(Served(Path(name), [model], place.device, threads=os.cpu_count() or 1))
         training = stack.enter_context(listener.job(served.client))

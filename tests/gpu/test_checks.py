@@ -16,6 +16,7 @@ import pytest
 
 from tests.gpu import report, runner
 from tests.gpu.registry import Needs
+from tests.live import python_path
 from tests.tiers import all_but_first
 
 CHECKS = runner.load()
@@ -31,7 +32,7 @@ def run(root: Path, stub_driver: Path, tmp_path: Path) -> Run:
 
     def start(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         stub = {"CARPOOL_STUB": str(tmp_path / "stub"), "CARPOOL_STUB_DEVICES": "512MiB"}
-        paths = {"LD_LIBRARY_PATH": str(stub_driver.parent), "PYTHONPATH": str(root / "src")}
+        paths = {"LD_LIBRARY_PATH": str(stub_driver.parent), "PYTHONPATH": python_path(root / "src")}
         return subprocess.run(
             [sys.executable, "-m", "tests.gpu", *arguments],
             cwd=root,

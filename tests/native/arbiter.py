@@ -33,6 +33,7 @@ from carpool.protocol.seat import (
     PacketType,
     Seat,
 )
+from tests.live import python_path
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "src" / "carpool" / "_native" / "libcarpool.so"
@@ -106,7 +107,7 @@ class Arbiter:
             "CARPOOL_HOME": "/nowhere",
             "OMP_WAIT_POLICY": "passive",
             "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(ROOT / "src"),
+            "PYTHONPATH": python_path(ROOT / "src"),
             **(env or {}),
         }
         process = subprocess.Popen(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.live import python_path
 from tests.native.arbiter import ROOT, Arbiter, Job
 from tests.tiers import all_but_first
 
@@ -26,7 +27,7 @@ def command(script: str, out: Path) -> list[str]:
 
 
 def bare(script: str, out: Path) -> str:
-    env = {k: v for k, v in os.environ.items() if not k.startswith("CARPOOL_")} | THREADS
+    env = {k: v for k, v in os.environ.items() if not k.startswith("CARPOOL_")} | THREADS | {"PYTHONPATH": ""}
     subprocess.run([sys.executable, *command(script, out)], env=env, check=True, timeout=120)
     return json.dumps(json.loads(out.read_text()), sort_keys=True)
 
@@ -36,7 +37,7 @@ def shared(scripts: list[str], directory: Path, **options: object) -> tuple[list
     try:
         outs = [directory / f"shared{i}.json" for i in range(len(scripts))]
         for script, out in zip(scripts, outs, strict=True):
-            env = THREADS | {"PYTHONPATH": f"{SITE}:{ROOT / 'src'}"}
+            env = THREADS | {"PYTHONPATH": python_path(SITE, ROOT / "src")}
             arbiter.start(command(script, out), env)
         assert arbiter.run(150) == [0] * len(scripts)
         return [json.dumps(json.loads(out.read_text()), sort_keys=True) for out in outs], arbiter

@@ -16,6 +16,7 @@ import pytest
 
 from carpool.runtime import launch
 from carpool.runtime.shim.attach_socket import AttachSocket
+from tests.live import python_path
 
 HERE = Path(__file__).parent
 #: Becomes the rest of its command line, as the shim's child does.
@@ -73,7 +74,7 @@ class Job:
         self.env = {
             **os.environ,
             "LD_PRELOAD": str(recorder),
-            "PYTHONPATH": str(launch.site_directory()),
+            "PYTHONPATH": python_path(launch.site_directory()),
             "CARPOOL_JOB_FD": str(self.theirs.fileno()),
             "CARPOOL_JOB": "1",
             "CARPOOL_HOME": str(directory),

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.live import python_path
+
 
 @pytest.mark.parametrize("name", ["residual", "recurrent"])
 def test_killed_in_every_group(name: str, python: str, root: Path) -> None:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{root / 'src'}:{root}"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": python_path(root / "src", root)}
     done = subprocess.run(
         [python, "-m", "tests.serve.killed", name],
         capture_output=True,
