@@ -98,6 +98,7 @@ class Nightly:
 
 
 #: Of parameters that take seconds each.
+RARER_WAY = "a rarer way into a state that another test reaches"
 FAMILY = "a further member of a family of which another runs in `make test`"
 
 

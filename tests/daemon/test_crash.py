@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from daemon_harness import Daemon, Refused, alive
 
-from tests.tiers import all_but_first
+from tests.tiers import RARER_WAY, all_but_first
 
 #: How often the daemon is killed in a run; a few of them are in `make test`.
 KILLS = all_but_first([6, 100], "a hundred kills at random points: minutes")
@@ -145,6 +145,7 @@ def test_shutdown_with_jobs(daemon: Daemon) -> None:
     assert daemon.show(job)["outcome"] == "cancelled"
 
 
+@pytest.mark.nightly(RARER_WAY, stays="test_killed_at_random_points_under_load_nothing_is_lost")
 def test_a_cancellation_survives_a_crash(daemon: Daemon) -> None:
     daemon.put("/v1/policy", {"settings": {"kill_after_us": 300_000}})
     code = "import signal; signal.signal(15, signal.SIG_IGN); print('ready'); signal.pause(); signal.pause()"
@@ -178,6 +179,7 @@ def pidfd_gone(pid: int) -> None:
     os.close(fd)
 
 
+@pytest.mark.nightly(RARER_WAY, stays="test_a_killed_shim_takes_its_job_with_it")
 def test_a_shim_killed_while_no_daemon_lives(daemon: Daemon) -> None:
     job = daemon.python("import signal; print('ready'); signal.pause()")
     daemon.until_line(job, "ready")
@@ -190,6 +192,7 @@ def test_a_shim_killed_while_no_daemon_lives(daemon: Daemon) -> None:
     assert daemon.wait(job)["outcome"] == "lost"
 
 
+@pytest.mark.nightly(RARER_WAY, stays="test_jobs_that_wait_keep_their_devices_too")
 def test_running_jobs_keep_their_devices(daemon: Daemon, make_daemon: Callable[..., Daemon]) -> None:
     job = daemon.fake("attach", "turn", "say:mine", "pause")
     daemon.until_line(job, "mine")

@@ -19,6 +19,7 @@ from carpool.protocol.paths import Home
 from tests.devices.cuda_stub import MEMORY, Stub
 from tests.stub.nvml.build import build_nvml
 from tests.stub.nvml.values import stubbed
+from tests.tiers import RARER_WAY, all_but_first
 
 Make = Callable[..., Daemon]
 CAPACITY = MEMORY - 32 * MIB
@@ -93,6 +94,7 @@ class Filled:
             assert "intact" in self.daemon.output(job), self.daemon.output(job)
 
 
+@pytest.mark.nightly(RARER_WAY, stays="test_jobs_that_do_not_fit_take_turns_with_the_memory")
 def test_a_job_computes_in_memory_that_reaches_it_in_extents(cuda: Daemon, stub: Stub) -> None:
     found = device(cuda)
     assert (found["id"], found["kind"], found["capacity_bytes"]) == ("cuda0", "cuda", CAPACITY)
@@ -144,7 +146,7 @@ def test_a_stopped_job_keeps_nobody_waiting(cuda: Daemon, tmp_path: Path) -> Non
     jobs.intact(first)
 
 
-@pytest.mark.parametrize("way", ["out", "in"])
+@pytest.mark.parametrize("way", all_but_first(["out", "in"]))
 def test_a_daemon_that_is_killed_while_it_copies(cuda: Daemon, tmp_path: Path, way: str) -> None:
     """What was not finished has not happened."""
     jobs = Filled(cuda, tmp_path)
@@ -171,6 +173,7 @@ def test_a_daemon_that_is_killed_while_it_copies(cuda: Daemon, tmp_path: Path, w
     jobs.ended_intact(first)
 
 
+@pytest.mark.nightly(RARER_WAY, stays="test_a_restart_finds_the_same_device")
 def test_jobs_keep_their_memory_in_many_pieces_over_a_restart(cuda: Daemon, tmp_path: Path, stub: Stub) -> None:
     """More than a shim can send in one message; and the same lane in two jobs."""
     fifos = [tmp_path / name for name in ("first", "second")]
@@ -298,6 +301,7 @@ def partitioned(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         yield names
 
 
+@pytest.mark.nightly(RARER_WAY, stays="test_instances_of_a_partitioned_gpu")
 def test_a_partitioned_gpu_without_a_number_is_all_its_instances(partitioned: list[str], make_daemon: Make) -> None:
     daemon = make_daemon("--device", "cuda:64MiB", "--device", "host:64MiB").started()
     found = [(each["id"], each["kind"], each["capacity_bytes"]) for each in daemon.get("/v1/devices")["devices"]]
@@ -308,6 +312,7 @@ def test_a_partitioned_gpu_without_a_number_is_all_its_instances(partitioned: li
         assert daemon.wait(job)["outcome"] == "succeeded" and daemon.output(job) == f"{name}\n"
 
 
+@pytest.mark.nightly(RARER_WAY, stays="test_instances_of_a_partitioned_gpu")
 def test_instances_that_the_daemon_may_not_use_are_left_out(
     partitioned: list[str], make_daemon: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from daemon_harness import FAKEJOB, PATIENCE_S, Daemon
 
-from tests.tiers import all_but_first
+from tests.tiers import RARER_WAY, all_but_first
 
 MIB = 1 << 20
 SIZE = 10 * MIB
@@ -81,6 +81,7 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
+@pytest.mark.nightly(RARER_WAY, stays="test_three_jobs_take_turns_again_and_again")
 def test_both_keep_what_they_wrote(pair: Pair) -> None:
     first, second = pair.filled(1), pair.filled(2)
     shown = pair.daemon.show(first)
@@ -101,6 +102,7 @@ def test_three_jobs_take_turns_again_and_again(pair: Pair) -> None:
     pair.nothing_left()
 
 
+@pytest.mark.nightly(RARER_WAY, stays="test_three_jobs_take_turns_again_and_again")
 def test_a_job_comes_back_into_another_bank(pair: Pair) -> None:
     """The first one's bank has been emptied meanwhile, because two full ones are more than the device has."""
     first, second = pair.filled(1), pair.filled(2)
@@ -145,6 +147,7 @@ def test_the_daemon_is_killed_while_a_job_moves(pair: Pair) -> None:
     pair.nothing_left()
 
 
+@pytest.mark.nightly(RARER_WAY, stays="test_the_daemon_is_killed_while_a_job_moves")
 def test_the_daemon_is_killed_while_a_job_is_in_its_store(pair: Pair) -> None:
     first, second = pair.filled(1), pair.filled(2)
     pair.daemon.kill()
@@ -154,6 +157,7 @@ def test_the_daemon_is_killed_while_a_job_is_in_its_store(pair: Pair) -> None:
     pair.nothing_left()
 
 
+@pytest.mark.nightly(RARER_WAY, stays="test_the_daemon_is_killed_while_a_job_moves")
 def test_an_answer_that_came_while_no_daemon_lived(pair: Pair) -> None:
     first = pair.filled(1, "slowly:0.1")
     second = pair.job(2)
@@ -211,6 +215,7 @@ def test_a_stopped_holder_runs_until_it_has_let_go(pair: Pair) -> None:
     assert not list(pair.daemon.home.glob("continued-*"))
 
 
+@pytest.mark.nightly(RARER_WAY, stays="test_a_stopped_holder_runs_until_it_has_let_go")
 def test_a_job_stopped_while_it_moves_runs_until_it_has_moved(pair: Pair) -> None:
     first = pair.filled(1, "slowly:0.1")
     second = pair.job(2)
@@ -225,6 +230,7 @@ def test_a_job_stopped_while_it_moves_runs_until_it_has_moved(pair: Pair) -> Non
     pair.intact(first, second)
 
 
+@pytest.mark.nightly(RARER_WAY, stays="test_a_stopped_holder_runs_until_it_has_let_go")
 def test_a_stopped_holder_that_has_memory_too(pair: Pair) -> None:
     pair.daemon.put("/v1/policy", {"settings": {"forced_after_us": 100_000}})
     first = pair.filled(1, after=("say:mine", "pause"))
@@ -238,6 +244,7 @@ def test_a_stopped_holder_that_has_memory_too(pair: Pair) -> None:
     pair.intact(second)
 
 
+@pytest.mark.nightly(RARER_WAY, stays="test_a_stopped_job_without_a_turn_is_taken_by_its_shim")
 def test_stopped_again_though_the_daemon_died_in_between(pair: Pair) -> None:
     job = pair.filled(1)
     pid = pair.daemon.show(job)["pid"]

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from daemon_harness import Daemon, Refused
 
+from tests.tiers import all_but_first
+
 Make = Callable[..., Daemon]
 ROOT = Path(__file__).resolve().parents[2]
 CLASS = "from carpool.core.policies import BasePolicy\nclass Mine(BasePolicy):\n    settings = ('patience_us',)\n"
@@ -51,14 +53,14 @@ def test_a_setting_changes_without_the_file(make_daemon: Make, policy: Path) -> 
         daemon.put("/v1/policy", {"name": f"{policy}:Mine"})
 
 
-LOST: dict[str, tuple[Callable[[Path], object], str]] = {
-    "it is gone": (lambda path: path.unlink(), "there is no file"),
-    "it is broken": (lambda path: path.write_text("class Mine("), "SyntaxError"),
-    "others may write to it": (lambda path: path.chmod(0o666), "chmod go-w"),
-}
+LOST = [
+    pytest.param(lambda path: path.unlink(), "there is no file", id="it is gone"),
+    pytest.param(lambda path: path.write_text("class Mine("), "SyntaxError", id="it is broken"),
+    pytest.param(lambda path: path.chmod(0o666), "chmod go-w", id="others may write to it"),
+]
 
 
-@pytest.mark.parametrize(("change", "said"), LOST.values(), ids=LOST)
+@pytest.mark.parametrize(("change", "said"), all_but_first(LOST))
 def test_a_start_without_its_policy_says_what_to_do_and_loses_nothing(
     make_daemon: Make, policy: Path, change: Callable[[Path], object], said: str
 ) -> None:

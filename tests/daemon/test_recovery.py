@@ -14,6 +14,7 @@ from failing import MESSAGE, WAITS, fails, let_go, pipe
 from carpool.daemon.jobs.oom_detection import last_error, ran_out
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import OutOf
+from tests.tiers import RARER_WAY
 
 __all__ = ["pipe"]
 
@@ -182,6 +183,7 @@ def test_a_retry_that_waits_survives_a_kill(daemon: Daemon, tmp_path: Path, pipe
     assert (tmp_path / "starts").read_text() == "xx"
 
 
+@pytest.mark.nightly(RARER_WAY, stays="test_a_retry_that_waits_survives_a_kill")
 def test_killed_again_and_again_each_attempt_is_made_once(make_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
     daemon = make_daemon("--device", "host:64MiB").started()
     jobs = [fails(daemon, tmp_path / f"starts{number}", 3, retries=3) for number in range(3)]

@@ -12,6 +12,8 @@ import pytest
 from daemon_harness import Daemon, alive
 from failing import MESSAGE, WAITS, fails, let_go, pipe
 
+from tests.tiers import all_but_first
+
 __all__ = ["pipe"]
 
 MIB = 1 << 20
@@ -44,7 +46,9 @@ def recorded(daemon: Daemon, job: int) -> list[tuple[int, int, int | None]]:
         return connection.execute(query + " ORDER BY attempt", (job,)).fetchall()
 
 
-@pytest.mark.parametrize("moments", [["ProcessStarted", "ProcessExited"], ["RetryJob"] * 3, ["StartJob"] * 4])
+@pytest.mark.parametrize(
+    "moments", all_but_first([["ProcessStarted", "ProcessExited"], ["RetryJob"] * 3, ["StartJob"] * 4])
+)
 def test_three_times_on_larger_devices_whenever_the_daemon_is_killed(
     make_daemon: Callable[..., Daemon], tmp_path: Path, moments: list[str]
 ) -> None:
