@@ -91,7 +91,7 @@ def test_a_program_that_carpool_is_not_in_is_known_by_its_log(
 
 @pytest.mark.nightly(
     "with PyTorch what another test shows with scripted jobs",
-    stays="tests/daemon/test_recovery.py::test_a_job_that_ran_out_of_memory_is_started_again_alone_and_once",
+    stays="tests/daemon/jobs/test_recovery.py::test_a_job_that_ran_out_of_memory_is_started_again_alone_and_once",
 )
 def test_where_growth_is_refused_the_one_that_grew_comes_back_when_the_other_has_ended(
     daemons: Daemons, bare: Bare

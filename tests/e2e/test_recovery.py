@@ -80,7 +80,7 @@ def test_refused_in_its_warm_up_it_comes_back_alone_and_its_neighbours_are_unhar
 
 @pytest.mark.nightly(
     "with PyTorch what another test shows with scripted jobs",
-    stays="tests/daemon/test_recovery_kills.py::test_three_times_on_larger_devices_whenever_the_daemon_is_killed",
+    stays="tests/daemon/jobs/test_recovery_kills.py::test_three_times_on_larger_devices_whenever_the_daemon_is_killed",
 )
 def test_what_really_runs_out_three_times_over_fails_with_the_whole_story(
     daemons: Daemons, workload: type[Workload], tmp_path: Path

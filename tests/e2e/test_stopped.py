@@ -108,7 +108,7 @@ def test_a_stopped_holder(bare: Bare, daemons: Daemons, workload: type[Workload]
 
 @pytest.mark.nightly(
     "with PyTorch what another test shows with scripted jobs",
-    stays="tests/daemon/test_oversubscription.py::test_a_stopped_job_without_a_turn_is_taken_by_its_shim",
+    stays="tests/daemon/memory/test_oversubscription.py::test_a_stopped_job_without_a_turn_is_taken_by_its_shim",
 )
 def test_a_stopped_idle_job_that_is_on_the_device(
     bare: Bare, daemons: Daemons, workload: type[Workload], release: Path, tmp_path: Path
@@ -137,7 +137,7 @@ def test_a_stopped_idle_job_that_is_on_the_device(
 
 @pytest.mark.nightly(
     "with PyTorch what another test shows with scripted jobs",
-    stays="tests/daemon/test_oversubscription.py::test_a_job_stopped_while_it_moves_runs_until_it_has_moved",
+    stays="tests/daemon/memory/test_oversubscription.py::test_a_job_stopped_while_it_moves_runs_until_it_has_moved",
 )
 def test_a_job_stopped_while_it_is_moved(bare: Bare, daemons: Daemons, workload: type[Workload], release: Path) -> None:
     daemon = daemons("host:320MiB", **SETTINGS)

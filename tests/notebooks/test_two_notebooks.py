@@ -64,7 +64,7 @@ def turns_begun(events: list[EventInfo], job: int) -> list[EventInfo]:
 
 @pytest.mark.nightly(
     "with PyTorch what another test shows with scripted jobs",
-    stays="tests/daemon/test_oversubscription.py::test_an_idle_holder_loses_its_turn",
+    stays="tests/daemon/memory/test_oversubscription.py::test_an_idle_holder_loses_its_turn",
 )
 def test_an_idle_notebook_costs_nothing_and_answers_after_one_turn(
     client: DaemonClient, new_notebook: Callable[[], Notebook]

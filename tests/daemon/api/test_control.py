@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from daemon_harness import SOURCE, Daemon, Refused
+from daemon_harness import FAKEJOB, SOURCE, Daemon, Refused
 
 from carpool.daemon.config.default_sizes import default_store
 
@@ -101,7 +101,7 @@ def test_only_an_operator_may(daemon: Daemon) -> None:
         "try: daemon.put('/v1/devices/host0', {'quantum_us': 1})\n"
         "except Refused as refused: print(refused.status, refused.code, refused.hint)"
     )
-    env = os.environ | {"PYTHONPATH": f"{SOURCE}:{os.path.dirname(__file__)}"}  # noqa: PTH120
+    env = os.environ | {"PYTHONPATH": f"{SOURCE}:{FAKEJOB.parent}"}
     command = [sys.executable, "-c", program, str(daemon.home)]
     said = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True).stdout
     assert said == "403 not_operator ask the user who runs the daemon\n"

@@ -122,7 +122,7 @@ def test_a_journal_of_the_last_schema_is_taken_over(make_daemon: Callable[..., D
     daemon = make_daemon(*THREE)
     daemon.home.mkdir()
     with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection:
-        connection.executescript((Path(__file__).parent / "data" / "journal-2.sql").read_text())
+        connection.executescript((Path(__file__).parents[1] / "data" / "journal-2.sql").read_text())
     daemon.started()
     assert daemon.wait(daemon.python("pass", gpus=2))["outcome"] == "succeeded"
     with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection:

@@ -15,13 +15,13 @@ from cuda_rig import Mapped, cuda_rig, grant
 from fakeextents import BANK
 from fakemover import Mover
 from rig import Rig
-from test_copies import Gate
 
 from carpool.core import commands
 from carpool.core.events import Event, Offloaded, OffloadFailed
 from carpool.core.model import MIB, Memory
 from carpool.protocol.seat import HEADER_BYTES, SEAT_BYTES, PacketType
 from carpool.runtime.shim.offload_stopped_job import Taking
+from tests.daemon.memory.test_copies import Gate
 from tests.devices.cuda_stub import Stub
 
 SIZE = 8 * MIB

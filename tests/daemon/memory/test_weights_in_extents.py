@@ -18,7 +18,7 @@ from carpool.daemon.memory.weights import HEADER
 from carpool.daemon.seats.kept_fds import weights_name
 from carpool.devices import memfd
 from carpool.protocol.seat import PacketType, Placed
-from tests.daemon.test_weights import DEMAND, KEY, NAME, answered, demands
+from tests.daemon.memory.test_weights import DEMAND, KEY, NAME, answered, demands
 from tests.devices.cuda_stub import CONTEXT, Stub
 
 SIZE = DEMAND.size

@@ -15,7 +15,7 @@ from daemon_harness import Daemon, Refused
 from tests.tiers import all_but_first
 
 Make = Callable[..., Daemon]
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CLASS = "from carpool.core.policies import BasePolicy\nclass Mine(BasePolicy):\n    settings = ('patience_us',)\n"
 
 

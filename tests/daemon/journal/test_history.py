@@ -139,7 +139,7 @@ def test_a_minute_that_ends_while_it_is_read_counts_once(path: Path, monkeypatch
 
 def test_a_journal_of_the_second_version_gets_the_table(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript((Path(__file__).parent / "data" / "journal-2.sql").read_text())
+        connection.executescript((Path(__file__).parents[1] / "data" / "journal-2.sql").read_text())
     with_history(path, add((0, 5)))
     assert stored(path, MINUTE) == {0: RollupSpan(5, 5, 5, 1)}
 
