@@ -14,6 +14,7 @@ from standin import StandIn, as_json
 from tests.bare_interpreter import bare_interpreter
 from tests.tiers import all_but_first
 
+pytestmark = pytest.mark.usefixtures("whole_torch")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NEVER = "import time\nwhile True: time.sleep(1)\n"
 TINY = """
