@@ -22,10 +22,16 @@ sys.path.insert(0, str(Path(__file__).parent))  # the helper modules beside the 
 from standin import StandIn
 
 from tests.live import python_path
+from tests.stub.nvml.build import build_nvml
 
 #: Less than a whole test may take; a busy machine needs a lot of it.
 PATIENCE_S = 240.0
 SOURCE = Path(__file__).parents[2] / "src"
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_nvml(tmp_path_factory.mktemp("nvml"))
 
 
 @contextmanager

@@ -4,12 +4,17 @@ Each line on stdin is a JSON list: the command's arguments, its environment, its
 its output.  The answer is two lines: the number of the process that runs it, and its exit code once it has ended.
 """
 
+import importlib
 import json
 import os
+import pkgutil
 import sys
 from collections.abc import Sequence
 
-from carpool.cli.main import COMMANDS, cli, main
+import aiohttp.web  # noqa: F401 - `carpool serve` imports it when it has to
+
+import carpool.cli
+from carpool.cli.main import main
 
 
 def become(arguments: Sequence[str], environment: dict[str, str], directory: str | None, *output: str) -> None:
@@ -23,8 +28,9 @@ def become(arguments: Sequence[str], environment: dict[str, str], directory: str
     sys.exit(main(arguments))
 
 
-for name in COMMANDS:
-    cli.get_command(None, name)  # type: ignore[arg-type]
+for module in pkgutil.walk_packages(carpool.cli.__path__, "carpool.cli."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
 for line in sys.stdin:
     child = os.fork()
     if child == 0:

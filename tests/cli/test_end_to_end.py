@@ -18,6 +18,8 @@ import pytest
 from conftest import Cli, Forks, heed_the_terminal
 from real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
 
+from tests.tiers import all_but_first
+
 
 @pytest.fixture(scope="module")
 def shared(forks: Forks) -> Iterator[Cli]:
@@ -140,14 +142,17 @@ def test_the_daemon_is_told_to_help_with_debugging(carpool: Cli, home: Path) -> 
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [
-        (["--policy", "lottery"], "unknown policy 'lottery'"),
-        (["--device", "host:12parsecs"], "is not a size"),
-        (["--device", "host:900TiB"], "of memory"),
-        (["--setting", "quantum=5"], "unknown setting 'quantum'"),
-        (["--store", "400TiB"], "is too large: the devices leave"),
-        (["--setting", "host_store=400TiB"], "is too large: the devices leave"),
-    ],
+    all_but_first(
+        [
+            (["--policy", "lottery"], "unknown policy 'lottery'"),
+            (["--device", "host:900TiB"], "of memory"),
+            (["--setting", "quantum=5"], "unknown setting 'quantum'"),
+            (["--device", "host:12parsecs"], "is not a size"),
+            (["--store", "400TiB"], "is too large: the devices leave"),
+            (["--setting", "host_store=400TiB"], "is too large: the devices leave"),
+        ],
+        stay=2,
+    ),
 )
 def test_a_daemon_that_cannot_start_says_why(carpool: Cli, home: Path, options: list[str], said: str) -> None:
     result = carpool("up", *options)
