@@ -15,9 +15,9 @@ from carpool.serve.model.bound_model import BoundModel
 from carpool.serve.model.native_groups import CopyStopped
 from carpool.serve.model.torch_device import NoGpu, OnGpu, OnHost, where
 from carpool.serve.model.weights_device import WeightsMemory
-from carpool.serve.plan.manifest import Source
-from carpool.serve.prepare.prepare import prepare, same_bits
+from carpool.serve.prepare.prepare import same_bits
 from tests.serve import zoo
+from tests.serve.conftest import Prepare
 from tests.serve.late import STREAM, LateGroups, stand_in
 from tests.serve.test_model import alone
 
@@ -25,10 +25,11 @@ OPAQUE = {"traced"}
 
 
 @pytest.fixture
-def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[BoundModel, LateGroups]]:
+def late(
+    request: pytest.FixtureRequest, prepare_once: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[BoundModel, LateGroups]]:
     """The model, and its weights that are not there."""
-    name = request.param
-    entry, image, _ = prepare(Source(f"tests.serve.zoo:{name}", seed=7), (zoo.INPUTS[name](),), group=zoo.per_layer)
+    entry, image, _ = prepare_once(request.param)
     stand_in(monkeypatch)
     header, memory = memfd.create("header", memfd.PAGE, sealed=True), torch.empty(entry.device_bytes, dtype=torch.uint8)
     model = BoundModel(entry, image, WeightsMemory(header, memory.data_ptr()))
@@ -36,7 +37,6 @@ def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     yield model, model.groups
     model.close()
     os.close(header)
-    os.close(image)
 
 
 def name_of(model: BoundModel) -> str:
