@@ -49,8 +49,10 @@ def device(prepared: Prepared) -> Iterator[WeightsMemory]:
     os.close(fd)
 
 
-every_model = pytest.mark.parametrize("prepared", list(zoo.INPUTS), indirect=True)
-some_models = pytest.mark.parametrize("prepared", all_but_first(zoo.INPUTS, stay=4), indirect=True)
+#: Last those that workers of other tests compute.
+MODELS = sorted(zoo.INPUTS, key={"brain", "recurrent", "residual"}.__contains__)
+every_model = pytest.mark.parametrize("prepared", all_but_first(MODELS, stay=8), indirect=True)
+some_models = pytest.mark.parametrize("prepared", all_but_first(MODELS, stay=4), indirect=True)
 
 
 def one_model(name: str) -> pytest.MarkDecorator:

@@ -19,7 +19,8 @@ from carpool.serve.prepare.prepare import same_bits
 from tests.serve import zoo
 from tests.serve.conftest import Prepare
 from tests.serve.late import STREAM, LateGroups, stand_in
-from tests.serve.test_model import alone
+from tests.serve.test_model import MODELS, alone
+from tests.tiers import all_but_first
 
 OPAQUE = {"traced"}
 
@@ -43,7 +44,7 @@ def name_of(model: BoundModel) -> str:
     return model.entry.source.factory.partition(":")[2]
 
 
-@pytest.mark.parametrize("late", list(zoo.INPUTS), indirect=True)
+@pytest.mark.parametrize("late", all_but_first(MODELS, stay=8), indirect=True)
 def test_cold_and_warm(late: tuple[BoundModel, LateGroups]) -> None:
     """No operation sees anything but weights, and answers are those of the model alone."""
     model, groups = late
