@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from conftest import Cli
+from conftest import Cli, Forks, short_home
 
 DEVICE = "host:64MiB"
 
@@ -25,6 +25,14 @@ def stopped_afterwards(cli: Cli, home: Path) -> Iterator[None]:
         if result.returncode != 0:
             _kill(home)
             raise AssertionError(f"the daemon could not be stopped in order: {result.stderr}")
+
+
+@contextmanager
+def shared_daemon(forks: Forks, *options: str) -> Iterator[Cli]:
+    """The command for a daemon that several tests use, none of which leaves a job to the next."""
+    with short_home() as home, stopped_afterwards(cli := Cli(home, forks), home):
+        cli.ok("up", *options)
+        yield cli
 
 
 def daemon_pid(home: Path) -> int:

@@ -13,6 +13,8 @@ from standin import Answer, StandIn, job
 from carpool.cli.main import COMMANDS
 from carpool.protocol.api import JobList
 
+#: `tests/lean` is itself a module named torch.
+pytestmark = pytest.mark.usefixtures("whole_torch")
 HEAVY = ("aiohttp", "asyncio", "multiprocessing", "numpy", "rich", "sqlite3", "torch")
 JOBS = 10_000
 

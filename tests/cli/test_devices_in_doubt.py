@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Cli
+from conftest import Cli, Forks
 from real import stopped_afterwards
 
 from carpool.core.model import MIB
 from tests.cuda.rig import STUB_UUID
 from tests.devices.cuda_stub import MEMORY, Stub, stub
-from tests.stub.nvml.build import build_nvml
 from tests.stub.nvml.values import StubNvml, stubbed
 
 __all__ = ["stub"]
@@ -27,18 +26,17 @@ PATIENCE_S = 60.0
 
 
 @pytest.fixture
-def nvml(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubNvml]:
-    library = build_nvml(tmp_path)
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent), prepend=os.pathsep)
-    with stubbed(library, tmp_path / "values") as values:
+def nvml(stub: Stub, nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubNvml]:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_library.parent), prepend=os.pathsep)
+    with stubbed(nvml_library, tmp_path / "values") as values:
         values.gpu(STUB_UUID, {"memory.total": MEMORY, "memory.used": 0, "memory.reserved": 0, "gpm.supported": None})
         yield values
 
 
 @pytest.fixture
-def server(stub: Stub, nvml: StubNvml, home: Path) -> Iterator[Cli]:
+def server(stub: Stub, nvml: StubNvml, home: Path, forks: Forks) -> Iterator[Cli]:
     """A daemon with one stub GPU of 224 MiB, which it looks at ten times a second."""
-    cli = Cli(home)
+    cli = Cli(home, forks)
     cli.env |= stub.environment()
     with stopped_afterwards(cli, home):
         cli.ok("up", "--device", "cuda", "--telemetry-interval", "100ms", "--setting", "placement_strict=1")

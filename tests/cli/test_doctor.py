@@ -13,7 +13,6 @@ import pytest
 from carpool.cli.base import doctor_checks as module
 from carpool.cli.base.doctor_checks import gpu_checks
 from tests.devices.cuda_stub import Stub, stub
-from tests.stub.nvml.build import build_nvml
 from tests.stub.nvml.values import stubbed
 
 __all__ = ["stub"]
@@ -44,10 +43,11 @@ def test_a_gpu_that_works(stub: Stub) -> None:
     assert checks[-1].found.startswith("missing; without it memory of other programs on this GPU is not seen")
 
 
-def test_how_much_of_a_gpu_is_measured(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = build_nvml(tmp_path)
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml.parent), prepend=os.pathsep)
-    with stubbed(nvml, tmp_path / "values") as values:
+def test_how_much_of_a_gpu_is_measured(
+    stub: Stub, nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_library.parent), prepend=os.pathsep)
+    with stubbed(nvml_library, tmp_path / "values") as values:
         values.gpu("GPU-1")
         values.gpu("GPU-2", {"gpm.supported": None, "process.mps": "12:7"})
         found = [check.found for check in gpu_checks() if check.name.startswith("telemetry")]
@@ -56,10 +56,11 @@ def test_how_much_of_a_gpu_is_measured(stub: Stub, tmp_path: Path, monkeypatch: 
     assert "(basic): this GPU has no GPM counters" in basic and basic.endswith("used through an MPS server")
 
 
-def test_instances_of_a_partitioned_gpu_are_named(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = build_nvml(tmp_path)
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml.parent), prepend=os.pathsep)
-    with stubbed(nvml, tmp_path / "values") as values:
+def test_instances_of_a_partitioned_gpu_are_named(
+    stub: Stub, nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_library.parent), prepend=os.pathsep)
+    with stubbed(nvml_library, tmp_path / "values") as values:
         values.gpu("GPU-1", {"mig.mode": 1})
         for number in (1, 2):
             values.gpu(f"MIG-{number}", {"mig.parent": "GPU-1", "mig.instance": number})

@@ -12,17 +12,31 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import Cli, heed_the_terminal
-from real import DEVICE, daemon_pid, kill_and_wait, stopped_afterwards
+from conftest import Cli, Forks, heed_the_terminal
+from real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
+
+from tests.tiers import all_but_first
+
+
+@pytest.fixture(scope="module")
+def shared(forks: Forks) -> Iterator[Cli]:
+    with shared_daemon(forks, "--device", DEVICE) as cli:
+        yield cli
 
 
 @pytest.fixture
 def daemon(carpool: Cli, home: Path) -> Iterator[Path]:
+    """For tests that change it."""
     with stopped_afterwards(carpool, home):
         carpool.ok("up", "--device", DEVICE)
         yield home
+
+
+def submit(cli: Cli, *words: str, **options: Any) -> str:
+    return cli.ok("submit", *words, **options).strip()
 
 
 def test_two_first_submissions_share_one_daemon(carpool: Cli, home: Path) -> None:
@@ -35,18 +49,18 @@ def test_two_first_submissions_share_one_daemon(carpool: Cli, home: Path) -> Non
         assert (version["pid"], version["started"]) == (daemon_pid(home), False)
 
 
-def test_a_job_sees_where_and_how_it_was_submitted(daemon: Path, carpool: Cli, tmp_path: Path) -> None:
+def test_a_job_sees_where_and_how_it_was_submitted(shared: Cli, tmp_path: Path) -> None:
     shell = 'echo "$PWD|$VIRTUAL_ENV|$LR|$CARPOOL_JOB"'
-    carpool.ok("submit", "--", "sh", "-c", shell, cwd=tmp_path, env={"LR": "0.1", "VIRTUAL_ENV": "/venv"})
-    assert carpool("wait", "1").returncode == 0
-    assert carpool.ok("logs", "1") == f"{tmp_path}|/venv|0.1|1\n"
+    job = submit(shared, "--", "sh", "-c", shell, cwd=tmp_path, env={"LR": "0.1", "VIRTUAL_ENV": "/venv"})
+    assert shared("wait", job).returncode == 0
+    assert shared.ok("logs", job) == f"{tmp_path}|/venv|0.1|{job}\n"
 
 
-def test_logs_follow_until_the_end(daemon: Path, carpool: Cli, tmp_path: Path) -> None:
+def test_logs_follow_until_the_end(shared: Cli, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    carpool.ok("submit", "--", "sh", "-c", f"echo before; read line < {gate}; echo after $line")
-    follower = carpool.start(["logs", "-f", "1"], stdout=subprocess.PIPE)
+    job = submit(shared, "--", "sh", "-c", f"echo before; read line < {gate}; echo after $line")
+    follower = shared.start(["logs", "-f", job], stdout=subprocess.PIPE)
     assert follower.stdout is not None
     assert follower.stdout.readline() == "before\n"
     gate.write_text("the gate\n")
@@ -54,50 +68,52 @@ def test_logs_follow_until_the_end(daemon: Path, carpool: Cli, tmp_path: Path) -
     assert follower.returncode == 0
 
 
-def test_exit_codes_pass_through(daemon: Path, carpool: Cli) -> None:
-    assert carpool("run", "--", "sh", "-c", "exit 42").returncode == 42
-    assert carpool("run", "--", "sh", "-c", "kill -9 $$").returncode == 137
-    carpool.ok("submit", "--", "sh", "-c", "exit 7")
-    assert carpool("wait", "3").returncode == 7
-    assert json.loads(carpool.ok("show", "3", "--json"))["outcome"] == "failed"
+def test_exit_codes_pass_through(shared: Cli) -> None:
+    assert shared("run", "--", "sh", "-c", "exit 42").returncode == 42
+    assert shared("run", "--", "sh", "-c", "kill -9 $$").returncode == 137
+    job = submit(shared, "--", "sh", "-c", "exit 7")
+    assert shared("wait", job).returncode == 7
+    assert json.loads(shared.ok("show", job, "--json"))["outcome"] == "failed"
 
 
-def test_run_gives_the_job_its_input_and_output(daemon: Path, carpool: Cli) -> None:
-    child = carpool.start(["run", "--", "tr", "a-z", "A-Z"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def test_run_gives_the_job_its_input_and_output(shared: Cli) -> None:
+    child = shared.start(["run", "--", "tr", "a-z", "A-Z"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.communicate("shout\n", timeout=30)[0] == "SHOUT\n"
     assert child.returncode == 0
 
 
-def test_ctrl_c_reaches_a_job_in_the_foreground(daemon: Path, carpool: Cli) -> None:
+def test_ctrl_c_reaches_a_job_in_the_foreground(shared: Cli) -> None:
     script = "trap 'echo interrupted; exit 5' INT; echo ready; while :; do sleep 0.05; done"
-    with Terminal(carpool, ["run", "--", "sh", "-c", script]) as terminal:
+    with Terminal(shared, ["run", "--", "sh", "-c", script]) as terminal:
         terminal.expect("ready")
         terminal.type("\x03")
         terminal.expect("interrupted")
         assert terminal.end() == 5
 
 
-def test_ctrl_c_withdraws_a_job_that_has_not_started(daemon: Path, carpool: Cli) -> None:
-    carpool.ok("submit", "--", "sleep", "600")
-    with Terminal(carpool, ["run", "--after", "1", "--", "true"]) as terminal:
-        terminal.expect("job 2 is queued: ")
+def test_ctrl_c_withdraws_a_job_that_has_not_started(shared: Cli) -> None:
+    first = submit(shared, "--", "sleep", "600")
+    with Terminal(shared, ["run", "--after", first, "--", "true"]) as terminal:
+        job = str(int(first) + 1)
+        terminal.expect(f"job {job} is queued: ")
         terminal.type("\x03")
         assert terminal.end() == 130
-    assert carpool("wait", "2", "--timeout", "20s").returncode == 1
-    assert json.loads(carpool.ok("show", "2", "--json"))["outcome"] == "cancelled"
+    assert shared("wait", job, "--timeout", "20s").returncode == 1
+    assert json.loads(shared.ok("show", job, "--json"))["outcome"] == "cancelled"
+    shared.ok("cancel", first)
 
 
-def test_dependencies_and_cancelling(daemon: Path, carpool: Cli) -> None:
-    carpool.ok("submit", "--", "sleep", "600")
-    carpool.ok("submit", "--after", "1", "--", "true")
-    shown = json.loads(carpool.ok("show", "2", "--json"))
-    assert (shown["phase"], shown["after"]) == ("queued", [1])
+def test_dependencies_and_cancelling(shared: Cli) -> None:
+    first = submit(shared, "--", "sleep", "600")
+    second = submit(shared, "--after", first, "--", "true")
+    shown = json.loads(shared.ok("show", second, "--json"))
+    assert (shown["phase"], shown["after"]) == ("queued", [int(first)])
     assert shown["reason"]["text"]
-    assert shown["reason"]["text"] in carpool.ok("ls")
-    carpool.ok("cancel", "1")
-    assert carpool("wait", "1").returncode == 128 + signal.SIGTERM
-    assert carpool("wait", "2").returncode == 1
-    assert json.loads(carpool.ok("show", "2", "--json"))["outcome"] == "refused"
+    assert shown["reason"]["text"] in shared.ok("ls")
+    shared.ok("cancel", first)
+    assert shared("wait", first).returncode == 128 + signal.SIGTERM
+    assert shared("wait", second).returncode == 1
+    assert json.loads(shared.ok("show", second, "--json"))["outcome"] == "refused"
 
 
 def test_policies_are_changed_while_it_runs(daemon: Path, carpool: Cli) -> None:
@@ -126,14 +142,17 @@ def test_the_daemon_is_told_to_help_with_debugging(carpool: Cli, home: Path) -> 
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [
-        (["--policy", "lottery"], "unknown policy 'lottery'"),
-        (["--device", "host:12parsecs"], "is not a size"),
-        (["--device", "host:900TiB"], "of memory"),
-        (["--setting", "quantum=5"], "unknown setting 'quantum'"),
-        (["--store", "400TiB"], "is too large: the devices leave"),
-        (["--setting", "host_store=400TiB"], "is too large: the devices leave"),
-    ],
+    all_but_first(
+        [
+            (["--policy", "lottery"], "unknown policy 'lottery'"),
+            (["--device", "host:900TiB"], "of memory"),
+            (["--setting", "quantum=5"], "unknown setting 'quantum'"),
+            (["--device", "host:12parsecs"], "is not a size"),
+            (["--store", "400TiB"], "is too large: the devices leave"),
+            (["--setting", "host_store=400TiB"], "is too large: the devices leave"),
+        ],
+        stay=2,
+    ),
 )
 def test_a_daemon_that_cannot_start_says_why(carpool: Cli, home: Path, options: list[str], said: str) -> None:
     result = carpool("up", *options)
@@ -142,14 +161,14 @@ def test_a_daemon_that_cannot_start_says_why(carpool: Cli, home: Path, options: 
     assert not (home / "carpool.sock").exists()
 
 
-def test_a_job_larger_than_every_device_is_refused_at_once(daemon: Path, carpool: Cli) -> None:
-    result = carpool("submit", "--mem", "1GiB", "--", "true")
+def test_a_job_larger_than_every_device_is_refused_at_once(shared: Cli) -> None:
+    result = shared("submit", "--mem", "1GiB", "--", "true")
     assert result.returncode == 5
     assert "holds 64 MiB" in result.stderr
 
 
-def test_options_for_a_running_daemon_are_refused(daemon: Path, carpool: Cli) -> None:
-    result = carpool("up", "--policy", "fifo")
+def test_options_for_a_running_daemon_are_refused(shared: Cli) -> None:
+    result = shared("up", "--policy", "fifo")
     assert result.returncode == 5
     assert "is already running" in result.stderr
 
@@ -173,40 +192,42 @@ def test_a_daemon_that_was_killed_is_started_again_by_the_next_submission(carpoo
         assert carpool.ok("submit", "true") == "1\n"
 
 
-def test_doctor(daemon: Path, carpool: Cli) -> None:
-    report = json.loads(carpool("doctor", "--json").stdout)
+def test_doctor(shared: Cli) -> None:
+    report = json.loads(shared("doctor", "--json").stdout)
     checks = {check["name"]: check for check in report["checks"]}
-    assert str(daemon_pid(daemon)) in checks["daemon"]["found"]
-    assert checks["state directory"]["found"] == str(daemon)
+    assert str(daemon_pid(shared.home)) in checks["daemon"]["found"]
+    assert checks["state directory"]["found"] == str(shared.home)
 
 
-def test_top_is_live_and_gives_the_terminal_back(daemon: Path, carpool: Cli) -> None:
-    with Terminal(carpool, ["top", "--interval", "100ms"]) as terminal:
+def test_top_is_live_and_gives_the_terminal_back(shared: Cli) -> None:
+    with Terminal(shared, ["top", "--interval", "100ms"]) as terminal:
         terminal.expect("policy fair")
-        carpool.ok("submit", "--name", "newcomer", "--", "sleep", "600")
+        job = submit(shared, "--name", "newcomer", "--", "sleep", "600")
         terminal.expect("newcomer")
         terminal.type("q")
         assert terminal.end() == 0
         assert terminal.seen.startswith("\x1b[?1049h")
         assert terminal.seen.rstrip().endswith("\x1b[?1049l")
+    shared.ok("cancel", job)
 
 
-def test_top_gives_the_terminal_back_when_it_is_terminated(daemon: Path, carpool: Cli) -> None:
-    with Terminal(carpool, ["top"]) as terminal:
+def test_top_gives_the_terminal_back_when_it_is_terminated(shared: Cli) -> None:
+    with Terminal(shared, ["top"]) as terminal:
         terminal.expect("policy fair")
         os.kill(terminal.pid, signal.SIGTERM)
         assert terminal.end() == 128 + signal.SIGTERM
         assert terminal.seen.rstrip().endswith("\x1b[?1049l")
 
 
-def test_waiting_shows_progress_on_a_terminal_only(daemon: Path, carpool: Cli) -> None:
-    carpool.ok("submit", "--iterations", "10", "--", "sleep", "600")
-    with Terminal(carpool, ["wait", "1"]) as terminal:
-        terminal.expect("job 1 is running")
+def test_waiting_shows_progress_on_a_terminal_only(shared: Cli) -> None:
+    job = submit(shared, "--iterations", "10", "--", "sleep", "600")
+    with Terminal(shared, ["wait", job]) as terminal:
+        terminal.expect(f"job {job} is running")
         terminal.expect("0/10")
         terminal.type("\x03")
         assert terminal.end() == 130
-    assert "\x1b" not in carpool("wait", "1", "--timeout", "400ms").stderr
+    assert "\x1b" not in shared("wait", job, "--timeout", "400ms").stderr
+    shared.ok("cancel", job)
 
 
 class Terminal:

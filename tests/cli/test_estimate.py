@@ -14,6 +14,7 @@ from standin import StandIn, as_json
 from tests.bare_interpreter import bare_interpreter
 from tests.tiers import all_but_first
 
+pytestmark = pytest.mark.usefixtures("whole_torch")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NEVER = "import time\nwhile True: time.sleep(1)\n"
 TINY = """
@@ -51,14 +52,13 @@ def test_the_examples_can_be_estimated(carpool: Cli, name: str) -> None:
     ("text", "says"),
     all_but_first(
         [
-            ("def f(:\n", "SyntaxError"),
             ("import torch\nprint('done')\n", "without an optimizer step"),
+            ("def f(:\n", "SyntaxError"),
             ("raise SystemExit('no data set')\n", "left before its first optimizer step: no data set"),
             ("import no_such_module\n", "No module named 'no_such_module'"),
             ("import torch\ntorch.zeros(5).nonzero()\n", "fake tensors cannot follow it"),
             ("import os\nos._exit(3)\n", "exit status 3"),
         ],
-        stay=2,
     ),
 )
 def test_what_cannot_be_estimated_says_why(carpool: Cli, tmp_path: Path, text: str, says: str) -> None:

@@ -110,6 +110,7 @@ def script(directory: Path, text: str) -> list[str]:
     return ["--", sys.executable, "train.py"]
 
 
+@pytest.mark.usefixtures("whole_torch")
 def test_submit_sends_the_estimate_along(carpool: Cli, daemon: StandIn, tmp_path: Path) -> None:
     daemon.reactions["GET /v1/devices"] = device_list(device([]))
     words = script(tmp_path, TINY)
@@ -125,6 +126,10 @@ def test_submit_goes_on_without_an_estimate(carpool: Cli, daemon: StandIn, tmp_p
     assert "estimate_source" not in daemon.requests[-1].body
 
 
+@pytest.mark.nightly(
+    "with PyTorch what another test shows with scripted jobs", stays="test_each_job_of_many_gets_its_own"
+)
+@pytest.mark.usefixtures("whole_torch")
 def test_a_grid_is_estimated_job_by_job(carpool: Cli, daemon: StandIn, tmp_path: Path) -> None:
     daemon.reactions["GET /v1/devices"] = device_list(device([]))
     words = script(tmp_path, TINY)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cli
-from real import stopped_afterwards
+from conftest import Cli, Forks
+from real import shared_daemon
 
 DEVICES = ("host0", "host1", "host2")
 #: As a launcher does: a process for each device, with a session of its own; if one of them ends, so does all of it.
@@ -42,12 +42,11 @@ sys.exit(5)
 """
 
 
-@pytest.fixture
-def server(carpool: Cli, home: Path) -> Iterator[Path]:
-    with stopped_afterwards(carpool, home):
-        sizes = [word for _ in DEVICES for word in ("--device", "host:32MiB")]
-        carpool.ok("up", *sizes, "--setting", "kill_after_us=200ms")
-        yield home
+@pytest.fixture(scope="module")
+def server(forks: Forks) -> Iterator[Cli]:
+    sizes = [word for _ in DEVICES for word in ("--device", "host:32MiB")]
+    with shared_daemon(forks, *sizes, "--setting", "kill_after_us=200ms", "--setting", "reserve_after_us=1ms") as cli:
+        yield cli
 
 
 def submit(cli: Cli, *words: str) -> str:
@@ -77,44 +76,43 @@ def never_shared(happened: list[dict[str, Any]], gangs: set[int]) -> None:
     assert not any(there.values())
 
 
-def test_gangs_of_two_and_three_in_contrary_order(server: Path, carpool: Cli, tmp_path: Path) -> None:
+def test_gangs_of_two_and_three_in_contrary_order(server: Cli, tmp_path: Path) -> None:
     """Each device is busy when they come, and becomes free in an order that no two of them would choose."""
-    carpool.ok("policy", "--set", "reserve_after_us=1ms")
     gates = [tmp_path / name for name in DEVICES]
+    everybody = []
     for gate in gates:
         os.mkfifo(gate)
-        submit(carpool, "--device-id", gate.name, "--", "sh", "-c", f"read line < {gate}")
+        everybody.append(submit(server, "--device-id", gate.name, "--", "sh", "-c", f"read line < {gate}"))
     wishes = ["host0,host1", "host2,host1", "", "host1,host0", "host0,host2", ""]
     tells = ["--", "sh", "-c", "echo $CARPOOL_DEVICES"]
     gangs = {}
     for wish in wishes:
         options = ["--gpus", "2", "--device-id", wish] if wish else ["--gpus", "3"]
-        gangs[submit(carpool, *options, *tells)] = set(wish.split(",")) if wish else set(DEVICES)
-        submit(carpool, *tells)  # small ones that come and go between
-    assert {show(carpool, gang)["phase"] for gang in gangs} == {"queued"}
-    reason = show(carpool, "4")["reason"]
+        gangs[submit(server, *options, *tells)] = set(wish.split(",")) if wish else set(DEVICES)
+        everybody.append(submit(server, *tells))  # small ones that come and go between
+    assert {show(server, gang)["phase"] for gang in gangs} == {"queued"}
+    reason = show(server, next(iter(gangs)))["reason"]
     assert reason["code"] == "gang" and "waiting for 2 devices to itself: 0 of 2 free" in reason["text"]
     for gate in reversed(gates):
         gate.write_text("go\n")
-    everybody = [str(number) for number in range(1, 1 + len(gates) + 2 * len(wishes))]
-    assert carpool("wait", "--timeout", "50s", *everybody).returncode == 0
+    assert server("wait", "--timeout", "50s", *everybody, *gangs).returncode == 0
     for gang, wanted in gangs.items():
-        assert set(carpool.ok("logs", gang).strip().split(",")) == wanted == set(show(carpool, gang)["devices"])
-    never_shared(events(carpool), {int(gang) for gang in gangs})
+        assert set(server.ok("logs", gang).strip().split(",")) == wanted == set(show(server, gang)["devices"])
+    never_shared(events(server), {int(gang) for gang in gangs})
 
 
-def test_one_that_is_larger_than_the_server_is_refused(server: Path, carpool: Cli) -> None:
+def test_one_that_is_larger_than_the_server_is_refused(server: Cli) -> None:
     for options, said in (
         (["--gpus", "4"], "the job needs 4 devices at once, but there are 3"),
         (["--gpus", "3", "--device-id", "host0,host2"], "the job needs 3 devices at once, but it may use 2"),
         (["--gpus", "2", "--mem", "40MiB"], "40 MiB on each of 2 devices, but none of 3 can hold so much"),
     ):
-        result = carpool("submit", *options, "--", "true")
+        result = server("submit", *options, "--", "true")
         assert (result.returncode, said in result.stderr) == (5, True), result.stderr
-    assert carpool("wait", submit(carpool, "--gpus", "3", "true")).returncode == 0
+    assert server("wait", submit(server, "--gpus", "3", "true")).returncode == 0
 
 
-def launched(cli: Cli, home: Path, job: str) -> dict[str, int]:
+def launched(cli: Cli, job: str) -> dict[str, int]:
     """The launcher's processes by name, once all of them are there."""
     follower = cli.start(["logs", "-f", job], stdout=-1)
     assert follower.stdout is not None
@@ -138,19 +136,19 @@ def of_job(home: Path, job: str) -> list[int]:
 
 
 @pytest.mark.parametrize("victim", ["host1", "launcher", "cancelled"])
-def test_it_ends_as_a_whole(server: Path, carpool: Cli, victim: str) -> None:
+def test_it_ends_as_a_whole(server: Cli, victim: str) -> None:
     """If one of its processes dies, or it is cancelled: no process is left, not even daemons that hear no signal."""
-    gang = submit(carpool, "--gpus", "3", "--", sys.executable, "-S", "-c", LAUNCHER)
-    pids = launched(carpool, server, gang)
-    waiting = submit(carpool, "--device-id", "host2", "--", "true")
-    assert show(carpool, waiting)["reason"]["text"] == f"job {gang} has host2 to itself: it was submitted for 3 devices"
-    assert len(of_job(server, gang)) == 1 + 2 * len(DEVICES)
+    gang = submit(server, "--gpus", "3", "--", sys.executable, "-S", "-c", LAUNCHER)
+    pids = launched(server, gang)
+    waiting = submit(server, "--device-id", "host2", "--", "true")
+    assert show(server, waiting)["reason"]["text"] == f"job {gang} has host2 to itself: it was submitted for 3 devices"
+    assert len(of_job(server.home, gang)) == 1 + 2 * len(DEVICES)
     if victim == "cancelled":
-        carpool.ok("cancel", gang)
+        server.ok("cancel", gang)
     else:
         os.kill(pids[victim], signal.SIGKILL)
     ended = {"host1": 5, "launcher": 128 + signal.SIGKILL, "cancelled": 128 + signal.SIGTERM}
-    assert carpool("wait", gang).returncode == ended[victim]
-    assert of_job(server, gang) == []
-    assert show(carpool, gang)["outcome"] == ("cancelled" if victim == "cancelled" else "failed")
-    assert carpool("wait", waiting).returncode == 0
+    assert server("wait", gang).returncode == ended[victim]
+    assert of_job(server.home, gang) == []
+    assert show(server, gang)["outcome"] == ("cancelled" if victim == "cancelled" else "failed")
+    assert server("wait", waiting).returncode == 0

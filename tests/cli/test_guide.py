@@ -14,10 +14,15 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from conftest import Cli
+from conftest import SOURCE, Cli
 from real import command_on_path, stopped_afterwards
 
+from tests.tiers import FAMILY
+
 DOCS = Path(__file__).parents[2] / "docs"
+#: Pages whose commands need all of PyTorch.
+FAKE_TENSORS = ("estimates.md",)
+ESTIMATES = pytest.mark.nightly(FAMILY, stays="tests/cli/test_estimate.py::test_the_examples_can_be_estimated")
 _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"<!-- file ([\w.]+).*? -->\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PRINTS = re.compile(r"# prints: (.+)$", re.MULTILINE)
@@ -41,7 +46,7 @@ def marker(index: int) -> str:
     ("page", "least"),
     [
         *[("guide.md", 9), ("simulator.md", 5), ("write-a-policy.md", 6), ("oversubscription.md", 4)],
-        *[("placement.md", 1), ("estimates.md", 3), ("recovery.md", 1)],
+        *[("placement.md", 1), pytest.param("estimates.md", 3, marks=ESTIMATES), ("recovery.md", 1)],
     ],
 )
 def test_a_guide_does_what_it_says(carpool: Cli, home: Path, page: str, least: int) -> None:
@@ -54,6 +59,8 @@ def test_a_guide_does_what_it_says(carpool: Cli, home: Path, page: str, least: i
         write_files(page, Path(directory))
         path = f"{directory}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         env = {name: value for name, value in carpool.env.items() if name != "VIRTUAL_ENV"} | {"PATH": path}
+        if page in FAKE_TENSORS:
+            env["PYTHONPATH"] = str(SOURCE)
         result = subprocess.run(
             ["bash", "-c", script],
             cwd=directory,

@@ -22,6 +22,7 @@ def loaded(python: str, statement: str) -> set[str]:
     return set(result.stdout.split())
 
 
+@pytest.mark.usefixtures("whole_torch")  # `tests/lean` is itself a module named torch
 @pytest.mark.parametrize(
     "module",
     ["carpool", "carpool.cli.main", "carpool.daemon.__main__", "carpool.core.machine", "carpool.serve.http.endpoint"],

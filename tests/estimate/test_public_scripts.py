@@ -18,6 +18,7 @@ from benchmarks.jobs import WORKLOADS
 from carpool.estimate.rehearsal.rehearsal import Rehearsal, rehearse
 from carpool.estimate.rehearsal.scratch import Scratch
 from carpool.estimate.rehearsal.watch import STEPS
+from tests.tiers import all_but_first
 
 LIMIT_S = 360.0
 INPUTS, WIDTH = 1024, 256  # every tensor is whole grains
@@ -266,7 +267,7 @@ def own_nets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 #: The benchmark has the others, too: they take longer.
 @pytest.mark.usefixtures("own_nets")
-@pytest.mark.parametrize("family", ["mlp", "cnn", "gpt", "unet", "lstm"])
+@pytest.mark.parametrize("family", all_but_first(["mlp", "cnn", "unet", "lstm", "gpt"], stay=4))
 def test_public_scripts_are_followed(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # What operators need inside is slow to find out, and not the point.
     monkeypatch.setattr(Scratch, "within", lambda *_: None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
@@ -13,6 +14,9 @@ from typing import Any, TypeVar
 import pytest
 
 from carpool.serve.http.endpoint import Endpoint, EndpointOptions
+from carpool.serve.plan.manifest import Source
+from carpool.serve.prepare.prepare import Prepared, prepare
+from tests.serve import zoo
 from tests.serve.backend import PATIENCE_S, NumpyBackend
 from tests.serve.working import Stage
 
@@ -92,6 +96,25 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     made = Stage(tmp_path)
     yield made
     made.close()
+
+
+Prepare = Callable[[str], Prepared]
+
+
+@pytest.fixture(scope="session")
+def prepare_once() -> Iterator[Prepare]:
+    """A model of the zoo with a group per layer; nobody writes to its image, so all tests have the same."""
+    made: dict[str, Prepared] = {}
+
+    def once(name: str) -> Prepared:
+        if name not in made:
+            source = Source(f"tests.serve.zoo:{name}", seed=7)
+            made[name] = prepare(source, (zoo.INPUTS[name](),), group=zoo.per_layer)
+        return made[name]
+
+    yield once
+    for each in made.values():
+        os.close(each.image)
 
 
 @pytest.fixture(scope="module")

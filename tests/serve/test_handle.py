@@ -27,8 +27,10 @@ from tests.descriptors import descriptors
 from tests.serve import given_memory, zoo
 from tests.serve.hosted import WIDTH
 from tests.serve.working import SEED, Stage, alone, asking, held, prepared, request
+from tests.tiers import all_but_first
 
 X = torch.ones(1, WIDTH)
+RARER = "a rarer way into a state that another test reaches"
 WHAT = torch.zeros(1, dtype=torch.int64)
 
 
@@ -130,6 +132,7 @@ async def test_killed_before_it_says_hello(door: WorkerSocket, python: str, tmp_
     expected.handle.cancel()
 
 
+@pytest.mark.nightly(RARER, stays="test_killed_while_it_computes")
 async def test_killed_while_it_loads(start: Start, stage: Stage) -> None:
     model = prepared("staying")
     process, handle = await start(stage.env)
@@ -216,6 +219,7 @@ async def test_a_worker_that_leaves_a_child_behind(door: WorkerSocket, python: s
     await process.wait()
 
 
+@pytest.mark.nightly(RARER, stays="test_a_workers_life")
 async def test_a_worker_ends_by_sigterm(start: Start) -> None:
     process, handle = await start()
     process.terminate()
@@ -225,7 +229,9 @@ async def test_a_worker_ends_by_sigterm(start: Start) -> None:
 
 @pytest.mark.parametrize(
     ("env", "why"),
-    [({}, "are not set"), ({SOCKET: "/nowhere", TOKEN: "x"}, "no server listens at /nowhere: No such file")],
+    all_but_first(
+        [({}, "are not set"), ({SOCKET: "/nowhere", TOKEN: "x"}, "no server listens at /nowhere: No such file")]
+    ),
 )
 async def test_workers_without_a_front(env: dict[str, str], why: str, python: str, root: Path) -> None:
     process = await asyncio.create_subprocess_exec(

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.live import python_path
+from tests.tiers import all_but_first
 
 
-@pytest.mark.parametrize("name", ["residual", "recurrent"])
+@pytest.mark.parametrize("name", all_but_first(["recurrent", "residual"]))
 def test_killed_in_every_group(name: str, python: str, root: Path) -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": python_path(root / "src", root)}
     done = subprocess.run(

@@ -22,6 +22,8 @@ from carpool.serve.plan.manifest import Layer, Manifest, Profile, Source
 from carpool.serve.prepare.prepare import GPU_GROUP, Prepared, joined, pipelined, prepare, same_bits
 from tests.descriptors import descriptors
 from tests.serve import zoo
+from tests.serve.conftest import Prepare
+from tests.tiers import all_but_first
 
 
 def source(name: str) -> Source:
@@ -36,10 +38,8 @@ def alone(name: str, *runs: Inputs) -> list[object]:
 
 
 @pytest.fixture
-def prepared(request: pytest.FixtureRequest) -> Iterator[Prepared]:
-    made = prepare(source(request.param), (zoo.INPUTS[request.param](),), group=zoo.per_layer)
-    yield made
-    os.close(made.image)
+def prepared(request: pytest.FixtureRequest, prepare_once: Prepare) -> Prepared:
+    return prepare_once(request.param)
 
 
 @pytest.fixture
@@ -49,7 +49,10 @@ def device(prepared: Prepared) -> Iterator[WeightsMemory]:
     os.close(fd)
 
 
-every_model = pytest.mark.parametrize("prepared", list(zoo.INPUTS), indirect=True)
+#: Last those that workers of other tests compute.
+MODELS = sorted(zoo.INPUTS, key={"brain", "recurrent", "residual"}.__contains__)
+every_model = pytest.mark.parametrize("prepared", all_but_first(MODELS, stay=8), indirect=True)
+some_models = pytest.mark.parametrize("prepared", all_but_first(MODELS, stay=4), indirect=True)
 
 
 def one_model(name: str) -> pytest.MarkDecorator:
@@ -73,7 +76,7 @@ def test_cold_and_warm(prepared: Prepared, device: WeightsMemory) -> None:
     model.close()
 
 
-@every_model
+@some_models
 def test_a_second_worker_finds_the_weights(prepared: Prepared, device: WeightsMemory) -> None:
     name = name_of(prepared)
     inputs = (zoo.INPUTS[name](),)
@@ -190,7 +193,7 @@ def test_a_profile_of_another_batch_is_measured_again(tmp_path: Path) -> None:
     assert keys[0] != keys[1]
 
 
-@every_model
+@some_models
 def test_bound_later_and_to_other_memory(prepared: Prepared) -> None:
     """The weights are in one place after another; what a model keeps of its own stays as it is."""
     name = name_of(prepared)

@@ -15,20 +15,22 @@ from carpool.serve.model.bound_model import BoundModel
 from carpool.serve.model.native_groups import CopyStopped
 from carpool.serve.model.torch_device import NoGpu, OnGpu, OnHost, where
 from carpool.serve.model.weights_device import WeightsMemory
-from carpool.serve.plan.manifest import Source
-from carpool.serve.prepare.prepare import prepare, same_bits
+from carpool.serve.prepare.prepare import same_bits
 from tests.serve import zoo
+from tests.serve.conftest import Prepare
 from tests.serve.late import STREAM, LateGroups, stand_in
-from tests.serve.test_model import alone
+from tests.serve.test_model import MODELS, alone
+from tests.tiers import all_but_first
 
 OPAQUE = {"traced"}
 
 
 @pytest.fixture
-def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[BoundModel, LateGroups]]:
+def late(
+    request: pytest.FixtureRequest, prepare_once: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[BoundModel, LateGroups]]:
     """The model, and its weights that are not there."""
-    name = request.param
-    entry, image, _ = prepare(Source(f"tests.serve.zoo:{name}", seed=7), (zoo.INPUTS[name](),), group=zoo.per_layer)
+    entry, image, _ = prepare_once(request.param)
     stand_in(monkeypatch)
     header, memory = memfd.create("header", memfd.PAGE, sealed=True), torch.empty(entry.device_bytes, dtype=torch.uint8)
     model = BoundModel(entry, image, WeightsMemory(header, memory.data_ptr()))
@@ -36,14 +38,13 @@ def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     yield model, model.groups
     model.close()
     os.close(header)
-    os.close(image)
 
 
 def name_of(model: BoundModel) -> str:
     return model.entry.source.factory.partition(":")[2]
 
 
-@pytest.mark.parametrize("late", list(zoo.INPUTS), indirect=True)
+@pytest.mark.parametrize("late", all_but_first(MODELS, stay=8), indirect=True)
 def test_cold_and_warm(late: tuple[BoundModel, LateGroups]) -> None:
     """No operation sees anything but weights, and answers are those of the model alone."""
     model, groups = late

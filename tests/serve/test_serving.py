@@ -122,7 +122,8 @@ async def test_models_are_served_and_come_and_go(running: Running, cache: Path) 
     await client.close()
 
 
-async def test_a_request_whose_worker_is_killed_is_tried_once_more(running: Running, stage: Stage) -> None:
+async def test_a_killed_worker_and_a_server_that_stops(running: Running, stage: Stage) -> None:
+    """The request is tried once more; and what has begun when the server stops is answered."""
     running.registry.host("trying")
     client = await running.client()
     await running.until_said("model trying is ready")
@@ -137,18 +138,15 @@ async def test_a_request_whose_worker_is_killed_is_tried_once_more(running: Runn
     assert [answer.as_numpy("twice")[0, 0] for answer in answers] == [2.0] * 3
     with pytest.raises(InferenceServerException, match="no such word"):
         await client.infer("trying", inputs(1))
+    await stopping_answers_what_has_begun(running, client, stage)
     await client.close()
 
 
-async def test_stopping_answers_what_has_begun(running: Running, stage: Stage) -> None:
-    running.registry.host("trying")
-    client = await running.client()
-    await running.until_said("model trying is ready")
+async def stopping_answers_what_has_begun(running: Running, client: Any, stage: Stage) -> None:
     asked = asyncio.create_task(client.infer("trying", inputs(4)))
     await stage.reached()
     running.stopping.set()
     assert (await asked).as_numpy("twice")[0, 0] == 2.0
-    await client.close()
 
 
 async def test_what_cannot_be_started_says_why(root: Path, tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_truncated_anywhere(whole: bytes, tmp_path: Path) -> None:
             weights_file.read(Bag(a=torch.zeros(4), b=torch.zeros(2, 3, dtype=torch.int64)), tmp_path / "x")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=400)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(changes=st.lists(st.tuples(st.integers(0, 250), st.integers(0, 255)), min_size=1, max_size=6))
 def test_changed_bytes(whole: bytes, changes: list[tuple[int, int]], tmp_path: Path) -> None:
     content = bytearray(whole)
@@ -168,7 +168,7 @@ HEADERS = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 @given(
     header=HEADERS,
     shape=st.lists(st.integers(-(2**63), 2**64), max_size=3),

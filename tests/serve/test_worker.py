@@ -359,7 +359,7 @@ def resident_bytes() -> int:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("Private_Dirty", "Shared_Dirty")))
 
 
-@pytest.mark.parametrize(("moving", "rounds"), [(False, 5000), (True, 300)])
+@pytest.mark.parametrize(("moving", "rounds"), [(False, 1500), (True, 150)])
 def test_memory_stays_as_it_is(moving: bool, rounds: int, models: dict[str, PreparedModel]) -> None:
     """Two models in turns, whose weights stay, or are in another place each time."""
     front = Front(Moving() if moving else Plain())

@@ -276,7 +276,7 @@ def _mutate(draw: st.DrawFn, value: Any) -> None:
         value.insert(draw(st.integers(0, len(value))), draw(VALUES))
 
 
-@settings(max_examples=2000)
+@settings(max_examples=500)
 @given(
     mutated() | st.tuples(VALUES.map(lambda v: json.dumps(v).encode()) | st.binary(), st.none() | st.integers(0, 99))
 )
