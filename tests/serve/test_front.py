@@ -16,7 +16,7 @@ from carpool.serve.model.image_store import ImageStore
 from carpool.serve.oip.errors import DeadlineMissed, ModelFailed, ModelUnavailable, UnknownModel
 from carpool.serve.pool.environment_key import Environment
 from tests.serve.fakes import SIZE, FakePreparing, FakeRegistry, Fakes, until
-from tests.serve.test_dispatch import LONG_US, request, result
+from tests.serve.queue.test_dispatch import LONG_US, request, result
 
 
 class Fronted:

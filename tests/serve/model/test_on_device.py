@@ -19,7 +19,7 @@ from carpool.serve.prepare.prepare import same_bits
 from tests.serve import zoo
 from tests.serve.conftest import Prepare
 from tests.serve.late import STREAM, LateGroups, stand_in
-from tests.serve.test_model import MODELS, alone
+from tests.serve.model.test_model import MODELS, alone
 from tests.tiers import all_but_first
 
 OPAQUE = {"traced"}

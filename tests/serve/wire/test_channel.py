@@ -30,7 +30,7 @@ from carpool.serve.wire.messages import (
     heads,
 )
 from tests.descriptors import descriptors
-from tests.serve.test_messages import ENTRY
+from tests.serve.wire.test_messages import ENTRY
 
 Pair = tuple[socket.socket, socket.socket]
 LARGE = 3_000_000  # more than a socket holds
