@@ -13,6 +13,7 @@ from tests.tiers import all_but_first
 KNOWN = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}
 
 
+@pytest.mark.usefixtures("real_torch")
 def test_a_job_alone(daemons: Daemons, bare: Bare, stub: Stub) -> None:
     daemon = daemons()
     (job,) = run_together(daemon, bare, ["train --seed 1"])
