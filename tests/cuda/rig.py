@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
 NATIVE = HERE.parents[1] / "native"
 NCCL = "libnccl.so.2"
-C10 = "libc10.so"
+C10 = "libc10/libc10.so"  # in a directory in which the real PyTorch does not look for it
 
 
 def stub_uuid(index: int, kind: str = "GPU") -> str:
@@ -46,12 +46,14 @@ class Program(Script):
 def build_allocator(driver: Path) -> Path:
     """The stand-in for PyTorch's allocator, beside the driver; the gate knows the real one by its file's name.
 
-    Those for NCCL, and for PyTorch's library without CUDA, of which nothing is used, lie there, too.
+    Those for NCCL, and for PyTorch's library without CUDA, of which nothing is used, are made with it.
     """
     library = driver.parent / "libc10_cuda.so"
     _build([str(HERE / "c10_cuda.c"), str(driver)], library)
     _build(["-DLIBNCCL", str(NATIVE / "tests" / "cuda" / "fake_caller.c")], library.with_name(NCCL))
-    _build(["-x", "c", os.devnull], library.with_name(C10))
+    c10 = library.parent / C10
+    c10.parent.mkdir()
+    _build(["-x", "c", os.devnull], c10)
     return library
 
 
@@ -147,7 +149,7 @@ def clean_environment(allocator: Path) -> dict[str, str]:
     """What every program gets, in a job or not."""
     other = ("CARPOOL_", "PYTEST_", "CUDA_")
     ours = {k: value for k, value in os.environ.items() if k == "CARPOOL_TEST_RUN" or not k.startswith(other)}
-    files = {"ALLOCATOR": allocator, "NCCL": allocator.with_name(NCCL), "C10": allocator.with_name(C10)}
+    files = {"ALLOCATOR": allocator, "NCCL": allocator.with_name(NCCL), "C10": allocator.parent / C10}
     return (
         ours
         | {f"STAND_IN_{name}": str(file) for name, file in files.items()}
