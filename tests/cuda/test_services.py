@@ -13,8 +13,6 @@ from tests.cuda.test_sharing import KNOWN
 from tests.devices.cuda_stub import Stub
 from tests.live import Running
 
-pytestmark = pytest.mark.usefixtures("real_torch")
-
 
 def service(daemon: Daemon, arguments: str) -> Running:
     return daemon.submit(f"service {arguments}", meet=True, service=1)
