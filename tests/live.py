@@ -132,7 +132,7 @@ class Running:
         info = self.wait()
         ending = f"{info.outcome} {info.exit_code} {info.signal} {info.reason}"
         assert info.outcome == "succeeded", f"{info.command} {ending}\n{self.log()}\n{self._daemon.story()}"
-        assert "carpool: warning" not in self.log()
+        assert "carpool: warning" not in self.log(), self.log()
         result: dict[str, Any] = json.loads(self.out.read_text())
         return result
 

@@ -16,6 +16,7 @@ from tests.stub.nvml.build import build_nvml
 from tests.stub.nvml.values import StubNvml
 
 __all__ = ["stub"]
+STAND_IN = Path(__file__).with_name("stand_in")
 
 
 @pytest.fixture(scope="session")
@@ -38,19 +39,30 @@ def nvml(stub: Stub, nvml_library: Path, tmp_path: Path, monkeypatch: pytest.Mon
     return made
 
 
+@pytest.fixture(scope="session")
+def stand_in(pytestconfig: pytest.Config) -> str:
+    """PYTHONPATH for programs to which PyTorch is only what they import: see `stand_in/torch.py`."""
+    return python_path(*[STAND_IN] * (pytestconfig.option.tier != "all"))
+
+
 @pytest.fixture
-def daemons(stub: Stub, allocator: Path) -> Iterator[Daemons]:
+def real_torch() -> None:
+    """For tests whose programs use PyTorch, or that show what its import itself does to a job."""
+
+
+@pytest.fixture
+def daemons(stub: Stub, allocator: Path, stand_in: str, request: pytest.FixtureRequest) -> Iterator[Daemons]:
     if not native.library_path().exists():
         pytest.skip("libcarpool has not been built (make native)")
-    made = Daemons(stub, allocator, {"PYTHONPATH": python_path()})
+    made = Daemons(stub, allocator, {"PYTHONPATH": python_path() if "real_torch" in request.fixturenames else stand_in})
     yield made
     made.close()
     stub.wait_until_free()  # what a daemon and its jobs leave behind ends by itself
 
 
-@pytest.fixture(scope="module")
-def bare(stub_driver: Path, allocator: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
-    environment = clean_environment(allocator) | {"LD_LIBRARY_PATH": str(stub_driver.parent)}
-    runner = Bare(environment, tmp_path_factory.mktemp("bare"))
+@pytest.fixture(scope="session")
+def bare(stub_driver: Path, allocator: Path, stand_in: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
+    own = {"LD_LIBRARY_PATH": str(stub_driver.parent), "PYTHONPATH": stand_in}
+    runner = Bare(clean_environment(allocator) | own, tmp_path_factory.mktemp("bare"))
     yield runner
     runner.close()

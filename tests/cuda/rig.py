@@ -26,6 +26,7 @@ HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
 NATIVE = HERE.parents[1] / "native"
 NCCL = "libnccl.so.2"
+C10 = "libc10/libc10.so"  # in a directory in which the real PyTorch does not look for it
 
 
 def stub_uuid(index: int, kind: str = "GPU") -> str:
@@ -45,11 +46,14 @@ class Program(Script):
 def build_allocator(driver: Path) -> Path:
     """The stand-in for PyTorch's allocator, beside the driver; the gate knows the real one by its file's name.
 
-    The one for NCCL lies there, too.
+    Those for NCCL, and for PyTorch's library without CUDA, of which nothing is used, are made with it.
     """
     library = driver.parent / "libc10_cuda.so"
     _build([str(HERE / "c10_cuda.c"), str(driver)], library)
     _build(["-DLIBNCCL", str(NATIVE / "tests" / "cuda" / "fake_caller.c")], library.with_name(NCCL))
+    c10 = library.parent / C10
+    c10.parent.mkdir()
+    _build(["-x", "c", os.devnull], c10)
     return library
 
 
@@ -145,8 +149,12 @@ def clean_environment(allocator: Path) -> dict[str, str]:
     """What every program gets, in a job or not."""
     other = ("CARPOOL_", "PYTEST_", "CUDA_")
     ours = {k: value for k, value in os.environ.items() if k == "CARPOOL_TEST_RUN" or not k.startswith(other)}
-    stand_ins = {"STAND_IN_ALLOCATOR": str(allocator), "STAND_IN_NCCL": str(allocator.with_name(NCCL))}
-    return ours | stand_ins | {"OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+    files = {"ALLOCATOR": allocator, "NCCL": allocator.with_name(NCCL), "C10": allocator.parent / C10}
+    return (
+        ours
+        | {f"STAND_IN_{name}": str(file) for name, file in files.items()}
+        | {"OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+    )
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,7 @@ def test_companions_survive_the_daemon(daemons: Daemons, bare: Bare) -> None:
     assert restarted_while_they_compute(daemons, bare, PAIR)["digests"] == [digest(bare, PROGRAM)] * 2
 
 
+@pytest.mark.usefixtures("real_torch")
 def test_what_a_launcher_starts_shares_the_device(daemons: Daemons, bare: Bare) -> None:
     """A launcher that has only imported PyTorch is no process that uses the device."""
     daemon = daemons()

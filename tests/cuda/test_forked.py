@@ -9,6 +9,7 @@ from tests.cuda.test_companions import PROGRAM, WHY, digest, restarted_while_the
 from tests.devices.cuda_stub import Stub
 from tests.tiers import all_but_first
 
+pytestmark = pytest.mark.usefixtures("real_torch")
 METHODS = ["fork", "forkserver", "forkserver --preload", "spawn"]
 
 

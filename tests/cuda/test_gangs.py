@@ -99,6 +99,7 @@ def test_a_launcher_that_shows_each_process_one_device(daemon: Daemon, bare: Bar
     stub.wait_until_free()
 
 
+@pytest.mark.usefixtures("real_torch")
 def test_torchrun_with_a_rank_for_each_device(daemon: Daemon, bare: Bare) -> None:
     """Its launcher imports PyTorch, closes descriptors, and starts the ranks with LOCAL_RANK."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "--no-python"]

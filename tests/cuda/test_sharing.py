@@ -13,6 +13,7 @@ from tests.tiers import all_but_first
 KNOWN = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}
 
 
+@pytest.mark.usefixtures("real_torch")
 def test_a_job_alone(daemons: Daemons, bare: Bare, stub: Stub) -> None:
     daemon = daemons()
     (job,) = run_together(daemon, bare, ["train --seed 1"])
@@ -24,19 +25,19 @@ def test_a_job_alone(daemons: Daemons, bare: Bare, stub: Stub) -> None:
 
 @pytest.mark.parametrize(("count", "how"), all_but_first([(3, ""), (2, " --optimizer")]), ids=["announced", "steps"])
 def test_jobs_that_take_turns_at_every_iteration(daemons: Daemons, bare: Bare, count: int, how: str) -> None:
-    programs = [f"train --iterations 400 --seed {10 * number}{how}" for number in range(count)]
+    programs = [f"train --iterations 150 --seed {10 * number}{how}" for number in range(count)]
     jobs = run_in_turns(daemons(), bare, programs, **KNOWN)
     assert len({job.info.lane for job in jobs}) == 1
     assert all(job.counters["residue_total"] >= 4 * MIB for job in jobs), [job.counters for job in jobs]
 
 
 def test_memory_that_is_closed_between_turns(daemons: Daemons, bare: Bare) -> None:
-    programs = [f"train --iterations 400 --seed {seed}" for seed in (1, 2)]
+    programs = [f"train --iterations 150 --seed {seed}" for seed in (1, 2)]
     run_in_turns(daemons(options=["--debug-close-lanes"]), bare, programs, **KNOWN)
 
 
 def test_only_live_blocks_are_saved_at_boundaries(daemons: Daemons, bare: Bare) -> None:
-    programs = [f"train --iterations 400 --live 64 --seed {seed}" for seed in (1, 2)]
+    programs = [f"train --iterations 150 --live 64 --seed {seed}" for seed in (1, 2)]
 
     def elsewhere_of(counters: dict[str, int]) -> int:
         return counters["early"] + counters["forced"]  # there nobody knows what is alive

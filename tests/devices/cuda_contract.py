@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import pytest
-from device_contract import CAPACITY, PATTERN, DeviceContract
+from device_contract import CAPACITY, PATTERN, Contract, DeviceContract
 
 from carpool.devices import memfd
 from carpool.devices.base import Extent
@@ -64,7 +64,9 @@ class AsJob:
         os.close(filler)
 
 
-class CudaContract(DeviceContract):
+class OnCuda(Contract):
+    """How the parts of the contract make a CUDA device, and use its memory."""
+
     @pytest.fixture(autouse=True)
     def _start_job(self, _use_driver: None) -> Iterator[None]:
         with closing(AsJob()) as self.job:
@@ -79,3 +81,7 @@ class CudaContract(DeviceContract):
 
     def use(self, files: Sequence[Extent], size: int) -> bytes:
         return self.job.use(files, size)
+
+
+class CudaContract(OnCuda, DeviceContract):
+    """All of it."""

@@ -10,14 +10,16 @@ import os
 
 import pytest
 from bank_contract import BankContract
-from contract_base import ANOTHER, CAPACITY, OWNER, PATTERN, UNIT, duplicates, use_store
+from contract_base import ANOTHER, CAPACITY, OWNER, PATTERN, UNIT, Contract, duplicates, use_store
 
 from carpool.core.model import GIB
 from carpool.devices.base import DeviceBackend, DeviceError, Extent
 from tests.descriptors import descriptors
 
 
-class DeviceContract(BankContract):
+class MemoryContract(Contract):
+    """The part that is about lanes and stores, and about who comes after a daemon."""
+
     def test_it_says_what_it_is(self, device: DeviceBackend) -> None:
         assert device.id and device.kind
         assert device.capacity == CAPACITY
@@ -197,3 +199,7 @@ class DeviceContract(BankContract):
         device.close()
         assert descriptors() == before
         assert device.used_bytes() == 0
+
+
+class DeviceContract(MemoryContract, BankContract):
+    """All of it."""

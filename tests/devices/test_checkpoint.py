@@ -15,6 +15,7 @@ import pytest
 
 from carpool.core.model import MIB
 from tests.stub.harness import Worker, WorkerError, stub_environment
+from tests.tiers import all_but_first
 
 HELD = 24 * MIB
 Start = Callable[..., Worker]
@@ -135,7 +136,9 @@ def test_a_process_in_the_middle_of_a_call_goes_on(engine: Worker, job: Worker) 
     assert _state(engine, job) == "CHECKPOINTED"
 
 
-@pytest.mark.parametrize("shared", ["driver.cuMemAllocManaged(4096, 1)", "driver.cuIpcGetMemHandle(plain)"])
+@pytest.mark.parametrize(
+    "shared", all_but_first(["driver.cuMemAllocManaged(4096, 1)", "driver.cuIpcGetMemHandle(plain)"])
+)
 def test_memory_that_cannot_move_leaves_the_process_running(engine: Worker, job: Worker, shared: str) -> None:
     job.run(f"ok({shared}) and None")
     with pytest.raises(WorkerError, match=r"Unsupported: .* cannot be taken off"):

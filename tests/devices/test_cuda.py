@@ -9,8 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from cuda_contract import AsJob, CudaContract, agent_pid, make_device
-from device_contract import ANOTHER, OWNER, PATTERN, UNIT, use_store
+from bank_contract import BankContract
+from cuda_contract import AsJob, OnCuda, agent_pid, make_device
+from device_contract import ANOTHER, OWNER, PATTERN, UNIT, MemoryContract, use_store
 
 from carpool.core.model import GIB, MIB
 from carpool.devices.base import DeviceError, Extent
@@ -29,10 +30,21 @@ def device(stub: Stub) -> Iterator[CudaDevice]:
         yield made
 
 
-class TestCuda(CudaContract):
+class OnStub(OnCuda):
     @pytest.fixture
     def _use_driver(self, stub: Stub) -> None:
         """The stub."""
+
+
+class TestCuda(OnStub, MemoryContract):
+    """What a GPU's memory is like."""
+
+
+@pytest.mark.nightly(
+    "the same on the other kind of device", stays="tests/devices/test_host.py::TestHost::test_which_bank_a_job_gets"
+)
+class TestBanks(OnStub, BankContract):
+    """Which banks there are is decided by the same code for all kinds of device."""
 
 
 # Memory

@@ -12,6 +12,7 @@ import pytest
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda import probe
 from tests.devices.cuda_stub import MEMORY, Stub
+from tests.tiers import all_but_first
 
 
 def findings() -> list[dict[str, object]]:
@@ -45,14 +46,17 @@ def test_every_gpu_is_tried(stub: Stub) -> None:
 
 @pytest.mark.parametrize(
     ("function", "result", "step", "advice"),
-    [
-        ("cuMemCreate", 2, "making, exporting and clearing memory", "full"),
-        ("cuMemExportToShareableHandle", 801, "making, exporting and clearing memory", "WSL"),
-        ("cuMemImportFromShareableHandle", 801, "copying from pinned memory", "WSL"),
-        ("cuMemSetAccess", 801, "making, exporting and clearing memory", "newer driver"),
-        ("cuMemHostRegister", 1, "copying from pinned memory", "ulimit"),
-        ("cuDevicePrimaryCtxRetain", 999, "making, exporting and clearing memory", "exclusive"),
-    ],
+    all_but_first(
+        [
+            ("cuMemCreate", 2, "making, exporting and clearing memory", "full"),
+            ("cuMemExportToShareableHandle", 801, "making, exporting and clearing memory", "WSL"),
+            ("cuMemImportFromShareableHandle", 801, "copying from pinned memory", "WSL"),
+            ("cuMemSetAccess", 801, "making, exporting and clearing memory", "newer driver"),
+            ("cuMemHostRegister", 1, "copying from pinned memory", "ulimit"),
+            ("cuDevicePrimaryCtxRetain", 999, "making, exporting and clearing memory", "exclusive"),
+        ],
+        stay=2,
+    ),
 )
 def test_what_fails_is_named_with_the_drivers_error(
     stub: Stub, function: str, result: int, step: str, advice: str

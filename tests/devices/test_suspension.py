@@ -129,6 +129,9 @@ def test_another_daemon_goes_on_where_one_was_killed(engine: Worker, job: tuple[
     assert [each.run("word(at)") for each in job[:2]] == [5, 6]
 
 
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches", stays="test_another_daemon_goes_on_where_one_was_killed"
+)
 def test_without_a_note_what_is_off_the_device_needs_all_it_can_have_had(
     engine: Worker, job: tuple[Worker, ...]
 ) -> None:
@@ -153,6 +156,9 @@ def test_processes_that_have_ended_are_no_obstacle(engine: Worker, job: tuple[Wo
     assert job[1].run("word(at)") == 6
 
 
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches", stays="test_another_daemon_goes_on_where_one_was_killed"
+)
 def test_what_is_known_of_an_earlier_suspend_is_not_added(engine: Worker, job: tuple[Worker, ...]) -> None:
     made(engine, job)
     assert engine.run(f"work.suspend({2 * HELD}, {MOST})") == 2 * HELD

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib.metadata
 import json
 import os
 import platform
@@ -74,10 +75,9 @@ def _driver() -> str:
 
 def _torch() -> str:
     try:
-        import torch
-    except ImportError:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
         return "not installed"
-    return str(torch.__version__)
 
 
 def _commit() -> str:

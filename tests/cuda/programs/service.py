@@ -13,6 +13,7 @@ import os
 from hashlib import sha256
 from pathlib import Path
 
+import numpy
 import torch
 from gpu import MIB, Gpu
 from meeting import meet
@@ -34,11 +35,11 @@ def options() -> argparse.Namespace:
 
 class Model:
     def __init__(self, number: int, mib: int) -> None:
-        generator = torch.Generator().manual_seed(number)
-        weights = torch.randint(-(2**31), 2**31, (mib, MIB // 4), generator=generator).to(torch.int32)
-        self.sum = weights.sum(0).to(torch.int32).numpy().tobytes()  # wraps around, as the device does
+        generator = numpy.random.default_rng(number)
+        weights = generator.integers(-(2**31), 2**31, (mib, MIB // 4), dtype=numpy.int32)
+        self.sum = weights.sum(0, dtype=numpy.int32).tobytes()  # wraps around, as the device does
         layout = lay_out([MIB] * mib, [[k] for k in range(mib)], [], tuple(range(1, mib + 1)))
-        data = memoryview(weights.numpy()).cast("B")
+        data = memoryview(weights).cast("B")
         parts = [(offset, data[k * MIB : (k + 1) * MIB]) for k, offset in enumerate(layout.offsets)]
         self.image = write_image(f"model{number}", layout.size, parts)
         self.layout, self.mib = layout, mib
