@@ -1,4 +1,7 @@
-"""What a job computes is bit for bit what it computes alone: two jobs and five in one lane, a switch per iteration."""
+"""What a job computes is bit for bit what it computes alone: two jobs and five in one lane, a switch per iteration.
+
+In `make test` a job runs several of the scripts.
+"""
 
 from __future__ import annotations
 
