@@ -76,6 +76,7 @@ def test_a_job(daemon: Daemon, environment: dict[str, str], lean: str, script: P
     assert job.info().iterations == STEPS  # the hooks of Carpool have counted them
 
 
+@pytest.mark.usefixtures("whole_torch")
 def test_an_estimate(lean: str, script: Path) -> None:
     carpool = [sys.executable, "-m", "carpool.cli", "estimate", "--json", "--time-limit=3m"]
     chosen = ["--estimator=faketensor", "--estimator=horus"]

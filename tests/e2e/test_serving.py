@@ -229,12 +229,12 @@ def anonymous(pid: int) -> int:
 def test_a_front_that_is_killed_leaves_no_workers(daemon: Daemon, service: Service) -> None:
     ours = set(service.front.workers())
     with ExitStack() as stack:
-        front = Front(daemon, ("small",), "--standby=0", cache=service.stage)
+        front = Front(daemon, ("small",), "--standby=1", cache=service.stage)
         stack.callback(front.close)
-        front.settle(1)
+        front.settle(2)
         workers = set(front.workers()) - ours
         front.process.kill()
-    assert [daemon.client.wait(worker, 60).outcome for worker in workers] == ["succeeded"]
+    assert [daemon.client.wait(worker, 60).outcome for worker in workers] == ["succeeded"] * 2
     assert service.ask("small") and set(service.front.workers()) == ours
 
 
