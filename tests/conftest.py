@@ -34,6 +34,12 @@ def pytest_configure() -> None:
         os.environ.pop(name, None)
 
 
+def pytest_collection_finish() -> None:
+    """What all tests have imported is no garbage: not looking there makes each later search ten times as fast."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A test that forgets to name a state directory gets an empty one, never the user's."""

@@ -26,7 +26,6 @@ class Stage(NamedTuple):
     directory: Path
     served: Served
     listener: Listener
-    training: OnCall  # a job beside the service
 
 
 @pytest.fixture(scope="module")
@@ -36,15 +35,22 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         listener = stack.enter_context(closing(Listener(directory)))
         models = [MODEL, MODEL + hosted.TWIN]
         served = stack.enter_context(Served(directory, models, room(MODEL)))
-        yield Stage(directory, served, listener, stack.enter_context(listener.job(served.client)))
+        yield Stage(directory, served, listener)
+
+
+@pytest.fixture(scope="module")
+def training(stage: Stage) -> Iterator[OnCall]:
+    """A job beside the service."""
+    with stage.listener.job(stage.served.client) as job:
+        yield job
 
 
 @pytest.mark.nightly(
     "a benchmark or measurement in its smallest form: seconds to minutes", stays="test_each_cycle_is_measured"
 )
-def test_every_way_of_a_request_is_measured(stage: Stage) -> None:
+def test_every_way_of_a_request_is_measured(stage: Stage, training: OnCall) -> None:
     taken: services.Taken = defaultdict(list)
-    services.Asking(stage.served, MODEL, stage.training).round(taken)
+    services.Asking(stage.served, MODEL, training).round(taken)
     with ExitStack() as stack:
         without = services.Without(stage.listener, MODEL, stack, core=services.CORE)
         without.at_once(taken)
@@ -62,9 +68,9 @@ def test_every_way_of_a_request_is_measured(stage: Stage) -> None:
 @pytest.mark.nightly(
     "a benchmark or measurement in its smallest form: seconds to minutes", stays="test_each_cycle_is_measured"
 )
-def test_training_beside_a_service_is_measured(stage: Stage) -> None:
+def test_training_beside_a_service_is_measured(stage: Stage, training: OnCall) -> None:
     service = load.Service(stage.served, MODEL)
-    idle, busy = (load.window(stage.training, service, share, 1.0) for share in (0, 0.9))
+    idle, busy = (load.window(training, service, share, 1.0) for share in (0, 0.9))
     assert (idle.share, idle.answered_s) == (0, [])
     assert 0 < busy.share < 1
     assert min(idle.per_s, busy.per_s) > 0

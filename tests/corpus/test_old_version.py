@@ -37,7 +37,7 @@ class Upgraded(LiveDaemon):
         self._before: dict[int, JobInfo] = {}
         #: For jobs that import Carpool themselves: workers of the old version have the old one.
         self.old_package = {"PYTHONPATH": python_path(old.source)}
-        super().__init__(home, options, ENVIRONMENT, old.environment())
+        super().__init__(home, options, ENVIRONMENT | {"PYTHONPATH": python_path()}, old.environment())
 
     def upgrade(self) -> None:
         """Kill the old daemon, at whatever it is doing, and start today's."""
@@ -163,6 +163,7 @@ def test_jobs_whose_memory_is_in_the_host_store_and_one_that_is_cancelled(
     assert as_alone(pair[:1], bare, script)
 
 
+@pytest.mark.nightly("a rarer way into a state that another test reaches", stays="test_jobs_are_taken_over_and_go_on")
 def test_a_service_that_pauses_a_job(start: Callable[..., Upgraded], script: type[Script], bare: BareRuns) -> None:
     daemon = start("host:256MiB")
     service = daemon.submit_script(

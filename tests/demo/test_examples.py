@@ -10,9 +10,8 @@ import pytest
 
 from demo.jobs import JOBS, environment
 from demo.weights import differences
-from tests.tiers import all_but_first
 
-SCRIPTS = sorted((job.name for job in JOBS), key="mlp".__ne__)  # the smallest one first
+SCRIPTS = sorted(job.name for job in JOBS)
 
 
 def test_there_are_five_kinds_of_jobs() -> None:
@@ -30,7 +29,11 @@ def test_examples_do_not_know_carpool(path: Path) -> None:
     assert not [name for name in imported if name.split(".")[0] == "carpool"]
 
 
-@pytest.mark.parametrize("name", all_but_first(SCRIPTS))
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches",
+    stays="tests/demo/test_demo.py::test_a_short_demo_runs_and_draws",
+)
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_two_runs_alone_end_with_the_same_weights(name: str, root: Path, python: str, tmp_path: Path) -> None:
     runs = [tmp_path / "first.pt", tmp_path / "second.pt"]
     commands = [

@@ -59,6 +59,7 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.nightly("a rarer way into a state that another test reaches", stays="test_a_model")
 @pytest.mark.parametrize("module", ["carpool.serve.worker", "carpool.serve.prepare.__main__"])
 def test_what_serves_models_can_be_imported(lean: str, module: str) -> None:
     """A worker that cannot start is started again and again: this says at once why."""
@@ -75,6 +76,7 @@ def test_a_job(daemon: Daemon, environment: dict[str, str], lean: str, script: P
     assert job.info().iterations == STEPS  # the hooks of Carpool have counted them
 
 
+@pytest.mark.usefixtures("whole_torch")
 def test_an_estimate(lean: str, script: Path) -> None:
     carpool = [sys.executable, "-m", "carpool.cli", "estimate", "--json", "--time-limit=3m"]
     chosen = ["--estimator=faketensor", "--estimator=horus"]
@@ -102,6 +104,10 @@ def test_a_model(daemon: Daemon, environment: dict[str, str], lean: str, tmp_pat
         daemon.client.remove_model("lean")
 
 
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches",
+    stays="tests/serve/test_preparing.py::test_processes_that_prepare_nothing",
+)
 def test_what_it_lacks_is_named(daemon: Daemon, environment: dict[str, str], tmp_path: Path) -> None:
     """No PyTorch; no safetensors, for a model with a file of weights.  Without one nothing is lacking."""
     nothing, torch_only = (bare_interpreter(tmp_path / name, *has) for name, has in (("no", ()), ("some", ("torch",))))

@@ -39,7 +39,10 @@ def test_what_a_launcher_starts_has_the_seat(
     assert info.iterations > 0 and info.persistent_bytes > 0
 
 
-@pytest.mark.parametrize("ranks", all_but_first([2, 1]))
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches", stays="test_what_a_launcher_starts_has_the_seat"
+)
+@pytest.mark.parametrize("ranks", [2, 1])
 def test_torchrun(
     ranks: int, environment: dict[str, str], tmp_path: Path, daemons: Daemons, bare: Bare, workload: type[Workload]
 ) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.watching import is_moving, iterates, last_event, nothing_left, until, until_event
-from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
     from conftest import Bare, Daemon, Daemons, Running, Workload
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 HEEDLESS = {"max_move_share_ppm": 1_000_000}
 BALLAST_MIB = 49  # of a device of 96: room for one job
 #: The least number of kills, one after another.
-ROUNDS = pytest.mark.parametrize("rounds", all_but_first([1, 3]))
+ROUNDS = pytest.mark.parametrize("rounds", [1, 3])
 MOST_KILLS = 15
 
 
@@ -45,6 +44,10 @@ def finished(bare: Bare, workload: type[Workload], release: Path, jobs: Sequence
         assert [result] == bare([workload("steady", ("count", str(result["count"])))])
 
 
+@pytest.mark.nightly(
+    "with PyTorch what another test shows with scripted jobs",
+    stays="tests/daemon/test_oversubscription.py::test_a_job_killed_while_it_moves",
+)
 @ROUNDS
 def test_jobs_killed_while_they_are_moved(
     bare: Bare, daemons: Daemons, workload: type[Workload], release: Path, moments: random.Random, rounds: int
@@ -84,6 +87,10 @@ def killed_while_moving(daemon: Daemon) -> bool:
     return caught
 
 
+@pytest.mark.nightly(
+    "with PyTorch what another test shows with scripted jobs",
+    stays="tests/daemon/test_oversubscription.py::test_the_daemon_is_killed_while_a_job_moves",
+)
 @ROUNDS
 def test_the_daemon_killed_while_jobs_are_moved(
     bare: Bare, daemons: Daemons, workload: type[Workload], release: Path, moments: random.Random, rounds: int

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def test_a_job_killed_inside_its_turn_harms_nobody(bare: Bare, eager_daemon: Daemon, workload: type[Workload]) -> None:
     victim = eager_daemon.submit(workload("victim"), meet=True)
-    others, expected = eager_daemon.run_together([workload("sgd"), workload("adam")], bare, beside=[victim])
+    others, expected = eager_daemon.run_together([workload("adam")], bare, beside=[victim])
     assert [job.result() for job in others] == expected
     ended = victim.wait()
     assert (ended.outcome, ended.signal) == ("failed", signal.SIGKILL)
@@ -32,7 +32,7 @@ def test_a_job_that_needs_more_than_the_device_alone_sees_it(
     """It may have what the device holds, but not more, and what it had is intact."""
     daemon = daemons("host:256MiB")
     hog = daemon.submit(workload("hog"), meet=True)
-    others, expected = daemon.run_together([workload("sgd"), workload("ema")], bare, beside=[hog])
+    others, expected = daemon.run_together([workload("ema")], bare, beside=[hog])
     assert [job.result() for job in others] == expected
     result = hog.result()
     assert len(result["errors"]) == 1
@@ -51,7 +51,7 @@ def test_a_job_without_tensors_is_a_plain_process(bare: Bare, eager_daemon: Daem
 def test_a_job_without_any_boundary_is_made_to_give_way(bare: Bare, daemons: Daemons, workload: type[Workload]) -> None:
     """Its turns are taken at arbitrary instructions; nobody notices."""
     daemon = daemons(forced_after_us=50_000)
-    workloads = [workload("spinner"), workload("sgd"), workload("spinner")]
+    workloads = [workload("spinner"), workload("sgd")]
     # A job without iterations never counts as measured, and the others would wait for their memory until it ends.
     hints = {"persistent_bytes": 4 << 20, "ephemeral_bytes": 8 << 20}
     jobs, expected = daemon.run_together(workloads, bare, hints=hints)

@@ -67,7 +67,8 @@ def test_switches_at_every_boundary(
     nothing_left(daemon)
 
 
-@pytest.mark.parametrize(("policy", "quantum_us"), all_but_first(OTHER_TURNS))
+@pytest.mark.nightly("a rarer way into a state that another test reaches", stays="test_switches_at_every_boundary")
+@pytest.mark.parametrize(("policy", "quantum_us"), OTHER_TURNS)
 def test_other_policies_and_quanta(
     policy: str, quantum_us: int, bare: Bare, daemons: Daemons, workload: type[Workload]
 ) -> None:
@@ -87,7 +88,11 @@ def test_with_the_settings_as_they_are(bare: Bare, daemons: Daemons, workload: t
     nothing_left(daemon)
 
 
-@pytest.mark.parametrize("forced_after_us", all_but_first([3_000, 17_000]))
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches",
+    stays="tests/native/test_library.py::test_offloaded_at_random_instructions",
+)
+@pytest.mark.parametrize("forced_after_us", [3_000, 17_000])
 def test_turns_taken_at_random_instructions_while_several_threads_compute(
     forced_after_us: int, crew_bare: Bare, daemons: Daemons, workload: type[Workload]
 ) -> None:

@@ -17,18 +17,18 @@ def models(workload: type[Workload], count: int, mib: int, rounds: int, repeats:
 
 
 def test_training_beside_a_service_is_bit_identical(bare: Bare, eager_daemon: Daemon, workload: type[Workload]) -> None:
-    service = eager_daemon.submit_script(models(workload, 3, 4, 20), meet=True, service=1)
+    service = eager_daemon.submit_script(models(workload, 3, 4, 10), meet=True, service=1)
     jobs, expected = eager_daemon.run_together([workload("spinner"), workload("adam")], bare, beside=[service])
     assert [job.result() for job in jobs] == expected
-    assert service.result() == {"right": 60, "of": 60}
+    assert service.result() == {"right": 30, "of": 30}
 
 
 def test_weights_that_do_not_fit_together_take_turns(daemons: Daemons, workload: type[Workload]) -> None:
     """Two workers with the same models share their memory; two thirds of it have to go all the time."""
-    daemon = daemons("host:160MiB")
-    workers = [daemon.submit_script(models(workload, 6, 16, 6), meet=True, service=1) for _ in range(2)]
+    daemon = daemons("host:80MiB")
+    workers = [daemon.submit_script(models(workload, 6, 8, 4), meet=True, service=1) for _ in range(2)]
     daemon.meeting.begin(2)
-    assert [worker.result() for worker in workers] == [{"right": 36, "of": 36}] * 2
+    assert [worker.result() for worker in workers] == [{"right": 24, "of": 24}] * 2
 
 
 @pytest.mark.nightly(

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 MODELS = ("small", "middle", "large")  # 36 MiB together
 STANDBY = 2
-ROUNDS, CLIENTS = 12, 2
-SWITCHES, MALFORMED = 100, 2000
+ROUNDS, CLIENTS = 8, 2
+SWITCHES, MALFORMED = 50, 1000
 
 
 class Service:
@@ -226,7 +226,22 @@ def anonymous(pid: int) -> int:
     return int(value) << 10
 
 
-def test_a_front_that_is_killed_leaves_no_workers(
+def test_a_front_that_is_killed_leaves_no_workers(daemon: Daemon, service: Service) -> None:
+    ours = set(service.front.workers())
+    with ExitStack() as stack:
+        front = Front(daemon, ("small",), "--standby=1", cache=service.stage)
+        stack.callback(front.close)
+        front.settle(2)
+        workers = set(front.workers()) - ours
+        front.process.kill()
+    assert [daemon.client.wait(worker, 60).outcome for worker in workers] == ["succeeded"] * 2
+    assert service.ask("small") and set(service.front.workers()) == ours
+
+
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches", stays="test_a_front_that_is_killed_leaves_no_workers"
+)
+def test_a_front_that_is_killed_beside_training(
     daemon: Daemon, service: Service, bare: Bare, workload: type[Workload]
 ) -> None:
     """Nor does it have a model that does not fit into its store."""

@@ -90,6 +90,10 @@ def memory_wait_us(daemon: Daemon, job: Running) -> int:
     return next(e.now_us for e in events if e.kind == "GrantMemory" and e.data["answers"] == "persistent") - asked
 
 
+@pytest.mark.nightly(
+    "with PyTorch what another test shows with scripted jobs",
+    stays="tests/daemon/test_oversubscription.py::test_a_stopped_holder_that_has_memory_too",
+)
 def test_a_stopped_holder(bare: Bare, daemons: Daemons, workload: type[Workload], release: Path) -> None:
     daemon = daemons("host:96MiB", **SETTINGS)
     holder = steady(daemon, workload, release, 49)

@@ -47,6 +47,10 @@ async def right_answers(handle: Handle, models: dict[str, PreparedModel]) -> int
     return right
 
 
+@pytest.mark.nightly(
+    "a rarer way into a state that another test reaches",
+    stays="tests/e2e/test_serving.py::test_answers_and_training_are_what_they_are_alone",
+)
 async def test_workers_beside_training(
     bare: Bare,
     eager_daemon: Daemon,

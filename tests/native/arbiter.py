@@ -1,7 +1,8 @@
 """A stand-in for the daemon: hands one lane's turn round among processes that carry libcarpool.
 
 It exists so that the library can be tested without the daemon.  It grants every request for memory up to ``capacity``
-and gives turns first come, first served, from the moment when all jobs wait for their first.
+and gives turns first come, first served, from the moment when all jobs wait for their first.  So short jobs overlap,
+however busy the machine is.
 
 Oversubscribed, it offloads every job whose turn has ended, overwrites the bank and gives it to the next one.
 """
@@ -65,7 +66,7 @@ class Job:
 
 
 class Arbiter:
-    """``always_yield``: ask every holder to give way at its next boundary as long as somebody else waits."""
+    """``always_yield``: ask each holder to give way at its next boundary; the next turn begins when all wait for it."""
 
     def __init__(
         self,
@@ -158,17 +159,19 @@ class Arbiter:
         if self.leaving is not None:
             return
         if self.holder is None:
-            if not self.met:
-                self.met = len(self.queue) == len(self.jobs)  # so that short jobs overlap
+            self.met = self.all_wait() or (self.met and not self.always_yield)
             if self.queue and self.met:
                 self.grant(self.queue[0])
             return
-        if self.queue:
-            if not self.oversubscribed:  # otherwise the next one is not on the device
-                self.holder.seat.set("successor", self.queue[0].slot + 1)
-            if self.always_yield and self.holder.seat.get("yield") == 0:
-                self.holder.seat.set("yield", 1)
-                self.ring(self.holder)
+        if self.queue and not self.oversubscribed:  # otherwise the next one is not on the device
+            self.holder.seat.set("successor", self.queue[0].slot + 1)
+        if self.always_yield and self.holder.seat.get("yield") == 0:
+            self.holder.seat.set("yield", 1)
+            self.ring(self.holder)
+
+    def all_wait(self) -> bool:
+        """All that live."""
+        return len(self.queue) == len(self.selector.get_map())
 
     def offload(self, job: Job) -> None:
         self.leaving = job

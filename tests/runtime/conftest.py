@@ -65,7 +65,7 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Job:
     """A pretended job with its channel and environment; ``run`` starts a Python in it."""
 
-    def __init__(self, recorder: Path, directory: Path) -> None:
+    def __init__(self, recorder: Path, directory: Path, path: str) -> None:
         self.directory = directory
         self.record = directory / "record"
         self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -74,7 +74,7 @@ class Job:
         self.env = {
             **os.environ,
             "LD_PRELOAD": str(recorder),
-            "PYTHONPATH": python_path(launch.site_directory()),
+            "PYTHONPATH": path,
             "CARPOOL_JOB_FD": str(self.theirs.fileno()),
             "CARPOOL_JOB": "1",
             "CARPOOL_HOME": str(directory),
@@ -110,7 +110,7 @@ class Job:
 
 @pytest.fixture
 def job(recorder: Path, tmp_path: Path) -> Iterator[Job]:
-    pretended = Job(recorder, tmp_path)
+    pretended = Job(recorder, tmp_path, python_path(launch.site_directory()))
     yield pretended
     pretended.close()
 
@@ -156,7 +156,16 @@ class Snippets:
 
 @pytest.fixture(scope="session")
 def snippets(recorder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snippets]:
-    job = Job(recorder, tmp_path_factory.mktemp("snippets"))
+    yield from _snippets(Job(recorder, tmp_path_factory.mktemp("snippets"), python_path(launch.site_directory())))
+
+
+@pytest.fixture(scope="session")
+def whole_snippets(recorder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snippets]:
+    """For scripts that use the compiler."""
+    yield from _snippets(Job(recorder, tmp_path_factory.mktemp("whole"), str(launch.site_directory())))
+
+
+def _snippets(job: Job) -> Iterator[Snippets]:
     server = Snippets(job)
     yield server
     server.close()

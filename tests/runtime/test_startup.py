@@ -19,6 +19,8 @@ from carpool.runtime.shim.attach_socket import AttachSocket
 if TYPE_CHECKING:
     from conftest import Job
 
+#: `tests/lean` would be seen, too.
+pytestmark = pytest.mark.usefixtures("whole_torch")
 SITE = str(launch.site_directory())
 FORK = "pid = os.fork()\nif pid == 0:\n    import torch\n    os._exit(0)\nassert os.waitpid(pid, 0)[1] == 0"
 

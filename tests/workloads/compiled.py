@@ -1,4 +1,6 @@
-"""torch.compile for the model and its loss."""
+"""torch.compile for the model and its loss, by the backend that is the second argument."""
+
+import sys
 
 import torch
 from common import batches, finish, loss_of, meet, mlp, start, weights
@@ -6,7 +8,7 @@ from torch import optim
 
 out = start(meet_later=True)  # when everything has been compiled
 model, data = mlp(), batches(5)
-fast = torch.compile(lambda batch: loss_of(model, batch))
+fast = torch.compile(lambda batch: loss_of(model, batch), backend=sys.argv[2])
 optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 losses = []
 for step in range(40):
