@@ -106,7 +106,7 @@ def test_a_model(daemon: Daemon, environment: dict[str, str], lean: str, tmp_pat
 
 @pytest.mark.nightly(
     "a rarer way into a state that another test reaches",
-    stays="tests/serve/test_preparing.py::test_processes_that_prepare_nothing",
+    stays="tests/serve/prepare/test_preparing.py::test_processes_that_prepare_nothing",
 )
 def test_what_it_lacks_is_named(daemon: Daemon, environment: dict[str, str], tmp_path: Path) -> None:
     """No PyTorch; no safetensors, for a model with a file of weights.  Without one nothing is lacking."""

@@ -46,7 +46,7 @@ def finished(bare: Bare, workload: type[Workload], release: Path, jobs: Sequence
 
 @pytest.mark.nightly(
     "with PyTorch what another test shows with scripted jobs",
-    stays="tests/daemon/test_oversubscription.py::test_a_job_killed_while_it_moves",
+    stays="tests/daemon/memory/test_oversubscription.py::test_a_job_killed_while_it_moves",
 )
 @ROUNDS
 def test_jobs_killed_while_they_are_moved(
@@ -89,7 +89,7 @@ def killed_while_moving(daemon: Daemon) -> bool:
 
 @pytest.mark.nightly(
     "with PyTorch what another test shows with scripted jobs",
-    stays="tests/daemon/test_oversubscription.py::test_the_daemon_is_killed_while_a_job_moves",
+    stays="tests/daemon/memory/test_oversubscription.py::test_the_daemon_is_killed_while_a_job_moves",
 )
 @ROUNDS
 def test_the_daemon_killed_while_jobs_are_moved(

@@ -92,7 +92,7 @@ def memory_wait_us(daemon: Daemon, job: Running) -> int:
 
 @pytest.mark.nightly(
     "with PyTorch what another test shows with scripted jobs",
-    stays="tests/daemon/test_oversubscription.py::test_a_stopped_holder_that_has_memory_too",
+    stays="tests/daemon/memory/test_oversubscription.py::test_a_stopped_holder_that_has_memory_too",
 )
 def test_a_stopped_holder(bare: Bare, daemons: Daemons, workload: type[Workload], release: Path) -> None:
     daemon = daemons("host:96MiB", **SETTINGS)

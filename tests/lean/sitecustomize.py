@@ -3,8 +3,8 @@
 The first optimizer of a process imports ``torch._dynamo`` for two functions that do nothing in eager training, and that
 takes as long as PyTorch itself; here a module with just these two stands in its place.  ``import torch`` itself loads
 the functions of tensors without data and the exporter, a third of its time; here are modules of next to nothing.
-`make test-all` has the whole PyTorch everywhere, and so have always the runs without Carpool whose results tests
-compare with.
+`make test-all` has the whole PyTorch everywhere, and so have always the runs on the host whose results tests compare
+with.
 """
 
 import sys
