@@ -15,9 +15,9 @@ def bare_interpreter(directory: Path, *distributions: str) -> str:
     """Its path.  The distributions, and what they need, are links to those of this interpreter."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
     (site,) = directory.glob("lib/python*/site-packages")
-    for name in _needed(distributions, set()):
-        for place in _places(metadata.distribution(name)):
-            (site / place.name).symlink_to(place)
+    needed = map(metadata.distribution, _needed(distributions, set()))
+    for place in {place for one in needed for place in _places(one)}:  # several may have parts of one package
+        (site / place.name).symlink_to(place)
     return str(directory / "bin" / "python")
 
 
