@@ -32,7 +32,8 @@ class OldVersion:
 
     def __init__(self, directory: Path) -> None:
         with tarfile.open(ARCHIVE) as archive:
-            archive.extractall(directory, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not in Python 3.11.0 to 3.11.3
+            archive.extractall(directory)
         self.source = directory / "src"
         self.library = self.source / "carpool" / "_native" / "libcarpool.so"
         self.workloads = directory / "tests" / "workloads"

@@ -215,7 +215,6 @@ def test_a_stopped_holder_runs_until_it_has_let_go(pair: Pair) -> None:
     assert not list(pair.daemon.home.glob("continued-*"))
 
 
-@pytest.mark.nightly(RARER_WAY, stays="test_a_stopped_holder_runs_until_it_has_let_go")
 def test_a_job_stopped_while_it_moves_runs_until_it_has_moved(pair: Pair) -> None:
     first = pair.filled(1, "slowly:0.1")
     second = pair.job(2)
@@ -230,7 +229,6 @@ def test_a_job_stopped_while_it_moves_runs_until_it_has_moved(pair: Pair) -> Non
     pair.intact(first, second)
 
 
-@pytest.mark.nightly(RARER_WAY, stays="test_a_stopped_holder_runs_until_it_has_let_go")
 def test_a_stopped_holder_that_has_memory_too(pair: Pair) -> None:
     pair.daemon.put("/v1/policy", {"settings": {"forced_after_us": 100_000}})
     first = pair.filled(1, after=("say:mine", "pause"))
