@@ -208,3 +208,28 @@ async def test_a_job_that_ends_with_the_turn_leaves_the_lane_free(rig: Rig) -> N
     rig.do(commands.GrantTurn(1, client.job.id))
     rig.channels.release(client.job)
     assert client.job.seated is None and 1 not in rig.seating.holder
+
+
+@pytest.mark.parametrize("bank", range(4))
+async def test_a_seat_that_names_another_owners_bank_is_not_given_that_bank(rig: Rig, bank: int) -> None:
+    """A job may write any number into its seat, and ask again as if no answer had ever come."""
+    client, victim = rig.attach(1000), rig.attach(1001)
+    foreign = {os.fstat(fd).st_ino for fd in victim.fds}
+    client.seat.set("bank", bank)
+    client.seat.set("pid", 0)
+    client.channel.send(hello(os.getpid()))
+    rig.hears(client.job)
+    packet, fds = client.receive()
+    client.fds += fds
+    assert (packet.type, packet.e) == (PacketType.SETUP, client.job.bank)
+    assert not foreign & {os.fstat(fd).st_ino for fd in fds}
+
+
+async def test_who_seems_to_have_no_bank_is_not_answered_again(rig: Rig) -> None:
+    """A process that has not been answered has nothing in a store; its seat says otherwise here."""
+    client = rig.attach()
+    rig.offload(client)
+    client.seat.set("pid", 0)
+    client.channel.send(hello(os.getpid()))
+    rig.hears(client.job)
+    assert client.receive()[0].type is PacketType.REFUSED

@@ -188,10 +188,17 @@ class Attaching:
     def _hello_again(self, job: JobRecord, line: Line) -> None:
         """The attached process, whose answer an earlier daemon did not get round to."""
         assert job.seated is not None
-        if job.seated.seat.get("pid") == 0:
-            self._lines.answer(line, self._seating.setup_packet(job), self._seating.setup_fds(job))
-            job.found = False  # it has nothing yet
-            self._granting.memory(job, answers=False)
+        if job.seated.seat.get("pid") != 0:
+            return
+        try:
+            fds = self._seating.setup_fds(job)
+        except (BoardError, DeviceError) as error:
+            log.error("job %d is not answered again: %s", job.id, error)
+            self._refuse(job, line, ANOTHER_ATTACHED)
+            return
+        self._lines.answer(line, self._seating.setup_packet(job), fds)
+        job.found = False  # it has nothing yet
+        self._granting.memory(job, answers=False)
 
     def _refuse(self, job: JobRecord, line: Line, why: int) -> None:
         kind = Kind.HOST if job.device is None else self._seating.layouts[job.device].kind

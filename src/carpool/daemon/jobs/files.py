@@ -56,7 +56,7 @@ def read_exit(files: JobFiles, owner: int) -> ExitRecord | None:
 
 def take_lock(files: JobFiles) -> int | None:
     """A locked descriptor for the shim to inherit; None while a shim of the job lives.  Raises OSError."""
-    fd = os.open(files.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd = _open_lock(files, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -68,9 +68,9 @@ def take_lock(files: JobFiles) -> int | None:
 
 
 def shim_lives(files: JobFiles) -> bool:
-    """Whether somebody holds the job's lock."""
+    """Whether somebody holds the job's lock.  What cannot be a lock is held by nobody."""
     try:
-        fd = os.open(files.lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = _open_lock(files, os.O_RDONLY)
     except OSError:
         return False
     try:
@@ -80,3 +80,13 @@ def shim_lives(files: JobFiles) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def _open_lock(files: JobFiles, flags: int) -> int:
+    """The job's lock, which its owner may have replaced: never waits, never follows a link.  Raises OSError."""
+    fd = os.open(files.lock, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        os.close(fd)
+        raise PermissionError(f"{files.lock} is not a file of its own: somebody has replaced the job's lock")
+    return fd

@@ -145,14 +145,14 @@ class Seating:
         return Seated(board, seat, pid, store, since_us, layout.extents, layout.driver_serves(job))
 
     def setup_fds(self, job: JobRecord) -> list[int]:
-        """The descriptors of SETUP: board, lane, bank, store; or the board alone."""
+        """The descriptors of SETUP: board, lane, bank, store; or the board alone.  Raises BoardError, DeviceError."""
         assert job.seated is not None and job.device is not None
         return [job.seated.board.fd, *self.layouts[job.device].setup_fds(job)]
 
     def setup_packet(self, job: JobRecord) -> Packet:
         assert job.seated is not None and job.device is not None and job.lane is not None
-        device, seat = self.devices[job.device], job.seated.seat
-        numbers = (seat.slot, device.window, job.lane, device.capacity, seat.get("bank"))
+        device = self.devices[job.device]
+        numbers = (job.seated.seat.slot, device.window, job.lane, device.capacity, job.bank or 0)
         return Packet(PacketType.SETUP, 0, *numbers)
 
     def unseat(self, job: JobRecord) -> None:

@@ -39,7 +39,10 @@ class MemoryLayout(Protocol):
         ...
 
     def setup_fds(self, job: JobRecord) -> list[int]:
-        """The descriptors that SETUP brings beside the board's.  Raises DeviceError."""
+        """The descriptors that SETUP brings beside the board's.  Raises BoardError, DeviceError.
+
+        They are those of the lane and the bank that the daemon has given to the job, whatever its seat says.
+        """
         ...
 
     def names(self, job: JobRecord) -> list[str]:
@@ -92,8 +95,10 @@ class InFiles:
         set_limits(job.seated.seat, job.granted)
 
     def setup_fds(self, job: JobRecord) -> list[int]:
-        assert job.seated is not None and job.lane is not None
-        files = self._device.lane_files(job.lane), self._device.bank_files(job.seated.seat.get("bank"))
+        assert job.lane is not None
+        if job.bank is None:
+            raise BoardError("its memory is in its store: its process has been answered before")
+        files = self._device.lane_files(job.lane), self._device.bank_files(job.bank)
         return [*map(single, files), self._device.store_fd(job.id)]
 
     def names(self, job: JobRecord) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,9 +16,13 @@ import msgspec
 from carpool.daemon.system.outbox import Outbox
 from carpool.daemon.system.peer import peer_credentials
 from carpool.protocol import packets
-from carpool.protocol.session import Channel, FromShim, Register, ToShim, decode_from_shim
+from carpool.protocol.session import Channel, FromShim, Refused, Register, ToShim, decode_from_shim
 
 log = logging.getLogger(__name__)
+#: A shim registers as soon as it has connected.
+REGISTER_S = 10.0
+#: Descriptors of one user in registrations that are not complete: a part of those that the daemon may have.
+PENDING_SHARE = 4
 
 
 class Session:
@@ -53,6 +58,22 @@ class Session:
         (kept, self._kept), (fds, self._fds) = (self._kept, []), (self._fds, [])
         return msgspec.structs.replace(message, kept=kept), fds
 
+    @property
+    def pending(self) -> int:
+        """Descriptors of a registration that is not complete."""
+        return len(self._fds)
+
+    def refuse(self, why: str) -> None:
+        """The peer is sent away for good."""
+        self.send(Refused(why))
+        self.close()
+
+    def expire(self) -> None:
+        """The time to register is over."""
+        if self.job is None and not self.closed:
+            log.warning("dropping a session of pid %d (uid %d): it has not registered in time", self.pid, self.uid)
+            self.close()
+
     def belongs_to(self, job: int) -> None:
         """The shim has registered, and is that of this job."""
         self.job = job
@@ -77,8 +98,12 @@ class Session:
 class Supervisor(Protocol):
     """Who decides what follows from the messages of shims (`carpool.daemon.shims.supervisor`)."""
 
+    def refusal(self, session: Session, message: Register) -> str:
+        """Why a peer may not register as the shim of this job; empty: it may."""
+        ...
+
     def registered(self, session: Session, message: Register, fds: list[int]) -> None:
-        """A shim has said whose it is, and what it has kept.  Owns ``fds``."""
+        """A shim that may has said what it has kept.  Owns ``fds``, of which the first is the job channel."""
         ...
 
     def message(self, session: Session, message: FromShim) -> None:
@@ -129,6 +154,7 @@ class SessionServer:
         session = Session(connection, self._sessions.discard)
         self._sessions.add(session)
         asyncio.get_running_loop().add_reader(connection, self._readable, session)
+        asyncio.get_running_loop().call_later(REGISTER_S, session.expire)
 
     def _readable(self, session: Session) -> None:
         try:
@@ -145,9 +171,7 @@ class SessionServer:
             return
         message, fds = received
         if isinstance(message, Register):
-            whole = session.registered(message, fds)
-            if whole is not None:
-                self._supervisor.registered(session, *whole)
+            self._register(session, message, fds)
             return
         if isinstance(message, Channel) and fds and session.job is not None:
             self._supervisor.channel(session, message, fds.pop())
@@ -155,3 +179,25 @@ class SessionServer:
             os.close(fd)
         if session.job is not None and not isinstance(message, Channel):
             self._supervisor.message(session, message)
+
+    def _register(self, session: Session, message: Register, fds: list[int]) -> None:
+        """Each part of a registration is judged before anything of it is kept."""
+        refusal = self._supervisor.refusal(session, message) or self._too_many(session, fds)
+        if not refusal and not session.pending and not fds:
+            refusal = "the registration brought no job channel"
+        if refusal:
+            log.warning(
+                "refusing the shim of job %d (pid %d, uid %d): %s", message.job, session.pid, session.uid, refusal
+            )
+            for fd in fds:
+                os.close(fd)
+            session.refuse(refusal)
+            return
+        whole = session.registered(message, fds)
+        if whole is not None:
+            self._supervisor.registered(session, *whole)
+
+    def _too_many(self, session: Session, fds: list[int]) -> str:
+        pending = len(fds) + sum(other.pending for other in self._sessions if other.uid == session.uid)
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // PENDING_SHARE
+        return f"uid {session.uid} registers more than {most} descriptors at once" if pending > most else ""

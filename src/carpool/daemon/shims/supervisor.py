@@ -167,17 +167,20 @@ class Processes:
 
     # Registration and messages
 
-    def registered(self, session: Session, message: messages.Register, fds: list[int]) -> None:
-        """A shim comes, for the first time or after a restart.  It is sent away unless the job is its own."""
+    def refusal(self, session: Session, message: messages.Register) -> str:
+        """Why the peer is not the shim of the job's present attempt; empty: it may be."""
         job = self._jobs.live.get(message.job)
-        refusal = self._refusal(session, job, fds, message.attempt)
-        if job is None or refusal:
-            log.warning("refusing the shim of job %d (pid %d): %s", message.job, session.pid, refusal)
-            session.send(messages.Refused(refusal or "unknown job"))
-            for fd in fds:
-                os.close(fd)
-            session.close()
-            return
+        if job is None:
+            return "this daemon knows no such job, or it has ended"
+        if message.attempt != job.attempt:
+            return f"attempt {message.attempt} of the job is over"
+        if session.uid not in (0, os.geteuid(), job.owner):
+            return "the job belongs to another user"
+        return ""
+
+    def registered(self, session: Session, message: messages.Register, fds: list[int]) -> None:
+        """A shim comes, for the first time or after a restart; it has not been refused."""
+        job = self._jobs.live[message.job]
         process = self.of(job.id)
         session.belongs_to(job.id)
         self._links.connect(job.id, session)
@@ -187,17 +190,6 @@ class Processes:
         if not in_time:
             log.error("job %d came back too late, or from another version of Carpool, with memory in use", job.id)
             session.send(messages.Signal(signal.SIGKILL))
-
-    def _refusal(self, session: Session, job: JobRecord | None, fds: list[int], attempt: int) -> str:
-        if job is None:
-            return "this daemon knows no such job, or it has ended"
-        if attempt != job.attempt:
-            return f"attempt {attempt} of the job is over"
-        if session.uid not in (0, os.geteuid(), job.owner):
-            return "the job belongs to another user"
-        if not fds:
-            return "the registration brought no job channel"
-        return ""
 
     def _catch_up(self, job: JobRecord, process: Process, session: Session, message: messages.Register) -> None:
         if message.child_pid is not None:

@@ -1,0 +1,90 @@
+"""The session socket of a real daemon, and peers that are no shims."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from daemon_harness import Daemon, as_nobody
+
+MOST = 20_000
+
+
+@contextmanager
+def session(daemon: Daemon) -> Iterator[socket.socket]:
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) as connection:
+        connection.settimeout(30)
+        connection.connect(str(daemon.home / "session.sock"))
+        yield connection
+
+
+def register(connection: socket.socket, job: int, fds: list[int], **fields: object) -> None:
+    message = {"type": "register", "job": job, "shim_pid": os.getpid(), "kept": [], "more": True, **fields}
+    socket.send_fds(connection, [json.dumps(message).encode()], fds)
+
+
+def flood(connection: socket.socket, job: int) -> int:
+    """How many descriptors the daemon has taken before it ends the connection."""
+    fd = os.open("/dev/null", os.O_RDONLY)
+    try:
+        for taken in range(0, MOST, 16):
+            try:
+                register(connection, job, [fd] * 16)
+            except OSError:
+                return taken
+        return MOST
+    finally:
+        os.close(fd)
+
+
+def descriptors(daemon: Daemon) -> int:
+    assert daemon.process is not None
+    return len(list(Path(f"/proc/{daemon.process.pid}/fd").iterdir()))
+
+
+def test_what_is_no_shim_of_a_job_is_sent_away_before_anything_is_kept(daemon: Daemon) -> None:
+    with session(daemon) as connection:
+        register(connection, 1, [0])
+        answer = json.loads(connection.recv(4096))
+    assert answer["type"] == "refused" and "no such job" in answer["text"]
+    before = descriptors(daemon)
+    with session(daemon) as connection:
+        assert flood(connection, job=1) < MOST
+        assert daemon.get("/v1/version")  # it has dealt with what came before
+        assert descriptors(daemon) <= before + 1
+
+
+def test_the_owner_of_a_job_may_not_take_all_descriptors(daemon: Daemon) -> None:
+    """A registration in as many messages as wanted, of a job that is one's own."""
+    job = daemon.submit("true", foreground=True)
+    assert daemon.process is not None
+    pid = daemon.process.pid
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (2000, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]))
+    with session(daemon) as connection:
+        assert flood(connection, job) < MOST
+        daemon.wait(daemon.submit("true"))
+    assert "registers more than 500 descriptors at once" in daemon.log()
+
+
+def test_an_attempt_that_is_over_may_not_come_back(daemon: Daemon) -> None:
+    job = daemon.submit("true", foreground=True)
+    with session(daemon) as connection:
+        register(connection, job, [0], attempt=2)
+        assert "attempt 2 of the job is over" in json.loads(connection.recv(4096))["text"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user: run as root")
+def test_another_user_may_not_register_for_a_job(daemon: Daemon) -> None:
+    daemon.home.parent.chmod(0o755)
+    job = daemon.submit("true", foreground=True)
+    message = json.dumps({"type": "register", "job": job, "shim_pid": 1, "kept": []})
+    path = str(daemon.home / "session.sock")
+    talk = f"[s.connect({path!r}), socket.send_fds(s, [{message!r}.encode()], [0]), s.recv(4096).decode()]"
+    said = as_nobody(daemon, f"(lambda socket: [{talk}[2] for s in [socket.socket(1, 5)]])(__import__('socket'))")
+    assert "the job belongs to another user" in str(said)
