@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,14 +77,13 @@ def _ratio(key: Key, this: Sequence[float], that: Sequence[float]) -> Figure:
     return median_figure(key[0], f"this / that: {key[1]}", "ratio", each, detail=sides)
 
 
-def run(options: argparse.Namespace) -> list[tuple[Values, Values]]:
-    rounds: list[tuple[Values, Values]] = []
+def run(options: argparse.Namespace) -> Iterator[tuple[Values, Values]]:
+    """One round after the other."""
     for number in range(options.rounds):
         order = (HERE, options.checkout) if number % 2 == 0 else (options.checkout, HERE)
         found = {checkout: measured(checkout, options.names, options.quick) for checkout in order}
-        rounds.append((found[HERE], found[options.checkout]))
         print(f"round {number + 1} of {options.rounds}", flush=True)
-    return rounds
+        yield found[HERE], found[options.checkout]
 
 
 def commit(checkout: Path) -> str:
@@ -96,11 +95,12 @@ def main() -> int:
     options = parse_arguments()
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     versions: dict[str, str | int] = {"this": commit(HERE), "that": commit(options.checkout)}
-    report = Report(today, describe() | versions, options.quick)
-    report.figures += ratios(run(options))
-    for figure in report.figures:
-        print(report.line(figure))
-    print(f"written: {report.write(options.out, options.label)}")
+    report, rounds = Report(today, describe() | versions, options.quick), []
+    for one in run(options):
+        rounds.append(one)
+        report.figures = ratios(rounds)
+        written = report.write(options.out, options.label)  # after each round: what is interrupted is not lost
+    print("\n".join(map(report.line, report.figures)) + f"\nwritten: {written}")
     return 0
 
 
