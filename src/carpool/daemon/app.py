@@ -35,7 +35,7 @@ from carpool.daemon.journal.slowdown_table import PaceTable, read_paces
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
 from carpool.daemon.memory.reclaim import Reclaim
-from carpool.daemon.seats.ledger import Ledger
+from carpool.daemon.seats.ledger import open_ledger
 from carpool.daemon.seats.sampler import Sampler
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import SessionServer
@@ -67,7 +67,7 @@ class Daemon:
         self.models = Models(self.journal, read_models(connection))
         self.history = DeviceHistory(self.journal, home.journal)
         self.jobs = JobTable()
-        self.ledger = Ledger(home.ledger)
+        self.ledger = open_ledger(home)
         self.shims = ShimLinks(self.ledger)
         self.machine = Machine(self.settings.for_core)
         self.paces = PaceTable(self.journal, read_paces(connection), self.machine.paces)

@@ -106,11 +106,12 @@ def test_what_was_never_given_is_closed(path: Path, files: list[int]) -> None:
 
 def test_a_restarted_daemon_does_not_believe_a_seat(make_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
     """A job names another lane, and limits beyond all memory, before the daemon is killed."""
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
+    neighbours, liars = tmp_path / "neighbours", tmp_path / "liars"
+    for fifo in (neighbours, liars):
+        os.mkfifo(fifo)
     daemon = make_daemon("--device", "host:64MiB", "--device", "host:64MiB").started()
-    daemon.fake("attach", f"listen:{fifo}", device="host0")
-    lies = ("note:lane:1", f"note:p_limit:{1 << 50}", f"note:bank:{1}", "say:ready", f"listen:{fifo}", "iterate:2")
+    daemon.fake("attach", f"listen:{neighbours}", device="host0")
+    lies = ("note:lane:1", f"note:p_limit:{1 << 50}", f"note:bank:{1}", "say:ready", f"listen:{liars}", "iterate:2")
     liar = daemon.fake("attach", f"grow:p:{4 * MIB}", *lies, device="host1")
     daemon.until_line(liar, "ready")
     granted = daemon.until("GrantMemory", liar)["data"]["memory"]
@@ -120,6 +121,6 @@ def test_a_restarted_daemon_does_not_believe_a_seat(make_daemon: Callable[..., D
     adopted = daemon.until_event(lambda event: event["kind"] == "Adopted" and event["job"] == liar, since)["data"]
     assert (adopted["device"], adopted["lane"]) == ("host1", 2)
     assert adopted["granted"] == granted
-    for _ in range(2):
+    for fifo in (neighbours, liars):
         fifo.write_text("go\n")
     assert daemon.wait(liar)["outcome"] == "succeeded", daemon.log()

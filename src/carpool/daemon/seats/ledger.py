@@ -17,11 +17,14 @@ import msgspec
 
 from carpool.core.model import JobId, LaneId, Memory
 from carpool.daemon.jobs.seat_table import BoardError
+from carpool.daemon.system.errors import StartupError
 from carpool.devices.base import BankId
+from carpool.protocol.paths import Home
 from carpool.protocol.seat_words import SeatWords
 
 log = logging.getLogger(__name__)
-SIZE = 4 << 20
+SIZE = 1 << 20
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Device and inode of a descriptor.
 File = tuple[int, int]
 
@@ -61,10 +64,8 @@ class Ledger:
         self._fd, self._end, self._size = -1, 0, SIZE
         #: Whether an earlier daemon has kept a ledger.  Daemons of version 0.1.0 did not.
         self.inherited = path is not None and path.exists()
-        if self.inherited:
-            for note in self._notes():
-                self._apply(note)
-        self._rewrite()
+        if path is not None:
+            self._open(path)
 
     def close(self) -> None:
         """Nothing is written any more."""
@@ -159,30 +160,62 @@ class Ledger:
         for name in note.dropped:
             entry.files.pop(name, None)
 
-    def _notes(self) -> Iterator[Note]:
-        """Of the file, up to the end or to a line that the daemon's death has cut short."""
-        assert self._path is not None
-        for line in self._path.read_bytes().split(b"\0", 1)[0].splitlines():
+    def _open(self, path: Path) -> None:
+        """Read what an earlier daemon has written, and go on behind that.  Raises OSError."""
+        self._fd = os.open(path, _FLAGS, 0o600)
+        self._size = max(SIZE, os.fstat(self._fd).st_size)
+        os.posix_fallocate(self._fd, 0, self._size)
+        for note in self._notes(os.pread(self._fd, self._size, 0)):
+            self._apply(note)
+
+    def _notes(self, content: bytes) -> Iterator[Note]:
+        """Up to the end, or to a line that the daemon's death has cut short: that is where the next one begins."""
+        for line in content.split(b"\0", 1)[0].splitlines(keepends=True):
             try:
-                yield msgspec.json.decode(line, type=Note)
+                note = msgspec.json.decode(line, type=Note)
             except msgspec.DecodeError as error:
                 log.warning("the ledger ends in the middle of a line: %s", error)
-                return
+                break
+            yield note
+            self._end += len(line)
+        if any(content[self._end :]):
+            self._rewrite()
 
     def _rewrite(self) -> None:
-        """A new file with what counts, in place of the old one."""
-        if self._path is None:
-            return
-        draft = self._path.with_suffix(".new")
+        """What counts, in a new file in place of the old one; on a full disk in the old one."""
+        assert self._path is not None
         notes = [Note(job, entry.lane, entry.bank, entry.limits, entry.files) for job, entry in self._entries.items()]
         text = b"".join(msgspec.json.encode(note) + b"\n" for note in notes)
-        fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        self._size = max(SIZE, 2 * len(text))
-        os.posix_fallocate(fd, 0, self._size)
-        os.pwrite(fd, text, 0)
-        draft.replace(self._path)
-        self.close()
-        self._fd, self._end = fd, len(text)
+        try:
+            self._replace(self._path, text)
+        except OSError as error:
+            log.warning("the ledger is written anew in its place: %s", error)
+            os.pwrite(self._fd, text.ljust(self._size, b"\0"), 0)
+        self._end = len(text)
+
+    def _replace(self, path: Path, text: bytes) -> None:
+        """Raises OSError; the old file is still in use then."""
+        draft, size = path.with_suffix(".new"), max(SIZE, 2 * len(text))
+        fd = os.open(draft, _FLAGS | os.O_TRUNC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, size)
+            os.pwrite(fd, text, 0)
+            draft.replace(path)
+        except OSError:
+            os.close(fd)
+            draft.unlink()
+            raise
+        os.close(self._fd)
+        self._fd, self._size = fd, size
+
+
+def open_ledger(home: Home) -> Ledger:
+    """Raises StartupError."""
+    try:
+        return Ledger(home.ledger)
+    except OSError as error:
+        text = f"cannot write {home.ledger}: {error.strerror}"
+        raise StartupError("home_unusable", text, "make room on the disk, or choose another --home") from None
 
 
 def file_of(fd: int) -> File:
