@@ -32,6 +32,7 @@ def pytest_configure() -> None:
     settings.load_profile("carpool")
     for name in ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID"):
         os.environ.pop(name, None)
+    os.umask(0o022)  # a daemon refuses a state directory that others may write to
 
 
 def pytest_collection_finish() -> None:

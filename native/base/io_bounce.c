@@ -4,6 +4,8 @@
 #include "base/process.h"
 
 #include <dlfcn.h>
+#include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,18 +134,32 @@ struct vector {
   char *buffer;
 };
 
-static bool any_bounced(const struct iovec *v, int n) {
-  for (int i = 0; v && i < n && i < MOST_PARTS; i++)
+/* More parts than the kernel takes (a negative number among them) are its to refuse. */
+static bool any_bounced(const struct iovec *v, size_t n) {
+  for (size_t i = 0; v && i < n && n <= MOST_PARTS; i++)
     if (bounced(v[i].iov_base)) return true;
   return false;
 }
 
+/* The bytes of all parts that are bounced; SIZE_MAX: more than a call can move. */
+static size_t bounced_bytes(const struct iovec *v, int n) {
+  size_t bytes = 0;
+  for (int i = 0; i < n; i++)
+    if (bounced(v[i].iov_base) && (__builtin_add_overflow(bytes, v[i].iov_len, &bytes) || bytes > SSIZE_MAX))
+      return SIZE_MAX;
+  return bytes;
+}
+
 /* A copy of v in which arena parts point into one bounce buffer. */
 static struct vector *vector_new(const struct iovec *v, int n, bool out) {
+  size_t bytes = bounced_bytes(v, n);
+  if (bytes == SIZE_MAX) {
+    errno = EINVAL;
+    return NULL;
+  }
   struct vector *t = buffer_new(sizeof *t);
   if (!t) return NULL;
-  for (int i = 0; i < n; i++)
-    if (bounced(v[i].iov_base)) t->bytes += v[i].iov_len;
+  t->bytes = bytes;
   t->buffer = buffer_new(t->bytes);
   if (!t->buffer) {
     buffer_drop(t, sizeof *t);
@@ -176,7 +192,7 @@ static ssize_t vector_end(struct vector *t, const struct iovec *v, int n, ssize_
 #define VECTOR_CALL(name, in, parameters, arguments, replaced) \
   CP_EXPORT ssize_t name parameters { \
     NEXT(name); \
-    if (!any_bounced(v, n)) return next_##name arguments; \
+    if (!any_bounced(v, (size_t)n)) return next_##name arguments; \
     struct vector *t = vector_new(v, n, !(in)); \
     if (!t) return -1; \
     return vector_end(t, v, n, next_##name replaced, in); \
@@ -198,7 +214,7 @@ VECTOR_CALL(pwritev64v2, false, (int fd, const struct iovec *v, int n, off_t o, 
 
 CP_EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags) {
   NEXT(sendmsg);
-  if (!m || !any_bounced(m->msg_iov, (int)m->msg_iovlen)) return next_sendmsg(fd, m, flags);
+  if (!m || !any_bounced(m->msg_iov, m->msg_iovlen)) return next_sendmsg(fd, m, flags);
   struct vector *t = vector_new(m->msg_iov, (int)m->msg_iovlen, true);
   if (!t) return -1;
   struct msghdr copy = *m;
@@ -207,7 +223,7 @@ CP_EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags) {
 }
 CP_EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags) {
   NEXT(recvmsg);
-  if (!m || !any_bounced(m->msg_iov, (int)m->msg_iovlen)) return next_recvmsg(fd, m, flags);
+  if (!m || !any_bounced(m->msg_iov, m->msg_iovlen)) return next_recvmsg(fd, m, flags);
   struct iovec *original = m->msg_iov;
   struct vector *t = vector_new(original, (int)m->msg_iovlen, false);
   if (!t) return -1;

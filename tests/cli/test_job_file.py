@@ -49,6 +49,14 @@ def refused(path: Path) -> str:
     return raised.value.info.message.replace(f"{path}:", "")
 
 
+TOO_MUCH = {"retries = " + "9" * 5000: "digits", "command = " + "[" * 5000: "recursion"}
+
+
+@pytest.mark.parametrize(("text", "said"), TOO_MUCH.items(), ids=TOO_MUCH.values())
+def test_what_the_parser_cannot_hold_is_refused(write: Write, text: str, said: str) -> None:
+    assert said in refused(write(text))
+
+
 FULL = """
 name = "vae"
 command = "sh -c 'echo {lr}' {other}"

@@ -252,6 +252,17 @@ def test_the_home_of_another_user(make_daemon: Make, home: Path) -> None:
     assert error["code"] == "home_of_another_user" and "65534" in error["message"]
 
 
+@pytest.mark.parametrize("place", ["", "jobs"])
+def test_a_home_that_others_may_write_to(make_daemon: Make, home: Path, place: str) -> None:
+    """They could put links there, and a daemon of root would follow them."""
+    (home / "jobs").mkdir(parents=True)
+    (home / place).chmod(0o777)
+    error = make_daemon().failed()
+    assert error["code"] == "home_writable" and "mode 777" in error["message"] and "chmod go-w" in error["hint"]
+    (home / place).chmod(0o755)
+    make_daemon().started()
+
+
 @needs_root
 def test_the_socket_of_another_user(make_daemon: Make, home: Path) -> None:
     home.mkdir()

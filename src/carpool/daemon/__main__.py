@@ -9,9 +9,11 @@ import itertools
 import logging
 import os
 import sqlite3
+import stat
 import sys
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from pathlib import Path
 
 import msgspec
 
@@ -55,22 +57,32 @@ def prepare_home(home: Home) -> int:
         mode = 0o711 if os.geteuid() == 0 else 0o700
         home.root.mkdir(mode=mode, parents=True, exist_ok=True)
         home.jobs.mkdir(mode=mode, exist_ok=True)
-        owner = home.root.stat().st_uid
+        for directory in (home.root, home.jobs):
+            _check_private(directory)
     except OSError as error:
         raise StartupError(
             "home_unusable", f"cannot use {home.root}: {error.strerror}", "choose another --home"
         ) from None
-    if owner != os.geteuid():
-        hint = "choose a --home (or CARPOOL_HOME) of your own"
-        raise StartupError(
-            "home_of_another_user", f"{home.root} belongs to uid {owner}, you are uid {os.geteuid()}", hint
-        )
     check_socket(home)
     try:
         return _lock(home)
     except OSError as error:
         hint = "make room on the disk, or choose another --home"
         raise StartupError("home_unusable", f"cannot write {home.pid_file}: {error.strerror}", hint) from None
+
+
+def _check_private(directory: Path) -> None:
+    """Nobody else may put files there, for example links that a daemon of root would follow.
+
+    Raises OSError, StartupError.
+    """
+    status = directory.stat()
+    if status.st_uid != os.geteuid():
+        text = f"{directory} belongs to uid {status.st_uid}, you are uid {os.geteuid()}"
+        raise StartupError("home_of_another_user", text, "choose a --home (or CARPOOL_HOME) of your own")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        text = f"other users may write to {directory} (mode {stat.S_IMODE(status.st_mode):o})"
+        raise StartupError("home_writable", text, f"chmod go-w {directory}; look first for files that are not yours")
 
 
 def _lock(home: Home) -> int:

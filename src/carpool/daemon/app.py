@@ -35,6 +35,7 @@ from carpool.daemon.journal.slowdown_table import PaceTable, read_paces
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
 from carpool.daemon.memory.reclaim import Reclaim
+from carpool.daemon.seats.ledger import open_ledger
 from carpool.daemon.seats.sampler import Sampler
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import SessionServer
@@ -66,7 +67,8 @@ class Daemon:
         self.models = Models(self.journal, read_models(connection))
         self.history = DeviceHistory(self.journal, home.journal)
         self.jobs = JobTable()
-        self.shims = ShimLinks()
+        self.ledger = open_ledger(home)
+        self.shims = ShimLinks(self.ledger)
         self.machine = Machine(self.settings.for_core)
         self.paces = PaceTable(self.journal, read_paces(connection), self.machine.paces)
         self.core = CoreLoop(self.machine, self.feed, self._build)
@@ -90,6 +92,7 @@ class Daemon:
                 jobs=self.jobs,
                 store=self.store,
                 shims=self.shims,
+                ledger=self.ledger,
                 watchlist=Watchlist(),
                 recovery=Recovery(),
                 view=lambda device: self.machine.view().devices[device],
@@ -118,6 +121,7 @@ class Daemon:
     async def run(self, started: asyncio.Future[None]) -> None:
         """Until somebody asks to stop.  ``started`` is resolved when requests are answered."""
         self.parts.restore.load(list(read_jobs(self.connection)))
+        self.ledger.forget_others(self.jobs.live)
         self.sessions.start()
         runner = await serve(self.context, self.mode)
         started.set_result(None)
@@ -140,6 +144,7 @@ class Daemon:
         await self.parts.watchdog.close()
         await self.parts.memory.copies.close()
         await self._close(runner)
+        self.ledger.close()
 
     async def _restart(self) -> None:
         """Tell the core what there is: settings, devices, slowdowns, and the jobs of an earlier daemon."""

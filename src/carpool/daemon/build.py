@@ -29,6 +29,7 @@ from carpool.daemon.memory.copies import StoreCopies
 from carpool.daemon.memory.parts import MemoryParts, build_memory
 from carpool.daemon.restart import FoundJobs, Restore
 from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.ledger import Ledger
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.successors import Successors
@@ -56,6 +57,7 @@ class Parts:
     jobs: JobTable
     store: JournalStore
     shims: ShimLinks
+    ledger: Ledger
     watchlist: Watchlist
     recovery: Recovery
     view: Callable[[DeviceId], DeviceView]
@@ -93,7 +95,7 @@ def build(parts: Parts) -> Built:
     jobs, post, shims, store = parts.jobs, parts.post, parts.shims, parts.store
     watchlist, recovery, freed = parts.watchlist, parts.recovery, MemoryFreed()
     lines, checkpoint_jobs, copies = Lines(jobs), CheckpointJobs(jobs), StoreCopies(parts.devices, freed)
-    seating = Seating(jobs, parts.devices, parts.settings, shims, copies, freed, parts.close_lanes)
+    seating = Seating(jobs, parts.devices, parts.settings, shims, copies, freed, parts.ledger, parts.close_lanes)
     turns, pauses, successors = Turns(jobs, seating, watchlist, post), TurnPauses(post), Successors(jobs, seating)
     memory = build_memory(jobs, seating, copies, turns, lines, shims, watchlist, successors, freed, parts.view, post)
     secondary = SecondaryProcesses(jobs, lines, seating, turns, memory.driver, checkpoint_jobs, parts.view, freed, post)

@@ -168,7 +168,8 @@ class LaneEffects:
             return
         fd = single(self._device(command.lane).lane_files(command.lane))
         self._seating.shims.keep(job.id, {f"{LANE}:{command.lane}": fd}, job.seated.pid)
-        job.seated.seat.set("lane", command.lane)  # before the packet: the job waits for it where they differ
+        # Before the packet: the job waits for it where they differ.
+        self._seating.tell_lane(job, job.seated.seat, command.lane)
         self._lines.send(job.id, Packet(PacketType.LANE, a=command.lane), [fd])
         job.seated.board.notify(job.seated.seat)
         self._seating.shims.drop(job.id, [f"{LANE}:{old}"])

@@ -203,7 +203,7 @@ class FoundJobs:
         """What the daemon itself has to know of the job's seat."""
         if job.seated is None or words is None or job.lane is None:
             return
-        job.granted = Memory(words.p_limit, words.e_limit)
+        job.granted = self._seating.ledger.of(job.id).granted
         job.usage = usage_in(job, words, monotonic_us())
         if words.turn:
             self._seating.give_turn(job.lane, job.id)

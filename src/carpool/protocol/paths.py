@@ -31,6 +31,11 @@ class Home:
         return self.root / "daemon.pid"
 
     @property
+    def ledger(self) -> Path:
+        """What the daemon has given to each job (`carpool.daemon.seats.ledger`)."""
+        return self.root / "ledger"
+
+    @property
     def log(self) -> Path:
         return self.root / "daemon.log"
 

@@ -94,6 +94,7 @@ def test_bodies_that_are_not_json(shared: Daemon) -> None:
         ("GET", "/v1/nothing", 404),
         ("DELETE", "/v1/jobs", 405),
         ("GET", "/v1/jobs/abc", 404),
+        pytest.param("GET", "/v1/jobs/" + "9" * 5000, 404, id="a number of 5,000 digits"),
         ("GET", "/v1/jobs?limit=-1", 400),
         ("GET", "/v1/events?since=x", 400),
         ("GET", "/v1/events?follow=maybe", 400),

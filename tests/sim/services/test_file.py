@@ -74,6 +74,8 @@ MODEL = '[[model]]\nname = "m"\nweights_mib = 1\ncompute_ms = 1\narrivals_s = [1
     ("text", "message"),
     [
         ("workers = ", "this is not TOML: "),
+        ("workers = " + "9" * 5000, "this is not TOML: "),
+        ("workers = " + "[" * 5000, "this is not TOML: "),
         ("workers = 1", r"there are no models; write a \[\[model\]\] for each"),
         ("model = 3", "there are no models"),
         ("wokers = 1\n" + MODEL, 'unknown key "wokers"; did you mean workers'),

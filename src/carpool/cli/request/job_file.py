@@ -47,7 +47,7 @@ def read_job_file(path: Path) -> JobFile:
     text = _text(path)
     try:
         table = tomllib.loads(text, parse_float=Literal)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, tables within tables without end
         place = _PLACE.search(str(error))
         where = f"{path}:{place[1]}:{place[2]}" if place else f"{path}:{len(text.splitlines())}"
         raise Problem(Exit.USAGE, "bad_job_file", f"{where}: {_PLACE.sub('', str(error))}") from None

@@ -25,6 +25,9 @@ from carpool.daemon.system.peer import peer_credentials
 from carpool.daemon.telemetry.service import TelemetryService
 from carpool.protocol.paths import Home
 
+#: Digits; numbers of jobs fit into 64 bits.
+LONGEST_ID = 19
+
 
 @dataclass(slots=True)
 class Context:
@@ -84,10 +87,10 @@ def require_operator(context: Context, request: web.Request, what: str) -> None:
 def find_job(context: Context, request: web.Request) -> JobRecord | EndedJob:
     """The job of the path.  Raises ApiError 404."""
     text = request.match_info["id"]
-    number = int(text) if text.isascii() and text.isdigit() else 0
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_ID else 0
     job = context.jobs.live.get(number) or context.jobs.ended.get(number)
     if job is None:
-        raise RequestError(404, "unknown_job", f"there is no job {text}", "carpool ls --all lists them")
+        raise RequestError(404, "unknown_job", f"there is no job {text[:LONGEST_ID]}", "carpool ls --all lists them")
     return job
 
 

@@ -95,6 +95,8 @@ class Channels:
         self._add(job, INHERITED, inherited)
         for name in [name for name in kept if name.startswith(PREFIX)]:
             self._add(job, name, kept.pop(name))
+        if self._recovery.active:
+            self._seating.ledger.believed(job.id, kept)
         for name in weights_in(kept):
             self._weights(job, name, kept)
         for name in [name for name in kept if name.startswith(f"{COMPANION}:")]:
@@ -160,6 +162,7 @@ class Channels:
         """The job has ended, or begins anew: all its processes lose what they had, and are not listened to any more."""
         self.attaching.take_back(job)
         self._secondary.forget(job)
+        self._seating.ledger.forget(job.id)
         self.close(job.id)
 
     def close(self, job: JobId) -> None:

@@ -27,8 +27,7 @@ class Banking:
         """A bank for a job that is to come back; nothing if it holds one.  Raises DeviceError, OSError."""
         if job.seated is None or job.bank is not None or job.device is None:
             return
-        words = job.seated.seat.snapshot()
-        last = words.bank
+        words, last = job.seated.seat.snapshot(), self._seating.ledger.of(job.id).bank
         bank = self._seating.devices[job.device].take_bank(job.owner, words.stored, last)
         job.bank, job.bank_seq = bank, words.passed_seq
         try:
@@ -39,7 +38,7 @@ class Banking:
             raise
 
     def adopt(self, job: JobRecord) -> None:
-        """A job found on the device holds the bank that its seat names; one found in its store none."""
+        """A job found on the device holds the bank that it was told of last; one found in its store none."""
         if job.seated is None or job.device is None:
             return
         if is_out(job):
@@ -47,8 +46,8 @@ class Banking:
             return
         if job.seated.whole:
             return
-        bank = job.seated.seat.get("bank")
-        job.bank = bank if bank in job.kept_banks else max(job.kept_banks)  # it may have written nonsense meanwhile
+        bank = self._seating.ledger.of(job.id).bank
+        job.bank = bank if bank in job.kept_banks else max(job.kept_banks)  # the earlier daemon died before it sent it
         self._seating.devices[job.device].hold_bank(job.bank)
 
     def _tell(self, job: JobRecord, bank: BankId) -> None:
@@ -56,7 +55,7 @@ class Banking:
         job.bank_sent = False
         fd = single(self._seating.devices[job.device].bank_files(bank))
         self._seating.shims.keep(job.id, {f"{BANK}:{job.device}:{bank}": fd}, job.seated.pid)
-        job.seated.seat.set("bank", bank)  # before the packet: the job waits for it where they differ
+        self._seating.tell_bank(job, job.seated.seat, bank)  # before the packet: the job waits for it where they differ
         self._send(job.id, Packet(PacketType.BANK, a=bank), [fd])
         job.seated.board.notify(job.seated.seat)
         job.bank_sent = True

@@ -27,7 +27,7 @@ from carpool.protocol.seat import Packet, PacketType
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
 #: Their numbers in packets; the word of the seat, and the packet, that name the lane or bank.
 _NUMBERS = {P: 0, E: 1}
-_WORDS = {P: ("bank", PacketType.BANK), E: ("lane", PacketType.LANE)}
+_PACKETS = {P: PacketType.BANK, E: PacketType.LANE}
 _CLASSES = (P, E)
 
 
@@ -115,7 +115,7 @@ class Supply:
             if job.seated.seat.get("turn"):
                 self._send_cut(job, kind, pieces.number, pieces.end)
             else:
-                self._send(job.id, Packet(_WORDS[kind][1], a=pieces.number), [])
+                self._send(job.id, Packet(_PACKETS[kind], a=pieces.number), [])
                 self._send_cut(job, kind, pieces.number, 0)
         job.found = False
         return True
@@ -154,9 +154,9 @@ class Supply:
     def _name(self, job: JobRecord, kind: MemoryClass, number: int) -> None:
         """Another lane or bank: the job lets go of all extents of the old one."""
         assert job.seated is not None
-        word, packet = _WORDS[kind]
-        job.seated.seat.set(word, number)  # before the packet: the job waits for it where they differ
-        self._send(job.id, Packet(packet, a=number), [])
+        tell = self._seating.tell_bank if kind is P else self._seating.tell_lane
+        tell(job, job.seated.seat, number)  # before the packet: the job waits for it where they differ
+        self._send(job.id, Packet(_PACKETS[kind], a=number), [])
         self._seating.shims.drop(job.id, self._names(job, kind))
         job.pieces[kind] = Pieces(number)
         self._ring(job)

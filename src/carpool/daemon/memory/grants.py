@@ -171,6 +171,7 @@ class Granting:
 
     def _write(self, job: JobRecord, waiting: _Waiting) -> None:
         seated, job.grant_waits = waiting.seated, None
+        self._seating.ledger.limit(job.id, job.granted)
         set_limits(seated.seat, job.granted)
         self._returning.settle(job)
         if waiting.answers is not None:

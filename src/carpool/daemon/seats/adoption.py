@@ -35,7 +35,10 @@ class Adopting:
             layout = self._seating.layouts[device_id]
             layout.check(job, kept)
             board = self.board(device_id, job.owner, kept, kinds[BOARD])
-            layout.check_seat(job, board.seat(int(slot)), kept)
+            entry = self._seating.ledger.given(job.id, board.seat(int(slot)).snapshot())
+            if entry.lane is None:
+                raise BoardError("it was given no lane")
+            layout.check_seat(job, entry, kept)
         except (BoardError, DeviceError, OSError, ValueError) as error:
             log.error("job %d cannot be taken over: %s", job.id, error)
             _close(kept)
@@ -44,10 +47,10 @@ class Adopting:
         seat = board.adopt(int(slot))
         self._seating.tell_debugging(seat)
         started = monotonic_us() - max(0, wall_us() - job.started_us) if job.started_us else 0
-        job.device, job.lane = device_id, seat.get("lane")
+        job.device, job.lane = device_id, entry.lane
         job.seated = self._seating.seated(job, board, seat, pid, started)
         self._seating.lane_device[job.lane] = device_id
-        layout.take_over(job, kept)
+        layout.take_over(job, entry, kept)
         return True
 
     def board(self, device: DeviceId, owner: int, kept: Kept, name: str) -> Board:

@@ -9,10 +9,11 @@ from carpool.daemon.jobs.seat_table import Board, BoardError
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.seats.kept_fds import BOARD, STORE
 from carpool.daemon.seats.layouts import layout_of
+from carpool.daemon.seats.ledger import Ledger
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.record import set_grace
 from carpool.daemon.system.clock import monotonic_us
-from carpool.devices.base import DeviceBackend
+from carpool.devices.base import BankId, DeviceBackend
 from carpool.protocol.seat import Packet, PacketType, Seat, Whole
 
 
@@ -47,6 +48,7 @@ class Seating:
         shims: FdStore,
         copies: CopyState,
         freed: MemoryFreed,
+        ledger: Ledger,
         close_lanes: bool = False,
     ) -> None:
         """``close_lanes``, for debugging: memory in extents is closed between turns."""
@@ -56,6 +58,7 @@ class Seating:
         self.shims = shims
         self._copies = copies
         self._freed = freed
+        self.ledger = ledger
         self.grace_us = settings.grace_us
         self._run_ahead_us = settings.run_ahead_us
         self._close_lanes = close_lanes
@@ -106,12 +109,13 @@ class Seating:
                 device.free_bank(job.bank)
             raise
         set_grace(seat, self.grace_us)
-        seat.set("lane", job.lane)
-        seat.set("bank", job.bank or 0)
         seat.set("whole", Whole.ALL if whole else Whole.NO)
         self.tell_debugging(seat)
         job.seated = self.seated(job, board, seat, pid, monotonic_us())
         job.passed_seq, job.kept_banks = 0, set() if job.bank is None else {job.bank}
+        self.tell_lane(job, seat, job.lane)
+        self.tell_bank(job, seat, job.bank or 0)
+        self.ledger.limit(job.id, job.granted)
         layout.begin(job)
         fds = self.setup_fds(job)
         # The shim keeps duplicates before the job can use anything, so that no crash of ours loses memory in use.
@@ -119,6 +123,16 @@ class Seating:
         self.shims.keep(job.id, dict(zip(self.names(job), kept, strict=True)), pid)
         self.bound_run_ahead()
         return fds
+
+    def tell_lane(self, job: JobRecord, seat: Seat, lane: LaneId) -> None:
+        """From now on the job's process belongs there: the ledger first, which the next daemon believes."""
+        self.ledger.move(job.id, lane)
+        seat.set("lane", lane)
+
+    def tell_bank(self, job: JobRecord, seat: Seat, bank: BankId) -> None:
+        """From now on the job's process has this bank."""
+        self.ledger.give_bank(job.id, bank)
+        seat.set("bank", bank)
 
     def bound_run_ahead(self) -> None:
         """Jobs beside a service let the device have little of their work before it (``native/cuda/backlog.c``)."""

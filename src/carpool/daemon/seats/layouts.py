@@ -14,9 +14,10 @@ from carpool.core.model import LaneId, MemoryClass
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.jobs.table import JobRecord, Pieces
 from carpool.daemon.seats.kept_fds import BANK, LANE, extent_names, kept_extents, memory_name
+from carpool.daemon.seats.ledger import Entry
 from carpool.daemon.seats.record import set_limits
 from carpool.devices.base import BankId, DeviceBackend, DeviceError, Extent, ExtentDevice, in_extents, single
-from carpool.protocol.seat import Kind, Seat
+from carpool.protocol.seat import Kind
 
 Kept = dict[str, int]
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
@@ -65,11 +66,11 @@ class MemoryLayout(Protocol):
         """After a restart: whether this can be a job's memory.  Raises BoardError, DeviceError, OSError, ValueError."""
         ...
 
-    def check_seat(self, job: JobRecord, seat: Seat, kept: Kept) -> None:
-        """Whether nothing of what the seat speaks of is missing.  Raises BoardError, DeviceError."""
+    def check_seat(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
+        """Whether nothing of what the job was given is missing.  Raises BoardError, DeviceError."""
         ...
 
-    def take_over(self, job: JobRecord, kept: Kept) -> None:
+    def take_over(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
         """The job's lane and bank from what its shim has kept.  Owns the descriptors.  It has been checked."""
         ...
 
@@ -121,11 +122,11 @@ class InFiles:
             if name.startswith(f"{BANK}:"):
                 self._device.check_bank(_number(name), job.owner, [_whole(fd)])
 
-    def check_seat(self, job: JobRecord, seat: Seat, kept: Kept) -> None:
-        if f"{BANK}:{self._device.id}:{seat.get('bank')}" not in kept:
-            raise BoardError(f"its bank {seat.get('bank')} is not among what was kept")
+    def check_seat(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
+        if f"{BANK}:{self._device.id}:{entry.bank}" not in kept:
+            raise BoardError(f"its bank {entry.bank} is not among what was kept")
 
-    def take_over(self, job: JobRecord, kept: Kept) -> None:
+    def take_over(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
         for name, fd in kept.items():
             if name.startswith(BANK):
                 job.kept_banks.add(_number(name))
@@ -181,21 +182,21 @@ class InExtents:
     def check(self, job: JobRecord, kept: Kept) -> None:
         """What is missing shows beside the limits in the seat."""
 
-    def check_seat(self, job: JobRecord, seat: Seat, kept: Kept) -> None:
+    def check_seat(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
         if self.driver_serves(job):
             return  # it has nothing of ours
-        for kind, limit in ((P, seat.get("p_limit")), (E, seat.get("e_limit"))):
-            files = self._found(kind, seat, kept)
+        for kind, number, limit in zip((P, E), _numbers(entry), entry.limits, strict=True):
+            files = self._found(kind, number, kept)
             if sum(file.size for file in files) < limit:
                 raise DeviceError(f"less {kind} memory was kept than it may use")
             if kind is P:
-                self._device.check_bank(seat.get("bank"), job.owner, files)
+                self._device.check_bank(number, job.owner, files)
 
-    def take_over(self, job: JobRecord, kept: Kept) -> None:
-        assert job.seated is not None and job.lane is not None
-        job.found, seat = True, job.seated.seat
-        for kind, number in ((P, seat.get("bank")), (E, job.lane)):
-            files = [] if job.seated.whole else self._found(kind, seat, kept)
+    def take_over(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
+        assert job.seated is not None
+        job.found = True
+        for kind, number in zip((P, E), _numbers(entry), strict=True):
+            files = [] if job.seated.whole else self._found(kind, number, kept)
             job.pieces[kind] = Pieces(number, [file.size for file in files])
             for name in extent_names(memory_name(kind, self._device.id, number), job.pieces[kind].sizes):
                 del kept[name]
@@ -207,9 +208,14 @@ class InExtents:
         for fd in kept.values():  # of what it had before, and was about to leave
             os.close(fd)
 
-    def _found(self, kind: MemoryClass, seat: Seat, kept: Kept) -> list[Extent]:
-        number = seat.get("bank" if kind is P else "lane")
+    def _found(self, kind: MemoryClass, number: int, kept: Kept) -> list[Extent]:
         return kept_extents(memory_name(kind, self._device.id, number), kept)
+
+
+def _numbers(entry: Entry) -> tuple[BankId, LaneId]:
+    """Of the job's bank and lane."""
+    assert entry.lane is not None
+    return entry.bank or 0, entry.lane
 
 
 def _number(name: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from carpool.core.model import JobId
+from carpool.daemon.seats.ledger import Ledger
 from carpool.daemon.shims.sessions import Session
 from carpool.daemon.system.process_state import is_stopped
 from carpool.protocol import session as messages
@@ -12,7 +13,8 @@ from carpool.protocol.packets import MAX_FDS
 class ShimLinks:
     """At most one session for each job: the one with which its shim has registered last."""
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
         self._sessions: dict[JobId, Session] = {}
 
     def connect(self, job: JobId, session: Session) -> None:
@@ -37,6 +39,7 @@ class ShimLinks:
 
     def keep(self, job: JobId, names: dict[str, int], attached_pid: int | None) -> None:
         """Let the shim hold duplicates, so that the memory outlives the daemon."""
+        self._ledger.keep(job, names)
         session = self.of(job)
         if session is None:
             return
@@ -46,6 +49,7 @@ class ShimLinks:
 
     def drop(self, job: JobId, names: list[str]) -> None:
         """Let the shim close what it keeps under these names."""
+        self._ledger.drop(job, names)
         session = self.of(job)
         if session is not None and names:
             session.send(messages.Drop(names))

@@ -128,7 +128,7 @@ def read_services(path: Path) -> Services:
         text = file.read()
     try:
         table = tomllib.loads(text, parse_float=_Literal)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, tables within tables without end
         raise TraceError.at(path, "", f"this is not TOML: {error}") from None
     models = table.pop(MODEL, None)
     if not isinstance(models, list) or not models or not all(isinstance(each, dict) for each in models):

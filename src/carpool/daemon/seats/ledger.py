@@ -1,0 +1,224 @@
+"""What the daemon has given to each job, in a file that only the daemon writes.
+
+A seat is memory that its job may write, and a shim runs as the job's owner: after a restart both are believed only as
+far as the ledger says.  It has to outlive the daemon, not the machine: no job lives after a reboot.  The file has a
+fixed size, so that a full disk cannot keep the daemon from writing; notes are appended, and when the file is full what
+still counts is written anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from carpool.core.model import JobId, LaneId, Memory
+from carpool.daemon.jobs.seat_table import BoardError
+from carpool.daemon.system.errors import StartupError
+from carpool.devices.base import BankId
+from carpool.protocol.paths import Home
+from carpool.protocol.seat_words import SeatWords
+
+log = logging.getLogger(__name__)
+SIZE = 1 << 20
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Device and inode of a descriptor.
+File = tuple[int, int]
+
+
+class Entry(msgspec.Struct):
+    """What one job has.  ``files`` are those that its shim keeps, by name."""
+
+    lane: LaneId | None = None
+    bank: BankId | None = None  # the one that its process was told of last
+    limits: tuple[int, int] = (0, 0)  # bytes that last over an iteration, and others
+    files: dict[str, File] = {}
+
+    @property
+    def granted(self) -> Memory:
+        """What the job may use."""
+        return Memory(*self.limits)
+
+
+class Note(msgspec.Struct, omit_defaults=True):
+    """A line of the file: what has changed for one job, or that the job has nothing any more."""
+
+    job: JobId
+    lane: LaneId | None = None
+    bank: BankId | None = None
+    limits: tuple[int, int] | None = None
+    kept: dict[str, File] = {}
+    dropped: list[str] = []
+    over: bool = False
+
+
+class Ledger:
+    """``path``: None keeps nothing, for tests whose daemon has no successor.  Raises OSError."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._entries: dict[JobId, Entry] = {}
+        self._fd, self._end, self._size = -1, 0, SIZE
+        #: Whether an earlier daemon has kept a ledger.  Daemons of version 0.1.0 did not.
+        self.inherited = path is not None and path.exists()
+        if path is not None:
+            self._open(path)
+
+    def close(self) -> None:
+        """Nothing is written any more."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def of(self, job: JobId) -> Entry:
+        """What the job has been given; nothing if it is unknown."""
+        return self._entries.get(job, Entry())
+
+    # What the daemon gives
+
+    def keep(self, job: JobId, names: Mapping[str, int]) -> None:
+        """The job's shim is sent these descriptors."""
+        self._write(Note(job, kept={name: file_of(fd) for name, fd in names.items()}))
+
+    def drop(self, job: JobId, names: Iterable[str]) -> None:
+        """The job's shim is told to close what it has under these names."""
+        if job in self._entries:
+            self._write(Note(job, dropped=list(names)))
+
+    def move(self, job: JobId, lane: LaneId) -> None:
+        """The job's process is told that it is in this lane."""
+        self._write(Note(job, lane=lane))
+
+    def give_bank(self, job: JobId, bank: BankId) -> None:
+        """The job's process is told of this bank."""
+        self._write(Note(job, bank=bank))
+
+    def limit(self, job: JobId, memory: Memory) -> None:
+        """The job may use this much.  Most grants change nothing, and are not written."""
+        limits = memory.persistent, memory.ephemeral
+        if self.of(job).limits != limits:
+            self._write(Note(job, limits=limits))
+
+    def forget(self, job: JobId) -> None:
+        """The job has nothing any more."""
+        if job in self._entries:
+            self._write(Note(job, over=True))
+
+    def forget_others(self, jobs: Iterable[JobId]) -> None:
+        """After a restart: of jobs that the journal does not know, or that have ended."""
+        for job in self._entries.keys() - set(jobs):
+            self.forget(job)
+
+    # What there is after a restart
+
+    def given(self, job: JobId, words: SeatWords) -> Entry:
+        """What the job has.  Where the earlier daemon has kept no ledger it is what the seat says, from now on."""
+        if not self.inherited:
+            self._write(Note(job, words.lane, words.bank, (words.p_limit, words.e_limit)))
+        return self.of(job)
+
+    def believed(self, job: JobId, kept: dict[str, int]) -> None:
+        """Leave in ``kept`` what the job has been given under these names; the rest is closed, lanes aside.
+
+        A lane that the ledger does not know is one that the job has just left.  Raises BoardError if a descriptor is
+        another one than that of its name.
+        """
+        if not self.inherited:
+            self.keep(job, kept)
+            return
+        files = self.of(job).files
+        for name, fd in kept.items():
+            if name in files and files[name] != file_of(fd):
+                raise BoardError(f"what its shim keeps as {name} is not what it was given")
+        for name in [name for name in kept if name not in files and not name.startswith("lane:")]:
+            os.close(kept.pop(name))
+
+    # The file
+
+    def _write(self, note: Note) -> None:
+        self._apply(note)
+        if self._fd < 0:
+            return
+        line = msgspec.json.encode(note) + b"\n"
+        if self._end + len(line) > self._size:
+            self._rewrite()
+        else:
+            self._end += os.pwrite(self._fd, line, self._end)
+
+    def _apply(self, note: Note) -> None:
+        if note.over:
+            self._entries.pop(note.job, None)
+            return
+        entry = self._entries.setdefault(note.job, Entry())
+        entry.lane = entry.lane if note.lane is None else note.lane
+        entry.bank = entry.bank if note.bank is None else note.bank
+        entry.limits = note.limits or entry.limits
+        entry.files.update(note.kept)
+        for name in note.dropped:
+            entry.files.pop(name, None)
+
+    def _open(self, path: Path) -> None:
+        """Read what an earlier daemon has written, and go on behind that.  Raises OSError."""
+        self._fd = os.open(path, _FLAGS, 0o600)
+        self._size = max(SIZE, os.fstat(self._fd).st_size)
+        os.posix_fallocate(self._fd, 0, self._size)
+        for note in self._notes(os.pread(self._fd, self._size, 0)):
+            self._apply(note)
+
+    def _notes(self, content: bytes) -> Iterator[Note]:
+        """Up to the end, or to a line that the daemon's death has cut short: that is where the next one begins."""
+        for line in content.split(b"\0", 1)[0].splitlines(keepends=True):
+            try:
+                note = msgspec.json.decode(line, type=Note)
+            except msgspec.DecodeError as error:
+                log.warning("the ledger ends in the middle of a line: %s", error)
+                break
+            yield note
+            self._end += len(line)
+        if any(content[self._end :]):
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        """What counts, in a new file in place of the old one; on a full disk in the old one."""
+        assert self._path is not None
+        notes = [Note(job, entry.lane, entry.bank, entry.limits, entry.files) for job, entry in self._entries.items()]
+        text = b"".join(msgspec.json.encode(note) + b"\n" for note in notes)
+        try:
+            self._replace(self._path, text)
+        except OSError as error:
+            log.warning("the ledger is written anew in its place: %s", error)
+            os.pwrite(self._fd, text.ljust(self._size, b"\0"), 0)
+        self._end = len(text)
+
+    def _replace(self, path: Path, text: bytes) -> None:
+        """Raises OSError; the old file is still in use then."""
+        draft, size = path.with_suffix(".new"), max(SIZE, 2 * len(text))
+        fd = os.open(draft, _FLAGS | os.O_TRUNC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, size)
+            os.pwrite(fd, text, 0)
+            draft.replace(path)
+        except OSError:
+            os.close(fd)
+            draft.unlink()
+            raise
+        os.close(self._fd)
+        self._fd, self._size = fd, size
+
+
+def open_ledger(home: Home) -> Ledger:
+    """Raises StartupError."""
+    try:
+        return Ledger(home.ledger)
+    except OSError as error:
+        text = f"cannot write {home.ledger}: {error.strerror}"
+        raise StartupError("home_unusable", text, "make room on the disk, or choose another --home") from None
+
+
+def file_of(fd: int) -> File:
+    """Raises OSError."""
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
