@@ -18,7 +18,7 @@ from carpool.daemon.build import Parts, build
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
-from carpool.daemon.seats.ledger import Ledger
+from carpool.daemon.seats.ledger import GrantLedger
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.supervisor import Starting
 from carpool.devices.host import HostDevice
@@ -58,7 +58,7 @@ class Shims(ShimLinks):
     """What the shims of jobs keep, by job and name, without any shim."""
 
     def __init__(self) -> None:
-        super().__init__(Ledger())
+        super().__init__(GrantLedger())
         self.kept: dict[int, dict[str, int]] = {}
         self.takes: list[tuple[int, str, str]] = []
 
@@ -120,7 +120,7 @@ class Rig:
             jobs=self.jobs,
             store=store,  # type: ignore[arg-type] - there is no journal
             shims=shims,
-            ledger=Ledger(),
+            ledger=GrantLedger(),
             watchlist=self.watchlist,
             recovery=self.recovery,
             view=lambda _device: self.view,

@@ -29,7 +29,7 @@ from carpool.daemon.memory.copies import StoreCopies
 from carpool.daemon.memory.parts import MemoryParts, build_memory
 from carpool.daemon.restart import FoundJobs, Restore
 from carpool.daemon.seats.allocator import Seating
-from carpool.daemon.seats.ledger import Ledger
+from carpool.daemon.seats.ledger import GrantLedger
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.successors import Successors
@@ -57,7 +57,7 @@ class Parts:
     jobs: JobTable
     store: JournalStore
     shims: ShimLinks
-    ledger: Ledger
+    ledger: GrantLedger
     watchlist: Watchlist
     recovery: Recovery
     view: Callable[[DeviceId], DeviceView]

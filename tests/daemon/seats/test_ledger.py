@@ -12,7 +12,7 @@ from daemon_harness import Daemon
 from carpool.core.model import MIB, Memory
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.seats import ledger as module
-from carpool.daemon.seats.ledger import Entry, Ledger, file_of
+from carpool.daemon.seats.ledger import Entry, GrantLedger, file_of
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def files() -> Iterator[list[int]]:
         os.close(fd)
 
 
-def filled(path: Path, files: list[int]) -> Ledger:
-    ledger = Ledger(path)
+def filled(path: Path, files: list[int]) -> GrantLedger:
+    ledger = GrantLedger(path)
     ledger.move(7, 3)
     ledger.give_bank(7, 5)
     ledger.limit(7, Memory(2 * MIB, MIB))
@@ -40,12 +40,12 @@ def filled(path: Path, files: list[int]) -> Ledger:
 def test_the_next_daemon_finds_what_was_written(path: Path, files: list[int]) -> None:
     ledger = filled(path, files)
     ledger.drop(7, ["bank:host0:5"])
-    again = Ledger(path)  # the first one has been killed
+    again = GrantLedger(path)  # the first one has been killed
     kept = {"board:host0:1": file_of(files[0]), "lane:3": file_of(files[1])}
     assert again.inherited and again.of(7) == Entry(3, 5, (2 * MIB, MIB), kept)
     assert again.of(7).granted == Memory(2 * MIB, MIB)
     again.forget_others([8])
-    assert Ledger(path).of(7) == Entry()
+    assert GrantLedger(path).of(7) == Entry()
 
 
 def test_a_line_that_was_cut_short_ends_it(path: Path, files: list[int]) -> None:
@@ -55,22 +55,22 @@ def test_a_line_that_was_cut_short_ends_it(path: Path, files: list[int]) -> None
     text = path.read_bytes()
     end = text.index(b"\0")
     path.write_bytes(text[: end - 3] + bytes(len(text) - end + 3))
-    assert Ledger(path).of(7) == Entry(3, before.bank, before.limits, before.files)
+    assert GrantLedger(path).of(7) == Entry(3, before.bank, before.limits, before.files)
 
 
 def test_the_file_never_grows_and_keeps_what_counts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SIZE", 4096)
-    ledger = Ledger(path)
+    ledger = GrantLedger(path)
     for number in range(1, 2000):
         ledger.limit(1, Memory(number, 0))
         ledger.move(2, number)
     assert path.stat().st_size == 4096
-    again = Ledger(path)
+    again = GrantLedger(path)
     assert (again.of(1).limits, again.of(2).lane) == ((1999, 0), 1999)
 
 
 def test_grants_that_change_nothing_are_not_written(path: Path) -> None:
-    ledger = Ledger(path)
+    ledger = GrantLedger(path)
     ledger.limit(1, Memory(MIB, 0))
     before = path.read_bytes()
     ledger.limit(1, Memory(MIB, 0))
@@ -78,7 +78,7 @@ def test_grants_that_change_nothing_are_not_written(path: Path) -> None:
 
 
 def test_only_the_daemon_may_read_it(path: Path) -> None:
-    Ledger(path)
+    GrantLedger(path)
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -86,7 +86,7 @@ def test_a_descriptor_under_the_name_of_another_is_not_believed(path: Path, file
     filled(path, files)
     forged = {"board:host0:1": os.dup(files[0]), "bank:host0:5": os.dup(files[1])}
     with pytest.raises(BoardError, match="bank:host0:5 is not what it was given"):
-        Ledger(path).believed(7, forged)
+        GrantLedger(path).believed(7, forged)
     for fd in forged.values():
         os.close(fd)
 
@@ -96,7 +96,7 @@ def test_what_was_never_given_is_closed(path: Path, files: list[int]) -> None:
     filled(path, files)
     kept = {"lane:3": os.dup(files[1]), "bank:host0:9": os.dup(files[2]), "lane:2": os.dup(files[0])}
     unknown = kept["bank:host0:9"]
-    Ledger(path).believed(7, kept)
+    GrantLedger(path).believed(7, kept)
     assert kept.keys() == {"lane:3", "lane:2"}
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(unknown)

@@ -9,7 +9,7 @@ from carpool.daemon.jobs.seat_table import Board, BoardError
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.seats.kept_fds import BOARD, STORE
 from carpool.daemon.seats.layouts import layout_of
-from carpool.daemon.seats.ledger import Ledger
+from carpool.daemon.seats.ledger import GrantLedger
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.record import set_grace
 from carpool.daemon.system.clock import monotonic_us
@@ -48,7 +48,7 @@ class Seating:
         shims: FdStore,
         copies: CopyState,
         freed: MemoryFreed,
-        ledger: Ledger,
+        ledger: GrantLedger,
         close_lanes: bool = False,
     ) -> None:
         """``close_lanes``, for debugging: memory in extents is closed between turns."""

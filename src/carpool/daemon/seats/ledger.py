@@ -29,7 +29,7 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 File = tuple[int, int]
 
 
-class Entry(msgspec.Struct):
+class Entry(msgspec.Struct, frozen=True):
     """What one job has.  ``files`` are those that its shim keeps, by name."""
 
     lane: LaneId | None = None
@@ -43,7 +43,7 @@ class Entry(msgspec.Struct):
         return Memory(*self.limits)
 
 
-class Note(msgspec.Struct, omit_defaults=True):
+class LedgerNote(msgspec.Struct, omit_defaults=True):
     """A line of the file: what has changed for one job, or that the job has nothing any more."""
 
     job: JobId
@@ -55,7 +55,7 @@ class Note(msgspec.Struct, omit_defaults=True):
     over: bool = False
 
 
-class Ledger:
+class GrantLedger:
     """``path``: None keeps nothing, for tests whose daemon has no successor.  Raises OSError."""
 
     def __init__(self, path: Path | None = None) -> None:
@@ -81,31 +81,31 @@ class Ledger:
 
     def keep(self, job: JobId, names: Mapping[str, int]) -> None:
         """The job's shim is sent these descriptors."""
-        self._write(Note(job, kept={name: file_of(fd) for name, fd in names.items()}))
+        self._write(LedgerNote(job, kept={name: file_of(fd) for name, fd in names.items()}))
 
     def drop(self, job: JobId, names: Iterable[str]) -> None:
         """The job's shim is told to close what it has under these names."""
         if job in self._entries:
-            self._write(Note(job, dropped=list(names)))
+            self._write(LedgerNote(job, dropped=list(names)))
 
     def move(self, job: JobId, lane: LaneId) -> None:
         """The job's process is told that it is in this lane."""
-        self._write(Note(job, lane=lane))
+        self._write(LedgerNote(job, lane=lane))
 
     def give_bank(self, job: JobId, bank: BankId) -> None:
         """The job's process is told of this bank."""
-        self._write(Note(job, bank=bank))
+        self._write(LedgerNote(job, bank=bank))
 
     def limit(self, job: JobId, memory: Memory) -> None:
         """The job may use this much.  Most grants change nothing, and are not written."""
         limits = memory.persistent, memory.ephemeral
         if self.of(job).limits != limits:
-            self._write(Note(job, limits=limits))
+            self._write(LedgerNote(job, limits=limits))
 
     def forget(self, job: JobId) -> None:
         """The job has nothing any more."""
         if job in self._entries:
-            self._write(Note(job, over=True))
+            self._write(LedgerNote(job, over=True))
 
     def forget_others(self, jobs: Iterable[JobId]) -> None:
         """After a restart: of jobs that the journal does not know, or that have ended."""
@@ -117,7 +117,7 @@ class Ledger:
     def given(self, job: JobId, words: SeatWords) -> Entry:
         """What the job has.  Where the earlier daemon has kept no ledger it is what the seat says, from now on."""
         if not self.inherited:
-            self._write(Note(job, words.lane, words.bank, (words.p_limit, words.e_limit)))
+            self._write(LedgerNote(job, words.lane, words.bank, (words.p_limit, words.e_limit)))
         return self.of(job)
 
     def believed(self, job: JobId, kept: dict[str, int]) -> None:
@@ -138,7 +138,7 @@ class Ledger:
 
     # The file
 
-    def _write(self, note: Note) -> None:
+    def _write(self, note: LedgerNote) -> None:
         self._apply(note)
         if self._fd < 0:
             return
@@ -148,17 +148,17 @@ class Ledger:
         else:
             self._end += os.pwrite(self._fd, line, self._end)
 
-    def _apply(self, note: Note) -> None:
+    def _apply(self, note: LedgerNote) -> None:
         if note.over:
             self._entries.pop(note.job, None)
             return
-        entry = self._entries.setdefault(note.job, Entry())
-        entry.lane = entry.lane if note.lane is None else note.lane
-        entry.bank = entry.bank if note.bank is None else note.bank
-        entry.limits = note.limits or entry.limits
-        entry.files.update(note.kept)
-        for name in note.dropped:
-            entry.files.pop(name, None)
+        entry = self._entries.get(note.job, Entry())
+        self._entries[note.job] = Entry(
+            lane=entry.lane if note.lane is None else note.lane,
+            bank=entry.bank if note.bank is None else note.bank,
+            limits=note.limits or entry.limits,
+            files=_changed(entry.files, note),
+        )
 
     def _open(self, path: Path) -> None:
         """Read what an earlier daemon has written, and go on behind that.  Raises OSError."""
@@ -168,11 +168,11 @@ class Ledger:
         for note in self._notes(os.pread(self._fd, self._size, 0)):
             self._apply(note)
 
-    def _notes(self, content: bytes) -> Iterator[Note]:
+    def _notes(self, content: bytes) -> Iterator[LedgerNote]:
         """Up to the end, or to a line that the daemon's death has cut short: that is where the next one begins."""
         for line in content.split(b"\0", 1)[0].splitlines(keepends=True):
             try:
-                note = msgspec.json.decode(line, type=Note)
+                note = msgspec.json.decode(line, type=LedgerNote)
             except msgspec.DecodeError as error:
                 log.warning("the ledger ends in the middle of a line: %s", error)
                 break
@@ -184,7 +184,9 @@ class Ledger:
     def _rewrite(self) -> None:
         """What counts, in a new file in place of the old one; on a full disk in the old one."""
         assert self._path is not None
-        notes = [Note(job, entry.lane, entry.bank, entry.limits, entry.files) for job, entry in self._entries.items()]
+        notes = [
+            LedgerNote(job, entry.lane, entry.bank, entry.limits, entry.files) for job, entry in self._entries.items()
+        ]
         text = b"".join(msgspec.json.encode(note) + b"\n" for note in notes)
         try:
             self._replace(self._path, text)
@@ -209,10 +211,18 @@ class Ledger:
         self._fd, self._size = fd, size
 
 
-def open_ledger(home: Home) -> Ledger:
+def _changed(files: dict[str, File], note: LedgerNote) -> dict[str, File]:
+    """In place: a job on a GPU may have thousands of extents."""
+    files.update(note.kept)
+    for name in note.dropped:
+        files.pop(name, None)
+    return files
+
+
+def open_ledger(home: Home) -> GrantLedger:
     """Raises StartupError."""
     try:
-        return Ledger(home.ledger)
+        return GrantLedger(home.ledger)
     except OSError as error:
         text = f"cannot write {home.ledger}: {error.strerror}"
         raise StartupError("home_unusable", text, "make room on the disk, or choose another --home") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from carpool.core.model import JobId
-from carpool.daemon.seats.ledger import Ledger
+from carpool.daemon.seats.ledger import GrantLedger
 from carpool.daemon.shims.sessions import Session
 from carpool.daemon.system.process_state import is_stopped
 from carpool.protocol import session as messages
@@ -13,7 +13,7 @@ from carpool.protocol.packets import MAX_FDS
 class ShimLinks:
     """At most one session for each job: the one with which its shim has registered last."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: GrantLedger) -> None:
         self._ledger = ledger
         self._sessions: dict[JobId, Session] = {}
 
