@@ -330,6 +330,7 @@ def worlds(draw: st.DrawFn) -> Options:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(traces(), worlds())
 def test_all_jobs_end_within_the_device(jobs: list[TraceJob], chosen: Options) -> None:
