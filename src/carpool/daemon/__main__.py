@@ -72,7 +72,7 @@ def prepare_home(home: Home) -> int:
 
 
 def _check_private(directory: Path) -> None:
-    """Nobody else may put files there, for example links that a daemon of root would follow.
+    """Refuse a directory in which other users could create files, such as links that a daemon of root would follow.
 
     Raises OSError, StartupError.
     """

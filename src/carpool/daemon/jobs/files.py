@@ -68,7 +68,7 @@ def take_lock(files: JobFiles) -> int | None:
 
 
 def shim_lives(files: JobFiles) -> bool:
-    """Whether somebody holds the job's lock.  What cannot be a lock is held by nobody."""
+    """Whether a shim holds the job's lock.  A lock that is no regular file counts as not held."""
     try:
         fd = _open_lock(files, os.O_RDONLY)
     except OSError:
@@ -88,5 +88,7 @@ def _open_lock(files: JobFiles, flags: int) -> int:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(fd)
-        raise PermissionError(f"{files.lock} is not a file of its own: somebody has replaced the job's lock")
+        raise PermissionError(
+            f"{files.lock} is no regular file with a single name: the job's owner has replaced the lock"
+        )
     return fd

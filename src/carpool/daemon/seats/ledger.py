@@ -17,6 +17,7 @@ import msgspec
 
 from carpool.core.model import JobId, LaneId, Memory
 from carpool.daemon.jobs.seat_table import BoardError
+from carpool.daemon.seats.kept_fds import LANE
 from carpool.daemon.system.errors import StartupError
 from carpool.devices.base import BankId
 from carpool.protocol.paths import Home
@@ -30,7 +31,7 @@ File = tuple[int, int]
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What one job has.  ``files`` are those that its shim keeps, by name."""
+    """What one job has.  ``files``: the descriptors that the job's shim keeps, by name."""
 
     lane: LaneId | None = None
     bank: BankId | None = None  # the one that its process was told of last
@@ -84,7 +85,7 @@ class GrantLedger:
         self._write(LedgerNote(job, kept={name: file_of(fd) for name, fd in names.items()}))
 
     def drop(self, job: JobId, names: Iterable[str]) -> None:
-        """The job's shim is told to close what it has under these names."""
+        """The job's shim is told to close the descriptors of these names."""
         if job in self._entries:
             self._write(LedgerNote(job, dropped=list(names)))
 
@@ -133,7 +134,7 @@ class GrantLedger:
         for name, fd in kept.items():
             if name in files and files[name] != file_of(fd):
                 raise BoardError(f"what its shim keeps as {name} is not what it was given")
-        for name in [name for name in kept if name not in files and not name.startswith("lane:")]:
+        for name in [name for name in kept if name not in files and not name.startswith(f"{LANE}:")]:
             os.close(kept.pop(name))
 
     # The file

@@ -21,7 +21,7 @@ from carpool.protocol.session import Channel, FromShim, Refused, Register, ToShi
 log = logging.getLogger(__name__)
 #: A shim registers as soon as it has connected.
 REGISTER_S = 10.0
-#: Descriptors of one user in registrations that are not complete: a part of those that the daemon may have.
+#: Incomplete registrations of one user may hold one in this many of the daemon's descriptors.
 PENDING_SHARE = 4
 
 
@@ -103,7 +103,7 @@ class Supervisor(Protocol):
         ...
 
     def registered(self, session: Session, message: Register, fds: list[int]) -> None:
-        """A shim that may has said what it has kept.  Owns ``fds``, of which the first is the job channel."""
+        """A shim that was not refused brings its kept descriptors.  Owns ``fds``; the first is the job channel."""
         ...
 
     def message(self, session: Session, message: FromShim) -> None:
