@@ -111,7 +111,8 @@ class WholeDeviceAllocator:
         """Only with the `Tick` of an instant everything that happens at it is known."""
         if not isinstance(event, Tick):
             return
-        self._settle_changed()
+        if self._changed:
+            self._settle_changed()
         if self._dirty and not self._state.restarting:
             self._dirty = False
             if self._state.policy.preemptive:
@@ -254,15 +255,19 @@ class WholeDeviceAllocator:
         places = [heapq.heappop(self._free) for _ in range(job.spec.gang)]
         # What it takes to come back does not count as service: the cost is known from the last time it was preempted.
         computes_us = self._state.now + job.usage.switch_cost_us
-        job.set(devices=tuple(self._names[place] for place in places), devices_us=computes_us)
+        devices = tuple(self._names[place] for place in places)
         if job.phase is JobPhase.QUEUED:
-            job.set(phase=JobPhase.STARTING, started_us=self._state.now)
-        self._state.emit(AllocateDevices(job.id, job.devices))
+            job.set(devices=devices, devices_us=computes_us, phase=JobPhase.STARTING, started_us=self._state.now)
+        else:
+            job.set(devices=devices, devices_us=computes_us)
+        self._state.emit(AllocateDevices(job.id, devices))
         self._plan_change(job)
 
     def _plan_change(self, job: Job) -> None:
         state, policy = self._state, self._state.policy
-        after = policy.next_change(lazy_view(state), job_view(state, job)) if policy.preemptive else None
+        if not policy.preemptive:
+            return
+        after = policy.next_change(lazy_view(state), job_view(state, job))
         if after is not None:
             state.timers.set((NEXT_CHANGE, job.id), max(state.now, job.devices_us or 0) + max(after, 1))
 

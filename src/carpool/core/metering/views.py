@@ -14,8 +14,11 @@ from carpool.core.state.job import Job
 from carpool.core.state.lane import Lane, YieldAsked
 from carpool.core.state.preempt_state import PreemptState
 from carpool.core.state.state import State
+from carpool.core.state.turn_state import TurnState
 
 FOR_GOOD = -1
+#: Looked up once: a view is made in every decision.
+_HOLDING, _WAITING = TurnState.HOLDING, TurnState.WAITING
 
 
 def job_view(state: State, job: Job) -> JobView:
@@ -31,17 +34,17 @@ def job_view(state: State, job: Job) -> JobView:
 def _make(state: State, job: Job) -> JobView:
     """In the order of the fields: names would double the cost of the most frequent thing that the core does."""
     total = attained(state, job)
-    spec = job.spec
+    spec, turn = job.spec, job.turn
     place = (job.device, job.lane, spec.gang, job.devices)
     memory = (job.limit, job.reserved, bool(job.pending), _requested(job))
-    away = (job.offloaded, _reload_us(state, job), job.idle_since_us)
-    seat = (job.attached, *away, job.measured, job.holds)
-    turn = (job.wanted, job.wanted_us if job.wanted else None, job.urgent)
+    away = (job.residency.aside, _reload_us(state, job), job.idle_since_us)
+    seat = (job.attached, *away, job.measured, turn.state is _HOLDING)
+    wish = (True, job.wanted_us, turn.urgent) if turn.state is _WAITING else (False, None, turn.urgent)
     figures = (job.usage, total, job.iteration_us, iterations_total(job), remaining(job, total), virtual(job, total))
     who = (job.id, spec.name, spec.owner, spec.weight, job.arrival, job.phase, job.outcome)
     traits = (job.found_exclusive, job.pinned)
     moments = (job.submitted_us, job.started_us)
-    return JobView._make((*who, *place, *memory, *seat, *turn, *figures, *moments, job.reason, *traits))
+    return JobView._make((*who, *place, *memory, *seat, *wish, *figures, *moments, job.reason, *traits))
 
 
 #: Where the figures are that move with the clock: attained, (iteration, iterations in total,) remaining, virtual.
@@ -58,8 +61,9 @@ def _moved(state: State, job: Job, before: JobView) -> JobView:
 
 def _reload_us(state: State, job: Job) -> Micros:
     device = state.device_of(job)
-    size = job.carried(max(job.limit.persistent, job.stored.persistent))
-    return 0 if device is None else restore_us(device, size)
+    if device is None:
+        return 0
+    return restore_us(device, job.carried(max(job.limit.persistent, job.residency.stored.persistent)))
 
 
 def _requested(job: Job) -> Memory | None:
