@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import dataclasses
 import io
+import json
 import os
 import re
 import tokenize
 from pathlib import Path
 
 import click
+import msgspec
 
 from carpool.cli.base.exit_codes import MEANINGS
 from carpool.cli.base.presets import PRESETS
@@ -22,6 +24,7 @@ from carpool.core.state.preempt_state import PreemptState
 from carpool.core.state.residency import ResidencyState
 from carpool.core.state.turn_state import TurnState
 from carpool.core.turns.turns import TURNS
+from carpool.daemon.config import limits
 from carpool.protocol import api
 from carpool.protocol.units import format_size
 
@@ -78,7 +81,14 @@ def settings_page() -> str:
         "| setting | default | meaning |\n| --- | --- | --- |\n"
         f"{''.join(_setting_rows())}\n"
         "## Presets\n\n`carpool up --preset NAME` behaves as a published system.\n\n"
-        f"| preset | what it does | policy | settings |\n| --- | --- | --- | --- |\n{presets}"
+        f"| preset | what it does | policy | settings |\n| --- | --- | --- | --- |\n{presets}\n"
+        "## Limits for users\n\n"
+        "`limits.toml` in the daemon's home (`carpool doctor` says where that is) says what users of a shared daemon\n"
+        "may do.  The daemon reads the file when it starts, and refuses to start with a name or value that it does\n"
+        "not know.  For example:\n\n"
+        '```toml\nadmin_group = "gpu-admins"\nservices = "everyone"\n```\n\n'
+        "| limit | default | meaning |\n| --- | --- | --- |\n"
+        f"{''.join(_limit_rows())}"
     )
 
 
@@ -93,6 +103,16 @@ def _setting_rows() -> list[str]:
         for field in dataclasses.fields(model.Settings)
         if field.name not in NOT_NUMBERS
     ]
+
+
+def _limit_rows() -> list[str]:
+    comments = _field_comments(Path(limits.__file__), "UserLimits")
+    fields = msgspec.structs.fields(limits.UserLimits)
+    return [f"| `{field.name}` | {_limit(field.default)} | {comments[field.name]} |\n" for field in fields]
+
+
+def _limit(value: object) -> str:
+    return "none" if value is None else f"`{json.dumps(value)}`"
 
 
 def _default(field: dataclasses.Field[object]) -> str:

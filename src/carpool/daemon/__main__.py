@@ -22,6 +22,7 @@ from carpool.daemon.api.server import check_socket
 from carpool.daemon.app import Daemon
 from carpool.daemon.config.device_continuity import settle_devices
 from carpool.daemon.config.gpu_discovery import GpuDiscovery
+from carpool.daemon.config.limits import UserLimits, read_limits
 from carpool.daemon.config.options import DaemonOptions, parse_options
 from carpool.daemon.config.settings import changed_settings
 from carpool.daemon.journal.schema import open_journal
@@ -41,9 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     raise_file_limit()
     try:
         lock = prepare_home(options.home)
+        limits = read_limits(options.home)
         connection = open_journal(options.home.journal)
         _configure_log(options)
-        asyncio.run(_serve(options, connection))
+        asyncio.run(_serve(options, limits, connection))
         os.close(lock)
     except StartupError as error:
         return _failed(error, options.ready_fd)
@@ -107,14 +109,14 @@ def _lock(home: Home) -> int:
 SWITCH_INTERVAL_S = 0.0002
 
 
-async def _serve(options: DaemonOptions, connection: sqlite3.Connection) -> None:
+async def _serve(options: DaemonOptions, limits: UserLimits, connection: sqlite3.Connection) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     settings = _journaled_settings(options, connection)
     with closing(GpuDiscovery(options.home)) as gpus:
         devices = gpus.resolved(options.devices, options.memory)
         options = dataclasses.replace(options, settings=settings, devices=devices)
         options = dataclasses.replace(options, devices=settle_devices(options, connection))
-        daemon = Daemon(options, connection, {option.id: gpus.make(option) for option in options.devices})
+        daemon = Daemon(options, limits, connection, {option.id: gpus.make(option) for option in options.devices})
     daemon.handle_signals()
     started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     started.add_done_callback(lambda _: _tell(options.ready_fd, {"ok": True, "pid": os.getpid()}))

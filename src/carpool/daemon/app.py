@@ -19,6 +19,7 @@ from carpool.core.model import DeviceId, Settings
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.server import serve
 from carpool.daemon.build import Built, Parts, build
+from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.config.mps import MpsPipe
 from carpool.daemon.config.options import DaemonOptions
 from carpool.daemon.config.settings import CurrentSettings
@@ -53,10 +54,15 @@ class Daemon:
     """Everything is created in `__init__`, in the order of dependence; `run` brings it to life and to an end."""
 
     def __init__(
-        self, options: DaemonOptions, connection: sqlite3.Connection, devices: dict[DeviceId, DeviceBackend]
+        self,
+        options: DaemonOptions,
+        limits: UserLimits,
+        connection: sqlite3.Connection,
+        devices: dict[DeviceId, DeviceBackend],
     ) -> None:
         home = options.home
         self.options = options
+        self.limits = limits
         self.mode = 0o666 if os.geteuid() == 0 else 0o600
         self.connection = connection
         self.devices = devices
@@ -194,6 +200,8 @@ class Daemon:
             machine=self.machine,
             post=self.core.post,
             settings=self.settings,
+            limits=self.limits,
+            admin_gid=self.limits.admin_gid,
             apply_settings=self.apply_settings,
             controls=self.controls,
             telemetry=self.telemetry,

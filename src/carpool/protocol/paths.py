@@ -36,6 +36,11 @@ class Home:
         return self.root / "ledger"
 
     @property
+    def limits(self) -> Path:
+        """What users may do, and how much (`carpool.daemon.config.limits`); written by an administrator."""
+        return self.root / "limits.toml"
+
+    @property
     def log(self) -> Path:
         return self.root / "daemon.log"
 

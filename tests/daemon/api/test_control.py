@@ -104,7 +104,7 @@ def test_only_an_operator_may(daemon: Daemon) -> None:
     env = os.environ | {"PYTHONPATH": f"{SOURCE}:{FAKEJOB.parent}"}
     command = [sys.executable, "-c", program, str(daemon.home)]
     said = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert said == "403 not_operator ask the user who runs the daemon\n"
+    assert said == "403 not_operator ask an administrator of the daemon\n"
 
 
 def store(daemon: Daemon) -> tuple[int, bool]:

@@ -9,7 +9,7 @@ from aiohttp import web
 import carpool
 from carpool.core.policies import available_policies
 from carpool.core.policies.placement import available_placements
-from carpool.daemon.api.context import CONTEXT, require_operator
+from carpool.daemon.api.context import CONTEXT, require_admin
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.config.settings import changed_settings, check_store, settings_table
 from carpool.daemon.system.errors import RequestError
@@ -44,7 +44,7 @@ async def get_policy(request: web.Request) -> web.Response:
 async def put_policy(request: web.Request) -> web.Response:
     """Durable, and in force at once."""
     context = request.app[CONTEXT]
-    require_operator(context, request, "change the policy")
+    require_admin(context, request, "change the policy")
     wanted = await read_body(request, PolicyRequest)
     try:
         settings = changed_settings(context.settings.current, wanted.name, wanted.settings, wanted.placement)
@@ -58,7 +58,7 @@ async def put_policy(request: web.Request) -> web.Response:
 async def shutdown(request: web.Request) -> web.Response:
     """Answers first, then stops."""
     context = request.app[CONTEXT]
-    require_operator(context, request, "stop the daemon")
+    require_admin(context, request, "stop the daemon")
     wanted = await read_body(request, ShutdownRequest) if request.can_read_body else ShutdownRequest()
     context.stop(wanted.stop_jobs)
     return json_response({}, 202)

@@ -11,6 +11,7 @@ from aiohttp import web
 from carpool.core.events import Event
 from carpool.core.machine import Machine
 from carpool.core.model import Settings
+from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
@@ -21,7 +22,7 @@ from carpool.daemon.journal.model_registry import Models
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.system.errors import RequestError
-from carpool.daemon.system.peer import peer_credentials
+from carpool.daemon.system.peer import peer_credentials, peer_groups
 from carpool.daemon.telemetry.service import TelemetryService
 from carpool.protocol.paths import Home
 
@@ -45,6 +46,8 @@ class Context:
     machine: Machine
     post: Callable[[Event], None]
     settings: CurrentSettings
+    limits: UserLimits
+    admin_gid: int | None  # number of `UserLimits.admin_group`
     apply_settings: Callable[[Settings], Awaitable[None]]
     controls: Controls
     telemetry: TelemetryService
@@ -65,6 +68,7 @@ class Caller:
 
     uid: int
     gid: int
+    groups: tuple[int, ...] = ()  # supplementary ones
 
 
 def caller(request: web.Request) -> Caller:
@@ -73,15 +77,21 @@ def caller(request: web.Request) -> Caller:
     if connection is None:
         raise RequestError(400, "no_connection", "the connection is gone")
     _, uid, gid = peer_credentials(connection)
-    return Caller(uid, gid)
+    return Caller(uid, gid, peer_groups(connection))
 
 
-def require_operator(context: Context, request: web.Request, what: str) -> None:
-    """Only root, and the user who runs the daemon."""
-    uid = caller(request).uid
-    if uid not in (0, context.uid):
-        text = f"uid {uid} may not {what}; only uid {context.uid} and root may"
-        raise RequestError(403, "not_operator", text, "ask the user who runs the daemon")
+def administers(context: Context, who: Caller) -> bool:
+    """Root, the user who runs the daemon, and members of `UserLimits.admin_group`."""
+    return who.uid in (0, context.uid) or context.admin_gid in (who.gid, *who.groups)
+
+
+def require_admin(context: Context, request: web.Request, what: str) -> None:
+    """Only administrators.  Raises RequestError 403."""
+    who = caller(request)
+    if not administers(context, who):
+        group = f", members of group {context.limits.admin_group}" if context.limits.admin_group else ""
+        text = f"uid {who.uid} may not {what}; only uid {context.uid}{group} and root may"
+        raise RequestError(403, "not_operator", text, "ask an administrator of the daemon")
 
 
 def find_job(context: Context, request: web.Request) -> JobRecord | EndedJob:
@@ -95,7 +105,7 @@ def find_job(context: Context, request: web.Request) -> JobRecord | EndedJob:
 
 
 def require_owner(context: Context, request: web.Request, job: JobRecord | EndedJob, what: str) -> None:
-    """Only the owner, root, and the user who runs the daemon."""
-    uid = caller(request).uid
-    if uid not in (0, job.owner):
-        raise RequestError(403, "not_owner", f"job {job.id} belongs to uid {job.owner}; uid {uid} may not {what}")
+    """Only the owner, and administrators.  Raises RequestError 403."""
+    who = caller(request)
+    if who.uid != job.owner and not administers(context, who):
+        raise RequestError(403, "not_owner", f"job {job.id} belongs to uid {job.owner}; uid {who.uid} may not {what}")

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from carpool.core.model import JobPhase, LaneId, Oversubscribe
 from carpool.core.policies.view import DeviceView
-from carpool.daemon.api.context import CONTEXT, Context, require_operator
+from carpool.daemon.api.context import CONTEXT, Context, require_admin
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.telemetry import telemetry_info
 from carpool.daemon.config.settings import LARGEST
@@ -30,7 +30,7 @@ async def devices(request: web.Request) -> web.Response:
 async def put_device(request: web.Request) -> web.Response:
     """Durable, and in force at once."""
     context = request.app[CONTEXT]
-    require_operator(context, request, "change a device")
+    require_admin(context, request, "change a device")
     device = find_device(context, request.match_info["device"])
     wanted = await read_body(request, DeviceRequest)
     changes = _checked(wanted)

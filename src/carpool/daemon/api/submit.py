@@ -13,8 +13,9 @@ from carpool.core.events import Submitted
 from carpool.core.model import Engine, Estimate, JobId, Outcome
 from carpool.core.state.amounts import clipped
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
-from carpool.daemon.api.context import CONTEXT, Caller, Context, caller
+from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller
 from carpool.daemon.api.middleware import json_response, read_body
+from carpool.daemon.config.limits import Audience
 from carpool.daemon.jobs.files import create_directory
 from carpool.daemon.jobs.table import JobRecord, may_use, named_devices
 from carpool.daemon.journal.writer import disk_full
@@ -173,7 +174,7 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     check_numbers(spec, _SMALLEST)
     _check_device(context, spec)
     _check_engine(context, spec)
-    _check_service(context, spec)
+    _check_service(context, spec, who)
     if spec.estimate_source not in ("hint", *AT_SUBMISSION):
         known = ", ".join(("hint", *AT_SUBMISSION))
         raise RequestError(
@@ -231,12 +232,17 @@ def _check_engine(context: Context, spec: SubmitRequest) -> None:
         )
 
 
-def _check_service(context: Context, spec: SubmitRequest) -> None:
+def _check_service(context: Context, spec: SubmitRequest, who: Caller) -> None:
     if spec.service is None:
         return
     if spec.exclusive or spec.gpus > 1 or spec.engine == Engine.CHECKPOINT:
         text = "a service shares one device: exclusive, several gpus and engine checkpoint are not for services"
         raise RequestError(400, "service_alone", text, "leave exclusive, gpus and engine out")
+    if context.limits.services is Audience.ADMINS and not administers(context, who):
+        text = f"uid {who.uid} may not run services, which come before all training"
+        raise RequestError(
+            403, "not_operator", text, f'an administrator can allow it: services = "everyone" in {context.home.limits}'
+        )
 
 
 def _check_dependency(context: Context, number: JobId) -> None:

@@ -1,0 +1,78 @@
+"""`limits.toml`: what users of one daemon may do."""
+
+from __future__ import annotations
+
+import grp
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from daemon_harness import Daemon, as_nobody
+
+from carpool.daemon.config.limits import Audience, UserLimits, read_limits
+from carpool.daemon.system.errors import StartupError
+from carpool.protocol.paths import Home
+
+NOBODY = 65534
+Make = Callable[..., Daemon]
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+POLICY = "attempt(lambda: daemon.put('/v1/policy', {'name': 'fifo'})['name'])"
+SERVICE = "attempt(lambda: daemon.submit('true', cwd='/tmp', service=1))"
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("jobs = ", "Invalid value"),
+        ("job_limit = 3", "unknown field `job_limit`"),
+        ('services = "nobody"', "'nobody' - at `$.services`"),
+        ('admin_group = "no-such-group"', "admin_group: getgrnam(): name not found: 'no-such-group'"),
+        ("admin_group = 4", "Expected `str | null`, got `int`"),
+        ("x = " + "[" * 100_000, ""),
+    ],
+)
+def test_a_file_that_is_wrong_stops_the_start(tmp_path: Path, text: str, part: str) -> None:
+    (tmp_path / "limits.toml").write_text(text)
+    with pytest.raises(StartupError) as error:
+        read_limits(Home(tmp_path))
+    assert error.value.info.code == "bad_limits"
+    assert str(tmp_path / "limits.toml") in error.value.info.message and part in error.value.info.message
+    assert "docs/settings.md" in error.value.info.hint
+
+
+def test_without_a_file_there_are_defaults(tmp_path: Path) -> None:
+    assert read_limits(Home(tmp_path)) == UserLimits()
+    (tmp_path / "limits.toml").write_text('services = "everyone"\n')
+    assert read_limits(Home(tmp_path)).services is Audience.EVERYONE
+
+
+def test_the_daemon_says_what_is_wrong(make_daemon: Make, home: Path) -> None:
+    home.mkdir()
+    (home / "limits.toml").write_text("speed = 9")
+    assert make_daemon().failed()["code"] == "bad_limits"
+
+
+@needs_root
+def test_users_run_services_where_an_administrator_allows_that(make_daemon: Make, home: Path) -> None:
+    home.parent.chmod(0o711)
+    daemon = make_daemon().started()
+    assert as_nobody(daemon, SERVICE) == "not_operator"
+    daemon.terminate()
+    (home / "limits.toml").write_text('services = "everyone"\n')
+    daemon.started()
+    job = as_nobody(daemon, SERVICE)
+    assert isinstance(job, int) and daemon.wait(job)["outcome"] == "succeeded"
+
+
+@needs_root
+def test_members_of_the_admin_group_administer(make_daemon: Make, home: Path) -> None:
+    home.parent.chmod(0o711)
+    home.mkdir(mode=0o711)
+    group = grp.getgrgid(NOBODY).gr_name
+    (home / "limits.toml").write_text(f'admin_group = "{group}"\n')
+    daemon = make_daemon().started()
+    mine = daemon.python("import signal; signal.pause()")
+    assert as_nobody(daemon, POLICY) == "fifo"
+    as_nobody(daemon, f"attempt(lambda: daemon.cancel({mine}))")
+    assert daemon.wait(mine)["outcome"] == "cancelled"
