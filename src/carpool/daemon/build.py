@@ -96,7 +96,8 @@ def build(parts: Parts) -> Built:
     watchlist, recovery, freed = parts.watchlist, parts.recovery, MemoryFreed()
     lines, checkpoint_jobs, copies = Lines(jobs), CheckpointJobs(jobs), StoreCopies(parts.devices, freed)
     seating = Seating(jobs, parts.devices, parts.settings, shims, copies, freed, parts.ledger, parts.close_lanes)
-    turns, pauses, successors = Turns(jobs, seating, watchlist, post), TurnPauses(post), Successors(jobs, seating)
+    turns, pauses = Turns(jobs, seating, watchlist, post), TurnPauses(watchlist, post)
+    successors = Successors(jobs, seating)
     memory = build_memory(jobs, seating, copies, turns, lines, shims, watchlist, successors, freed, parts.view, post)
     secondary = SecondaryProcesses(jobs, lines, seating, turns, memory.driver, checkpoint_jobs, parts.view, freed, post)
     channels = Channels(*(jobs, lines, seating, turns, pauses, memory, secondary, recovery), used=store.used, post=post)
@@ -118,7 +119,7 @@ def build(parts: Parts) -> Built:
         checkpoint_jobs=checkpoint_jobs,
         checkpoint_restart=checkpoint_restart,
         retries=retries,
-        watchdog=Watchdog(jobs, StopMarkers(parts.starting.home.root), watchlist, turns, memory.offloads),
+        watchdog=Watchdog(jobs, StopMarkers(parts.starting.home.root), watchlist, turns, memory.offloads, processes),
         found=found,
         restore=Restore(
             *(parts.starting.home, jobs, store, processes, channels, checkpoint_restart, memory.found_weights, found),

@@ -260,7 +260,7 @@ class TurnEffects:
             return
         job, seat = known
         if is_paused(seat.seat.snapshot()):
-            self._pauses.end(seat)
+            self._pauses.end(job, seat)
             return
         self._seating.give_turn(command.lane, job.id)
         job.switches += 1
@@ -278,13 +278,12 @@ class TurnEffects:
         if (known := seated(self._jobs, command.job)) is None:
             return
         job, seat = known
-        job.yield_due = job.turn_due
+        job.yield_due, how = job.turn_due, Yield.NOW if command.forced else Yield.BOUNDARY
         if command.forced and is_paused(seat.seat.snapshot()):
-            self._pauses.end(seat, Yield.NOW)
+            self._pauses.end(job, seat, how)
         else:
-            request_yield(seat.board, seat.seat, Yield.NOW if command.forced else Yield.BOUNDARY)
-        if command.forced:
-            self._watchlist.watch(job)
+            request_yield(seat.board, seat.seat, how)
+        self._watchlist.revoke(job, Yield.BOUNDARY if job.turn_due else how)
 
     def _watch_idle(self, command: commands.WatchIdle) -> None:
         if (known := seated(self._jobs, command.job)) is not None:
@@ -299,11 +298,11 @@ class TurnEffects:
         job.yield_due = False
         paused = seat.seat.get("yield") == Yield.PAUSE  # the daemon's own word
         withdraw_yield(seat.seat)
+        self._watchlist.settle(job)
         if paused:
-            self._pauses.end(seat)
+            self._pauses.end(job, seat)
 
     def _pause(self, command: commands.PauseTurn) -> None:
         """Whether the pause is forced makes no difference (`carpool.daemon.seats.pauses`)."""
-        known = seated(self._jobs, command.job)
-        if known is not None and self._pauses.ask(known[0]):
-            self._watchlist.watch(known[0])
+        if (known := seated(self._jobs, command.job)) is not None:
+            self._pauses.ask(known[0])

@@ -230,7 +230,8 @@ def test_a_job_stopped_while_it_moves_runs_until_it_has_moved(pair: Pair) -> Non
 
 
 def test_a_stopped_holder_that_has_memory_too(pair: Pair) -> None:
-    pair.daemon.put("/v1/policy", {"settings": {"forced_after_us": 100_000}})
+    """It comes to no boundary: what others wait for is not the time that a boundary is waited for."""
+    pair.daemon.put("/v1/policy", {"settings": {"forced_after_us": 600_000_000}})
     first = pair.filled(1, after=("say:mine", "pause"))
     pair.go_on(first)
     pair.daemon.until_line(first, "mine")

@@ -25,7 +25,7 @@ from carpool.daemon.stopped import watchdog
 from carpool.daemon.stopped.markers import StopMarkers
 from carpool.daemon.stopped.watchdog import Watchdog
 from carpool.daemon.system.process_state import state_of
-from carpool.protocol.seat import Yield
+from carpool.protocol.seat import PacketType, Yield
 
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
 ME = os.getuid()
@@ -42,8 +42,8 @@ class Scene:
         assert self.process.stdout is not None
         self.process.stdout.readline()
         self.pid = self.process.pid
-        client = rig.attach()
-        self.job, self.seat = client.job, client.seat
+        self.client = rig.attach()
+        self.job, self.seat = self.client.job, self.client.seat
         self.job.owner = ME
         assert self.job.seated is not None
         self.job.seated = replace(self.job.seated, pid=self.pid)
@@ -52,12 +52,16 @@ class Scene:
         self.by_shim = JobsShim(self)
         self.kept = StopMarkers(directory)
         self.given_up: list[int] = []
-        self.watchdog = Watchdog(rig.jobs, self.kept, rig.watchlist, rig.turns, self)
+        self.signals: list[int] = []
+        self.watchdog = Watchdog(rig.jobs, self.kept, rig.watchlist, rig.turns, self, self)
         self._running = asyncio.create_task(self.watchdog.run())
 
     def take(self, *asked: Any) -> bool:
         self.taken.append(asked)
         return self.shim_runs
+
+    def signal(self, job: JobRecord, number: int) -> None:
+        self.signals.append(number)
 
     def unanswered(self, job: JobRecord) -> None:
         self.given_up.append(job.id)
@@ -69,8 +73,11 @@ class Scene:
 
     def owe_turn(self) -> None:
         self.rig.do(commands.GrantTurn(1, self.job.id))
-        self.seat.set("yield", Yield.NOW)
-        self.watchdog.watch(self.job)
+        self.ask(forced=True)
+
+    def ask(self, *, forced: bool) -> None:
+        """For its turn."""
+        self.rig.do(commands.RequestYield(self.job.id, forced))
 
     def count(self, to: Client | None = None) -> None:
         """The next step of its hand-over: from here on it counts."""
@@ -185,9 +192,8 @@ async def test_it_runs_until_somebody_else_has_its_turn(make: Callable[..., Scen
     successor = scene.rig.attach()
     scene.rig.do(commands.GrantTurn(1, scene.job.id))
     if by_force:
-        scene.seat.set("yield", Yield.NOW)
         scene.stop()
-        scene.watchdog.watch(scene.job)
+        scene.ask(forced=True)
         await until(lambda: scene.state in "RS")
         scene.seat.set("turn", 0)
     else:
@@ -370,3 +376,97 @@ async def test_what_a_debugger_has_stopped_cannot_be_continued(
         await until(lambda: scene.taken)
     finally:
         _ptrace(PTRACE_DETACH, scene.pid, None, None)
+
+
+# Leases
+
+
+async def test_a_stopped_holder_is_continued_with_the_first_request(make: Callable[..., Scene]) -> None:
+    """It would come to no boundary."""
+    scene = make()
+    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+    scene.stop()
+    scene.ask(forced=False)
+    await until(lambda: scene.state in "RS")
+    assert scene.seat.get("yield") == Yield.NOW
+    scene.seat.set("turn", 0)
+    scene.count()
+    await until(lambda: scene.state == "T")
+
+
+async def test_who_is_stopped_after_the_request_is_continued_too(make: Callable[..., Scene]) -> None:
+    scene = make()
+    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+    scene.ask(forced=False)
+    await asyncio.sleep(0.05)
+    assert scene.seat.get("yield") == Yield.BOUNDARY, "who runs has its time"
+    scene.stop()
+    await until(lambda: scene.seat.get("yield") == Yield.NOW)
+    await until(lambda: scene.state in "RS")
+
+
+@pytest.fixture
+def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "LEASE_S", 0.1)
+
+
+@pytest.mark.usefixtures("short_lease")
+@pytest.mark.parametrize("word", ["yield", "turn", "paused"])
+@pytest.mark.parametrize("pause", [False, True])
+async def test_who_keeps_its_turn_is_killed(make: Callable[..., Scene], word: str, pause: bool) -> None:
+    """Whatever the job writes into its seat."""
+    scene = make()
+    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+    if pause:
+        scene.rig.do(commands.PauseTurn(scene.job.id, False))
+    else:
+        scene.ask(forced=True)
+    scene.seat.set(word, 0)
+    await until(lambda: scene.process.poll() == -signal.SIGKILL)
+    assert scene.signals == [signal.SIGKILL], "the shim is told for the job's other processes, once"
+    assert scene.job.fault is not None and scene.job.fault.code == "lease"
+    assert "it did not " + ("pause" if pause else "give its turn back") in scene.job.fault.text
+
+
+@pytest.mark.usefixtures("short_lease")
+@pytest.mark.parametrize("answer", ["let go", "pause", "withdrawn", "none asked"])
+async def test_who_answers_lives(make: Callable[..., Scene], answer: str) -> None:
+    scene = make()
+    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+    match answer:
+        case "let go":
+            scene.ask(forced=True)
+            scene.seat.set("turn", 0)
+            scene.count()
+        case "pause":
+            scene.rig.do(commands.PauseTurn(scene.job.id, False))
+            scene.seat.set("paused", scene.seat.get("pause_seq"))
+            scene.rig.says(scene.client, PacketType.PAUSED, scene.seat.get("pause_seq"))
+        case "withdrawn":
+            scene.ask(forced=True)
+            scene.rig.do(commands.WithdrawYield(scene.job.id))
+        case "none asked":
+            scene.ask(forced=False)
+    await asyncio.sleep(0.3)
+    assert scene.process.poll() is None and not scene.signals
+
+
+@pytest.mark.usefixtures("short_lease")
+async def test_asking_again_gives_no_more_time(make: Callable[..., Scene]) -> None:
+    scene = make()
+    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+    async with asyncio.timeout(30):
+        while scene.process.poll() is None:
+            scene.ask(forced=True)
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.usefixtures("short_lease")
+async def test_a_turn_that_waits_for_its_memory_costs_nobody_the_lease(make: Callable[..., Scene]) -> None:
+    scene = make()
+    scene.job.offloading = True  # its answer comes first
+    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+    assert scene.job.turn_due
+    scene.ask(forced=True)
+    await asyncio.sleep(0.3)
+    assert scene.process.poll() is None

@@ -18,9 +18,10 @@ from collections.abc import Callable
 
 from carpool.core.events import Attached, Event, StartFailed, TraitsSeen, TurnReleased, TurnWanted
 from carpool.core.model import Cause, Memory, Micros, Reason
-from carpool.daemon.checkpoint.jobs import CheckpointJob, CheckpointJobs, Stage, kill_lost
+from carpool.daemon.checkpoint.jobs import CheckpointJob, CheckpointJobs, Stage
 from carpool.daemon.checkpoint.notes import Note, Notes
 from carpool.daemon.checkpoint.suspend import Suspensions
+from carpool.daemon.jobs.killing import kill
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.background import in_background
@@ -168,7 +169,7 @@ class Checkpointing:
         if isinstance(result, str | NotGuaranteed):
             self._wait(job, state, str(result))
         elif result is not None:
-            kill_lost(job, f"it could not be resumed: {result}", self._processes)
+            kill(job, "checkpoint", f"it could not be resumed: {result}", self._processes)
         else:
             took = monotonic_us() - begun
             state.moved_us += took
@@ -216,7 +217,7 @@ class Checkpointing:
     def _not_left(self, job: JobRecord, state: CheckpointJob, error: Exception) -> None:
         """It keeps its turn."""
         if isinstance(error, CheckpointStuck):
-            kill_lost(job, str(error), self._processes)
+            kill(job, "checkpoint", str(error), self._processes)
         elif isinstance(error, CheckpointUnsupported):
             self._stays(job, error)
         else:

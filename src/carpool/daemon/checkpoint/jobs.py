@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-import signal
 from enum import Enum
-from typing import Protocol
 
-from carpool.core.model import DeviceId, JobId, Memory, Micros, Reason, Usage
+from carpool.core.model import DeviceId, JobId, Memory, Micros, Usage
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.clock import monotonic_us
-
-log = logging.getLogger(__name__)
 
 
 class Stage(Enum):
@@ -35,21 +30,6 @@ class CheckpointJob:
     on_us: Micros = 0  # since when it is on its device
     moved_us: Micros = 0  # what its last suspend and resume have taken
     was_busy: bool = False  # at a restart: it has its device to itself until it has a turn, which can be asked back
-
-
-class Signaller(Protocol):
-    """Who sends signals to jobs (`carpool.daemon.shims.supervisor`)."""
-
-    def signal(self, job: JobRecord, number: int) -> None:
-        """To all processes of the job."""
-        ...
-
-
-def kill_lost(job: JobRecord, why: str, processes: Signaller) -> None:
-    """The job cannot go on; its end will say why."""
-    log.error("job %d is killed: %s", job.id, why)
-    job.fault = Reason("checkpoint", f"killed by Carpool: {why}")
-    processes.signal(job, signal.SIGKILL)
 
 
 class CheckpointJobs:

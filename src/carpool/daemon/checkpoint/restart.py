@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from carpool.core.events import Attached, Event, Sampled, TurnWanted
 from carpool.daemon.checkpoint.driver import BUSY_S
-from carpool.daemon.checkpoint.jobs import CheckpointJob, CheckpointJobs, Signaller, Stage, kill_lost
+from carpool.daemon.checkpoint.jobs import CheckpointJob, CheckpointJobs, Stage
 from carpool.daemon.checkpoint.suspend import ShimPids, Suspensions
+from carpool.daemon.jobs.killing import Signaller, kill
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.background import in_background
 from carpool.daemon.system.clock import monotonic_us
@@ -58,7 +59,7 @@ class CheckpointRestart:
     async def _suspend_again(self, job: JobRecord) -> None:
         job.device = self._suspensions.found_on(job)
         if job.device is None:
-            kill_lost(job, "no device here can suspend it any more", self._processes)
+            kill(job, "checkpoint", "no device here can suspend it any more", self._processes)
             return
         state = self._checkpoint_jobs.of[job.id] = CheckpointJob(Stage.LEAVING, since_us=monotonic_us())
         loop = asyncio.get_running_loop()
@@ -72,7 +73,7 @@ class CheckpointRestart:
                 return
             if isinstance(answer, CheckpointStuck):
                 self._checkpoint_jobs.is_off(job, state, job.usage, 0)
-                kill_lost(job, str(answer), self._processes)
+                kill(job, "checkpoint", str(answer), self._processes)
                 return
             if isinstance(answer, CheckpointUnsupported) or loop.time() > deadline:
                 job.stays, job.on_device = f"it cannot be suspended: {answer}", True

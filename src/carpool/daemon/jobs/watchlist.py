@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from carpool.core.model import JobId
 from carpool.daemon.jobs.table import JobRecord
+from carpool.protocol.seat import Yield
+
+
+@dataclass(slots=True)
+class Revocation:
+    """A turn that the daemon has asked back.  Kept by the daemon: the job may write whatever it likes into its seat."""
+
+    how: Yield
+    looks: int = 0  # of the watchdog, since then
+
+    def looked(self, times: int = 1) -> int:
+        """Count looks; returns how many there have been."""
+        self.looks += times
+        return self.looks
 
 
 class Watchlist:
@@ -17,10 +32,26 @@ class Watchlist:
     def __init__(self) -> None:
         self._asked: asyncio.Queue[JobRecord] = asyncio.Queue()
         self._busy: set[JobId] = set()
+        self._revoked: dict[JobId, Revocation] = {}
 
     def watch(self, job: JobRecord) -> None:
         """The job has been asked for something.  Entering it again does no harm."""
         self._asked.put_nowait(job)
+
+    def revoke(self, job: JobRecord, how: Yield) -> None:
+        """The job's turn has been asked back.  Asking for the same again does not give it more time."""
+        present = self._revoked.get(job.id)
+        if present is None or present.how is not how:
+            self._revoked[job.id] = Revocation(how)
+        self.watch(job)
+
+    def revocation(self, job: JobRecord) -> Revocation | None:
+        """What the job owes of its turn; None: nothing."""
+        return self._revoked.get(job.id)
+
+    def settle(self, job: JobRecord) -> None:
+        """The job has let go, or has paused, or may keep its turn."""
+        self._revoked.pop(job.id, None)
 
     async def next(self) -> JobRecord:
         """The next job that has been entered; waits for one."""
@@ -35,5 +66,10 @@ class Watchlist:
         return job.id in self._busy
 
     def clear_busy(self, job: JobRecord) -> None:
-        """The job runs, or owes nothing any more."""
+        """The job runs."""
         self._busy.discard(job.id)
+
+    def forget(self, job: JobRecord) -> None:
+        """The job owes nothing any more, or has ended."""
+        self.clear_busy(job)
+        self.settle(job)

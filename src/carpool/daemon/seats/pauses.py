@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from carpool.core.events import Event, TurnPaused
 from carpool.daemon.jobs.table import JobRecord, Seated
+from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.seats.record import request_yield, usage_in
 from carpool.daemon.system.clock import monotonic_us
 from carpool.protocol.seat import Yield
@@ -19,18 +20,19 @@ from carpool.protocol.seat_words import SeatWords
 class TurnPauses:
     """Asking for pauses, and what follows from the answers.  A pause costs the same whether it is forced or not."""
 
-    def __init__(self, post: Callable[[Event], None]) -> None:
+    def __init__(self, watchlist: Watchlist, post: Callable[[Event], None]) -> None:
+        self._watchlist = watchlist
         self._post = post
 
-    def ask(self, job: JobRecord) -> bool:
-        """False: it has been asked before, and nothing was asked of it since."""
+    def ask(self, job: JobRecord) -> None:
+        """A job that has been asked before, and of which nothing was asked since, is not asked again."""
         assert job.seated is not None
-        seat = job.seated.seat
-        if seat.get("turn") and seat.get("yield") == Yield.PAUSE:
-            return False
-        seat.set("pause_seq", seat.get("pause_seq") % 0xFFFFFFFF + 1)
-        request_yield(job.seated.board, seat, Yield.PAUSE)
-        return True
+        seat, words = job.seated.seat, job.seated.seat.snapshot()
+        if not words.turn or words.yield_ != Yield.PAUSE:
+            seat.set("pause_seq", words.pause_seq % 0xFFFFFFFF + 1)
+            request_yield(job.seated.board, seat, Yield.PAUSE)
+        if words.paused != seat.get("pause_seq"):
+            self._watchlist.revoke(job, Yield.PAUSE)
 
     def answered(self, job: JobRecord, number: int) -> None:
         """It says that it has paused, for the sake of our request of that number."""
@@ -42,11 +44,14 @@ class TurnPauses:
             job.seated.seat.set("paused_us", now)
             words = words._replace(paused_us=now)
         job.usage = usage_in(job, words, now)
+        self._watchlist.settle(job)
         self._post(TurnPaused(job.id, job.usage))
 
-    def end(self, seated: Seated, then: Yield = Yield.NO) -> None:
+    def end(self, job: JobRecord, seated: Seated, then: Yield = Yield.NO) -> None:
         """It goes on, or (``then``) lets go."""
         seat = seated.seat
+        if then is Yield.NO:
+            self._watchlist.settle(job)
         if since := seat.get("paused_us"):
             seat.set("turn_start_us", seat.get("turn_start_us") + max(0, monotonic_us() - since))
             seat.set("paused_us", 0)

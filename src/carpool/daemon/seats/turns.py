@@ -58,6 +58,11 @@ class Turns:
         predecessor = self._predecessor_of(lane)
         return [holder] if predecessor is None else [holder, predecessor]
 
+    def holds(self, job: JobRecord) -> bool:
+        """Whether ``job`` has the turn of its lane, and has been given what it needs for that."""
+        self.sync(job.lane)
+        return self._holder(job.lane) is job and not job.turn_due
+
     def passing(self, job: JobRecord) -> bool:
         """Whether ``job`` may be in the middle of handing its turn over: others wait until it has gone on."""
         self.sync(job.lane)
@@ -103,6 +108,7 @@ class Turns:
 
     def _ended(self, job: JobRecord, seated: Seated, words: SeatWords, to: JobRecord | None) -> None:
         assert job.lane is not None
+        self._watchlist.settle(job)
         job.usage, cause = usage_in(job, words, monotonic_us()), cause_of(words.cause)
         if to is None:
             self._seating.free_turn(job.lane)

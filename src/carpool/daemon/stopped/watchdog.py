@@ -5,8 +5,10 @@ cut: only the job itself can go on, so it is continued until it has let go, and 
 when we looked is never stopped by us; but if somebody continues the job in those milliseconds we cannot see it, and
 stop it.
 
-A job that runs and does not answer either (frozen, starved, in a debugger) must not hold up others for ever: its shim
-is asked for it too, and in the end the offload counts as failed.
+A job that runs and does not answer either (frozen, starved, in a debugger, or malicious) must not hold up others for
+ever.  Memory: its shim is asked for it too, and in the end the offload counts as failed.  A turn: the job is killed
+when its lease is over (`LEASE_S` after it had to let go at once), for nothing else keeps it from writing on.  What the
+daemon has asked for is the watchlist's; the words of the seat, which the job may write, put nothing off.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ from time import monotonic
 from typing import Protocol
 
 from carpool.core.model import JobId
-from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.jobs.killing import Signaller, kill
+from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.movers import JobsShim
+from carpool.daemon.seats.record import request_yield
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.stopped.markers import StopMarkers
 from carpool.daemon.system.process_state import STOPPED, TRACED, state_of
@@ -37,6 +41,9 @@ POLLS = 1000
 #: Without an answer and without progress: when its shim is asked whatever the process does, and how long after that.
 TAKE_AFTER_S = 1.0
 FAIL_AFTER_S = 10.0
+#: How long a job may keep a turn that it has to give back at once.  Counted in looks: a daemon that gets no processor
+#: time looks later, and the job, on the same machine, has more time, too.
+LEASE_S = 10.0
 
 
 @dataclass(slots=True)
@@ -68,13 +75,20 @@ class Watchdog:
     """One task per job that owes an answer: those that others enter in the watchlist."""
 
     def __init__(
-        self, jobs: JobTable, kept: StopMarkers, watchlist: Watchlist, turns: Turns, offloads: Requests
+        self,
+        jobs: JobTable,
+        kept: StopMarkers,
+        watchlist: Watchlist,
+        turns: Turns,
+        offloads: Requests,
+        processes: Signaller,
     ) -> None:
         self._jobs = jobs
         self._kept = kept
         self._watchlist = watchlist
         self._turns = turns
         self._offloads = offloads
+        self._processes = processes
         self._tasks: dict[JobId, asyncio.Task[None]] = {}
         self._traced: set[JobId] = set()  # those of whom the log has been told
 
@@ -111,11 +125,14 @@ class Watchdog:
             self._turns.wake_successor(job)  # it may have been stopped just before it would have
         finally:
             del self._tasks[job.id]
-            self._watchlist.clear_busy(job)
+            self._watchlist.forget(job)
             self._traced.discard(job.id)
 
     def _owes(self, job: JobRecord) -> bool:
-        return job.id in self._jobs.live and (self._owes_memory(job) or bool(job.cuts) or self._owes_turn(job))
+        if job.id not in self._jobs.live or job.seated is None:
+            return False
+        asked = self._watchlist.revocation(job) is not None and self._turns.holds(job)
+        return asked or self._owes_memory(job) or bool(job.cuts) or self._turns.passing(job)
 
     def _owes_memory(self, job: JobRecord) -> bool:
         """Whether it, or its shim, has been asked to move its memory."""
@@ -126,15 +143,18 @@ class Watchdog:
 
         It clears its `turn` first and says to whom it goes last: stopped in between it would take the turn along.
         """
-        if job.seated is None:
-            return False
-        words = job.seated.seat.snapshot()
-        unpaused = words.yield_ == Yield.PAUSE and words.paused != words.pause_seq
-        return (words.turn == 1 and (words.yield_ == Yield.NOW or unpaused)) or self._turns.passing(job)
+        if self._turns.passing(job):
+            return True
+        revoked = self._watchlist.revocation(job)
+        return revoked is not None and revoked.how is not Yield.BOUNDARY and self._turns.holds(job)
 
     async def _look(self, job: JobRecord, patience: _Patience) -> None:
         assert job.seated is not None
         state = state_of(job.seated.pid, job.owner)
+        if state == STOPPED:
+            self._hurry(job, job.seated)
+        if self._owes_turn(job) and self._lease_over(job, state):
+            return
         if self._owes_memory(job):
             spent = patience.spent(_progress(job))
             if spent > TAKE_AFTER_S + FAIL_AFTER_S:
@@ -153,6 +173,26 @@ class Watchdog:
         elif job.id not in self._traced:
             self._traced.add(job.id)
             log.warning("job %d holds up others: a debugger has stopped process %d", job.id, job.seated.pid)
+
+    def _hurry(self, job: JobRecord, seated: Seated) -> None:
+        """A stopped job comes to no boundary: it is to let go at once, now that it has been asked at all."""
+        revoked = self._watchlist.revocation(job)
+        if revoked is not None and revoked.how is Yield.BOUNDARY and self._turns.holds(job):
+            request_yield(seated.board, seated.seat, Yield.NOW)
+            self._watchlist.revoke(job, Yield.NOW)
+
+    def _lease_over(self, job: JobRecord, state: str) -> bool:
+        """Whether the job has kept its turn for too long; then it is killed."""
+        revoked = self._watchlist.revocation(job)
+        if revoked is None:  # in the middle of a hand-over that it began by itself
+            return False
+        if revoked.looked() * LOOK_S <= LEASE_S:
+            return False
+        if job.fault is None:
+            what = "pause" if revoked.how is Yield.PAUSE else "give its turn back"
+            held = {STOPPED: " (it is stopped)", TRACED: " (a debugger has stopped it)"}.get(state, "")
+            kill(job, "lease", f"it did not {what} within {LEASE_S:.0f} s{held}, and others waited", self._processes)
+        return True
 
     def _can_be_taken(self, job: JobRecord) -> bool:
         return (
@@ -186,6 +226,8 @@ class Watchdog:
                 if not (self._owes_turn(job) if turn else self._owes(job)):
                     return
             log.warning("job %d is stopped and did not let go when it was continued", job.id)
+            if (revoked := self._watchlist.revocation(job)) is not None:
+                revoked.looked(int(POLLS * POLL_S / LOOK_S))
         finally:
             self._turns.wake_successor(job)  # it may not get round to it
             with suppress(ProcessLookupError):
