@@ -136,6 +136,8 @@ class FakeJob:
             kind = PacketType.PASSED if slot else PacketType.RELEASED
             number = self.seat.get("passed_seq")
             self.send(kind, cause, *((slot - 1, number) if slot else (number, 0)))
+            if self.seat.get("want"):  # the turn went before the other thread could use it, and it still waits
+                self.send(PacketType.WANT)
 
     def let_go(self, cause: int = CAUSE_BOUNDARY) -> int:
         """Everything of a hand-over except the packet."""
