@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from carpool.core.events import PolicyTimedOut
 from carpool.core.machine import Machine
 from carpool.core.model import MIB, Settings
 from carpool.core.policies import BasePolicy, load_policy, register_policy
+from carpool.core.policies.guard import Guarded, PolicyTimeout
 from carpool.core.policies.placement import register_placement
 from carpool.sim.driver import PolicyFailed, simulate
 from carpool.sim.model.options import Options
@@ -83,3 +85,58 @@ def test_errors_are_seen_where_they_are_wanted() -> None:
     register_policy("wrong", breaking("lanes", RuntimeError("no idea")), guarded=False)
     with pytest.raises(RuntimeError, match="no idea"):
         load_policy("wrong").lanes(None, None)  # type: ignore[arg-type]
+
+
+# Policies that do not answer in time
+
+
+class Impatient:
+    """Interrupts the call of a number, as a timer would."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+
+    def __call__(self, ask: Any) -> Any:
+        self._left -= 1
+        if self._left == 0:
+            raise PolicyTimeout("took too long")
+        return ask()
+
+
+def answers(guard: Guarded, count: int = 3) -> list[Any]:
+    guard.begin_event()
+    return [guard.lanes(None, None) for _ in range(count)]  # type: ignore[arg-type] - the policy looks at nothing
+
+
+def test_a_policy_that_does_not_answer_is_not_asked_again() -> None:
+    guard = Guarded(breaking("lanes", 7)(), Impatient(5))
+    other = BasePolicy().lanes(None, None)  # type: ignore[arg-type]
+    assert answers(guard) == [7, 7, 7] and guard.take_timeout() is None
+    assert answers(guard) == [7, other, other] and guard.take_timeout() == 2
+    assert answers(guard) == [other, other, other] and guard.take_timeout() is None
+    assert guard.fault == "lanes took too long; it is not asked again until it is chosen anew"
+
+
+def test_a_replay_falls_back_at_the_same_question() -> None:
+    guard = Guarded(breaking("lanes", 7)())
+    other = BasePolicy().lanes(None, None)  # type: ignore[arg-type]
+    guard.time_out_at(2)
+    assert answers(guard) == [7, other, other]
+    assert answers(guard) == [other, other, other]
+
+
+def test_a_timeout_outside_of_events_counts_from_the_next_one_on() -> None:
+    guard = Guarded(breaking("lanes", 7)(), Impatient(4))
+    assert answers(guard) == [7, 7, 7]
+    guard.lanes(None, None)  # type: ignore[arg-type]
+    guard.begin_event()
+    assert guard.take_timeout() == 0
+    replayed = Guarded(breaking("lanes", 7)())
+    replayed.time_out_at(0)
+    assert 7 not in answers(replayed)
+
+
+def test_a_timeout_of_a_sort_that_there_is_not() -> None:
+    with pytest.raises(ValueError, match="a sort of policy is one of policy, placement"):
+        Machine(Settings()).handle(PolicyTimedOut("colour", 1), 0)
+    assert Machine(Settings()).handle(PolicyTimedOut("policy", 1), 0) == [], "Carpool's own answer in time"

@@ -303,6 +303,18 @@ class RestartEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyTimedOut:
+    """A policy of a user's did not answer in time, and is not asked again until it is chosen anew.
+
+    Comes before the event in which that happened, so that a replay, where time does not count, falls back at the same
+    question.
+    """
+
+    sort: str  # "policy" or "placement"
+    question: int  # which one asked in the next event, from 1; 0: it is not asked from now on
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """The earliest timer of the core is due (`Machine.next_timer`)."""
 
@@ -337,5 +349,6 @@ Event = (
     | Adopted
     | RestartBegan
     | RestartEnded
+    | PolicyTimedOut
     | Tick
 )

@@ -21,6 +21,7 @@ from carpool.core.lifecycle.lifecycle import Lifecycle, check_spec
 from carpool.core.metering import co_runners
 from carpool.core.metering.views import full_view
 from carpool.core.model import Allocation, DeviceId, JobId, JobPhase, Micros, Reason, Settings
+from carpool.core.policies.guard import Watched
 from carpool.core.policies.view import View
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
@@ -31,6 +32,8 @@ ALLOCATORS: dict[Allocation, Callable[[State], Allocator]] = {
     Allocation.LANES: LaneAllocator,
     Allocation.DEVICES: WholeDeviceAllocator,
 }
+#: Of policies, in `PolicyTimedOut`.
+_SORTS = ("policy", "placement")
 
 
 class Machine:
@@ -43,6 +46,7 @@ class Machine:
     def __init__(self, settings: Settings) -> None:
         """Raises ValueError for impossible settings."""
         self._state = State(settings, *check_settings(settings))
+        self._guards = self._watched()
         self._allocator: Allocator = ALLOCATORS[settings.allocation](self._state)
         self._life = Lifecycle(self._state, self._allocator)
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -56,6 +60,7 @@ class Machine:
             events.Submitted: self._submitted,
             events.RestartBegan: self._restart_began,
             events.RestartEnded: self._restart_ended,
+            events.PolicyTimedOut: self._policy_timed_out,
             events.Tick: self._tick,
         }
         self._job_handlers: dict[type, Callable[[Job, Any], None]] = {
@@ -76,6 +81,8 @@ class Machine:
         state = self._state
         if now < state.now:
             raise ValueError(f"time went back from {state.now} to {now}")
+        for guard in self._guards:
+            guard.begin_event()
         general = self._handlers.get(type(event))
         if general is not None:
             state.now = now
@@ -121,6 +128,13 @@ class Machine:
         for pair, pace in self._state.slowdowns.rows():
             yield events.PaceKnown(*pair, pace.total_us, pace.iterations, pace.measured_us)
 
+    def timeouts(self) -> Iterator[events.PolicyTimedOut]:
+        """Questions that policies have not answered in time since this was asked last, for the journal."""
+        for sort, guard in zip(_SORTS, (self._state.policy, self._state.placement), strict=True):
+            question = guard.take_timeout() if isinstance(guard, Watched) else None
+            if question is not None:
+                yield events.PolicyTimedOut(sort, question)
+
     @property
     def policy_fault(self) -> str | None:
         """What a policy of one's own did wrong first, for people; it was ignored.  None: nothing."""
@@ -135,6 +149,11 @@ class Machine:
         """Raises InvariantError if the core contradicts itself."""
         check(self._state)
         self._allocator.check()
+
+    def _watched(self) -> tuple[Watched[Any], ...]:
+        """The policies that are not Carpool's own."""
+        policies: tuple[object, ...] = (self._state.policy, self._state.placement)
+        return tuple(policy for policy in policies if isinstance(policy, Watched))
 
     # Handlers
 
@@ -190,6 +209,7 @@ class Machine:
         if event.settings.allocation is not state.settings.allocation:
             raise ValueError(f"allocation is {state.settings.allocation}; it cannot be changed while jobs are there")
         state.settings, state.policy, state.placement = event.settings, policy, placement
+        self._guards = self._watched()
         state.update_quanta()
         co_runners.reset(state)
         self._allocator.settings_changed()
@@ -203,6 +223,13 @@ class Machine:
             raise ValueError(f"waited_us is {event.waited_us}; nothing is submitted in the future")
         check_spec(event.spec)
         self._life.submit(event).history.append((self._state.now, event))
+
+    def _policy_timed_out(self, event: events.PolicyTimedOut) -> None:
+        if event.sort not in _SORTS or event.question < 0:
+            raise ValueError(f"{event}: a sort of policy is one of {', '.join(_SORTS)}, and questions count from 1")
+        guard = dict(zip(_SORTS, (self._state.policy, self._state.placement), strict=True))[event.sort]
+        if isinstance(guard, Watched):
+            guard.time_out_at(event.question)
 
     def _restart_began(self, event: events.RestartBegan) -> None:
         self._state.restarting = True

@@ -18,6 +18,8 @@ from pathlib import Path
 import msgspec
 
 from carpool.core.model import Settings
+from carpool.core.policies import POLICIES
+from carpool.core.policies.placement import PLACEMENTS
 from carpool.daemon.api.server import check_socket
 from carpool.daemon.app import Daemon
 from carpool.daemon.config.device_continuity import settle_devices
@@ -26,6 +28,7 @@ from carpool.daemon.config.limits import UserLimits, read_limits
 from carpool.daemon.config.options import DaemonOptions, parse_options
 from carpool.daemon.config.settings import changed_settings
 from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.system.call_limit import AlarmLimit
 from carpool.daemon.system.errors import StartupError
 from carpool.daemon.system.fd_limit import raise_file_limit
 from carpool.protocol.api import ErrorBody
@@ -111,6 +114,8 @@ SWITCH_INTERVAL_S = 0.0002
 
 async def _serve(options: DaemonOptions, limits: UserLimits, connection: sqlite3.Connection) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    for registry in (POLICIES, PLACEMENTS):
+        registry.limit_calls(AlarmLimit())
     settings = _journaled_settings(options, connection)
     with closing(GpuDiscovery(options.home)) as gpus:
         devices = gpus.resolved(options.devices, options.memory)

@@ -69,13 +69,15 @@ class CoreLoop(Generic[E]):
 
     def _handle(self, event: Event) -> None:
         now = self.now()
-        self._feed.record(now, event)
         try:
             commands = self.machine.handle(event, now)
         except Exception:
             # An illegal event changes nothing in the core; the daemon, which others depend on, goes on.
             log.exception("the core refused %r", event)
-            return
+            commands = []
+        for timeout in self.machine.timeouts():  # before the event, which a replay handles afterwards
+            self._feed.record(now, timeout)
+        self._feed.record(now, event)
         self._report_fault()
         for command in commands:
             self._feed.record(now, command)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from carpool.core.model import Micros, Settings
 from carpool.core.policies.base import BasePolicy, Key, Policy
@@ -11,16 +11,31 @@ from carpool.core.policies.registry import P
 from carpool.core.policies.view import DeviceView, JobView, View
 
 T = TypeVar("T")
+#: Calls what it is given, and raises PolicyTimeout if that takes too long.
+CallLimit = Callable[[Callable[[], Any]], Any]
+
+
+class PolicyTimeout(BaseException):
+    """A call of a policy has been interrupted.  No `Exception`, so that a policy's own handlers do not keep it."""
+
+
+def unlimited(ask: Callable[[], Any]) -> Any:
+    """Where a policy may take its time, as in the simulator."""
+    return ask()
 
 
 class Watched(Generic[P]):
     """Asks somebody's policy, of whichever kind, and looks at its answers.
 
-    ``fault`` is the first thing that went wrong, for people.
+    ``fault`` is the first thing that went wrong, for people.  A policy that does not answer in time is not asked again.
     """
 
-    def __init__(self, policy: P) -> None:
+    def __init__(self, policy: P, limit: CallLimit) -> None:
         self._policy = policy
+        self._limit = limit
+        self._asked = 0  # questions in the present event
+        self._gives_up_at: int | None = None  # the question that it does not answer in time; 0: it is asked none
+        self._new_timeout: int | None = None
         self.fault: str | None = None
         self.name: str = policy.name
         self.settings: tuple[str, ...] = tuple(policy.settings)
@@ -30,15 +45,38 @@ class Watched(Generic[P]):
         own = getattr(self._policy, "check", None)
         try:
             if own is not None:
-                own(settings)
+                self._limit(lambda: own(settings))
         except ValueError:
             raise
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, PolicyTimeout) as error:
             raise ValueError(f"{self.name}: check failed: {type(error).__name__}: {error}") from error
 
+    def begin_event(self) -> None:
+        """Questions are counted anew; a timeout that nobody has taken came outside of events."""
+        self._asked = 0
+        if self._new_timeout is not None:
+            self._new_timeout = 0
+
+    def time_out_at(self, question: int) -> None:
+        """In a replay: what `PolicyTimedOut` says."""
+        self._gives_up_at = question
+
+    def take_timeout(self) -> int | None:
+        """The question that has not been answered in time, once; None: none since the last call."""
+        timeout, self._new_timeout = self._new_timeout, None
+        return timeout
+
     def _checked(self, ask: Callable[[], T], fits: Callable[[object], bool], what: str, otherwise: T) -> T:
+        self._asked += 1
+        if self._gives_up_at is not None and self._asked >= self._gives_up_at:
+            self._gives_up_at = 0
+            return otherwise
         try:
-            answer = ask()
+            answer: T = self._limit(ask)
+        except PolicyTimeout as timeout:
+            self._note(f"{what} {timeout}; it is not asked again until it is chosen anew")
+            self._gives_up_at, self._new_timeout = 0, self._asked
+            return otherwise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a stranger's code does, the core goes on
             self._note(f"{what} failed: {type(error).__name__}: {error}")
             return otherwise
@@ -55,8 +93,8 @@ class Watched(Generic[P]):
 class Guarded(Watched[Policy]):
     """Asks ``policy``, checks what it says, and says what `BasePolicy` would where that is an error or nonsense."""
 
-    def __init__(self, policy: Policy) -> None:
-        super().__init__(policy)
+    def __init__(self, policy: Policy, limit: CallLimit = unlimited) -> None:
+        super().__init__(policy, limit)
         self._fallback = BasePolicy()
         self.backfill = bool(policy.backfill)
         self.preemptive = bool(policy.preemptive)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 
 class Named(Protocol):
@@ -21,17 +21,19 @@ P = TypeVar("P", bound=Named)
 class Registry(Generic[P]):
     """``words``, for people: one policy of the sort, several, and what introduces the names of those there are.
 
-    ``base``: all that it has, a policy must have.  ``guard`` makes one of somebody else's that can do no harm.
+    ``base``: all that it has, a policy must have.  ``guard`` makes one of somebody else's that can do no harm, given
+    what limits each call of it (`carpool.core.policies.guard`).
     """
 
     def __init__(
-        self, words: tuple[str, str, str], own: Iterable[type[P]], base: type[P], guard: Callable[[P], P]
+        self, words: tuple[str, str, str], own: Iterable[type[P]], base: type[P], guard: Callable[..., P]
     ) -> None:
         self._one, self._many, self._known = words
         self._own = {kind.name: kind for kind in own}
         self._base = base
         self._guard = guard
         self._registered: dict[str, tuple[type[P], bool]] = {}  # and whether it is to be guarded
+        self._limits: tuple[Callable[[Callable[[], Any]], Any], ...] = ()
 
     def available(self) -> tuple[str, ...]:
         """Names of those that come with Carpool, sorted."""
@@ -44,7 +46,11 @@ class Registry(Generic[P]):
         if name not in self._registered:
             raise self.unknown(name, sorted(self._registered))
         kind, guarded = self._registered[name]
-        return self._guard(kind()) if guarded else kind()
+        return self._guard(kind(), *self._limits) if guarded else kind()
+
+    def limit_calls(self, limit: Callable[[Callable[[], Any]], Any]) -> None:
+        """Policies of others that are loaded from now on are called through ``limit`` (`CallLimit`)."""
+        self._limits = (limit,)
 
     def unknown(self, name: str, others: Iterable[str]) -> ValueError:
         """What to raise for a name that nobody knows.  ``others``: the names that would do beside Carpool's own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from carpool.core.policies.base import Key
-from carpool.core.policies.guard import Watched, is_key
+from carpool.core.policies.guard import CallLimit, Watched, is_key, unlimited
 from carpool.core.policies.placement.base import PlacementPolicy
 from carpool.core.policies.placement.magm import Magm
 from carpool.core.policies.view import DeviceView, JobView, View
@@ -12,8 +12,8 @@ from carpool.core.policies.view import DeviceView, JobView, View
 class GuardedPlacement(Watched[PlacementPolicy]):
     """Asks ``policy``, and says what `Magm` would where its answer is an error or nonsense."""
 
-    def __init__(self, policy: PlacementPolicy) -> None:
-        super().__init__(policy)
+    def __init__(self, policy: PlacementPolicy, limit: CallLimit = unlimited) -> None:
+        super().__init__(policy, limit)
         self._fallback = Magm()
         self.collocates = bool(policy.collocates)
 

@@ -1,0 +1,51 @@
+"""Calls of others' code are interrupted in time, and nothing else is.  In processes of their own: the alarm is one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import re, time
+from carpool.core.policies.guard import PolicyTimeout
+from carpool.daemon.system.call_limit import AlarmLimit
+limit = AlarmLimit(0.05)
+def loop():
+    while True: pass
+def stubborn():
+    for _ in range(3):
+        try: loop()
+        except BaseException: pass
+    loop()
+def call(ask):
+    try: return limit(ask)
+    except PolicyTimeout as timeout: return timeout
+"""
+
+
+def said(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", PROGRAM + code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("ask", ["loop", "stubborn", "lambda: time.sleep(60)", "lambda: re.match('(a+)+b', 'a' * 40)"])
+def test_what_takes_too_long_is_interrupted(ask: str) -> None:
+    assert said(f"print(call({ask}))") == "took longer than 0.05 s"
+
+
+def test_answers_and_errors_come_through() -> None:
+    assert said("print(call(lambda: 7))") == "7"
+    assert said("try: call(lambda: 1 / 0)\nexcept ZeroDivisionError: print('divided')") == "divided"
+
+
+def test_what_comes_afterwards_has_its_time() -> None:
+    """Also where the alarm rings in the very moment in which the call ends."""
+    code = (
+        "limit = AlarmLimit(0.0001)\n"
+        "for _ in range(3000): call(lambda: sum(range(2000)))\n"
+        "time.sleep(0.2); print('slept')"
+    )
+    assert said(code) == "slept"
