@@ -45,6 +45,7 @@ class Folder(NamedTuple):
 
 #: Folders and files of `tests`; the longest that fits counts.
 FOLDERS = {
+    "adversary": Folder("test", 30),
     "benchmarks": Folder("test", 18),
     "cli": Folder("test", 160),
     "cli/test_reference.py": Folder("check", 1),

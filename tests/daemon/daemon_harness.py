@@ -214,7 +214,7 @@ import json, os, sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from daemon_harness import Daemon, Refused
-os.setgroups([]); os.setgid(65534); os.setuid(65534)
+os.setgroups([]); os.setgid({uid}); os.setuid({uid})
 daemon = Daemon(Path({home!r}))
 def attempt(call):
     try:
@@ -227,9 +227,12 @@ print(json.dumps({expression}))
 """
 
 
-def as_nobody(daemon: Daemon, expression: str) -> object:
+NOBODY = 65534
+
+
+def as_nobody(daemon: Daemon, expression: str, uid: int = NOBODY) -> Any:
     """Evaluate an expression in a process of another user.  ``attempt(f)`` gives the code of a refusal."""
-    code = SECOND_USER.format(tests=str(Path(__file__).parent), home=str(daemon.home), expression=expression)
+    code = SECOND_USER.format(tests=str(Path(__file__).parent), home=str(daemon.home), expression=expression, uid=uid)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -1,0 +1,61 @@
+"""Daemons that users attack who are not the daemon's: real ones, of root, whose home others may pass through."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
+
+from daemon_harness import Daemon
+
+from tests.adversary.users import ATTACKER, PYTHONS, User
+
+
+@pytest.fixture(scope="session")
+def python() -> str:
+    """An interpreter that other users may start."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to become another user")
+    for path in PYTHONS:
+        with suppress(OSError, subprocess.CalledProcessError):
+            subprocess.run([path, "-I", "-c", ""], user=ATTACKER, group=ATTACKER, extra_groups=[], cwd="/", check=True)
+            return path
+    pytest.skip(f"other users may start none of {', '.join(PYTHONS)}")
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
+        Path(directory).chmod(0o711)
+        daemon = Daemon(Path(directory) / "home", "--device", "host:64MiB").started()
+        yield daemon
+        daemon.stop()
+        assert "Traceback" not in daemon.log(), daemon.log()
+
+
+@pytest.fixture
+def programs() -> Iterator[Path]:
+    """`raw.py`, where other users may read it."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        shutil.copy(Path(__file__).with_name("raw.py"), directory)
+        yield Path(directory) / "raw.py"
+
+
+@pytest.fixture
+def victim(daemon: Daemon, python: str, programs: Path) -> User:
+    return User(daemon, ATTACKER - 1, python, programs)
+
+
+@pytest.fixture
+def attacker(daemon: Daemon, python: str, programs: Path) -> User:
+    return User(daemon, ATTACKER, python, programs)

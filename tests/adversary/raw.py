@@ -1,0 +1,201 @@
+"""A job that speaks the seat protocol itself, and keeps to its rules as far as that is of use: ``raw.py MODE ...``.
+
+It runs as another user, under whatever Python that user may start, so it imports the standard library only; the words
+of the seat and the numbers of packets come as JSON in ``RAW_PROTOCOL``.  Each mode says ``ready``, goes on until
+SIGTERM, and then says what came of it: how many descriptors it has got, and how many of them hold `SECRET`.
+"""
+
+import json
+import mmap
+import os
+import random
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+
+SECRET = b"SECRET-of-another-user!!"
+PACKET = struct.Struct("=IIQQQQQ")
+PROTOCOL = json.loads(os.environ["RAW_PROTOCOL"])
+ODD = (0, 1, 2, 255, 4095, 4096, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 53, (1 << 63) - 1, (1 << 64) - 1)
+MIB = 1 << 20
+stopping = threading.Event()
+
+
+class Raw:
+    """The job's end of its channel, and its seat."""
+
+    def __init__(self):
+        self.channel = socket.socket(fileno=int(os.environ["CARPOOL_JOB_FD"]))
+        self.channel.settimeout(20)
+        self.fds = []
+        self.send("HELLO", PROTOCOL["version"])
+        self.setup, given = self.receive()
+        if self.setup[0] != PROTOCOL["packets"]["SETUP"]:
+            sys.exit("refused")
+        self.board_fd, self.lane, self.bank, self.store = given
+        self.board = mmap.mmap(self.board_fd, PROTOCOL["board_bytes"])
+        self.slot = self.setup[2]
+        self.set("pid", os.getpid())
+
+    def send(self, kind, *numbers):
+        words = [number & (1 << 64) - 1 for number in (*numbers, 0, 0, 0, 0, 0)[:5]]
+        self.channel.send(PACKET.pack(PROTOCOL["packets"][kind], os.getpid(), *words))
+
+    def receive(self):
+        data, fds, _, _ = socket.recv_fds(self.channel, PACKET.size, 16)
+        self.fds += fds
+        return PACKET.unpack(data), fds
+
+    def drain(self):
+        """Everything that has been sent to it meanwhile."""
+        self.channel.setblocking(False)
+        try:
+            while True:
+                data, fds, _, _ = socket.recv_fds(self.channel, 100, 16)
+                self.fds += fds
+                if not data:
+                    return
+        except OSError:
+            return
+
+    def place(self, name):
+        offset, form = PROTOCOL["fields"][name]
+        return PROTOCOL["header_bytes"] + PROTOCOL["seat_bytes"] * self.slot + offset, f"={form}"
+
+    def set(self, name, value):
+        offset, form = self.place(name)
+        struct.pack_into(form, self.board, offset, value)
+
+    def get(self, name):
+        offset, form = self.place(name)
+        return struct.unpack_from(form, self.board, offset)[0]
+
+    def until(self, name, value):
+        while self.get(name) != value:
+            time.sleep(0.001)
+
+    # As a job that keeps to the rules
+
+    def turn(self):
+        self.set("want", 1)
+        self.send("WANT")
+        self.until("turn", 1)
+        self.set("want", 0)
+
+    def grow(self, kind, size):
+        number = self.get("grow_seq") + 1
+        for name, value in (("grow_class", kind), ("grow_total", size), ("grow_seq", number)):
+            self.set(name, value)
+        self.send("GROW", kind, size, number)
+        self.until("grow_ack", number)
+        return self.get("grow_status") == 1
+
+    def release(self):
+        self.set("turn", 0)
+        self.set("passed_to", 0)
+        self.set("passed_seq", self.get("passed_seq") + 1)
+        self.send("RELEASED", 1, self.get("passed_seq"))
+
+
+def hold(raw):
+    """The victim: it has a secret in its bank and in its lane, and looks in the end whether that is still there."""
+    size = 4 * MIB
+    raw.turn()
+    granted = raw.grow(0, size) and raw.grow(1, size)
+    areas = [mmap.mmap(fd, size) for fd in (raw.bank, raw.lane)]
+    pattern = (SECRET * (size // len(SECRET) + 1))[:size]
+    for area in areas:
+        area[:] = pattern
+    raw.release()
+    return lambda: "intact" if granted and all(area[:] == pattern for area in areas) else "damaged"
+
+
+def own(raw):
+    """Hold a secret, and search one's own descriptors for it."""
+    hold(raw)
+
+
+def steal(raw):
+    """Name the banks of others in the seat, and ask for descriptors again."""
+    own = raw.setup[6]
+    raw.channel.settimeout(0.2)
+    for number in range(own + 24):
+        raw.set("bank", number)
+        raw.set("pid", 0)
+        raw.send("HELLO", PROTOCOL["version"])
+        try:
+            raw.receive()
+        except OSError:
+            continue
+
+
+def name_lane(raw):
+    """Before the daemon is restarted: name a lane of others in the seat."""
+    raw.set("lane", int(sys.argv[2]))
+
+
+def claim(raw):
+    """Before the daemon is restarted: claim more memory than there is."""
+    for name in ("p_limit", "e_limit", "p_used", "p_peak", "e_peak", "p_live", "e_live"):
+        raw.set(name, 1 << 50)
+
+
+def fuzz(raw):
+    """Write anything into the seat, and send anything, from now on."""
+    rng = random.Random(int(sys.argv[2]))
+    raw.channel.setblocking(False)
+    threading.Thread(target=fuzz_on, args=(raw, rng), daemon=True).start()
+
+
+def fuzz_on(raw, rng):
+    names, kinds = sorted(PROTOCOL["fields"]), sorted(PROTOCOL["packets"])
+    while not stopping.is_set():
+        for _ in range(20):
+            name = rng.choice(names)
+            raw.set(name, rng.choice(ODD) & ((1 << 8 * struct.calcsize(raw.place(name)[1])) - 1))
+        try:
+            if rng.random() < 0.9:
+                raw.send(rng.choice(kinds), *(rng.choice((*ODD, raw.slot, raw.slot + 1)) for _ in range(5)))
+            else:
+                socket.send_fds(raw.channel, [rng.randbytes(rng.choice((1, 47, 48, 1000)))], [0, 1][: rng.randrange(3)])
+            raw.receive()
+        except (OSError, struct.error):
+            time.sleep(0.001)  # others of this machine's tests want to compute, too
+
+
+def secrets(raw):
+    """How many of the descriptors hold the secret."""
+    found = 0
+    for fd in raw.fds:
+        position, size = 0, os.fstat(fd).st_size
+        while position < size:
+            try:
+                position = os.lseek(fd, position, os.SEEK_DATA)
+            except OSError:
+                break
+            data = os.pread(fd, MIB, position)
+            if SECRET in data:
+                found += 1
+                break
+            position += len(data)
+    return found
+
+
+MODES = {mode.__name__: mode for mode in (hold, own, steal, name_lane, claim, fuzz)}
+
+
+def main():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    raw = Raw()
+    outcome = MODES[sys.argv[1]](raw)
+    print("ready", flush=True)
+    signal.sigwait([signal.SIGTERM])
+    stopping.set()
+    raw.drain()
+    print(outcome() if outcome else f"descriptors {len(raw.fds)}, secrets {secrets(raw)}", flush=True)
+
+
+main()

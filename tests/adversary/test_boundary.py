@@ -1,0 +1,71 @@
+"""One user's jobs neither read nor write what belongs to another user, and hold nobody up.
+
+The victim keeps a secret in its device buffer and in its lane; the attacker's job speaks the protocol itself.  Whatever
+descriptors the attacker is sent are searched for the secret, and in the end the victim looks whether it is intact.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from daemon_harness import Daemon
+
+from tests.adversary.users import User
+from tests.tiers import all_but_first
+
+
+def nothing_found(said: str) -> bool:
+    """Whether the attacker got descriptors, its own at least, and none had the secret."""
+    found = re.fullmatch(r"descriptors (\d+), secrets (\d+)", said)
+    assert found is not None, said
+    return int(found[1]) >= 4 and int(found[2]) == 0
+
+
+def restart(daemon: Daemon) -> None:
+    daemon.kill()
+    daemon.started()
+
+
+def test_the_search_finds_what_is_there(victim: User) -> None:
+    """Of what is one's own: the other tests would pass if the search found nothing."""
+    said = victim.end(victim.start("own"))
+    assert int(said.rpartition(" ")[2]) == len(("bank", "lane")), said
+
+
+def test_banks_of_others(daemon: Daemon, victim: User, attacker: User) -> None:
+    job = victim.start("hold")
+    assert nothing_found(attacker.end(attacker.start("steal")))
+    assert victim.end(job) == "intact"
+
+
+def test_the_lane_of_others_at_a_restart(daemon: Daemon, victim: User, attacker: User) -> None:
+    job = victim.start("hold")
+    attack = attacker.start("name_lane", daemon.show(job)["lane"])
+    restart(daemon)
+    assert daemon.show(attack)["lane"] != daemon.show(job)["lane"]
+    assert nothing_found(attacker.end(attack))
+    assert victim.end(job) == "intact"
+
+
+def test_limits_claimed_before_a_restart(daemon: Daemon, victim: User, attacker: User) -> None:
+    """Others get memory as before."""
+    attack = attacker.start("claim")
+    restart(daemon)
+    assert victim.end(victim.start("hold")) == "intact"
+    assert nothing_found(attacker.end(attack))
+
+
+@pytest.mark.parametrize("rounds", all_but_first([1, 30], "random words and packets for a minute"))
+def test_any_words_and_packets(
+    daemon: Daemon, victim: User, attacker: User, rounds: int, moments: random.Random
+) -> None:
+    """While the daemon follows them, and at restarts, when what it reads is new to it."""
+    job = victim.start("hold")
+    attack = attacker.start("fuzz", moments.randrange(1 << 32))
+    for _ in range(rounds):
+        assert victim.end(victim.start("hold")) == "intact", "others get turns and memory"
+        restart(daemon)
+    assert nothing_found(attacker.end(attack))
+    assert victim.end(job) == "intact"

@@ -1,0 +1,49 @@
+"""Users of a daemon, whose jobs speak its protocol themselves (`raw.py`)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from daemon_harness import NOBODY, Daemon, as_nobody
+
+from carpool.protocol.seat import BOARD_BYTES, FIELDS, HEADER_BYTES, PROTOCOL, SEAT_BYTES, PacketType
+
+ATTACKER = NOBODY
+PYTHONS = (sys.executable, "/usr/bin/python3")
+RAW_PROTOCOL = json.dumps(
+    {
+        "version": PROTOCOL,
+        "fields": FIELDS,
+        "packets": {kind.name: kind.value for kind in PacketType},
+        "board_bytes": BOARD_BYTES,
+        "header_bytes": HEADER_BYTES,
+        "seat_bytes": SEAT_BYTES,
+    }
+)
+
+
+@dataclass(frozen=True)
+class User:
+    """One user of the daemon."""
+
+    daemon: Daemon
+    uid: int
+    python: str
+    program: Path
+
+    def start(self, *mode: object) -> int:
+        """A job of the user's, as soon as it has said that it is ready."""
+        argv = ["env", "LD_PRELOAD=", self.python, "-I", str(self.program), *map(str, mode)]
+        env = {"RAW_PROTOCOL": RAW_PROTOCOL, "PATH": "/usr/bin:/bin"}
+        job: int = as_nobody(self.daemon, f"daemon.submit(*{argv!r}, env={env!r}, cwd='/')", self.uid)
+        self.daemon.until_line(job, "ready")
+        return job
+
+    def end(self, job: int) -> str:
+        """What the job says in the end."""
+        self.daemon.cancel(job)
+        self.daemon.wait(job)
+        return self.daemon.output(job).splitlines()[-1]
