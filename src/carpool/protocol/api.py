@@ -126,7 +126,10 @@ class AttemptInfo(msgspec.Struct, frozen=True):
 
 
 class JobInfo(msgspec.Struct, frozen=True):
-    """One row of GET /v1/jobs and the answer of GET /v1/jobs/{id}."""
+    """One row of GET /v1/jobs and the answer of GET /v1/jobs/{id}.
+
+    Texts of another user's job may be hidden: then they are empty or null (see `carpool.daemon.api.visibility`).
+    """
 
     id: int
     name: str

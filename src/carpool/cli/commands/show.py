@@ -67,7 +67,7 @@ def _engine(job: JobInfo) -> str:
 
 
 def _state(job: JobInfo) -> list[tuple[str, str]]:
-    reason = "" if job.reason is None else f"{job.reason.text} [{job.reason.code}]"
+    reason = "" if job.reason is None else f"{job.reason.text} [{job.reason.code}]".lstrip()
     where = f"{job.device or ''}{'' if job.lane is None else f', lane {job.lane}'}"
     return [
         ("state", formatting.state(job)),

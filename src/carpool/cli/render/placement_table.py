@@ -19,7 +19,7 @@ def explain_placement(placement: PlacementInfo) -> list[str]:
     lines = [f"job {placement.job} {what} (placement {style.bold(placement.policy)}{strict})"]
     if placement.rows:
         lines += table(HEADER, [_cells(row) for row in placement.rows], style, None)
-    return [*lines, *(f"{row.device}: {text}" for row in placement.rows for text in _remarks(row))]
+    return [*lines, *(f"{row.device}: {text}" for row in placement.rows for text in _remarks(row) if text)]
 
 
 def _cells(row: PlacementRow) -> tuple[str, ...]:
@@ -50,6 +50,6 @@ def _share(ppm: int | None) -> str:
 
 def _remarks(row: PlacementRow) -> list[str]:
     texts = [] if row.refusal is None else [row.refusal.text]
-    if row.reluctance is not None and row.reluctance != row.refusal:
+    if row.reluctance is not None and row.reluctance.text and row.reluctance != row.refusal:
         texts.append(f"tried last: {row.reluctance.text}")
     return texts

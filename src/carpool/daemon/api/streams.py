@@ -7,8 +7,9 @@ import os
 from aiohttp import web
 
 from carpool.core.model import JobId
-from carpool.daemon.api.context import CONTEXT, Context, find_job, require_owner
+from carpool.daemon.api.context import CONTEXT, Context, caller, find_job, require_owner, viewer
 from carpool.daemon.api.middleware import flag_parameter, number_parameter
+from carpool.daemon.api.visible_events import visible_entry
 from carpool.daemon.jobs.files import open_owned
 from carpool.daemon.jobs.table import EndedJob, JobRecord
 from carpool.daemon.system.errors import RequestError
@@ -85,13 +86,15 @@ def _open_log(context: Context, job: JobRecord | EndedJob, attempt: int) -> int 
 
 
 async def events(request: web.Request) -> web.StreamResponse:
-    """Newline-delimited `EventInfo`, in order, after number ``since``."""
+    """Newline-delimited `EventInfo`, in order, after number ``since``, as far as the caller may see them."""
     context = request.app[CONTEXT]
+    sight = viewer(context, caller(request))
     since = int(number_parameter(request, "since", 0, 2**62) or 0)
     follow = flag_parameter(request, "follow")
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
     await response.prepare(request)
-    async for line in context.feed.lines(since, follow):
-        await response.write(line)
+    async for entry in context.feed.entries(since, follow):
+        if (visible := visible_entry(sight, entry)) is not None:
+            await response.write(visible.line())
     await response.write_eof()
     return response

@@ -22,6 +22,14 @@ class Audience(StrEnum):
     EVERYONE = "everyone"
 
 
+class Visibility(StrEnum):
+    """What users see of the jobs of others; `carpool.daemon.api.visibility` says which fields these are."""
+
+    ALL = "all"
+    NAMES = "names"
+    OWN = "own"
+
+
 class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The limits of one daemon."""
 
@@ -29,6 +37,7 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         None  # members of this Unix group administer the daemon, too; none: root and its user only
     )
     services: Audience = Audience.ADMINS  # who may run services, whose turns come before all training
+    visibility: Visibility = Visibility.NAMES  # what users see of others' jobs: `all`, `names` or `own`, see below
 
     @property
     def admin_gid(self) -> int | None:
