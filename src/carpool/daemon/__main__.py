@@ -26,6 +26,7 @@ from carpool.daemon.config.limits import UserLimits, read_limits
 from carpool.daemon.config.options import DaemonOptions, parse_options
 from carpool.daemon.config.settings import changed_settings
 from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.secrets import erase_old_secrets
 from carpool.daemon.system.errors import StartupError
 from carpool.daemon.system.fd_limit import raise_file_limit
 from carpool.protocol.api import ErrorBody
@@ -45,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         limits = read_limits(options.home)
         connection = open_journal(options.home.journal)
         _configure_log(options)
+        erase_old_secrets(connection)
         asyncio.run(_serve(options, limits, connection))
         os.close(lock)
     except StartupError as error:
