@@ -108,6 +108,22 @@ def test_all_may_be_seen_where_that_is_wanted(shared: Any, tmp_path: Path) -> No
     assert as_nobody(daemon, f"attempt(lambda: daemon.output({runs}))") == "not_owner"
 
 
+@needs_root
+def test_paths_that_a_user_may_not_look_into_are_not_told_of(daemon: Daemon, home: Path, tmp_path: Path) -> None:
+    """Neither by the answer to a submission nor by how the job ends; the same for models."""
+    home.parent.chmod(0o711)
+    (tmp_path / "hidden" / "there").mkdir(parents=True)
+    (tmp_path / "hidden").chmod(0o700)
+    for name in ("there", "absent", "a" * 300):
+        path = f"{tmp_path}/hidden/{name}"
+        job: Any = as_nobody(daemon, f"attempt(lambda: daemon.submit('true', cwd={path!r}))")
+        end = daemon.wait(job)
+        assert (end["outcome"], end["reason"]["code"]) == ("failed", "start_failed")
+        assert end["reason"]["text"] == f"could not be started: cannot start {path}: Permission denied"
+        model = {"factory": "m:f", "python": path, "cwd": path, "env": {}, "weights": f"{path}.safetensors"}
+        assert as_nobody(daemon, f"attempt(lambda: daemon.put('/v1/models/m?replace=1', {model})['cwd'])") == path
+
+
 OWNERS = {1: 7, 2: 8}
 
 

@@ -170,7 +170,7 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     if not spec.argv or not spec.argv[0]:
         raise RequestError(400, "empty_command", "there is no command to run", "carpool submit -- python train.py")
     check_texts("the command, directory", (*spec.argv, spec.cwd), spec.env)
-    check_directory(spec.cwd, "submit from one that exists")
+    check_directory(spec.cwd)
     check_numbers(spec, _SMALLEST)
     _check_device(context, spec)
     _check_engine(context, spec)
