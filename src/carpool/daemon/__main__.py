@@ -29,6 +29,7 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.secrets import erase_old_secrets
 from carpool.daemon.system.errors import StartupError
 from carpool.daemon.system.fd_limit import raise_file_limit
+from carpool.daemon.system.log_format import OneLineFormatter
 from carpool.protocol.api import ErrorBody
 from carpool.protocol.paths import Home
 
@@ -150,7 +151,9 @@ def _configure_log(options: DaemonOptions) -> None:
         None if options.foreground_log else os.open(options.home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     )
     stream = sys.stderr if target is None else open(target, "a", encoding="utf-8")  # noqa: SIM115 - for the whole life
-    logging.basicConfig(stream=stream, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
     logging.getLogger("aiohttp").setLevel(logging.WARNING)
 
 
