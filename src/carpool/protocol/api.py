@@ -10,6 +10,7 @@ import msgspec
 
 API_VERSION = 1
 PROTOCOL_HEADER = "Carpool-Protocol"
+LOG_OFFSET_HEADER = "Carpool-Log-Offset"
 #: The engine of a job for which the daemon chooses one.
 AUTO = "auto"
 

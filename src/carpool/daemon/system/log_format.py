@@ -14,8 +14,7 @@ class OneLineFormatter(logging.Formatter):
     """One line for each message; the lines of a traceback are indented."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name in the standard library
-        record.message = escaped(record.message)
-        return super().formatMessage(record)
+        return super().formatMessage(logging.makeLogRecord(vars(record) | {"message": escaped(record.message)}))
 
     def formatException(self, ei: _Exception) -> str:  # noqa: N802 - its name in the standard library
         return "\n".join(f"  {escaped(line)}" for line in super().formatException(ei).split("\n"))
