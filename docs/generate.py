@@ -45,7 +45,7 @@ unknown jobs. Figures of devices are sums over all jobs all the same; reasons sa
 Fields that are hidden stay in JSON answers, empty or null. Owners see all of their own jobs, administrators all of
 everybody's. Nobody else reads logs, and no answer has the environment of a job. Carpool hides nothing that the system
 itself shows: where `/proc` is not mounted with `hidepid=2`, users of one machine see each other's processes and
-command lines there.
+command lines there. Jobs and events of all users are numbered in one sequence, so a user can tell how many there are.
 """
 NOTE = "<!-- Written by docs/generate.py: change the source it names, not this page. -->\n"
 

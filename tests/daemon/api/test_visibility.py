@@ -119,7 +119,7 @@ def test_paths_that_a_user_may_not_look_into_are_not_told_of(daemon: Daemon, hom
         job: Any = as_nobody(daemon, f"attempt(lambda: daemon.submit('true', cwd={path!r}))")
         end = daemon.wait(job)
         assert (end["outcome"], end["reason"]["code"]) == ("failed", "start_failed")
-        assert end["reason"]["text"] == f"could not be started: cannot start {path}: Permission denied"
+        assert end["reason"]["text"] == f"could not be started: cannot start true in {path}: Permission denied"
         model = {"factory": "m:f", "python": path, "cwd": path, "env": {}, "weights": f"{path}.safetensors"}
         assert as_nobody(daemon, f"attempt(lambda: daemon.put('/v1/models/m?replace=1', {model})['cwd'])") == path
 
