@@ -32,6 +32,21 @@ DOCS = Path(__file__).parent
 WIDTH = 100
 #: Fields of `Settings` that nobody sets by name and number: the driver decides, or policies have names of their own.
 NOT_NUMBERS = ("allocation", "extra")
+VISIBILITY = """### What users see of each other's jobs
+
+| `visibility` | of the jobs of other users everybody sees |
+| --- | --- |
+| `all` | everything but logs |
+| `names` | number, name, owner (uid), state, exit code, device, lane, process number, sizes, iterations, times, \
+the jobs before it. Of reasons the code is left; of events number, time, kind and job |
+| `own` | nothing: the jobs are missing in lists, on devices and in events, and requests for them are answered as for \
+unknown jobs. Figures of devices are sums over all jobs all the same; reasons say "another user's job" |
+
+Fields that are hidden stay in JSON answers, empty or null. Owners see all of their own jobs, administrators all of
+everybody's. Nobody else reads logs, and no answer has the environment of a job. Carpool hides nothing that the system
+itself shows: where `/proc` is not mounted with `hidepid=2`, users of one machine see each other's processes and
+command lines there. Jobs and events of all users are numbered in one sequence, so a user can tell how many there are.
+"""
 NOTE = "<!-- Written by docs/generate.py: change the source it names, not this page. -->\n"
 
 
@@ -88,7 +103,8 @@ def settings_page() -> str:
         "not know.  For example:\n\n"
         '```toml\nadmin_group = "gpu-admins"\nservices = "everyone"\n```\n\n'
         "| limit | default | meaning |\n| --- | --- | --- |\n"
-        f"{''.join(_limit_rows())}"
+        f"{''.join(_limit_rows())}\n"
+        f"{VISIBILITY}"
     )
 
 

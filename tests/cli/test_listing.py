@@ -76,6 +76,15 @@ def test_show_tells_the_reason_with_its_code(standin: StandIn, carpool: Cli) -> 
     assert msgspec.json.decode(carpool.ok("show", "2", "--json"), type=JobInfo) == JOBS[1]
 
 
+def test_of_another_users_job_there_is_less_to_show() -> None:
+    """The limit `visibility`: the daemon sends neither command nor directory, and of reasons the code only."""
+    hidden = job(7, command=[], cwd="", reason=ReasonInfo("memory", ""), phase="queued")
+    _, line = job_table([hidden], Style(False), None)
+    assert line.split()[:3] == ["7", "-", "queued"] and line.endswith("memory")
+    facts = dict(describe(hidden, 0))
+    assert facts["waits because"] == "[memory]" and not {"command", "directory"} & facts.keys()
+
+
 def test_show_why_prints_every_figure(standin: StandIn, carpool: Cli) -> None:
     busy = LoadInfo(910_000, 950_000, 600_000, None)
     little = ReasonInfo("margin", "needs 1 GiB and a margin of 2 GiB beside others")

@@ -114,7 +114,7 @@ class Rig:
         self.takes = shims.takes
         devices, store = {self.device.id: self.device}, SimpleNamespace(used=lambda job: None)
         parts = Parts(
-            starting=Starting(Home(Path("/nonexistent")), devices, None, lambda _devices: {}),
+            starting=Starting(Home(Path("/nonexistent")), devices, None, lambda _devices: {}, 1 << 30),
             devices=devices,
             settings=Settings(),
             jobs=self.jobs,

@@ -13,6 +13,7 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit, exit_code_of
 from carpool.protocol.api import ErrorBody, ErrorInfo
 from carpool.protocol.client import ClientError
+from carpool.protocol.escaping import escaped
 
 #: In the order of the help: starting with what one needs first.  Each is a module here with a `command`.
 COMMANDS = (
@@ -98,7 +99,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     except Problem as problem:
         return _report(problem.info, problem.exit_code, as_json)
     except ClientError as error:
-        return _report(error.info, exit_code_of(error), as_json)
+        said = error.info  # by the daemon: one line, whatever users have put into it
+        info = said if as_json else ErrorInfo(said.code, escaped(said.message), escaped(said.hint))
+        return _report(info, exit_code_of(error), as_json)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -117,16 +120,23 @@ def _usage(error: click.UsageError, as_json: bool) -> int:
     return _report(ErrorInfo("usage", error.format_message(), hint), Exit.USAGE, as_json)
 
 
+def _lines(text: str) -> str:
+    """Messages of the command line itself may have several lines."""
+    return "\n".join(map(escaped, text.split("\n")))
+
+
 def _report(info: ErrorInfo, code: Exit, as_json: bool) -> int:
     sys.stdout.flush()  # what was printed before comes before
     if as_json:
         import msgspec
 
-        print(msgspec.json.encode(ErrorBody(info)).decode(), file=sys.stderr)
+        from carpool.cli.base.options_common import json_escaped
+
+        print(json_escaped(msgspec.json.encode(ErrorBody(info)).decode()), file=sys.stderr)
         return code
     from carpool.cli.render.style import stderr_style
 
-    print(f"{stderr_style().red('carpool:')} {info.message}", file=sys.stderr)
+    print(f"{stderr_style().red('carpool:')} {_lines(info.message)}", file=sys.stderr)
     if info.hint:
-        print(f"  {info.hint}", file=sys.stderr)
+        print(f"  {_lines(info.hint)}", file=sys.stderr)
     return code

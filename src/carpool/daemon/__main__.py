@@ -28,9 +28,11 @@ from carpool.daemon.config.limits import UserLimits, read_limits
 from carpool.daemon.config.options import DaemonOptions, parse_options
 from carpool.daemon.config.settings import changed_settings
 from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.secrets import erase_old_secrets
 from carpool.daemon.system.call_limit import AlarmLimit
 from carpool.daemon.system.errors import StartupError
 from carpool.daemon.system.fd_limit import raise_file_limit
+from carpool.daemon.system.log_format import OneLineFormatter
 from carpool.protocol.api import ErrorBody
 from carpool.protocol.paths import Home
 
@@ -48,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         limits = read_limits(options.home)
         connection = open_journal(options.home.journal)
         _configure_log(options)
+        erase_old_secrets(connection)
         asyncio.run(_serve(options, limits, connection))
         os.close(lock)
     except StartupError as error:
@@ -153,7 +156,9 @@ def _configure_log(options: DaemonOptions) -> None:
         None if options.foreground_log else os.open(options.home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     )
     stream = sys.stderr if target is None else open(target, "a", encoding="utf-8")  # noqa: SIM115 - for the whole life
-    logging.basicConfig(stream=stream, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
     logging.getLogger("aiohttp").setLevel(logging.WARNING)
 
 

@@ -92,7 +92,9 @@ class Daemon:
         environment = MpsPipe(self.options.home, self.options.devices).environment
         return build(
             Parts(
-                starting=Starting(self.options.home, self.devices, self.options.threads, environment),
+                starting=Starting(
+                    *(self.options.home, self.devices, self.options.threads, environment, self.limits.job_log_bytes)
+                ),
                 devices=self.devices,
                 settings=self.settings.current,
                 jobs=self.jobs,

@@ -10,6 +10,7 @@ import msgspec
 
 API_VERSION = 1
 PROTOCOL_HEADER = "Carpool-Protocol"
+LOG_OFFSET_HEADER = "Carpool-Log-Offset"
 #: The engine of a job for which the daemon chooses one.
 AUTO = "auto"
 
@@ -126,7 +127,10 @@ class AttemptInfo(msgspec.Struct, frozen=True):
 
 
 class JobInfo(msgspec.Struct, frozen=True):
-    """One row of GET /v1/jobs and the answer of GET /v1/jobs/{id}."""
+    """One row of GET /v1/jobs and the answer of GET /v1/jobs/{id}.
+
+    Texts of another user's job may be hidden: then they are empty or null (see `carpool.daemon.api.visibility`).
+    """
 
     id: int
     name: str

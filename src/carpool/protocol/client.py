@@ -11,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from carpool.protocol.api import (
+    LOG_OFFSET_HEADER,
     DeviceInfo,
     DeviceList,
     DeviceRequest,
@@ -130,6 +131,13 @@ class DaemonClient:
         target = _target(f"/v1/jobs/{job}/logs", query)
         with self._own_connection(None if follow else self._timeout_s) as connection:
             yield from connection.chunks(connection.ask("GET", target))
+
+    def past_log(self, job: int, *, attempt: int | None = None) -> tuple[bytes, int]:
+        """What is kept of an attempt's output so far, and the offset behind it."""
+        answer = self._connection.ask("GET", _target(f"/v1/jobs/{job}/logs", {"attempt": attempt}))
+        begin = int(answer.headers.get(LOG_OFFSET_HEADER, 0))
+        past = self._connection.read(answer)
+        return past, begin + len(past)
 
     def policy(self) -> PolicyInfo:
         return self._get("/v1/policy", PolicyInfo)

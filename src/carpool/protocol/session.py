@@ -77,6 +77,7 @@ class StartSpec(msgspec.Struct, frozen=True):
     env: dict[str, str]
     threads: int | None = None  # bound for OpenMP; None: leave it to the job
     cuda_device: str = ""  # uuid of its GPU; "": it runs on none
+    log_limit: int | None = None  # bytes of its log that are kept; None: all
 
 
 class Keep(msgspec.Struct, tag_field="type", tag="keep", frozen=True):

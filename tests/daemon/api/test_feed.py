@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -37,18 +36,13 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     made.reader.close()
 
 
-def number(line: bytes) -> int:
-    seq: int = json.loads(line)["seq"]
-    return seq
-
-
 async def test_what_a_listener_sees_is_in_the_journal(rig: Rig) -> None:
     seen: list[int] = []
 
     async def listen() -> None:
-        async for line in rig.feed.lines(0, follow=True):
-            assert rig.written() >= number(line)
-            seen.append(number(line))
+        async for entry in rig.feed.entries(0, follow=True):
+            assert rig.written() >= entry.seq
+            seen.append(entry.seq)
             if len(seen) == 60:
                 return
 
@@ -64,14 +58,14 @@ async def test_what_a_listener_sees_is_in_the_journal(rig: Rig) -> None:
 async def test_who_does_not_follow_sees_all_that_was_there_when_he_asked(rig: Rig) -> None:
     for at in range(5):
         rig.feed.record(at, Tick())
-    assert [number(line) async for line in rig.feed.lines(2, follow=False)] == [3, 4, 5]
+    assert [entry.seq async for entry in rig.feed.entries(2, follow=False)] == [3, 4, 5]
 
 
 async def test_a_full_disk_hides_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     full = JournalFull("disk_full", "full", "make room")
     monkeypatch.setattr(rig.journal, "_commit", lambda writes: full)
     rig.feed.record(0, Tick())
-    assert [number(line) async for line in rig.feed.lines(0, follow=False)] == [1]
+    assert [entry.seq async for entry in rig.feed.entries(0, follow=False)] == [1]
     with pytest.raises(JournalFull):
         await rig.feed.written()
     monkeypatch.undo()

@@ -29,6 +29,9 @@ SERVICE = "attempt(lambda: daemon.submit('true', cwd='/tmp', service=1))"
         ('services = "nobody"', "'nobody' - at `$.services`"),
         ('admin_group = "no-such-group"', "admin_group: getgrnam(): name not found: 'no-such-group'"),
         ("admin_group = 4", "Expected `str | null`, got `int`"),
+        ('visibility = "some"', "'some' - at `$.visibility`"),
+        ('job_log = "1 parsec"', "parsec"),
+        ('job_log = "1KiB"', "job_log: 1KiB is less than 64KiB"),
         ("x = " + "[" * 100_000, ""),
     ],
 )

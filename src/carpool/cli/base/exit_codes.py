@@ -36,7 +36,7 @@ MEANINGS: dict[Exit, str] = {
 }
 
 _BY_STATUS = {400: Exit.USAGE, 403: Exit.REFUSED, 404: Exit.NOT_FOUND, 409: Exit.REFUSED, 422: Exit.REFUSED}
-_BY_CODE = {"missing_directory": Exit.NOT_FOUND, "unknown_dependency": Exit.NOT_FOUND, "stopping": Exit.NO_DAEMON}
+_BY_CODE = {"unknown_dependency": Exit.NOT_FOUND, "stopping": Exit.NO_DAEMON}
 
 
 def exit_code_of(error: client.ClientError) -> Exit:

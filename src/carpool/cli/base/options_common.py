@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 
 from carpool.core.model import Oversubscribe
 from carpool.protocol.client import DaemonClient
+from carpool.protocol.escaping import escaped
 from carpool.protocol.paths import default_home, expanded
 from carpool.protocol.units import parse_size, parse_time_us
 
@@ -114,7 +116,9 @@ class JobIdType(Parsed):
                 jobs = client.jobs(limit=100)
         except ClientError:
             return []  # a completion that fails is none; the command itself will say why
-        return [CompletionItem(str(job.id), help=job.name) for job in jobs if str(job.id).startswith(incomplete)]
+        return [
+            CompletionItem(str(job.id), help=escaped(job.name)) for job in jobs if str(job.id).startswith(incomplete)
+        ]
 
 
 JOB_ID = JobIdType()
@@ -128,8 +132,23 @@ def print_json(value: object) -> None:
     """One JSON document, indented for a terminal, on one line for programs."""
     text = msgspec.json.encode(value)
     if sys.stdout.isatty():
-        text = msgspec.json.format(text, indent=2)
+        text = for_terminal(text)
     sys.stdout.buffer.write(text + b"\n")
+
+
+def for_terminal(text: bytes) -> bytes:
+    """The same document with indents, and with escapes of JSON for all that a terminal might obey."""
+    lines = msgspec.json.format(text, indent=2).decode().split("\n")
+    return "\n".join(map(json_escaped, lines)).encode()
+
+
+def json_escaped(line: str) -> str:
+    """A line of JSON, with escapes for characters that cannot be seen."""
+    return line if line.isprintable() else "".join(c if c.isprintable() else _json_escape(c) for c in line)
+
+
+def _json_escape(character: str) -> str:
+    return json.dumps(character)[1:-1] if character > "\x7f" else f"\\u{ord(character):04x}"
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -13,6 +13,7 @@ from carpool.cli.base.options_common import JOB_ID, print_json, with_common_opti
 from carpool.cli.render import formatting
 from carpool.cli.render.style import stderr_style
 from carpool.protocol.client import ApiError, DaemonClient
+from carpool.protocol.escaping import escaped
 
 AT_ONCE = 32
 
@@ -58,7 +59,7 @@ def _result(job: int, outcome: str | ApiError) -> dict[str, object]:
 
 def _say(job: int, outcome: str | ApiError) -> None:
     if isinstance(outcome, ApiError):
-        hint = f"\n  {outcome.info.hint}" if outcome.info.hint else ""
-        click.echo(f"{stderr_style().red('carpool:')} {outcome.info.message}{hint}", err=True)
+        hint = f"\n  {escaped(outcome.info.hint)}" if outcome.info.hint else ""
+        click.echo(f"{stderr_style().red('carpool:')} {escaped(outcome.info.message)}{hint}", err=True)
     else:
         click.echo(f"job {job} {outcome}")

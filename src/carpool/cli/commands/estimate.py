@@ -13,10 +13,11 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import POSITIVE, TIME_US, Parsed, print_json, print_lines, with_common_options
 from carpool.cli.render.style import stdout_style
-from carpool.cli.render.table import one_line, table, terminal_width
+from carpool.cli.render.table import table, terminal_width
 from carpool.cli.request.command_line import resolve_command
 from carpool.cli.request.estimator_process import DEFAULT_LIMIT_S, ask, earlier_runs, interpreter
 from carpool.cli.request.job_options import job_directory
+from carpool.protocol.escaping import escaped
 from carpool.protocol.estimates import NAMES, Answer, Answers, Question, Subject
 from carpool.protocol.units import format_size
 
@@ -132,7 +133,7 @@ def _row(answer: Answer) -> tuple[str, ...]:
     if found is None:
         error = answer.error
         why = "" if error is None else f"{error.message}; {error.hint}" if error.hint else error.message
-        return (answer.estimator, "-", "-", "-", "-", one_line(why))
+        return (answer.estimator, "-", "-", "-", "-", escaped(why))
     spread = f"{format_size(found.low)} to {format_size(found.high)}"
     figures = (format_size(found.persistent), format_size(found.ephemeral), format_size(found.total))
-    return (answer.estimator, *figures, spread, one_line(found.how))
+    return (answer.estimator, *figures, spread, escaped(found.how))

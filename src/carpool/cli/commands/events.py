@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from carpool.cli.base.options_common import JOB_ID, with_common_options
+from carpool.cli.base.options_common import JOB_ID, json_escaped, with_common_options
 from carpool.cli.render.formatting import clock
 from carpool.protocol.api import EventInfo
 from carpool.protocol.client import DaemonClient
+from carpool.protocol.escaping import escaped
 
 
 @click.command("events", short_help="Print the journal of events and decisions.")
@@ -28,7 +29,7 @@ def command(home: Path, as_json: bool, follow: bool, since: int, job: int | None
     with DaemonClient(home) as client:
         for event in client.events(since=since, follow=follow):
             if job is None or event.job == job:
-                click.echo(msgspec.json.encode(event) if as_json else line(event))
+                click.echo(json_escaped(msgspec.json.encode(event).decode()) if as_json else escaped(line(event)))
     return 0
 
 

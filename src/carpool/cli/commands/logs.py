@@ -27,10 +27,10 @@ def command(home: Path, as_json: bool, job: int, follow: bool, lines: int | None
     """
     with DaemonClient(home) as client:
         if lines is not None:
-            past = b"".join(client.logs(job, attempt=attempt))
+            past, end = client.past_log(job, attempt=attempt)
             _write(b"".join(deque(past.splitlines(keepends=True), lines)), as_json)
         if lines is None or follow:
-            offset = 0 if lines is None else len(past)
+            offset = 0 if lines is None else end
             for piece in client.logs(job, follow=follow, offset=offset, attempt=attempt):
                 _write(piece, as_json)
     return 0

@@ -11,9 +11,10 @@ import click
 from carpool.cli.base.options_common import POSITIVE, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.style import Style, stdout_style
-from carpool.cli.render.table import Paint, one_line, shorten, table, terminal_width
+from carpool.cli.render.table import Paint, shorten, table, terminal_width
 from carpool.protocol.api import JobInfo, JobList
 from carpool.protocol.client import DaemonClient
+from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_duration
 
 RECENT = 10
@@ -72,14 +73,14 @@ def job_table(jobs: Sequence[JobInfo], style: Style, width: int | None) -> list[
 def _row(job: JobInfo, now: int, name_width: int) -> tuple[str, ...]:
     return (
         str(job.id),
-        shorten(one_line(formatting.title(job)), name_width),
+        shorten(escaped(formatting.title(job)), name_width),
         formatting.state(job),
         job.device or "-",
         "yes" if job.holds_turn else "-",
         formatting.memory_pair(job),
         formatting.iterations(job),
         format_duration(formatting.completion_us(job, now)),
-        one_line(formatting.why(job)),
+        escaped(formatting.why(job)),
     )
 
 

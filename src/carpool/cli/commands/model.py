@@ -20,9 +20,10 @@ from carpool.cli.base.options_common import (
 )
 from carpool.cli.render import formatting
 from carpool.cli.render.style import stdout_style
-from carpool.cli.render.table import one_line, table, terminal_width
+from carpool.cli.render.table import table, terminal_width
 from carpool.cli.request.model_registration import registration
 from carpool.protocol.client import ClientError, DaemonClient
+from carpool.protocol.escaping import escaped
 from carpool.protocol.models import (
     DEFAULT_BATCH,
     DEFAULT_PRIORITY,
@@ -162,7 +163,7 @@ def show(home: Path, as_json: bool, name: str, owner: int | None) -> int:
         return 0
     facts = _facts(info)
     width = max(len(label) for label, _ in facts)
-    lines = (f"  {label:<{width}}  {one_line(text)}" for label, text in facts)
+    lines = (f"  {label:<{width}}  {escaped(text)}" for label, text in facts)
     print_lines([stdout_style().bold(f"model {info.name}"), *lines])
     return 0
 
@@ -207,7 +208,7 @@ def _row(info: ModelInfo) -> tuple[str, ...]:
         format_time_us(info.max_delay_us),
         str(info.priority),
         info.factory,
-        one_line(info.weights or "-"),
+        escaped(info.weights or "-"),
     )
 
 

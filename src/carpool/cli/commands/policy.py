@@ -12,6 +12,7 @@ from carpool.cli.base.settings_text import setting
 from carpool.cli.render.style import stdout_style
 from carpool.protocol.api import PolicyInfo, PolicyRequest
 from carpool.protocol.client import ClientError, DaemonClient
+from carpool.protocol.escaping import escaped
 from carpool.protocol.paths import default_home
 from carpool.protocol.policy_names import absolute_name
 from carpool.protocol.units import format_duration, format_size
@@ -72,12 +73,16 @@ def _lines(info: PolicyInfo) -> list[str]:
     width = max(map(len, info.settings), default=0)
     others = ", ".join(name for name in info.available if name != info.name)
     settings = [f"  {name:<{width}}  {_value(name, value)}" for name, value in info.settings.items()]
-    fault = [style.red(f"the policy failed, and order of arrival decided instead: {info.fault}")] if info.fault else []
+    fault = (
+        [style.red(f"the policy failed, and order of arrival decided instead: {escaped(info.fault)}")]
+        if info.fault
+        else []
+    )
     places = ", ".join(name for name in info.placements if name != info.placement)
     # A daemon of an earlier version names none.
     placement = [f"placement {style.bold(info.placement)} (others: {places})"] if info.placements else []
     wrong = (
-        [style.red(f"the placement failed, and magm decided instead: {info.placement_fault}")]
+        [style.red(f"the placement failed, and magm decided instead: {escaped(info.placement_fault)}")]
         if info.placement_fault
         else []
     )

@@ -15,6 +15,7 @@ from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import with_common_options
 from carpool.cli.request.job_options import submission, with_submission_options
 from carpool.protocol.client import ClientError, DaemonClient
+from carpool.protocol.escaping import escaped
 
 
 @click.command("run", short_help="Run a job in the foreground.", context_settings={"allow_interspersed_args": False})
@@ -41,7 +42,7 @@ def _say_if_it_waits(client: DaemonClient, job: int) -> None:
     if sys.stderr.isatty():
         info = client.job(job)
         if info.phase == "queued" and info.reason is not None:
-            click.echo(f"carpool: job {job} is queued: {info.reason.text}", err=True)
+            click.echo(f"carpool: job {job} is queued: {escaped(info.reason.text)}", err=True)
 
 
 def _supervised(home: Path, job: int) -> int:
@@ -55,9 +56,9 @@ def _supervised(home: Path, job: int) -> int:
         if info.outcome is None:  # nobody but the user wanted it to end
             raise KeyboardInterrupt from None
         reason = info.reason.text if info.reason is not None else str(refused)
-        raise Problem(Exit.REFUSED, "not_run", f"job {job} was not run: {reason}") from None
+        raise Problem(Exit.REFUSED, "not_run", f"job {job} was not run: {escaped(reason)}") from None
     except OSError as error:
-        raise Problem(Exit.FAILED, "start_failed", f"job {job}: {error}", f"carpool show {job}") from None
+        raise Problem(Exit.FAILED, "start_failed", f"job {job}: {escaped(str(error))}", f"carpool show {job}") from None
 
 
 def _withdrawn(client: DaemonClient, job: int) -> int:

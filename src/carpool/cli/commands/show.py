@@ -10,9 +10,9 @@ from carpool.cli.base.options_common import JOB_ID, print_json, print_lines, wit
 from carpool.cli.render import formatting
 from carpool.cli.render.placement_table import explain_placement
 from carpool.cli.render.style import stdout_style
-from carpool.cli.render.table import one_line
 from carpool.protocol.api import AttemptInfo, JobInfo
 from carpool.protocol.client import DaemonClient
+from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_duration, format_size
 
 
@@ -36,7 +36,7 @@ def command(home: Path, as_json: bool, job: int, why: bool) -> int:
     style = stdout_style()
     facts = describe(info, formatting.now_us())
     width = max(len(label) for label, _ in facts)
-    print_lines([style.bold(f"job {info.id}"), *(f"  {label:<{width}}  {one_line(text)}" for label, text in facts)])
+    print_lines([style.bold(f"job {info.id}"), *(f"  {label:<{width}}  {escaped(text)}" for label, text in facts)])
     return 0
 
 
@@ -67,7 +67,7 @@ def _engine(job: JobInfo) -> str:
 
 
 def _state(job: JobInfo) -> list[tuple[str, str]]:
-    reason = "" if job.reason is None else f"{job.reason.text} [{job.reason.code}]"
+    reason = "" if job.reason is None else f"{job.reason.text} [{job.reason.code}]".lstrip()
     where = f"{job.device or ''}{'' if job.lane is None else f', lane {job.lane}'}"
     return [
         ("state", formatting.state(job)),

@@ -16,6 +16,7 @@ from carpool.cli.render.progress import Progress, bar
 from carpool.cli.render.style import stdout_style
 from carpool.protocol.api import JobInfo, JobList
 from carpool.protocol.client import DaemonClient
+from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_duration
 
 POLL_S = 1.0  # how often the progress line hears of the job; the end itself is reported at once
@@ -53,7 +54,7 @@ def _ended(
                 Exit.TIMEOUT,
                 "timeout",
                 f"job {job} has not ended: it is {formatting.state(info)}",
-                formatting.why(info),
+                escaped(formatting.why(info)),
             )
         progress.update(_line(info, position, count))
 
@@ -61,7 +62,7 @@ def _ended(
 def _line(job: JobInfo, position: int, count: int) -> str:
     of = f"{position + 1}/{count} " if count > 1 else ""
     done = f" {bar(job.iterations, job.iterations_total)} {formatting.iterations(job)}" if job.iterations_total else ""
-    reason = f": {formatting.why(job)}" if formatting.why(job) else ""
+    reason = f": {escaped(formatting.why(job))}" if formatting.why(job) else ""
     return f"{of}job {job.id} is {formatting.state(job)}{done}{reason}"
 
 
@@ -72,7 +73,7 @@ def _report(jobs: Sequence[JobInfo], as_json: bool) -> None:
     style = stdout_style()
     for job in jobs:
         paint = style.green if job.outcome == "succeeded" else style.red
-        reason = f": {formatting.why(job)}" if formatting.why(job) else ""
+        reason = f": {escaped(formatting.why(job))}" if formatting.why(job) else ""
         click.echo(
             f"job {job.id} {paint(formatting.state(job))}"
             f" after {format_duration(formatting.completion_us(job, 0))}{reason}"

@@ -72,7 +72,7 @@ def signal_name(number: int) -> str:
 def why(job: JobInfo) -> str:
     """The reason of the present wait or of the outcome; of a job that runs, what it does not share."""
     if job.reason is not None:
-        return job.reason.text
+        return job.reason.text or job.reason.code  # of another user's job the code may be all that is shown
     alone = "" if job.alone is None else f"needs its device to itself: {job.alone}"
     immovable = "" if job.immovable is None else f"is not moved: {job.immovable}"
     return "; ".join(text for text in (alone, immovable) if text and job.outcome is None)
@@ -92,8 +92,8 @@ def command_line(job: JobInfo) -> str:
 
 
 def title(job: JobInfo) -> str:
-    """The name, or the command for a job without one."""
-    return job.name or " ".join(job.command)
+    """The name, or the command for a job without one; of another user's job that may be hidden."""
+    return job.name or " ".join(job.command) or "-"
 
 
 def exit_code(job: JobInfo) -> int:

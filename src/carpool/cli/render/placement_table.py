@@ -5,6 +5,7 @@ from __future__ import annotations
 from carpool.cli.render.style import stdout_style
 from carpool.cli.render.table import table
 from carpool.protocol.api import PlacementInfo, PlacementRow
+from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_size
 
 HEADER = ("DEVICE", "VERDICT", "FREE", "NEED", "MARGIN", "JOBS", "WARMING", "SMACT", "RISK", "SLOWDOWN", "KEY")
@@ -19,7 +20,7 @@ def explain_placement(placement: PlacementInfo) -> list[str]:
     lines = [f"job {placement.job} {what} (placement {style.bold(placement.policy)}{strict})"]
     if placement.rows:
         lines += table(HEADER, [_cells(row) for row in placement.rows], style, None)
-    return [*lines, *(f"{row.device}: {text}" for row in placement.rows for text in _remarks(row))]
+    return [*lines, *(f"{row.device}: {escaped(text)}" for row in placement.rows for text in _remarks(row) if text)]
 
 
 def _cells(row: PlacementRow) -> tuple[str, ...]:
@@ -50,6 +51,6 @@ def _share(ppm: int | None) -> str:
 
 def _remarks(row: PlacementRow) -> list[str]:
     texts = [] if row.refusal is None else [row.refusal.text]
-    if row.reluctance is not None and row.reluctance != row.refusal:
+    if row.reluctance is not None and row.reluctance.text and row.reluctance != row.refusal:
         texts.append(f"tried last: {row.reluctance.text}")
     return texts

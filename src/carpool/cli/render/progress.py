@@ -9,6 +9,8 @@ import threading
 import time
 from types import TracebackType
 
+from carpool.protocol.escaping import escaped
+
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 PERIOD_S = 0.1
 DELAY_S = 0.3  # what is quicker than this shows nothing
@@ -50,7 +52,7 @@ class Progress:
         while True:
             elapsed = int(time.monotonic() - self._started)
             width = shutil.get_terminal_size().columns - 1
-            line = f"{FRAMES[frame % len(FRAMES)]} {self._text} ({elapsed}s)"
+            line = f"{FRAMES[frame % len(FRAMES)]} {escaped(self._text)} ({elapsed}s)"
             sys.stderr.write(f"\r\x1b[2K{line[:width]}")
             sys.stderr.flush()
             frame += 1

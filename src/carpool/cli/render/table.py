@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from carpool.cli.render.style import Style
+from carpool.protocol.escaping import escaped
 
 GAP = "  "
 Paint = Callable[[str], str]
@@ -22,11 +23,6 @@ def shorten(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
-def one_line(text: str) -> str:
-    """Names and commands are the user's: no control character of theirs may reach the terminal."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
-
-
 def table(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -34,7 +30,11 @@ def table(
     width: int | None,
     paints: Sequence[Paint | None] = (),
 ) -> list[str]:
-    """Lines of a table.  ``paints`` colours row by row (whole lines, so that widths stay right)."""
+    """Lines of a table; what cannot be seen in a cell is escaped.
+
+    ``paints`` colours row by row (whole lines, so that widths stay right).
+    """
+    rows = [tuple(map(escaped, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     # A pattern is several times faster than joining padded cells, which ten thousand rows notice.
     pattern = GAP.join(f"{{:<{w}}}" for w in widths[:-1]) + (GAP if len(widths) > 1 else "") + "{}"

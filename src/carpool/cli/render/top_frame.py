@@ -9,9 +9,10 @@ import msgspec
 from carpool.cli.render import formatting
 from carpool.cli.render.progress import bar
 from carpool.cli.render.style import Style
-from carpool.cli.render.table import one_line, shorten
+from carpool.cli.render.table import shorten
 from carpool.cli.render.telemetry import short_lines
 from carpool.protocol.api import DeviceInfo, JobInfo, LaneInfo
+from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_duration, format_size
 
 NAME_WIDTH = 22
@@ -92,12 +93,12 @@ def job_line(job: JobInfo, now: int) -> Line:
     """A job's line, and how to paint it.  ``now``: microseconds of the wall clock."""
     completion = format_duration(formatting.completion_us(job, now))
     cells = (
-        shorten(one_line(formatting.title(job)), NAME_WIDTH),
+        shorten(escaped(formatting.title(job)), NAME_WIDTH),
         formatting.state(job),
         formatting.memory_pair(job),
         _progress(job),
     )
-    text = ROW.format("▶" if job.holds_turn else " ", job.id, *cells, completion, one_line(formatting.why(job)))
+    text = ROW.format("▶" if job.holds_turn else " ", job.id, *cells, completion, escaped(formatting.why(job)))
     return text.rstrip(), _paint(job)
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from carpool.cli.base.options_common import plural
 from carpool.cli.render.style import Style
-from carpool.cli.render.table import one_line, table
+from carpool.cli.render.table import table
 from carpool.core.model import GIB
+from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def lines(summaries: Sequence[Summary], style: Style, width: int | None) -> list
 def _row(summary: Summary) -> tuple[str, ...]:
     jct = (summary.avg_jct_s, summary.median_jct_s, summary.p95_jct_s, summary.p99_jct_s)
     return (
-        one_line(summary.policy),
+        escaped(summary.policy),
         *map(_time, (*jct, summary.avg_queueing_s, summary.makespan_s)),
         f"{summary.utilization:.1%}",
         str(summary.preemptions),
@@ -48,13 +49,13 @@ def _row(summary: Summary) -> tuple[str, ...]:
 
 def _served(summaries: Sequence[Summary], style: Style, width: int | None) -> list[str]:
     """The services of one policy model by model; of several policies all models together."""
-    found = [(one_line(each.policy), each.services) for each in summaries if each.services is not None]
+    found = [(escaped(each.policy), each.services) for each in summaries if each.services is not None]
     if not found:
         return []
     rows = [(name, *_requests(services.all)) for name, services in found]
     if len(found) == 1:
         models = found[0][1].models
-        rows = [*((one_line(each.model or ""), *_requests(each)) for each in models), ("all", *rows[0][1:])]
+        rows = [*((escaped(each.model or ""), *_requests(each)) for each in models), ("all", *rows[0][1:])]
     first = "MODEL" if len(found) == 1 else "POLICY"
     notes = [line for name, services in found for line in _beside(name, services)]
     return [*table((first, *SERVED), rows, style, width), *notes]
@@ -99,7 +100,7 @@ def _time(seconds: float | None) -> str:
 
 
 def _remarks(summary: Summary, mixed: bool) -> Iterator[str]:
-    name = one_line(summary.policy)
+    name = escaped(summary.policy)
     if mixed:
         yield f"{name}: {'whole devices' if summary.allocation == 'devices' else 'lanes'}"
     if summary.offloads:
@@ -115,6 +116,6 @@ def _remarks(summary: Summary, mixed: bool) -> Iterator[str]:
     if summary.failed:
         yield f"{name}: {plural(summary.failed, 'job')} failed"
     if summary.refused:
-        yield f"{name}: {plural(summary.refused, 'job')} refused; {one_line(summary.first_refusal or '')}"
+        yield f"{name}: {plural(summary.refused, 'job')} refused; {escaped(summary.first_refusal or '')}"
     if summary.deadlines_missed is not None:
         yield f"{name}: {plural(summary.deadlines_missed, 'deadline')} missed"

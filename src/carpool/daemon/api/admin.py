@@ -9,8 +9,9 @@ from aiohttp import web
 import carpool
 from carpool.core.policies import available_policies
 from carpool.core.policies.placement import available_placements
-from carpool.daemon.api.context import CONTEXT, require_admin
+from carpool.daemon.api.context import CONTEXT, caller, require_admin, viewer
 from carpool.daemon.api.middleware import json_response, read_body
+from carpool.daemon.api.visibility import visible_fault
 from carpool.daemon.config.settings import changed_settings, check_store, settings_table
 from carpool.daemon.system.errors import RequestError
 from carpool.plugins import announced_placements, announced_policies
@@ -37,7 +38,9 @@ async def get_policy(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     settings, available = context.settings.current, [*available_policies(), *announced_policies()]
     placement = (settings.placement, [*available_placements(), *announced_placements()])
-    fault, other = context.machine.policy_fault, context.machine.placement_fault
+    sight = viewer(context, caller(request))
+    faults = context.machine.policy_fault, context.machine.placement_fault
+    fault, other = (visible_fault(sight, text) for text in faults)
     return json_response(PolicyInfo(settings.policy, available, settings_table(settings), fault, *placement, other))
 
 

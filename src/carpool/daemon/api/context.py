@@ -11,7 +11,8 @@ from aiohttp import web
 from carpool.core.events import Event
 from carpool.core.machine import Machine
 from carpool.core.model import Settings
-from carpool.daemon.config.limits import UserLimits
+from carpool.daemon.api.visibility import Viewer
+from carpool.daemon.config.limits import UserLimits, Visibility
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
@@ -94,12 +95,18 @@ def require_admin(context: Context, request: web.Request, what: str) -> None:
         raise RequestError(403, "not_operator", text, "ask an administrator of the daemon")
 
 
+def viewer(context: Context, who: Caller) -> Viewer:
+    """What this user sees; administrators see everything."""
+    sees = Visibility.ALL if administers(context, who) else context.limits.visibility
+    return Viewer(who.uid, sees, context.jobs.owner)
+
+
 def find_job(context: Context, request: web.Request) -> JobRecord | EndedJob:
-    """The job of the path.  Raises ApiError 404."""
+    """The job of the path.  Raises ApiError 404, also for a job that the caller may not know of."""
     text = request.match_info["id"]
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_ID else 0
     job = context.jobs.live.get(number) or context.jobs.ended.get(number)
-    if job is None:
+    if job is None or not viewer(context, caller(request)).knows(job.owner):
         raise RequestError(404, "unknown_job", f"there is no job {text[:LONGEST_ID]}", "carpool ls --all lists them")
     return job
 

@@ -7,9 +7,10 @@ from aiohttp import web
 
 from carpool.core.model import JobPhase, LaneId, Oversubscribe
 from carpool.core.policies.view import DeviceView
-from carpool.daemon.api.context import CONTEXT, Context, require_admin
+from carpool.daemon.api.context import CONTEXT, Context, caller, require_admin, viewer
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.telemetry import telemetry_info
+from carpool.daemon.api.visibility import visible_device
 from carpool.daemon.config.settings import LARGEST
 from carpool.daemon.jobs.info import moved_info
 from carpool.daemon.jobs.table import may_use
@@ -24,7 +25,8 @@ async def devices(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     views = context.machine.view().devices
     infos = [_device_info(context, device, views[device.id]) for device in context.seating.devices.values()]
-    return json_response(DeviceList(infos, _store_info(context)))
+    sight = viewer(context, caller(request))
+    return json_response(DeviceList([visible_device(sight, info) for info in infos], _store_info(context)))
 
 
 async def put_device(request: web.Request) -> web.Response:

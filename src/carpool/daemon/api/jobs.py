@@ -10,21 +10,25 @@ from aiohttp import web
 
 from carpool.core.events import CancelRequested
 from carpool.core.model import JobPhase
-from carpool.daemon.api.context import CONTEXT, Context, find_job, require_owner
+from carpool.daemon.api.context import CONTEXT, Context, caller, find_job, require_owner, viewer
 from carpool.daemon.api.middleware import json_response, number_parameter
+from carpool.daemon.api.visibility import Viewer, visible_job, visible_placement
 from carpool.daemon.jobs.info import job_info
 from carpool.daemon.jobs.table import EndedJob, JobRecord
 from carpool.daemon.journal.records import read_placement
 from carpool.daemon.system.errors import JournalFull, RequestError
+from carpool.protocol.api import JobInfo
 
 LONGEST_WAIT_S = 3600.0
 
 
-def describe(context: Context, job: JobRecord | EndedJob) -> object:
-    """A `JobInfo`, or its JSON for a job that does not change any more."""
-    if isinstance(job, EndedJob):
+def describe(context: Context, job: JobRecord | EndedJob, viewer: Viewer) -> object:
+    """A `JobInfo` as the viewer sees it, or its JSON for a job that does not change any more."""
+    if isinstance(job, JobRecord):
+        return visible_job(viewer, job_info(job, context.machine.explain(job.id)))
+    if viewer.shows_all_of(job.owner):
         return job.info
-    return job_info(job, context.machine.explain(job.id))
+    return visible_job(viewer, msgspec.json.decode(job.info, type=JobInfo))
 
 
 async def list_jobs(request: web.Request) -> web.Response:
@@ -32,11 +36,13 @@ async def list_jobs(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     phases = _phases(request)
     limit = number_parameter(request, "limit", None, 1e9)
+    sight = viewer(context, caller(request))
     ended = context.jobs.ended if JobPhase.ENDED in phases else {}
     numbers = sorted([*ended, *(n for n, job in context.jobs.live.items() if job.phase in phases)])
+    numbers = [number for number in numbers if sight.knows(context.jobs.owner(number))]
     if limit is not None:
         numbers = numbers[max(0, len(numbers) - int(limit)) :]
-    jobs = [describe(context, ended.get(n) or context.jobs.live[n]) for n in numbers]
+    jobs = [describe(context, ended.get(n) or context.jobs.live[n], sight) for n in numbers]
     return json_response({"jobs": jobs})
 
 
@@ -52,25 +58,25 @@ def _phases(request: web.Request) -> set[JobPhase]:
 async def show_job(request: web.Request) -> web.Response:
     """One job, live or ended; for a job that waits, with the reason."""
     context = request.app[CONTEXT]
-    return json_response(describe(context, find_job(context, request)))
+    return json_response(describe(context, find_job(context, request), viewer(context, caller(request))))
 
 
 async def show_placement(request: web.Request) -> web.Response:
     """The devices as they look to a job that waits, or as they were when it was placed; 404 where nothing is known."""
     context = request.app[CONTEXT]
-    job = find_job(context, request)
+    job, sight = find_job(context, request), viewer(context, caller(request))
     if (
         isinstance(job, JobRecord)
         and job.phase is JobPhase.QUEUED
         and (now := context.machine.placement(job.id)) is not None
     ):
-        return json_response(now)
+        return json_response(visible_placement(sight, job.owner, msgspec.json.encode(now)))
     await context.store.flushed()
     made = await asyncio.to_thread(read_placement, context.home.journal, job.id)
     if made is None:
         text = f"job {job.id} has not been placed yet, or was placed by an earlier version of Carpool"
         raise RequestError(404, "no_placement", text, f"carpool show {job.id} shows its state")
-    return json_response(msgspec.Raw(made))
+    return json_response(visible_placement(sight, job.owner, made))
 
 
 async def wait_job(request: web.Request) -> web.Response:

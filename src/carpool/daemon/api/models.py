@@ -70,13 +70,13 @@ async def remove_model(request: web.Request) -> web.Response:
 def check(model: RegisteredModel) -> None:
     """Raises ApiError 400 for what no worker could be made of.
 
-    Only what the request itself says: whether its owner may read the file of weights, a daemon of root's must not tell.
+    Only what the request itself says: which files there are, a daemon of root's must not tell.
     """
     spec = model.spec
     _check("name", check_name, model.name)
     _check("factory", check_factory, spec.factory)
     check_texts("a path", (spec.python, spec.cwd, spec.weights or ""), spec.env)
-    check_directory(spec.cwd, "name one that exists")
+    check_directory(spec.cwd)
     if not Path(spec.python).is_absolute():
         raise RequestError(
             400, "bad_python", f"the path of the interpreter {spec.python!r} is not absolute", "give the absolute path"

@@ -7,18 +7,23 @@ import os
 from aiohttp import web
 
 from carpool.core.model import JobId
-from carpool.daemon.api.context import CONTEXT, Context, find_job, require_owner
+from carpool.daemon.api.context import CONTEXT, Context, caller, find_job, require_owner, viewer
 from carpool.daemon.api.middleware import flag_parameter, number_parameter
+from carpool.daemon.api.visible_events import visible_entry
 from carpool.daemon.jobs.files import open_owned
+from carpool.daemon.jobs.log_pieces import kept_from, next_piece
 from carpool.daemon.jobs.table import EndedJob, JobRecord
 from carpool.daemon.system.errors import RequestError
+from carpool.protocol.api import LOG_OFFSET_HEADER
 
-CHUNK = 64 * 1024
 POLL_S = 0.1
 
 
 async def logs(request: web.Request) -> web.StreamResponse:
-    """What the job has written from ``offset`` on; with ``follow`` until it has ended and all has been sent."""
+    """What the job has written from ``offset`` on; with ``follow`` until it has ended and all has been sent.
+
+    A log has a limit; the header ``Carpool-Log-Offset`` says where the answer begins: later, if that part is deleted.
+    """
     context = request.app[CONTEXT]
     job = find_job(context, request)
     require_owner(context, request, job, "read its log")
@@ -27,7 +32,8 @@ async def logs(request: web.Request) -> web.StreamResponse:
     attempt = _attempt(request, job)
     if isinstance(job, JobRecord) and job.spec.foreground:
         raise RequestError(404, "no_log", f"job {job.id} writes to its own terminal")
-    response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
+    begin = str(_begin(context, job, attempt, offset))
+    response = web.StreamResponse(headers={"Content-Type": "application/octet-stream", LOG_OFFSET_HEADER: begin})
     await response.prepare(request)
     await _send_log(context, job, attempt, response, offset, follow)
     await response.write_eof()
@@ -48,6 +54,16 @@ def _attempt(request: web.Request, job: JobRecord | EndedJob) -> int:
     return int(asked)
 
 
+def _begin(context: Context, job: JobRecord | EndedJob, attempt: int, offset: int) -> int:
+    fd = _open_log(context, job, attempt)
+    if fd is None:
+        return offset
+    try:
+        return kept_from(fd, offset)
+    finally:
+        os.close(fd)
+
+
 async def _send_log(
     context: Context, job: JobRecord | EndedJob, attempt: int, response: web.StreamResponse, offset: int, follow: bool
 ) -> None:
@@ -58,9 +74,9 @@ async def _send_log(
             over = _over(context, job.id, attempt) or context.stopping.is_set()
             if fd is None:
                 fd = _open_log(context, job, attempt)
-            while fd is not None and (chunk := os.pread(fd, CHUNK, offset)):
-                offset += len(chunk)
-                await response.write(chunk)
+            while fd is not None and (piece := next_piece(fd, offset))[1]:
+                offset = piece[0] + len(piece[1])
+                await response.write(piece[1])
             if over or not follow:
                 return
             await context.jobs.wait_end(job.id, POLL_S)
@@ -85,13 +101,15 @@ def _open_log(context: Context, job: JobRecord | EndedJob, attempt: int) -> int 
 
 
 async def events(request: web.Request) -> web.StreamResponse:
-    """Newline-delimited `EventInfo`, in order, after number ``since``."""
+    """Newline-delimited `EventInfo`, in order, after number ``since``, as far as the caller may see them."""
     context = request.app[CONTEXT]
+    sight = viewer(context, caller(request))
     since = int(number_parameter(request, "since", 0, 2**62) or 0)
     follow = flag_parameter(request, "follow")
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
     await response.prepare(request)
-    async for line in context.feed.lines(since, follow):
-        await response.write(line)
+    async for entry in context.feed.entries(since, follow):
+        if (visible := visible_entry(sight, entry)) is not None:
+            await response.write(visible.line())
     await response.write_eof()
     return response

@@ -13,7 +13,7 @@ from carpool.core.events import Submitted
 from carpool.core.model import Engine, Estimate, JobId, Outcome
 from carpool.core.state.amounts import clipped
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
-from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller
+from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller, viewer
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.config.limits import Audience
 from carpool.daemon.jobs.files import create_directory
@@ -54,7 +54,7 @@ async def submit(request: web.Request) -> web.Response:
     who = caller(request)
     check(context, spec, who)
     spec, choice = await context.engines.choose(spec, who.uid, who.gid)
-    _check_present(context, [spec])
+    _check_present(context, [spec], who)
     estimate = _estimate(context, spec, who)
     job = JobRecord(context.jobs.new_id(), who.uid, who.gid, spec, estimate, wall_us(), choice)
     # Accepted is accepted: a client that hangs up now must not leave a job that is in the journal but not in the core.
@@ -77,7 +77,7 @@ async def submit_many(request: web.Request) -> web.Response:
     specs = [msgspec.structs.replace(spec, env=many.env | spec.env) for spec in many.jobs]
     _check_many(context, specs, many.follows, who)
     chosen = [await context.engines.choose(spec, who.uid, who.gid) for spec in specs]
-    _check_present(context, specs)
+    _check_present(context, specs, who)
     jobs: list[JobRecord] = []
     for place, (spec, choice) in enumerate(chosen):
         before = [jobs[other].id for other in (many.follows[place] if many.follows else ())]
@@ -106,12 +106,12 @@ def _capacity(context: Context, spec: SubmitRequest) -> int:
     return sorted((device.capacity for device in devices), reverse=True)[spec.gpus - 1]
 
 
-def _check_present(context: Context, specs: list[SubmitRequest]) -> None:
+def _check_present(context: Context, specs: list[SubmitRequest], who: Caller) -> None:
     """What can change while programs are looked at; nothing has been promised before.  Raises ApiError."""
     if context.stopping.is_set():
         raise RequestError(503, "stopping", "the daemon is stopping", "start it again: carpool up")
     for number in {number for spec in specs for number in spec.after}:
-        _check_dependency(context, number)
+        _check_dependency(context, number, who)
 
 
 def _check_many(context: Context, specs: list[SubmitRequest], follows: list[list[int]], who: Caller) -> None:
@@ -170,7 +170,7 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     if not spec.argv or not spec.argv[0]:
         raise RequestError(400, "empty_command", "there is no command to run", "carpool submit -- python train.py")
     check_texts("the command, directory", (*spec.argv, spec.cwd), spec.env)
-    check_directory(spec.cwd, "submit from one that exists")
+    check_directory(spec.cwd)
     check_numbers(spec, _SMALLEST)
     _check_device(context, spec)
     _check_engine(context, spec)
@@ -245,10 +245,11 @@ def _check_service(context: Context, spec: SubmitRequest, who: Caller) -> None:
         )
 
 
-def _check_dependency(context: Context, number: JobId) -> None:
-    if number in context.jobs.live:
+def _check_dependency(context: Context, number: JobId, who: Caller) -> None:
+    known = viewer(context, who).knows(context.jobs.owner(number))
+    if known and number in context.jobs.live:
         return
-    ended = context.jobs.ended.get(number)
+    ended = context.jobs.ended.get(number) if known else None
     if ended is None:
         raise RequestError(400, "unknown_dependency", f"--after {number}: there is no job {number}", "carpool ls --all")
     if ended.outcome is not Outcome.SUCCEEDED:

@@ -13,6 +13,9 @@ import msgspec
 
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
+from carpool.protocol.units import parse_size
+
+SMALLEST_LOG = 64 << 10  # bytes
 
 
 class Audience(StrEnum):
@@ -22,6 +25,14 @@ class Audience(StrEnum):
     EVERYONE = "everyone"
 
 
+class Visibility(StrEnum):
+    """What users see of the jobs of others; `carpool.daemon.api.visibility` says which fields these are."""
+
+    ALL = "all"
+    NAMES = "names"
+    OWN = "own"
+
+
 class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The limits of one daemon."""
 
@@ -29,21 +40,31 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         None  # members of this Unix group administer the daemon, too; none: root and its user only
     )
     services: Audience = Audience.ADMINS  # who may run services, whose turns come before all training
+    visibility: Visibility = Visibility.NAMES  # what users see of others' jobs: `all`, `names` or `own`, see below
+    job_log: str = "1GiB"  # size of the log of one attempt, at least 64KiB; of a longer one the oldest part is deleted
 
     @property
     def admin_gid(self) -> int | None:
         """Number of `admin_group`.  Raises KeyError if there is no such group."""
         return None if self.admin_group is None else grp.getgrnam(self.admin_group).gr_gid
 
+    @property
+    def job_log_bytes(self) -> int:
+        """Bytes of `job_log`.  Raises ValueError."""
+        size = parse_size(self.job_log)
+        if size < SMALLEST_LOG:
+            raise ValueError(f"job_log: {self.job_log} is less than 64KiB")
+        return size
+
 
 def read_limits(home: Home) -> UserLimits:
     """The limits of this home; the defaults if it has no such file.  Raises StartupError for a file that is wrong."""
     try:
         limits = msgspec.toml.decode(home.limits.read_bytes(), type=UserLimits)
-        _ = limits.admin_gid
+        _ = limits.admin_gid, limits.job_log_bytes
     except FileNotFoundError:
         return UserLimits()
-    except (OSError, KeyError, RecursionError, msgspec.DecodeError) as error:
+    except (OSError, KeyError, ValueError, RecursionError, msgspec.DecodeError) as error:
         hint = "docs/settings.md lists the limits; put the file right, or remove it for the defaults"
         raise StartupError("bad_limits", f"{home.limits}: {_what(error)}", hint) from None
     return limits

@@ -118,20 +118,20 @@ class Feed:
             self._written = max(self._written, wanted)
         return wanted
 
-    async def lines(self, since: int, follow: bool) -> AsyncIterator[bytes]:
-        """Encoded lines after number ``since``; with ``follow`` until the daemon stops."""
+    async def entries(self, since: int, follow: bool) -> AsyncIterator[LogEntry]:
+        """What was recorded after number ``since``; with ``follow`` until the daemon stops."""
         since = min(since, self._seq)
         while True:
             shown = await self._to_be_shown()
             before = since
             async for entry in self._stored(since):
                 since = entry.seq
-                yield entry.line()
+                yield entry
             if since > before and self._outpaced(since):
                 continue
             for entry in self._after(since, shown):
                 since = entry.seq
-                yield entry.line()
+                yield entry
             if not follow or self._closed:
                 return
             if since == self._seq:

@@ -65,7 +65,7 @@ class Models:
         async with self._changing:
             if key in self._models and not replace:
                 return False
-            await self._journal.durable(_WRITE, _row(model))
+            await self._journal.durable(_WRITE, _row(model), erases=key in self._models)
             self._models[key] = model
             return True
 
@@ -74,7 +74,7 @@ class Models:
         async with self._changing:
             if (owner, name) not in self._models:
                 return None
-            await self._journal.durable(_DELETE, (owner, name))
+            await self._journal.durable(_DELETE, (owner, name), erases=True)
             return self._models.pop((owner, name))
 
 

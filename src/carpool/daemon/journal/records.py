@@ -27,7 +27,7 @@ _INSERT = """INSERT INTO jobs (id, owner, gid, spec, env, estimate, submitted_us
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued')"""
 _STARTED = "UPDATE jobs SET phase = 'running', device = ?, started_us = ? WHERE id = ?"
 _ENDED = """UPDATE jobs SET phase = 'ended', device = ?, outcome = ?, exit_code = ?, signal = ?, reason_code = ?,
-  reason_text = ?, persistent_bytes = ?, ephemeral_bytes = ?, iterations = ?, device_us = ?, switches = ?,
+  env = '{}', reason_text = ?, persistent_bytes = ?, ephemeral_bytes = ?, iterations = ?, device_us = ?, switches = ?,
   residue_bytes = ?, started_us = ?, ended_us = ?, out_bytes = ?, out_us = ?, in_bytes = ?, in_us = ? WHERE id = ?"""
 _UNGATED = "INSERT OR REPLACE INTO beside VALUES (?, ?, ?)"
 _NOT_UNGATED = "DELETE FROM beside WHERE command_key = ?"
@@ -129,7 +129,7 @@ class JournalStore:
             *(job.switches, usage.residue, job.started_us, job.ended_us),
             *(usage.out_bytes, usage.out_us, usage.in_bytes, usage.in_us, job.id),
         )
-        self._journal.owe(_ENDED, [row])
+        self._journal.owe(_ENDED, [row], erases=True)
         self._journal.owe("DELETE FROM meta WHERE key = ?", [(f"{_USE}{job.id}",)])
         if job.started_us is not None:
             self._last(job)

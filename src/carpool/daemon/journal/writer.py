@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from carpool.daemon.journal.secrets import PAUSE_S, LogEmptying
 from carpool.daemon.system.errors import JournalFull
 
 log = logging.getLogger(__name__)
@@ -31,33 +32,40 @@ _OWN_FAULT = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError,
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One statement, executed once per row.  ``done`` is None for owed writes."""
+    """One statement, executed once per row.  ``done`` is None for owed writes.  ``erases``: it deletes secrets."""
 
     sql: str
     rows: Sequence[Sequence[object]]
     done: asyncio.Future[None] | None = None
     droppable: bool = False
+    erases: bool = False
 
 
 class Journal:
-    """Posts writes to the writer thread; all methods are called on the event loop."""
+    """Posts writes to the writer thread; all methods are called on the event loop.
 
-    def __init__(self, connection: sqlite3.Connection, loop: asyncio.AbstractEventLoop) -> None:
+    ``erase_after_s``: how long after secrets were deleted their copies leave the write-ahead log.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, loop: asyncio.AbstractEventLoop, erase_after_s: float = PAUSE_S
+    ) -> None:
         self._connection = connection
+        self._emptying = LogEmptying(connection, erase_after_s)
         self._loop = loop
         self._queue: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
-    def durable(self, sql: str, *rows: Sequence[object]) -> asyncio.Future[None]:
+    def durable(self, sql: str, *rows: Sequence[object], erases: bool = False) -> asyncio.Future[None]:
         """A future that is done after the commit.  Raises JournalFull from the future if it cannot be recorded."""
         done: asyncio.Future[None] = self._loop.create_future()
-        self._queue.put(Write(sql, rows, done))
+        self._queue.put(Write(sql, rows, done, erases=erases))
         return done
 
-    def owe(self, sql: str, rows: Sequence[Sequence[object]], *, droppable: bool = False) -> None:
+    def owe(self, sql: str, rows: Sequence[Sequence[object]], *, droppable: bool = False, erases: bool = False) -> None:
         """Record what has happened, as soon as possible, after everything that was posted before."""
-        self._queue.put(Write(sql, rows, droppable=droppable))
+        self._queue.put(Write(sql, rows, droppable=droppable, erases=erases))
 
     def flushed(self) -> asyncio.Future[None]:
         """Done when everything posted so far is on the disk."""
@@ -82,6 +90,7 @@ class Journal:
                 owed = deque(write for write in writes if error is not None and write.done is None)
                 self._report(batch, error)
             _shorten(owed)
+            self._emptying.look(last=stopping)
 
     def _one_by_one(self, writes: Sequence[Write]) -> deque[Write]:
         """One of them can never be written: the others do not wait for it.  Returns what is still owed."""
@@ -102,8 +111,9 @@ class Journal:
     def _next_batch(self, retry: bool) -> tuple[list[Write], bool]:
         """Wait for something to write; when owed writes wait, no longer than until the next attempt."""
         batch: list[Write] = []
+        waits = [wait for wait in (RETRY_S if retry else None, self._emptying.wait_s) if wait is not None]
         try:
-            item = self._queue.get(timeout=RETRY_S if retry else None)
+            item = self._queue.get(timeout=min(waits, default=None))
             while item is not None:
                 batch.append(item)
                 if len(batch) >= LARGEST_BATCH:
@@ -124,6 +134,8 @@ class Journal:
                 with suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
             return _explain(error)
+        if any(write.erases for write in writes):
+            self._emptying.deleted()
         return None
 
     def _report(self, batch: Sequence[Write], error: Exception | None) -> None:

@@ -40,7 +40,12 @@ def spawn_shim(home: Home, job: JobRecord) -> subprocess.Popen[bytes] | None:
 
 
 def send_start(
-    session: Session, job: JobRecord, threads: int | None, devices: Sequence[DeviceBackend], more: Mapping[str, str]
+    session: Session,
+    job: JobRecord,
+    threads: int | None,
+    devices: Sequence[DeviceBackend],
+    more: Mapping[str, str],
+    log_limit: int,
 ) -> None:
     """Tell a shim to start the job on its devices.  The environment travels in a memfd: it may be larger than a packet.
 
@@ -50,7 +55,7 @@ def send_start(
     gpus = ",".join(device.uuid for device in devices if device.uuid)
     env = {**more, **job.spec.env} | {"CARPOOL_DEVICES": ",".join(device.id for device in devices)}
     env = env | _PLAIN | {"CUDA_VISIBLE_DEVICES": gpus} if job.by_checkpoint else env
-    spec = messages.StartSpec(job.spec.argv, job.spec.cwd, env, threads, gpus)
+    spec = messages.StartSpec(job.spec.argv, job.spec.cwd, env, threads, gpus, log_limit)
     fd = os.memfd_create(f"carpool-start-{job.id}", os.MFD_CLOEXEC)
     try:
         with open(fd, "wb", closefd=False) as file:

@@ -53,13 +53,14 @@ class Starting:
     """What every job is started with.
 
     ``threads``: as many as PyTorch is to use, None: as it likes; ``environment``: of jobs on these devices, unless they
-    say otherwise.
+    say otherwise; ``log_limit``: bytes that are kept of the log of one attempt.
     """
 
     home: Home
     devices: Mapping[DeviceId, DeviceBackend]
     threads: int | None
     environment: Callable[[Sequence[DeviceId]], Mapping[str, str]]
+    log_limit: int
 
 
 class ShimAnswers(Protocol):
@@ -272,7 +273,8 @@ class Processes:
         assert job.device is not None  # where the core has told it to start
         process.start_sent, names = True, (job.device, *job.further)
         devices = [self._starting.devices[name] for name in names]
-        send_start(session, job, self._starting.threads, devices, self._starting.environment(names))
+        starting = self._starting
+        send_start(session, job, starting.threads, devices, starting.environment(names), starting.log_limit)
 
     def _foreground_missing(self, job: JobRecord) -> None:
         if job.id in self._jobs.live and self._links.of(job.id) is None:

@@ -28,6 +28,7 @@ from carpool.runtime.shim.attach_socket import AttachSocket
 from carpool.runtime.shim.cgroup_oom import kills_in_group
 from carpool.runtime.shim.child import become_subreaper, children_now, kill_all, reap, signal_all, spawn
 from carpool.runtime.shim.daemon_link import DaemonLink
+from carpool.runtime.shim.job_log import LOOK_S, JobLog
 from carpool.runtime.shim.offload_stopped_job import Taking
 
 RECONNECT_MS = 100
@@ -56,6 +57,7 @@ class Shim:
         self._child_fd: int | None = None
         self._kills: int | None = None  # of its control group before the job started
         self._door: AttachSocket | None = None
+        self._log: JobLog | None = None  # one with a limit
         self._end: dict[str, object] | None = None
         self._signals, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._postponed: dict[str, object] | None = None  # a start that waits for room on the disk
@@ -88,7 +90,7 @@ class Shim:
         patient = (link or self._orphaned) and self._postponed is None and not jammed
         for fd in fds:
             poll.register(fd, select.POLLIN)
-        ready = {fd for fd, _ in poll.poll(0 if self._taking else None if patient else RECONNECT_MS)}
+        ready = {fd for fd, _ in poll.poll(0 if self._taking else self._idle_ms() if patient else RECONNECT_MS)}
         if self._child_fd in ready:
             self._child_ended()
             return
@@ -100,10 +102,19 @@ class Shim:
             channel = self._door.admit()
             if channel is not None:
                 self._link.bring(channel)
-        if self._postponed is not None and not ready:
+        self._go_on(heard=bool(ready))
+
+    def _go_on(self, *, heard: bool) -> None:
+        """With what takes long, or is done from time to time.  ``heard``: something else has just been done."""
+        if self._postponed is not None and not heard:
             self._start(self._postponed)
         if self._taking is not None:
             self._take_on(self._taking)
+        if self._log is not None:
+            self._log.look()
+
+    def _idle_ms(self) -> int | None:
+        return None if self._log is None else int(LOOK_S * 1000)
 
     def _check_home(self) -> None:
         """There is no daemon at present.  Without its home there will be none: a job that waits can stop waiting."""
@@ -155,7 +166,7 @@ class Shim:
             about["cuda_device"] = message.get("cuda_device", "")
             env = job_environment(message["env"], **about)  # type: ignore[arg-type]
             self._door = self._door or AttachSocket(self._directory)
-            log = None if self._foreground else os.path.join(self._directory, "log" + self._suffix)
+            log = self._open_log(message.get("log_limit"))
             self._kills = kills_in_group()
             self._child = spawn(message["argv"], str(message["cwd"]), env, link.job_fd, log)  # type: ignore[arg-type]
         except (OSError, LaunchError) as error:
@@ -171,6 +182,15 @@ class Shim:
         link.child_pid = self._child
         link.send({"type": "started", "pid": self._child})
 
+    def _open_log(self, limit: object) -> str | None:
+        """Where the job writes; None: to its terminal."""
+        if self._foreground:
+            return None
+        path = os.path.join(self._directory, "log" + self._suffix)
+        if limit is not None and self._log is None:
+            self._log = JobLog(path, int(limit))  # type: ignore[call-overload]
+        return path
+
     def _take_on(self, taking: Taking) -> None:
         """The next piece of the job's memory."""
         if taking.step(self._link.seat):
@@ -184,6 +204,9 @@ class Shim:
         _, status = os.waitpid(self._child, 0)
         # A job is all its processes: none may go on computing in memory that is given to others now.
         kill_all(self._leader(), self._spare)
+        if self._log is not None:
+            self._log.close()
+            self._log = None
         if os.WIFSIGNALED(status):
             end: dict[str, object] = {"code": None, "signal": os.WTERMSIG(status)}
             kills = kills_in_group() if end["signal"] == signal.SIGKILL else None

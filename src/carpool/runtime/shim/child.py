@@ -61,8 +61,16 @@ def _become_job(argv: list[str], cwd: str, env: dict[str, str], job_fd: int, log
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     os.set_inheritable(job_fd, True)
-    os.chdir(cwd)
+    _enter(cwd, argv[0])
     os.execvpe(argv[0], argv, {**env, MAIN_PROCESS: str(os.getpid())} if "CARPOOL_JOB" in env else env)
+
+
+def _enter(cwd: str, program: str) -> None:
+    """Raises OSError, whose text says of both."""
+    try:
+        os.chdir(cwd)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, f"{program} in {cwd}") from None
 
 
 def descendants(ancestor: int, spare: frozenset[int]) -> list[int]:

@@ -1,0 +1,133 @@
+"""What a user sees of the jobs of others: one function for each kind of answer.
+
+`Visibility.NAMES` leaves numbers, names, owners, states, places, sizes and times, and hides everything that may carry
+text of a job or of its command.  `Visibility.OWN` hides that there are other jobs; sums over a device stay.  Fields
+stay in the answer, empty or null.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from carpool.core.model import JobId
+from carpool.daemon.config.limits import Visibility
+from carpool.protocol.api import DeviceInfo, JobInfo, LaneInfo, ReasonInfo
+
+_NAMED = re.compile(r"\bjob (\d+)\b")
+#: Fields that are lists of jobs.
+_LISTS = frozenset({"jobs", "warming"})
+HIDDEN_FAULT = "it has failed; an administrator of the daemon sees how"
+LONGEST_NUMBER = 19  # digits of a job's number
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Who looks.  ``owner`` gives the uid of a job's owner; None: nobody knows the job."""
+
+    uid: int
+    sees: Visibility
+    owner: Callable[[JobId], int | None]
+
+    def shows_all_of(self, owner: int | None) -> bool:
+        """Whether the viewer sees everything of a job of this owner."""
+        return self.sees is Visibility.ALL or owner == self.uid
+
+    def knows(self, owner: int | None) -> bool:
+        """Whether the viewer hears at all of a job of this owner."""
+        return self.sees is not Visibility.OWN or owner == self.uid
+
+    def known(self, jobs: list[JobId]) -> list[JobId]:
+        """Those of the jobs that the viewer hears of."""
+        return [job for job in jobs if self.knows(self.owner(job))]
+
+
+def visible_job(viewer: Viewer, info: JobInfo) -> JobInfo:
+    """A job that the viewer knows of."""
+    if viewer.sees is Visibility.ALL:
+        return info
+    if viewer.shows_all_of(info.owner):
+        reason = info.reason and ReasonInfo(info.reason.code, without_others(viewer, info.reason.text))
+        return msgspec.structs.replace(info, reason=reason)
+    return msgspec.structs.replace(
+        info,
+        command=[],
+        cwd="",
+        reason=info.reason and ReasonInfo(info.reason.code, ""),
+        alone=None,
+        immovable=None,
+        engine_why="",
+        attempts=[msgspec.structs.replace(attempt, text="") for attempt in info.attempts],
+    )
+
+
+def visible_placement(viewer: Viewer, owner: int, made: bytes) -> object:
+    """How a job of this owner was placed; ``made``: JSON of `carpool.core.decision.Placement`."""
+    if viewer.sees is Visibility.ALL:
+        return msgspec.Raw(made)
+    found = without_others(viewer, msgspec.json.decode(made))
+    return found if viewer.shows_all_of(owner) else _without_texts(found)
+
+
+def _without_texts(placement: dict[str, Any]) -> dict[str, Any]:
+    rows = [{name: _code_only(value) for name, value in row.items()} for row in placement["rows"]]
+    return placement | {"rows": rows}
+
+
+def _code_only(value: object) -> object:
+    """Of a reason its code; everything else as it is."""
+    return value | {"text": ""} if isinstance(value, dict) and "text" in value else value
+
+
+def visible_device(viewer: Viewer, info: DeviceInfo) -> DeviceInfo:
+    """A device; its figures are sums over all jobs in any case."""
+    if viewer.sees is not Visibility.OWN:
+        return info
+    processes = info.telemetry.processes
+    if processes is not None:
+        processes = [each for each in processes if not each.job or viewer.knows(viewer.owner(each.job))]
+    return msgspec.structs.replace(
+        info,
+        lanes=[lane for lane in info.lanes if _is_theirs(viewer, lane)],
+        jobs=viewer.known(info.jobs),
+        queue=viewer.known(info.queue),
+        alone=next(iter(viewer.known([] if info.alone is None else [info.alone])), None),
+        telemetry=msgspec.structs.replace(info.telemetry, processes=processes),
+    )
+
+
+def _is_theirs(viewer: Viewer, lane: LaneInfo) -> bool:
+    """Lanes are of one owner; one without jobs has just been opened or is about to be closed."""
+    return bool(lane.jobs) and viewer.knows(lane.owner)
+
+
+def visible_fault(viewer: Viewer, fault: str | None) -> str | None:
+    """What a policy did wrong: its answer may name any job."""
+    return HIDDEN_FAULT if fault is not None and viewer.sees is Visibility.OWN else fault
+
+
+def without_others(viewer: Viewer, value: Any) -> Any:
+    """A value as it comes from JSON, without the numbers of jobs that the viewer does not hear of."""
+    if viewer.sees is not Visibility.OWN:
+        return value
+    if isinstance(value, str):
+        return _NAMED.sub(lambda found: _mention(viewer, found), value)
+    if isinstance(value, list):
+        return [without_others(viewer, each) for each in value]
+    if isinstance(value, dict):
+        return {name: _field(viewer, name, each) for name, each in value.items()}
+    return value
+
+
+def _field(viewer: Viewer, name: str, value: Any) -> Any:
+    return viewer.known(value) if name in _LISTS else without_others(viewer, value)
+
+
+def _mention(viewer: Viewer, found: re.Match[str]) -> str:
+    number = found[1]
+    unknown = len(number) > LONGEST_NUMBER or not viewer.knows(viewer.owner(int(number)))
+    return "another user's job" if unknown else found[0]

@@ -1,0 +1,67 @@
+"""The log of a job, which the job itself writes, kept below a limit.  Standard library only.
+
+The job's processes append to a plain file, so nothing that the shim does or fails to do holds them up.  When the file
+is too long its oldest blocks are given back to the file system (fallocate(2), FALLOC_FL_PUNCH_HOLE): its size and all
+offsets stay, and what was there reads as zeros.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import time
+
+LOOK_S = 2.0
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # linux/falloc.h
+_libc = ctypes.CDLL(None, use_errno=True)
+MARK = "[carpool: the first {} bytes of this log have been deleted, because a log is limited to {} bytes (job_log)]\n"
+
+
+class JobLog:
+    """One attempt's log.  ``limit``: bytes that are kept at most, but for what is written between two looks."""
+
+    def __init__(self, path: str, limit: int) -> None:
+        # Not for appending: the mark is written into the middle.
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._limit = limit
+        self._begin = 0  # what was before is deleted
+        self._due = 0.0
+
+    def look(self) -> None:
+        """Once in a while: delete the oldest part of a log that has become too long."""
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + LOOK_S
+            self._shorten()
+
+    def close(self) -> None:
+        """The job has ended, and writes no more."""
+        self._shorten()
+        os.close(self._fd)
+
+    def _shorten(self) -> None:
+        status = os.fstat(self._fd)
+        if status.st_size < self._begin:  # the job has cut its log itself
+            self._begin = 0
+        if status.st_size - self._begin <= self._limit:
+            return
+        # A quarter more than necessary, so that it is not done with every look.
+        begin = (status.st_size - self._limit * 3 // 4) // status.st_blksize * status.st_blksize
+        if begin > self._begin and _punch(self._fd, begin):
+            self._begin = begin
+            _write(self._fd, MARK.format(begin, self._limit).encode(), begin)
+
+
+def _punch(fd: int, end: int) -> bool:
+    """Delete everything before ``end``.  False where the file system cannot: there logs have no limit."""
+    arguments = ctypes.c_int64(0), ctypes.c_int64(end)
+    return bool(_libc.fallocate(ctypes.c_int(fd), ctypes.c_int(_KEEP_SIZE | _PUNCH_HOLE), *arguments) == 0)
+
+
+def _write(fd: int, text: bytes, offset: int) -> None:
+    """On a full disk there is no mark; the job goes on."""
+    try:
+        os.pwrite(fd, text, offset)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
