@@ -87,8 +87,10 @@ static void say(const struct cp_demand *demand) {
   cp_store(&s->weights, demand->weights);
   uint32_t number = next_number();
   cp_store(&s->want, CP_WANT_TURN);
+  cp_section_begin(); /* as in cp_turn_await */
   cp_release(&cp.gate_lock);
   cp_send(CP_WANT, number, 0, 0, 0);
+  cp_section_end();
 }
 
 /* To the latest one: it has been made anew where a turn came and went meanwhile. */
