@@ -21,7 +21,7 @@ static bool is_answered(uint32_t seq) { return (int32_t)(cp_load(&cp.seat->grow_
 
 static void wait_answer(uint32_t seq) {
   for (uint32_t ack = cp_load(&cp.seat->grow_ack); !is_answered(seq); ack = cp_load(&cp.seat->grow_ack))
-    cp_futex_wait(&cp.seat->grow_ack, ack, -1);
+    cp_await_daemon(&cp.seat->grow_ack, ack);
 }
 
 /* False: there have been SIGINTs beyond so many, or a handler is to run, and the answer may still come.  A handler of
@@ -29,7 +29,7 @@ static void wait_answer(uint32_t seq) {
 static bool wait_unless_interrupted(uint32_t seq, uint32_t interrupts) {
   for (uint32_t ack = cp_load(&cp.seat->grow_ack); !is_answered(seq); ack = cp_load(&cp.seat->grow_ack)) {
     if (cp_load(&cp.interrupts) != interrupts || cp_section_deferred()) return false;
-    cp_futex_wait(&cp.seat->grow_ack, ack, -1);
+    cp_await_daemon(&cp.seat->grow_ack, ack);
   }
   return true;
 }

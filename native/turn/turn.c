@@ -104,7 +104,7 @@ static bool urgent(void) {
 /* The predecessor wakes us shortly before it lets go, so that its revoke and our waking up overlap.  It may be on our
  * processor and need it to get there, so we yield instead of spinning (spinning: p90 350 us instead of 60). */
 static void wait_for_turn(struct cp_seat *s) {
-  cp_futex_wait(&s->turn, 0, -1);
+  cp_await_daemon(&s->turn, 0);
   if (!cp_load(&s->coming)) return;
   for (uint64_t end = cp_now_us() + 2 * SHORT_REVOKE_US; !cp_load(&s->turn) && cp_now_us() < end;) sched_yield();
   cp_store(&s->coming, 0);

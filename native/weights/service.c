@@ -99,7 +99,7 @@ static void await_answer(void) {
   for (;;) {
     uint32_t seen = cp_load(&s->placed_seq);
     if (seen == cp_load(&s->demand_seq)) return;
-    cp_futex_wait(&s->placed_seq, seen, -1);
+    cp_await_daemon(&s->placed_seq, seen);
   }
 }
 
