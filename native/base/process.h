@@ -194,5 +194,6 @@ void cp_fork_settle(void);        /* take the snapshot unless every pending chil
 void cp_child_trap(void);
 /* job/signals.c */
 int cp_signals_start(void);
+void cp_signals_forked(void); /* in the child */
 extern const char *cp_failure;
 #endif

@@ -275,6 +275,7 @@ CP_EXPORT pid_t fork(void) {
   pid_t pid = fork_process();
   if (pid == 0) {
     in_child();
+    cp_signals_forked();
     cp_section_forked();
   } else {
     cp_section_end();

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define SIGNALS 65
-#define LEAST_STACK ((uintptr_t)4096) /* that the trap needs below the kernel's frame, with some to spare */
+#define LEAST_STACK ((uintptr_t)2048) /* that the trap needs below the kernel's frame, with some to spare */
 
 static int (*next_sigaction)(int, const struct sigaction *, struct sigaction *);
 static int (*next_sigmask)(int, const sigset_t *, sigset_t *);
@@ -18,6 +18,7 @@ static int (*next_sigprocmask)(int, const sigset_t *, sigset_t *);
 
 /* What the program believes to be installed. */
 static struct sigaction users[SIGNALS];
+static pid_t process; /* whose handlers these are: the child of vfork() has its own, and our memory */
 static uint32_t started; /* from the first attachment or the first weights on, also while the seat is another process's */
 
 /* SIGKILL and SIGSTOP have no handlers, and two signals are libc's own. */
@@ -128,6 +129,8 @@ static void reset_handler(int sig) {
   next_sigaction(sig, &plain, NULL);
 }
 
+static int install(int sig);
+
 static void on_signal(int sig, siginfo_t *info, void *context) {
   int saved = errno;
   bool request = (sig == SIGINT || sig == SIGTERM) && !(noted & bit_of(sig));
@@ -140,7 +143,7 @@ static void on_signal(int sig, siginfo_t *info, void *context) {
   else if (cp_section.depth && info->si_code > 0)
     cp_section_broken("a fault in the middle of an operation on its memory; has the memory been taken away?");
   else if (!handler)
-    send_again(sig, info); /* the program has just taken it back */
+    install(sig), send_again(sig, info); /* the program has just taken it back */
   else if (users[sig].sa_flags & (int)SA_RESETHAND)
     reset_handler(sig);
   errno = saved;
@@ -173,15 +176,18 @@ int cp_signals_start(void) {
   next_sigmask(SIG_UNBLOCK, &trap, NULL);
   for (int sig = 1; sig < SIGNALS; sig++)
     if (is_ours(sig) && (next_sigaction(sig, NULL, &users[sig]) || install(sig))) return -1;
+  process = getpid();
   cp_store(&started, 1);
   return 0;
 }
+
+void cp_signals_forked(void) { process = getpid(); }
 
 /* ---- interposed ------------------------------------------------------------------------------------------------------ */
 
 CP_EXPORT int sigaction(int sig, const struct sigaction *action, struct sigaction *old) {
   if (!next_sigaction) find_next();
-  if (!cp_load(&started) || !is_ours(sig)) return next_sigaction(sig, action, old);
+  if (!cp_load(&started) || !is_ours(sig) || getpid() != process) return next_sigaction(sig, action, old);
   struct sigaction before = users[sig];
   if (action) {
     users[sig] = *action;

@@ -194,7 +194,7 @@ static void bypasses_it_and_locks(void) {
 
 static void has_too_small_a_stack(void) {
   static char small[1 << 16];
-  stack_t stack = {.ss_sp = small, .ss_size = (size_t)sysconf(_SC_MINSIGSTKSZ) * 2 + 1600};
+  stack_t stack = {.ss_sp = small, .ss_size = (size_t)sysconf(_SC_MINSIGSTKSZ) * 2 + 1000};
   CHECK_THAT(!sigaltstack(&stack, NULL));
   handle(SIGUSR1, touch, SA_ONSTACK);
   shut_all();
@@ -216,6 +216,7 @@ static void ends_with(void (*does)(void), const char *message) {
   pid_t pid = fork();
   if (!pid) {
     dup2(out[1], STDERR_FILENO);
+    cp_signals_forked();
     alarm(20);
     does();
     _exit(0);
@@ -235,6 +236,20 @@ static void tells_the_program_its_own(void) {
   handle(SIGUSR1, touch, SA_RESTART);
   CHECK_THAT(!sigaction(SIGUSR1, NULL, &now) && now.sa_handler == touch && now.sa_flags == SA_RESTART);
   CHECK_THAT(signal(SIGUSR1, SIG_IGN) == touch && !raise(SIGUSR1) && signal(SIGUSR1, SIG_DFL) == SIG_IGN);
+}
+
+/* Which has memory in common with its parent, as the children of Python's subprocess have. */
+static void keeps_them_beside_a_vfork(void) {
+  struct sigaction now;
+  int before = calls_, status;
+  handle(SIGUSR1, touch, 0);
+  pid_t pid = vfork();
+  if (!pid) {
+    signal(SIGUSR1, SIG_DFL);
+    _exit(0);
+  }
+  CHECK_THAT(waitpid(pid, &status, 0) == pid && !status && !raise(SIGUSR1) && calls_ == before + 1);
+  CHECK_THAT(!sigaction(SIGUSR1, NULL, &now) && now.sa_handler == touch);
 }
 
 int main(void) {
@@ -260,6 +275,7 @@ int main(void) {
   ends_with(bypasses_it_and_locks, "has called an intercepted function");
   ends_with(has_too_small_a_stack, "too small");
   ends_with(faults_in_a_section, "has the memory been taken away?");
+  keeps_them_beside_a_vfork();
   tells_the_program_its_own();
   return 0;
 }
