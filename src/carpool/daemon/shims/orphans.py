@@ -1,6 +1,7 @@
-"""Processes of a job whose shim was killed: they are killed before anything that they use is given to others.
+"""Processes of a job that outlive its shim: they are killed before anything that they use is given to others.
 
-The kernel kills a job's main process with its shim (``PR_SET_PDEATHSIG``), but none of the processes below.
+The kernel kills a job's main process with its shim (``PR_SET_PDEATHSIG``), but none of the processes below.  A shim
+ends those itself, but none that has joined the job from elsewhere.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ class Orphans:
     """The processes of ``job`` that live, by their environment, or by their session.
 
     ``session``: of the job's main process, where the shim has ended just now: later its number may be another
-    process's.
+    process's.  ``holder``: a process that is known to be one.
     """
 
     home: Home
     job: JobId
     owner: int
-    session: int | None
+    session: int | None = None
+    holder: int | None = None
 
     def pids(self) -> list[int]:
         """All that there are at this moment."""
@@ -65,7 +67,8 @@ class Orphans:
                 return False
             fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
             lives = fields[STATE] not in (b"Z", b"X")
-            return lives and (int(fields[SESSION]) == self.session or self._is_marked(process))
+            known = int(process.name) == self.holder or int(fields[SESSION]) == self.session
+            return lives and (known or self._is_marked(process))
         except (OSError, IndexError):
             return False
 

@@ -219,7 +219,17 @@ class Processes:
             case messages.Taken(error, size):
                 self._offloads.taken(job, error, size)
             case messages.Exited(code, number, host_memory):
-                self._is_over(process, exited(job.id, code, number, host_memory))
+                self._exited(job, process, exited(job.id, code, number, host_memory))
+
+    def _exited(self, job: JobRecord, process: Process, ending: Ending) -> None:
+        holder = self._channels.attaching.holder(job)
+        if holder is None:
+            self._is_over(process, ending)
+        else:  # it has joined the job from elsewhere, and computes in the job's memory
+            self._after(Orphans(self._home, job.id, job.owner, holder=holder), process, ending)
+
+    def _after(self, orphans: Orphans, process: Process, ending: Ending) -> None:
+        in_background(f"orphans-{orphans.job}", orphans.end, lambda _: self._is_over(process, ending))
 
     def channel(self, session: Session, message: messages.Channel, fd: int) -> None:
         """Another process of the job has come through its door.  Owns ``fd``."""
@@ -308,7 +318,7 @@ class Processes:
         files = self._home.job(job.id, job.attempt)
         record = read_exit(files, job.owner)
         if record is not None:
-            self._is_over(process, recorded(job, record))
+            self._exited(job, process, recorded(job, record))
         elif job.spec.foreground and job.phase is JobPhase.QUEUED:
             job.cancelled = process.over = True
             if not self._recovery.active:  # else the end of the restart does it
@@ -321,7 +331,7 @@ class Processes:
         left = len(orphans.pids())
         ending = unrecorded(job, started=process.started, traces=traces, orphans=left)
         if left:
-            in_background(f"orphans-{job.id}", orphans.end, lambda _: self._is_over(process, ending))
+            self._after(orphans, process, ending)
         else:
             self._is_over(process, ending)
 
