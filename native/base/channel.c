@@ -2,6 +2,7 @@
  * had now, because too many are open, can be had later. */
 #include "base/process.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include <sys/uio.h>
 
 #define FILE_TRIES 300 /* three seconds */
+#define CHANNEL_LOOK_US 1000000 /* so often a thread that waits looks whether anybody can still answer */
 
 /* To continue would be to compute in memory that belongs to another job by now. */
 _Noreturn void cp_give_up(const char *why) {
@@ -62,4 +64,16 @@ int cp_insist(struct cp_packet *p, int *instead) {
     cp_peek(p, &fd, true);
     if (fd >= 0) return fd;
   }
+}
+
+/* A daemon that is killed comes back to the same channel, which the shim keeps meanwhile: so it ends with the job. */
+static bool has_ended(void) {
+  struct pollfd channel = {.fd = cp.fd};
+  cp_add(&cp_syscalls, 1);
+  return cp_channel_is_there() && poll(&channel, 1, 0) == 1 && channel.revents & POLLHUP;
+}
+
+void cp_await_daemon(uint32_t *word, uint32_t expected) {
+  if (cp_futex_wait(word, expected, CHANNEL_LOOK_US) != ETIMEDOUT || !has_ended()) return;
+  cp_give_up("the job has ended through whose channel this process has joined Carpool");
 }

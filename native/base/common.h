@@ -55,27 +55,5 @@ static inline void cp_futex_wake(uint32_t *word) {
   syscall(SYS_futex, word, FUTEX_WAKE, 0x7fffffff, NULL, NULL, 0);
 }
 
-/* A futex lock that needs no initialisation and may be taken in a signal handler, provided that its holder never
- * touches arena memory.  0 free, 1 held, 2 held and a thread sleeps. */
-struct cp_lock {
-  uint32_t word;
-};
-
-static inline bool cp_try(struct cp_lock *l) {
-  uint32_t zero = 0;
-  return __atomic_compare_exchange_n(&l->word, &zero, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
-}
-
-static inline void cp_acquire(struct cp_lock *l) {
-  if (CP_LIKELY(cp_try(l))) return;
-  for (int spin = 0; spin < 100; spin++)
-    if (cp_try(l)) return;
-  while (__atomic_exchange_n(&l->word, 2, __ATOMIC_ACQUIRE) != 0) cp_futex_wait(&l->word, 2, -1);
-}
-
-static inline void cp_release(struct cp_lock *l) {
-  if (__atomic_exchange_n(&l->word, 0, __ATOMIC_RELEASE) == 2) cp_futex_wake(&l->word);
-}
-
-static inline void cp_reset_lock(struct cp_lock *l) { cp_store(&l->word, 0); }
+#include "base/section.h"
 #endif

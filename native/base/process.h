@@ -123,6 +123,9 @@ bool cp_peek(struct cp_packet *p, int *fd, bool wait);
 /* Tries until there is a descriptor; meanwhile *instead is closed, unless it is NULL. */
 int cp_insist(struct cp_packet *p, int *instead);
 void cp_skip_packet(void);
+/* As cp_futex_wait, for a word that the daemon writes or lets others write.  The process is given up if the channel has ended,
+ * for then nobody will.  May return at any time: the caller looks again. */
+void cp_await_daemon(uint32_t *word, uint32_t expected);
 void cp_close_fd(int *fd);
 /* job/lane_change.c: map the lane and the device buffer that the seat names, or abort.  Gate lock held, gate closed */
 void cp_take_files(void);
@@ -175,6 +178,7 @@ bool cp_claim_seat(void); /* a pending process is about to; true: it is attached
 bool cp_leave_seat(void); /* helper thread: the daemon has asked; true: the seat is another's now, and the thread is to end */
 /* This process is pending from now on, and its gate is shut, unless it is or has more; clears ``may``. */
 void cp_handoff_begin(uint32_t *may, void (*shut)(void));
+bool cp_channel_is_there(void); /* the program may have closed it, and opened something else under its number */
 void cp_handoff_forked(void); /* in the child: the channel is its parent's */
 void cp_handoff_leave_channel(void); /* the child lets go of it */
 /* job/attach_socket.c: connects to the job's attach socket.  A job channel of this process's own, or -1 */
@@ -190,5 +194,6 @@ void cp_fork_settle(void);        /* take the snapshot unless every pending chil
 void cp_child_trap(void);
 /* job/signals.c */
 int cp_signals_start(void);
+void cp_signals_forked(void); /* in the child */
 extern const char *cp_failure;
 #endif

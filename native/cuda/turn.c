@@ -260,8 +260,8 @@ static bool boundary(void) {
     cp_shut_bit(CP_SHUT, true);
   }
   bool list = ask && cp_live_ask();
+  if (ask) cp_notify(s); /* under the lock: a handler that is about to wait for the helper finds it awake */
   cp_release(&cp.gate_lock);
-  if (ask) cp_notify(s);
   return list;
 }
 
@@ -276,8 +276,8 @@ static bool leave(void) {
   }
   if (ask) cp_store(&cp.ending, ASKED);
   bool list = used && cp_live_ask();
-  cp_release(&cp.gate_lock);
   if (ask) cp_notify(cp.seat);
+  cp_release(&cp.gate_lock);
   return list;
 }
 

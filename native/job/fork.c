@@ -269,8 +269,16 @@ static pid_t fork_process(void) {
   return pid;
 }
 
+/* A handler of the child must not run before the child's state is whole. */
 CP_EXPORT pid_t fork(void) {
+  cp_section_begin();
   pid_t pid = fork_process();
-  if (pid == 0) in_child();
+  if (pid == 0) {
+    in_child();
+    cp_signals_forked();
+    cp_section_forked();
+  } else {
+    cp_section_end();
+  }
   return pid;
 }

@@ -27,7 +27,7 @@ static void note_channel(int fd) {
   if (fstat(fd, &known_channel)) known_channel = (struct stat){0};
 }
 
-static bool channel_is_there(void) {
+bool cp_channel_is_there(void) {
   struct stat now;
   return !fstat(cp.fd, &now) && now.st_dev == known_channel.st_dev && now.st_ino == known_channel.st_ino;
 }
@@ -85,7 +85,7 @@ static void ask_for_seat(void) {
   int answer = -1;
   if (cp.fd < 0 && !have_own_channel())
     warn("the job's attach socket does not accept connections");
-  else if (!channel_is_there())
+  else if (!cp_channel_is_there())
     warn("the program has closed the job channel");
   else if ((answer = cp_hello(cp.fd, true)) < 0)
     warn(cp_failure);
@@ -141,7 +141,7 @@ bool cp_leave_seat(void) {
 }
 
 void cp_handoff_leave_channel(void) {
-  if (cp.fd >= 0 && channel_is_there()) syscall(SYS_close, cp.fd);
+  if (cp.fd >= 0 && cp_channel_is_there()) syscall(SYS_close, cp.fd);
   cp.fd = -1;
 }
 

@@ -1,5 +1,5 @@
 /* The library's sources that make a job on the host device, in one program.  Forks have their own tests, with real
- * processes: here nothing is pending. */
+ * processes: without WITH_FORK nothing is pending here. */
 #ifndef CARPOOL_TEST_LIBRARY_H
 #define CARPOOL_TEST_LIBRARY_H
 #include "tests/check.h"
@@ -9,6 +9,7 @@
 #include "arena/arena.c"
 #include "turn/boundary.c"
 #include "base/channel.c"
+#include "base/section.c"
 #include "job/attach_socket.c"
 #include "job/lane_change.c"
 #include "job/seat_handoff.c"
@@ -41,10 +42,15 @@ bool cp_groups_moved(uint64_t key, int device) { return (void)key, (void)device,
 static int (*answer_hello)(int fd, bool uses);
 int cp_hello(int fd, bool uses) { return answer_hello ? answer_hello(fd, uses) : CP_PLAIN; }
 
+#ifdef WITH_FORK
+#include "job/fork.c"
+const struct cp_backend *const cp_backends[CP_KINDS] = {&cp_host_backend, &cp_host_backend};
+#else
 bool cp_fork_pending(void) { return false; }
 bool cp_fork_wanted(void) { return false; }
 void cp_fork_wait(void) {}
 void cp_fork_settle(void) {}
+#endif
 
 /* What the daemon asks of the holder. */
 static inline void ask_yield(uint32_t yield) {

@@ -12,21 +12,24 @@ static void take_limits(void) {
 /* The request whose answer nobody has waited for, 0: none.  Grow lock held. */
 static struct {
   uint32_t seq, class_;
+  size_t total;
   bool optional; /* it is answered at once; otherwise it was left by SIGINT */
+  bool put_off;  /* or its thread runs handlers, and waits on then */
 } pending;
 
 static bool is_answered(uint32_t seq) { return (int32_t)(cp_load(&cp.seat->grow_ack) - seq) >= 0; }
 
 static void wait_answer(uint32_t seq) {
   for (uint32_t ack = cp_load(&cp.seat->grow_ack); !is_answered(seq); ack = cp_load(&cp.seat->grow_ack))
-    cp_futex_wait(&cp.seat->grow_ack, ack, -1);
+    cp_await_daemon(&cp.seat->grow_ack, ack);
 }
 
-/* False: there have been SIGINTs beyond so many, and the answer may still come.  Their handler wakes us. */
+/* False: there have been SIGINTs beyond so many, or a handler is to run, and the answer may still come.  A handler of
+ * SIGINT wakes us. */
 static bool wait_unless_interrupted(uint32_t seq, uint32_t interrupts) {
   for (uint32_t ack = cp_load(&cp.seat->grow_ack); !is_answered(seq); ack = cp_load(&cp.seat->grow_ack)) {
-    if (cp_load(&cp.interrupts) != interrupts) return false;
-    cp_futex_wait(&cp.seat->grow_ack, ack, -1);
+    if (cp_load(&cp.interrupts) != interrupts || cp_section_deferred()) return false;
+    cp_await_daemon(&cp.seat->grow_ack, ack);
   }
   return true;
 }
@@ -66,20 +69,28 @@ bool cp_grow_settle(void) {
 
 void cp_grow_forget(void) { pending.seq = 0; }
 
+static bool goes_on(uint32_t class_, size_t total) {
+  return pending.seq && pending.put_off && pending.class_ == class_ && pending.total == total;
+}
+
 /* Grow lock held.  A request of the same class takes the place of one that was left by SIGINT, but an answer does not say
  * which class it is about.  False: interrupted again. */
-static bool settle_other(uint32_t class_) {
+static bool settle_other(uint32_t class_, uint32_t interrupts) {
   if (cp_grow_settle() || (pending.class_ == class_ && !pending.optional)) return true;
-  if (!wait_unless_interrupted(pending.seq, cp_load(&cp.interrupts))) return false;
+  if (pending.put_off) withdraw(pending.class_, pending.seq); /* its thread may never come back */
+  pending.put_off = false;
+  if (!wait_unless_interrupted(pending.seq, interrupts)) return false;
   return cp_grow_settle();
 }
 
-static bool ask_and_wait(uint32_t class_, size_t total, bool optional) {
-  uint32_t interrupts = cp_load(&cp.interrupts), seq = ask(class_, total, optional);
+static bool ask_and_wait(uint32_t class_, size_t total, bool optional, uint32_t interrupts) {
+  uint32_t seq = goes_on(class_, total) ? pending.seq : ask(class_, total, optional);
   bool answered = wait_unless_interrupted(seq, interrupts);
-  if (!answered && !optional) withdraw(class_, seq);
+  pending.put_off = !answered && !optional && cp_load(&cp.interrupts) == interrupts;
+  if (!answered && !optional && !pending.put_off) withdraw(class_, seq);
   pending.seq = answered ? 0 : seq;
   pending.class_ = class_;
+  pending.total = total;
   pending.optional = optional;
   return answered && cp_load(&cp.seat->grow_status) == CP_GROW_GRANTED;
 }
@@ -88,26 +99,35 @@ void cp_grow_ask(uint32_t class_, size_t total) {
   pending.seq = ask(class_, total, true);
   pending.class_ = class_;
   pending.optional = true;
+  pending.put_off = false;
 }
 
 /* Grow lock held, all settled.  Does not wait: the answer is looked for later. */
 void cp_promote_ask(size_t total) { cp.promote_seq = ask(0, total, true); }
 
-bool cp_grow(uint32_t class_, size_t total, bool optional) {
-  cp_acquire(&cp.grow_lock);
-  if (!cp_active()) { /* the seat has just gone */
-    cp_release(&cp.grow_lock);
-    return false;
-  }
+/* Grow lock held.  False: handlers are to run before this goes on. */
+static bool try_to_grow(uint32_t class_, size_t total, bool optional, uint32_t interrupts) {
   cp_promote_answer(true);
   size_t *cap = class_ == 1 ? &cp.e_cap : &cp.p_cap;
-  if (settle_other(class_) && *cap < total && ask_and_wait(class_, total, optional)) {
+  bool settled = goes_on(class_, total) || settle_other(class_, interrupts);
+  if (settled && *cap < total && ask_and_wait(class_, total, optional, interrupts)) {
     take_limits();
     if (cp.backend->take) cp.backend->take();
     /* Its memory may have been moved out meanwhile, and the limits with it: what was granted is back before its turn. */
     if (*cap < total) *cap = total;
   }
-  bool enough = *cap >= total;
-  cp_release(&cp.grow_lock);
+  return *cap >= total || !pending.seq || !cp_section_deferred() || cp_load(&cp.interrupts) != interrupts;
+}
+
+static bool is_granted(uint32_t class_, size_t total) { return (class_ == 1 ? cp.e_cap : cp.p_cap) >= total; }
+
+bool cp_grow(uint32_t class_, size_t total, bool optional) {
+  bool done = false, enough = false;
+  for (uint32_t interrupts = cp_load(&cp.interrupts); !done;) {
+    cp_acquire(&cp.grow_lock);
+    done = !cp_active() /* the seat has just gone */ || try_to_grow(class_, total, optional, interrupts);
+    enough = cp_active() && is_granted(class_, total);
+    cp_release(&cp.grow_lock); /* handlers run here */
+  }
   return enough;
 }

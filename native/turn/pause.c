@@ -17,7 +17,7 @@ bool cp_pause_waited(void) {
     return false;
   }
   cp_release(&cp.gate_lock);
-  cp_futex_wait(&cp.seat->yield, asked, -1);
+  cp_await_daemon(&cp.seat->yield, asked);
   return true;
 }
 

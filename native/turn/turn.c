@@ -104,7 +104,7 @@ static bool urgent(void) {
 /* The predecessor wakes us shortly before it lets go, so that its revoke and our waking up overlap.  It may be on our
  * processor and need it to get there, so we yield instead of spinning (spinning: p90 350 us instead of 60). */
 static void wait_for_turn(struct cp_seat *s) {
-  cp_futex_wait(&s->turn, 0, -1);
+  cp_await_daemon(&s->turn, 0);
   if (!cp_load(&s->coming)) return;
   for (uint64_t end = cp_now_us() + 2 * SHORT_REVOKE_US; !cp_load(&s->turn) && cp_now_us() < end;) sched_yield();
   cp_store(&s->coming, 0);
@@ -128,9 +128,20 @@ void cp_turn_await(const void *address) {
   bool tell = s->want < want;
   if (tell) cp_store(&s->want, want);
   uint32_t demand = tell ? cp_service_wants() : 0;
+  cp_section_begin(); /* a handler that waits for this turn relies on its having been asked for */
   cp_release(&cp.gate_lock);
   if (tell) cp_send(want == CP_WANT_URGENT ? CP_URGENT : CP_WANT, demand, 0, 0, 0);
+  cp_section_end();
   wait_for_turn(s);
+}
+
+/* A handler does not come between: it may leave by siglongjmp(). */
+static void lock_gate(bool demands) {
+  cp_section_begin();
+  if (demands) cp_add(&cp.demanding, 1);
+  cp_acquire(&cp.gate_lock);
+  if (demands) cp_add(&cp.demanding, -1);
+  cp_section_end();
 }
 
 /* The design leaves the grant to the helper thread.  Here the first thread that sees the turn does it: that saves one
@@ -141,9 +152,7 @@ void cp_trap(const void *address) {
   for (;;) {
     bool open = cp_load(&cp.gate) == CP_OPEN;
     if (open && !cp_arenas_is_shut(&cp.arenas, cp_arenas_chunk(&cp.arenas, address))) return;
-    if (open) cp_add(&cp.demanding, 1);
-    cp_acquire(&cp.gate_lock);
-    if (open) cp_add(&cp.demanding, -1);
+    lock_gate(open);
     if (cp.gate == CP_OPEN) {
       cp_restore_touch(address, false);
       cp_release(&cp.gate_lock);
@@ -248,9 +257,7 @@ static struct cp_seat *pass_on(uint32_t cause, uint32_t *slot) {
   return n;
 }
 
-void cp_turn_end(uint32_t cause) {
-  if (!cp_active()) return;
-  if (cp.backend->quiesce && !cp.backend->quiesce()) return;
+static void end_turn(uint32_t cause) {
   cp_acquire(&cp.pool_lock);
   cp_acquire(&cp.gate_lock);
   if (cp_load(&cp.seat->turn) && cp_fork_pending()) cp_fork_settle();
@@ -277,4 +284,13 @@ void cp_turn_end(uint32_t cause) {
   cp_send(next ? CP_PASSED : CP_RELEASED, cause, next ? slot : seq, seq, 0);
   if (wanted) cp_send(wanted == CP_WANT_URGENT ? CP_URGENT : CP_WANT, demand, 0, 0, 0);
   if (look) cp_notify(cp.seat);
+}
+
+/* One section: what a handler waits for, if it touches memory, is to be told by what follows the end. */
+void cp_turn_end(uint32_t cause) {
+  if (!cp_active()) return;
+  if (cp.backend->quiesce && !cp.backend->quiesce()) return;
+  cp_section_begin();
+  end_turn(cause);
+  cp_section_end();
 }

@@ -1,6 +1,7 @@
 #include "weights/groups_state.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,6 +185,16 @@ static int claim_unless_lost(struct cp_groups *g) {
   return 0;
 }
 
+/* Signals are for the program's own threads. */
+static int start_thread(struct cp_groups *g) {
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int error = pthread_create(&g->thread, NULL, transfer, g);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  return error;
+}
+
 static int begin(struct cp_groups *g) {
   if (cp_load(&g->busy) == CP_GROUPS_BUSY || is_ready(g)) return 0;
   join(g);
@@ -193,7 +204,7 @@ static int begin(struct cp_groups *g) {
   g->load = cp_add(&loads, 1);
   cp_store(&g->stop, 0);
   cp_store(&g->busy, CP_GROUPS_BUSY);
-  error = pthread_create(&g->thread, NULL, transfer, g);
+  error = start_thread(g);
   if (error) cp_store(&g->busy, CP_GROUPS_IDLE);
   return error;
 }

@@ -87,8 +87,10 @@ static void say(const struct cp_demand *demand) {
   cp_store(&s->weights, demand->weights);
   uint32_t number = next_number();
   cp_store(&s->want, CP_WANT_TURN);
+  cp_section_begin(); /* as in cp_turn_await */
   cp_release(&cp.gate_lock);
   cp_send(CP_WANT, number, 0, 0, 0);
+  cp_section_end();
 }
 
 /* To the latest one: it has been made anew where a turn came and went meanwhile. */
@@ -97,7 +99,7 @@ static void await_answer(void) {
   for (;;) {
     uint32_t seen = cp_load(&s->placed_seq);
     if (seen == cp_load(&s->demand_seq)) return;
-    cp_futex_wait(&s->placed_seq, seen, -1);
+    cp_await_daemon(&s->placed_seq, seen);
   }
 }
 

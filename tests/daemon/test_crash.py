@@ -7,6 +7,7 @@ import os
 import random
 import select
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon, Refused, alive
+from daemon_harness import FAKEJOB, Daemon, Refused, alive
 
 from tests.tiers import RARER_WAY, all_but_first
 
@@ -167,6 +168,54 @@ def test_a_killed_shim_takes_its_job_with_it(daemon: Daemon) -> None:
     info = daemon.wait(job)
     assert (info["outcome"], info["exit_code"]) == ("lost", None)
     pidfd_gone(pid)
+
+
+def parent_of(pid: int) -> int:
+    """0 if it has ended."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]) if alive(pid) else 0
+
+
+def children_of(parent: int) -> list[int]:
+    names = (path.name for path in Path("/proc").iterdir())
+    return [pid for pid in map(int, filter(str.isdigit, names)) if parent_of(pid) == parent]
+
+
+#: What a job's main process starts, besides what says "mine": in its environment and session, out of one of them.
+STRAYS = {
+    "as it is": "sleep 600",
+    "without its environment": "env -i sleep 600",
+    "in a session of its own": "setsid sleep 600",
+}
+
+
+@pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)
+def test_what_a_killed_shim_leaves_is_killed_before_its_turn_goes_on(daemon: Daemon, stray: str) -> None:
+    holder = f"{sys.executable} -u {FAKEJOB} attach turn say:mine pause"
+    job = daemon.submit("/bin/sh", "-c", f"{stray} & {holder}; true")
+    daemon.until_line(job, "mine")
+    main = daemon.show(job)["pid"]
+    left = children_of(main)
+    assert len(left) == 2
+    other = daemon.fake("attach", "turn", "say:next", "release")
+    os.kill(parent_of(main), signal.SIGKILL)
+    info = daemon.wait(job)
+    assert not any(map(alive, left)) and info["outcome"] == "lost"
+    assert "(2 of its processes were left, and killed)" in info["reason"]["text"]
+    assert daemon.wait(other)["outcome"] == "succeeded"
+
+
+def test_what_a_shim_has_left_while_no_daemon_lived_is_killed(daemon: Daemon) -> None:
+    holder = f"{sys.executable} -u {FAKEJOB} attach turn say:mine pause"
+    job = daemon.submit("/bin/sh", "-c", f"{holder}; true")
+    daemon.until_line(job, "mine")
+    main = daemon.show(job)["pid"]
+    (left,) = children_of(main)
+    daemon.kill()
+    os.kill(parent_of(main), signal.SIGKILL)
+    pidfd_gone(main)
+    daemon.started()
+    info = daemon.wait(job)
+    assert not alive(left) and info["outcome"] == "lost"
 
 
 def pidfd_gone(pid: int) -> None:

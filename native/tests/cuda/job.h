@@ -19,6 +19,7 @@
 /* In the library these stand before libc's. */
 void *cp_next_dlsym(void *handle, const char *name) { return dlsym(handle, name); }
 int cp_signals_start(void) { return 0; }
+void cp_signals_forked(void) {}
 
 int cp_attach(int fd);
 void cp_step_begin(int optimizer, int first);

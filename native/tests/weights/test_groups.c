@@ -18,6 +18,7 @@ static long watched_copy(char *to, const char *from, size_t bytes, uint64_t at);
 #undef cp_write_at
 #undef cp_copy_at
 #include "weights/trap.c"
+#include "base/section.c"
 
 #define GROUPS 7u
 #define READERS 3

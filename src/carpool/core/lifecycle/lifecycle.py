@@ -191,9 +191,9 @@ def to_the_end(state: State, job: Job) -> None:
 def _judge(job: Job, event: ProcessExited) -> tuple[Outcome, Reason | None]:
     if job.cancelled:
         return Outcome.CANCELLED, Reason("cancelled", "cancelled")
-    if event.code is None and event.signal is None:
-        return Outcome.LOST, Reason("lost", "its supervisor vanished; how it ended is unknown")
     note = f" ({event.note})" if event.note else ""
+    if event.code is None and event.signal is None:
+        return Outcome.LOST, Reason("lost", f"its supervisor vanished{note}; how it ended is unknown")
     if event.signal is not None:
         return Outcome.FAILED, Reason("signal", f"killed by signal {event.signal}{note}")
     if event.code:

@@ -103,6 +103,13 @@ class Attaching:
         if job.seated is not None:
             self._watches[job.id] = PidWatch(job.seated.pid, lambda: self._gone(job.id))
 
+    def holder(self, job: JobRecord) -> int | None:
+        """The attached process, if it lives and holds the turn."""
+        watch = self._watches.get(job.id)
+        if job.seated is None or watch is None or watch.over or not job.seated.seat.get("turn"):
+            return None
+        return job.seated.pid
+
     def unwatch(self, job: JobId) -> None:
         watch = self._watches.pop(job, None)
         if watch is not None:

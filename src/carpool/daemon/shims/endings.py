@@ -33,16 +33,17 @@ def recorded(job: JobRecord, record: ExitRecord) -> Ending:
     return exited(job.id, record.code, record.signal, record.host_memory)
 
 
-def unrecorded(job: JobRecord, *, started: bool, traces: bool) -> Ending:
+def unrecorded(job: JobRecord, *, started: bool, traces: bool, orphans: int) -> Ending:
     """No shim lives, and none has written anything down.
 
-    ``started``: the core has heard that the job runs; ``traces``: a file says that the job was started.
+    ``started``: the core has heard that the job runs; ``traces``: a file says that the job was started; ``orphans``:
+    how many of its processes were left.
     """
     if job.spec.foreground and not started:
         return StartFailed(job.id, "its terminal went away before it started")
     if started or traces:
         log.error("the shim of job %d is gone without a trace of how the job ended", job.id)
-        return ProcessExited(job.id)
+        return ProcessExited(job.id, note=f"{orphans} of its processes were left, and killed" if orphans else "")
     return StartFailed(job.id, "its supervisor ended before it could start the job")
 
 

@@ -21,8 +21,10 @@ from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.journal.writer import disk_full
 from carpool.daemon.shims.endings import Ending, exited, explained, recorded, unrecorded
 from carpool.daemon.shims.links import ShimLinks
+from carpool.daemon.shims.orphans import Orphans
 from carpool.daemon.shims.sessions import Session
 from carpool.daemon.shims.spawn import send_start, spawn_shim
+from carpool.daemon.system.background import in_background
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.devices.base import DeviceBackend
@@ -218,7 +220,17 @@ class Processes:
             case messages.Taken(error, size):
                 self._offloads.taken(job, error, size)
             case messages.Exited(code, number, host_memory):
-                self._is_over(process, exited(job.id, code, number, host_memory))
+                self._exited(job, process, exited(job.id, code, number, host_memory))
+
+    def _exited(self, job: JobRecord, process: Process, ending: Ending) -> None:
+        holder = self._channels.attaching.holder(job)
+        if holder is None:
+            self._is_over(process, ending)
+        else:  # it has joined the job from elsewhere, and computes in the job's memory
+            self._after(Orphans(self._home, job.id, job.owner, holder=holder), process, ending)
+
+    def _after(self, orphans: Orphans, process: Process, ending: Ending) -> None:
+        in_background(f"orphans-{orphans.job}", orphans.end, lambda _: self._is_over(process, ending))
 
     def channel(self, session: Session, message: messages.Channel, fd: int) -> None:
         """Another process of the job has come through its door.  Owns ``fd``."""
@@ -292,7 +304,7 @@ class Processes:
             process.popen.wait()  # it has ended: this only collects it
         job = self._jobs.live.get(job_id)
         if job is not None and not process.over:
-            self.settle(job)
+            self.settle(job, None if job.spec.foreground else job.pid)
 
     def deliver(self, job: JobRecord) -> None:
         """After a restart the core knows the job: tell it how it has ended meanwhile, if it has."""
@@ -302,20 +314,28 @@ class Processes:
         elif not self.lives(job.id):
             self.settle(job)
 
-    def settle(self, job: JobRecord) -> None:
-        """No shim lives: find out how the job ended and tell the core."""
+    def settle(self, job: JobRecord, session: int | None = None) -> None:
+        """No shim lives: find out how the job ended and tell the core.  ``session``: as in `Orphans`."""
         process = self.of(job.id)
         files = self._home.job(job.id, job.attempt)
         record = read_exit(files, job.owner)
         if record is not None:
-            self._is_over(process, recorded(job, record))
+            self._exited(job, process, recorded(job, record))
         elif job.spec.foreground and job.phase is JobPhase.QUEUED:
             job.cancelled = process.over = True
             if not self._recovery.active:  # else the end of the restart does it
                 self._post(CancelRequested(job.id))
         else:
             traces = files.started.exists()
-            self._is_over(process, unrecorded(job, started=process.started, traces=traces))
+            self._lost(job, process, Orphans(self._home, job.id, job.owner, session), traces)
+
+    def _lost(self, job: JobRecord, process: Process, orphans: Orphans, traces: bool) -> None:
+        left = len(orphans.pids())
+        ending = unrecorded(job, started=process.started, traces=traces, orphans=left)
+        if left:
+            self._after(orphans, process, ending)
+        else:
+            self._is_over(process, ending)
 
     def lives(self, job: JobId) -> bool:
         """Whether a shim of the job holds its lock."""

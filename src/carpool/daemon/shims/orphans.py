@@ -1,0 +1,77 @@
+"""Processes of a job that outlive its shim: they are killed before anything that they use is given to others.
+
+The kernel kills a job's main process with its shim (``PR_SET_PDEATHSIG``), but none of the processes below.  A shim
+ends those itself, but none that has joined the job from elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from carpool.core.model import JobId
+from carpool.protocol.paths import Home
+
+PROC = Path("/proc")
+PATIENCE_S = 5.0  # for processes that are stuck in the kernel
+STATE, SESSION = 0, 3  # fields of /proc/PID/stat behind the name
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """The processes of ``job`` that live, by their environment, or by their session.
+
+    ``session``: of the job's main process, where the shim has ended just now: later its number may be another
+    process's.  ``holder``: a process that is known to be one.
+    """
+
+    home: Home
+    job: JobId
+    owner: int
+    session: int | None = None
+    holder: int | None = None
+
+    def pids(self) -> list[int]:
+        """All that there are at this moment."""
+        return [int(path.name) for path in PROC.iterdir() if path.name.isdigit() and self._is_one(path)]
+
+    def end(self) -> None:
+        """Kill them, and those that they start meanwhile, and wait until all are gone."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline and (pids := self.pids()):
+            for fd in [fd for pid in pids if (fd := self._killed(pid)) is not None]:
+                select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
+                os.close(fd)
+
+    def _killed(self, pid: int) -> int | None:
+        """Its pidfd.  None: it has ended, and its number may be another process's."""
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:
+            return None
+        if self._is_one(PROC / str(pid)):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+            return fd
+        os.close(fd)
+        return None
+
+    def _is_one(self, process: Path) -> bool:
+        try:
+            if process.stat().st_uid != self.owner:
+                return False
+            fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
+            lives = fields[STATE] not in (b"Z", b"X")
+            known = int(process.name) == self.holder or int(fields[SESSION]) == self.session
+            return lives and (known or self._is_marked(process))
+        except (OSError, IndexError):
+            return False
+
+    def _is_marked(self, process: Path) -> bool:
+        marks = {f"CARPOOL_JOB={self.job}".encode(), b"CARPOOL_HOME=" + os.fsencode(self.home.root)}
+        return marks <= set((process / "environ").read_bytes().split(b"\0"))
