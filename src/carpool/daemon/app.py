@@ -41,6 +41,7 @@ from carpool.daemon.seats.sampler import Sampler
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import SessionServer
 from carpool.daemon.shims.supervisor import Starting
+from carpool.daemon.system.allowance import Allowances
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.telemetry.service import TelemetryService, processes_of, uses_of
 from carpool.daemon.telemetry.ungated_processes import UngatedProcesses
@@ -77,11 +78,12 @@ class Daemon:
         self.shims = ShimLinks(self.ledger)
         self.machine = Machine(self.settings.for_core)
         self.paces = PaceTable(self.journal, read_paces(connection), self.machine.paces)
-        self.core = CoreLoop(self.machine, self.feed, self._build)
+        self.core = CoreLoop(self.machine, self.feed, self._build, self.jobs.owner)
         self.parts = self.core.executor
         controls = read_controls(connection, [device.id for device in options.devices])
         self.controls = Controls(controls, self.journal, self.core.post)
-        self.sessions = SessionServer(home.session_socket, self.mode, self.parts.processes)
+        said = Allowances(limits.packets_per_s)
+        self.sessions = SessionServer(home.session_socket, self.mode, self.parts.processes, said)
         self.telemetry = self._telemetry()
         self.ready = asyncio.Event()
         self.stopping = asyncio.Event()
@@ -95,6 +97,7 @@ class Daemon:
                 starting=Starting(self.options.home, self.devices, self.options.threads, environment),
                 devices=self.devices,
                 settings=self.settings.current,
+                limits=self.limits,
                 jobs=self.jobs,
                 store=self.store,
                 shims=self.shims,

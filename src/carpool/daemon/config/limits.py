@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import grp
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
@@ -22,6 +23,14 @@ class Audience(StrEnum):
     EVERYONE = "everyone"
 
 
+class Size(int):
+    """Bytes; written as a text with a unit, such as "64MiB"."""
+
+
+#: Most that makes sense for a count or a rate.
+_Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+
+
 class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The limits of one daemon."""
 
@@ -29,6 +38,8 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         None  # members of this Unix group administer the daemon, too; none: root and its user only
     )
     services: Audience = Audience.ADMINS  # who may run services, whose turns come before all training
+    packets_per_s: _Count = 2000  # from all jobs of one user; what comes faster for 10 s and more waits
+    log_lines_per_minute: _Count = 60  # of the daemon's log that one user's mistakes may cause; the rest are counted
 
     @property
     def admin_gid(self) -> int | None:
