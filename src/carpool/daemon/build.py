@@ -127,6 +127,7 @@ def build(parts: Parts) -> Built:
         restore=Restore(
             *(parts.starting.home, jobs, store, processes, channels, checkpoint_restart, memory.found_weights, found),
             recovery=recovery,
+            retry_pause_us=parts.limits.retry_pause_us,
             post=post,
         ),
         effects=Effects(

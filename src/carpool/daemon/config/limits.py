@@ -12,8 +12,10 @@ from typing import Annotated
 
 import msgspec
 
+from carpool.core.model import GIB, MIB, Micros
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
+from carpool.protocol.units import format_size, parse_size
 
 
 class Audience(StrEnum):
@@ -21,6 +23,9 @@ class Audience(StrEnum):
 
     ADMINS = "admins"
     EVERYONE = "everyone"
+
+
+LEAST_SIZE, LARGEST_SIZE = 4096, 64 * GIB
 
 
 class Size(int):
@@ -38,8 +43,18 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         None  # members of this Unix group administer the daemon, too; none: root and its user only
     )
     services: Audience = Audience.ADMINS  # who may run services, whose turns come before all training
+    jobs: _Count = 10_000  # of one user, that wait or run
+    submission_size: Size = Size(2 * MIB)  # of one job: command, environment and the rest
+    submissions_size: Size = Size(64 * MIB)  # of all jobs of one user that wait or run, together
+    retries: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 100  # that a job may be submitted with
+    retry_pause_s: Annotated[float, msgspec.Meta(ge=0, le=300)] = 1.0  # before the first retry; doubles up to 300 s
+    connections: _Count = 256  # of one user at once: to the API, and of shims that have not registered
     packets_per_s: _Count = 2000  # from all jobs of one user; what comes faster for 10 s and more waits
     log_lines_per_minute: _Count = 60  # of the daemon's log that one user's mistakes may cause; the rest are counted
+
+    @property
+    def retry_pause_us(self) -> Micros:
+        return int(self.retry_pause_s * 1_000_000)
 
     @property
     def admin_gid(self) -> int | None:
@@ -50,7 +65,7 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_limits(home: Home) -> UserLimits:
     """The limits of this home; the defaults if it has no such file.  Raises StartupError for a file that is wrong."""
     try:
-        limits = msgspec.toml.decode(home.limits.read_bytes(), type=UserLimits)
+        limits = msgspec.toml.decode(home.limits.read_bytes(), type=UserLimits, dec_hook=_size)
         _ = limits.admin_gid
     except FileNotFoundError:
         return UserLimits()
@@ -58,6 +73,16 @@ def read_limits(home: Home) -> UserLimits:
         hint = "docs/settings.md lists the limits; put the file right, or remove it for the defaults"
         raise StartupError("bad_limits", f"{home.limits}: {_what(error)}", hint) from None
     return limits
+
+
+def _size(kind: type, text: object) -> Size:
+    """Raises ValueError, which the decoder passes on with the name of the limit."""
+    if kind is not Size or not isinstance(text, str):
+        raise ValueError(f'{text!r} is not a size: write for example "64MiB"')
+    size = Size(parse_size(text))
+    if not LEAST_SIZE <= size <= LARGEST_SIZE:
+        raise ValueError(f"{text!r} is not between {format_size(LEAST_SIZE)} and {format_size(LARGEST_SIZE)}")
+    return size
 
 
 def _what(error: Exception) -> str:

@@ -122,11 +122,13 @@ class Supervisor(Protocol):
 class SessionServer:
     """Accepts shims and hands their messages on; decides nothing."""
 
-    def __init__(self, path: Path, mode: int, supervisor: Supervisor, allowances: Allowances) -> None:
+    def __init__(self, path: Path, mode: int, supervisor: Supervisor, allowances: Allowances, most_new: int) -> None:
+        """``most_new``: sessions of one user that have not registered yet."""
         self._path = path
         self._mode = mode
         self._supervisor = supervisor
         self._allowances = allowances
+        self._most_new = most_new
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sessions: set[Session] = set()
 
@@ -157,6 +159,11 @@ class SessionServer:
             return
         connection.setblocking(False)
         session = Session(connection, self._sessions.discard)
+        if sum(other.job is None and other.uid == session.uid for other in self._sessions) >= self._most_new:
+            text = "uid %d has %d sessions that have not registered: another one (pid %d) is dropped"
+            log.warning(text, session.uid, self._most_new, session.pid, extra=caused_by(session.uid))
+            session.close()
+            return
         self._sessions.add(session)
         asyncio.get_running_loop().add_reader(connection, self._readable, session)
         asyncio.get_running_loop().call_later(REGISTER_S, session.expire)

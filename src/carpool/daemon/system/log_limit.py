@@ -22,6 +22,14 @@ class _Lines:
     written: int = 0
     left_out: int = 0
 
+    def count(self, most: int) -> bool:
+        """One more: whether it is written."""
+        if self.written == most:
+            self.left_out += 1
+            return False
+        self.written += 1
+        return True
+
 
 class LinesPerUser(logging.Filter):
     """Lets through ``most`` lines of each user in ``window_s``, and all that nobody in particular has caused.
@@ -45,11 +53,7 @@ class LinesPerUser(logging.Filter):
         if lines is None:
             lines = self._of[uid] = _Lines()
             asyncio.get_running_loop().call_later(self._window_s, self._close_window, uid)
-        if lines.written == self._most:
-            lines.left_out += 1
-            return False
-        lines.written += 1
-        return True
+        return lines.count(self._most)
 
     def _close_window(self, uid: int) -> None:
         lines = self._of.pop(uid)
