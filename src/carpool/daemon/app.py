@@ -15,6 +15,7 @@ import msgspec
 from carpool.core.events import CancelRequested, DeviceAdded, Event, RestartBegan, SettingsChanged
 from carpool.core.machine import Machine
 from carpool.core.model import DeviceId, Settings
+from carpool.daemon.api.bodies import LargeBodies
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.server import ApiServer, serve
 from carpool.daemon.build import Built, Parts, build
@@ -203,6 +204,7 @@ class Daemon:
             post=self.core.post,
             settings=self.settings,
             limits=self.limits,
+            bodies=LargeBodies(),
             admin_gid=self.limits.admin_gid,
             apply_settings=self.apply_settings,
             controls=self.controls,

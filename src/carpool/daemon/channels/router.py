@@ -20,7 +20,7 @@ from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.seats.adoption import Adopting
 from carpool.daemon.seats.allocator import Seating
-from carpool.daemon.seats.kept_fds import COMPANION, weights_in
+from carpool.daemon.seats.kept_fds import COMPANION, by_name, weights_in
 from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.system.log_limit import caused_by
@@ -30,17 +30,6 @@ from carpool.protocol.session import Register
 log = logging.getLogger(__name__)
 #: Packets that a process has left behind: more than a channel holds have come since, from another one.
 MOST_UNREAD = 1024
-
-
-def _by_name(names: list[str], fds: list[int]) -> dict[str, int]:
-    """What a shim keeps.  Owns the descriptors: those without a name of their own are closed."""
-    kept: dict[str, int] = {}
-    for place, fd in enumerate(fds):
-        if place < len(names) and names[place] not in kept:
-            kept[names[place]] = fd
-        else:
-            os.close(fd)
-    return kept
 
 
 class Channels:
@@ -81,7 +70,7 @@ class Channels:
         memory that only a daemon of another version knows, or not with what a shim keeps.
         """
         self.close(job.id)
-        kept = _by_name(message.kept, fds[1:])
+        kept = by_name(message.kept, fds[1:])
         try:
             self._open_lines(job, fds[0], kept, message.child_pid)
         except (BoardError, OSError, ValueError) as error:
