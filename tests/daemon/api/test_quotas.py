@@ -74,6 +74,22 @@ def test_the_bytes_of_all_of_them_are_counted_also_after_a_restart(strict: Daemo
     strict.submit(*WAIT)
 
 
+def test_registered_models_are_counted_too(strict: Daemon) -> None:
+    def put(name: str, size: int) -> int:
+        body = {"factory": "shop:resnet", "python": "/usr/bin/python3", "cwd": "/", "env": env(size)}
+        return int(strict.put(f"/v1/models/{name}?replace=1", body)["variables"])
+
+    with pytest.raises(Refused) as error:
+        put("huge", 2 * MIB)
+    assert (error.value.status, error.value.code) == (413, "submission_too_large")
+    for _ in range(3):
+        assert put("first", 900_000) and put("second", 900_000), "one that is replaced counts no more"
+    with pytest.raises(Refused) as error:
+        put("third", 900_000)
+    assert (error.value.status, error.value.code) == (429, "models_too_large") and "model rm" in error.value.hint
+    assert put("third", 1000)
+
+
 def test_a_job_is_not_tried_again_for_ever(strict: Daemon) -> None:
     answer = refused(strict, retries=1 << 62)
     assert (answer.status, answer.code) == (400, "bad_retries")

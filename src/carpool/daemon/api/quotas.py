@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from carpool.daemon.api.context import Context
 from carpool.daemon.jobs.submissions import size_of
 from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.journal.model_registry import RegisteredModel
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.units import format_size
@@ -17,10 +20,7 @@ MOST_DEPENDENCIES = 1000
 
 def check_spec_size(context: Context, spec: SubmitRequest) -> None:
     """Raises RequestError for a submission that is too large, whatever else its user has submitted."""
-    size, most = size_of(spec), context.limits.submission_size
-    if size > most:
-        text = f"the command, the environment and the rest take {format_size(size)}; {format_size(most)} are allowed"
-        raise RequestError(413, "submission_too_large", text, f"pass large values in files{_raise_it(context)}")
+    _check_size(context, spec)
     if len(spec.name) > LONGEST_NAME:
         text = f"the name has {len(spec.name)} characters; {LONGEST_NAME} are allowed"
         raise RequestError(400, "bad_name", text, "choose a shorter one")
@@ -51,6 +51,27 @@ def check_room(context: Context, jobs: Sequence[JobRecord]) -> None:
         text = f"submissions of uid {uid} take {format_size(size)}, and these take {format_size(more)} more"
         text += f"; {format_size(limits.submissions_size)} are allowed"
         raise RequestError(429, "submissions_too_large", text, _wait(context))
+
+
+def check_model_room(context: Context, model: RegisteredModel) -> None:
+    """Raises RequestError for what registers a model and is too large, by itself or beside its owner's others."""
+    size, most = _check_size(context, model.spec), context.limits.submissions_size
+    others = [other for other in context.models.listed() if other.owner == model.owner and other.name != model.name]
+    held = sum(size_of(other.spec) for other in others)
+    if held + size > most:
+        text = (
+            f"models of uid {model.owner} take {format_size(held)}, and {model.name!r} takes {format_size(size)} more"
+        )
+        text += f"; {format_size(most)} are allowed"
+        raise RequestError(429, "models_too_large", text, f"remove models: carpool model rm{_raise_it(context)}")
+
+
+def _check_size(context: Context, spec: msgspec.Struct) -> int:
+    size, most = size_of(spec), context.limits.submission_size
+    if size > most:
+        text = f"the command, the environment and the rest take {format_size(size)}; {format_size(most)} are allowed"
+        raise RequestError(413, "submission_too_large", text, f"pass large values in files{_raise_it(context)}")
+    return size
 
 
 def _wait(context: Context) -> str:

@@ -44,8 +44,10 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     )
     services: Audience = Audience.ADMINS  # who may run services, whose turns come before all training
     jobs: _Count = 10_000  # of one user, that wait or run
-    submission_size: Size = Size(2 * MIB)  # of one job: command, environment and the rest
-    submissions_size: Size = Size(64 * MIB)  # of all jobs of one user that wait or run, together
+    submission_size: Size = Size(2 * MIB)  # of one job or model: command, environment and the rest
+    submissions_size: Size = Size(
+        64 * MIB
+    )  # of all jobs of one user that wait or run, together; of the models as much again
     retries: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 100  # that a job may be submitted with
     retry_pause_s: Annotated[float, msgspec.Meta(ge=0, le=300)] = 1.0  # before the first retry; doubles up to 300 s
     connections: _Count = 256  # of one user at once: to the API, and of shims that have not registered

@@ -10,8 +10,8 @@ from carpool.core.model import JobId
 from carpool.protocol.api import SubmitRequest
 
 
-def size_of(spec: SubmitRequest) -> int:
-    """Bytes that a submission takes: its command, its environment and the rest."""
+def size_of(spec: msgspec.Struct) -> int:
+    """Bytes that a submission, or what registers a model, takes: its command, its environment and the rest."""
     return len(msgspec.json.encode(spec))
 
 
