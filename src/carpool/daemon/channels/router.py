@@ -28,7 +28,7 @@ from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, SEATS, Packet, PacketT
 from carpool.protocol.session import Register
 
 log = logging.getLogger(__name__)
-#: Packets that a process has left behind: more than a channel holds have come since, from another one.
+#: Most packets that are read of a process that has gone.  A channel holds fewer: a forked process has sent the rest.
 MOST_UNREAD = 1024
 
 
