@@ -128,6 +128,8 @@ def _limit_rows() -> list[str]:
 
 
 def _limit(value: object) -> str:
+    if isinstance(value, limits.Size):
+        return f'`"{format_size(value)}"`'
     return "none" if value is None else f"`{json.dumps(value)}`"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from carpool.core import events
-from carpool.core.commands import Command, EndJob, RetryJob, StartJob
+from carpool.core.commands import AllocateDevices, Command, EndJob, RetryJob, StartJob
 from carpool.core.machine import Machine
 from carpool.core.model import (
     MIB,
@@ -338,3 +338,84 @@ def test_what_is_heard_late_while_the_next_attempt_starts_means_nothing(scenario
     assert scenario.job(1).phase is JobPhase.STARTING
     for late in (events.TurnWanted(1), events.Detached(1), events.Sampled(1, Usage())):
         assert scenario.send(late) == []
+
+
+# Pauses between attempts
+
+SECOND = 1_000_000
+
+
+def fails(scenario: Scenario, job: int) -> list[Command]:
+    return scenario.exit(job, 1)
+
+
+def later(scenario: Scenario, ms: int) -> list[Command]:
+    """What follows while this time passes."""
+    return scenario.at(scenario.ms + ms).last
+
+
+def test_each_further_attempt_waits_twice_as_long(scenario: Scenario) -> None:
+    scenario.start(1, retries=20, retry_pause_us=SECOND)
+    for pause_s in (1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300):
+        fails(scenario, 1)
+        assert scenario.job(1).phase is JobPhase.QUEUED and "after a pause of" in scenario.why(1)
+        assert later(scenario, pause_s * 1000 - 1) == []
+        assert only(later(scenario, 1), StartJob).job == 1
+
+
+def test_nobody_waits_for_a_job_that_pauses(scenario: Scenario) -> None:
+    scenario.start(1, exclusive=True, retries=1, retry_pause_us=SECOND)
+    scenario.submit(2)
+    assert only(fails(scenario, 1), StartJob).job == 2
+    scenario.submit(3, exclusive=True)
+    later(scenario, 1000)
+    assert scenario.job(1).phase is JobPhase.QUEUED and "pause" not in scenario.why(1)
+    assert only(scenario.exit(2), StartJob).job == 3, "it waits behind all that came meanwhile"
+
+
+def test_a_job_that_pauses_can_be_cancelled(scenario: Scenario) -> None:
+    scenario.start(1, retries=1, retry_pause_us=SECOND)
+    fails(scenario, 1)
+    ended = only(scenario.send(events.CancelRequested(1)), EndJob)
+    assert ended.outcome is Outcome.CANCELLED and later(scenario, 2000) == []
+
+
+def test_a_job_that_pauses_is_untouched_by_another_policy(scenario: Scenario) -> None:
+    scenario.start(1, retries=1, retry_pause_us=SECOND)
+    fails(scenario, 1)
+    assert scenario.send(events.SettingsChanged(replace(EVERY_BOUNDARY, policy="srtf"))) == []
+    assert only(later(scenario, 1000), StartJob).job == 1
+
+
+def test_a_job_that_ran_out_of_memory_does_not_pause(scenario: Scenario) -> None:
+    scenario.start(1, estimate=estimate(100, 40), retries=3, retry_pause_us=SECOND)
+    assert only(short(scenario, 1), StartJob).job == 1
+
+
+def test_what_is_left_of_a_pause_outlives_a_restart(scenario: Scenario) -> None:
+    spec = JobSpec(1000, retries=3, retry_pause_us=SECOND)
+    scenario.send(events.RestartBegan())
+    scenario.send(events.Submitted(7, spec, 9 * SECOND, (Attempt("exited with code 1"),), SECOND // 4))
+    scenario.send(events.RestartEnded())
+    assert scenario.job(7).phase is JobPhase.QUEUED and "attempt 1 failed" in scenario.why(7)
+    assert later(scenario, 249) == [] and only(later(scenario, 1), StartJob).job == 7
+
+
+def test_whole_devices_are_not_kept_for_a_job_that_pauses() -> None:
+    scenario = Scenario(replace(EVERY_BOUNDARY, allocation=Allocation.DEVICES))
+    scenario.device("gpu0", 1)
+    scenario.submit(1, retries=1, retry_pause_us=SECOND)
+    later(scenario, 1)
+    scenario.send(events.ProcessStarted(1))
+    fails(scenario, 1)
+    scenario.send(events.SettingsChanged(replace(EVERY_BOUNDARY, allocation=Allocation.DEVICES, policy="srtf")))
+    assert later(scenario, 999) == [] and "pause" in scenario.why(1)
+    assert only(later(scenario, 1), AllocateDevices).job == 1
+
+
+def test_no_pause_is_negative(scenario: Scenario) -> None:
+    for spec in (JobSpec(1000, retry_pause_us=-1), JobSpec(1000, retries=-1)):
+        with pytest.raises(ValueError, match="must be at least 0"):
+            scenario.send(events.Submitted(7, spec))
+    with pytest.raises(ValueError, match="must not be negative"):
+        scenario.send(events.Submitted(7, JobSpec(1000), pause_us=-1))

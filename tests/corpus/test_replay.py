@@ -77,6 +77,13 @@ def decisions(journal: StoredJournal, machine: Machine) -> list[tuple[str, str]]
     return [(type(value).__name__, msgspec.json.encode(value).decode()) for value in made]
 
 
+def with_new_fields(row: StoredRow) -> str:
+    """An event as the present version writes it: fields that have come since have their defaults."""
+    if row.kind not in EVENTS:
+        return row.data
+    return msgspec.json.encode(msgspec.json.decode(row.data, type=EVENTS[row.kind])).decode()
+
+
 @pytest.mark.parametrize("name", LIVE)
 def test_a_daemons_journal(name: str, tmp_path: Path) -> None:
     """Read and replayed as `carpool simulate --from-journal --verify` does it."""
@@ -95,7 +102,7 @@ def test_a_simulators_journal(name: str) -> None:
     least, kinds = SIMULATED[name]
     assert happened(journal) >= least and journals.kinds(journal.rows) >= kinds
     machine = Machine(msgspec.convert(journal.settings, Settings))
-    recorded = [(row.kind, row.data) for row in journal.rows]
+    recorded = [(row.kind, with_new_fields(row)) for row in journal.rows]
     for number, (before, now) in enumerate(zip(recorded, decisions(journal, machine), strict=True)):
         assert before == now, f"row {number} after {recorded[max(0, number - 3) : number]}"
 

@@ -280,6 +280,20 @@ class FakeJob:
         print("idle")
         signal.pause()
 
+    # What no job does that keeps to the protocol
+
+    def flood(self, count: str) -> None:
+        """Ask for memory without waiting for answers."""
+        for number in range(1, int(count) + 1):
+            self.send(PacketType.GROW, 0, (number % 100 + 1) << 16, number, 1)
+        print(f"sent {count} requests")
+
+    def junk(self, count: str) -> None:
+        """Send what is no packet, and packets of no known type."""
+        for number in range(int(count)):
+            self.channel.send(b"junk" if number % 2 else Packet(PacketType.SETUP, os.getpid()).encode())
+        print(f"sent {count} pieces of junk")
+
     # The rest
 
     def note(self, name: str, value: str) -> None:

@@ -15,6 +15,7 @@ from carpool.core.events import Event
 from carpool.core.model import MIB, Memory, Oversubscribe, Settings
 from carpool.core.policies.view import DeviceView
 from carpool.daemon.build import Parts, build
+from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
@@ -99,7 +100,7 @@ class Watched(Watchlist):
 class Rig:
     """One device, ``host0`` unless another one is given, with lane 1 of user 1000 and lane 2 of user 1001."""
 
-    def __init__(self, device: Any = None, *, close_lanes: bool = False) -> None:
+    def __init__(self, device: Any = None, *, close_lanes: bool = False, limits: UserLimits | None = None) -> None:
         self.jobs = JobTable()
         self.device = device or HostDevice("host0", CAPACITY)
         self.events: list[Event] = []
@@ -117,6 +118,7 @@ class Rig:
             starting=Starting(Home(Path("/nonexistent")), devices, None, lambda _devices: {}, 1 << 30),
             devices=devices,
             settings=Settings(),
+            limits=limits or UserLimits(),
             jobs=self.jobs,
             store=store,  # type: ignore[arg-type] - there is no journal
             shims=shims,

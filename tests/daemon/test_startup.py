@@ -9,10 +9,11 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from daemon_harness import SECOND_USER, Daemon, Refused, as_nobody, submission
+from daemon_harness import Daemon, Refused, as_nobody, submission
 
 from carpool.daemon.config.default_sizes import default_capacity
 from carpool.daemon.journal.records import RunRecord, read_history
@@ -336,7 +337,11 @@ def test_an_ordinary_users_daemon_serves_only_that_user(home: Path, make_daemon:
     command = [sys.executable, "-c", starter, "--home", str(home), "--device", "host:64MiB"]
     read_end, write_end = os.pipe()
     env = os.environ | {"PYTHONPATH": python_path(Path(__file__).resolve().parents[2] / "src")}
-    with subprocess.Popen([*command, "--ready-fd", str(write_end)], pass_fds=(write_end,), env=env) as process:
+    with (
+        subprocess.Popen([*command, "--ready-fd", str(write_end)], pass_fds=(write_end,), env=env) as process,
+        ExitStack() as stack,
+    ):
+        stack.callback(process.kill)
         os.close(write_end)
         with open(read_end) as pipe:
             assert '"ok":true' in pipe.readline()
@@ -344,10 +349,6 @@ def test_an_ordinary_users_daemon_serves_only_that_user(home: Path, make_daemon:
         daemon = Daemon(home)
         (home / "carpool.sock").chmod(0o666)
         home.chmod(0o711)
-        stranger = "attempt(lambda: daemon.submit('true'))"
-        code = SECOND_USER.replace("os.setgroups([]); os.setgid(65534); os.setuid(65534)", "os.setuid(65533)")
-        code = code.format(tests=str(Path(__file__).parent), home=str(home), expression=stranger)
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        assert done.stdout.strip() == '"other_user"'
+        assert as_nobody(daemon, "attempt(lambda: daemon.submit('true'))", uid=65533) == "other_user"
         daemon.post("/v1/shutdown", {})
         assert process.wait(30) == 0

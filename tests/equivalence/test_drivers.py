@@ -74,7 +74,9 @@ async def by_the_daemon(jobs: Sequence[TraceJob], options: Options, path: Path) 
     connection = open_journal(path)
     journal = Journal(connection, asyncio.get_running_loop())
     feed, clock = Feed(journal, path, 0), JumpingClock()
-    core = CoreLoop(Machine(core_settings(options)), feed, lambda post: Scene(jobs, options, post), clock)
+    core = CoreLoop(
+        Machine(core_settings(options)), feed, lambda post: Scene(jobs, options, post), lambda _job: None, clock
+    )
     scene = core.executor
     scene.begin()
     while scene.ledger.left:

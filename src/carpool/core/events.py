@@ -103,6 +103,7 @@ class Submitted:
     spec: JobSpec
     waited_us: Micros = 0  # it was submitted so long ago, to an earlier daemon
     past: tuple[Attempt, ...] = ()  # what came to nothing there; ``spec.estimate`` is that of the attempt to come
+    pause_us: Micros = 0  # as much is left of the pause before that attempt
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from carpool.core.events import Event
 from carpool.core.lifecycle import adoption
 from carpool.core.lifecycle.invariants import check
 from carpool.core.lifecycle.legality import illegal, subject
-from carpool.core.lifecycle.lifecycle import Lifecycle, check_spec
+from carpool.core.lifecycle.lifecycle import PAUSE, Lifecycle, check_spec
 from carpool.core.metering import co_runners
 from carpool.core.metering.views import full_view
 from carpool.core.model import Allocation, DeviceId, JobId, JobPhase, Micros, Reason, Settings
@@ -219,8 +219,8 @@ class Machine:
             raise illegal(self._state.jobs[event.job], event, "the job exists already")
         if event.job in self._state.forgotten:
             raise IllegalTransition(f"{event}: there has been a job {event.job}")
-        if event.waited_us < 0:
-            raise ValueError(f"waited_us is {event.waited_us}; nothing is submitted in the future")
+        if event.waited_us < 0 or event.pause_us < 0:
+            raise ValueError(f"{event}: waited_us and pause_us must not be negative")
         check_spec(event.spec)
         self._life.submit(event).history.append((self._state.now, event))
 
@@ -245,5 +245,7 @@ class Machine:
             kind, about = key
             if kind == "kill":
                 self._life.kill(state.jobs[cast(JobId, about)])
+            elif kind == PAUSE:
+                self._life.pause_over(state.jobs[cast(JobId, about)])
             else:
                 self._allocator.due(kind, about)

@@ -154,6 +154,7 @@ class JobSpec:
     retries: int = 0  # so often it is started again after a failure that is not for want of memory; --retries
     recover: bool = True  # it may be started again after it has run out of memory
     service: Service | None = None
+    retry_pause_us: Micros = 0  # before the first of its ``retries``; twice as long before each further one
 
 
 @dataclass(frozen=True, slots=True)

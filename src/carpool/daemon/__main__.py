@@ -33,6 +33,7 @@ from carpool.daemon.system.call_limit import AlarmLimit
 from carpool.daemon.system.errors import StartupError
 from carpool.daemon.system.fd_limit import raise_file_limit
 from carpool.daemon.system.log_format import OneLineFormatter
+from carpool.daemon.system.log_limit import LinesPerUser
 from carpool.protocol.api import ErrorBody
 from carpool.protocol.paths import Home
 
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         lock = prepare_home(options.home)
         limits = read_limits(options.home)
         connection = open_journal(options.home.journal)
-        _configure_log(options)
+        _configure_log(options, limits)
         erase_old_secrets(connection)
         asyncio.run(_serve(options, limits, connection))
         os.close(lock)
@@ -151,12 +152,13 @@ def _journaled_settings(options: DaemonOptions, connection: sqlite3.Connection) 
         ) from None
 
 
-def _configure_log(options: DaemonOptions) -> None:
+def _configure_log(options: DaemonOptions, limits: UserLimits) -> None:
     target = (
         None if options.foreground_log else os.open(options.home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     )
     stream = sys.stderr if target is None else open(target, "a", encoding="utf-8")  # noqa: SIM115 - for the whole life
     handler = logging.StreamHandler(stream)
+    handler.addFilter(LinesPerUser(limits.log_lines_per_minute))
     handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.INFO)
     logging.getLogger("aiohttp").setLevel(logging.WARNING)

@@ -11,13 +11,13 @@ import sqlite3
 from collections.abc import Callable
 
 import msgspec
-from aiohttp import web
 
 from carpool.core.events import CancelRequested, DeviceAdded, Event, RestartBegan, SettingsChanged
 from carpool.core.machine import Machine
 from carpool.core.model import DeviceId, Settings
+from carpool.daemon.api.bodies import LargeBodies
 from carpool.daemon.api.context import Context
-from carpool.daemon.api.server import serve
+from carpool.daemon.api.server import ApiServer, serve
 from carpool.daemon.build import Built, Parts, build
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.config.mps import MpsPipe
@@ -41,6 +41,7 @@ from carpool.daemon.seats.sampler import Sampler
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import SessionServer
 from carpool.daemon.shims.supervisor import Starting
+from carpool.daemon.system.allowance import Allowances
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.telemetry.service import TelemetryService, processes_of, uses_of
 from carpool.daemon.telemetry.ungated_processes import UngatedProcesses
@@ -77,11 +78,12 @@ class Daemon:
         self.shims = ShimLinks(self.ledger)
         self.machine = Machine(self.settings.for_core)
         self.paces = PaceTable(self.journal, read_paces(connection), self.machine.paces)
-        self.core = CoreLoop(self.machine, self.feed, self._build)
+        self.core = CoreLoop(self.machine, self.feed, self._build, self.jobs.owner)
         self.parts = self.core.executor
         controls = read_controls(connection, [device.id for device in options.devices])
         self.controls = Controls(controls, self.journal, self.core.post)
-        self.sessions = SessionServer(home.session_socket, self.mode, self.parts.processes)
+        said = Allowances(limits.packets_per_s)
+        self.sessions = SessionServer(home.session_socket, self.mode, self.parts.processes, said, limits.connections)
         self.telemetry = self._telemetry()
         self.ready = asyncio.Event()
         self.stopping = asyncio.Event()
@@ -93,10 +95,11 @@ class Daemon:
         return build(
             Parts(
                 starting=Starting(
-                    *(self.options.home, self.devices, self.options.threads, environment, self.limits.job_log_bytes)
+                    *(self.options.home, self.devices, self.options.threads, environment, int(self.limits.job_log))
                 ),
                 devices=self.devices,
                 settings=self.settings.current,
+                limits=self.limits,
                 jobs=self.jobs,
                 store=self.store,
                 shims=self.shims,
@@ -128,10 +131,10 @@ class Daemon:
 
     async def run(self, started: asyncio.Future[None]) -> None:
         """Until somebody asks to stop.  ``started`` is resolved when requests are answered."""
-        self.parts.restore.load(list(read_jobs(self.connection)))
+        self.parts.restore.load(read_jobs(self.connection))
         self.ledger.forget_others(self.jobs.live)
         self.sessions.start()
-        runner = await serve(self.context, self.mode)
+        server = await serve(self.context, self.mode)
         started.set_result(None)
         await self._restart()
         self.ready.set()
@@ -151,7 +154,7 @@ class Daemon:
         self.paces.write()
         await self.parts.watchdog.close()
         await self.parts.memory.copies.close()
-        await self._close(runner)
+        await self._close(server)
         self.ledger.close()
 
     async def _restart(self) -> None:
@@ -203,6 +206,7 @@ class Daemon:
             post=self.core.post,
             settings=self.settings,
             limits=self.limits,
+            bodies=LargeBodies(),
             admin_gid=self.limits.admin_gid,
             apply_settings=self.apply_settings,
             controls=self.controls,
@@ -225,12 +229,12 @@ class Daemon:
         patience = self.settings.current.kill_after_us / 1e6 + STOP_MARGIN_S
         await asyncio.gather(*(self.jobs.wait_end(job.id, patience) for job in running))
 
-    async def _close(self, runner: web.AppRunner) -> None:
+    async def _close(self, server: ApiServer) -> None:
         self.core.stop()
         self.parts.retries.close()
         self.feed.close()
         self.history.close()
-        await runner.cleanup()
+        await server.close()
         self.sessions.close()
         self.parts.channels.close_all()
         for device in self.devices.values():

@@ -20,6 +20,7 @@ from carpool.daemon.checkpoint.jobs import CheckpointJobs
 from carpool.daemon.checkpoint.notes import Notes
 from carpool.daemon.checkpoint.restart import CheckpointRestart
 from carpool.daemon.checkpoint.suspend import Suspensions
+from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.effects import Effects, LaneEffects, MemoryEffects, ProcessEffects, TurnEffects
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobTable
@@ -39,6 +40,7 @@ from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.supervisor import Processes, Starting
 from carpool.daemon.stopped.markers import StopMarkers
 from carpool.daemon.stopped.watchdog import Watchdog
+from carpool.daemon.system.allowance import Allowances
 from carpool.devices.base import DeviceBackend
 
 
@@ -54,6 +56,7 @@ class Parts:
     starting: Starting
     devices: dict[DeviceId, DeviceBackend]
     settings: Settings
+    limits: UserLimits
     jobs: JobTable
     store: JournalStore
     shims: ShimLinks
@@ -94,7 +97,8 @@ def build(parts: Parts) -> Built:
     """In the order of dependence."""
     jobs, post, shims, store = parts.jobs, parts.post, parts.shims, parts.store
     watchlist, recovery, freed = parts.watchlist, parts.recovery, MemoryFreed()
-    lines, checkpoint_jobs, copies = Lines(jobs), CheckpointJobs(jobs), StoreCopies(parts.devices, freed)
+    lines = Lines(jobs, Allowances(parts.limits.packets_per_s))
+    checkpoint_jobs, copies = CheckpointJobs(jobs), StoreCopies(parts.devices, freed)
     seating = Seating(jobs, parts.devices, parts.settings, shims, copies, freed, parts.ledger, parts.close_lanes)
     turns, pauses = Turns(jobs, seating, watchlist, post), TurnPauses(watchlist, post)
     successors = Successors(jobs, seating)
@@ -124,6 +128,7 @@ def build(parts: Parts) -> Built:
         restore=Restore(
             *(parts.starting.home, jobs, store, processes, channels, checkpoint_restart, memory.found_weights, found),
             recovery=recovery,
+            retry_pause_us=parts.limits.retry_pause_us,
             post=post,
         ),
         effects=Effects(

@@ -25,6 +25,7 @@ from carpool.daemon.seats.successors import Successors
 from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.log_limit import caused_by
 from carpool.devices.base import DeviceBackend, single
 from carpool.protocol.seat import Grow, Packet, PacketType, Placed, Yield
 
@@ -268,7 +269,7 @@ class TurnEffects:
 
     def _deny(self, command: commands.DenyTurn) -> None:
         if (known := seated(self._jobs, command.job)) is not None:
-            log.warning("job %d gets no turn: %s", command.job, command.reason.text)
+            log.warning("job %d gets no turn: %s", command.job, command.reason.text, extra=caused_by(known[0].owner))
             answer = Placed.CHANGED if command.reason.code == "changed" else Placed.TOO_LARGE
             answer_demand(known[1], answer, known[1].seat.get("demand_seq"))
 

@@ -10,8 +10,10 @@ from carpool.core.commands import Command
 from carpool.core.events import Event, Tick
 from carpool.core.inbox import Inbox
 from carpool.core.machine import Machine
+from carpool.core.model import JobId
 from carpool.daemon.journal.event_log import Feed
 from carpool.daemon.system.clock import Clock, MonotonicClock, Timer
+from carpool.daemon.system.log_limit import caused_by
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,7 @@ class CoreLoop(Generic[E]):
 
     Carrying out a command may post further events; they are handled after all commands of the present one.  So the
     loop has its executor made, with its own `post`: neither can be there before the other.
+    ``owner``: the uid of a job's user.
     """
 
     def __init__(
@@ -39,11 +42,13 @@ class CoreLoop(Generic[E]):
         machine: Machine,
         feed: Feed,
         make_executor: Callable[[Callable[[Event], None]], E],
+        owner: Callable[[JobId], int | None],
         clock: Clock | None = None,
     ) -> None:
         self.machine = machine
         self._clock = MonotonicClock() if clock is None else clock
         self._feed = feed
+        self._owner = owner
         self._inbox = Inbox(self._handle)
         self._fault: str | None = None
         self._placement_fault: str | None = None
@@ -73,7 +78,7 @@ class CoreLoop(Generic[E]):
             commands = self.machine.handle(event, now)
         except Exception:
             # An illegal event changes nothing in the core; the daemon, which others depend on, goes on.
-            log.exception("the core refused %r", event)
+            log.exception("the core refused %r", event, extra=self._caused_by(event))
             commands = []
         for timeout in self.machine.timeouts():  # before the event, which a replay handles afterwards
             self._feed.record(now, timeout)
@@ -85,7 +90,11 @@ class CoreLoop(Generic[E]):
             try:
                 self.executor.execute(command)
             except Exception:
-                log.exception("could not carry out %r", command)
+                log.exception("could not carry out %r", command, extra=self._caused_by(command))
+
+    def _caused_by(self, about: Event | Command) -> dict[str, int | None]:
+        job = getattr(about, "job", None)
+        return caused_by(None if job is None else self._owner(job))
 
     def _report_fault(self) -> None:
         """Once for each; `carpool policy` shows it too."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from carpool.core.events import Adopted, CancelRequested, Event, RestartEnded, Submitted, TraitsSeen
-from carpool.core.model import JobId, JobPhase, Memory, Micros, Outcome, Reason
+from carpool.core.lifecycle.retry import pause_us
+from carpool.core.model import Attempt, JobId, JobPhase, JobSpec, Memory, Micros, Outcome, Reason
 from carpool.daemon.channels.connections import Lines
 from carpool.daemon.channels.router import Channels
 from carpool.daemon.channels.seat_packets import CLASSES
@@ -57,6 +58,7 @@ class Restore:
         weights: FoundWeights,
         found: FoundJobs,
         recovery: Recovery,
+        retry_pause_us: Micros,
         post: Callable[[Event], None],
     ) -> None:
         self._home = home
@@ -68,18 +70,22 @@ class Restore:
         self._weights = weights
         self._found = found
         self._recovery = recovery
+        self._retry_pause_us = retry_pause_us
         self._post = post
         self._any_shim = False
 
-    def load(self, rows: list[JobRecord]) -> None:
-        """Jobs of the journal, in order of their ids."""
-        self._jobs.begin_after(max([*self._directories(), *(job.id for job in rows)], default=0))
+    def load(self, rows: Iterable[JobRecord]) -> None:
+        """Jobs of the journal, in order of their ids, one at a time: most of them have ended."""
+        last = max(self._directories(), default=0)
         for job in rows:
+            last = max(last, job.id)
+            self._jobs.submitted.add(job.id, job.owner, job.spec)
             self._jobs.live[job.id] = job
             if job.phase is JobPhase.ENDED:
                 self._jobs.end(job, last_info(job))
             else:
                 job.phase = JobPhase.QUEUED
+        self._jobs.begin_after(last)
         missing = {job for job in self._jobs.live if self._processes.lives(job)}
         self._any_shim = bool(missing)
         self._recovery.begin(missing)
@@ -106,8 +112,8 @@ class Restore:
                 continue
             after = tuple(number for number in job.spec.after if number in self._jobs.live)
             waited_us = max(0, wall_us() - job.submitted_us)
-            past = tuple(ended.core for ended in job.past)
-            self._post(Submitted(job.id, job.core_spec(after), waited_us, past))
+            past, spec = tuple(ended.core for ended in job.past), job.core_spec(after, self._retry_pause_us)
+            self._post(Submitted(job.id, spec, waited_us, past, self._pause_left_us(job, spec, past)))
         running = [job for job in unfinished if job.id in self._jobs.live and self._was_started(job)]
         for found in self._weights.found():
             self._post(found)
@@ -126,6 +132,13 @@ class Restore:
         for job in unfinished:
             if job.id in self._jobs.live and job.cancelled:
                 self._post(CancelRequested(job.id))
+
+    def _pause_left_us(self, job: JobRecord, spec: JobSpec, past: tuple[Attempt, ...]) -> Micros:
+        """Of the pause before the job's next attempt."""
+        if not past or self._was_started(job):
+            return 0
+        passed_us = max(0, wall_us() - job.past[-1].ended_us)
+        return max(0, pause_us(spec.retry_pause_us, past) - passed_us)
 
     async def _calm_seats(self) -> None:
         """No turn may change hands while we read who holds which: whoever lets go from now on gives to nobody.

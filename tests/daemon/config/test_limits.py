@@ -31,7 +31,12 @@ SERVICE = "attempt(lambda: daemon.submit('true', cwd='/tmp', service=1))"
         ("admin_group = 4", "Expected `str | null`, got `int`"),
         ('visibility = "some"', "'some' - at `$.visibility`"),
         ('job_log = "1 parsec"', "parsec"),
-        ('job_log = "1KiB"', "job_log: 1KiB is less than 64KiB"),
+        ('job_log = "8KiB"', "job_log: 8 KiB is less than 64 KiB"),
+        ("jobs = 0", "Expected `int` >= 1 - at `$.jobs`"),
+        ("submission_size = 5000", "5000 is not a size"),
+        ('submission_size = "much"', "'much' is not a size"),
+        ('submissions_size = "1B"', "'1B' is not between 4 KiB and 64 GiB - at `$.submissions_size`"),
+        ("retries = 1001", "Expected `int` <= 1000"),
         ("x = " + "[" * 100_000, ""),
     ],
 )
@@ -48,6 +53,8 @@ def test_without_a_file_there_are_defaults(tmp_path: Path) -> None:
     assert read_limits(Home(tmp_path)) == UserLimits()
     (tmp_path / "limits.toml").write_text('services = "everyone"\n')
     assert read_limits(Home(tmp_path)).services is Audience.EVERYONE
+    (tmp_path / "limits.toml").write_text('submission_size = "3MiB"\n')
+    assert read_limits(Home(tmp_path)).submission_size == 3 << 20
 
 
 def test_the_daemon_says_what_is_wrong(make_daemon: Make, home: Path) -> None:

@@ -186,4 +186,4 @@ def test_how_a_job_uses_its_device_outlives_the_daemon(tmp_path: Path) -> None:
 def test_journals_of_earlier_versions_know_one_engine() -> None:
     job = JobRecord(1, 1000, 1000, request(), None, 1)
     assert job.spec.engine == "auto" and job.engine is Engine.GRANT and not job.by_checkpoint
-    assert job.core_spec(()).engine is Engine.GRANT and job_info(job, None).engine == "grant"
+    assert job.core_spec((), 0).engine is Engine.GRANT and job_info(job, None).engine == "grant"

@@ -127,13 +127,34 @@ def test_between_two_attempts_it_can_be_cancelled(daemon: Daemon, tmp_path: Path
     assert (tmp_path / "starts").read_text() == "x"
 
 
-def test_stopping_the_daemon_ends_a_job_between_two_attempts(daemon: Daemon, tmp_path: Path) -> None:
-    job = fails(daemon, tmp_path / "starts", 99, retries=99)
-    daemon.until("RetryJob", job)
-    daemon.stop()
-    daemon.started()
-    info = daemon.wait(job) if daemon.show(job)["phase"] != "ended" else daemon.show(job)
-    assert info["outcome"] == "cancelled" or info["attempt"] == 100
+@pytest.fixture
+def patient(make_daemon: Callable[..., Daemon], home: Path) -> Daemon:
+    """A daemon that starts nothing again before this test is over."""
+    home.mkdir(mode=0o711)
+    (home / "limits.toml").write_text("retry_pause_s = 300\n")
+    return make_daemon().started()
+
+
+def test_a_pause_between_two_attempts_is_told_and_outlives_a_kill(patient: Daemon, tmp_path: Path) -> None:
+    job = fails(patient, tmp_path / "starts", 9, retries=9)
+    patient.until("RetryJob", job)
+    for _ in range(2):
+        info = patient.show(job)
+        assert (info["phase"], info["attempt"], info["reason"]["code"]) == ("queued", 2, "pause")
+        assert "attempt 1 failed" in info["reason"]["text"] and "pause of" in info["reason"]["text"]
+        assert patient.wait(patient.submit("true"))["outcome"] == "succeeded", "nobody waits for it"
+        patient.kill()
+        patient.started()
+    patient.cancel(job)
+    assert patient.wait(job)["outcome"] == "cancelled" and (tmp_path / "starts").read_text() == "x"
+
+
+def test_a_job_that_pauses_when_the_daemon_is_stopped_waits_for_the_next(patient: Daemon, tmp_path: Path) -> None:
+    job = fails(patient, tmp_path / "starts", 9, retries=9)
+    patient.until("RetryJob", job)
+    patient.stop()
+    patient.started()
+    assert patient.show(job)["phase"] == "queued" and (tmp_path / "starts").read_text() == "x"
 
 
 def test_a_failure_while_no_daemon_lived_is_judged_by_the_next(daemon: Daemon, tmp_path: Path, pipe: Path) -> None:

@@ -64,7 +64,7 @@ class WholeDeviceAllocator:
         self._waiting.clear()
         self._newcomers.clear()
         for job in self._state.jobs.values():
-            if job.phase in ALIVE and not job.unmet:
+            if job.phase in ALIVE and not job.held_back:
                 self._place_anew(job)
         self._dirty = True
 
@@ -340,7 +340,7 @@ class WholeDeviceAllocator:
         require(not job.leaving or bool(job.devices), "leaving, without devices", job)
         ended = job.phase is JobPhase.ENDED
         require(not ended or not (runs or job.devices), "ended, but on devices", job)
-        waits = not (runs or ended or job.unmet or job.phase is JobPhase.STOPPING)
+        waits = not (runs or ended or job.held_back or job.phase is JobPhase.STOPPING)
         require(not waits or listed, "neither runs nor waits", job)
 
 

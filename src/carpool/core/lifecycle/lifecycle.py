@@ -6,11 +6,13 @@ from carpool.core.allocators.base import Allocator
 from carpool.core.commands import EndJob, RetryJob, SignalJob
 from carpool.core.events import ProcessExited, Submitted
 from carpool.core.lifecycle import retry
-from carpool.core.model import Engine, JobPhase, JobSpec, Outcome, Reason
+from carpool.core.model import Engine, JobPhase, JobSpec, Micros, Outcome, Reason
 from carpool.core.state.job import Job
 from carpool.core.state.state import KEPT_ENDED, State
+from carpool.core.units import format_duration
 
 SIGKILL, SIGTERM = 9, 15
+PAUSE = "retry pause"  # kind of timer: the job may be tried again
 
 
 def check_spec(spec: JobSpec) -> None:
@@ -27,8 +29,8 @@ def check_spec(spec: JobSpec) -> None:
         raise ValueError(f"duration_us is {spec.duration_us}; it must be at least 1")
     if spec.service is not None and (spec.gang > 1 or spec.exclusive or spec.engine is not Engine.GRANT):
         raise ValueError("a service shares its device by grant: it cannot be exclusive, nor have several devices")
-    if spec.retries < 0:
-        raise ValueError(f"retries is {spec.retries}; it must be at least 0")
+    if spec.retries < 0 or spec.retry_pause_us < 0:
+        raise ValueError(f"retries is {spec.retries}, after {spec.retry_pause_us} us; both must be at least 0")
     if spec.estimate is not None and min(spec.estimate.memory.persistent, spec.estimate.memory.ephemeral) < 0:
         raise ValueError(f"the memory estimate {spec.estimate.memory} is negative")
 
@@ -55,7 +57,7 @@ class Lifecycle:
             outcome = Outcome.FAILED if event.past else Outcome.REFUSED
             self._end(job, outcome, reason=retry.story(job.past, reason))
         elif not job.unmet:
-            self._allocator.enqueue(job)
+            self._enqueue(job, event.pause_us)
         return job
 
     def _dependencies(self, job: Job) -> Reason | None:
@@ -126,9 +128,23 @@ class Lifecycle:
             to_the_end(self._state, job)
         impossible = self._allocator.impossible_again(job)
         if impossible is None:
-            self._allocator.enqueue(job)
+            self._enqueue(job, retry.pause_us(again.spec.retry_pause_us, past))
         else:
             self._end(job, Outcome.FAILED, reason=retry.story(past, impossible))
+
+    def _enqueue(self, job: Job, pause_us: Micros) -> None:
+        """The job waits for its device from now on, or after a pause."""
+        if pause_us:
+            job.pause_us = pause_us
+            self._state.timers.set((PAUSE, job.id), self._state.now + pause_us)
+        else:
+            self._allocator.enqueue(job)
+
+    def pause_over(self, job: Job) -> None:
+        """The job may be tried again."""
+        job.pause_us = 0
+        to_the_end(self._state, job)
+        self._allocator.enqueue(job)
 
     def _end(
         self,
@@ -144,6 +160,7 @@ class Lifecycle:
         job.set(phase=JobPhase.ENDED, outcome=outcome, reason=reason, attached=False)
         self._allocator.leave(job)
         self._state.timers.cancel(("reserve", job.id))
+        self._state.timers.cancel((PAUSE, job.id))
         if job.cancelled:
             self._state.timers.cancel(("kill", job.id))
         self._tell_dependents(job)
@@ -167,6 +184,11 @@ class Lifecycle:
             return job.reason
         if job.unmet:
             return Reason("after", "waiting for " + ", ".join(f"job {number}" for number in sorted(job.unmet)))
+        if job.pause_us:
+            text = (
+                f"attempt {len(job.past)} failed; the next one begins after a pause of {format_duration(job.pause_us)}"
+            )
+            return Reason("pause", text)
         return self._allocator.explain(job)
 
 

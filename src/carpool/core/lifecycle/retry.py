@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from carpool.core.allocators.base import Allocator
 from carpool.core.events import ProcessExited
-from carpool.core.model import Attempt, Estimate, JobSpec, Memory, Reason
+from carpool.core.model import Attempt, Estimate, JobSpec, Memory, Micros, Reason
 from carpool.core.placement.candidates import RAISE_BY, RAISE_OF, larger
 from carpool.core.state.amounts import clipped, join
 from carpool.core.state.job import RECOVERY, Job
@@ -37,6 +37,23 @@ def judge(state: State, allocator: Allocator, job: Job, event: ProcessExited, re
     if tried >= job.spec.retries:
         return story(job.past, reason)
     return Again(job.spec, Attempt(reason.text, job.device))
+
+
+#: Of the pause: after so many it is the longest, however short the first one was.
+MOST_DOUBLINGS = 30
+#: The longest pause between two attempts.
+LONGEST_PAUSE_US = 300_000_000
+
+
+def pause_us(first_us: Micros, past: tuple[Attempt, ...]) -> Micros:
+    """The pause before the next attempt: none after one that ran out of memory, else twice as long each time.
+
+    ``first_us``: the pause after the first failure.
+    """
+    if not past or past[-1].out_of_memory:
+        return 0
+    failed = sum(not attempt.out_of_memory for attempt in past)
+    return min(LONGEST_PAUSE_US, first_us << min(failed - 1, MOST_DOUBLINGS))
 
 
 def _judge_memory(state: State, allocator: Allocator, job: Job, what: str) -> Again | Reason:

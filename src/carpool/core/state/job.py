@@ -90,6 +90,7 @@ class Job:
     killed: bool = False
     unmet: frozenset[JobId] = frozenset()  # dependencies that have not ended
     past: tuple[Attempt, ...] = ()  # earlier starts that came to nothing
+    pause_us: Micros = 0  # between the last attempt and the next one, which may not be placed yet; 0: there is none
     denied: int = 0  # capacity of its device, if what it asked for last would not fit there even alone
     # Place
     device: DeviceId | None = None
@@ -163,6 +164,11 @@ class Job:
         first = {name: self.__dict__[name] for name in ("id", "arrival", "submitted_us", "history")}
         self.__dict__.clear()
         self.__dict__.update(first, **changes)
+
+    @property
+    def held_back(self) -> bool:
+        """Whether it may not be placed yet, on whatever device: others have to end, or a pause has to."""
+        return bool(self.unmet or self.pause_us)
 
     @property
     def recovering(self) -> bool:

@@ -11,6 +11,7 @@ from aiohttp import web
 from carpool.core.events import Event
 from carpool.core.machine import Machine
 from carpool.core.model import Settings
+from carpool.daemon.api.bodies import LargeBodies
 from carpool.daemon.api.visibility import Viewer
 from carpool.daemon.config.limits import UserLimits, Visibility
 from carpool.daemon.config.settings import CurrentSettings
@@ -48,6 +49,7 @@ class Context:
     post: Callable[[Event], None]
     settings: CurrentSettings
     limits: UserLimits
+    bodies: LargeBodies
     admin_gid: int | None  # number of `UserLimits.admin_group`
     apply_settings: Callable[[Settings], Awaitable[None]]
     controls: Controls

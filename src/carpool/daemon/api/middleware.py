@@ -91,8 +91,10 @@ def _http_error(request: web.Request, error: web.HTTPException) -> web.Response:
 
 async def read_body(request: web.Request, kind: type[T]) -> T:
     """The body as ``kind``.  Raises ApiError 400, which names the field."""
+    bodies = request.app[CONTEXT].bodies
     try:
-        return msgspec.json.decode(await request.read(), type=kind)
+        async with bodies.reading(caller(request).uid, request.content_length):
+            return msgspec.json.decode(await request.read(), type=kind)
     except msgspec.DecodeError as error:
         raise RequestError(400, "bad_request", f"the body is not a {kind.__name__}: {error}") from None
 

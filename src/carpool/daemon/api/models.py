@@ -11,6 +11,7 @@ from aiohttp import web
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
 from carpool.daemon.api.context import CONTEXT, caller
 from carpool.daemon.api.middleware import flag_parameter, json_response, number_parameter, read_body
+from carpool.daemon.api.quotas import check_model_room
 from carpool.daemon.journal.model_registry import RegisteredModel
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import RequestError
@@ -29,10 +30,12 @@ _SMALLEST = {"deadline_us": 1, "max_batch": 1, "max_delay_us": 0, "priority": 1}
 
 async def put_model(request: web.Request) -> web.Response:
     """Durable before it is answered.  ``replace``: one of the caller's of that name may be there already."""
-    models = request.app[CONTEXT].models
+    context = request.app[CONTEXT]
+    models = context.models
     spec, replace = await read_body(request, ModelRequest), flag_parameter(request, "replace")
     model = RegisteredModel(caller(request).uid, request.match_info["name"], spec, wall_us())
     check(model)
+    check_model_room(context, model)
     if not await asyncio.shield(models.add(model, replace=replace)):
         text = f"model {model.name!r} exists already"
         raise RequestError(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 
 from aiohttp import web
 
 from carpool.daemon.api.context import CONTEXT, Context
+from carpool.daemon.api.entrance import Entrance
 from carpool.daemon.api.middleware import add_protocol_header, guard
 from carpool.daemon.api.openapi import openapi
 from carpool.daemon.api.routes import add_routes
@@ -28,17 +30,34 @@ def make_app(context: Context) -> web.Application:
     return app
 
 
-async def serve(context: Context, mode: int) -> web.AppRunner:
+class ApiServer:
+    """The API while it is served."""
+
+    def __init__(self, runner: web.AppRunner, listener: asyncio.Server) -> None:
+        self._runner = runner
+        self._listener = listener
+
+    async def close(self) -> None:
+        """Nobody is let in any more; who is there is given a moment."""
+        self._listener.close()
+        await self._runner.cleanup()
+
+
+async def serve(context: Context, mode: int) -> ApiServer:
     """Listen; the socket appears with its final permissions."""
     runner = web.AppRunner(make_app(context), access_log=None, handle_signals=False, shutdown_timeout=2.0)
     await runner.setup()
     context.home.socket.unlink(missing_ok=True)
+    server, limits = runner.server, context.limits
+    assert server is not None, "it has been set up"
     old = os.umask(0o777 & ~mode)
     try:
-        await web.UnixSite(runner, str(context.home.socket), backlog=1024).start()
+        listener = await asyncio.get_running_loop().create_unix_server(
+            lambda: Entrance(server, limits.connections, context.home.limits), str(context.home.socket), backlog=1024
+        )
     finally:
         os.umask(old)
-    return runner
+    return ApiServer(runner, listener)
 
 
 def check_socket(home: Home) -> None:

@@ -15,6 +15,7 @@ from carpool.core.state.amounts import clipped
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
 from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller, viewer
 from carpool.daemon.api.middleware import json_response, read_body
+from carpool.daemon.api.quotas import check_retries, check_room, check_spec_size
 from carpool.daemon.config.limits import Audience
 from carpool.daemon.jobs.files import create_directory
 from carpool.daemon.jobs.table import JobRecord, may_use, named_devices
@@ -134,15 +135,28 @@ def _check_many(context: Context, specs: list[SubmitRequest], follows: list[list
 
 
 async def _accept(context: Context, jobs: list[JobRecord]) -> None:
+    check_room(context, jobs)
+    for job in jobs:
+        context.jobs.submitted.add(job.id, job.owner, job.spec)
+    try:
+        await _record(context, jobs)
+    except BaseException:
+        for job in jobs:
+            context.jobs.submitted.remove(job.id, job.owner)
+        raise
+    for job in jobs:
+        context.jobs.live[job.id] = job
+        spec = job.core_spec(pending_dependencies(context, job), context.limits.retry_pause_us)
+        context.post(Submitted(job.id, spec))
+
+
+async def _record(context: Context, jobs: list[JobRecord]) -> None:
     for job in jobs:
         if job.spec.foreground:
             # The caller's shim needs it at once.  For others it can wait: the fsync of a submission costs five times as
             # much when a new directory has to reach the disk with it.
             _create_directory(context, job)
     await context.store.submitted(jobs)
-    for job in jobs:
-        context.jobs.live[job.id] = job
-        context.post(Submitted(job.id, job.core_spec(pending_dependencies(context, job))))
 
 
 def _create_directory(context: Context, job: JobRecord) -> None:
@@ -169,9 +183,11 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     """Raises ApiError for anything that could never run, whatever other jobs do."""
     if not spec.argv or not spec.argv[0]:
         raise RequestError(400, "empty_command", "there is no command to run", "carpool submit -- python train.py")
+    check_spec_size(context, spec)
     check_texts("the command, directory", (*spec.argv, spec.cwd), spec.env)
     check_directory(spec.cwd)
     check_numbers(spec, _SMALLEST)
+    check_retries(context, spec)
     _check_device(context, spec)
     _check_engine(context, spec)
     _check_service(context, spec, who)
@@ -189,6 +205,8 @@ def _check_device(context: Context, spec: SubmitRequest) -> None:
     for name in names or ():
         if name not in devices:
             raise RequestError(400, "unknown_device", f"there is no device {name!r}", f"known: {', '.join(devices)}")
+    if len(set(names or ())) < len(names or ()):
+        raise RequestError(400, "bad_device", "a device is named twice", "name each one once")
     able = [device for device in devices.values() if may_use(spec, device.id)]
     if spec.gpus > len(able):
         which = "there are" if names is None else "it may use"

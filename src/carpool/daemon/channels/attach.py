@@ -22,6 +22,7 @@ from carpool.daemon.seats.record import usage_of
 from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.system.clock import monotonic_us
+from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.devices.base import DeviceError
 from carpool.protocol.seat import PROTOCOL, Kind, Leave, Packet, PacketType
@@ -73,7 +74,8 @@ class Attaching:
         """A process of the job wants a seat; it waits for the answer.  ``line.waits``: there is none yet."""
         pid = line.pid or packet.pid
         if packet.a != PROTOCOL:
-            log.warning("job %d speaks protocol %d of the seats, this daemon %d", job.id, packet.a, PROTOCOL)
+            text = "job %d speaks protocol %d of the seats, this daemon %d"
+            log.warning(text, job.id, packet.a, PROTOCOL, extra=caused_by(job.owner))
             self._refuse(job, line, OTHER_VERSION)
             return
         if job.seated is not None and self._has_gone(job, line, pid):
@@ -150,7 +152,7 @@ class Attaching:
                 raise BoardError("it belongs to no lane yet")
             fds = self._seating.seat(job, pid)
         except (BoardError, DeviceError) as error:
-            log.error("cannot seat job %d: %s", job.id, error)
+            log.error("cannot seat job %d: %s", job.id, error, extra=caused_by(job.owner))
             self._refuse(job, line, ANOTHER_ATTACHED)
             return
         job.line = line.name
@@ -171,7 +173,7 @@ class Attaching:
             else:
                 self._secondary.seat(job, line, pid)
         except (BoardError, DeviceError) as error:
-            log.error("cannot seat another process of job %d: %s", job.id, error)
+            log.error("cannot seat another process of job %d: %s", job.id, error, extra=caused_by(job.owner))
             self._refuse(job, line, ANOTHER_ATTACHED)
 
     def _make_secondary(self, job: JobRecord) -> None:
@@ -200,7 +202,7 @@ class Attaching:
         try:
             fds = self._seating.setup_fds(job)
         except (BoardError, DeviceError) as error:
-            log.error("job %d is not answered again: %s", job.id, error)
+            log.error("job %d is not answered again: %s", job.id, error, extra=caused_by(job.owner))
             self._refuse(job, line, ANOTHER_ATTACHED)
             return
         self._lines.answer(line, self._seating.setup_packet(job), fds)

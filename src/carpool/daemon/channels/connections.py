@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 from carpool.core.model import JobId
 from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.system.allowance import Allowance, Allowances
+from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.outbox import Outbox
 from carpool.daemon.system.peer import peer_credentials
 from carpool.protocol.seat import Packet
@@ -35,8 +37,10 @@ class Line:
     socket: socket.socket
     outbox: Outbox
     pid: int | None  # of the process that came through the door; of the inherited one it says so itself
+    allowance: Allowance  # of the job's user
     waits: bool = False  # its HELLO cannot be answered yet, and stays unread
     over: bool = False  # nobody holds the other end any more
+    rest: asyncio.TimerHandle | None = None  # its user is over the rate: it is not read until then
 
 
 def _channel(fd: int) -> socket.socket:
@@ -54,21 +58,22 @@ def _channel(fd: int) -> socket.socket:
 class Lines:
     """All of all jobs, and what is sent over them."""
 
-    def __init__(self, jobs: JobTable) -> None:
+    def __init__(self, jobs: JobTable, allowances: Allowances) -> None:
         self._jobs = jobs
+        self._allowances = allowances
         self._of: dict[JobId, dict[str, Line]] = {}
 
-    def add(self, job: JobId, name: str, fd: int, emptied: Callable[[], None]) -> Line:
+    def add(self, job: JobRecord, name: str, fd: int, emptied: Callable[[], None]) -> Line:
         """Owns ``fd``.  Raises OSError, ValueError for what no shim brings."""
-        lines = self._of.get(job, {})
+        lines = self._of.get(job.id, {})
         known = name == INHERITED or name.startswith(PREFIX)
         if not known or name in lines or len(lines) > MOST_CHANNELS:
             os.close(fd)
             raise ValueError(f"{name[:80]!r} beside {len(lines)} channels")
         channel = _channel(fd)
         pid = None if name == INHERITED else peer_credentials(channel)[0]
-        line = Line(job, name, channel, Outbox(channel, emptied), pid)
-        self._of.setdefault(job, {})[name] = line
+        line = Line(job.id, name, channel, Outbox(channel, emptied), pid, self._allowances.of(job.owner))
+        self._of.setdefault(job.id, {})[name] = line
         return line
 
     def send(self, job: JobId, packet: Packet, fds: list[int]) -> None:
@@ -82,7 +87,8 @@ class Lines:
         try:
             line.outbox.send(packet.encode(), fds)
         except OSError as error:
-            log.warning("cannot send %s to job %d: %s", packet.type.name, line.job, error)
+            text = "cannot send %s to job %d: %s"
+            log.warning(text, packet.type.name, line.job, error, extra=caused_by(self._jobs.owner(line.job)))
 
     def quiet(self, job: JobId) -> bool:
         """Whether the attached process has been sent everything."""
@@ -113,6 +119,8 @@ class Lines:
     def close(self, line: Line) -> None:
         """Nothing is read from it or sent over it any more."""
         asyncio.get_running_loop().remove_reader(line.socket)
+        if line.rest is not None:
+            line.rest.cancel()
         line.outbox.clear()
         line.socket.close()
         lines = self._of[line.job]

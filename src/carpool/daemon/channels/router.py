@@ -20,24 +20,16 @@ from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.seats.adoption import Adopting
 from carpool.daemon.seats.allocator import Seating
-from carpool.daemon.seats.kept_fds import COMPANION, weights_in
+from carpool.daemon.seats.kept_fds import COMPANION, by_name, weights_in
 from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.turns import Turns
+from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, SEATS, Packet, PacketType
 from carpool.protocol.session import Register
 
 log = logging.getLogger(__name__)
-
-
-def _by_name(names: list[str], fds: list[int]) -> dict[str, int]:
-    """What a shim keeps.  Owns the descriptors: those without a name of their own are closed."""
-    kept: dict[str, int] = {}
-    for place, fd in enumerate(fds):
-        if place < len(names) and names[place] not in kept:
-            kept[names[place]] = fd
-        else:
-            os.close(fd)
-    return kept
+#: Most packets that are read of a process that has gone.  A channel holds fewer: a forked process has sent the rest.
+MOST_UNREAD = 1024
 
 
 class Channels:
@@ -78,11 +70,11 @@ class Channels:
         memory that only a daemon of another version knows, or not with what a shim keeps.
         """
         self.close(job.id)
-        kept = _by_name(message.kept, fds[1:])
+        kept = by_name(message.kept, fds[1:])
         try:
             self._open_lines(job, fds[0], kept, message.child_pid)
         except (BoardError, OSError, ValueError) as error:
-            log.warning("job %d comes back with something else: %s", job.id, error)
+            log.warning("job %d comes back with something else: %s", job.id, error, extra=caused_by(job.owner))
             _close(kept)
             return False
         in_time = self._take_over(job, kept, message.attached_pid)
@@ -140,7 +132,7 @@ class Channels:
         try:
             line = self._add(job, name, fd)
         except (OSError, ValueError) as error:
-            log.warning("job %d brings something else than a channel: %s", job.id, error)
+            log.warning("job %d brings something else than a channel: %s", job.id, error, extra=caused_by(job.owner))
             return
         if not self._recovery.active:
             self._listen(line)
@@ -177,7 +169,7 @@ class Channels:
             self.close(job)
 
     def _add(self, job: JobRecord, name: str, fd: int) -> Line:
-        return self._lines.add(job.id, name, fd, lambda: self._emptied(job))
+        return self._lines.add(job, name, fd, lambda: self._emptied(job))
 
     def _listen(self, line: Line) -> None:
         asyncio.get_running_loop().add_reader(line.socket, self._readable, line)
@@ -205,8 +197,27 @@ class Channels:
         job = self._jobs.live.get(line.job)
         if job is None:
             self.close(line.job)
-        elif not self._read_one(job, line):
+        elif (line.allowance.spend() or not self._rests(job, line)) and not self._read_one(job, line):
             self._hung_up(job, line)
+
+    def _rests(self, job: JobRecord, line: Line) -> bool:
+        """The user is over the rate: unless enough time has passed, nothing is read from this channel for a moment."""
+        pause_s = line.allowance.pause_s()
+        if not pause_s:
+            return False
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(line.socket)
+        if line.rest is None:
+            line.rest = loop.call_later(pause_s, self._rested, line)
+        if line.allowance.newly_over():
+            text = "job %d (uid %d) sends faster than packets_per_s allows: its channels are read more slowly"
+            log.warning(text, job.id, job.owner, extra=caused_by(job.owner))
+        return True
+
+    def _rested(self, line: Line) -> None:
+        line.rest = None
+        if not (line.waits or line.over):
+            self._listen(line)
 
     def _hung_up(self, job: JobRecord, line: Line) -> None:
         """Nobody holds the other end any more.  What becomes of the seat is for the pidfd to say."""
@@ -231,9 +242,9 @@ class Channels:
 
     def drain(self, job: JobRecord) -> None:
         """Handle what the attached process has said and nobody has read yet."""
-        line = self._lines.get(job.id, job.line)
-        while line is not None and self._read_one(job, line, empty=False):
-            pass
+        line, unread = self._lines.get(job.id, job.line), MOST_UNREAD
+        while line is not None and unread and self._read_one(job, line, empty=False):
+            unread -= 1
 
     def _read_one(self, job: JobRecord, line: Line, *, empty: bool = True) -> bool:
         """Handle one packet.  ``empty``: what to answer when there is none; False at the end of the channel."""
@@ -249,7 +260,7 @@ class Channels:
         except ConnectionResetError:
             return False  # it has ended without reading what we had sent
         except OSError as error:
-            log.warning("a channel of job %d broke: %s", job.id, error)
+            log.warning("a channel of job %d broke: %s", job.id, error, extra=caused_by(job.owner))
             return False
         if data:
             self._packet(job, line, data)
@@ -261,7 +272,7 @@ class Channels:
         try:
             packet = Packet.decode(data)
         except ValueError as error:
-            log.warning("job %d sent something that is no packet: %s", job.id, error)
+            log.warning("job %d sent something that is no packet: %s", job.id, error, extra=caused_by(job.owner))
             return
         if packet.type is PacketType.HELLO:
             self.attaching.hello(job, line, packet)

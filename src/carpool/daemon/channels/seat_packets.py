@@ -16,6 +16,7 @@ from carpool.daemon.seats.demands import answer_demand, demand_in, is_met
 from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.record import is_answered, is_before, needed
 from carpool.daemon.seats.turns import Turns
+from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.seat import Packet, PacketType, Placed
 from carpool.protocol.seat_words import SeatWords
 
@@ -141,4 +142,4 @@ class SeatPackets:
 
 
 def _unexpected(job: JobRecord, packet: Packet) -> None:
-    log.warning("job %d sent an unexpected packet: %r", job.id, packet)
+    log.warning("job %d sent an unexpected packet: %r", job.id, packet, extra=caused_by(job.owner))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import grp
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
+from carpool.core.model import GIB, MIB, Micros
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
-from carpool.protocol.units import parse_size
+from carpool.protocol.units import format_size, parse_size
 
 SMALLEST_LOG = 64 << 10  # bytes
 
@@ -33,6 +35,17 @@ class Visibility(StrEnum):
     OWN = "own"
 
 
+LEAST_SIZE, LARGEST_SIZE = 4096, 64 * GIB
+
+
+class Size(int):
+    """Bytes; written as a text with a unit, such as "64MiB"."""
+
+
+#: Most that makes sense for a count or a rate.
+_Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+
+
 class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The limits of one daemon."""
 
@@ -41,33 +54,55 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     )
     services: Audience = Audience.ADMINS  # who may run services, whose turns come before all training
     visibility: Visibility = Visibility.NAMES  # what users see of others' jobs: `all`, `names` or `own`, see below
-    job_log: str = "1GiB"  # size of the log of one attempt, at least 64KiB; of a longer one the oldest part is deleted
+    job_log: Size = Size(GIB)  # of one attempt, at least "64KiB"; of a longer log the oldest part is deleted
+    jobs: _Count = 10_000  # of one user, that wait or run
+    submission_size: Size = Size(2 * MIB)  # of one job or model: command, environment and the rest
+    submissions_size: Size = Size(
+        64 * MIB
+    )  # of all jobs of one user that wait or run, together; of the models as much again
+    retries: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 100  # that a job may be submitted with
+    retry_pause_s: Annotated[float, msgspec.Meta(ge=0, le=300)] = 1.0  # before the first retry; doubles up to 300 s
+    connections: _Count = 256  # of one user at once: to the API, and of shims that have not registered
+    packets_per_s: _Count = 4000  # from all jobs of one user; what comes faster for 10 s and more waits
+    log_lines_per_minute: _Count = 60  # of the daemon's log that one user's mistakes may cause; the rest are counted
+
+    @property
+    def retry_pause_us(self) -> Micros:
+        return int(self.retry_pause_s * 1_000_000)
 
     @property
     def admin_gid(self) -> int | None:
         """Number of `admin_group`.  Raises KeyError if there is no such group."""
         return None if self.admin_group is None else grp.getgrnam(self.admin_group).gr_gid
 
-    @property
-    def job_log_bytes(self) -> int:
-        """Bytes of `job_log`.  Raises ValueError."""
-        size = parse_size(self.job_log)
-        if size < SMALLEST_LOG:
-            raise ValueError(f"job_log: {self.job_log} is less than 64KiB")
-        return size
-
 
 def read_limits(home: Home) -> UserLimits:
     """The limits of this home; the defaults if it has no such file.  Raises StartupError for a file that is wrong."""
     try:
-        limits = msgspec.toml.decode(home.limits.read_bytes(), type=UserLimits)
-        _ = limits.admin_gid, limits.job_log_bytes
+        limits = msgspec.toml.decode(home.limits.read_bytes(), type=UserLimits, dec_hook=_size)
+        _ = limits.admin_gid
+        _check_log(limits.job_log)
     except FileNotFoundError:
         return UserLimits()
     except (OSError, KeyError, ValueError, RecursionError, msgspec.DecodeError) as error:
         hint = "docs/settings.md lists the limits; put the file right, or remove it for the defaults"
         raise StartupError("bad_limits", f"{home.limits}: {_what(error)}", hint) from None
     return limits
+
+
+def _size(kind: type, text: object) -> Size:
+    """Raises ValueError, which the decoder passes on with the name of the limit."""
+    if kind is not Size or not isinstance(text, str):
+        raise ValueError(f'{text!r} is not a size: write for example "64MiB"')
+    size = Size(parse_size(text))
+    if not LEAST_SIZE <= size <= LARGEST_SIZE:
+        raise ValueError(f"{text!r} is not between {format_size(LEAST_SIZE)} and {format_size(LARGEST_SIZE)}")
+    return size
+
+
+def _check_log(size: Size) -> None:
+    if size < SMALLEST_LOG:
+        raise ValueError(f"job_log: {format_size(size)} is less than {format_size(SMALLEST_LOG)}")
 
 
 def _what(error: Exception) -> str:

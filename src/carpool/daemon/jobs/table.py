@@ -19,12 +19,14 @@ from carpool.core.model import (
     LaneId,
     Memory,
     MemoryClass,
+    Micros,
     Outcome,
     Reason,
     Service,
     Usage,
 )
 from carpool.daemon.jobs.seat_table import Board
+from carpool.daemon.jobs.submissions import Submissions
 from carpool.daemon.system.clock import wall_us
 from carpool.devices.base import BankId
 from carpool.protocol.api import SubmitRequest
@@ -168,7 +170,7 @@ class JobRecord:
         if self.phase in (JobPhase.STARTING, JobPhase.RUNNING):
             self.phase = JobPhase.STOPPING
 
-    def core_spec(self, after: tuple[JobId, ...]) -> JobSpec:
+    def core_spec(self, after: tuple[JobId, ...], retry_pause_us: Micros) -> JobSpec:
         """What the core is told.  ``after``: the jobs of ``spec.after`` that have not ended yet."""
         spec = self.spec
         return JobSpec(
@@ -185,6 +187,7 @@ class JobRecord:
             engine=self.engine,
             estimate=self.estimate,
             retries=spec.retries,
+            retry_pause_us=retry_pause_us if spec.retries else 0,
             recover=not spec.foreground,
             service=None if spec.service is None else Service(spec.service),
         )
@@ -230,6 +233,7 @@ class JobTable:
 
     def __init__(self) -> None:
         self.live: dict[JobId, JobRecord] = {}
+        self.submitted = Submissions()
         self.ended: dict[JobId, EndedJob] = {}
         self._next_id: JobId = 1
         self._waiting: dict[JobId, asyncio.Event] = {}
@@ -253,6 +257,7 @@ class JobTable:
         assert job.outcome is not None
         self.ended[job.id] = EndedJob(job.id, job.owner, job.outcome, info, job.attempt)
         del self.live[job.id]
+        self.submitted.remove(job.id, job.owner)
         waiting = self._waiting.pop(job.id, None)
         if waiting is not None:
             waiting.set()

@@ -23,13 +23,16 @@ from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.api import EventInfo
 
-#: Frequent kinds: only the newest `RING_ROWS` numbers of them are kept in the journal.
+#: Frequent kinds, and those that a job can cause at will: only the newest `RING_ROWS` numbers are kept in the journal.
 RING_KINDS = frozenset(
     kind.__name__
     for kind in (
         *(events.TurnWanted, events.TurnReleased, events.TurnPassed, events.Sampled, events.Tick, events.DeviceLoad),
         events.PaceKnown,  # thousands at every start
         *(events.TurnPaused, commands.PauseTurn, commands.PlaceWeights, commands.DropWeights),
+        *(events.MemoryRequested, events.RequestWithdrawn, events.MemoryReturned, events.Detached),
+        *(events.Offloaded, events.OffloadFailed, events.TraitsSeen),
+        *(commands.GrantMemory, commands.DenyMemory, commands.ResizeLane, commands.Offload, commands.DropStore),
         *(commands.GrantTurn, commands.NameSuccessor, commands.RequestYield, commands.WithdrawYield),
     )
 )

@@ -20,6 +20,7 @@ from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.record import answer_growth, grant_turn, is_answered, lower_limits, request_yield, set_limits
 from carpool.daemon.seats.successors import Successors
+from carpool.daemon.system.log_limit import caused_by
 from carpool.devices.base import DeviceError
 from carpool.protocol.seat import Grow, Yield
 
@@ -152,7 +153,7 @@ class Granting:
             return
         if obstacle != waiting.told:
             waiting.told = obstacle
-            log.warning("job %d waits for what it has been granted: %s", job.id, obstacle)
+            log.warning("job %d waits for what it has been granted: %s", job.id, obstacle, extra=caused_by(job.owner))
         self._look(job, waiting)
 
     def _obstacle(self, job: JobRecord, waiting: _Waiting) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
@@ -17,6 +18,17 @@ from carpool.devices.base import DeviceError, Extent
 #: "weights-extent:<device>:<key>:<number>:<size>".  A bank whose weights were dropped: "weights-bank:<device>:<bank>".
 BOARD, LANE, BANK, STORE, COMPANION, WEIGHTS = "board", "lane", "bank", "store", "companion", "weights"
 WEIGHTS_EXTENT, WEIGHTS_BANK = "weights-extent", "weights-bank"
+
+
+def by_name(names: list[str], fds: list[int]) -> dict[str, int]:
+    """What a shim keeps.  Owns the descriptors: those without a name of their own are closed."""
+    kept: dict[str, int] = {}
+    for place, fd in enumerate(fds):
+        if place < len(names) and names[place] not in kept:
+            kept[names[place]] = fd
+        else:
+            os.close(fd)
+    return kept
 
 
 def memory_name(kind: MemoryClass, device: DeviceId, number: int) -> str:

@@ -20,6 +20,9 @@ from carpool.daemon.seats.record import cause_of, usage_in
 from carpool.daemon.system.clock import monotonic_us
 from carpool.protocol.seat_words import SeatWords
 
+#: Turns of a lane that are told at once.
+MOST_ENDED = 4
+
 
 class Turns:
     """Whose turn it is in each lane.  ``watchlist`` hears of jobs that may be stopped in the middle of a hand-over."""
@@ -31,8 +34,15 @@ class Turns:
         self._post = post
 
     def sync(self, lane: LaneId | None) -> None:
-        """Tell the core of every turn of the lane that has ended."""
-        while (holder := self._holder(lane)) is not None and holder.seated is not None:
+        """Tell the core of every turn of the lane that has ended: a few at most, one if the jobs keep to the protocol.
+
+        Only a holder that the daemon knows is named a successor.  Jobs that go on naming each other are looked at
+        again with their next packet.
+        """
+        for _ in range(MOST_ENDED):
+            holder = self._holder(lane)
+            if holder is None or holder.seated is None:
+                return
             # By itself, and before the rest: the job writes it last, so to whom and why has been written by then.
             number = holder.seated.seat.get("passed_seq")
             if number == holder.passed_seq:
@@ -41,7 +51,7 @@ class Turns:
             words = holder.seated.seat.snapshot()
             # A successor that died in the meantime cannot compute: the turn is free.
             to = self._seating.at(holder.seated.board, words.passed_to - 1) if words.passed_to else None
-            self._ended(holder, holder.seated, words, to)
+            self._ended(holder, holder.seated, words, None if to is holder else to)
 
     def between(self, lane: LaneId | None) -> list[JobRecord]:
         """Who may be in the middle of handing the lane's turn over.  Call `sync` first.

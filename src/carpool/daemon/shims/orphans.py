@@ -19,7 +19,7 @@ from carpool.protocol.paths import Home
 
 PROC = Path("/proc")
 PATIENCE_S = 5.0  # for processes that are stuck in the kernel
-STATE, SESSION = 0, 3  # fields of /proc/PID/stat behind the name
+STATE, SESSION, THREADS = 0, 3, 17  # fields of /proc/PID/stat behind the name
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,16 @@ class Orphans:
             if process.stat().st_uid != self.owner:
                 return False
             fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
-            lives = fields[STATE] not in (b"Z", b"X")
             known = int(process.name) == self.holder or int(fields[SESSION]) == self.session
-            return lives and (known or self._is_marked(process))
+            return _lives(fields) and (known or self._is_marked(process))
         except (OSError, IndexError):
             return False
 
     def _is_marked(self, process: Path) -> bool:
         marks = {f"CARPOOL_JOB={self.job}".encode(), b"CARPOOL_HOME=" + os.fsencode(self.home.root)}
         return marks <= set((process / "environ").read_bytes().split(b"\0"))
+
+
+def _lives(fields: list[bytes]) -> bool:
+    """Also a process of which the main thread has ended and others have not."""
+    return fields[STATE] not in (b"Z", b"X") or int(fields[THREADS]) > 1

@@ -13,6 +13,8 @@ from typing import Protocol
 
 import msgspec
 
+from carpool.daemon.system.allowance import Allowances
+from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.outbox import Outbox
 from carpool.daemon.system.peer import peer_credentials
 from carpool.protocol import packets
@@ -47,7 +49,8 @@ class Session:
         except (BrokenPipeError, ConnectionResetError):
             pass  # it has just ended
         except OSError as error:
-            log.warning("cannot send %s to the shim of job %s: %s", type(message).__name__, self.job, error)
+            kind = type(message).__name__
+            log.warning("cannot send %s to the shim of job %s: %s", kind, self.job, error, extra=caused_by(self.uid))
 
     def registered(self, message: Register, fds: list[int]) -> tuple[Register, list[int]] | None:
         """The whole of a registration with its descriptors; None: there is more to come."""
@@ -71,7 +74,8 @@ class Session:
     def expire(self) -> None:
         """The time to register is over."""
         if self.job is None and not self.closed:
-            log.warning("dropping a session of pid %d (uid %d): it has not registered in time", self.pid, self.uid)
+            text = "dropping a session of pid %d (uid %d): it has not registered in time"
+            log.warning(text, self.pid, self.uid, extra=caused_by(self.uid))
             self.close()
 
     def belongs_to(self, job: int) -> None:
@@ -118,10 +122,13 @@ class Supervisor(Protocol):
 class SessionServer:
     """Accepts shims and hands their messages on; decides nothing."""
 
-    def __init__(self, path: Path, mode: int, supervisor: Supervisor) -> None:
+    def __init__(self, path: Path, mode: int, supervisor: Supervisor, allowances: Allowances, most_new: int) -> None:
+        """``most_new``: sessions of one user that have not registered yet."""
         self._path = path
         self._mode = mode
         self._supervisor = supervisor
+        self._allowances = allowances
+        self._most_new = most_new
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sessions: set[Session] = set()
 
@@ -152,11 +159,22 @@ class SessionServer:
             return
         connection.setblocking(False)
         session = Session(connection, self._sessions.discard)
+        if sum(other.job is None and other.uid == session.uid for other in self._sessions) >= self._most_new:
+            text = "uid %d has %d sessions that have not registered: another one (pid %d) is dropped"
+            log.warning(text, session.uid, self._most_new, session.pid, extra=caused_by(session.uid))
+            session.close()
+            return
         self._sessions.add(session)
         asyncio.get_running_loop().add_reader(connection, self._readable, session)
         asyncio.get_running_loop().call_later(REGISTER_S, session.expire)
 
     def _readable(self, session: Session) -> None:
+        allowance = self._allowances.of(session.uid)
+        if not allowance.spend() and allowance.pause_s():
+            text = "dropping a session of pid %d (uid %d): it says more than packets_per_s allows"
+            log.warning(text, session.pid, session.uid, extra=caused_by(session.uid))
+            session.close()
+            return
         try:
             received = session.receive()
         except BlockingIOError:
@@ -164,7 +182,7 @@ class SessionServer:
         except ConnectionResetError:
             received = None  # it ended without reading our last message
         except (ValueError, OSError) as error:
-            log.warning("dropping a session of pid %d: %s", session.pid, error)
+            log.warning("dropping a session of pid %d: %s", session.pid, error, extra=caused_by(session.uid))
             received = None
         if received is None:
             session.close()
@@ -186,9 +204,8 @@ class SessionServer:
         if not refusal and not session.pending and not fds:
             refusal = "the registration brought no job channel"
         if refusal:
-            log.warning(
-                "refusing the shim of job %d (pid %d, uid %d): %s", message.job, session.pid, session.uid, refusal
-            )
+            text = "refusing the shim of job %d (pid %d, uid %d): %s"
+            log.warning(text, message.job, session.pid, session.uid, refusal, extra=caused_by(session.uid))
             for fd in fds:
                 os.close(fd)
             session.refuse(refusal)

@@ -26,6 +26,7 @@ from carpool.daemon.shims.sessions import Session
 from carpool.daemon.shims.spawn import send_start, spawn_shim
 from carpool.daemon.system.background import in_background
 from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.devices.base import DeviceBackend
 from carpool.protocol import session as messages
@@ -191,7 +192,8 @@ class Processes:
         in_time = self._channels.open(job, fds, message)
         self._catch_up(job, process, session, message)
         if not in_time:
-            log.error("job %d came back too late, or from another version of Carpool, with memory in use", job.id)
+            text = "job %d came back too late, or from another version of Carpool, with memory in use"
+            log.error(text, job.id, extra=caused_by(job.owner))
             session.send(messages.Signal(signal.SIGKILL))
 
     def _catch_up(self, job: JobRecord, process: Process, session: Session, message: messages.Register) -> None:

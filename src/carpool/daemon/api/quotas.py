@@ -1,0 +1,82 @@
+"""What one user may submit (`carpool.daemon.config.limits`): refused before anything of it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from carpool.daemon.api.context import Context
+from carpool.daemon.jobs.submissions import size_of
+from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.journal.model_registry import RegisteredModel
+from carpool.daemon.system.errors import RequestError
+from carpool.protocol.api import SubmitRequest
+from carpool.protocol.units import format_size
+
+LONGEST_NAME = 256  # characters
+MOST_DEPENDENCIES = 1000
+
+
+def check_spec_size(context: Context, spec: SubmitRequest) -> None:
+    """Raises RequestError for a submission that is too large, whatever else its user has submitted."""
+    _check_size(context, spec)
+    if len(spec.name) > LONGEST_NAME:
+        text = f"the name has {len(spec.name)} characters; {LONGEST_NAME} are allowed"
+        raise RequestError(400, "bad_name", text, "choose a shorter one")
+    if len(spec.after) > MOST_DEPENDENCIES:
+        text = f"the job waits for {len(spec.after)} others; {MOST_DEPENDENCIES} are allowed"
+        raise RequestError(400, "bad_after", text, "let a job in between wait for a part of them")
+
+
+def check_retries(context: Context, spec: SubmitRequest) -> None:
+    """Raises RequestError for more than an administrator allows."""
+    most = context.limits.retries
+    if spec.retries > most:
+        text = f"retries is {spec.retries}; a job is started again {most} times at most"
+        raise RequestError(400, "bad_retries", text, f"ask for fewer: --retries {most}{_raise_it(context)}")
+
+
+def check_room(context: Context, jobs: Sequence[JobRecord]) -> None:
+    """Raises RequestError where these are too much beside what their user has submitted, and has not ended."""
+    uid, limits = jobs[0].owner, context.limits
+    count, size = context.jobs.submitted.of(uid)
+    if count + len(jobs) > limits.jobs:
+        text = (
+            f"uid {uid} has {count} jobs that have not ended, and submits {len(jobs)} more; {limits.jobs} are allowed"
+        )
+        raise RequestError(429, "too_many_jobs", text, _wait(context))
+    more = sum(size_of(job.spec) for job in jobs)
+    if size + more > limits.submissions_size:
+        text = f"submissions of uid {uid} take {format_size(size)}, and these take {format_size(more)} more"
+        text += f"; {format_size(limits.submissions_size)} are allowed"
+        raise RequestError(429, "submissions_too_large", text, _wait(context))
+
+
+def check_model_room(context: Context, model: RegisteredModel) -> None:
+    """Raises RequestError for what registers a model and is too large, by itself or beside its owner's others."""
+    size, most = _check_size(context, model.spec), context.limits.submissions_size
+    others = [other for other in context.models.listed() if other.owner == model.owner and other.name != model.name]
+    held = sum(size_of(other.spec) for other in others)
+    if held + size > most:
+        text = (
+            f"models of uid {model.owner} take {format_size(held)}, and {model.name!r} takes {format_size(size)} more"
+        )
+        text += f"; {format_size(most)} are allowed"
+        raise RequestError(429, "models_too_large", text, f"remove models: carpool model rm{_raise_it(context)}")
+
+
+def _check_size(context: Context, spec: msgspec.Struct) -> int:
+    size, most = size_of(spec), context.limits.submission_size
+    if size > most:
+        text = f"the command, the environment and the rest take {format_size(size)}; {format_size(most)} are allowed"
+        raise RequestError(413, "submission_too_large", text, f"pass large values in files{_raise_it(context)}")
+    return size
+
+
+def _wait(context: Context) -> str:
+    return f"submit again when some of the jobs have ended, or cancel some{_raise_it(context)}"
+
+
+def _raise_it(context: Context) -> str:
+    return f"; an administrator can change the limit in {context.home.limits}"

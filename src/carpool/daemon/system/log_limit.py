@@ -1,0 +1,62 @@
+"""Lines of the daemon's log that a user can cause: so many a minute, and one line that says how many were left out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+log = logging.getLogger(__name__)
+WINDOW_S = 60.0
+
+
+def caused_by(uid: int | None) -> dict[str, int | None]:
+    """``extra`` of a line that this user can cause at will; None: nobody in particular."""
+    return {"uid": uid}
+
+
+@dataclass(slots=True)
+class _Lines:
+    """What one user has caused in the present window."""
+
+    written: int = 0
+    left_out: int = 0
+
+    def count(self, most: int) -> bool:
+        """One more: whether it is written."""
+        if self.written == most:
+            self.left_out += 1
+            return False
+        self.written += 1
+        return True
+
+
+class LinesPerUser(logging.Filter):
+    """Lets through ``most`` lines of each user in ``window_s``, and all that nobody in particular has caused.
+
+    Lines with a uid (`caused_by`) are written in the event loop only.
+    """
+
+    def __init__(self, most: int, window_s: float = WINDOW_S) -> None:
+        super().__init__()
+        self._most = most
+        self._window_s = window_s
+        self._of: dict[int, _Lines] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        uid: int | None = getattr(record, "uid", None)
+        return uid is None or self._counted(uid)
+
+    def _counted(self, uid: int) -> bool:
+        lines = self._of.get(uid)
+        if lines is None:
+            lines = self._of[uid] = _Lines()
+            asyncio.get_running_loop().call_later(self._window_s, self._close_window, uid)
+        return lines.count(self._most)
+
+    def _close_window(self, uid: int) -> None:
+        lines = self._of.pop(uid)
+        if lines.left_out:
+            text = "uid %d caused %d lines in %.0f s: %d of them were left out here"
+            log.warning(text, uid, lines.written + lines.left_out, self._window_s, lines.left_out)

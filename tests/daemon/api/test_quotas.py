@@ -1,0 +1,123 @@
+"""What one user may submit."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemon_harness import Daemon, Refused, as_nobody, submission
+
+Make = Callable[..., Daemon]
+MIB = 1 << 20
+PART = 100_000
+WAIT = (sys.executable, "-c", "import signal; signal.pause()")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+LIMITS = 'jobs = 3\nsubmission_size = "1MiB"\nsubmissions_size = "2MiB"\nretries = 5\n'
+
+
+@pytest.fixture
+def strict(make_daemon: Make, home: Path) -> Daemon:
+    home.mkdir(mode=0o711)
+    (home / "limits.toml").write_text(LIMITS)
+    return make_daemon().started()
+
+
+def refused(daemon: Daemon, **fields: Any) -> Refused:
+    with pytest.raises(Refused) as error:
+        daemon.submit(*WAIT, **fields)
+    return error.value
+
+
+def env(size: int) -> dict[str, str]:
+    """So large as a whole; the kernel takes no single text of 128 KiB."""
+    return {"PATH": os.environ["PATH"]} | {f"PART_{begin}": "x" * PART for begin in range(0, size, PART)}
+
+
+def test_a_submission_that_is_too_large_is_refused(strict: Daemon) -> None:
+    answer = refused(strict, env=env(MIB))
+    assert (answer.status, answer.code) == (413, "submission_too_large")
+    assert "1 MiB are allowed" in answer.message and "limits.toml" in answer.hint
+    assert refused(strict, name="x" * 300).code == "bad_name"
+    assert refused(strict, after=[1] * 1001).code == "bad_after"
+    assert refused(strict, device="host0,host0").code == "bad_device"
+    assert strict.get("/v1/jobs")["jobs"] == []
+
+
+def test_only_so_many_jobs_of_a_user_wait_or_run(strict: Daemon) -> None:
+    jobs = [strict.submit(*WAIT) for _ in range(2)]
+    with pytest.raises(Refused) as error:
+        strict.post("/v1/submissions", {"jobs": [submission(*WAIT)] * 2, "env": {}, "follows": []})
+    assert (error.value.status, error.value.code) == (429, "too_many_jobs")
+    assert "has 2 jobs that have not ended, and submits 2 more; 3 are allowed" in error.value.message
+    jobs.append(strict.submit(*WAIT))
+    assert refused(strict).code == "too_many_jobs"
+    assert [job["id"] for job in strict.get("/v1/jobs")["jobs"]] == jobs, "nothing of the others was lost"
+    strict.cancel(jobs[0])
+    strict.wait(jobs[0])
+    strict.submit(*WAIT)
+
+
+def test_the_bytes_of_all_of_them_are_counted_also_after_a_restart(strict: Daemon) -> None:
+    strict.wait(strict.submit("true", env=env(900_000)))  # it counts no more
+    for _ in range(2):
+        strict.submit(*WAIT, env=env(900_000))
+    assert refused(strict, env=env(900_000)).code == "submissions_too_large"
+    strict.kill()
+    strict.started()
+    answer = refused(strict, env=env(900_000))
+    assert (answer.status, answer.code) == (429, "submissions_too_large") and "2 MiB are allowed" in answer.message
+    strict.submit(*WAIT)
+
+
+def test_registered_models_are_counted_too(strict: Daemon) -> None:
+    def put(name: str, size: int) -> int:
+        body = {"factory": "shop:resnet", "python": "/usr/bin/python3", "cwd": "/", "env": env(size)}
+        return int(strict.put(f"/v1/models/{name}?replace=1", body)["variables"])
+
+    with pytest.raises(Refused) as error:
+        put("huge", 2 * MIB)
+    assert (error.value.status, error.value.code) == (413, "submission_too_large")
+    for _ in range(3):
+        assert put("first", 900_000) and put("second", 900_000), "one that is replaced counts no more"
+    with pytest.raises(Refused) as error:
+        put("third", 900_000)
+    assert (error.value.status, error.value.code) == (429, "models_too_large") and "model rm" in error.value.hint
+    assert put("third", 1000)
+
+
+def test_a_job_is_not_tried_again_for_ever(strict: Daemon) -> None:
+    answer = refused(strict, retries=1 << 62)
+    assert (answer.status, answer.code) == (400, "bad_retries")
+    assert "5 times at most" in answer.message and "--retries 5" in answer.hint
+
+
+@needs_root
+def test_users_do_not_count_for_each_other(strict: Daemon) -> None:
+    strict.home.parent.chmod(0o711)
+    for _ in range(3):
+        strict.submit(*WAIT)
+    assert isinstance(as_nobody(strict, "attempt(lambda: daemon.submit('true', cwd='/tmp'))"), int)
+
+
+@needs_proc
+def test_large_submissions_do_not_stay_in_memory(make_daemon: Make) -> None:
+    daemon = make_daemon("--device", "host:64MiB").started()
+    first, large = daemon.submit(*WAIT), ["true", *["x" * PART] * 17]
+    for _ in range(3):  # what the daemon needs in any case
+        daemon.cancel(daemon.submit(*large, after=[first]))
+    before = resident(daemon)
+    for _ in range(24):
+        daemon.cancel(daemon.submit(*large, after=[first]))
+    assert resident(daemon) - before < 20 * MIB
+    assert len(daemon.get("/v1/jobs")["jobs"][-1]["command"][1]) < 5000
+
+
+def resident(daemon: Daemon) -> int:
+    assert daemon.process is not None
+    text = Path(f"/proc/{daemon.process.pid}/statm").read_text()
+    return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
