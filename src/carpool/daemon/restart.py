@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from carpool.core.events import Adopted, CancelRequested, Event, RestartEnded, Submitted, TraitsSeen
 from carpool.core.model import JobId, JobPhase, Memory, Micros, Outcome, Reason
@@ -21,7 +21,9 @@ from carpool.daemon.checkpoint.restart import CheckpointRestart
 from carpool.daemon.jobs.info import last_info
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
+from carpool.daemon.journal.contents import JournalContents
 from carpool.daemon.journal.records import JournalStore
+from carpool.daemon.journal.row_types import LARGEST_NUMBER
 from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.memory.weights_adoption import FoundWeights
 from carpool.daemon.seats.allocator import Seating
@@ -70,11 +72,13 @@ class Restore:
         self._recovery = recovery
         self._post = post
         self._any_shim = False
+        self._gone: Container[JobId] = ()
 
-    def load(self, rows: list[JobRecord]) -> None:
-        """Jobs of the journal, in order of their ids."""
-        self._jobs.begin_after(max([*self._directories(), *(job.id for job in rows)], default=0))
-        for job in rows:
+    def load(self, stored: JournalContents) -> None:
+        """What the journal has, with the jobs in the order of their ids."""
+        self._gone = stored.gone
+        self._jobs.begin_after(max([*self._directories(), stored.last_job]))
+        for job in stored.jobs:
             self._jobs.live[job.id] = job
             if job.phase is JobPhase.ENDED:
                 self._jobs.end(job, last_info(job))
@@ -86,7 +90,8 @@ class Restore:
 
     def _directories(self) -> list[JobId]:
         """Jobs of which there are files.  Their journal may be gone: a new job must not be taken for an old one."""
-        return [int(path.name) for path in self._home.jobs.iterdir() if path.name.isdecimal()]
+        names = [path.name for path in self._home.jobs.iterdir() if path.name.isdecimal()]
+        return [number for number in map(int, names) if number <= LARGEST_NUMBER]
 
     async def wait_for_shims(self) -> None:
         """Until every living shim has registered (they try every 100 ms) or has ended."""
@@ -102,7 +107,7 @@ class Restore:
         await self._calm_seats()
         unfinished = list(self._jobs.live.values())
         for job in unfinished:
-            if self._dependency_failed(job):
+            if self._dependency_failed(job) or self._has_no_environment(job):
                 continue
             after = tuple(number for number in job.spec.after if number in self._jobs.live)
             waited_us = max(0, wall_us() - job.submitted_us)
@@ -146,12 +151,28 @@ class Restore:
         for number in job.spec.after:
             ended = self._jobs.ended.get(number)
             if ended is not None and ended.outcome is not Outcome.SUCCEEDED:
-                job.phase, job.outcome, job.ended_us = JobPhase.ENDED, Outcome.REFUSED, wall_us()
-                job.reason = Reason("dependency_failed", f"job {number}, which it waits for, ended: {ended.outcome}")
-                self._store.ended(job)
-                self._jobs.end(job, last_info(job))
+                text = f"job {number}, which it waits for, ended: {ended.outcome}"
+                self._end(job, Outcome.REFUSED, Reason("dependency_failed", text))
+                return True
+            if ended is None and number not in self._jobs.live and number in self._gone:
+                text = f"the journal has no record that can be read of job {number}, which it waits for"
+                self._end(job, Outcome.REFUSED, Reason("dependency_failed", text))
                 return True
         return False
+
+    def _has_no_environment(self, job: JobRecord) -> bool:
+        """A journal that was put back from a backup has none: what has not started cannot be started."""
+        if job.startable or self._was_started(job):
+            return False
+        text = "the journal was put back from a backup, which has no environments: submit the job again"
+        self._end(job, Outcome.LOST, Reason("no_environment", text))
+        return True
+
+    def _end(self, job: JobRecord, outcome: Outcome, reason: Reason) -> None:
+        """Before the core has heard of the job."""
+        job.phase, job.outcome, job.reason, job.ended_us = JobPhase.ENDED, outcome, reason, wall_us()
+        self._store.ended(job)
+        self._jobs.end(job, last_info(job))
 
     def _was_started(self, job: JobRecord) -> bool:
         files = self._home.job(job.id, job.attempt)

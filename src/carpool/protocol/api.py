@@ -174,10 +174,11 @@ class JobInfo(msgspec.Struct, frozen=True):
     attempts: list[AttemptInfo] = []  # those that are over, if there has been more than one
 
 
-class JobList(msgspec.Struct, frozen=True):
+class JobList(msgspec.Struct, frozen=True, omit_defaults=True):
     """GET /v1/jobs: jobs in the order of their ids."""
 
     jobs: list[JobInfo]
+    notice: str = ""  # what could not be read of the journal, for people
 
 
 class LoadInfo(msgspec.Struct, frozen=True):

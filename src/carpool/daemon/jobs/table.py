@@ -90,6 +90,7 @@ class JobRecord:
     submitted_us: int
     choice: EngineChoice = EngineChoice()
     past: tuple[Ended, ...] = ()  # attempts that came to nothing
+    startable: bool = True  # False: its environment is not known (any more), so its processes can only go on
     phase: JobPhase = JobPhase.QUEUED
     cancelled: bool = False
     device: DeviceId | None = None
@@ -184,8 +185,8 @@ class JobRecord:
             exclusive=spec.exclusive,
             engine=self.engine,
             estimate=self.estimate,
-            retries=spec.retries,
-            recover=not spec.foreground,
+            retries=spec.retries if self.startable else 0,
+            recover=self.startable and not spec.foreground,
             service=None if spec.service is None else Service(spec.service),
         )
 
