@@ -17,7 +17,21 @@ from carpool.protocol.client import ClientError
 #: In the order of the help: starting with what one needs first.  Each is a module here with a `command`.
 COMMANDS = (
     *("submit", "run", "estimate", "ls", "show", "logs", "wait", "cancel", "top"),
-    *("model", "serve", "policy", "ctl", "devices", "events", "simulate", "up", "down", "mps", "doctor", "completion"),
+    *(
+        "model",
+        "serve",
+        "policy",
+        "ctl",
+        "devices",
+        "events",
+        "simulate",
+        "up",
+        "down",
+        "mps",
+        "doctor",
+        "backup",
+        "completion",
+    ),
 )
 
 

@@ -64,6 +64,11 @@ class Acknowledged:
         os.close(self._fd)
 
 
+def acknowledged_in(path: Path) -> JobId:
+    """What the file says; 0: nothing that can be believed.  Raises OSError."""
+    return _checked(path.read_bytes()[:64]) if path.exists() else 0
+
+
 def record_losses(connection: sqlite3.Connection, home: Home, told: JobId, damage: WalDamage | None) -> JobId:
     """Write down what is missing, in the transaction that is open; the largest number that was ever given.
 
