@@ -123,6 +123,7 @@ class Rig:
             ledger=GrantLedger(),
             watchlist=self.watchlist,
             recovery=self.recovery,
+            machine_restarted=False,
             view=lambda _device: self.view,
             job_ended=lambda: None,
             post=self.events.append,

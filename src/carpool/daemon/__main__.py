@@ -29,6 +29,7 @@ from carpool.daemon.journal.contents import StoredJournal, read_contents
 from carpool.daemon.journal.losses import Acknowledged
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.wal import wal_damage
+from carpool.daemon.system.boot import boot_id
 from carpool.daemon.system.errors import StartupError
 from carpool.daemon.system.fd_limit import raise_file_limit
 from carpool.protocol.api import ErrorBody
@@ -123,7 +124,8 @@ async def _serve(options: DaemonOptions, limits: UserLimits, stored: StoredJourn
         devices = gpus.resolved(options.devices, options.memory)
         options = dataclasses.replace(options, settings=settings, devices=devices)
         options = dataclasses.replace(options, devices=settle_devices(options, connection))
-        daemon = Daemon(options, limits, stored, {option.id: gpus.make(option) for option in options.devices})
+        found = {option.id: gpus.make(option) for option in options.devices}
+        daemon = Daemon(options, limits, stored, found, boot_id())
     daemon.handle_signals()
     started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     started.add_done_callback(lambda _: _tell(options.ready_fd, {"ok": True, "pid": os.getpid()}))

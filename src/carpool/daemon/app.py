@@ -26,6 +26,7 @@ from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
+from carpool.daemon.journal.boot_record import BootRecord
 from carpool.daemon.journal.contents import StoredJournal
 from carpool.daemon.journal.device_controls import Controls, read_controls
 from carpool.daemon.journal.device_history import DeviceHistory
@@ -59,7 +60,9 @@ class Daemon:
         limits: UserLimits,
         stored: StoredJournal,
         devices: dict[DeviceId, DeviceBackend],
+        boot: str,
     ) -> None:
+        """``boot``: which start of the machine this is."""
         home = options.home
         self.options = options
         self.limits = limits
@@ -70,6 +73,7 @@ class Daemon:
         self.settings = CurrentSettings(options.chosen_settings, options.default_store)
         controls = read_controls(stored.connection, [device.id for device in options.devices])
         self.journal = Journal(stored.connection, asyncio.get_running_loop())
+        self.boot = BootRecord(self.journal, boot, contents.boot_id not in (None, boot))
         self.feed = Feed(self.journal, home.journal, contents.last_seq)
         self.store = JournalStore(self.journal, contents.history, contents.ungated, self.acknowledged.reach)
         self.models = Models(self.journal, contents.models)
@@ -102,6 +106,7 @@ class Daemon:
                 ledger=self.ledger,
                 watchlist=Watchlist(),
                 recovery=Recovery(),
+                machine_restarted=self.boot.restarted,
                 view=lambda device: self.machine.view().devices[device],
                 job_ended=self.paces.write,
                 post=post,
@@ -128,7 +133,7 @@ class Daemon:
     async def run(self, started: asyncio.Future[None]) -> None:
         """Until somebody asks to stop.  ``started`` is resolved when requests are answered."""
         self.parts.restore.load(self.stored)
-        self.ledger.forget_others(self.jobs.live)
+        self.ledger.forget_others(() if self.boot.restarted else self.jobs.live)
         self.sessions.start()
         runner = await serve(self.context, self.mode)
         started.set_result(None)
@@ -167,6 +172,7 @@ class Daemon:
         for pace in self.paces.known:
             self.core.post(pace)
         await self.parts.restore.finish()
+        self.boot.settled()
         self.parts.watchdog.settle()
 
     def stop(self, stop_jobs: bool) -> None:

@@ -35,6 +35,7 @@ from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.successors import Successors
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.shims.links import ShimLinks
+from carpool.daemon.shims.machine_restart import MachineRestart
 from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.supervisor import Processes, Starting
 from carpool.daemon.stopped.markers import StopMarkers
@@ -47,6 +48,7 @@ class Parts:
     """What the rest is built from.
 
     ``post`` takes events for the core; ``view`` is what the core says of a device at this moment;
+    ``machine_restarted``: since an earlier daemon ran;
     ``job_ended`` is called when the end of a job has been recorded; ``close_lanes``, for debugging, closes memory in
     extents between turns.
     """
@@ -60,6 +62,7 @@ class Parts:
     ledger: GrantLedger
     watchlist: Watchlist
     recovery: Recovery
+    machine_restarted: bool
     view: Callable[[DeviceId], DeviceView]
     job_ended: Callable[[], None]
     post: Callable[[Event], None]
@@ -106,6 +109,8 @@ def build(parts: Parts) -> Built:
     suspensions = Suspensions(notes, parts.devices, shims)
     checkpointing = Checkpointing(checkpoint_jobs, notes, jobs, suspensions, processes, post)
     checkpoint_restart = CheckpointRestart(checkpoint_jobs, jobs, suspensions, shims, processes, post)
+    happened = parts.machine_restarted
+    machine_restart = MachineRestart(parts.starting.home, jobs, store, processes, happened=happened)
     found = FoundJobs(seating, lines, memory, secondary, channels, post)
     return Built(
         seating=seating,
@@ -123,6 +128,7 @@ def build(parts: Parts) -> Built:
         restore=Restore(
             *(parts.starting.home, jobs, store, processes, channels, checkpoint_restart, memory.found_weights, found),
             recovery=recovery,
+            machine_restart=machine_restart,
             post=post,
         ),
         effects=Effects(

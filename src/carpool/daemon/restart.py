@@ -31,6 +31,7 @@ from carpool.daemon.seats.demands import demand_in
 from carpool.daemon.seats.pauses import is_paused
 from carpool.daemon.seats.record import answer_growth, usage_in
 from carpool.daemon.seats.sampler import tell_constraints
+from carpool.daemon.shims.machine_restart import MachineRestart
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.devices.base import single
@@ -59,9 +60,11 @@ class Restore:
         weights: FoundWeights,
         found: FoundJobs,
         recovery: Recovery,
+        machine_restart: MachineRestart,
         post: Callable[[Event], None],
     ) -> None:
         self._home = home
+        self._machine_restart = machine_restart
         self._jobs = jobs
         self._store = store
         self._processes = processes
@@ -105,14 +108,11 @@ class Restore:
     async def finish(self) -> None:
         """Tell the core, then let the channels and everything that has happened meanwhile speak."""
         await self._calm_seats()
+        await self._machine_restart.settle()
         unfinished = list(self._jobs.live.values())
         for job in unfinished:
-            if self._dependency_failed(job) or self._has_no_environment(job):
-                continue
-            after = tuple(number for number in job.spec.after if number in self._jobs.live)
-            waited_us = max(0, wall_us() - job.submitted_us)
-            past = tuple(ended.core for ended in job.past)
-            self._post(Submitted(job.id, job.core_spec(after), waited_us, past))
+            if not (self._dependency_failed(job) or self._has_no_environment(job)):
+                self._submit(job)
         running = [job for job in unfinished if job.id in self._jobs.live and self._was_started(job)]
         for found in self._weights.found():
             self._post(found)
@@ -121,6 +121,10 @@ class Restore:
         self._found.tell_driver_memory()
         self._post(RestartEnded())
         self._recovery.end()
+        self._go_on(unfinished, running)
+
+    def _go_on(self, unfinished: list[JobRecord], running: list[JobRecord]) -> None:
+        """The core knows all jobs: it hears what has happened to them, and they what it has decided."""
         for job in unfinished:
             self._channels.resume(job)
         for job in running:
@@ -131,6 +135,12 @@ class Restore:
         for job in unfinished:
             if job.id in self._jobs.live and job.cancelled:
                 self._post(CancelRequested(job.id))
+
+    def _submit(self, job: JobRecord) -> None:
+        after = tuple(number for number in job.spec.after if number in self._jobs.live)
+        waited_us = max(0, wall_us() - job.submitted_us)
+        past = tuple(ended.core for ended in job.past)
+        self._post(Submitted(job.id, job.core_spec(after), waited_us, past))
 
     async def _calm_seats(self) -> None:
         """No turn may change hands while we read who holds which: whoever lets go from now on gives to nobody.

@@ -12,6 +12,7 @@ from carpool.core.events import PaceKnown
 from carpool.core.model import JobId, Settings
 from carpool.daemon.config.options import DeviceOption
 from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.journal.boot_record import read_boot_id
 from carpool.daemon.journal.event_log import last_seq
 from carpool.daemon.journal.losses import Acknowledged, lost_jobs, record_losses
 from carpool.daemon.journal.model_registry import RegisteredModel, read_models
@@ -51,6 +52,7 @@ class JournalContents:
     models: list[RegisteredModel]
     paces: list[PaceKnown]
     last_seq: int
+    boot_id: str | None
     notice: str
 
 
@@ -95,6 +97,7 @@ def _read(connection: sqlite3.Connection, home: Home, told: JobId, damage: WalDa
         models=read_models(connection),
         paces=read_paces(connection),
         last_seq=last_seq(connection),
+        boot_id=read_boot_id(connection),
         notice=journal_notice(connection),
     )
 
