@@ -125,6 +125,7 @@ class Rig:
             ledger=GrantLedger(),
             watchlist=self.watchlist,
             recovery=self.recovery,
+            machine_restarted=False,
             view=lambda _device: self.view,
             job_ended=lambda: None,
             post=self.events.append,

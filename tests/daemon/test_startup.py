@@ -176,7 +176,25 @@ def test_a_journal_of_the_third_version_goes_on(make_daemon: Make, home: Path) -
     assert [model["name"] for model in daemon.started().get("/v1/models")["models"]] == ["resnet"]
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_journal_of_the_fourth_version_goes_on(make_daemon: Make, home: Path) -> None:
+    """As it was before the journal counted its jobs: that count, and what is set aside, are added."""
+    home.mkdir()
+    with sqlite3.connect(home / "journal.sqlite") as connection:
+        connection.executescript((Path(__file__).parent / "data" / "journal-4.sql").read_text())
+        connection.execute("UPDATE jobs SET owner = ?, gid = ?", (os.getuid(), os.getgid()))
+        connection.execute("UPDATE models SET owner = ?", (os.getuid(),))
+    connection.close()
+    daemon = make_daemon().started()
+    assert daemon.show(1)["iterations"] == 100
+    waited = daemon.wait(3)
+    assert (waited["outcome"], waited["attempt"]) == ("succeeded", 2)
+    assert [model["name"] for model in daemon.get("/v1/models")["models"]] == ["bert"]
+    listed = daemon.get("/v1/jobs")
+    assert [job["id"] for job in listed["jobs"]] == [1, 3] and "notice" not in listed
+    assert daemon.events()[-1]["seq"] > 41 and daemon.python("pass") == 4
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_journal_that_was_taken_over_is_like_a_new_one(tmp_path: Path, version: int) -> None:
     """The same tables with the same columns; and opening it again changes nothing."""
     path = tmp_path / "old.sqlite"

@@ -16,8 +16,8 @@ RIGS = [ROOT / "tests/daemon/rig.py", ROOT / "tests/daemon/cuda_rig.py"]
 RECORDS = {
     *("File", "CheckpointJob", "JobRecord", "Line", "MemoryUser", "Pieces", "Process", "SecondaryProcess", "_Waiting"),
 }
-#: Declaring functions of the C library, where ctypes leaves no other way.
-CTYPES = {"restype", "argtypes"}
+#: Declaring functions of the C library, and how SQLite's texts are decoded: the libraries leave no other way.
+CTYPES = {"restype", "argtypes", "text_factory"}
 #: Where parts are put together there is no record at hand.
 WIRING = {DAEMON / "app.py", DAEMON / "build.py", DAEMON / "memory/parts.py"}
 

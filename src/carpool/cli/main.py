@@ -18,7 +18,21 @@ from carpool.protocol.escaping import escaped
 #: In the order of the help: starting with what one needs first.  Each is a module here with a `command`.
 COMMANDS = (
     *("submit", "run", "estimate", "ls", "show", "logs", "wait", "cancel", "top"),
-    *("model", "serve", "policy", "ctl", "devices", "events", "simulate", "up", "down", "mps", "doctor", "completion"),
+    *(
+        "model",
+        "serve",
+        "policy",
+        "ctl",
+        "devices",
+        "events",
+        "simulate",
+        "up",
+        "down",
+        "mps",
+        "doctor",
+        "backup",
+        "completion",
+    ),
 )
 
 

@@ -27,8 +27,12 @@ from carpool.daemon.config.gpu_discovery import GpuDiscovery
 from carpool.daemon.config.limits import UserLimits, read_limits
 from carpool.daemon.config.options import DaemonOptions, parse_options
 from carpool.daemon.config.settings import changed_settings
+from carpool.daemon.journal.contents import StoredJournal, read_contents
+from carpool.daemon.journal.losses import Acknowledged
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.secrets import erase_old_secrets
+from carpool.daemon.journal.wal import wal_damage
+from carpool.daemon.system.boot import boot_id
 from carpool.daemon.system.call_limit import AlarmLimit
 from carpool.daemon.system.errors import StartupError
 from carpool.daemon.system.fd_limit import raise_file_limit
@@ -49,10 +53,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         lock = prepare_home(options.home)
         limits = read_limits(options.home)
+        damage = wal_damage(options.home.journal_log)  # before SQLite forgets what was there
         connection = open_journal(options.home.journal)
         _configure_log(options, limits)
+        acknowledged = _acknowledged(options.home)
+        contents = read_contents(connection, options.home, acknowledged.last, damage)
         erase_old_secrets(connection)
-        asyncio.run(_serve(options, limits, connection))
+        asyncio.run(_serve(options, limits, StoredJournal(connection, contents, acknowledged)))
         os.close(lock)
     except StartupError as error:
         return _failed(error, options.ready_fd)
@@ -116,16 +123,18 @@ def _lock(home: Home) -> int:
 SWITCH_INTERVAL_S = 0.0002
 
 
-async def _serve(options: DaemonOptions, limits: UserLimits, connection: sqlite3.Connection) -> None:
+async def _serve(options: DaemonOptions, limits: UserLimits, stored: StoredJournal) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     for registry in (POLICIES, PLACEMENTS):
         registry.limit_calls(AlarmLimit())
+    connection = stored.connection
     settings = _journaled_settings(options, connection)
     with closing(GpuDiscovery(options.home)) as gpus:
         devices = gpus.resolved(options.devices, options.memory)
         options = dataclasses.replace(options, settings=settings, devices=devices)
         options = dataclasses.replace(options, devices=settle_devices(options, connection))
-        daemon = Daemon(options, limits, connection, {option.id: gpus.make(option) for option in options.devices})
+        found = {option.id: gpus.make(option) for option in options.devices}
+        daemon = Daemon(options, limits, stored, found, boot_id())
     daemon.handle_signals()
     started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     started.add_done_callback(lambda _: _tell(options.ready_fd, {"ok": True, "pid": os.getpid()}))
@@ -137,11 +146,7 @@ def _journaled_settings(options: DaemonOptions, connection: sqlite3.Connection) 
     row = connection.execute("SELECT value FROM meta WHERE key = 'settings'").fetchone()
     if row is None or options.settings_given:
         return options.settings
-    try:
-        stored = msgspec.json.decode(row[0], type=Settings)
-    except msgspec.DecodeError:
-        logging.getLogger(__name__).warning("the settings in the journal are of another version; using the defaults")
-        return options.settings
+    stored = msgspec.json.decode(row[0], type=Settings)
     try:
         return changed_settings(stored, stored.policy, {}, stored.placement)
     except ValueError as error:
@@ -150,6 +155,16 @@ def _journaled_settings(options: DaemonOptions, connection: sqlite3.Connection) 
             f"the policy that was in force, {stored.policy}, cannot be loaded any more: {error}",
             "put it right, or take another one: carpool up --policy fair, then carpool policy fair to keep it",
         ) from None
+
+
+def _acknowledged(home: Home) -> Acknowledged:
+    """Raises StartupError."""
+    try:
+        return Acknowledged(home.acknowledged)
+    except OSError as error:
+        hint = "make room on the disk, or choose another --home"
+        text = f"cannot use {home.acknowledged}: {error.strerror}"
+        raise StartupError("home_unusable", text, hint) from None
 
 
 def _configure_log(options: DaemonOptions, limits: UserLimits) -> None:

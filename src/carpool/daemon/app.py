@@ -7,7 +7,6 @@ import dataclasses
 import logging
 import os
 import signal
-import sqlite3
 from collections.abc import Callable
 
 import msgspec
@@ -27,12 +26,14 @@ from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
+from carpool.daemon.journal.boot_record import BootRecord
+from carpool.daemon.journal.contents import StoredJournal
 from carpool.daemon.journal.device_controls import Controls, read_controls
 from carpool.daemon.journal.device_history import DeviceHistory
-from carpool.daemon.journal.event_log import Feed, last_seq
-from carpool.daemon.journal.model_registry import Models, read_models
-from carpool.daemon.journal.records import JournalStore, read_history, read_jobs, read_ungated
-from carpool.daemon.journal.slowdown_table import PaceTable, read_paces
+from carpool.daemon.journal.event_log import Feed
+from carpool.daemon.journal.model_registry import Models
+from carpool.daemon.journal.records import JournalStore
+from carpool.daemon.journal.slowdown_table import PaceTable
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
 from carpool.daemon.memory.reclaim import Reclaim
@@ -58,29 +59,33 @@ class Daemon:
         self,
         options: DaemonOptions,
         limits: UserLimits,
-        connection: sqlite3.Connection,
+        stored: StoredJournal,
         devices: dict[DeviceId, DeviceBackend],
+        boot: str,
     ) -> None:
+        """``boot``: which start of the machine this is."""
         home = options.home
         self.options = options
         self.limits = limits
         self.mode = 0o666 if os.geteuid() == 0 else 0o600
-        self.connection = connection
+        self.stored = contents = stored.contents
+        self.acknowledged = stored.acknowledged
         self.devices = devices
         self.settings = CurrentSettings(options.chosen_settings, options.default_store)
-        self.journal = Journal(connection, asyncio.get_running_loop())
-        self.feed = Feed(self.journal, home.journal, last_seq(connection))
-        self.store = JournalStore(self.journal, read_history(connection), read_ungated(connection))
-        self.models = Models(self.journal, read_models(connection))
+        controls = read_controls(stored.connection, [device.id for device in options.devices])
+        self.journal = Journal(stored.connection, asyncio.get_running_loop())
+        self.boot = BootRecord(self.journal, boot, contents.boot_id not in (None, boot))
+        self.feed = Feed(self.journal, home.journal, contents.last_seq)
+        self.store = JournalStore(self.journal, contents.history, contents.ungated, self.acknowledged.reach)
+        self.models = Models(self.journal, contents.models)
         self.history = DeviceHistory(self.journal, home.journal)
         self.jobs = JobTable()
         self.ledger = open_ledger(home)
         self.shims = ShimLinks(self.ledger)
         self.machine = Machine(self.settings.for_core)
-        self.paces = PaceTable(self.journal, read_paces(connection), self.machine.paces)
+        self.paces = PaceTable(self.journal, contents.paces, self.machine.paces)
         self.core = CoreLoop(self.machine, self.feed, self._build, self.jobs.owner)
         self.parts = self.core.executor
-        controls = read_controls(connection, [device.id for device in options.devices])
         self.controls = Controls(controls, self.journal, self.core.post)
         said = Allowances(limits.packets_per_s)
         self.sessions = SessionServer(home.session_socket, self.mode, self.parts.processes, said, limits.connections)
@@ -106,6 +111,7 @@ class Daemon:
                 ledger=self.ledger,
                 watchlist=Watchlist(),
                 recovery=Recovery(),
+                machine_restarted=self.boot.restarted,
                 view=lambda device: self.machine.view().devices[device],
                 job_ended=self.paces.write,
                 post=post,
@@ -131,8 +137,8 @@ class Daemon:
 
     async def run(self, started: asyncio.Future[None]) -> None:
         """Until somebody asks to stop.  ``started`` is resolved when requests are answered."""
-        self.parts.restore.load(read_jobs(self.connection))
-        self.ledger.forget_others(self.jobs.live)
+        self.parts.restore.load(self.stored)
+        self.ledger.forget_others(() if self.boot.restarted else self.jobs.live)
         self.sessions.start()
         server = await serve(self.context, self.mode)
         started.set_result(None)
@@ -171,6 +177,7 @@ class Daemon:
         for pace in self.paces.known:
             self.core.post(pace)
         await self.parts.restore.finish()
+        self.boot.settled()
         self.parts.watchdog.settle()
 
     def stop(self, stop_jobs: bool) -> None:
@@ -215,6 +222,8 @@ class Daemon:
             store_room=self.options.store_room,
             default_store=self.options.default_store,
             stop=self.stop,
+            notice=self.stored.notice,
+            gone=self.stored.gone,
             ready=self.ready,
             stopping=self.stopping,
         )
@@ -241,4 +250,5 @@ class Daemon:
             device.close()  # what jobs have they keep
         self.parts.processes.close()
         self.journal.close()
+        self.acknowledged.close()
         self.options.home.socket.unlink(missing_ok=True)

@@ -36,6 +36,7 @@ from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.successors import Successors
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.shims.links import ShimLinks
+from carpool.daemon.shims.machine_restart import MachineRestart
 from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.supervisor import Processes, Starting
 from carpool.daemon.stopped.markers import StopMarkers
@@ -49,6 +50,7 @@ class Parts:
     """What the rest is built from.
 
     ``post`` takes events for the core; ``view`` is what the core says of a device at this moment;
+    ``machine_restarted``: since an earlier daemon ran;
     ``job_ended`` is called when the end of a job has been recorded; ``close_lanes``, for debugging, closes memory in
     extents between turns.
     """
@@ -63,6 +65,7 @@ class Parts:
     ledger: GrantLedger
     watchlist: Watchlist
     recovery: Recovery
+    machine_restarted: bool
     view: Callable[[DeviceId], DeviceView]
     job_ended: Callable[[], None]
     post: Callable[[Event], None]
@@ -111,6 +114,8 @@ def build(parts: Parts) -> Built:
     suspensions = Suspensions(notes, parts.devices, shims)
     checkpointing = Checkpointing(checkpoint_jobs, notes, jobs, suspensions, processes, post)
     checkpoint_restart = CheckpointRestart(checkpoint_jobs, jobs, suspensions, shims, processes, post)
+    happened = parts.machine_restarted
+    machine_restart = MachineRestart(parts.starting.home, jobs, store, processes, happened=happened)
     found = FoundJobs(seating, lines, memory, secondary, channels, post)
     return Built(
         seating=seating,
@@ -129,6 +134,7 @@ def build(parts: Parts) -> Built:
             *(parts.starting.home, jobs, store, processes, channels, checkpoint_restart, memory.found_weights, found),
             recovery=recovery,
             retry_pause_us=parts.limits.retry_pause_us,
+            machine_restart=machine_restart,
             post=post,
         ),
         effects=Effects(

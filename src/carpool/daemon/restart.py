@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container
 
 from carpool.core.events import Adopted, CancelRequested, Event, RestartEnded, Submitted, TraitsSeen
 from carpool.core.lifecycle.retry import pause_us
@@ -22,7 +22,9 @@ from carpool.daemon.checkpoint.restart import CheckpointRestart
 from carpool.daemon.jobs.info import last_info
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
+from carpool.daemon.journal.contents import JournalContents
 from carpool.daemon.journal.records import JournalStore
+from carpool.daemon.journal.row_types import LARGEST_NUMBER
 from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.memory.weights_adoption import FoundWeights
 from carpool.daemon.seats.allocator import Seating
@@ -30,6 +32,7 @@ from carpool.daemon.seats.demands import demand_in
 from carpool.daemon.seats.pauses import is_paused
 from carpool.daemon.seats.record import answer_growth, usage_in
 from carpool.daemon.seats.sampler import tell_constraints
+from carpool.daemon.shims.machine_restart import MachineRestart
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.devices.base import single
@@ -59,9 +62,11 @@ class Restore:
         found: FoundJobs,
         recovery: Recovery,
         retry_pause_us: Micros,
+        machine_restart: MachineRestart,
         post: Callable[[Event], None],
     ) -> None:
         self._home = home
+        self._machine_restart = machine_restart
         self._jobs = jobs
         self._store = store
         self._processes = processes
@@ -73,26 +78,27 @@ class Restore:
         self._retry_pause_us = retry_pause_us
         self._post = post
         self._any_shim = False
+        self._gone: Container[JobId] = ()
 
-    def load(self, rows: Iterable[JobRecord]) -> None:
-        """Jobs of the journal, in order of their ids, one at a time: most of them have ended."""
-        last = max(self._directories(), default=0)
-        for job in rows:
-            last = max(last, job.id)
+    def load(self, stored: JournalContents) -> None:
+        """What the journal has, with the jobs in the order of their ids."""
+        self._gone = stored.gone
+        self._jobs.begin_after(max([*self._directories(), stored.last_job]))
+        for job in stored.jobs:
             self._jobs.submitted.add(job.id, job.owner, job.spec)
             self._jobs.live[job.id] = job
             if job.phase is JobPhase.ENDED:
                 self._jobs.end(job, last_info(job))
             else:
                 job.phase = JobPhase.QUEUED
-        self._jobs.begin_after(last)
         missing = {job for job in self._jobs.live if self._processes.lives(job)}
         self._any_shim = bool(missing)
         self._recovery.begin(missing)
 
     def _directories(self) -> list[JobId]:
         """Jobs of which there are files.  Their journal may be gone: a new job must not be taken for an old one."""
-        return [int(path.name) for path in self._home.jobs.iterdir() if path.name.isdecimal()]
+        names = [path.name for path in self._home.jobs.iterdir() if path.name.isdecimal()]
+        return [number for number in map(int, names) if number <= LARGEST_NUMBER]
 
     async def wait_for_shims(self) -> None:
         """Until every living shim has registered (they try every 100 ms) or has ended."""
@@ -106,14 +112,11 @@ class Restore:
     async def finish(self) -> None:
         """Tell the core, then let the channels and everything that has happened meanwhile speak."""
         await self._calm_seats()
+        await self._machine_restart.settle()
         unfinished = list(self._jobs.live.values())
         for job in unfinished:
-            if self._dependency_failed(job):
-                continue
-            after = tuple(number for number in job.spec.after if number in self._jobs.live)
-            waited_us = max(0, wall_us() - job.submitted_us)
-            past, spec = tuple(ended.core for ended in job.past), job.core_spec(after, self._retry_pause_us)
-            self._post(Submitted(job.id, spec, waited_us, past, self._pause_left_us(job, spec, past)))
+            if not (self._dependency_failed(job) or self._has_no_environment(job)):
+                self._submit(job)
         running = [job for job in unfinished if job.id in self._jobs.live and self._was_started(job)]
         for found in self._weights.found():
             self._post(found)
@@ -122,6 +125,10 @@ class Restore:
         self._found.tell_driver_memory()
         self._post(RestartEnded())
         self._recovery.end()
+        self._go_on(unfinished, running)
+
+    def _go_on(self, unfinished: list[JobRecord], running: list[JobRecord]) -> None:
+        """The core knows all jobs: it hears what has happened to them, and they what it has decided."""
         for job in unfinished:
             self._channels.resume(job)
         for job in running:
@@ -132,6 +139,12 @@ class Restore:
         for job in unfinished:
             if job.id in self._jobs.live and job.cancelled:
                 self._post(CancelRequested(job.id))
+
+    def _submit(self, job: JobRecord) -> None:
+        after = tuple(number for number in job.spec.after if number in self._jobs.live)
+        waited_us = max(0, wall_us() - job.submitted_us)
+        past, spec = tuple(ended.core for ended in job.past), job.core_spec(after, self._retry_pause_us)
+        self._post(Submitted(job.id, spec, waited_us, past, self._pause_left_us(job, spec, past)))
 
     def _pause_left_us(self, job: JobRecord, spec: JobSpec, past: tuple[Attempt, ...]) -> Micros:
         """Of the pause before the job's next attempt."""
@@ -159,12 +172,28 @@ class Restore:
         for number in job.spec.after:
             ended = self._jobs.ended.get(number)
             if ended is not None and ended.outcome is not Outcome.SUCCEEDED:
-                job.phase, job.outcome, job.ended_us = JobPhase.ENDED, Outcome.REFUSED, wall_us()
-                job.reason = Reason("dependency_failed", f"job {number}, which it waits for, ended: {ended.outcome}")
-                self._store.ended(job)
-                self._jobs.end(job, last_info(job))
+                text = f"job {number}, which it waits for, ended: {ended.outcome}"
+                self._end(job, Outcome.REFUSED, Reason("dependency_failed", text))
+                return True
+            if ended is None and number not in self._jobs.live and number in self._gone:
+                text = f"the journal has no record that can be read of job {number}, which it waits for"
+                self._end(job, Outcome.REFUSED, Reason("dependency_failed", text))
                 return True
         return False
+
+    def _has_no_environment(self, job: JobRecord) -> bool:
+        """A journal that was put back from a backup has none: what has not started cannot be started."""
+        if job.startable or self._was_started(job):
+            return False
+        text = "the journal was put back from a backup, which has no environments: submit the job again"
+        self._end(job, Outcome.LOST, Reason("no_environment", text))
+        return True
+
+    def _end(self, job: JobRecord, outcome: Outcome, reason: Reason) -> None:
+        """Before the core has heard of the job."""
+        job.phase, job.outcome, job.reason, job.ended_us = JobPhase.ENDED, outcome, reason, wall_us()
+        self._store.ended(job)
+        self._jobs.end(job, last_info(job))
 
     def _was_started(self, job: JobRecord) -> bool:
         files = self._home.job(job.id, job.attempt)

@@ -60,6 +60,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     estimate_source: str = "hint"  # where the memory figures come from: the user, or an estimator
     retries: int = 0  # so often it is started again after a failure that is not for want of memory
     service: int | None = None  # priority among services: it is a worker of models, which comes before jobs
+    requeue: bool = False  # it is started again after the machine has restarted, which counts as no retry
 
 
 class RunInfo(msgspec.Struct, frozen=True):
@@ -178,10 +179,11 @@ class JobInfo(msgspec.Struct, frozen=True):
     attempts: list[AttemptInfo] = []  # those that are over, if there has been more than one
 
 
-class JobList(msgspec.Struct, frozen=True):
+class JobList(msgspec.Struct, frozen=True, omit_defaults=True):
     """GET /v1/jobs: jobs in the order of their ids."""
 
     jobs: list[JobInfo]
+    notice: str = ""  # what could not be read of the journal, for people
 
 
 class LoadInfo(msgspec.Struct, frozen=True):

@@ -106,8 +106,12 @@ class DaemonClient:
 
     def jobs(self, phases: Sequence[str] = (), limit: int | None = None) -> list[JobInfo]:
         """Jobs in these phases (none given: in all), ordered by id; with ``limit`` the newest only."""
+        return self.job_list(phases, limit).jobs
+
+    def job_list(self, phases: Sequence[str] = (), limit: int | None = None) -> JobList:
+        """The same, with what the daemon says of its journal."""
         query = {"phase": ",".join(phases), "limit": limit}
-        return self._get(_target("/v1/jobs", query), JobList).jobs
+        return self._get(_target("/v1/jobs", query), JobList)
 
     def job(self, job: int) -> JobInfo:
         return self._get(f"/v1/jobs/{job}", JobInfo)

@@ -49,6 +49,16 @@ class Home:
         return self.root / "journal.sqlite"
 
     @property
+    def journal_log(self) -> Path:
+        """SQLite's write-ahead log of the journal."""
+        return self.root / "journal.sqlite-wal"
+
+    @property
+    def acknowledged(self) -> Path:
+        """The largest number of a job that a user was told (`carpool.daemon.journal.losses`)."""
+        return self.root / "acknowledged"
+
+    @property
     def jobs(self) -> Path:
         return self.root / "jobs"
 

@@ -17,8 +17,9 @@ from carpool.daemon.engine.preload_check import Look
 from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.info import job_info
 from carpool.daemon.jobs.table import EngineChoice, JobRecord
-from carpool.daemon.journal.records import JournalStore, read_history, read_jobs, read_ungated
+from carpool.daemon.journal.records import JournalStore, read_history, read_ungated
 from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.stored_jobs import read_jobs
 from carpool.daemon.journal.writer import Journal
 from carpool.devices.base import DeviceBackend
 from carpool.protocol.api import SubmitRequest

@@ -160,11 +160,13 @@ def _memory() -> DoctorCheck:
 def _daemon(home: Path) -> DoctorCheck:
     try:
         with DaemonClient(home, timeout_s=5.0) as client:
-            version = client.version()
+            version, notice = client.version(), client.job_list(limit=0).notice
     except DaemonNotRunning:
         return DoctorCheck("daemon", True, "not running; the first submission starts the daemon")
     except ClientError as error:
         return DoctorCheck("daemon", False, error.info.message, error.info.hint)
+    if notice:
+        return DoctorCheck("daemon", False, notice, "carpool doctor --journal says more")
     return DoctorCheck("daemon", True, f"version {version.version}, pid {version.pid}")
 
 

@@ -8,18 +8,21 @@ import click
 
 from carpool.cli.base.doctor_checks import gpu_checks, run_checks
 from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.journal_tools import journal_checks
 from carpool.cli.base.options_common import print_json, with_common_options
 from carpool.cli.render.style import stdout_style
 
 
 @click.command("doctor", short_help="Check whether Carpool can work on this machine.")
+@click.option("--journal", is_flag=True, help="Check the daemon's journal instead; the daemon may run meanwhile.")
 @with_common_options
-def command(home: Path, as_json: bool) -> int:
+def command(home: Path, as_json: bool, journal: bool) -> int:
     """Check this machine: kernel features, library, directories, memory, daemon, GPUs.
 
-    Every problem comes with a remedy.  Exit code 1 if there is one.
+    With --journal: the pages of the journal and its write-ahead log, rows that could not be read, and jobs that were
+    acknowledged and are missing.  Every problem comes with a remedy.  Exit code 1 if there is one.
     """
-    checks = [*run_checks(home), *gpu_checks()]
+    checks = list(journal_checks(home)) if journal else [*run_checks(home), *gpu_checks()]
     healthy = all(check.ok for check in checks)
     if as_json:
         print_json({"ok": healthy, "checks": checks})

@@ -42,9 +42,12 @@ def command(home: Path, as_json: bool, phases: tuple[str, ...], everything: bool
     """
     gc.disable()  # ten thousand objects that live to the end: looking for garbage among them takes a tenth of the time
     with DaemonClient(home) as client:
-        jobs = _select(client, phases, everything, limit)
+        found = _select(client, phases, everything, limit)
+    jobs = found.jobs
+    if found.notice:
+        click.echo(f"carpool: {found.notice}", err=True)
     if as_json:
-        print_json(JobList(jobs))
+        print_json(found)
     elif not jobs:
         print_lines(["no jobs" + ("" if everything or phases else " yet: carpool submit -- python train.py")])
     else:
@@ -52,14 +55,14 @@ def command(home: Path, as_json: bool, phases: tuple[str, ...], everything: bool
     return 0
 
 
-def _select(client: DaemonClient, phases: Sequence[str], everything: bool, limit: int | None) -> list[JobInfo]:
+def _select(client: DaemonClient, phases: Sequence[str], everything: bool, limit: int | None) -> JobList:
     if everything or phases or limit:
-        return client.jobs(phases, limit)
-    active = client.jobs(formatting.ACTIVE)
+        return client.job_list(phases, limit)
+    active = client.job_list(formatting.ACTIVE)
     ended = client.jobs(("ended",), RECENT)
     # A job may end between the two requests: the later answer counts.
-    merged = {job.id: job for job in (*active, *ended)}
-    return [merged[number] for number in sorted(merged)]
+    merged = {job.id: job for job in (*active.jobs, *ended)}
+    return JobList([merged[number] for number in sorted(merged)], active.notice)
 
 
 def job_table(jobs: Sequence[JobInfo], style: Style, width: int | None) -> list[str]:

@@ -27,6 +27,7 @@ _OPTIONS = {
     "exclusive": "exclusive",
     "engine": "engine",
     "retries": "retries",
+    "requeue": "requeue",
 }
 #: What can be wrong with a request, and the key that says it; all else is about the command.
 _BLAMED = {"bad_device": "device", "missing_directory": "directory"}
@@ -75,7 +76,7 @@ def _one(
     job = file.jobs[number]
     own = {name: filled(value, values) for name, value in job.get("environment", {}).items()}
     options: dict[str, Any] = {"iterations": None, "duration_us": None, "memory": None, "weight": 100, "device": None}
-    options |= {"gpus": 1, "exclusive": False, "engine": AUTO, "retries": 0, "name": ""}
+    options |= {"gpus": 1, "exclusive": False, "engine": AUTO, "retries": 0, "requeue": False, "name": ""}
     options |= {option: job[key] for key, option in _OPTIONS.items() if key in job}
     directory = file.path.parent.absolute() / expanded(filled(job.get("directory", ""), values))
     options |= {"directory": str(directory), "after": [ids]} | dict(chosen)

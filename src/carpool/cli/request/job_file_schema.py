@@ -123,6 +123,7 @@ KEYS: Mapping[str, Key] = {
     "duration": Key('text, as in "90s" or "2h"', _time),
     "priority": Key("a whole number, 1 or more", _whole(1)),
     "retries": Key("a whole number, 0 or more", _whole(0)),
+    "requeue": Key("true or false: start again after a restart of the machine", _truth),
     "after": Key("ids of jobs, or names of jobs above it in this file", _after),
     "device": Key("a device, as in host0, or several, as in host0,host1: the job gets one of these", _text),
     "gpus": Key("a whole number, 1 or more: devices at once", _whole(1)),

@@ -86,6 +86,7 @@ _BACKGROUND = (
         show_default=True,
         help="Retries after a failure (out-of-memory is always retried).",
     ),
+    click.option("--requeue", is_flag=True, help="Start again if the machine restarts meanwhile; counts as no retry."),
     click.option(
         "--param",
         "parameters",
@@ -126,6 +127,7 @@ def submission(
     directory: str | None,
     foreground: bool = False,
     retries: int = 0,
+    requeue: bool = False,
     environ: dict[str, str] | None = None,
 ) -> SubmitRequest:
     """The request, checked as far as it can be without the daemon.  Raises Problem.
@@ -152,6 +154,7 @@ def submission(
         engine=engine,
         foreground=foreground,
         retries=retries,
+        requeue=requeue,
     )
 
 

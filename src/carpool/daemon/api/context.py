@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 
 from aiohttp import web
 
 from carpool.core.events import Event
 from carpool.core.machine import Machine
-from carpool.core.model import Settings
+from carpool.core.model import JobId, Settings
 from carpool.daemon.api.bodies import LargeBodies
 from carpool.daemon.api.visibility import Viewer
 from carpool.daemon.config.limits import UserLimits, Visibility
@@ -57,6 +57,8 @@ class Context:
     history: DeviceHistory
     store_room: int  # bytes of memory that the devices leave
     default_store: int  # budget of the host store while nobody has set one
+    notice: str  # what users are told of the journal; empty: nothing
+    gone: Container[JobId]  # numbers of jobs of which the journal has no record any more
     stop: Callable[[bool], None]
     ready: asyncio.Event  # set when all jobs of an earlier daemon have been adopted
     stopping: asyncio.Event
@@ -108,6 +110,9 @@ def find_job(context: Context, request: web.Request) -> JobRecord | EndedJob:
     text = request.match_info["id"]
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_ID else 0
     job = context.jobs.live.get(number) or context.jobs.ended.get(number)
+    if job is None and number in context.gone:
+        text = f"the journal has no record of job {number} that can be read"
+        raise RequestError(404, "unknown_job", text, "carpool doctor --journal says what is known of the job")
     if job is None or not viewer(context, caller(request)).knows(job.owner):
         raise RequestError(404, "unknown_job", f"there is no job {text[:LONGEST_ID]}", "carpool ls --all lists them")
     return job

@@ -43,7 +43,7 @@ async def list_jobs(request: web.Request) -> web.Response:
     if limit is not None:
         numbers = numbers[max(0, len(numbers) - int(limit)) :]
     jobs = [describe(context, ended.get(n) or context.jobs.live[n], sight) for n in numbers]
-    return json_response({"jobs": jobs})
+    return json_response({"jobs": jobs, "notice": context.notice})
 
 
 def _phases(request: web.Request) -> set[JobPhase]:

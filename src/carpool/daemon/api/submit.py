@@ -196,7 +196,7 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
         raise RequestError(
             400, "unknown_estimator", f"no estimator is called {spec.estimate_source!r}", f"known: {known}"
         )
-    if spec.foreground and spec.retries:
+    if spec.foreground and (spec.retries or spec.requeue):
         raise RequestError(400, "retries_foreground", "jobs in the foreground are not retried", "use carpool submit")
 
 

@@ -79,6 +79,11 @@ class Ended:
     persistent_bytes: int = 0  # most that it has used
     ephemeral_bytes: int = 0
 
+    @property
+    def interrupted(self) -> bool:
+        """The machine restarted: nothing else that is tried again leaves neither a code nor a signal."""
+        return self.exit_code is None and self.signal is None and not self.core.out_of_memory
+
 
 @dataclass(slots=True)
 class JobRecord:
@@ -92,6 +97,7 @@ class JobRecord:
     submitted_us: int
     choice: EngineChoice = EngineChoice()
     past: tuple[Ended, ...] = ()  # attempts that came to nothing
+    startable: bool = True  # False: its environment is not known (any more), so its processes can only go on
     phase: JobPhase = JobPhase.QUEUED
     cancelled: bool = False
     device: DeviceId | None = None
@@ -186,11 +192,16 @@ class JobRecord:
             exclusive=spec.exclusive,
             engine=self.engine,
             estimate=self.estimate,
-            retries=spec.retries,
+            retries=self._retries,
             retry_pause_us=retry_pause_us if spec.retries else 0,
-            recover=not spec.foreground,
+            recover=self.startable and not spec.foreground,
             service=None if spec.service is None else Service(spec.service),
         )
+
+    @property
+    def _retries(self) -> int:
+        """What a restart of the machine has interrupted counts as no retry: the core counts all attempts."""
+        return self.spec.retries + sum(ended.interrupted for ended in self.past) if self.startable else 0
 
     def again(self, attempt: Attempt, estimate: Estimate | None, code: int | None, number: int | None) -> JobRecord:
         """The same submission before its next start."""

@@ -12,6 +12,8 @@ import msgspec
 from carpool.core.events import DeviceChanged, Event
 from carpool.core.model import DeviceId, DeviceSpec, Micros, Oversubscribe
 from carpool.daemon.config.options import DeviceOption
+from carpool.daemon.journal.quarantine import sound_rows
+from carpool.daemon.journal.row_types import MetaRow
 from carpool.daemon.journal.writer import Journal
 
 log = logging.getLogger(__name__)
@@ -62,13 +64,13 @@ class Controls:
 def read_controls(connection: sqlite3.Connection, devices: Iterable[DeviceId]) -> dict[DeviceId, Control]:
     """Those of these devices.  Others stay in the journal: their device may come back."""
     known, found = set(devices), {}
-    for key, text in connection.execute("SELECT key, value FROM meta WHERE key LIKE ?", (KEY + "%",)):
-        device = key.removeprefix(KEY)
-        if device not in known:
+    for device, control in sound_rows(connection, "meta", MetaRow, _control, f"WHERE key LIKE '{KEY}%'"):
+        if device in known:
+            found[device] = control
+        else:
             log.info("the journal has settings of a device %s, which there is not at present", device)
-            continue
-        try:
-            found[device] = msgspec.json.decode(text, type=Control)
-        except msgspec.DecodeError:
-            log.warning("the settings of device %s in the journal are of another version; using the defaults", device)
     return found
+
+
+def _control(row: MetaRow) -> tuple[DeviceId, Control]:
+    return row.key.removeprefix(KEY), msgspec.json.decode(row.value, type=Control)

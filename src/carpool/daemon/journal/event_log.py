@@ -18,6 +18,8 @@ import msgspec
 from carpool.core import commands, events
 from carpool.core.commands import Command
 from carpool.core.events import Event
+from carpool.daemon.journal.quarantine import sound_rows
+from carpool.daemon.journal.row_types import LARGEST_NUMBER, EventNumber
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull
@@ -181,5 +183,8 @@ class Feed:
 
 
 def last_seq(connection: sqlite3.Connection) -> int:
-    """The number of the last entry; 0 in an empty journal."""
+    """The number of the last entry; 0 in an empty journal.  Entries whose numbers make no sense are set aside."""
+    rest = f"WHERE seq > {LARGEST_NUMBER}"
+    strange = list(sound_rows(connection, "events", EventNumber, lambda row: row, rest))
+    assert not strange, "numbers as large as that are never read"
     return int(connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import msgspec
 
 from carpool.core.model import Micros
+from carpool.daemon.journal.quarantine import sound_rows
+from carpool.daemon.journal.row_types import ModelRow
 from carpool.daemon.journal.writer import Journal
-from carpool.protocol.models import ModelInfo, ModelRequest
+from carpool.protocol.models import ModelInfo, ModelRequest, check_name
 
 _WRITE = "INSERT OR REPLACE INTO models (owner, name, spec, env, added_us) VALUES (?, ?, ?, ?, ?)"
 _DELETE = "DELETE FROM models WHERE owner = ? AND name = ?"
@@ -82,11 +84,12 @@ def read_models(connection: sqlite3.Connection) -> list[RegisteredModel]:
     """All that the journal has."""
     decode_spec = msgspec.json.Decoder(ModelRequest).decode
     decode_env = msgspec.json.Decoder(dict[str, str]).decode
-    rows = connection.execute("SELECT owner, name, spec, env, added_us FROM models")
-    return [
-        RegisteredModel(owner, name, msgspec.structs.replace(decode_spec(spec), env=decode_env(env)), added)
-        for owner, name, spec, env, added in rows
-    ]
+
+    def model_of(row: ModelRow) -> RegisteredModel:
+        spec = msgspec.structs.replace(decode_spec(row.spec), env=decode_env(row.env))
+        return RegisteredModel(row.owner, check_name(row.name), spec, row.added_us)
+
+    return list(sound_rows(connection, "models", ModelRow, model_of))
 
 
 def _row(model: RegisteredModel) -> tuple[object, ...]:

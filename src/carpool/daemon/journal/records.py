@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import sqlite3
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +14,19 @@ from pathlib import Path
 import msgspec
 
 from carpool.core.decision import Placement
-from carpool.core.model import Attempt, DeviceId, Estimate, JobId, JobPhase, Memory, Outcome, Reason, Usage
+from carpool.core.model import Estimate, JobId, Memory, Outcome
 from carpool.core.stats import quantile
 from carpool.daemon.jobs.info import iteration_us
-from carpool.daemon.jobs.table import Ended, EngineChoice, JobRecord, command_key
+from carpool.daemon.jobs.table import JobRecord, command_key
+from carpool.daemon.journal.quarantine import sound_rows
+from carpool.daemon.journal.row_types import RunRow, UngatedRow
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import wall_us
 from carpool.protocol.api import RunInfo, SubmitRequest
 from carpool.protocol.paths import JobFiles
 
-_INSERT = """INSERT INTO jobs (id, owner, gid, spec, env, estimate, submitted_us, engine_automatic, engine_why, phase)
+INSERT_JOB = """INSERT INTO jobs
+  (id, owner, gid, spec, env, estimate, submitted_us, engine_automatic, engine_why, phase)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued')"""
 _STARTED = "UPDATE jobs SET phase = 'running', device = ?, started_us = ? WHERE id = ?"
 _ENDED = """UPDATE jobs SET phase = 'ended', device = ?, outcome = ?, exit_code = ?, signal = ?, reason_code = ?,
@@ -31,16 +34,13 @@ _ENDED = """UPDATE jobs SET phase = 'ended', device = ?, outcome = ?, exit_code 
   residue_bytes = ?, started_us = ?, ended_us = ?, out_bytes = ?, out_us = ?, in_bytes = ?, in_us = ? WHERE id = ?"""
 _UNGATED = "INSERT OR REPLACE INTO beside VALUES (?, ?, ?)"
 _NOT_UNGATED = "DELETE FROM beside WHERE command_key = ?"
-_USE = "use:"  # before the job's number, in the journal's table `meta`
+USE = "use:"  # before the job's number, in the journal's table `meta`
 _PLACED = "INSERT OR REPLACE INTO placements VALUES (?, ?, ?)"
 _ATTEMPT = "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _RAN = "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)"
 _FORGET = "DELETE FROM runs WHERE command_key = ? AND ended_us < ?"
 KEPT_RUNS = 20  # of each command
 SHARE_PPM = 950_000  # of them must have got by with what the next one is believed to need
-_COLUMNS = """id, owner, gid, spec, env, estimate, submitted_us, cancelled, phase, device, outcome, exit_code, signal,
-  reason_code, reason_text, persistent_bytes, ephemeral_bytes, iterations, device_us, switches, residue_bytes,
-  started_us, ended_us, out_bytes, out_us, in_bytes, in_us, engine_automatic, engine_why"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,6 @@ class RunRecord:
 Runs = dict[str, deque[RunRecord]]  # command key: the last runs, the newest last
 
 
-_ATTEMPTS = """job, device, started_us, ended_us, exit_code, signal, out_of_memory, outgrown_bytes, reason,
-  persistent_bytes, ephemeral_bytes, estimate"""
-
-
 def log_name(attempt: int) -> str:
     """The file that an attempt writes its output to, in the job's directory."""
     return JobFiles(Path(), attempt).log.name
@@ -69,14 +65,23 @@ def log_name(attempt: int) -> str:
 class JournalStore:
     """Writes through the journal's thread; keeps `runs` and `beside` in memory, too (a few small rows per command)."""
 
-    def __init__(self, journal: Journal, history: Runs, ungated: dict[str, JobId] | None = None) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        history: Runs,
+        ungated: dict[str, JobId] | None = None,
+        acknowledge: Callable[[JobId], None] = lambda job: None,
+    ) -> None:
+        """``acknowledge`` hears of a job that is on the disk, before its user does."""
         self._journal = journal
+        self._acknowledge = acknowledge
         self._history = history
         self._ungated = ungated or {}
 
-    def submitted(self, jobs: Sequence[JobRecord]) -> asyncio.Future[None]:
-        """Done when all of them are on the disk; if that fails, none is."""
-        return self._journal.durable(_INSERT, *map(_row, jobs))
+    async def submitted(self, jobs: Sequence[JobRecord]) -> None:
+        """When this returns all of them are on the disk.  Raises JournalFull; none is, then."""
+        await self._journal.durable(INSERT_JOB, *map(job_row, jobs))
+        self._acknowledge(max(job.id for job in jobs))
 
     def flushed(self) -> asyncio.Future[None]:
         """Done when everything that has happened so far is on the disk."""
@@ -93,7 +98,7 @@ class JournalStore:
     def used(self, job: JobRecord) -> None:
         """How its present attempt has used its device so far; that says at its end how the next run is best started."""
         text = msgspec.json.encode((job.attempt, job.was_seated, job.ran_ungated)).decode()
-        self._journal.owe("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(f"{_USE}{job.id}", text)])
+        self._journal.owe("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(f"{USE}{job.id}", text)])
 
     def started(self, job: JobRecord) -> None:
         self._journal.owe(_STARTED, [(job.device, job.started_us, job.id)])
@@ -130,7 +135,7 @@ class JournalStore:
             *(usage.out_bytes, usage.out_us, usage.in_bytes, usage.in_us, job.id),
         )
         self._journal.owe(_ENDED, [row], erases=True)
-        self._journal.owe("DELETE FROM meta WHERE key = ?", [(f"{_USE}{job.id}",)])
+        self._journal.owe("DELETE FROM meta WHERE key = ?", [(f"{USE}{job.id}",)])
         if job.started_us is not None:
             self._last(job)
         if (
@@ -182,8 +187,9 @@ class JournalStore:
             self._journal.owe(_FORGET, [(key, runs[0].ended_us)])
 
 
-def _row(job: JobRecord) -> tuple[object, ...]:
-    env = msgspec.json.encode(job.spec.env).decode()
+def job_row(job: JobRecord) -> tuple[object, ...]:
+    """The values of `INSERT_JOB`."""
+    env = msgspec.json.encode(job.spec.env if job.startable else None).decode()
     spec = msgspec.json.encode(msgspec.structs.replace(job.spec, env={})).decode()
     estimate = msgspec.json.encode(job.estimate).decode() if job.estimate else None
     choice = (job.choice.automatic, job.choice.why)
@@ -203,25 +209,15 @@ def expected(runs: Collection[RunRecord]) -> Estimate | None:
 def read_history(connection: sqlite3.Connection) -> Runs:
     """The last `KEPT_RUNS` runs of each command."""
     history: Runs = {}
-    rows = connection.execute(
-        "SELECT command_key, ended_us, persistent_bytes, ephemeral_bytes, iterations, iteration_us FROM runs"
-        " ORDER BY ended_us, rowid"
-    )
-    for key, *figures in rows:
-        history.setdefault(key, deque(maxlen=KEPT_RUNS)).append(RunRecord(*figures))
+    for row in sound_rows(connection, "runs", RunRow, lambda row: row, "ORDER BY ended_us, rowid"):
+        _, *figures = msgspec.structs.astuple(row)
+        history.setdefault(row.command_key, deque(maxlen=KEPT_RUNS)).append(RunRecord(*figures))
     return history
 
 
 def read_ungated(connection: sqlite3.Connection) -> dict[str, JobId]:
     """Commands whose last successful run used its device beside Carpool, with the job that it was."""
-    return dict(connection.execute("SELECT command_key, job FROM beside"))
-
-
-def read_devices(connection: sqlite3.Connection) -> dict[JobId, tuple[DeviceId, ...]]:
-    """All devices of the jobs that have been given several, their own first."""
-    decode = msgspec.json.Decoder(tuple[DeviceId, ...]).decode
-    rows = connection.execute("SELECT job, devices FROM placements WHERE devices LIKE '%,%'")
-    return {job: decode(devices) for job, devices in rows}
+    return dict(sound_rows(connection, "beside", UngatedRow, lambda row: (row.command_key, row.job)))
 
 
 def read_placement(path: Path, job: JobId) -> bytes | None:
@@ -232,81 +228,3 @@ def read_placement(path: Path, job: JobId) -> bytes | None:
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         row = connection.execute("SELECT decision FROM placements WHERE job = ?", (job,)).fetchone()
     return None if row is None or row[0] == "null" else row[0].encode()
-
-
-def read_attempts(connection: sqlite3.Connection) -> dict[JobId, list[tuple[Ended, str | None]]]:
-    """Of each job the attempts that came to nothing, in order, with the estimate that follows from each."""
-    found: dict[JobId, list[tuple[Ended, str | None]]] = {}
-    rows = connection.execute(f"SELECT {_ATTEMPTS} FROM attempts WHERE last = 0 ORDER BY job, attempt")
-    for job, device, started, ended, code, signal, short, outgrown, text, p, e, estimate in rows:
-        core = Attempt(text, device, bool(short), outgrown)
-        found.setdefault(job, []).append((Ended(core, started, ended, code, signal, p, e), estimate))
-    return found
-
-
-def read_jobs(connection: sqlite3.Connection) -> Iterator[JobRecord]:
-    """All jobs of the journal in order of their ids."""
-    attempts, uses = read_attempts(connection), read_uses(connection)
-    for job in _read_rows(connection):
-        earlier = attempts.get(job.id)
-        if earlier:
-            _had(job, earlier)
-        attempt, was_seated, ran_ungated = uses.get(job.id, (0, False, False))
-        if attempt == job.attempt:
-            job.was_seated, job.ran_ungated = was_seated, ran_ungated
-        yield job
-
-
-def read_uses(connection: sqlite3.Connection) -> dict[JobId, tuple[int, bool, bool]]:
-    """Of jobs that have not ended: the attempt, whether a process of it had its seat, and whether one ran beside."""
-    decode = msgspec.json.Decoder(tuple[int, bool, bool]).decode
-    rows = connection.execute("SELECT key, value FROM meta WHERE key LIKE ?", (f"{_USE}%",))
-    return {int(key.removeprefix(_USE)): decode(text) for key, text in rows}
-
-
-def _had(job: JobRecord, earlier: list[tuple[Ended, str | None]]) -> None:
-    """What the row of the job says of an earlier attempt is not so any more."""
-    job.past, estimate = tuple(ended for ended, _ in earlier), earlier[-1][1]
-    job.estimate = msgspec.json.decode(estimate, type=Estimate) if estimate else None
-    if job.phase is not JobPhase.ENDED and (job.started_us or 0) <= job.past[-1].ended_us:
-        job.started_us = job.device = None
-        job.further = ()
-
-
-def _read_rows(connection: sqlite3.Connection) -> Iterator[JobRecord]:
-    decode_spec = msgspec.json.Decoder(SubmitRequest).decode
-    decode_estimate = msgspec.json.Decoder(Estimate).decode
-    placed = read_devices(connection)
-    for row in connection.execute(f"SELECT {_COLUMNS} FROM jobs ORDER BY id"):
-        (number, owner, gid, spec, env, estimate, submitted, cancelled, phase, device, outcome, code, signal) = row[:13]
-        (reason_code, reason_text, p, e, iterations, device_us, switches, residue, started, ended) = row[13:23]
-        out_bytes, out_us, in_bytes, in_us, automatic, why = row[23:]
-        request = decode_spec(spec)
-        if phase != JobPhase.ENDED:
-            request = msgspec.structs.replace(request, env=msgspec.json.decode(env))
-        yield JobRecord(
-            *(number, owner, gid, request, decode_estimate(estimate) if estimate else None, submitted),
-            choice=EngineChoice(bool(automatic), why),
-            phase=JobPhase(phase),
-            cancelled=bool(cancelled),
-            device=device,
-            further=placed.get(number, ())[1:],
-            usage=Usage(
-                persistent_peak=p,
-                ephemeral_peak=e,
-                iterations=iterations,
-                device_us=device_us,
-                residue=residue,
-                out_bytes=out_bytes,
-                out_us=out_us,
-                in_bytes=in_bytes,
-                in_us=in_us,
-            ),
-            switches=switches,
-            started_us=started,
-            ended_us=ended,
-            outcome=Outcome(outcome) if outcome else None,
-            exit_code=code,
-            signal=signal,
-            reason=Reason(reason_code, reason_text) if reason_code else None,
-        )

@@ -6,6 +6,7 @@ import os
 import sqlite3
 from pathlib import Path
 
+from carpool.daemon.journal import losses, quarantine
 from carpool.daemon.system.errors import StartupError
 
 SCHEMA = 4
@@ -147,10 +148,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA secure_delete = ON")  # see `carpool.daemon.journal.secrets`
-    if path.stat().st_size <= CHECKED_BYTES:
-        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise sqlite3.DatabaseError(verdict)
+    if path.stat().st_size <= CHECKED_BYTES and (found := problems(connection)):
+        raise sqlite3.DatabaseError(found[0])
     version = _version(connection, path)
     if version == 1:
         _migrate_from_1(connection)
@@ -158,7 +157,16 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if version in (1, 2):
         _migrate_from_2(connection)
     # From 3 to 4 a table was added, no more.
+    connection.executescript(quarantine.TABLES + losses.TABLES)
     connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", (str(SCHEMA),))
+    if version is None:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # a damaged log must not take the tables, too
+
+
+def problems(connection: sqlite3.Connection) -> list[str]:
+    """What SQLite finds wrong with the structure of the file.  Rows are judged one by one, when they are read."""
+    lines = [line for (line,) in connection.execute("PRAGMA quick_check(100)")]
+    return [line for line in lines if line != "ok" and not line.startswith("NULL value in ")]
 
 
 def _migrate_from_1(connection: sqlite3.Connection) -> None:
@@ -199,7 +207,9 @@ def _version(connection: sqlite3.Connection, path: Path) -> int | None:
     if "meta" not in tables:
         raise broken(path, "it is the database of another program")
     row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
-    if row is None or not row[0].isdigit():
+    if row is None and not _any_job(connection, tables):
+        return None  # the daemon that was to create the journal died too early
+    if row is None or not str(row[0]).isdecimal():
         raise broken(path, "it does not say which version wrote it")
     if int(row[0]) > SCHEMA:
         raise StartupError(
@@ -210,10 +220,15 @@ def _version(connection: sqlite3.Connection, path: Path) -> int | None:
     return int(row[0])
 
 
+def _any_job(connection: sqlite3.Connection, tables: set[str]) -> bool:
+    return "jobs" in tables and connection.execute("SELECT 1 FROM jobs").fetchone() is not None
+
+
 def broken(path: Path, why: str) -> StartupError:
     """What the caller is told of a journal that cannot be opened."""
     return StartupError(
         "journal_broken",
         f"the journal {path} is not usable: {why}",
-        f"it has not been touched; move it away to start empty: mv {path} {path}.broken",
+        "put a copy that `carpool backup` has made in its place, or move it away to start empty:"
+        f" mv {path} {path}.broken",
     )

@@ -10,6 +10,8 @@ from itertools import takewhile
 from carpool.core.events import PaceKnown
 from carpool.core.model import Micros
 from carpool.core.state.slowdown_table import MOST_PAIRS, Pair
+from carpool.daemon.journal.quarantine import sound_rows
+from carpool.daemon.journal.row_types import PaceRow
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import monotonic_us, wall_us
 
@@ -58,12 +60,11 @@ class PaceTable:
 def read_paces(connection: sqlite3.Connection) -> list[PaceKnown]:
     """In the order in which they were measured last, on this boot's clock."""
     ahead = _wall_ahead_us()
-    rows = connection.execute(
-        "SELECT model, kind, beside, total_us, iterations, measured_us - ? FROM paces"
-        " ORDER BY measured_us, model, kind, beside",
-        (ahead,),
-    )
-    return [PaceKnown(*row) for row in rows]
+
+    def pace_of(row: PaceRow) -> PaceKnown:
+        return PaceKnown(row.model, row.kind, row.beside, row.total_us, row.iterations, row.measured_us - ahead)
+
+    return list(sound_rows(connection, "paces", PaceRow, pace_of, "ORDER BY measured_us, model, kind, beside"))
 
 
 def _pair(pace: PaceKnown) -> Pair:

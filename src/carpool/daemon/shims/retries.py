@@ -39,18 +39,20 @@ class Retries:
             task.cancel()
 
     async def _between(self, job: JobRecord) -> None:
-        await self._recorded(job)
+        await record_failure(self._store, job)
         while self._processes.lives(job.id):  # noqa: ASYNC110 - a lock: its shim, about to end, need not be our child
             await asyncio.sleep(LOOK_S)
         del self._tasks[job.id]
         self._processes.release(job.id)
 
-    async def _recorded(self, job: JobRecord) -> None:
-        while True:
-            try:
-                await self._store.failed(job)
-            except JournalFull as error:
-                log.error("attempt %d of job %d waits: %s", job.attempt, job.id, error)
-                await asyncio.sleep(RETRY_S)
-            else:
-                return
+
+async def record_failure(store: JournalStore, job: JobRecord) -> None:
+    """When this returns its last attempt is on the disk.  ``job``: as it is before the next one."""
+    while True:
+        try:
+            await store.failed(job)
+        except JournalFull as error:
+            log.error("attempt %d of job %d waits: %s", job.attempt, job.id, error)
+            await asyncio.sleep(RETRY_S)
+        else:
+            return

@@ -1,0 +1,52 @@
+"""What is done with a journal without a daemon, in a process of the daemon's package: looking at it, copying it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.doctor_checks import DoctorCheck
+from carpool.cli.base.exit_codes import Exit
+from carpool.protocol.api import ErrorBody
+
+INSPECT, BACKUP = "carpool.daemon.journal.inspect", "carpool.daemon.journal.backup"
+T = TypeVar("T")
+
+
+class BackupMade(msgspec.Struct, frozen=True):
+    """Answer of `carpool backup`."""
+
+    file: str
+    bytes: int
+    jobs: int
+
+
+def journal_checks(home: Path) -> Iterator[DoctorCheck]:
+    """Of the journal of ``home``; nothing is changed.  Raises Problem."""
+    yield from _asked(list[DoctorCheck], INSPECT, str(home))
+
+
+def backup(home: Path, file: Path, *, force: bool) -> BackupMade:
+    """A copy of the journal of ``home``.  Raises Problem."""
+    return _asked(BackupMade, BACKUP, str(home), str(file), *(["--force"] if force else []))
+
+
+def _asked(kind: type[T], program: str, *arguments: str) -> T:
+    command = [sys.executable, "-P", "-m", program, *arguments]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode == 0:
+        return msgspec.json.decode(done.stdout, type=kind)
+    try:
+        error = msgspec.json.decode(done.stdout, type=ErrorBody).error
+    except msgspec.DecodeError:
+        last = (done.stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
+        text = f"{program} ended with status {done.returncode}: {last}"
+        raise Problem(Exit.FAILED, "journal_tool", text, "check the installation: carpool doctor") from None
+    code = {"file_exists": Exit.REFUSED, "no_journal": Exit.NOT_FOUND}.get(error.code, Exit.FAILED)
+    raise Problem(code, error.code, error.message, error.hint)

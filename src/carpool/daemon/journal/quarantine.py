@@ -1,0 +1,155 @@
+"""Rows of the journal that cannot be read: set aside, so that one of them does not keep the daemon from starting.
+
+A row counts if each of its columns is what the table says it is.  Any other row is written down as text, without the
+environment that it may have, and leaves its table in the same transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+import msgspec
+
+from carpool.daemon.system.clock import wall_us
+
+log = logging.getLogger(__name__)
+#: Beside the tables of `carpool.daemon.journal.schema`: earlier versions ignore these, so the schema stays theirs.
+TABLES = """
+CREATE TABLE IF NOT EXISTS quarantine (  -- rows that could not be read
+  number INTEGER PRIMARY KEY,
+  found_us INTEGER NOT NULL,   -- wall clock
+  source TEXT NOT NULL,        -- the table that the row was in
+  job INTEGER,                 -- the job that it is about, where that is known
+  reason TEXT NOT NULL,
+  data TEXT NOT NULL           -- the row as JSON, without environments
+);
+"""
+#: Columns that are never written down, reported or copied.
+SECRET = frozenset({"env"})
+_LONGEST = 4096  # characters of a column that are kept: submissions may have millions
+_INSERT = "INSERT INTO quarantine (found_us, source, job, reason, data) VALUES (?, ?, ?, ?, ?)"
+
+Raw = dict[str, object]
+R = TypeVar("R", bound=msgspec.Struct)
+T = TypeVar("T")
+
+
+class Unreadable(ValueError):
+    """A row is not what its table says; the text is for people."""
+
+
+def sound_rows(
+    connection: sqlite3.Connection,
+    table: str,
+    kind: type[R],
+    make: Callable[[R], T],
+    rest: str = "",
+    repaired: Callable[[Raw], Raw | None] = lambda row: None,
+) -> Iterator[T]:
+    """What ``make`` makes of each row of a table; the others are set aside.
+
+    ``kind``: a record whose fields are columns; ``make`` raises ValueError or MsgspecError; ``rest``: WHERE and ORDER
+    BY; ``repaired`` gives another row for one that cannot be read, or None.
+    """
+    columns = [field.name for field in msgspec.structs.fields(kind)]
+    keys = _keys(connection, table)
+    for values in _fetched(connection, f"SELECT {', '.join([*keys, *columns])} FROM {table} {rest}"):
+        key = dict(zip(keys, values, strict=False))
+        row = dict(zip(columns, values[len(keys) :], strict=True))
+        try:
+            yield _made(kind, make, row)
+        except Unreadable as error:
+            _set_aside(connection, table, key, row, str(error))
+            better = repaired(row)
+            if better is not None and (made := _try(kind, make, better)) is not None:
+                _put(connection, table, better)
+                yield made
+
+
+@contextmanager
+def in_one_transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Everything that is set aside meanwhile, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def quarantined_jobs(connection: sqlite3.Connection) -> set[int]:
+    """The numbers of the jobs whose own rows were set aside."""
+    rows = connection.execute("SELECT job FROM quarantine WHERE source = 'jobs' AND typeof(job) = 'integer'")
+    return {job for (job,) in rows}
+
+
+def _fetched(connection: sqlite3.Connection, sql: str) -> list[tuple[object, ...]]:
+    """All rows, texts that are no UTF-8 included: their bytes become lone surrogates, which are refused later."""
+    before, connection.text_factory = connection.text_factory, lambda data: data.decode(errors="surrogateescape")
+    try:
+        return connection.execute(sql).fetchall()
+    finally:
+        connection.text_factory = before
+
+
+def _made(kind: type[R], make: Callable[[R], T], row: Raw) -> T:
+    """Raises Unreadable."""
+    try:
+        for value in row.values():
+            if isinstance(value, str):
+                value.encode()
+        return make(msgspec.convert(row, kind))
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise Unreadable(str(error)) from None
+
+
+def _try(kind: type[R], make: Callable[[R], T], row: Raw) -> T | None:
+    try:
+        return _made(kind, make, row)
+    except Unreadable:
+        return None
+
+
+def _keys(connection: sqlite3.Connection, table: str) -> list[str]:
+    """The columns that name a row."""
+    found = connection.execute(f"SELECT name FROM pragma_table_info('{table}') WHERE pk > 0 ORDER BY pk")
+    return [name for (name,) in found] or ["rowid"]
+
+
+def _set_aside(
+    connection: sqlite3.Connection, table: str, keys: Mapping[str, object], row: Mapping[str, object], reason: str
+) -> None:
+    whole = {**keys, **row}
+    job = whole.get("id") if table == "jobs" else whole.get("job")
+    log.error("row %s of the journal's table %s is set aside: %s", ascii(dict(keys)), table, ascii(reason))
+    values = (wall_us(), table, job if isinstance(job, int) else None, ascii(reason)[1:-1], as_text(whole))
+    connection.execute(_INSERT, values)
+    where = " AND ".join(f"{name} IS {'CAST(? AS TEXT)' if isinstance(keys[name], str) else '?'}" for name in keys)
+    connection.execute(f"DELETE FROM {table} WHERE {where}", [_bytes(value) for value in keys.values()])
+
+
+def _put(connection: sqlite3.Connection, table: str, row: Raw) -> None:
+    marks = ", ".join("?" * len(row))
+    connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
+
+
+def as_text(row: Mapping[str, object]) -> str:
+    """A row as JSON; each column no longer than so much, and no secrets."""
+    shown = {name: _shortened(value) for name, value in row.items() if name not in SECRET}
+    return json.dumps(shown, default=repr)
+
+
+def _shortened(value: object) -> object:
+    if isinstance(value, bytes):
+        value = repr(value)
+    return value[:_LONGEST] + "..." if isinstance(value, str) and len(value) > _LONGEST else value
+
+
+def _bytes(value: object) -> object:
+    return value.encode(errors="surrogateescape") if isinstance(value, str) else value

@@ -1,0 +1,68 @@
+"""Jobs that run, and of which the journal has no record that can be read: they go on under a stand-in.
+
+Without a record a daemon would refuse the job's shim, and the job would stop for ever at its next turn, with all of its
+memory.  What a running job needs is little: its owner, which the directory says, and what it asked of its devices,
+which the event of its submission says.  Its command and its environment are lost, so it is never started again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Collection, Iterator
+
+import msgspec
+
+from carpool.core.events import Submitted
+from carpool.core.model import JobId, JobSpec
+from carpool.daemon.jobs.files import shim_lives
+from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.journal.row_types import LARGEST_NUMBER
+from carpool.daemon.system.clock import wall_us
+from carpool.protocol.api import SubmitRequest
+from carpool.protocol.paths import Home
+
+log = logging.getLogger(__name__)
+_SUBMITTED = "SELECT data FROM events WHERE kind = 'Submitted' AND job = ? ORDER BY seq DESC"
+
+
+def stand_ins(connection: sqlite3.Connection, home: Home, known: Collection[JobId]) -> Iterator[JobRecord]:
+    """Of the jobs that run, and are not ``known``."""
+    for path in sorted(home.jobs.iterdir()):
+        name = path.name
+        number = int(name) if name.isascii() and name.isdecimal() and len(name) < 20 else 0
+        if 0 < number <= LARGEST_NUMBER and number not in known and shim_lives(home.job(number)):
+            log.error(
+                "job %d runs, and the journal has no record of it: it goes on, and is never started again", number
+            )
+            status = path.stat()
+            yield _stand_in(number, status.st_uid, status.st_gid, _spec(connection, number))
+
+
+def _spec(connection: sqlite3.Connection, job: JobId) -> JobSpec:
+    """What the core was told of the job; if that is not to be found, too, the defaults."""
+    for (data,) in connection.execute(_SUBMITTED, (job,)):
+        try:
+            return msgspec.json.decode(data, type=Submitted).spec
+        except (msgspec.MsgspecError, TypeError):
+            log.warning("the event of job %d's submission cannot be read", job)
+    return JobSpec(owner=0)
+
+
+def _stand_in(number: JobId, owner: int, gid: int, spec: JobSpec) -> JobRecord:
+    devices = (spec.device,) if isinstance(spec.device, str) else spec.device
+    request = SubmitRequest(
+        argv=["(unknown)"],
+        cwd="/",
+        env={},
+        name=spec.name or "(unknown)",
+        iterations=spec.iterations,
+        duration_us=spec.duration_us,
+        weight=spec.weight,
+        device=None if devices is None else ",".join(devices),
+        exclusive=spec.exclusive,
+        engine=spec.engine.value,
+        gpus=spec.gang,
+        service=None if spec.service is None else spec.service.priority,
+    )
+    return JobRecord(number, owner, gid, request, spec.estimate, wall_us(), startable=False)

@@ -1,0 +1,135 @@
+"""The jobs of an earlier daemon, as they are read back at the start."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+import msgspec
+
+from carpool.core.lifecycle.lifecycle import check_spec
+from carpool.core.model import Attempt, DeviceId, Estimate, JobId, JobPhase, Reason, Usage
+from carpool.daemon.jobs.table import Ended, EngineChoice, JobRecord
+from carpool.daemon.journal.quarantine import Raw, sound_rows
+from carpool.daemon.journal.records import USE, log_name
+from carpool.daemon.journal.row_types import AttemptRow, JobRow, MetaRow, PlacementOfJob
+from carpool.protocol.api import SubmitRequest
+
+_ZEROS = ("last", "ended_us", "out_of_memory", "outgrown_bytes", "persistent_bytes", "ephemeral_bytes")
+
+
+def read_devices(connection: sqlite3.Connection) -> dict[JobId, tuple[DeviceId, ...]]:
+    """All devices of the jobs that have been given several, their own first."""
+    decode = msgspec.json.Decoder(tuple[DeviceId, ...]).decode
+
+    def devices_of(row: PlacementOfJob) -> tuple[JobId, tuple[DeviceId, ...]]:
+        return row.job, decode(row.devices)
+
+    several = "WHERE devices LIKE '%,%' OR typeof(devices) != 'text'"
+    return dict(sound_rows(connection, "placements", PlacementOfJob, devices_of, several))
+
+
+def read_attempts(connection: sqlite3.Connection) -> dict[JobId, list[tuple[Ended, Estimate | None]]]:
+    """Of each job the attempts that came to nothing, in order, with the estimate that follows from each."""
+    found: dict[JobId, list[tuple[Ended, Estimate | None]]] = {}
+    rest = "WHERE last IS NOT 1 ORDER BY job, attempt"
+    rows = sound_rows(connection, "attempts", AttemptRow, _attempt, rest, _attempt_of_which_little_is_known)
+    for job, ended, estimate in rows:
+        found.setdefault(job, []).append((ended, estimate))
+    return found
+
+
+def _attempt(row: AttemptRow) -> tuple[JobId, Ended, Estimate | None]:
+    core = Attempt(row.reason, row.device, bool(row.out_of_memory), row.outgrown_bytes)
+    peaks = row.persistent_bytes, row.ephemeral_bytes
+    ended = Ended(core, row.started_us, row.ended_us, row.exit_code, row.signal, *peaks)
+    return row.job, ended, msgspec.json.decode(row.estimate, type=Estimate) if row.estimate else None
+
+
+def _attempt_of_which_little_is_known(row: Raw) -> Raw | None:
+    """It counts all the same: attempts are numbered, and so are their files."""
+    job, attempt = row["job"], row["attempt"]
+    if not isinstance(job, int) or not isinstance(attempt, int):
+        return None
+    unknown = dict.fromkeys(("device", "started_us", "exit_code", "signal", "estimate"))
+    text = {"reason": "its record could not be read", "log": log_name(attempt)}
+    return {"job": job, "attempt": attempt, **unknown, **dict.fromkeys(_ZEROS, 0), **text}
+
+
+def read_jobs(connection: sqlite3.Connection) -> Iterator[JobRecord]:
+    """All jobs of the journal in order of their ids."""
+    attempts, uses, placed = read_attempts(connection), read_uses(connection), read_devices(connection)
+    for job in sound_rows(connection, "jobs", JobRow, job_of, "ORDER BY id", _without_estimate):
+        job.further = placed.get(job.id, ())[1:]
+        earlier = attempts.get(job.id)
+        if earlier:
+            had(job, earlier)
+        attempt, was_seated, ran_ungated = uses.get(job.id, (0, False, False))
+        if attempt == job.attempt:
+            job.was_seated, job.ran_ungated = was_seated, ran_ungated
+        yield job
+
+
+def read_uses(connection: sqlite3.Connection) -> dict[JobId, tuple[int, bool, bool]]:
+    """Of jobs that have not ended: the attempt, whether a process of it had its seat, and whether one ran beside."""
+    decode = msgspec.json.Decoder(tuple[int, bool, bool]).decode
+
+    def use_of(row: MetaRow) -> tuple[JobId, tuple[int, bool, bool]]:
+        return int(row.key.removeprefix(USE)), decode(row.value)
+
+    return dict(sound_rows(connection, "meta", MetaRow, use_of, f"WHERE key LIKE '{USE}%'"))
+
+
+def had(job: JobRecord, earlier: list[tuple[Ended, Estimate | None]]) -> None:
+    """What the row of the job says of an earlier attempt is not so any more."""
+    job.past, job.estimate = tuple(ended for ended, _ in earlier), earlier[-1][1]
+    if job.phase is not JobPhase.ENDED and (job.started_us or 0) <= job.past[-1].ended_us:
+        job.started_us = job.device = None
+        job.further = ()
+
+
+def job_of(row: JobRow) -> JobRecord:
+    """Raises ValueError or MsgspecError for a row that makes no sense."""
+    ended = row.phase is JobPhase.ENDED
+    if ended and row.outcome is None:
+        raise ValueError("it has ended without an outcome")
+    request = msgspec.json.decode(row.spec, type=SubmitRequest)
+    env = None if ended else msgspec.json.decode(row.env, type=dict[str, str] | None)
+    request = msgspec.structs.replace(request, env=env or {})
+    usage = Usage(
+        persistent_peak=row.persistent_bytes,
+        ephemeral_peak=row.ephemeral_bytes,
+        iterations=row.iterations,
+        device_us=row.device_us,
+        residue=row.residue_bytes,
+        out_bytes=row.out_bytes,
+        out_us=row.out_us,
+        in_bytes=row.in_bytes,
+        in_us=row.in_us,
+    )
+    job = JobRecord(
+        *(row.id, row.owner, row.gid, request),
+        msgspec.json.decode(row.estimate, type=Estimate) if row.estimate else None,
+        row.submitted_us,
+        choice=EngineChoice(bool(row.engine_automatic), row.engine_why),
+        startable=env is not None,
+        phase=row.phase,
+        cancelled=bool(row.cancelled),
+        device=row.device,
+        usage=usage,
+        switches=row.switches,
+        started_us=row.started_us,
+        ended_us=row.ended_us,
+        outcome=row.outcome,
+        exit_code=row.exit_code,
+        signal=row.signal,
+        reason=Reason(row.reason_code, row.reason_text or "") if row.reason_code else None,
+    )
+    if not ended:
+        check_spec(job.core_spec((), 0))
+    return job
+
+
+def _without_estimate(row: Raw) -> Raw | None:
+    """A job is not lost for what it was expected to need."""
+    return row | {"estimate": None}

@@ -1,0 +1,42 @@
+"""After a restart of the machine, which no process survives: jobs that ran start again, or are lost."""
+
+from __future__ import annotations
+
+from carpool.core.model import Attempt, Reason
+from carpool.daemon.jobs.files import read_exit
+from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.journal.records import JournalStore
+from carpool.daemon.shims.retries import record_failure
+from carpool.daemon.shims.supervisor import Processes
+from carpool.protocol.paths import Home
+
+TEXT = "the machine restarted"
+
+
+class MachineRestart:
+    """``happened``: since an earlier daemon ran."""
+
+    def __init__(
+        self, home: Home, jobs: JobTable, store: JournalStore, processes: Processes, *, happened: bool
+    ) -> None:
+        self._home = home
+        self._jobs = jobs
+        self._store = store
+        self._processes = processes
+        self._happened = happened
+
+    async def settle(self) -> None:
+        """Before the core hears of the jobs: what had begun, and not ended, is over."""
+        for job in list(self._jobs.live.values()):
+            if not (self._happened and self._was_interrupted(job)):
+                continue
+            if job.spec.requeue and job.startable and not job.cancelled:
+                again = job.again(Attempt(TEXT, job.device), job.estimate, None, None)
+                await record_failure(self._store, again)
+                self._jobs.live[job.id] = again
+            else:
+                job.fault = Reason("machine_restarted", TEXT)
+
+    def _was_interrupted(self, job: JobRecord) -> bool:
+        files = self._home.job(job.id, job.attempt)
+        return files.started.exists() and read_exit(files, job.owner) is None and not self._processes.lives(job.id)

@@ -1,0 +1,239 @@
+"""A row that cannot be read is set aside; the daemon starts with all others."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from daemon_harness import Daemon, Refused, alive
+from failing import WAITS, let_go, pipe
+
+from carpool.daemon.journal.contents import JournalContents, read_contents
+from carpool.daemon.journal.device_controls import read_controls
+from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.system.errors import StartupError
+from carpool.protocol.paths import Home
+
+__all__ = ["pipe"]
+
+JOURNAL_3 = Path(__file__).parents[1] / "data" / "journal-3.sql"
+#: The second job has not ended, and the third has had an attempt.
+UNFINISHED = """
+INSERT INTO jobs (id, owner, gid, spec, env, submitted_us, phase) VALUES
+  (3, 1000, 1000, '{"argv":["true"],"cwd":"/","env":{}}', '{"TOKEN":"secret"}', 1790000000000000, 'queued');
+INSERT INTO attempts VALUES
+  (3, 1, 0, 'host0', 1790000001000000, 1790000002000000, 1, NULL, 0, 0, 'exited with code 1', 0, 0, NULL, 'log');
+INSERT INTO meta VALUES ('use:3', '[2,true,false]'), ('devices', '[]');
+INSERT INTO placements VALUES (3, '["host0","host1"]', 'null');
+INSERT INTO beside VALUES ('key', 2, 1);
+INSERT INTO models VALUES (1000, 'bert', '{"factory":"a:b","python":"/p","cwd":"/","env":{}}', '{}', 1);
+INSERT INTO events VALUES (1, 1, 1, 'Tick', NULL, 1, '{}');
+"""
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Home:
+    """With a journal that has a row in every table."""
+    home = Home(tmp_path / "home")
+    home.jobs.mkdir(parents=True)
+    with closing(sqlite3.connect(home.journal)) as connection:
+        connection.executescript(JOURNAL_3.read_text())
+    with closing(open_journal(home.journal)) as connection:
+        connection.executescript(UNFINISHED)
+    return home
+
+
+def read(home: Home) -> JournalContents:
+    with closing(open_journal(home.journal)) as connection:
+        read_controls(connection, ["host0"])
+        return read_contents(connection, home, 0, None)
+
+
+def set_aside(home: Home) -> list[tuple[str, int | None, str, dict[str, object]]]:
+    with closing(sqlite3.connect(home.journal)) as connection:
+        rows = connection.execute("SELECT source, job, reason, data FROM quarantine").fetchall()
+    return [(source, job, reason, json.loads(data)) for source, job, reason, data in rows]
+
+
+def spoil(home: Home, statements: str) -> None:
+    with closing(sqlite3.connect(home.journal)) as connection:
+        connection.executescript(statements)
+
+
+def test_a_sound_journal_loses_nothing(stored: Home) -> None:
+    contents = read(stored)
+    assert [job.id for job in contents.jobs] == [1, 2, 3]
+    assert (contents.jobs[2].attempt, contents.jobs[2].was_seated) == (2, True)
+    assert (contents.last_job, contents.last_seq, len(contents.models), len(contents.paces)) == (3, 1, 1, 1)
+    assert (len(contents.history), contents.ungated, contents.notice) == (1, {"key": 2}, "")
+    assert set_aside(stored) == []
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "says"),
+    [
+        ("spec = '{\"argv\":5}'", "argv"),
+        ("spec = '{'", "truncated"),
+        ('spec = \'{"argv":[],"cwd":"/","env":{},"speed":9}\'', "speed"),
+        ('spec = \'{"argv":["true"],"cwd":"/","env":{},"weight":0}\'', "weight is 0"),
+        ("spec = CAST(x'22ff22' AS TEXT)", "surrogates"),
+        ("spec = x'00'", "spec"),
+        ("env = '7'", "Expected `object"),
+        ("phase = 'exploded'", "exploded"),
+        ("phase = 'ended'", "without an outcome"),
+        ("owner = 'root'", "owner"),
+        ("owner = -1", "owner"),
+        ("submitted_us = 1.5", "submitted_us"),
+        ("id = 9223372036854775807", "id"),
+        ("id = 0", "id"),
+    ],
+)
+def test_a_job_that_cannot_be_read_is_set_aside(stored: Home, spoiled: str, says: str) -> None:
+    spoil(stored, f"UPDATE jobs SET {spoiled} WHERE id = 3")
+    contents = read(stored)
+    assert [job.id for job in contents.jobs] == [1, 2]
+    ((source, _, reason, data),) = set_aside(stored)
+    assert source == "jobs" and says in reason and "env" not in data
+    assert "1 job of the journal could not be read: carpool doctor --journal" in contents.notice
+    assert contents.last_job == 3, "its number is never given again"
+    again = read(stored)
+    assert ([job.id for job in again.jobs], again.last_job, len(set_aside(stored))) == ([1, 2], 3, 1)
+
+
+def test_null_where_a_value_is_needed(stored: Home) -> None:
+    """Which SQLite refuses to write, and whose check of the file complains about it."""
+    spoil(
+        stored,
+        "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = replace(sql, 'spec TEXT NOT NULL', 'spec TEXT')"
+        " WHERE name = 'jobs'; PRAGMA writable_schema = RESET; UPDATE jobs SET spec = NULL WHERE id = 3;"
+        "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = replace(sql, 'spec TEXT', 'spec TEXT NOT NULL')"
+        " WHERE name = 'jobs';",
+    )
+    with closing(sqlite3.connect(stored.journal)) as connection:
+        assert connection.execute("PRAGMA quick_check").fetchall() == [("NULL value in jobs.spec",)]
+    assert [job.id for job in read(stored).jobs] == [1, 2]
+
+
+def test_a_job_is_not_lost_for_its_estimate(stored: Home) -> None:
+    spoil(stored, "UPDATE jobs SET estimate = '[[[' WHERE id = 3")
+    job = read(stored).jobs[2]
+    assert (job.id, job.estimate, job.attempt, job.spec.env) == (3, None, 2, {"TOKEN": "secret"})
+    ((source, number, _, data),) = set_aside(stored)
+    assert (source, number, data["estimate"]) == ("jobs", 3, "[[[")
+
+
+def test_an_attempt_that_cannot_be_read_counts_all_the_same(stored: Home) -> None:
+    spoil(stored, "UPDATE attempts SET reason = x'00' WHERE job = 3")
+    job = read(stored).jobs[2]
+    assert (job.attempt, job.past[0].core.text) == (2, "its record could not be read")
+    assert read(stored).jobs[2].attempt == 2
+
+
+@pytest.mark.parametrize(
+    ("table", "statement"),
+    [
+        ("meta", "UPDATE meta SET value = '{' WHERE key = 'settings'"),
+        ("meta", "UPDATE meta SET value = '{\"policy\":7}' WHERE key = 'settings'"),
+        ("meta", "UPDATE meta SET value = 'x' WHERE key = 'devices'"),
+        ("meta", "UPDATE meta SET value = '[1]' WHERE key = 'use:3'"),
+        ("meta", "UPDATE meta SET key = 'use:x' WHERE key = 'use:3'"),
+        ("meta", "UPDATE meta SET value = '[' WHERE key = 'device:host0'"),
+        ("placements", "UPDATE placements SET devices = '[1,2]' WHERE job = 3"),
+        ("beside", "UPDATE beside SET job = 'x'"),
+        ("runs", "UPDATE runs SET iterations = 'many'"),
+        ("runs", "UPDATE runs SET ended_us = -5"),
+        ("paces", "UPDATE paces SET iterations = 0"),
+        ("paces", "UPDATE paces SET kind = x'ff'"),
+        ("models", "UPDATE models SET spec = '{}'"),
+        ("models", "UPDATE models SET name = '../x'"),
+        ("models", "UPDATE models SET name = CAST(x'ff' AS TEXT)"),
+        ("events", "UPDATE events SET seq = 9223372036854775807"),
+    ],
+)
+def test_other_rows_are_set_aside(stored: Home, table: str, statement: str) -> None:
+    spoil(stored, statement)
+    contents = read(stored)
+    assert [job.id for job in contents.jobs] == [1, 2, 3]
+    assert [source for source, *_ in set_aside(stored)] == [table]
+    assert "1 other row of the journal could not be read" in read(stored).notice
+
+
+def test_a_count_that_is_damaged_is_made_anew(stored: Home) -> None:
+    spoil(stored, "UPDATE meta SET value = 'x' WHERE key = 'last_job'")
+    assert read(stored).last_job == 3
+
+
+def test_a_column_that_is_gone_is_no_row_that_is_bad(stored: Home) -> None:
+    spoil(stored, "ALTER TABLE jobs DROP COLUMN env")
+    with pytest.raises(StartupError, match="no such column: env") as refused:
+        read(stored)
+    assert "carpool backup" in refused.value.info.hint and not set_aside(stored)
+
+
+def test_users_are_told(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon().started()
+    first, second = daemon.python("pass"), daemon.python("pass")
+    for job in (first, second):
+        daemon.wait(job)
+    daemon.stop()
+    with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection, connection:
+        connection.execute("UPDATE jobs SET phase = 'exploded' WHERE id = ?", (second,))
+    daemon.started()
+    listed = daemon.get("/v1/jobs")
+    assert [job["id"] for job in listed["jobs"]] == [first]
+    assert listed["notice"] == "1 job of the journal could not be read: carpool doctor --journal"
+    assert "exploded" in daemon.log()
+    with pytest.raises(Refused, match="no record of job 2 that can be read") as refused:
+        daemon.show(second)
+    assert "carpool doctor --journal" in refused.value.hint
+    assert daemon.python("pass") == second + 1
+
+
+@pytest.mark.parametrize("spoil_row", ["UPDATE jobs SET spec = '[' WHERE id = ?", "DELETE FROM jobs WHERE id = ?"])
+def test_a_job_that_runs_goes_on_without_its_record(
+    make_daemon: Callable[..., Daemon], pipe: Path, spoil_row: str
+) -> None:
+    """It keeps its memory and gets its turns, its end is recorded, and who waits for it goes on waiting."""
+    daemon = make_daemon().started()
+    steps = ("attach", "grow:p:4194304", "iterate", "say:here", f"listen:{pipe}", "iterate")
+    job = daemon.fake(*steps, name="mine", retries=3)
+    daemon.until_line(job, "here")
+    waits = daemon.python("pass", after=[job])
+    before = daemon.show(job)
+    daemon.kill()
+    with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection, connection:
+        connection.execute(spoil_row, (job,))
+    daemon.started()
+    info = daemon.show(job)
+    same = ("phase", "pid", "name", "owner", "lane", "persistent_limit")
+    assert [info[name] for name in same] == [before[name] for name in same] and alive(info["pid"])
+    assert daemon.show(waits)["phase"] == "queued"
+    let_go(pipe)
+    assert daemon.wait(job)["outcome"] == "succeeded", daemon.log()
+    assert daemon.wait(waits)["outcome"] == "succeeded"
+    daemon.kill()
+    assert daemon.started().show(job)["outcome"] == "succeeded"
+
+
+def test_a_job_without_a_record_is_not_started_again(make_daemon: Callable[..., Daemon], pipe: Path) -> None:
+    """Nobody knows its command.  A job that waits for one that cannot be read is refused, and does not start."""
+    daemon = make_daemon().started()
+    job = daemon.submit(sys.executable, "-u", "-c", WAITS, str(pipe), "7", retries=3)
+    daemon.until_line(job, "here")
+    blocked = daemon.python("pass", after=[job])
+    waits = daemon.python("print('ran')", after=[blocked])
+    daemon.kill()
+    with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection, connection:
+        connection.execute("UPDATE jobs SET spec = '[' WHERE id IN (?, ?)", (job, blocked))
+    daemon.started()
+    refused = daemon.wait(waits)
+    assert (refused["outcome"], refused["reason"]["code"]) == ("refused", "dependency_failed")
+    assert f"no record that can be read of job {blocked}" in refused["reason"]["text"]
+    let_go(pipe)
+    ended = daemon.wait(job)
+    assert (ended["outcome"], ended["exit_code"], ended["attempt"]) == ("failed", 7, 1)
