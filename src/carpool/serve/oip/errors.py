@@ -22,7 +22,11 @@ class ServeError(Exception):
 
     status: ClassVar[int]
     kind: ClassVar[str]
-    retry_after_s: int | None = None  # when it is worth another try, if that is known
+
+    def __init__(self, text: str, retry_after_s: int | None = None) -> None:
+        """``retry_after_s``: when it is worth another try, if that is known."""
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
 
 
 class WrongInput(ServeError):
@@ -72,19 +76,17 @@ class QueueFull(ServeError):
 
     status, kind = 429, "queue_full"
 
-    def __init__(self, text: str, retry_after_s: int = 1) -> None:
-        super().__init__(text)
-        self.retry_after_s = retry_after_s
-
 
 class ServerBusy(ServeError):
     """There is no room for the body at present."""
 
     status, kind = 503, "server_busy"
 
-    def __init__(self, text: str, retry_after_s: int = 1) -> None:
-        super().__init__(text)
-        self.retry_after_s = retry_after_s
+
+class DaemonAway(ServeError):
+    """The daemon does not answer, and the request has waited for it as long as it could."""
+
+    status, kind = 503, "daemon_away"
 
 
 class ModelFailed(ServeError):
