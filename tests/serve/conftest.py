@@ -36,7 +36,7 @@ class Server:
 
     @property
     def address(self) -> str:
-        return self.url.removeprefix("http://")
+        return self.url.partition("://")[2]
 
     async def _start(self) -> str:
         self.endpoint = Endpoint(self.backend, self.options)
@@ -66,14 +66,14 @@ class Server:
 
 
 Start = Callable[..., Server]
+OPTIONS = EndpointOptions(port=0, largest_body=1 << 20, body_bytes=4 << 20, patience_s=PATIENCE_S, drain_s=PATIENCE_S)
 
 
 @contextmanager
 def _serving() -> Iterator[Start]:
     servers: list[Server] = []
 
-    def start(*, token: str | None = None, drain_s: float = PATIENCE_S, **limits: int) -> Server:
-        options = EndpointOptions(port=0, token=token, largest_body=1 << 20, drain_s=drain_s)
+    def start(options: EndpointOptions = OPTIONS, **limits: int) -> Server:
         servers.append(Server(NumpyBackend(**limits), options))
         return servers[-1]
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from carpool.devices import memfd
-from carpool.protocol.client_errors import ClientError
+from carpool.protocol.api import ErrorInfo
+from carpool.protocol.client_errors import ApiError, ClientError
 from carpool.protocol.models import ModelInfo, ModelRequest
 from carpool.serve.model.image_store import write_image
 from carpool.serve.oip.errors import ModelFailed, WorkerLost
@@ -208,11 +209,12 @@ class Fakes:
 
 
 class FakeRegistry:
-    """``away``: nobody answers."""
+    """``away``: nobody answers.  ``refuses``: the daemon has too much to do."""
 
     def __init__(self) -> None:
         self.infos: dict[str, ModelInfo] = {}
         self.away = False
+        self.refuses = False
         self.gpus = False
         self.asked = 0
 
@@ -241,6 +243,8 @@ class FakeRegistry:
     def _check(self) -> None:
         if self.away:
             raise ClientError("not_running", "no daemon is running")
+        if self.refuses:
+            raise ApiError(503, ErrorInfo("busy", "too many requests"))
 
 
 @dataclass

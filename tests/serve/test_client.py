@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 
 from carpool.serve.client import NAMES, Client, NotReachable, Refused
 from tests.serve.backend import MODELS, PATIENCE_S
-from tests.serve.conftest import Server, Start
+from tests.serve.conftest import OPTIONS, Server, Start
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def test_models_and_metadata(client: Client) -> None:
 
 
 def test_a_token(serving: Start) -> None:
-    server = serving(token="s" * 16)
+    server = serving(replace(OPTIONS, token="s" * 16))
     with Client(server.url, token="s" * 16) as client:
         assert client.infer("affine", np.ones((1, 3), np.float32)).shape == (1, 3)
     with Client(server.url) as client, pytest.raises(Refused, match="Authorization"):

@@ -13,7 +13,7 @@ import pytest
 from carpool.serve.front import Choices, Front
 from carpool.serve.metrics import Metrics
 from carpool.serve.model.image_store import ImageStore
-from carpool.serve.oip.errors import DeadlineMissed, ModelFailed, ModelUnavailable, UnknownModel
+from carpool.serve.oip.errors import DaemonAway, DeadlineMissed, ModelFailed, ModelUnavailable, UnknownModel
 from carpool.serve.pool.environment_key import Environment
 from tests.serve.fakes import SIZE, FakePreparing, FakeRegistry, Fakes, until
 from tests.serve.queue.test_dispatch import LONG_US, request, result
@@ -285,6 +285,77 @@ async def test_while_the_daemon_is_away_everything_goes_on(one: Fronted, caplog:
     one.registry.away = False
     await until(lambda: not one.front.models())
     watching.cancel()
+
+
+async def away(one: Fronted) -> asyncio.Task[None]:
+    """The model `affine` is ready and computes nothing, and the front has seen that the daemon is away."""
+    one.registry.add("affine")
+    watching = asyncio.create_task(one.front.watch(poll_s=0.001))
+    await one.until_ready("affine")
+    one.fakes.hold("infer")
+    one.registry.away = True
+    before = one.registry.asked
+    await until(lambda: one.registry.asked > before + 1)
+    return watching
+
+
+async def test_a_request_is_answered_after_the_restart(one: Fronted) -> None:
+    watching = await away(one)
+    asked = asyncio.create_task(one.ask(1))
+    await until(one.fakes.computing)
+    one.registry.away = False
+    before = one.registry.asked
+    await until(lambda: one.registry.asked > before + 1)
+    one.fakes.let_go("infer")
+    assert await asked == [3]
+    watching.cancel()
+
+
+@pytest.mark.parametrize("timeout_us", [None, 1_000])
+async def test_a_request_does_not_wait_for_the_daemon_for_ever(timeout_us: int | None) -> None:
+    one = Fronted(Choices(away_s=0.01))
+    watching = await away(one)
+    asked = request(1)
+    object.__setattr__(asked, "timeout_us", timeout_us)
+    with pytest.raises(DaemonAway, match=r"Carpool's daemon .* carpool up") as caught:
+        await one.front.infer(asked)
+    assert caught.value.retry_after_s == 5
+    watching.cancel()
+    await one.close()
+
+
+async def test_a_request_that_came_before_the_daemon_went_away() -> None:
+    """It waits as long as the others, from then on; one with a deadline waits until that."""
+    one = Fronted(Choices(away_s=0.01))
+    one.add("affine")
+    await one.until_ready("affine")
+    one.fakes.hold("infer")
+    patient = request(1)
+    object.__setattr__(patient, "timeout_us", LONG_US)
+    waiting = [asyncio.create_task(one.front.infer(each)) for each in (patient, request(2))]
+    await until(one.fakes.computing)
+    one.registry.away = True
+    watching = asyncio.create_task(one.front.watch(poll_s=0.001))
+    with pytest.raises(DaemonAway):
+        await waiting[1]
+    one.fakes.let_go("infer")
+    assert result(await waiting[0]) == [3]
+    watching.cancel()
+    await one.close()
+
+
+async def test_a_daemon_that_refuses_is_not_away() -> None:
+    one = Fronted(Choices(away_s=0.01))
+    watching = await away(one)
+    one.registry.refuses, one.registry.away = True, False
+    before = one.registry.asked
+    await until(lambda: one.registry.asked > before + 1)
+    asked = request(1)
+    object.__setattr__(asked, "timeout_us", 1_000)
+    with pytest.raises(DeadlineMissed):
+        await one.front.infer(asked)
+    watching.cancel()
+    await one.close()
 
 
 async def test_an_environment_that_cannot_be_read_is_asked_for_again(one: Fronted) -> None:

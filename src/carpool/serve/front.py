@@ -15,13 +15,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from carpool.protocol.client_errors import ClientError
+from carpool.protocol.client_errors import ApiError, ClientError
 from carpool.protocol.models import ModelInfo, ModelRequest
 from carpool.serve.metrics import Metrics
 from carpool.serve.model.image_store import ImageStore, OverBudget
 from carpool.serve.oip.errors import UnknownModel
 from carpool.serve.oip.messages import InferRequest
 from carpool.serve.oip.values import ModelMetadata, Tensor
+from carpool.serve.pool.daemon_presence import DaemonPresence
 from carpool.serve.pool.environment_key import Environment
 from carpool.serve.pool.interfaces import ModelRegistry, Preparing
 from carpool.serve.pool.pool import Pool
@@ -33,6 +34,7 @@ from carpool.serve.queue.per_environment import Dispatchers
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0
+AWAY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +42,14 @@ class Choices:
     """What the user of `carpool serve` says.
 
     ``names``: of the models to serve; none: all.  ``profiles``: the directory of profiles; None: they are not kept.
+    ``away_s``: so long a request without a deadline waits for a daemon that is away.
     """
 
     order: Order = Order.FCFS
     most_waiting: int = 128  # requests, for each model
     names: Collection[str] = ()
     profiles: Path | None = None
+    away_s: float = AWAY_S
 
 
 @dataclass(eq=False, slots=True)
@@ -91,6 +95,7 @@ class Front:
         self._registrations: dict[str, _Registration] = {}
         self._asked: dict[str, _Registration] = {}  # what is served under a name: its registration, or the one before
         self._stored: dict[str, _Registration] = {}  # whose image is in the store
+        self._daemon = DaemonPresence(choices.away_s)
         self._dispatchers = Dispatchers(new_pool, metrics, choices.order)
         self._preparing = asyncio.Lock()
         self._numbers = count(1)
@@ -120,7 +125,8 @@ class Front:
             raise UnknownModel(f"there is no model {request.model!r} any more")
         served = one.served
         timeout_us = served.deadline_us if request.timeout_us is None else request.timeout_us
-        return await served.dispatcher.infer(served.key, request, timeout_us)
+        async with self._daemon.awaited(has_deadline=timeout_us is not None):
+            return await served.dispatcher.infer(served.key, request, timeout_us)
 
     # What is registered
 
@@ -130,12 +136,21 @@ class Front:
         while True:
             try:
                 self.update(await self._registry.models())
+                self._daemon.is_here()
                 trouble = ""
             except ClientError as error:
+                self._note(error)
                 if str(error) != trouble:
                     log.warning("models that come and go are not noticed: %s", error)
                 trouble = str(error)
             await asyncio.sleep(poll_s)
+
+    def _note(self, error: ClientError) -> None:
+        """A daemon that refuses to answer is not away."""
+        if isinstance(error, ApiError):
+            self._daemon.is_here()
+        else:
+            self._daemon.is_away()
 
     def update(self, infos: Sequence[ModelInfo]) -> None:
         """These models are registered, and no others."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from carpool.protocol.serving import FrontOptions
 from carpool.serve.front import Choices, Front
 from carpool.serve.http.auth import read_token
 from carpool.serve.http.endpoint import Endpoint, EndpointOptions
+from carpool.serve.http.tls import tls_context
 from carpool.serve.metrics import Metrics
 from carpool.serve.model.image_store import ImageStore
 from carpool.serve.pool.environment_key import Environment
@@ -50,8 +52,7 @@ async def serve(
 ) -> None:
     """Until ``stopping`` is set; then what is being computed is answered, and every worker ends.  Raises StartError."""
     say = say or _print
-    token = None if serving.token_file is None else read_token(Path(serving.token_file))
-    metrics = Metrics()
+    options, metrics = _endpoint_options(serving), Metrics()
 
     def announce(model: str, reason: str | None) -> None:
         if reason is None:
@@ -62,7 +63,7 @@ async def serve(
     budget = memory_bytes() // 2 if serving.store_bytes is None else serving.store_bytes
     with ImageStore(budget) as store:
         front = Front(parts.registry, parts.prepare, parts.new_pool, store, metrics, _choices(serving), announce)
-        endpoint = Endpoint(front, EndpointOptions(serving.host, serving.port, token), metrics)
+        endpoint = Endpoint(front, options, metrics)
         url = await endpoint.start()
         try:
             _tell(say, serving, Said("serving", url=url), f"serving on {url}")
@@ -82,6 +83,24 @@ async def _watch_until(front: Front, stopping: asyncio.Event) -> None:
     finally:
         watching.cancel()
         stopped.cancel()
+
+
+def _endpoint_options(serving: FrontOptions) -> EndpointOptions:
+    """Raises StartError."""
+    return EndpointOptions(
+        serving.host,
+        serving.port,
+        token=None if serving.token_file is None else read_token(Path(serving.token_file)),
+        tls=_tls(serving),
+        body_bytes=serving.body_bytes,
+        connections=serving.connections,
+    )
+
+
+def _tls(serving: FrontOptions) -> ssl.SSLContext | None:
+    if serving.tls_cert is None or serving.tls_key is None:
+        return None
+    return tls_context(Path(serving.tls_cert), Path(serving.tls_key))
 
 
 def _choices(serving: FrontOptions) -> Choices:

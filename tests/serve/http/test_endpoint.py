@@ -8,6 +8,7 @@ import json
 import socket
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from carpool.serve.http.endpoint import Endpoint, EndpointOptions
 from carpool.serve.oip.errors import StartError
 from carpool.serve.oip.messages import LENGTH_HEADER
 from tests.serve.backend import FAILURES, MODELS, PATIENCE_S, NumpyBackend
-from tests.serve.conftest import Server, Start
+from tests.serve.conftest import OPTIONS, Server, Start
 
 X = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}
 AFFINE = "/v2/models/affine/infer"
@@ -244,9 +245,9 @@ def test_no_request_is_the_servers_mistake(server: Server, body: bytes, headers:
     [
         b"\0\r\n\r\n",
         b"GET /v2 HTTP/9.9\r\n\r\n",
-        b"POST /v2/models/affine/infer HTTP/1.1\r\nHost: h\r\nContent-Length: x\r\n\r\n",
-        b"POST /v2/models/affine/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"POST /v2/models/affine/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{",
+        b"POST /v2/models/affine/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
+        b"POST /v2/models/affine/infer HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /v2/models/affine/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
     ],
 )
 def test_what_is_no_http_harms_nobody(server: Server, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
@@ -264,7 +265,7 @@ def test_what_is_no_http_harms_nobody(server: Server, data: bytes, caplog: pytes
 
 
 def test_a_token_opens_everything_but_health_which_is_open(serving: Start) -> None:
-    server = serving(token="s" * 16)
+    server = serving(replace(OPTIONS, token="s" * 16))
     for header in (
         {},
         {"Authorization": "Bearer " + "t" * 16},
@@ -316,7 +317,7 @@ def test_stopping_answers_what_is_there_and_refuses_what_comes(serving: Start) -
 
 
 def test_stopping_does_not_wait_for_ever(serving: Start, caplog: pytest.LogCaptureFixture) -> None:
-    server = serving(drain_s=0.01)
+    server = serving(replace(OPTIONS, drain_s=0.01))
     with ThreadPoolExecutor(1) as pool, server.held():
         waiting = pool.submit(infer, server)
         server.backend.wait_until_waiting(1)
@@ -330,7 +331,7 @@ def test_stopping_does_not_wait_for_ever(serving: Start, caplog: pytest.LogCaptu
 def test_the_request_of_a_client_that_has_gone_is_not_computed(serving: Start) -> None:
     server = serving()
     body = json.dumps(X).encode()
-    head = f"POST {AFFINE} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    head = f"POST {AFFINE} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     host, _, port = server.address.rpartition(":")
     with server.held():
         with socket.create_connection((host, int(port))) as connection:
@@ -354,5 +355,5 @@ def test_latencies_are_counted(serving: Start) -> None:
 def test_what_a_client_may_expect(server: Server, expect: bytes, status: bytes) -> None:
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), 60) as connection:
-        connection.sendall(b"GET /v2 HTTP/1.1\r\nHost: x\r\nExpect: " + expect + b"\r\n\r\n")
+        connection.sendall(b"GET /v2 HTTP/1.1\r\nHost: localhost\r\nExpect: " + expect + b"\r\n\r\n")
         assert connection.makefile("rb").readline().split()[1] == status

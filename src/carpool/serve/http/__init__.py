@@ -1,5 +1,5 @@
 """The endpoint: HTTP in and out, compressed bodies, and who may ask.
 
 Knows requests and answers as bytes and as `oip` messages, and asks a `Backend` for the rest.  May import `oip`,
-`metrics` and aiohttp; loads no framework.
+`metrics`, `carpool.protocol` and aiohttp; loads no framework.
 """

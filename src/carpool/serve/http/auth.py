@@ -15,11 +15,10 @@ SHORTEST_TOKEN = 16
 def read_token(path: Path) -> str:
     """The token in a file that only its owner may read.  Raises StartError."""
     try:
-        mode, token = path.stat().st_mode, path.read_text(encoding="ascii").strip()
+        check_private(path, "the token")
+        token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise StartError(f"cannot read the token in {path}: {error}") from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise StartError(f"others may read or write the token in {path}: chmod 600 {path}")
     if len(token) < SHORTEST_TOKEN or not token.isprintable() or " " in token:
         raise StartError(
             f"the token in {path} needs {SHORTEST_TOKEN} letters or more, without spaces: openssl rand -hex 32"
@@ -27,9 +26,15 @@ def read_token(path: Path) -> str:
     return token
 
 
+def check_private(path: Path, what: str) -> None:
+    """Raises StartError if others than the owner may read or write a file, OSError if it is not there."""
+    if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise StartError(f"others may read or write {what} in {path}: chmod 600 {path}")
+
+
 def check_address(host: str, token: str | None) -> None:
     """Raises StartError for an address that others reach, without a token."""
-    if token is None and not _is_loopback(host):
+    if token is None and not is_loopback(host):
         raise StartError(f"{host} can be reached from elsewhere, so a token is needed: --token-file FILE")
 
 
@@ -42,7 +47,8 @@ def authorized(header: str | None, token: str) -> bool:
     )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server at this name or address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

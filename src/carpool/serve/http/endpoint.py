@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,29 +14,28 @@ import msgspec
 from aiohttp import web
 
 import carpool
+from carpool.protocol.serving import DEFAULT_BODY_BYTES, DEFAULT_CONNECTIONS, LARGEST_BODY
 from carpool.serve.http.auth import authorized, check_address
-from carpool.serve.http.request_body import decompressed
+from carpool.serve.http.body_budget import BodyBudget, HeldBytes
+from carpool.serve.http.body_reader import BodyReader, expected, header_bytes
+from carpool.serve.http.client_connection import ConnectionLimits
+from carpool.serve.http.listener import Listener
+from carpool.serve.http.origin import check_origin
 from carpool.serve.metrics import MEDIA, Metrics
 from carpool.serve.oip.errors import (
-    BodyTooLarge,
+    BodyTooSlow,
     ModelUnavailable,
     NotAuthorized,
-    QueueFull,
     ServeError,
     ShuttingDown,
-    StartError,
     UnknownModel,
-    WrongInput,
 )
-from carpool.serve.oip.messages import LENGTH_HEADER, UNAVAILABLE, VERSION, IndexEntry, InferRequest, describe
+from carpool.serve.oip.messages import UNAVAILABLE, VERSION, IndexEntry, InferRequest, Message, describe
 from carpool.serve.oip.requests import decode_request
 from carpool.serve.oip.responses import encode_response
 from carpool.serve.oip.values import ModelMetadata, Tensor
 
 log = logging.getLogger(__name__)
-#: For aiohttp, which would tell of malformed HTTP, with its bytes: anybody could fill the log, a token may be in them.
-_no_log = logging.getLogger(f"{__name__}.http")
-_no_log.disabled = True
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 LONGEST_ERROR = 2000  # letters: names in a request may be as long as its body
@@ -76,7 +76,11 @@ class EndpointOptions:
     host: str = "127.0.0.1"
     port: int = 8000  # 0: any that is free
     token: str | None = None
-    largest_body: int = 64 << 20  # bytes, after decompression
+    tls: ssl.SSLContext | None = None
+    largest_body: int = LARGEST_BODY  # bytes, after decompression
+    body_bytes: int = DEFAULT_BODY_BYTES  # of all requests that are not answered
+    connections: int = DEFAULT_CONNECTIONS
+    patience_s: float = 10.0  # so long a client may take for a head, for the next bytes of a body, for an answer
     drain_s: float = 30.0  # so long `stop` waits for requests that are being computed
 
 
@@ -86,6 +90,8 @@ class Endpoint:
     def __init__(self, backend: Backend, options: EndpointOptions, metrics: Metrics | None = None) -> None:
         """``metrics``: where the back end counts, too.  Raises StartError."""
         check_address(options.host, options.token)
+        self.bodies = BodyBudget(options.body_bytes)
+        self._reader = BodyReader(options.largest_body, options.patience_s)
         self.metrics = Metrics() if metrics is None else metrics
         self._backend = backend
         self._options = options
@@ -93,27 +99,18 @@ class Endpoint:
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._runner = web.AppRunner(
-            self._app(),
-            access_log=None,
-            logger=_no_log,
-            handle_signals=False,
-            auto_decompress=False,  # what is wrong there is said in the protocol's form
-            handler_cancellation=True,
-            shutdown_timeout=options.drain_s,
-        )
+        self._runner = web.AppRunner(self._app(), handler_cancellation=True, shutdown_timeout=options.drain_s)
+        limits = ConnectionLimits(options.connections, options.patience_s)
+        self._listener = Listener(self._runner, limits, options.tls)
 
     async def start(self) -> str:
         """Listen; the URL.  Raises StartError."""
         await self._runner.setup()
-        host, port = self._options.host, self._options.port
         try:
-            await web.TCPSite(self._runner, host, port, backlog=1024).start()
-        except OSError as error:
+            return await self._listener.open(self._options.host, self._options.port)
+        except BaseException:
             await self._runner.cleanup()
-            raise StartError(f"cannot listen on {host}, port {port}: {error.strerror}; choose another --port") from None
-        address = self._runner.addresses[0]
-        return f"http://[{address[0]}]:{address[1]}" if ":" in address[0] else f"http://{address[0]}:{address[1]}"
+            raise
 
     async def stop(self) -> None:
         """Refuse new requests, answer those that are in flight, close."""
@@ -122,10 +119,11 @@ class Endpoint:
             await asyncio.wait_for(self._idle.wait(), self._options.drain_s)
         except TimeoutError:
             log.warning("not answered within %g s: %d requests", self._options.drain_s, self._in_flight)
+        self._listener.close()
         await self._runner.cleanup()
 
     def _app(self) -> web.Application:
-        app = web.Application(middlewares=[self._guard], client_max_size=self._options.largest_body)
+        app = web.Application(middlewares=[self._guard])
         routes: list[tuple[str, str, Handler]] = [
             ("GET", "/v2", self._server),
             ("GET", "/v2/health/live", self._live),
@@ -140,7 +138,7 @@ class Endpoint:
                 ("GET", model, self._model_metadata),
             ]
         for method, path, handler in routes:
-            app.router.add_route(method, path, handler, expect_handler=_expected)
+            app.router.add_route(method, path, handler, expect_handler=expected)
         return app
 
     # Around every request
@@ -148,7 +146,7 @@ class Endpoint:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            self._check_token(request)
+            self._check_client(request)
             return await handler(request)
         except ServeError as error:
             return error_response(error)
@@ -159,11 +157,12 @@ class Endpoint:
             log.exception("%s %s failed", request.method, request.path)
             return json_response({"error": f"internal error in the server: {error!r}"[:LONGEST_ERROR]}, 500)
 
-    def _check_token(self, request: web.Request) -> None:
+    def _check_client(self, request: web.Request) -> None:
+        """Raises WrongOrigin, NotAuthorized.  Pages of other sites do not have the token."""
         token = self._options.token
-        if token is None or request.path in OPEN_PATHS:
-            return
-        if not authorized(request.headers.get("Authorization"), token):
+        if token is None:
+            check_origin(request.headers.getall("Host", ()), request.headers.getall("Origin", ()))
+        elif request.path not in OPEN_PATHS and not authorized(request.headers.get("Authorization"), token):
             raise NotAuthorized("the header `Authorization: Bearer TOKEN` is missing, or its token is wrong")
 
     # Requests
@@ -198,27 +197,41 @@ class Endpoint:
         model = self._model(request)
         return json_response({"name": model.name, "ready": not self._stopping}, 503 if self._stopping else 200)
 
-    async def _infer(self, request: web.Request) -> web.Response:
-        begin, name = time.monotonic(), ""
+    async def _infer(self, request: web.Request) -> web.StreamResponse:
         self._in_flight += 1
         self._idle.clear()
+        try:
+            with self.bodies.holding(request.remote or "") as held:
+                message = await self._answer(request, held)
+                held.count(len(message.body))
+                return await _sent(request, web.Response(body=message.body, headers=message.headers))
+        finally:
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._idle.set()
+
+    async def _answer(self, request: web.Request, held: HeldBytes) -> Message:
+        """Raises ServeError; counted either way."""
+        begin, name = time.monotonic(), ""
         try:
             model = self._model(request)
             name = model.name
             if self._stopping:
                 raise ShuttingDown("the server is stopping")
-            body = await _body(request, self._options.largest_body)
-            asked = decode_request(model, body, _header_bytes(request))
+            asked = await self._asked(request, model, held)
             message = encode_response(asked, await self._backend.infer(asked))
         except (Exception, asyncio.CancelledError) as error:
             self.metrics.failed(name, _kind(error))
             raise
-        finally:
-            self._in_flight -= 1
-            if not self._in_flight:
-                self._idle.set()
         self.metrics.answered(name, time.monotonic() - begin)
-        return web.Response(body=message.body, headers=message.headers)
+        return message
+
+    async def _asked(self, request: web.Request, model: ModelMetadata, held: HeldBytes) -> InferRequest:
+        """What the body says.  Values in JSON may need more bytes than their text.  Raises ServeError."""
+        body = await self._reader.read(request, held)
+        asked = decode_request(model, body, header_bytes(request))
+        held.resize(max(len(body), sum(len(tensor.data) for tensor in asked.inputs)))
+        return asked
 
     def _model(self, request: web.Request) -> ModelMetadata:
         """That of the path.  Raises UnknownModel, ModelUnavailable."""
@@ -233,34 +246,11 @@ class Endpoint:
         return model
 
 
-async def _expected(request: web.Request) -> web.StreamResponse | None:
-    """aiohttp's own one fails over a header that is no text."""
-    if request.headers["Expect"].lower() != "100-continue":
-        return json_response({"error": "the header Expect may only be `100-continue`"}, 417)
-    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    request.writer.output_size = 0  # as if nothing had been sent yet
-    return None
-
-
-async def _body(request: web.Request, largest: int) -> bytes:
-    """Decompressed.  Raises WrongInput, WrongEncoding, BodyTooLarge."""
-    try:
-        body = await request.read()
-    except web.RequestPayloadError as error:
-        raise WrongInput(f"the body cannot be read: {error}") from None
-    except web.HTTPRequestEntityTooLarge:
-        raise BodyTooLarge(f"the body has more than {largest} bytes") from None
-    return decompressed(body, request.headers.get("Content-Encoding", ""), largest)
-
-
-def _header_bytes(request: web.Request) -> int | None:
-    """How long the JSON is, where binary data follows it.  Raises WrongInput."""
-    text = request.headers.get(LENGTH_HEADER)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise WrongInput(f"{LENGTH_HEADER} is {text!r}; it must be a number of bytes")
-    return int(text)
+async def _sent(request: web.Request, answer: web.Response) -> web.Response:
+    """Until the client has taken it, or is gone."""
+    await answer.prepare(request)
+    await answer.write_eof()
+    return answer
 
 
 def _kind(error: BaseException) -> str:
@@ -277,10 +267,10 @@ def json_response(value: object, status: int = 200) -> web.Response:
 def error_response(error: ServeError) -> web.Response:
     """The answer to a request that failed: the status of its error and a body as the protocol wants it."""
     response = json_response({"error": str(error)[:LONGEST_ERROR]}, error.status)
-    if isinstance(error, QueueFull):
+    if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(error.retry_after_s)
     if isinstance(error, NotAuthorized):
         response.headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, ShuttingDown):
+    if isinstance(error, ShuttingDown | BodyTooSlow):
         response.force_close()
     return response

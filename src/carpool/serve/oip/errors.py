@@ -23,6 +23,11 @@ class ServeError(Exception):
     status: ClassVar[int]
     kind: ClassVar[str]
 
+    def __init__(self, text: str, retry_after_s: int | None = None) -> None:
+        """``retry_after_s``: when it is worth another try, if that is known."""
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
+
 
 class WrongInput(ServeError):
     """The request is malformed, or is not what the model takes."""
@@ -42,6 +47,18 @@ class BodyTooLarge(ServeError):
     status, kind = 413, "body_too_large"
 
 
+class BodyTooSlow(ServeError):
+    """The client has stopped sending in the middle of the body."""
+
+    status, kind = 408, "body_too_slow"
+
+
+class WrongOrigin(ServeError):
+    """There is no token, and the request was meant for another host, or is from a page of another site."""
+
+    status, kind = 403, "wrong_origin"
+
+
 class NotAuthorized(ServeError):
     """No token, or a wrong one."""
 
@@ -55,13 +72,21 @@ class UnknownModel(ServeError):
 
 
 class QueueFull(ServeError):
-    """As many requests wait as may.  ``retry_after_s``: when it is worth another try."""
+    """As many requests wait as may."""
 
     status, kind = 429, "queue_full"
 
-    def __init__(self, text: str, retry_after_s: int = 1) -> None:
-        super().__init__(text)
-        self.retry_after_s = retry_after_s
+
+class ServerBusy(ServeError):
+    """There is no room for the body at present."""
+
+    status, kind = 503, "server_busy"
+
+
+class DaemonAway(ServeError):
+    """The daemon does not answer, and the request has waited for it as long as it could."""
+
+    status, kind = 503, "daemon_away"
 
 
 class ModelFailed(ServeError):

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 #: A worker that has not answered for so long is taken for hung, and replaced.
 HUNG_S = 600.0
 GONE = "it has been removed"
+#: For requests that are refused because there are no workers: the pool goes on trying to start some.
+RETRY_AFTER_S = 5
 
 
 @dataclass(eq=False, slots=True)
@@ -239,7 +241,7 @@ class Dispatcher:
                 request.fail(error)
 
     def _no_workers(self) -> ServeError:
-        return ModelUnavailable(f"no worker can be started: {self.pool.trouble}")
+        return ModelUnavailable(f"no worker can be started: {self.pool.trouble}", RETRY_AFTER_S)
 
 
 def now_us() -> int:

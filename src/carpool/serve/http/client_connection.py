@@ -1,0 +1,94 @@
+"""One connection of a client: refused if there are too many, closed when the server has to wait for too long."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import cast
+
+from aiohttp import web
+
+#: For aiohttp, which would tell of malformed HTTP, with its bytes: anybody could fill the log, a token may be in them.
+_no_log = logging.getLogger(f"{__name__}.http")
+_no_log.disabled = True
+
+#: Bytes that aiohttp reads ahead, for each connection.
+READ_AHEAD = 64 << 10
+TOO_MANY = b'{"error": "too many connections; close some, or try again"}'
+REFUSAL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(TOO_MANY), TOO_MANY)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """``most``: connections at once; ``patience_s``: seconds for a head, and for whatever else a client has to do."""
+
+    most: int
+    patience_s: float
+
+
+class ClientConnection(web.RequestHandler):
+    """Heads, idle times and rests of bodies are aiohttp's to limit (``keepalive_timeout``, which begins with the
+    connection and after each answer, and ``lingering_time``).  Answers that the client does not take are limited here.
+    """
+
+    __slots__ = ("_limits", "_server", "_timer", "_unsent", "_wire")
+
+    def __init__(self, server: web.Server, limits: ConnectionLimits) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=limits.patience_s,
+            lingering_time=limits.patience_s,
+            read_bufsize=READ_AHEAD,
+            auto_decompress=False,  # what is wrong there is said in the protocol's form
+            logger=_no_log,
+            access_log=_no_log,
+        )
+        self._server = server
+        self._limits = limits
+        self._wire: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._unsent = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._wire = cast(asyncio.Transport, transport)
+        if len(self._server.connections) >= self._limits.most:
+            self.close()
+            self._wire.write(REFUSAL)
+            self._wire.close()
+            return
+        self._wire.set_write_buffer_limits(high=0)  # `pause_writing` comes as soon as the client takes too little
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        self._stop_timer()
+        super().resume_writing()
+
+    def _watch(self) -> None:
+        assert self._wire is not None
+        self._unsent = self._wire.get_write_buffer_size()
+        self._timer = asyncio.get_running_loop().call_later(self._limits.patience_s, self._look)
+
+    def _look(self) -> None:
+        assert self._wire is not None
+        if self._wire.get_write_buffer_size() < self._unsent:
+            self._watch()
+        else:
+            self._wire.abort()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,59 @@
+"""How long requests wait for a daemon that is away: without it, workers may get no turn and none can be started."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from carpool.serve.oip.errors import DaemonAway, DeadlineMissed
+
+RETRY_AFTER_S = 5
+
+
+class DaemonPresence:
+    """Whoever asks the daemon says what came of it: `is_here` or `is_away`."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._away = False
+        self._waiting: set[asyncio.Timeout] = set()
+
+    def is_here(self) -> None:
+        self._away = False
+        self._reschedule()
+
+    def is_away(self) -> None:
+        if not self._away:
+            self._away = True
+            self._reschedule()
+
+    @asynccontextmanager
+    async def awaited(self, *, has_deadline: bool) -> AsyncIterator[None]:
+        """Around one request.  While the daemon is away the request waits for it: until its deadline if it has one,
+        otherwise for the patience.  Raises DaemonAway."""
+        try:
+            async with asyncio.timeout_at(None if has_deadline else self._until()) as limit:
+                if not has_deadline:
+                    self._waiting.add(limit)
+                try:
+                    yield
+                finally:
+                    self._waiting.discard(limit)
+        except TimeoutError:
+            raise self._error(f"has been away for {self._patience_s:g} s") from None
+        except DeadlineMissed:
+            if self._away:
+                raise self._error("is away, and the deadline has passed") from None
+            raise
+
+    def _until(self) -> float | None:
+        return asyncio.get_running_loop().time() + self._patience_s if self._away else None
+
+    def _reschedule(self) -> None:
+        for limit in self._waiting:
+            if not limit.expired():
+                limit.reschedule(self._until())
+
+    def _error(self, how: str) -> DaemonAway:
+        return DaemonAway(f"Carpool's daemon {how}; it is started by: carpool up", RETRY_AFTER_S)
