@@ -32,10 +32,13 @@ from carpool.daemon.journal.device_history import DeviceHistory
 from carpool.daemon.journal.event_log import Feed, last_seq
 from carpool.daemon.journal.model_registry import Models, read_models
 from carpool.daemon.journal.records import JournalStore, read_history, read_jobs, read_ungated
+from carpool.daemon.journal.removal import JournalRemoval
 from carpool.daemon.journal.slowdown_table import PaceTable, read_paces
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
 from carpool.daemon.memory.reclaim import Reclaim
+from carpool.daemon.retention.pruner import Pruner
+from carpool.daemon.retention.selection import keeping_of
 from carpool.daemon.seats.ledger import open_ledger
 from carpool.daemon.seats.sampler import Sampler
 from carpool.daemon.shims.links import ShimLinks
@@ -73,6 +76,7 @@ class Daemon:
         self.models = Models(self.journal, read_models(connection))
         self.history = DeviceHistory(self.journal, home.journal)
         self.jobs = JobTable()
+        self.pruner = Pruner(home, self.jobs, JournalRemoval(self.journal, home.journal), keeping_of(limits))
         self.ledger = open_ledger(home)
         self.shims = ShimLinks(self.ledger)
         self.machine = Machine(self.settings.for_core)
@@ -141,6 +145,7 @@ class Daemon:
             self.telemetry.run(),
             self.paces.run(),
             self.parts.watchdog.run(),
+            self.pruner.run(),
         )
         tasks = [asyncio.create_task(work) for work in always]
         await self.stopping.wait()

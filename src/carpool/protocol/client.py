@@ -57,6 +57,7 @@ __all__ = [
 T = TypeVar("T")
 TIMEOUT_S = 60.0  # for one ordinary answer: a loaded machine may be slow, a broken daemon is silent for ever
 SLACK_S = 30.0
+PAGE = 1000  # jobs that one answer lists
 
 
 class DaemonClient:
@@ -106,7 +107,18 @@ class DaemonClient:
 
     def jobs(self, phases: Sequence[str] = (), limit: int | None = None) -> list[JobInfo]:
         """Jobs in these phases (none given: in all), ordered by id; with ``limit`` the newest only."""
-        query = {"phase": ",".join(phases), "limit": limit}
+        if limit is not None:
+            return self._page(phases, limit)
+        found = page = self._page(phases, PAGE)
+        while len(page) >= PAGE:
+            page = self._page(phases, PAGE, before=found[0].id)
+            if page and page[-1].id >= found[0].id:
+                return self._page(phases)  # a daemon of an earlier version knows no pages
+            found = page + found
+        return found
+
+    def _page(self, phases: Sequence[str], limit: int | None = None, before: int | None = None) -> list[JobInfo]:
+        query = {"phase": ",".join(phases), "limit": limit, "before": before}
         return self._get(_target("/v1/jobs", query), JobList).jobs
 
     def job(self, job: int) -> JobInfo:

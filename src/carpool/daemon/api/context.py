@@ -107,8 +107,31 @@ def find_job(context: Context, request: web.Request) -> JobRecord | EndedJob:
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_ID else 0
     job = context.jobs.live.get(number) or context.jobs.ended.get(number)
     if job is None or not viewer(context, caller(request)).knows(job.owner):
-        raise RequestError(404, "unknown_job", f"there is no job {text[:LONGEST_ID]}", "carpool ls --all lists them")
+        raise _unknown_job(context, request, number, text[:LONGEST_ID])
     return job
+
+
+def _unknown_job(context: Context, request: web.Request, number: int, text: str) -> RequestError:
+    """Where users may not know of others' jobs, a removed job is one that there never was."""
+    if was_removed(context, number, caller(request)):
+        return RequestError(404, "removed_job", *removed_text(context, number))
+    return RequestError(404, "unknown_job", f"there is no job {text}", "carpool ls --all lists them")
+
+
+def was_removed(context: Context, number: int, who: Caller) -> bool:
+    """Whether this has been a job that anybody may know of, and is none any more."""
+    seen = viewer(context, who).sees is not Visibility.OWN
+    return seen and context.jobs.was_given(number) and context.jobs.owner(number) is None
+
+
+def removed_text(context: Context, number: int) -> tuple[str, str]:
+    """What people are told of a removed job, and a hint."""
+    limits = context.limits
+    text = f"job {number} ended and has been removed"
+    kept = (
+        f"ended jobs are kept for {limits.keep_days} days, {limits.keep_jobs} of them, with {limits.keep_bytes} of logs"
+    )
+    return text, kept
 
 
 def require_owner(context: Context, request: web.Request, job: JobRecord | EndedJob, what: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import grp
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
@@ -42,6 +43,11 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     services: Audience = Audience.ADMINS  # who may run services, whose turns come before all training
     visibility: Visibility = Visibility.NAMES  # what users see of others' jobs: `all`, `names` or `own`, see below
     job_log: str = "1GiB"  # size of the log of one attempt, at least 64KiB; of a longer one the oldest part is deleted
+    keep_days: Annotated[int, msgspec.Meta(ge=1)] = (
+        90  # ended jobs, their logs and their events are removed after so long
+    )
+    keep_jobs: Annotated[int, msgspec.Meta(ge=1)] = 20_000  # most ended jobs; of more the oldest are removed
+    keep_bytes: str = "20GiB"  # size of the logs of all ended jobs; of more the oldest jobs are removed
 
     @property
     def admin_gid(self) -> int | None:
@@ -56,12 +62,17 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"job_log: {self.job_log} is less than 64KiB")
         return size
 
+    @property
+    def keep_bytes_size(self) -> int:
+        """Bytes of `keep_bytes`.  Raises ValueError."""
+        return parse_size(self.keep_bytes)
+
 
 def read_limits(home: Home) -> UserLimits:
     """The limits of this home; the defaults if it has no such file.  Raises StartupError for a file that is wrong."""
     try:
         limits = msgspec.toml.decode(home.limits.read_bytes(), type=UserLimits)
-        _ = limits.admin_gid, limits.job_log_bytes
+        _ = limits.admin_gid, limits.job_log_bytes, limits.keep_bytes_size
     except FileNotFoundError:
         return UserLimits()
     except (OSError, KeyError, ValueError, RecursionError, msgspec.DecodeError) as error:
