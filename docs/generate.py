@@ -47,6 +47,15 @@ everybody's. Nobody else reads logs, and no answer has the environment of a job.
 itself shows: where `/proc` is not mounted with `hidepid=2`, users of one machine see each other's processes and
 command lines there. Jobs and events of all users are numbered in one sequence, so a user can tell how many there are.
 """
+KEEPING = """### How long jobs are kept
+
+The daemon looks when it starts and then every hour. What goes with a job is its row in lists and in the journal, its
+attempts, its directory with its logs, and the events of its time; its number is not given again, and `carpool show`
+says that the job has been removed. A job stays for an hour after its end, and for as long as jobs that have not ended
+wait for it by `--after`; the job with the highest number always stays. What estimates learn from (the last 20 runs of
+each command) is kept apart and stays. A server with 100 jobs a day keeps 9,000 jobs at the defaults: with logs of a
+megabyte 9 GB, in the journal about 150 MB, in the daemon's memory about 20 MB.
+"""
 NOTE = "<!-- Written by docs/generate.py: change the source it names, not this page. -->\n"
 
 
@@ -101,9 +110,10 @@ def settings_page() -> str:
         "`limits.toml` in the daemon's home (`carpool doctor` says where that is) says what users of a shared daemon\n"
         "may do.  The daemon reads the file when it starts, and refuses to start with a name or value that it does\n"
         "not know.  For example:\n\n"
-        '```toml\nadmin_group = "gpu-admins"\nservices = "everyone"\n```\n\n'
+        '```toml\nadmin_group = "gpu-admins"\nservices = "everyone"\nkeep_days = 30\n```\n\n'
         "| limit | default | meaning |\n| --- | --- | --- |\n"
         f"{''.join(_limit_rows())}\n"
+        f"{KEEPING}\n"
         f"{VISIBILITY}"
     )
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
+from urllib.parse import parse_qsl
 
 import msgspec
 import pytest
 from conftest import Cli
-from standin import Answer, StandIn, job
+from standin import Answer, Request, StandIn, job
 
 from carpool.cli.main import COMMANDS
 from carpool.protocol.api import JobList
+from carpool.protocol.client import PAGE
 
 #: `tests/lean` is itself a module named torch.
 pytestmark = pytest.mark.usefixtures("whole_torch")
@@ -50,9 +51,17 @@ def test_every_command_has_help_and_its_common_options(carpool: Cli) -> None:
         assert "--home" in shown
 
 
-def test_ls_prints_ten_thousand_jobs(standin: StandIn, carpool: Cli, home: Path) -> None:
+@pytest.mark.parametrize("pages", [True, False], ids=["in pages", "by a daemon that knows no pages"])
+def test_ls_prints_ten_thousand_jobs(standin: StandIn, carpool: Cli, pages: bool) -> None:
     rows = [job(n, name=f"sweep-{n}") for n in range(1, JOBS + 1)]
-    standin.reactions["GET /v1/jobs"] = Answer(msgspec.json.encode(JobList(rows)))
-    lines = carpool.ok("ls").splitlines()
+
+    def answer(request: Request) -> Answer:
+        asked = {name: int(value) for name, value in parse_qsl(request.query) if name != "phase"}
+        known = rows[: asked["before"] - 1] if pages and "before" in asked else rows
+        return Answer(msgspec.json.encode(JobList(known[-asked["limit"] :] if "limit" in asked else known)))
+
+    standin.reactions["GET /v1/jobs"] = answer
+    lines = carpool.ok("ls", "--all").splitlines()
+    assert len(standin.requests) == (JOBS // PAGE + 1 if pages else 3)
     assert len(lines) == JOBS + 1
     assert lines[-1].split()[:2] == [str(JOBS), f"sweep-{JOBS}"]

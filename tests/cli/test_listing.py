@@ -58,9 +58,9 @@ def test_ls_asks_for_what_is_active_and_the_last_that_ended(standin: StandIn, ca
     carpool.ok("ls", "--all")
     carpool.ok("ls", "-n", "3", "--phase", "queued", "--phase", "ended")
     assert [request.query for request in standin.requests] == [
-        "phase=queued,starting,running,stopping",
+        "phase=queued,starting,running,stopping&limit=1000",
         "phase=ended&limit=10",
-        "",
+        "limit=1000",
         "phase=queued,ended&limit=3",
     ]
 

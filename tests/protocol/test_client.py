@@ -47,7 +47,7 @@ def test_jobs_carry_filters(standin: StandIn) -> None:
     with DaemonClient(standin.home) as client:
         assert [info.id for info in client.jobs(("queued", "running"), 5)] == [3, 4]
         client.jobs()
-    assert [request.query for request in standin.requests] == ["phase=queued,running&limit=5", ""]
+    assert [request.query for request in standin.requests] == ["phase=queued,running&limit=5", "limit=1000"]
 
 
 def test_submission_arrives_as_it_was_made(standin: StandIn) -> None:

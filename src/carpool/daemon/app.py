@@ -33,10 +33,13 @@ from carpool.daemon.journal.device_history import DeviceHistory
 from carpool.daemon.journal.event_log import Feed
 from carpool.daemon.journal.model_registry import Models
 from carpool.daemon.journal.records import JournalStore
+from carpool.daemon.journal.removal import JournalRemoval
 from carpool.daemon.journal.slowdown_table import PaceTable
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
 from carpool.daemon.memory.reclaim import Reclaim
+from carpool.daemon.retention.pruner import Pruner
+from carpool.daemon.retention.selection import keeping_of
 from carpool.daemon.seats.ledger import open_ledger
 from carpool.daemon.seats.sampler import Sampler
 from carpool.daemon.shims.links import ShimLinks
@@ -80,6 +83,7 @@ class Daemon:
         self.models = Models(self.journal, contents.models)
         self.history = DeviceHistory(self.journal, home.journal)
         self.jobs = JobTable()
+        self.pruner = Pruner(home, self.jobs, JournalRemoval(self.journal, home.journal), keeping_of(limits))
         self.ledger = open_ledger(home)
         self.shims = ShimLinks(self.ledger)
         self.machine = Machine(self.settings.for_core)
@@ -150,6 +154,7 @@ class Daemon:
             self.telemetry.run(),
             self.paces.run(),
             self.parts.watchdog.run(),
+            self.pruner.run(),
         )
         tasks = [asyncio.create_task(work) for work in always]
         await self.stopping.wait()

@@ -57,6 +57,7 @@ __all__ = [
 T = TypeVar("T")
 TIMEOUT_S = 60.0  # for one ordinary answer: a loaded machine may be slow, a broken daemon is silent for ever
 SLACK_S = 30.0
+PAGE = 1000  # jobs that one answer lists
 
 
 class DaemonClient:
@@ -109,8 +110,20 @@ class DaemonClient:
         return self.job_list(phases, limit).jobs
 
     def job_list(self, phases: Sequence[str] = (), limit: int | None = None) -> JobList:
-        """The same, with what the daemon says of its journal."""
-        query = {"phase": ",".join(phases), "limit": limit}
+        """The same, with what the daemon says of its journal.  Without ``limit`` in pages."""
+        if limit is not None:
+            return self._page(phases, limit)
+        page = self._page(phases, PAGE)
+        found = page.jobs
+        while len(page.jobs) >= PAGE:
+            page = self._page(phases, PAGE, before=found[0].id)
+            if page.jobs and page.jobs[-1].id >= found[0].id:
+                return self._page(phases)  # a daemon of an earlier version knows no pages
+            found = page.jobs + found
+        return JobList(found, page.notice)
+
+    def _page(self, phases: Sequence[str], limit: int | None = None, before: int | None = None) -> JobList:
+        query = {"phase": ",".join(phases), "limit": limit, "before": before}
         return self._get(_target("/v1/jobs", query), JobList)
 
     def job(self, job: int) -> JobInfo:

@@ -63,6 +63,11 @@ class Home:
         return self.root / "jobs"
 
     @property
+    def removed(self) -> Path:
+        """Directories of jobs that are no longer kept, until they are deleted."""
+        return self.root / "removed"
+
+    @property
     def mps_pipe(self) -> Path:
         """Where programs find the MPS control daemon that `carpool mps on` has started."""
         return self.root / "mps" / "pipe"

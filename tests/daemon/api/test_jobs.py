@@ -53,6 +53,8 @@ def test_jobs_are_listed_by_phase_and_limit(daemon: Daemon) -> None:
     assert [job["id"] for job in daemon.get("/v1/jobs")["jobs"]] == [*ended, waiting]
     assert [job["id"] for job in daemon.get("/v1/jobs?phase=running")["jobs"]] == [waiting]
     assert [job["id"] for job in daemon.get("/v1/jobs?phase=ended&limit=2")["jobs"]] == ended[1:]
+    assert [job["id"] for job in daemon.get(f"/v1/jobs?limit=2&before={waiting}")["jobs"]] == ended[1:]
+    assert [job["id"] for job in daemon.get(f"/v1/jobs?limit=2&before={ended[1]}")["jobs"]] == ended[:1]
     with pytest.raises(Refused, match="known phases"):
         daemon.get("/v1/jobs?phase=sleeping")
 

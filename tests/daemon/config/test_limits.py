@@ -35,8 +35,11 @@ SERVICE = "attempt(lambda: daemon.submit('true', cwd='/tmp', service=1))"
         ("jobs = 0", "Expected `int` >= 1 - at `$.jobs`"),
         ("submission_size = 5000", "5000 is not a size"),
         ('submission_size = "much"', "'much' is not a size"),
-        ('submissions_size = "1B"', "'1B' is not between 4 KiB and 64 GiB - at `$.submissions_size`"),
+        ('submissions_size = "1B"', "'1B' is not between 4 KiB and 65536 GiB - at `$.submissions_size`"),
         ("retries = 1001", "Expected `int` <= 1000"),
+        ("keep_days = 0", "Expected `int` >= 1 - at `$.keep_days`"),
+        ("keep_jobs = -1", "Expected `int` >= 1 - at `$.keep_jobs`"),
+        ('keep_size = "much"', "'much' is not a size"),
         ("x = " + "[" * 100_000, ""),
     ],
 )

@@ -27,6 +27,7 @@ from carpool.daemon.system.errors import RequestError
 from carpool.daemon.system.peer import peer_credentials, peer_groups
 from carpool.daemon.telemetry.service import TelemetryService
 from carpool.protocol.paths import Home
+from carpool.protocol.units import format_size
 
 #: Digits; numbers of jobs fit into 64 bits.
 LONGEST_ID = 19
@@ -114,8 +115,30 @@ def find_job(context: Context, request: web.Request) -> JobRecord | EndedJob:
         text = f"the journal has no record of job {number} that can be read"
         raise RequestError(404, "unknown_job", text, "carpool doctor --journal says what is known of the job")
     if job is None or not viewer(context, caller(request)).knows(job.owner):
-        raise RequestError(404, "unknown_job", f"there is no job {text[:LONGEST_ID]}", "carpool ls --all lists them")
+        raise _unknown_job(context, request, number, text[:LONGEST_ID])
     return job
+
+
+def _unknown_job(context: Context, request: web.Request, number: int, text: str) -> RequestError:
+    """Where users may not know of others' jobs, a removed job is one that there never was."""
+    if was_removed(context, number, caller(request)):
+        return RequestError(404, "removed_job", *removed_text(context, number))
+    return RequestError(404, "unknown_job", f"there is no job {text}", "carpool ls --all lists them")
+
+
+def was_removed(context: Context, number: int, who: Caller) -> bool:
+    """Whether this has been a job that anybody may know of, and is none any more."""
+    seen = viewer(context, who).sees is not Visibility.OWN
+    known = context.jobs.owner(number) is not None or number in context.gone
+    return seen and context.jobs.was_given(number) and not known
+
+
+def removed_text(context: Context, number: int) -> tuple[str, str]:
+    """What people are told of a removed job, and a hint."""
+    limits = context.limits
+    text = f"job {number} ended and has been removed"
+    kept = f"{limits.keep_days} days, {limits.keep_jobs} of them, with {format_size(limits.keep_size)} of logs"
+    return text, f"ended jobs are kept for {kept}"
 
 
 def require_owner(context: Context, request: web.Request, job: JobRecord | EndedJob, what: str) -> None:

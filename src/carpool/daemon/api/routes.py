@@ -36,7 +36,7 @@ ROUTES: tuple[Route, ...] = (
         *("POST", "/v1/submissions", submit.submit_many, "Submit several jobs, all or none"),
         *(api.SubmitManyResponse, api.SubmitManyRequest, 201),
     ),
-    Route("GET", "/v1/jobs", jobs.list_jobs, "List jobs", api.JobList, query=("phase", "limit")),
+    Route("GET", "/v1/jobs", jobs.list_jobs, "List jobs", api.JobList, query=("phase", "limit", "before")),
     Route("POST", "/v1/history", submit.history, "Earlier runs of a command", api.HistoryInfo, api.HistoryRequest),
     Route("GET", "/v1/jobs/{id}", jobs.show_job, "Show one job", api.JobInfo),
     Route("GET", "/v1/jobs/{id}/placement", jobs.show_placement, "Why it is on its device", api.PlacementInfo),

@@ -13,7 +13,7 @@ from carpool.core.events import Submitted
 from carpool.core.model import Engine, Estimate, JobId, Outcome
 from carpool.core.state.amounts import clipped
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
-from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller, viewer
+from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller, removed_text, viewer, was_removed
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.quotas import check_retries, check_room, check_spec_size
 from carpool.daemon.config.limits import Audience
@@ -175,8 +175,9 @@ def pending_dependencies(context: Context, job: JobRecord) -> tuple[JobId, ...]:
 
 
 def _succeeded(context: Context, number: JobId) -> bool:
+    """A job that has been removed since `check` looked had succeeded long before."""
     ended = context.jobs.ended.get(number)
-    return ended is not None and ended.outcome is Outcome.SUCCEEDED
+    return number not in context.jobs.live if ended is None else ended.outcome is Outcome.SUCCEEDED
 
 
 def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
@@ -268,6 +269,10 @@ def _check_dependency(context: Context, number: JobId, who: Caller) -> None:
     if known and number in context.jobs.live:
         return
     ended = context.jobs.ended.get(number) if known else None
+    if ended is None and was_removed(context, number, who):
+        text, kept = removed_text(context, number)
+        hint = f"{kept}; leave --after {number} out if that job did what is needed"
+        raise RequestError(400, "unknown_dependency", f"--after {number}: {text}", hint)
     if ended is None:
         raise RequestError(400, "unknown_dependency", f"--after {number}: there is no job {number}", "carpool ls --all")
     if ended.outcome is not Outcome.SUCCEEDED:

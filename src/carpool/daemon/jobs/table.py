@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -236,6 +237,7 @@ class EndedJob:
     owner: int
     outcome: Outcome
     info: msgspec.Raw
+    ended_us: Micros  # wall clock
     attempt: int = 1
 
 
@@ -258,6 +260,10 @@ class JobTable:
         """An earlier daemon has given numbers up to ``last``."""
         self._next_id = last + 1
 
+    def was_given(self, job: JobId) -> bool:
+        """Whether the number has been given to a job, which may have been removed since."""
+        return 0 < job < self._next_id
+
     def owner(self, job: JobId) -> int | None:
         """The uid of a job's owner; None for an unknown job."""
         known = self.live.get(job) or self.ended.get(job)
@@ -266,12 +272,18 @@ class JobTable:
     def end(self, job: JobRecord, info: msgspec.Raw) -> None:
         """The job leaves the live ones; those who wait for its end go on.  ``info``: its row for the lists."""
         assert job.outcome is not None
-        self.ended[job.id] = EndedJob(job.id, job.owner, job.outcome, info, job.attempt)
+        ended_us = job.submitted_us if job.ended_us is None else job.ended_us
+        self.ended[job.id] = EndedJob(job.id, job.owner, job.outcome, info, ended_us, job.attempt)
         del self.live[job.id]
         self.submitted.remove(job.id, job.owner)
         waiting = self._waiting.pop(job.id, None)
         if waiting is not None:
             waiting.set()
+
+    def remove(self, jobs: Iterable[JobId]) -> None:
+        """These have ended, and are forgotten."""
+        for job in jobs:
+            self.ended.pop(job, None)
 
     async def wait_end(self, job: JobId, timeout_s: float | None) -> bool:
         """True as soon as the job has ended, False after ``timeout_s``."""

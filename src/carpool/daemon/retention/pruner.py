@@ -1,0 +1,61 @@
+"""Removes ended jobs, at the start of the daemon and every hour.
+
+First the directory is moved aside, then the rows of the journal go, then the daemon forgets the job: a daemon that is
+killed in between leaves a job without a directory, which the next one removes, and never a directory without a job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from carpool.daemon.jobs.table import EndedJob, JobTable
+from carpool.daemon.journal.removal import JournalRemoval
+from carpool.daemon.retention.directories import RemovedDirectories, log_bytes, move_aside
+from carpool.daemon.retention.selection import Keeping, needed, removable
+from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.errors import JournalFull
+from carpool.protocol.paths import Home
+
+log = logging.getLogger(__name__)
+INTERVAL_S = 3600.0
+AT_ONCE = 50  # jobs
+
+
+class Pruner:
+    """Keeps what the limits say.  Files are dealt with in threads and processes, rows by the journal's thread."""
+
+    def __init__(self, home: Home, jobs: JobTable, journal: JournalRemoval, keeping: Keeping) -> None:
+        self._home = home
+        self._jobs = jobs
+        self._journal = journal
+        self._keeping = keeping
+        self._directories = RemovedDirectories(home)
+
+    async def run(self) -> None:
+        """What goes wrong once is tried again an hour later."""
+        while True:
+            try:
+                await self.prune()
+            except (OSError, JournalFull) as error:
+                log.warning("cannot remove old jobs: %s", error)
+            await asyncio.sleep(INTERVAL_S)
+
+    async def prune(self) -> None:
+        """Raises OSError, JournalFull."""
+        ended = self._jobs.ended
+        sizes = await asyncio.to_thread(log_bytes, self._home, list(ended.values()))
+        stay = needed(self._jobs.live.values(), [*ended, *self._jobs.live])
+        old = removable(list(ended.values()), sizes, stay, self._keeping, wall_us())
+        for first in range(0, len(old), AT_ONCE):
+            await self._remove(old[first : first + AT_ONCE])
+        newest = max((job.ended_us for job in old), default=0)
+        await self._journal.events(before=max(newest, wall_us() - self._keeping.age_us))
+        await self._directories.delete()
+
+    async def _remove(self, old: Sequence[EndedJob]) -> None:
+        gone = await asyncio.to_thread(move_aside, self._home, [job.id for job in old])
+        await self._journal.jobs(gone)
+        self._jobs.remove(gone)
+        log.info("removed %d jobs that ended long ago, up to job %d", len(gone), max(gone, default=0))

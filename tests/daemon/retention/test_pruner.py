@@ -1,0 +1,168 @@
+"""A daemon removes jobs that ended long ago: rows, directories, and what is in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemon_harness import Daemon, Refused, as_nobody
+
+from carpool.daemon.journal.removal import JournalRemoval
+from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.writer import Journal
+from carpool.daemon.retention.selection import DAY
+
+Make = Callable[..., Daemon]
+PATIENCE_S = 20.0
+WAITS = "import signal; signal.pause()"
+
+
+def make_old(home: Path, *jobs: int) -> None:
+    """As if they had ended, and everything in the event log had happened, a hundred days ago."""
+    with closing(sqlite3.connect(home / "journal.sqlite")) as connection, connection:
+        for job in jobs:
+            connection.execute("UPDATE jobs SET ended_us = ended_us - ? WHERE id = ?", (100 * DAY, job))
+        connection.execute("UPDATE events SET wall_us = wall_us - ?", (100 * DAY,))
+
+
+def rows(home: Path, query: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(f"file:{home / 'journal.sqlite'}?mode=ro", uri=True)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def refusal(call: Callable[[], object]) -> Refused:
+    with pytest.raises(Refused) as refused:
+        call()
+    return refused.value
+
+
+def until(daemon: Daemon, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, daemon.log()
+        time.sleep(0.01)
+
+
+def until_removed(daemon: Daemon) -> None:
+    """The directories are what the daemon deletes last."""
+    until(daemon, lambda: "removed" in daemon.log() and not list((daemon.home / "removed").iterdir()))
+
+
+def numbers(daemon: Daemon) -> list[int]:
+    return [job["id"] for job in daemon.get("/v1/jobs")["jobs"]]
+
+
+def test_old_jobs_leave_the_journal_the_disk_and_the_lists(make_daemon: Make) -> None:
+    daemon = make_daemon().started()
+    first, second, third = (daemon.submit("echo", "text") for _ in range(3))
+    for job in (first, second, third):
+        daemon.wait(job)
+    last = daemon.events()[-1]["seq"]
+    daemon.terminate()
+    make_old(daemon.home, first, second)
+    daemon.started()
+    until_removed(daemon)
+    assert numbers(daemon) == [third]
+    assert [path.name for path in (daemon.home / "jobs").iterdir()] == [str(third)]
+    for table, column in (("jobs", "id"), ("attempts", "job"), ("placements", "job")):
+        assert rows(daemon.home, f"SELECT DISTINCT {column} FROM {table}") == [(third,)]
+    assert daemon.output(third) == "text\n"
+    assert rows(daemon.home, "SELECT min(seq) FROM events")[0][0] >= last  # the last one stays
+
+    refused = refusal(lambda: daemon.show(second))
+    assert (refused.status, refused.code) == (404, "removed_job")
+    assert refused.message == f"job {second} ended and has been removed" and "for 90 days" in refused.hint
+    assert refusal(lambda: daemon.show(third + 1)).code == "unknown_job"
+    refused = refusal(lambda: daemon.submit("true", after=[first]))
+    assert refused.code == "unknown_dependency" and f"job {first} ended and has been removed" in refused.message
+    assert f"leave --after {first} out" in refused.hint
+
+
+def test_what_jobs_wait_for_stays_and_numbers_go_on(make_daemon: Make) -> None:
+    daemon = make_daemon().started()
+    done, runs, unrelated = daemon.submit("true"), daemon.python(WAITS), daemon.submit("true")
+    waiting = daemon.submit("true", after=[done, runs])
+    for job in (done, unrelated):
+        daemon.wait(job)
+    daemon.terminate()
+    make_old(daemon.home, done, unrelated)
+    daemon.started()
+    until_removed(daemon)
+    assert numbers(daemon) == [done, runs, waiting]
+    daemon.cancel(runs)
+    daemon.wait(waiting)
+    daemon.terminate()
+    make_old(daemon.home, done, runs, waiting)
+    daemon.started()
+    until(daemon, lambda: numbers(daemon) == [waiting])
+    daemon.terminate()
+    seq = rows(daemon.home, "SELECT max(seq) FROM events")[0][0]
+    daemon.started()
+    assert numbers(daemon) == [waiting] and daemon.submit("true") == waiting + 1
+    assert daemon.events(since=seq)[0]["seq"] == seq + 1
+
+
+def test_the_limits_are_those_of_the_file(make_daemon: Make, home: Path) -> None:
+    daemon = make_daemon().started()
+    jobs = [daemon.wait(daemon.submit("true"))["id"] for _ in range(4)]
+    daemon.terminate()
+    (home / "limits.toml").write_text("keep_days = 200\nkeep_jobs = 2\n")
+    make_old(home, *jobs)
+    daemon.started()
+    until_removed(daemon)
+    assert numbers(daemon) == jobs[2:]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_users_who_may_not_know_of_jobs_do_not_hear_that_they_were_removed(make_daemon: Make, home: Path) -> None:
+    home.parent.chmod(0o711)
+    daemon = make_daemon().started()
+    mine, other = daemon.submit("true"), daemon.submit("true")
+    for job in (mine, other):
+        daemon.wait(job)
+    daemon.terminate()
+    make_old(home, mine)
+    daemon.started()
+    until_removed(daemon)
+    asked = f"attempt(lambda: daemon.show({mine}))"
+    assert as_nobody(daemon, asked) == "removed_job"
+    daemon.terminate()
+    (home / "limits.toml").write_text('visibility = "own"\n')
+    daemon.started()
+    assert as_nobody(daemon, asked) == "unknown_job" and refusal(lambda: daemon.show(mine)).code == "removed_job"
+
+
+def test_a_daemon_that_was_killed_between_two_steps_has_removed_all_of_a_job_or_goes_on(make_daemon: Make) -> None:
+    """A directory that has been moved aside and not been deleted, of a job whose row is still there."""
+    daemon = make_daemon().started()
+    first, second = daemon.submit("true"), daemon.submit("true")
+    for job in (first, second):
+        daemon.wait(job)
+    daemon.terminate()
+    make_old(daemon.home, first)
+    (daemon.home / "removed").mkdir(exist_ok=True)
+    (daemon.home / "jobs" / str(first)).rename(daemon.home / "removed" / str(first))
+    daemon.started()
+    until_removed(daemon)
+    assert numbers(daemon) == [second]
+
+
+async def test_old_events_go_in_small_steps_and_the_last_one_stays(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    journal = Journal(open_journal(path), asyncio.get_running_loop())
+    insert = "INSERT INTO events (seq, wall_us, now_us, kind, ring, data) VALUES (?, ?, 0, 'Tick', 0, '{}')"
+    await journal.durable(insert, *[(number, number) for number in range(1, 1301)])
+    removal = JournalRemoval(journal, path)
+    assert await removal.events(before=1201) == 1200
+    assert await removal.events(before=1201) == 0
+    assert await removal.events(before=5000) == 99
+    journal.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT seq FROM events").fetchall() == [(1300,)]
