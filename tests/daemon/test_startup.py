@@ -190,7 +190,7 @@ def test_a_journal_of_the_fourth_version_goes_on(make_daemon: Make, home: Path) 
     assert (waited["outcome"], waited["attempt"]) == ("succeeded", 2)
     assert [model["name"] for model in daemon.get("/v1/models")["models"]] == ["bert"]
     listed = daemon.get("/v1/jobs")
-    assert [job["id"] for job in listed["jobs"]] == [1, 3] and "notice" not in listed
+    assert [job["id"] for job in listed["jobs"]] == [1, 3] and not listed["notice"]
     assert daemon.events()[-1]["seq"] > 41 and daemon.python("pass") == 4
 
 

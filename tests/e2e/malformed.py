@@ -35,7 +35,7 @@ def malformed(chance: random.Random) -> tuple[bytes, bool]:
     body = _body(chance)
     if chance.random() < 0.4:
         body = _flipped(chance, body)
-    headers, path = {"Host": "x", "Content-Length": str(len(body))}, "/v2/models/small/infer"
+    headers, path = {"Host": "localhost", "Content-Length": str(len(body))}, "/v2/models/small/infer"
     if chance.random() < 0.3:
         headers[chance.choice(HEADERS)] = chance.choice(VALUES)
     elif chance.random() < 0.1:

@@ -7,6 +7,7 @@ import select
 import socket
 import subprocess
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from rig import Client, Rig
@@ -53,6 +54,19 @@ async def other(rig: Rig, first: subprocess.Popen[bytes]) -> AsyncIterator[Other
     made = Other(rig, rig.attach(pid=first.pid))
     yield made
     made.channel.close()
+
+
+async def test_one_that_ends_while_it_is_answered(rig: Rig, other: Other, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has not read the answer: its end is a reset of the connection."""
+    hello = rig.channels.attaching.hello
+
+    def answered(*about: Any) -> None:
+        hello(*about)
+        other.channel.close()
+
+    monkeypatch.setattr(rig.channels.attaching, "hello", answered)
+    other.asks()
+    assert rig.lines.get(other.client.job.id, "channel:1") is None
 
 
 def leaves(other: Other, answer: Leave) -> None:

@@ -264,9 +264,7 @@ class Channels:
             return False
         if data:
             self._packet(job, line, data)
-        if peek and data and not line.waits:
-            line.socket.recv(PACKET_BYTES + 1, socket.MSG_DONTWAIT)
-        return bool(data)
+        return bool(data) and (not peek or line.waits or _taken(line))
 
     def _packet(self, job: JobRecord, line: Line, data: bytes) -> None:
         try:
@@ -288,6 +286,15 @@ class Channels:
         """The process whose HELLO has been answered, if it is to ask again: it was not about to use the device."""
         seated = job.seated is not None and job.line == line.name
         return None if hello.b or seated or hello.a != PROTOCOL else line.pid or hello.pid
+
+
+def _taken(line: Line) -> bool:
+    """A packet that was only looked at leaves the channel; False: the other end is gone, with our answer unread."""
+    try:
+        line.socket.recv(PACKET_BYTES + 1, socket.MSG_DONTWAIT)
+    except ConnectionResetError:
+        return False
+    return True
 
 
 def _close(kept: dict[str, int]) -> None:
