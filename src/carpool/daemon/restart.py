@@ -148,7 +148,7 @@ class Restore:
 
     def _pause_left_us(self, job: JobRecord, spec: JobSpec, past: tuple[Attempt, ...]) -> Micros:
         """Of the pause before the job's next attempt."""
-        if not past or self._was_started(job):
+        if not past or job.past[-1].interrupted or self._was_started(job):
             return 0
         passed_us = max(0, wall_us() - job.past[-1].ended_us)
         return max(0, pause_us(spec.retry_pause_us, past) - passed_us)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,28 @@ def test_registered_models_are_counted_too(strict: Daemon) -> None:
         put("third", 900_000)
     assert (error.value.status, error.value.code) == (429, "models_too_large") and "model rm" in error.value.hint
     assert put("third", 1000)
+
+
+def test_models_that_are_registered_at_once_are_counted_too(strict: Daemon) -> None:
+    def put(name: str) -> bool:
+        body = {"factory": "shop:resnet", "python": "/usr/bin/python3", "cwd": "/", "env": env(900_000)}
+        try:
+            strict.put(f"/v1/models/{name}", body)
+        except Refused as error:
+            assert error.code == "models_too_large"
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sum(pool.map(put, "abcdef")) == 2
+
+
+def test_an_environment_that_many_jobs_have_in_common_counts_for_each_before_it_is_copied(strict: Daemon) -> None:
+    many = {"jobs": [submission("true") | {"env": {}}] * 3, "env": env(900_000), "follows": []}
+    with pytest.raises(Refused) as error:
+        strict.post("/v1/submissions", many)
+    assert (error.value.status, error.value.code) == (429, "submissions_too_large")
+    assert "the environment of 3 jobs takes" in error.value.message
 
 
 def test_a_job_is_not_tried_again_for_ever(strict: Daemon) -> None:

@@ -84,6 +84,18 @@ def test_a_restart_of_the_machine_counts_as_no_retry(
     assert (info["outcome"], info["exit_code"], info["attempt"]) == ("failed", 3, attempts)
 
 
+def test_after_a_restart_of_the_machine_there_is_no_pause(
+    make_daemon: Callable[..., Daemon], home: Path, tmp_path: Path
+) -> None:
+    home.mkdir(mode=0o711)
+    (home / "limits.toml").write_text("retry_pause_s = 300.0\n")
+    daemon = make_daemon().started()
+    job = start(daemon, tmp_path / "starts", requeue=True, retries=1)
+    restart_machine(daemon, [job])
+    info = daemon.wait(job)
+    assert (info["outcome"], info["attempt"]) == ("succeeded", 2)
+
+
 def test_what_had_ended_or_not_begun_is_as_it_was(make_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
     """An end that the shim has written down counts; a job that waited goes on waiting as its first attempt."""
     daemon = make_daemon().started()

@@ -49,6 +49,8 @@ def test_a_daemon_starts_from_a_copy_that_has_no_secrets(make_daemon: Callable[.
     waits = daemon.submit("true", env={"TOKEN": SECRET}, after=[running])
     spec = {"factory": "shop:resnet", "python": "/bin/python", "cwd": "/", "env": {"TOKEN": SECRET}}
     daemon.put("/v1/models/resnet", spec)
+    with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection, connection:
+        connection.execute("UPDATE meta SET value = 'that of an earlier start' WHERE key = 'boot_id'")
     copy = daemon.home.parent / "copy"
     code, made, _ = cli(daemon.home, "backup", str(copy))
     assert (code, made["jobs"], made["bytes"]) == (0, 3, copy.stat().st_size)
@@ -114,6 +116,10 @@ def test_everything_that_is_wrong_is_listed(make_daemon: Callable[..., Daemon]) 
     assert any("Invalid enum value" in text and "\\x1b" in text and "\x1b" not in text for text in texts)
     assert any("jobs 8 to 9" in text for text in texts) and any("jobs 1 to 12" in text for text in texts)
     assert not list(home.root.glob("*-shm")), "nothing is written"
+    for damage in ("UPDATE meta SET value = 'x' WHERE key = 'last_job'", "DELETE FROM meta WHERE key = 'last_job'"):
+        with closing(sqlite3.connect(home.journal)) as connection, connection:
+            connection.execute(damage)
+        assert any("jobs 1 to 12" in check.found for check in findings(home))
 
 
 def test_a_journal_that_cannot_be_read(tmp_path: Path) -> None:

@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 from daemon_harness import Daemon, Refused, as_nobody
 
+from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.journal.records import INSERT_JOB, job_row
 from carpool.daemon.journal.removal import JournalRemoval
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.retention.selection import DAY
+from carpool.protocol.api import SubmitRequest
 
 Make = Callable[..., Daemon]
 PATIENCE_S = 20.0
@@ -154,8 +157,24 @@ def test_a_daemon_that_was_killed_between_two_steps_has_removed_all_of_a_job_or_
     assert numbers(daemon) == [second]
 
 
-async def test_old_events_go_in_small_steps_and_the_last_one_stays(tmp_path: Path) -> None:
+async def test_what_says_how_a_job_was_submitted_stays_until_the_job_has_ended(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
+    journal = Journal(open_journal(path), asyncio.get_running_loop())
+    insert = "INSERT INTO events (seq, wall_us, now_us, kind, job, ring, data) VALUES (?, ?, 0, ?, ?, 0, '{}')"
+    events = [(1, 1, "Submitted", 1), (2, 2, "GrantTurn", 1), (3, 3, "Submitted", 2), (4, 4, "Submitted", 3)]
+    await journal.durable(insert, *events)
+    job = JobRecord(1, 1000, 1000, SubmitRequest(["python"], "/", {}), None, 1)
+    await journal.durable(INSERT_JOB, job_row(job))
+    assert await JournalRemoval(journal, path).events(before=9) == 2
+    journal.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT seq FROM events ORDER BY seq").fetchall() == [(1,), (4,)]
+
+
+async def test_old_events_go_in_small_steps_and_the_last_one_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "50%? #1"
+    folder.mkdir()
+    path = folder / "journal.sqlite"
     journal = Journal(open_journal(path), asyncio.get_running_loop())
     insert = "INSERT INTO events (seq, wall_us, now_us, kind, ring, data) VALUES (?, ?, 0, 'Tick', 0, '{}')"
     await journal.durable(insert, *[(number, number) for number in range(1, 1301)])

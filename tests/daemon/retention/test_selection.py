@@ -14,8 +14,8 @@ NOW = 1000 * DAY
 PLENTY = Keeping(90 * DAY, 1000, 1 << 40)
 
 
-def ended(number: JobId, age_us: int) -> EndedJob:
-    return EndedJob(number, 1000, Outcome.SUCCEEDED, msgspec.Raw(b"{}"), NOW - age_us)
+def ended(number: JobId, age_us: int, owner: int = 1000) -> EndedJob:
+    return EndedJob(number, owner, Outcome.SUCCEEDED, msgspec.Raw(b"{}"), NOW - age_us, NOW - age_us)
 
 
 def numbers(
@@ -37,6 +37,12 @@ def test_of_too_many_jobs_or_bytes_the_oldest_go() -> None:
     jobs = [ended(number, (10 - number) * DAY) for number in range(1, 6)]
     assert numbers(jobs, Keeping(90 * DAY, 3, 1 << 40)) == [1, 2]
     assert numbers(jobs, Keeping(90 * DAY, 1000, 100), dict.fromkeys(range(1, 6), 40)) == [1, 2, 3]
+
+
+def test_nobodys_jobs_go_for_what_another_user_has() -> None:
+    jobs = [ended(1, 9 * DAY), *(ended(number, (10 - number) * DAY, owner=1001) for number in range(2, 7))]
+    assert numbers(jobs, Keeping(90 * DAY, 3, 1 << 40)) == [2, 3]
+    assert numbers(jobs, Keeping(90 * DAY, 1000, 100), {1: 60, 6: 101}) == [2, 3, 4, 5, 6]
 
 
 def test_a_job_that_has_just_ended_stays_whatever_the_limits_say() -> None:

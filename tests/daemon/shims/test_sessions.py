@@ -6,7 +6,8 @@ import json
 import os
 import resource
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -70,6 +71,23 @@ def test_the_owner_of_a_job_may_not_take_all_descriptors(daemon: Daemon) -> None
         assert flood(connection, job) < MOST
         daemon.wait(daemon.submit("true"))
     assert "registers more than 500 descriptors at once" in daemon.log()
+
+
+def test_a_session_over_the_rate_is_read_more_slowly_and_loses_nothing(
+    make_daemon: Callable[..., Daemon], home: Path
+) -> None:
+    home.mkdir(mode=0o711)
+    (home / "limits.toml").write_text("packets_per_s = 10\n")
+    daemon = make_daemon().started()
+    job, before = daemon.submit("true", foreground=True), descriptors(daemon)
+    with session(daemon) as connection:
+        for _ in range(110):
+            register(connection, job, [0])
+        deadline = time.monotonic() + 8
+        while descriptors(daemon) < before + 111:  # its own, and one of each message
+            assert time.monotonic() < deadline, daemon.log()
+            time.sleep(0.01)
+    assert daemon.log().count("sessions of that user are read more slowly") == 1
 
 
 def test_an_attempt_that_is_over_may_not_come_back(daemon: Daemon) -> None:

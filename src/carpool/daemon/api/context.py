@@ -111,10 +111,11 @@ def find_job(context: Context, request: web.Request) -> JobRecord | EndedJob:
     text = request.match_info["id"]
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_ID else 0
     job = context.jobs.live.get(number) or context.jobs.ended.get(number)
-    if job is None and number in context.gone:
+    sight = viewer(context, caller(request))
+    if job is None and number in context.gone and sight.sees is not Visibility.OWN:
         text = f"the journal has no record of job {number} that can be read"
         raise RequestError(404, "unknown_job", text, "carpool doctor --journal says what is known of the job")
-    if job is None or not viewer(context, caller(request)).knows(job.owner):
+    if job is None or not sight.knows(job.owner):
         raise _unknown_job(context, request, number, text[:LONGEST_ID])
     return job
 
@@ -137,7 +138,7 @@ def removed_text(context: Context, number: int) -> tuple[str, str]:
     """What people are told of a removed job, and a hint."""
     limits = context.limits
     text = f"job {number} ended and has been removed"
-    kept = f"{limits.keep_days} days, {limits.keep_jobs} of them, with {format_size(limits.keep_size)} of logs"
+    kept = f"{limits.keep_days} days, {limits.keep_jobs} of one user, with {format_size(limits.keep_size)} of logs"
     return text, f"ended jobs are kept for {kept}"
 
 

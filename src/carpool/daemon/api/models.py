@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
@@ -35,8 +36,8 @@ async def put_model(request: web.Request) -> web.Response:
     spec, replace = await read_body(request, ModelRequest), flag_parameter(request, "replace")
     model = RegisteredModel(caller(request).uid, request.match_info["name"], spec, wall_us())
     check(model)
-    check_model_room(context, model)
-    if not await asyncio.shield(models.add(model, replace=replace)):
+    room = partial(check_model_room, context)
+    if not await asyncio.shield(models.add(model, replace=replace, check=room)):
         text = f"model {model.name!r} exists already"
         raise RequestError(
             409, "model_exists", text, "choose another name, or replace the model: --replace (replace=1)"

@@ -11,7 +11,7 @@ from carpool.daemon.jobs.submissions import size_of
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.model_registry import RegisteredModel
 from carpool.daemon.system.errors import RequestError
-from carpool.protocol.api import SubmitRequest
+from carpool.protocol.api import SubmitManyRequest, SubmitRequest
 from carpool.protocol.units import format_size
 
 LONGEST_NAME = 256  # characters
@@ -27,6 +27,17 @@ def check_spec_size(context: Context, spec: SubmitRequest) -> None:
     if len(spec.after) > MOST_DEPENDENCIES:
         text = f"the job waits for {len(spec.after)} others; {MOST_DEPENDENCIES} are allowed"
         raise RequestError(400, "bad_after", text, "let a job in between wait for a part of them")
+
+
+def check_common_environment(context: Context, many: SubmitManyRequest, most_jobs: int) -> None:
+    """Before each job gets a copy of what they have in common.  Raises RequestError for too much of that."""
+    count, most = len(many.jobs), context.limits.submissions_size
+    if not 1 <= count <= most_jobs:
+        raise RequestError(400, "bad_count", f"a submission has 1 to {most_jobs} jobs, not {count}")
+    size = count * len(msgspec.json.encode(many.env))
+    if size > most:
+        text = f"the environment of {count} jobs takes {format_size(size)}; {format_size(most)} are allowed"
+        raise RequestError(429, "submissions_too_large", text, f"submit fewer jobs at once{_raise_it(context)}")
 
 
 def check_retries(context: Context, spec: SubmitRequest) -> None:
@@ -54,7 +65,10 @@ def check_room(context: Context, jobs: Sequence[JobRecord]) -> None:
 
 
 def check_model_room(context: Context, model: RegisteredModel) -> None:
-    """Raises RequestError for what registers a model and is too large, by itself or beside its owner's others."""
+    """Raises RequestError for what registers a model and is too large, by itself or beside its owner's others.
+
+    Nothing may be awaited between this and the moment at which the model is listed, or is written.
+    """
     size, most = _check_size(context, model.spec), context.limits.submissions_size
     others = [other for other in context.models.listed() if other.owner == model.owner and other.name != model.name]
     held = sum(size_of(other.spec) for other in others)

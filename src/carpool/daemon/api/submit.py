@@ -15,7 +15,7 @@ from carpool.core.state.amounts import clipped
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
 from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller, removed_text, viewer, was_removed
 from carpool.daemon.api.middleware import json_response, read_body
-from carpool.daemon.api.quotas import check_retries, check_room, check_spec_size
+from carpool.daemon.api.quotas import check_common_environment, check_retries, check_room, check_spec_size
 from carpool.daemon.config.limits import Audience
 from carpool.daemon.jobs.files import create_directory
 from carpool.daemon.jobs.table import JobRecord, may_use, named_devices
@@ -75,6 +75,7 @@ async def submit_many(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     many = await read_body(request, SubmitManyRequest)
     who = caller(request)
+    check_common_environment(context, many, MOST_JOBS)
     specs = [msgspec.structs.replace(spec, env=many.env | spec.env) for spec in many.jobs]
     _check_many(context, specs, many.follows, who)
     chosen = [await context.engines.choose(spec, who.uid, who.gid) for spec in specs]
@@ -117,8 +118,6 @@ def _check_present(context: Context, specs: list[SubmitRequest], who: Caller) ->
 
 def _check_many(context: Context, specs: list[SubmitRequest], follows: list[list[int]], who: Caller) -> None:
     """Raises ApiError for the first that could never run, and says which it is."""
-    if not 1 <= len(specs) <= MOST_JOBS:
-        raise RequestError(400, "bad_count", f"a submission has 1 to {MOST_JOBS} jobs, not {len(specs)}")
     if follows and len(follows) != len(specs):
         raise RequestError(400, "bad_follows", f"follows has {len(follows)} entries for {len(specs)} jobs")
     for place, befores in enumerate(follows):

@@ -66,8 +66,8 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     packets_per_s: _Count = 4000  # from all jobs of one user; what comes faster for 10 s and more waits
     log_lines_per_minute: _Count = 60  # of the daemon's log that one user's mistakes may cause; the rest are counted
     keep_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 90  # after so long ended jobs, logs, events are removed
-    keep_jobs: _Count = 20_000  # most ended jobs; of more the oldest are removed
-    keep_size: Size = Size(20 * GIB)  # of the logs of all ended jobs; of more the oldest jobs are removed
+    keep_jobs: _Count = 10_000  # most ended jobs of one user; of more the oldest are removed
+    keep_size: Size = Size(10 * GIB)  # of the logs of one user's ended jobs; of more the oldest jobs are removed
 
     @property
     def retry_pause_us(self) -> Micros:

@@ -237,7 +237,8 @@ class EndedJob:
     owner: int
     outcome: Outcome
     info: msgspec.Raw
-    ended_us: Micros  # wall clock
+    submitted_us: Micros  # wall clock
+    ended_us: Micros
     attempt: int = 1
 
 
@@ -273,7 +274,7 @@ class JobTable:
         """The job leaves the live ones; those who wait for its end go on.  ``info``: its row for the lists."""
         assert job.outcome is not None
         ended_us = job.submitted_us if job.ended_us is None else job.ended_us
-        self.ended[job.id] = EndedJob(job.id, job.owner, job.outcome, info, ended_us, job.attempt)
+        self.ended[job.id] = EndedJob(job.id, job.owner, job.outcome, info, job.submitted_us, ended_us, job.attempt)
         del self.live[job.id]
         self.submitted.remove(job.id, job.owner)
         waiting = self._waiting.pop(job.id, None)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from carpool.daemon.journal.boot_record import BOOT_ID
 from carpool.daemon.journal.quarantine import SECRET
 from carpool.daemon.system.errors import CarpoolError
 from carpool.protocol.api import ErrorBody
@@ -71,6 +72,10 @@ def _put_in_place(journal: Path, file: Path, force: bool) -> BackupReport:
     return BackupReport(str(file), size, jobs)
 
 
+#: A copy may be put back after the machine has restarted, when jobs of a later start run.
+_UNDATED = f"DELETE FROM main.meta WHERE key = '{BOOT_ID}'"
+
+
 def _copy(journal: Path, file: Path) -> int:
     """The number of jobs."""
     with closing(sqlite3.connect(file, isolation_level=None, uri=True)) as copy:
@@ -82,6 +87,7 @@ def _copy(journal: Path, file: Path) -> int:
                 copy.execute(sql)
                 if kind == "table":
                     copy.execute(_rows(copy, name))
+        copy.execute(_UNDATED)
         copy.execute("COMMIT")
         jobs: int = copy.execute("SELECT count(*) FROM main.jobs").fetchone()[0]
         return jobs

@@ -6,12 +6,12 @@ import sqlite3
 
 from carpool.daemon.journal.writer import Journal
 
-_KEY = "boot_id"  # in the journal's table `meta`
+BOOT_ID = "boot_id"  # in the journal's table `meta`
 
 
 def read_boot_id(connection: sqlite3.Connection) -> str | None:
     """None: the daemon before was of a version that did not write it down."""
-    row = connection.execute("SELECT value FROM meta WHERE key = ?", (_KEY,)).fetchone()
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (BOOT_ID,)).fetchone()
     return None if row is None else str(row[0])
 
 
@@ -25,4 +25,4 @@ class BootRecord:
 
     def settled(self) -> None:
         """What follows from a restart of the machine has been handed to the journal before."""
-        self._journal.owe("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(_KEY, self._boot)])
+        self._journal.owe("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(BOOT_ID, self._boot)])

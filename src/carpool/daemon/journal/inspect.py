@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from carpool.daemon.journal.backup import read_only
-from carpool.daemon.journal.losses import acknowledged_in
+from carpool.daemon.journal.losses import acknowledged_in, last_in_journal
 from carpool.daemon.journal.schema import SCHEMA, problems
 from carpool.daemon.journal.wal import wal_damage
 from carpool.protocol.paths import Home
@@ -94,7 +94,7 @@ def _quarantined(connection: sqlite3.Connection) -> Iterator[JournalFinding]:
 def _lost(connection: sqlite3.Connection, home: Home) -> Iterator[JournalFinding]:
     rows = connection.execute("SELECT found_us, first_job, last_job, text FROM losses ORDER BY number").fetchall()
     told = acknowledged_in(home.acknowledged)
-    known = int(connection.execute("SELECT value FROM meta WHERE key = 'last_job'").fetchone()[0])
+    known = last_in_journal(connection)
     missing = rows or told > known
     yield JournalFinding("missing jobs", not missing, "none" if not missing else "some", _AGAIN if missing else "")
     for found_us, first, last, text in rows:

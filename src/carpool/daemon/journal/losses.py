@@ -74,7 +74,7 @@ def record_losses(connection: sqlite3.Connection, home: Home, told: JobId, damag
 
     ``told``: the largest one that a user was told; ``damage``: of the write-ahead log, before it was opened.
     """
-    known = _last_in_journal(connection)
+    known = last_in_journal(connection)
     begun = sorted(job for job in _begun(home) if job > max(known, told))
     if damage is not None:
         _record(connection, None, None, damage.text)
@@ -93,7 +93,7 @@ def lost_jobs(connection: sqlite3.Connection) -> list[range]:
     return [range(first, last + 1) for first, last in rows]
 
 
-def _last_in_journal(connection: sqlite3.Connection) -> JobId:
+def last_in_journal(connection: sqlite3.Connection) -> JobId:
     """The journal's own count; where that is damaged, the largest row."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'last_job'").fetchone()
     text = str(row[0]) if row else ""

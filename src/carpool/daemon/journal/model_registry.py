@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -61,12 +61,18 @@ class Models:
         """By name, then by owner."""
         return sorted(self._models.values(), key=lambda model: (model.name, model.owner))
 
-    async def add(self, model: RegisteredModel, *, replace: bool) -> bool:
-        """False: its owner has one of that name, and it is not to be replaced.  Raises JournalFull."""
+    async def add(
+        self, model: RegisteredModel, *, replace: bool, check: Callable[[RegisteredModel], None] = lambda model: None
+    ) -> bool:
+        """False: its owner has one of that name, and it is not to be replaced.  Raises JournalFull.
+
+        ``check`` raises if there is no room; meanwhile no other model is added.
+        """
         key = (model.owner, model.name)
         async with self._changing:
             if key in self._models and not replace:
                 return False
+            check(model)
             await self._journal.durable(_WRITE, _row(model), erases=key in self._models)
             self._models[key] = model
             return True

@@ -18,13 +18,17 @@ EVENTS_AT_ONCE = 500
 _JOBS = (
     "DELETE FROM attempts WHERE job = ?",
     "DELETE FROM placements WHERE job = ?",
+    "DELETE FROM quarantine WHERE source = 'jobs' AND job = ?",
     "DELETE FROM jobs WHERE id = ? AND phase = 'ended'",
 )
 #: Up to the first that is young enough, but never the last one: numbers of events go on from there.
 _OLD = """SELECT coalesce((SELECT seq FROM events WHERE wall_us >= ? ORDER BY seq LIMIT 1),
   (SELECT max(seq) FROM events), 0)"""
-_COUNT = "SELECT count(*) FROM events WHERE seq < ?"
-_EVENTS = "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE seq < ? ORDER BY seq LIMIT ?)"
+#: What says how a job was submitted stays until that job has ended: see `carpool.daemon.journal.stand_ins`.
+_SELECTED = """seq < ?
+  AND NOT (kind = 'Submitted' AND job IN (SELECT id FROM jobs WHERE phase != 'ended'))"""
+_COUNT = f"SELECT count(*) FROM events WHERE {_SELECTED}"
+_EVENTS = f"DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE {_SELECTED} ORDER BY seq LIMIT ?)"
 
 
 class JournalRemoval:
@@ -35,19 +39,20 @@ class JournalRemoval:
         self._path = path
 
     async def jobs(self, numbers: Sequence[JobId]) -> None:
-        """The last statement deletes the jobs themselves.  Raises JournalFull; jobs may be there without the rest."""
+        """The last statement deletes the jobs themselves.  Raises JournalFull, sqlite3.Error; jobs may be there without
+        the rest."""
         rows = [(number,) for number in numbers]
         await asyncio.gather(*(self._journal.durable(sql, *rows) for sql in _JOBS))
 
     async def events(self, before: Micros) -> int:
-        """Those from before a moment of the wall clock; returns how many there were.  Raises JournalFull."""
+        """Those from before a moment of the wall clock; returns how many.  Raises JournalFull, sqlite3.Error."""
         first_kept, count = await asyncio.to_thread(self._old_events, before)
         for _ in range(0, count, EVENTS_AT_ONCE):
             await self._journal.durable(_EVENTS, (first_kept, EVENTS_AT_ONCE))
         return count
 
     def _old_events(self, before: Micros) -> tuple[int, int]:
-        with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             (first_kept,) = connection.execute(_OLD, (before,)).fetchone()
             (count,) = connection.execute(_COUNT, (first_kept,)).fetchone()
         return first_kept, count

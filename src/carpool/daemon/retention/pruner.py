@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Sequence
 
 from carpool.daemon.jobs.table import EndedJob, JobTable
@@ -38,20 +39,20 @@ class Pruner:
         while True:
             try:
                 await self.prune()
-            except (OSError, JournalFull) as error:
+            except (OSError, JournalFull, sqlite3.Error) as error:
                 log.warning("cannot remove old jobs: %s", error)
             await asyncio.sleep(INTERVAL_S)
 
     async def prune(self) -> None:
-        """Raises OSError, JournalFull."""
+        """Raises OSError, JournalFull, sqlite3.Error."""
         ended = self._jobs.ended
         sizes = await asyncio.to_thread(log_bytes, self._home, list(ended.values()))
         stay = needed(self._jobs.live.values(), [*ended, *self._jobs.live])
         old = removable(list(ended.values()), sizes, stay, self._keeping, wall_us())
         for first in range(0, len(old), AT_ONCE):
             await self._remove(old[first : first + AT_ONCE])
-        newest = max((job.ended_us for job in old), default=0)
-        await self._journal.events(before=max(newest, wall_us() - self._keeping.age_us))
+        kept = min((job.submitted_us for job in [*ended.values(), *self._jobs.live.values()]), default=wall_us())
+        await self._journal.events(before=max(kept, wall_us() - self._keeping.age_us))
         await self._directories.delete()
 
     async def _remove(self, old: Sequence[EndedJob]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ YOUNG: Micros = 3_600_000_000
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How long ended jobs are kept, how many, and how much of their logs."""
+    """How long ended jobs are kept, how many of one user, and how much of that user's logs."""
 
     age_us: Micros
     jobs: int
@@ -36,11 +37,13 @@ def needed(live: Iterable[JobRecord], ended: Collection[JobId]) -> set[JobId]:
 def removable(
     ended: Iterable[EndedJob], sizes: Mapping[JobId, int], stay: Collection[JobId], keeping: Keeping, now: Micros
 ) -> list[EndedJob]:
-    """Those that are too old, and the oldest of too many; the oldest first.  ``sizes``: bytes of logs."""
-    found, count, size = list[EndedJob](), 0, 0
+    """Those that are too old, and the oldest of a user who has too many; oldest first.  ``sizes``: bytes of logs."""
+    found, counts, room = list[EndedJob](), Counter[int](), Counter[int]()
     for job in sorted(ended, key=lambda job: (job.ended_us, job.id), reverse=True):
-        count, size, age = count + 1, size + sizes.get(job.id, 0), now - job.ended_us
-        too_many = count > keeping.jobs or size > keeping.log_bytes
+        counts[job.owner] += 1
+        room[job.owner] += sizes.get(job.id, 0)
+        age = now - job.ended_us
+        too_many = counts[job.owner] > keeping.jobs or room[job.owner] > keeping.log_bytes
         if (age > keeping.age_us or too_many) and age > YOUNG and job.id not in stay:
             found.append(job)
     return found[::-1]

@@ -82,6 +82,16 @@ class Session:
         """The shim has registered, and is that of this job."""
         self.job = job
 
+    def rest(self, pause_s: float, readable: Callable[[Session], None]) -> None:
+        """Nothing is read for so long."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self.connection)
+        loop.call_later(pause_s, self._go_on, readable)
+
+    def _go_on(self, readable: Callable[[Session], None]) -> None:
+        if not self.closed:
+            asyncio.get_running_loop().add_reader(self.connection, readable, self)
+
     def close(self) -> None:
         """Nothing is read or sent any more.  Closing it again does no harm."""
         if self.closed:
@@ -169,11 +179,7 @@ class SessionServer:
         asyncio.get_running_loop().call_later(REGISTER_S, session.expire)
 
     def _readable(self, session: Session) -> None:
-        allowance = self._allowances.of(session.uid)
-        if not allowance.spend() and allowance.pause_s():
-            text = "dropping a session of pid %d (uid %d): it says more than packets_per_s allows"
-            log.warning(text, session.pid, session.uid, extra=caused_by(session.uid))
-            session.close()
+        if self._rests(session):
             return
         try:
             received = session.receive()
@@ -197,6 +203,21 @@ class SessionServer:
             os.close(fd)
         if session.job is not None and not isinstance(message, Channel):
             self._supervisor.message(session, message)
+
+    def _rests(self, session: Session) -> bool:
+        """The user is over the rate: nothing is read from this session for a moment.
+
+        A shim that was sent away instead would lose what has been sent to it, and could not keep it for its job.
+        """
+        allowance = self._allowances.of(session.uid)
+        pause_s = 0.0 if allowance.spend() else allowance.pause_s()
+        if not pause_s:
+            return False
+        session.rest(pause_s, self._readable)
+        if allowance.newly_over():
+            text = "pid %d (uid %d) sends faster than packets_per_s allows: sessions of that user are read more slowly"
+            log.warning(text, session.pid, session.uid, extra=caused_by(session.uid))
+        return True
 
     def _register(self, session: Session, message: Register, fds: list[int]) -> None:
         """Each part of a registration is judged before anything of it is kept."""
