@@ -290,8 +290,13 @@ class World:
     def alone_beside(self, process: Process) -> JobId | None:
         """Another job that has the process's device to itself and need not wait for memory."""
         number = self.alone(process.id)
-        waits = number is not None and (self.processes[number].asked is not None or self.processes[number].offloaded)
-        return None if number == process.id or waits else number
+        return None if number is None or number == process.id or self._waits(self.processes[number]) else number
+
+    @staticmethod
+    def _waits(process: Process) -> bool:
+        """For memory, or for the weights of its next batch."""
+        lacks_weights = isinstance(process, ServiceProcess) and process.want and not process.may_compute()
+        return process.asked is not None or process.offloaded or lacks_weights
 
     def _dropstore(self, command: commands.DropStore) -> None:
         assert not self.processes[command.job].offloaded and not self.processes[command.job].offload

@@ -134,7 +134,7 @@ def small_disk(daemons: Daemons) -> Iterator[Path]:
     """A file system of 8 MiB where the next daemon lives."""
     home = daemons.next_home
     home.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", home], capture_output=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=0711", "none", home], capture_output=True)
     if mounted.returncode != 0:
         home.rmdir()
         pytest.skip(f"cannot mount a small file system: {mounted.stderr.decode().strip()}")
