@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from types import MappingProxyType
 
+import pytest
 from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -413,3 +414,23 @@ class DriverHistories(PlacedHistories):
 
 TestDriverHistories = DriverHistories.TestCase
 TestDriverHistories.settings = TestHistories.settings
+
+
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
+def test_a_turn_that_was_to_follow_does_not_when_another_gets_the_device_back() -> None:
+    """Found at random: a service that needs its device to itself waits for weights beside memory that cannot move."""
+    state = ServedHistories()
+    state.begin(keys=["a", "c"], by=None, persistent=60)
+    state.kill(number=0)
+    state.bear(limit=0)
+    state.submit_bound(
+        owner=0, program=Program(persistent=600 * MIB, steps=(7 * MIB,), iterations=2, immovable="shared")
+    )
+    state.cancel(number=0)
+    state.everybody(times=11)
+    for _ in range(3):
+        state.bear(limit=0)
+    state.show(alone="talks", immovable=None, number=0)
+    for _ in range(3):
+        state.bear(limit=0)
+    state.teardown()

@@ -12,7 +12,7 @@ from carpool.core import commands, events
 from carpool.core.model import MIB, Outcome, Oversubscribe, Serving, Settings
 from carpool.sim.model.served_models import ServedModel, Services
 from carpool.sim.model.trace_job import TraceJob
-from tests.sim.services.serving import MS, Story, books, serve
+from tests.sim.services.serving import MS, Story, books, model, serve
 
 CAPACITY = 1000 * MIB
 LENGTH = 2_000 * MS
@@ -92,6 +92,21 @@ def test_nothing_is_lost(services: Services, jobs: list[TraceJob], chosen: dict[
     assert result.services is not None
     assert 0 <= result.services.stalled_us <= result.services.turns_us
     assert result.occupied_us <= result.left_us
+
+
+def test_what_a_service_was_given_for_the_turn_that_follows_is_not_taken_for_another() -> None:
+    """Found at random: two workers for two models whose weights do not fit together."""
+    weights, plain = 420 * MIB, {"compute": 0.001, "max_queue": 100}
+    result = serve(
+        *(model("m2", (0, 0, 0), size=weights, **plain), model("m3", (0,), size=weights, **plain)),
+        services=Services((), workers=2, activations=100 * MIB, transfer_us=0),
+        settings=Settings(policy="pack", serving=Serving.EDF, service_patience_us=0, grace_us=1000),
+        device_memory=CAPACITY,
+        oversubscribe=Oversubscribe.AUTO,
+        switch_cost_us=0,
+        declare_memory=False,
+    )
+    assert [each.settled for each in books(result)] == [3, 1]
 
 
 def check_turns(story: Sequence[tuple[int, object]], jobs: set[int]) -> None:

@@ -58,7 +58,7 @@ def may_leave(state: State, job: Job, at_once: bool) -> bool:
     """Whether its memory can be taken now; ``at_once``: for a service, which comes before what others were promised."""
     if not job.attached or job.reserved.persistent == 0 or job.offload_asked or job.holds:
         return False
-    if job.suspends or stays(state, job) or state.now < job.unmovable_us:
+    if job.suspends or stays(state, job) or takes_device(state, job) or state.now < job.unmovable_us:
         return False
     if state.blocked_by_exclusive(job) or (at_once and not job.serves):
         return True
@@ -86,6 +86,12 @@ def _idle_enough_us(state: State, job: Job) -> Micros:
     assert device is not None
     size = 0 if job.gave_way else job.reserved.persistent
     return job.idle_since_us + there_and_back_us(device, size)
+
+
+def takes_device(state: State, job: Job) -> bool:
+    """Whether the whole device has been made free for the job's turn, which follows at once."""
+    device = state.device_of(job)
+    return device is not None and device.exclusive_turn == job.id
 
 
 def promised(state: State, job: Job) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carpool.core.memory.eviction import choose, promised, stays
+from carpool.core.memory.eviction import choose, promised, stays, takes_device
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.lane import Lane
@@ -70,7 +70,7 @@ def _stays(state: State, job: Job, waiter: Job) -> bool:
     """Also a job that waits: it may have got the turn from the holder already, unknown to the core."""
     lane = state.lane_of(job)
     named = job.wanted and lane is not None and lane.holder is not None
-    return job.id == waiter.id or job.holds or named or promised(state, job)
+    return job.id == waiter.id or job.holds or takes_device(state, job) or named or promised(state, job)
 
 
 def _held(state: State, device: Device, waiter: Job) -> list[Lane]:

@@ -17,6 +17,7 @@ from carpool.core.state.device import Device, ExclusiveReason, ExclusiveUse
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from carpool.core.turns import weights
+from carpool.core.turns.exclusive_turns import turn_over
 from carpool.core.turns.lane_queue import rank
 
 
@@ -77,6 +78,7 @@ def _turns_anew(state: State, device: Device) -> None:
         job = state.jobs[number]
         if job.serves and state.blocked_by_exclusive(job) and not job.holds:
             weights.take_back(state, device, job)
+            turn_over(state, device, job)  # one that was to follow at once
         rank(state, job)
     for number in sorted(device.lanes):
         lane = state.lanes[number]

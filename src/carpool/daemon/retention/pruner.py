@@ -51,7 +51,10 @@ class Pruner:
         old = removable(list(ended.values()), sizes, stay, self._keeping, wall_us())
         for first in range(0, len(old), AT_ONCE):
             await self._remove(old[first : first + AT_ONCE])
-        kept = min((job.submitted_us for job in [*ended.values(), *self._jobs.live.values()]), default=wall_us())
+        submitted = [job.submitted_us for job in ended.values()] + [
+            job.submitted_us for job in self._jobs.live.values()
+        ]
+        kept = min(submitted, default=wall_us())
         await self._journal.events(before=max(kept, wall_us() - self._keeping.age_us))
         await self._directories.delete()
 
