@@ -112,6 +112,16 @@ def test_what_jobs_wait_for_stays_and_numbers_go_on(make_daemon: Make) -> None:
     assert daemon.events(since=seq)[0]["seq"] == seq + 1
 
 
+def test_where_no_job_is_removed_no_event_is(make_daemon: Make) -> None:
+    daemon = make_daemon().started()
+    job = daemon.wait(daemon.submit("true"))["id"]
+    daemon.terminate()
+    first = rows(daemon.home, "SELECT min(seq) FROM events")
+    daemon.started()
+    until(daemon, lambda: daemon.wait(daemon.submit("true"))["id"] > job + 2)  # by then it has looked
+    assert rows(daemon.home, "SELECT min(seq) FROM events") == first
+
+
 def test_the_limits_are_those_of_the_file(make_daemon: Make, home: Path) -> None:
     daemon = make_daemon().started()
     jobs = [daemon.wait(daemon.submit("true"))["id"] for _ in range(4)]

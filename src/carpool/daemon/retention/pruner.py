@@ -54,8 +54,9 @@ class Pruner:
         submitted = [job.submitted_us for job in ended.values()] + [
             job.submitted_us for job in self._jobs.live.values()
         ]
-        kept = min(submitted, default=wall_us())
-        await self._journal.events(before=max(kept, wall_us() - self._keeping.age_us))
+        removed = max((job.ended_us for job in old), default=0)  # the beginning of a journal is no job's
+        before = min([removed, *submitted])
+        await self._journal.events(before=max(before, wall_us() - self._keeping.age_us))
         await self._directories.delete()
 
     async def _remove(self, old: Sequence[EndedJob]) -> None:
