@@ -11,7 +11,7 @@ import logging
 import sqlite3
 from collections.abc import Sequence
 
-from carpool.daemon.jobs.table import EndedJob, JobTable
+from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
 from carpool.daemon.journal.removal import JournalRemoval
 from carpool.daemon.retention.directories import RemovedDirectories, log_bytes, move_aside
 from carpool.daemon.retention.selection import Keeping, needed, removable
@@ -51,11 +51,9 @@ class Pruner:
         old = removable(list(ended.values()), sizes, stay, self._keeping, wall_us())
         for first in range(0, len(old), AT_ONCE):
             await self._remove(old[first : first + AT_ONCE])
-        submitted = [job.submitted_us for job in ended.values()] + [
-            job.submitted_us for job in self._jobs.live.values()
-        ]
+        kept: list[EndedJob | JobRecord] = [*ended.values(), *self._jobs.live.values()]
         removed = max((job.ended_us for job in old), default=0)  # the beginning of a journal is no job's
-        before = min([removed, *submitted])
+        before = min([removed, *(job.submitted_us for job in kept)])
         await self._journal.events(before=max(before, wall_us() - self._keeping.age_us))
         await self._directories.delete()
 
