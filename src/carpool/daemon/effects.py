@@ -279,12 +279,15 @@ class TurnEffects:
         if (known := seated(self._jobs, command.job)) is None:
             return
         job, seat = known
-        job.yield_due, how = job.turn_due, Yield.NOW if command.forced else Yield.BOUNDARY
+        how = Yield.NOW if command.forced else Yield.BOUNDARY
+        if job.turn_due:
+            job.yield_due = how
+            return
         if command.forced and is_paused(seat.seat.snapshot()):
             self._pauses.end(job, seat, how)
         else:
             request_yield(seat.board, seat.seat, how)
-        self._watchlist.revoke(job, Yield.BOUNDARY if job.turn_due else how)
+        self._watchlist.revoke(job, how)
 
     def _watch_idle(self, command: commands.WatchIdle) -> None:
         if (known := seated(self._jobs, command.job)) is not None:
@@ -296,7 +299,7 @@ class TurnEffects:
         if (known := seated(self._jobs, command.job)) is None:
             return
         job, seat = known
-        job.yield_due = False
+        job.yield_due = None
         paused = seat.seat.get("yield") == Yield.PAUSE  # the daemon's own word
         withdraw_yield(seat.seat)
         self._watchlist.settle(job)

@@ -470,3 +470,18 @@ async def test_a_turn_that_waits_for_its_memory_costs_nobody_the_lease(make: Cal
     scene.ask(forced=True)
     await asyncio.sleep(0.3)
     assert scene.process.poll() is None
+
+
+@pytest.mark.usefixtures("short_lease")
+async def test_a_turn_asked_back_before_it_came_lasts_for_a_lease(make: Callable[..., Scene]) -> None:
+    """The core asks once: a job that comes to no boundary is told to let go at once, and is killed after that."""
+    scene = make()
+    scene.job.offloading = True
+    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+    scene.ask(forced=True)
+    scene.job.offloading = False
+    scene.rig.memory.granting.again(scene.job)
+    assert (scene.seat.get("turn"), scene.seat.get("yield")) == (1, Yield.BOUNDARY)
+    await until(lambda: scene.seat.get("yield") == Yield.NOW)
+    await until(lambda: scene.process.poll() is not None)
+    assert scene.job.fault is not None and scene.job.fault.code == "lease"

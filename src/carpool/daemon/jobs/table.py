@@ -31,7 +31,7 @@ from carpool.daemon.jobs.submissions import Submissions
 from carpool.daemon.system.clock import wall_us
 from carpool.devices.base import BankId
 from carpool.protocol.api import SubmitRequest
-from carpool.protocol.seat import Seat
+from carpool.protocol.seat import Seat, Yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class JobRecord:
     grant_waits: Reason | None = None  # why what the core has granted it is not there yet
     offloading: bool = False  # it has been asked to offload, and has not answered
     turn_due: bool = False  # the core has granted it a turn meanwhile; it gets it after the answer
-    yield_due: bool = False  # and it has been asked for that turn already
+    yield_due: Yield | None = None  # how it has been asked for that turn already
     pid: int | None = None
     switches: int = 0
     scratch_bytes: int = 0

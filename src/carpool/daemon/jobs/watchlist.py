@@ -15,6 +15,7 @@ class Revocation:
     """A turn that the daemon has asked back.  Kept by the daemon: the job may write whatever it likes into its seat."""
 
     how: Yield
+    forced: bool = False  # at a boundary, or at once if none comes: the core does not ask again
     looks: int = 0  # of the watchdog, since then
 
     def looked(self, times: int = 1) -> int:
@@ -38,11 +39,11 @@ class Watchlist:
         """The job has been asked for something.  Entering it again does no harm."""
         self._asked.put_nowait(job)
 
-    def revoke(self, job: JobRecord, how: Yield) -> None:
+    def revoke(self, job: JobRecord, how: Yield, *, forced: bool = False) -> None:
         """The job's turn has been asked back.  Asking for the same again does not give it more time."""
         present = self._revoked.get(job.id)
         if present is None or present.how is not how:
-            self._revoked[job.id] = Revocation(how)
+            self._revoked[job.id] = Revocation(how, forced)
         self.watch(job)
 
     def revocation(self, job: JobRecord) -> Revocation | None:

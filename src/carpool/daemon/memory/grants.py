@@ -14,6 +14,7 @@ from typing import Protocol
 
 from carpool.core.model import JobId, Reason
 from carpool.daemon.jobs.table import JobRecord, Seated
+from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import Banking
 from carpool.daemon.memory.restore import Returning
 from carpool.daemon.seats.allocator import Seating
@@ -57,6 +58,7 @@ class Granting:
         returning: Returning,
         weights: Condition,
         successors: Successors,
+        watchlist: Watchlist,
         freed: MemoryFreed,
     ) -> None:
         self._seating = seating
@@ -64,6 +66,7 @@ class Granting:
         self._returning = returning
         self._weights = weights
         self._successors = successors
+        self._watchlist = watchlist
         freed.listen(self.everywhere)
         self._waiting: dict[JobId, _Waiting] = {}  # in the order in which they came
         self._soon: asyncio.Handle | None = None
@@ -82,7 +85,7 @@ class Granting:
     def turn(self, job: JobRecord) -> None:
         """It has the turn of its lane."""
         waiting = self._entry(job)
-        waiting.turn, job.turn_due, job.yield_due = True, True, False
+        waiting.turn, job.turn_due, job.yield_due = True, True, None
         self._look(job, waiting)
 
     def waits(self, job: JobRecord) -> bool:
@@ -182,13 +185,18 @@ class Granting:
         if waiting.turn and job.offloading:
             return  # the answer to that comes first
         if waiting.turn:
-            job.turn_due = False
-            grant_turn(seated.board, seated.seat)
-            if job.yield_due:  # asked before it had it
-                request_yield(seated.board, seated.seat, Yield.BOUNDARY)
+            self._turn(job, seated)
         self._over(job)
         if waiting.delayed:
             self._successors.look_again(job)
+
+    def _turn(self, job: JobRecord, seated: Seated) -> None:
+        """A turn that was asked back before it came lasts for one boundary: a job would compute in none otherwise."""
+        job.turn_due = False
+        grant_turn(seated.board, seated.seat)
+        if job.yield_due is not None:
+            request_yield(seated.board, seated.seat, Yield.BOUNDARY)
+            self._watchlist.revoke(job, Yield.BOUNDARY, forced=job.yield_due is Yield.NOW)
 
     def _over(self, job: JobRecord) -> None:
         del self._waiting[job.id]

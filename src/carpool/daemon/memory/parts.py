@@ -72,7 +72,7 @@ def build_memory(
     banking = Banking(seating, lines.send)
     supply = Supply(jobs, seating, banking, lines.send, watchlist)
     returning = Returning(supply, copies, lines, shims)
-    granting = Granting(seating, banking, returning, weights, successors, freed)
+    granting = Granting(seating, banking, returning, weights, successors, watchlist, freed)
     offloads = Offloads(seating, copies, turns, granting, shims, watchlist, post)
     found, driver = FoundWeights(jobs, seating, weights), DriverMemory(jobs, seating, view, post)
     return MemoryParts(banking, copies, supply, weights, found, granting, offloads, driver)

@@ -151,7 +151,7 @@ class Watchdog:
     async def _look(self, job: JobRecord, patience: _Patience) -> None:
         assert job.seated is not None
         state = state_of(job.seated.pid, job.owner)
-        if state == STOPPED:
+        if state == STOPPED or self._comes_to_no_boundary(job):
             self._hurry(job, job.seated)
         if self._owes_turn(job) and self._lease_over(job, state):
             return
@@ -174,8 +174,15 @@ class Watchdog:
             self._traced.add(job.id)
             log.warning("job %d holds up others: a debugger has stopped process %d", job.id, job.seated.pid)
 
+    def _comes_to_no_boundary(self, job: JobRecord) -> bool:
+        """Whether a turn that was asked back before it came has lasted for a lease."""
+        revoked = self._watchlist.revocation(job)
+        if revoked is None or not revoked.forced or not self._turns.holds(job):
+            return False
+        return revoked.looked() * LOOK_S > LEASE_S
+
     def _hurry(self, job: JobRecord, seated: Seated) -> None:
-        """A stopped job comes to no boundary: it is to let go at once, now that it has been asked at all."""
+        """A job that comes to no boundary is to let go at once, now that it has been asked at all."""
         revoked = self._watchlist.revocation(job)
         if revoked is not None and revoked.how is Yield.BOUNDARY and self._turns.holds(job):
             request_yield(seated.board, seated.seat, Yield.NOW)
