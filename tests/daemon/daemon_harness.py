@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+from forks import ForkedDaemon, start
+
 FAKEJOB = Path(__file__).with_name("fakejob.py")
 PATIENCE_S = 30.0
 
@@ -43,21 +44,13 @@ class Daemon:
     def __init__(self, home: Path, *arguments: str) -> None:
         self.home = home
         self.arguments = arguments or ("--device", "host:256MiB")
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: ForkedDaemon | None = None
         self.socket = home / "carpool.sock"
 
     def start(self) -> dict[str, Any]:
         """Start and wait until it is ready or has failed; returns the line it wrote."""
         read_end, write_end = os.pipe()
-        command = [sys.executable, "-m", "carpool.daemon", "--home", str(self.home), *self.arguments]
-        env = os.environ | {"PYTHONPATH": f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}"}
-        self.process = subprocess.Popen(
-            [*command, "--ready-fd", str(write_end)],
-            pass_fds=(write_end,),
-            env=env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
+        self.process = start(["--home", str(self.home), *self.arguments], write_end)
         os.close(write_end)
         with open(read_end, "rb") as pipe:
             line = pipe.readline()

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from daemon_harness import FAKEJOB, SOURCE, Daemon, Refused
+from daemon_harness import FAKEJOB, Daemon, Refused
+from forks import SOURCE
 
 from carpool.daemon.config.default_sizes import default_store
 

@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 
-from daemon_harness import SOURCE, Daemon
+from daemon_harness import Daemon
+from forks import SOURCE
 
 SUPERVISE = """
 import sys

@@ -16,7 +16,8 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from daemon_harness import SOURCE, Daemon
+from daemon_harness import Daemon
+from forks import SOURCE
 
 from carpool.core.events import DeviceLoad
 from carpool.core.model import Load

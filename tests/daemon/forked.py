@@ -1,0 +1,57 @@
+"""Runs daemons, each in a fork of this process, which has imported all of it: an interpreter's start takes longer.
+
+Each message on the socket, which is the standard input, is a JSON list of a daemon's arguments and its environment.
+With it come three descriptors: for the daemon's standard error, for the line that says that it is ready, and for the
+number of its process and, once it has ended, its exit code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+from carpool.daemon.__main__ import main
+
+
+def become(arguments: Sequence[str], environment: dict[str, str], error: int, ready: int) -> None:
+    """This process is now as if it had been started for this daemon alone."""
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for number, descriptor in enumerate((null, null, error)):
+        os.dup2(descriptor, number)
+    os.close(null)
+    os.close(error)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.exit(main([*arguments, "--ready-fd", str(ready)]))
+
+
+def follow(request: bytes, error: int, ready: int, told: int) -> None:
+    """Start the daemon and wait for its end."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    daemon = os.fork()
+    if daemon == 0:
+        os.close(told)
+        become(*json.loads(request), error, ready)
+    for descriptor in (0, error, ready):
+        os.close(descriptor)
+    os.write(told, f"{daemon}\n".encode())
+    os.write(told, f"{os.waitstatus_to_exitcode(os.waitpid(daemon, 0)[1])}\n".encode())
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    requests = socket.socket(fileno=os.dup(0))
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(requests, 1 << 17, 3)
+        if not request:
+            sys.exit()
+        if os.fork() == 0:
+            requests.close()
+            follow(request, *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)

@@ -1,0 +1,87 @@
+"""Daemons as forks of a process that has imported the daemon (`forked.py`), for tests that start hundreds of them.
+
+The daemons of `tests/e2e`, `tests/cuda` and of ``carpool up`` begin as users' do, with an interpreter of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from tests.leftovers import kept
+from tests.live import python_path
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+PROGRAM = Path(__file__).with_name("forked.py")
+
+
+class ForkedDaemon:
+    """What tests use of `subprocess.Popen`, of a daemon that is a fork.  Owns ``error`` and ``told``."""
+
+    def __init__(self, error: int, told: int) -> None:
+        self.stderr = os.fdopen(error, "rb")
+        self._told = os.fdopen(told, "rb", buffering=0)
+        self.pid = int(self._told.readline())
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            if not select.select([self._told], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("carpool.daemon", timeout or 0.0)
+            with self._told:
+                self.returncode = int(self._told.readline())
+        return self.returncode
+
+    def poll(self) -> int | None:
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Forks:
+    """A process that forks."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            process = subprocess.Popen([sys.executable, "-P", str(PROGRAM)], env=environment, stdin=theirs)
+        kept.add(process.pid)  # until the end of the run, when its socket is closed
+
+    def start(self, arguments: Sequence[str], environment: Mapping[str, str], ready: int) -> ForkedDaemon:
+        """The daemon writes into ``ready``, which stays the caller's."""
+        (error, theirs), (told, tells) = os.pipe(), os.pipe()
+        request = json.dumps([arguments, environment]).encode()
+        socket.send_fds(self._requests, [request], [theirs, ready, tells])
+        os.close(theirs)
+        os.close(tells)
+        return ForkedDaemon(error, told)
+
+
+@cache
+def _forks(at_start: frozenset[tuple[str, str]]) -> Forks:
+    """One for each of what the interpreter and the dynamic linker read when a process starts."""
+    return Forks({**os.environ, **dict(at_start)})
+
+
+def start(arguments: Sequence[str], ready: int) -> ForkedDaemon:
+    """A daemon with the environment of the tests.  It writes into ``ready``, which stays the caller's."""
+    environment = {**os.environ, "PYTHONPATH": python_path(SOURCE)}
+    at_start = {name: value for name, value in environment.items() if name.startswith(("LD_", "PYTHON"))}
+    return _forks(frozenset(at_start.items())).start(arguments, environment, ready)
