@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from carpool.core.model import NUMBER_SETTINGS, OPTIONAL_SETTINGS, Settings
 from carpool.core.policies import POLICIES, load_policy
+from carpool.core.policies.guard import PolicyTimeout
 from carpool.core.policies.placement import PLACEMENTS, load_placement
 from carpool.core.state.settings_check import check_settings
+from carpool.daemon.system.call_limit import AlarmLimit
 from carpool.plugins import ensure_placement, ensure_policy
 from carpool.protocol.units import format_size
 
+#: For the import of a policy with all that it imports.
+LOAD_LIMIT_S = 10.0
 LARGEST = 10**15  # microseconds: thirty years; keeps sums inside 64 bits
 
 
@@ -50,10 +54,18 @@ def changed_settings(
     named = dataclasses.replace(settings, policy=policy or settings.policy, placement=placement or settings.placement)
     with POLICIES.kept_on_error(), PLACEMENTS.kept_on_error():  # what is refused must not be in force by its name
         if policy is not None:
-            ensure_policy(policy, trusted=True)
+            _load(ensure_policy, policy)
         if placement is not None:
-            ensure_placement(placement, trusted=True)
+            _load(ensure_placement, placement)
         return _changed(named, values)
+
+
+def _load(ensure: Callable[..., None], name: str) -> None:
+    """Raises ValueError also for a file or package that does not come to the end of its import."""
+    try:
+        AlarmLimit(LOAD_LIMIT_S)(lambda: ensure(name, trusted=True))
+    except PolicyTimeout as timeout:
+        raise ValueError(f"{name!r} cannot be loaded: that {timeout}") from None
 
 
 def _changed(settings: Settings, values: Mapping[str, int | None]) -> Settings:

@@ -23,21 +23,22 @@ class AlarmLimit:
     """
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
-        self._limit_s = limit_s
-        signal.signal(signal.SIGALRM, self._alarm)
+        self.limit_s = limit_s
+        signal.signal(signal.SIGALRM, _alarm)
 
     def __call__(self, ask: Callable[[], T]) -> T:
         """Its answer.  Raises PolicyTimeout."""
-        signal.setitimer(signal.ITIMER_REAL, self._limit_s, AGAIN_S)
+        signal.setitimer(signal.ITIMER_REAL, self.limit_s, AGAIN_S)
         try:
             return ask()
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _alarm(self, _number: int, frame: FrameType | None) -> None:
-        """Only what has been called is interrupted, not this class around it, nor what comes after."""
-        inside = frame
-        while inside is not None and inside.f_code is not AlarmLimit.__call__.__code__:
-            inside = inside.f_back
-        if inside is not None and inside is not frame:
-            raise PolicyTimeout(f"took longer than {self._limit_s:g} s")
+
+def _alarm(_number: int, frame: FrameType | None) -> None:
+    """Only what has been called is interrupted, not `AlarmLimit` around it, nor what comes after."""
+    inside = frame
+    while inside is not None and inside.f_code is not AlarmLimit.__call__.__code__:
+        inside = inside.f_back
+    if inside is not None and inside is not frame:
+        raise PolicyTimeout(f"took longer than {inside.f_locals['self'].limit_s:g} s")
