@@ -11,9 +11,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from forks import ForkedDaemon, start
+if TYPE_CHECKING:
+    from forks import ForkedDaemon
 
 FAKEJOB = Path(__file__).with_name("fakejob.py")
 PATIENCE_S = 30.0
@@ -49,6 +50,8 @@ class Daemon:
 
     def start(self) -> dict[str, Any]:
         """Start and wait until it is ready or has failed; returns the line it wrote."""
+        from forks import start  # not for processes of other users, which only ask (`as_nobody`)
+
         read_end, write_end = os.pipe()
         self.process = start(["--home", str(self.home), *self.arguments], write_end)
         os.close(write_end)
