@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 
 from daemon_harness import Daemon
 
-from tests.adversary.users import ATTACKER, PYTHONS, User
+from tests.adversary.users import ATTACKER, User, python_of_users
 
 
 @pytest.fixture(scope="session")
@@ -25,11 +23,10 @@ def python() -> str:
     """An interpreter that other users may start."""
     if os.geteuid() != 0:
         pytest.skip("needs root to become another user")
-    for path in PYTHONS:
-        with suppress(OSError, subprocess.CalledProcessError):
-            subprocess.run([path, "-I", "-c", ""], user=ATTACKER, group=ATTACKER, extra_groups=[], cwd="/", check=True)
-            return path
-    pytest.skip(f"other users may start none of {', '.join(PYTHONS)}")
+    try:
+        return python_of_users()
+    except LookupError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -102,11 +102,16 @@ class Raw:
 
 def hold(raw):
     """The victim: it has a secret in its bank and in its lane, and looks in the end whether that is still there."""
+    return fill(raw, SECRET)
+
+
+def fill(raw, text=b"nothing to hide"):
+    """Fill bank and lane with a text."""
     size = 4 * MIB
     raw.turn()
     granted = raw.grow(0, size) and raw.grow(1, size)
     areas = [mmap.mmap(fd, size) for fd in (raw.bank, raw.lane)]
-    pattern = (SECRET * (size // len(SECRET) + 1))[:size]
+    pattern = (text * (size // len(text) + 1))[:size]
     for area in areas:
         area[:] = pattern
     raw.release()
@@ -130,6 +135,11 @@ def steal(raw):
             raw.receive()
         except OSError:
             continue
+
+
+def keep(raw):
+    """Take the turn, and never give it back."""
+    raw.turn()
 
 
 def name_lane(raw):
@@ -184,7 +194,7 @@ def secrets(raw):
     return found
 
 
-MODES = {mode.__name__: mode for mode in (hold, own, steal, name_lane, claim, fuzz)}
+MODES = {mode.__name__: mode for mode in (hold, fill, own, steal, keep, name_lane, claim, fuzz)}
 
 
 def main():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +25,15 @@ RAW_PROTOCOL = json.dumps(
         "seat_bytes": SEAT_BYTES,
     }
 )
+
+
+def python_of_users() -> str:
+    """An interpreter that other users may start.  Raises LookupError.  For root."""
+    for path in PYTHONS:
+        with suppress(OSError, subprocess.CalledProcessError):
+            subprocess.run([path, "-I", "-c", ""], user=ATTACKER, group=ATTACKER, extra_groups=[], cwd="/", check=True)
+            return path
+    raise LookupError(f"other users may start none of {', '.join(PYTHONS)}")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from carpool.core.model import GIB
-from carpool.telemetry.activity import Activity, JobUse
+from carpool.telemetry.activity import FASTEST, Activity, JobUse
 from carpool.telemetry.host import Host
 from carpool.telemetry.powercap import Powercap
 from carpool.telemetry.process_trees import JobProcess, Trees
@@ -80,8 +80,9 @@ def test_another_process_in_the_seat_begins_anew() -> None:
 
 
 def test_seats_may_claim_anything() -> None:
-    found = between([job(1, 1, 0, 0)], [job(1, 1, 9e9, 9e9, moved=1 << 53)])
+    found = between([job(1, 1, 0, 0)], [job(1, 1, 9e9, 9e9, moved=1 << 64)])
     assert (found["sm_active_ppm"], found["sm_occupancy_ppm"]) == (1_000_000, 1_000_000)
+    assert found["moved_bytes_per_s"] == FASTEST, "sums over an hour fit into the journal"
 
 
 def test_what_is_moved_is_bytes_in_a_second() -> None:

@@ -37,7 +37,7 @@ from carpool.daemon.system.call_limit import AlarmLimit
 from carpool.daemon.system.errors import StartupError
 from carpool.daemon.system.fd_limit import raise_file_limit
 from carpool.daemon.system.log_format import OneLineFormatter
-from carpool.daemon.system.log_limit import LinesPerUser
+from carpool.daemon.system.log_limit import LinesPerUser, is_no_bad_http
 from carpool.protocol.api import ErrorBody
 from carpool.protocol.paths import Home
 
@@ -177,6 +177,7 @@ def _configure_log(options: DaemonOptions, limits: UserLimits) -> None:
     handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.INFO)
     logging.getLogger("aiohttp").setLevel(logging.WARNING)
+    logging.getLogger("aiohttp.server").addFilter(is_no_bad_http)
 
 
 def _ready_fd(arguments: Sequence[str]) -> int | None:

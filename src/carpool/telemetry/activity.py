@@ -18,6 +18,8 @@ from carpool.core.model import JobId, LaneId, Micros
 from carpool.telemetry.process_trees import JobProcess
 
 MILLION = 1_000_000
+#: Bytes per second between a device and the host's memory that one job may claim: more than any machine can do.
+FASTEST = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +68,11 @@ class Activity:
             if use.job in pairs:
                 lanes[use.lane] += _computed(*pairs[use.job])
         busy = sum(max(0, new.all_us - old.all_us) for old, new in pairs.values())
-        moved = sum(max(0, new.moved_bytes - old.moved_bytes) for old, new in pairs.values())
+        moved = [max(0, new.moved_bytes - old.moved_bytes) * MILLION // elapsed for old, new in pairs.values()]
         return {
             "sm_active_ppm": _any(min(MILLION, time * MILLION // elapsed) for time in lanes.values()),
             "sm_occupancy_ppm": min(MILLION, busy * MILLION // (elapsed * cores)),
-            "moved_bytes_per_s": moved * MILLION // elapsed,
+            "moved_bytes_per_s": sum(min(each, FASTEST) for each in moved),
         }
 
 

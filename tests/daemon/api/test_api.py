@@ -6,6 +6,7 @@ import json
 import re
 import tempfile
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,17 @@ def test_another_protocol_is_refused(daemon: Daemon) -> None:
         daemon.request("GET", "/v1/version", headers={"Carpool-Protocol": "2"})
     assert (refused.value.status, refused.value.code) == (409, "protocol_mismatch")
     assert refused.value.hint
+
+
+@pytest.mark.parametrize("sent", [b"GET /v1/version HTTP/1.1\r\n\r\n", b"\0\xff\r\n\r\n"])
+def test_what_is_no_http_is_answered_and_writes_no_log(shared: Daemon, sent: bytes) -> None:
+    before = shared.log()
+    connection = Connection(shared.socket)
+    connection.connect()
+    with closing(connection.sock):
+        connection.sock.sendall(sent)
+        assert b"400 Bad Request" in connection.sock.recv(4096)
+    assert shared.log() == before
 
 
 BAD: list[tuple[dict[str, Any], int, str]] = [

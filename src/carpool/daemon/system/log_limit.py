@@ -6,6 +6,8 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from aiohttp.http_exceptions import HttpProcessingError
+
 log = logging.getLogger(__name__)
 WINDOW_S = 60.0
 
@@ -13,6 +15,11 @@ WINDOW_S = 60.0
 def caused_by(uid: int | None) -> dict[str, int | None]:
     """``extra`` of a line that this user can cause at will; None: nobody in particular."""
     return {"uid": uid}
+
+
+def is_no_bad_http(record: logging.LogRecord) -> bool:
+    """Filters aiohttp's log: a client that speaks no HTTP has been answered so, and could fill the log at will."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 
 @dataclass(slots=True)
