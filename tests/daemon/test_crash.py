@@ -7,6 +7,7 @@ import os
 import random
 import select
 import signal
+import struct
 import sys
 import threading
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 from daemon_harness import FAKEJOB, Daemon, Refused, alive
 
+from carpool.protocol.seat import BOARD_MAGIC, PROTOCOL
 from tests.tiers import RARER_WAY, all_but_first
 
 #: How often the daemon is killed in a run; a few of them are in `make test`.
@@ -286,3 +288,20 @@ def test_numbers_are_never_used_again(daemon: Daemon) -> None:
     daemon.kill()
     daemon.started()
     assert daemon.python("pass") > first
+
+
+def test_a_job_of_another_version_ends_and_says_why(daemon: Daemon) -> None:
+    """Its board is that of a protocol that the next daemon does not speak."""
+    job = daemon.fake("attach", "grow:p:1048576", "say:ready", "pause")
+    daemon.until_line(job, "ready")
+    header = struct.Struct("=II")
+    for fd in Path(f"/proc/{daemon.show(job)['pid']}/fd").iterdir():
+        if "/memfd:" in str(fd.readlink()):
+            with fd.open("r+b") as file:
+                if file.read(header.size) == header.pack(BOARD_MAGIC, PROTOCOL):
+                    file.seek(0)
+                    file.write(header.pack(BOARD_MAGIC, PROTOCOL + 1))
+    daemon.kill()
+    daemon.started()
+    reason = daemon.wait(job)["reason"]
+    assert reason["code"] == "not_adopted" and "another version of Carpool" in reason["text"]

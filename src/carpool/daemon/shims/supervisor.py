@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from carpool.core.events import CancelRequested, Event, ProcessStarted, StartFai
 from carpool.core.model import DeviceId, JobId, JobPhase
 from carpool.daemon.channels.router import Channels
 from carpool.daemon.jobs.files import read_exit, shim_lives
+from carpool.daemon.jobs.killing import kill
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.records import JournalStore
@@ -26,7 +26,6 @@ from carpool.daemon.shims.sessions import Session
 from carpool.daemon.shims.spawn import send_start, spawn_shim
 from carpool.daemon.system.background import in_background
 from carpool.daemon.system.clock import wall_us
-from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.devices.base import DeviceBackend
 from carpool.protocol import session as messages
@@ -192,9 +191,8 @@ class Processes:
         in_time = self._channels.open(job, fds, message)
         self._catch_up(job, process, session, message)
         if not in_time:
-            text = "job %d came back too late, or from another version of Carpool, with memory in use"
-            log.error(text, job.id, extra=caused_by(job.owner))
-            session.send(messages.Signal(signal.SIGKILL))
+            why = "it came back too late, or is of another version of Carpool: its memory could not be taken over"
+            kill(job, "not_adopted", why, self)
 
     def _catch_up(self, job: JobRecord, process: Process, session: Session, message: messages.Register) -> None:
         if message.child_pid is not None:
