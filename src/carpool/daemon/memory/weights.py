@@ -22,7 +22,8 @@ from carpool.daemon.seats.kept_fds import free_bank_name, weights_extent_name, w
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.system.clock import wall_us
 from carpool.devices import memfd
-from carpool.devices.base import BankId, DeviceError, Extent, ExtentDevice, PagedDevice, in_extents, in_pages
+from carpool.devices.base import BankId, DeviceError, Extent, ExtentDevice, in_extents
+from carpool.devices.paged import PagedDevice, in_pages
 from carpool.protocol.seat import Packet, PacketType, Placed
 
 #: Of the header, whose first bytes say that it is one (``native/weights/groups.h``).

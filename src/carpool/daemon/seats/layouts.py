@@ -16,7 +16,8 @@ from carpool.daemon.jobs.table import JobRecord, Pieces
 from carpool.daemon.seats.kept_fds import BANK, LANE, extent_names, kept_extents, memory_name
 from carpool.daemon.seats.ledger import Entry
 from carpool.daemon.seats.record import set_limits
-from carpool.devices.base import BankId, DeviceBackend, DeviceError, Extent, ExtentDevice, in_extents, single
+from carpool.devices.base import BankId, DeviceBackend, DeviceError, Extent, ExtentDevice, as_extents, single
+from carpool.devices.paged import PagedDevice, in_pages
 from carpool.protocol.seat import Kind
 
 Kept = dict[str, int]
@@ -77,7 +78,7 @@ class MemoryLayout(Protocol):
 
 def layout_of(device: DeviceBackend) -> MemoryLayout:
     """The one place in which the kind of a device decides."""
-    return InExtents(device) if in_extents(device) else InFiles(device)
+    return InFiles(device) if in_pages(device) else InExtents(as_extents(device))
 
 
 class InFiles:
@@ -85,7 +86,7 @@ class InFiles:
 
     kind, extents = Kind.HOST, False
 
-    def __init__(self, device: DeviceBackend) -> None:
+    def __init__(self, device: PagedDevice) -> None:
         self._device = device
 
     def driver_serves(self, job: JobRecord) -> bool:
@@ -125,6 +126,8 @@ class InFiles:
     def check_seat(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
         if f"{BANK}:{self._device.id}:{entry.bank}" not in kept:
             raise BoardError(f"its bank {entry.bank} is not among what was kept")
+        if (lane := kept.get(f"{LANE}:{entry.lane}")) is not None:
+            self._device.check_lane(lane)
 
     def take_over(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
         for name, fd in kept.items():
@@ -133,7 +136,7 @@ class InFiles:
                 self._device.adopt_bank(_number(name), job.owner, [_whole(fd)])
             elif name == f"{LANE}:{job.lane}":
                 assert job.lane is not None
-                self._device.adopt_lane(job.lane, [_whole(fd)])
+                self._device.adopt_lane(job.lane, [Extent(fd, entry.granted.ephemeral)])
             else:  # the earlier daemon died while it moved the job
                 job.moving = True
                 os.close(fd)
@@ -223,5 +226,5 @@ def _number(name: str) -> int:
 
 
 def _whole(fd: int) -> Extent:
-    """What a shim kept under the name of a lane or bank: all of it, in one file."""
+    """What a shim kept under the name of a bank: all of it, in one file."""
     return Extent(fd, os.fstat(fd).st_size)
