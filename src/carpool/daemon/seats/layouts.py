@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from carpool.core.model import LaneId, MemoryClass
+from carpool.daemon.jobs.held import Held
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.jobs.table import JobRecord, Pieces
 from carpool.daemon.seats.kept_fds import BANK, LANE, extent_names, kept_extents, memory_name
@@ -40,8 +41,8 @@ class MemoryLayout(Protocol):
         """A process of the job has got its seat: what it has, or may have, before it is granted anything new."""
         ...
 
-    def setup_fds(self, job: JobRecord) -> list[int]:
-        """The descriptors that SETUP brings beside the board's.  Raises BoardError, DeviceError.
+    def setup_memory(self, job: JobRecord, lane_owner: int) -> list[Held]:
+        """What SETUP brings beside the board.  Raises BoardError, DeviceError.
 
         They are those of the lane and the bank that the daemon has given to the job, whatever its seat says.
         """
@@ -96,12 +97,13 @@ class InFiles:
         assert job.seated is not None
         set_limits(job.seated.seat, job.granted)
 
-    def setup_fds(self, job: JobRecord) -> list[int]:
+    def setup_memory(self, job: JobRecord, lane_owner: int) -> list[Held]:
         assert job.lane is not None
         if job.bank is None:
             raise BoardError("its memory is in its store: its process has been answered before")
-        files = self._device.lane_files(job.lane), self._device.bank_files(job.bank)
-        return [*map(single, files), self._device.store_fd(job.id)]
+        lane = Held(lane_owner, single(self._device.lane_files(job.lane)))
+        bank = Held(self._device.bank_owner(job.bank), single(self._device.bank_files(job.bank)))
+        return [lane, bank, Held(job.owner, self._device.store_fd(job.id))]
 
     def names(self, job: JobRecord) -> list[str]:
         return [f"{LANE}:{job.lane}", *(f"{BANK}:{job.device}:{bank}" for bank in sorted(job.kept_banks))]
@@ -160,7 +162,7 @@ class InExtents:
         assert job.lane is not None
         job.pieces = {E: Pieces(job.lane), P: Pieces(job.bank or 0)}
 
-    def setup_fds(self, job: JobRecord) -> list[int]:
+    def setup_memory(self, job: JobRecord, lane_owner: int) -> list[Held]:
         return []
 
     def names(self, job: JobRecord) -> list[str]:
