@@ -5,6 +5,7 @@ of the seat and the numbers of packets come as JSON in ``RAW_PROTOCOL``.  Each m
 SIGTERM, and then says what came of it: how many descriptors it has got, and how many of them hold `SECRET`.
 """
 
+import fcntl
 import json
 import mmap
 import os
@@ -15,12 +16,15 @@ import struct
 import sys
 import threading
 import time
+from contextlib import suppress
+from functools import partial
 
 SECRET = b"SECRET-of-another-user!!"
 PACKET = struct.Struct("=IIQQQQQ")
 PROTOCOL = json.loads(os.environ["RAW_PROTOCOL"])
 ODD = (0, 1, 2, 255, 4095, 4096, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 53, (1 << 63) - 1, (1 << 64) - 1)
 MIB = 1 << 20
+F_SEAL_WRITE, F_SEAL_FUTURE_WRITE = 0x8, 0x10
 stopping = threading.Event()
 
 
@@ -102,7 +106,7 @@ class Raw:
 
 def hold(raw):
     """The victim: it has a secret in its bank and in its lane, and looks in the end whether that is still there."""
-    size = 4 * MIB
+    size = 4 * MIB  # `GRANTED` of the tests
     raw.turn()
     granted = raw.grow(0, size) and raw.grow(1, size)
     areas = [mmap.mmap(fd, size) for fd in (raw.bank, raw.lane)]
@@ -141,6 +145,27 @@ def claim(raw):
     """Before the daemon is restarted: claim more memory than there is."""
     for name in ("p_limit", "e_limit", "p_used", "p_peak", "e_peak", "p_live", "e_live"):
         raw.set(name, 1 << 50)
+
+
+def resize(raw):
+    """Change the size of every file, and how others may use it; says how many of the attempts succeed."""
+    changed = 0
+    for fd in raw.fds:
+        size = os.fstat(fd).st_size
+        attempts = [partial(os.ftruncate, fd, other) for other in (0, 4096, size // 2, size + 4096, 4 * size)]
+        attempts += [partial(fcntl.fcntl, fd, fcntl.F_ADD_SEALS, seal) for seal in (F_SEAL_WRITE, F_SEAL_FUTURE_WRITE)]
+        for attempt in attempts:
+            with suppress(OSError):
+                attempt()
+                changed += 1
+    return lambda: f"changed {changed}"
+
+
+def hog(raw):
+    """Write so many MiB into the lane or the bank, without having asked for any."""
+    fd = {"lane": raw.lane, "bank": raw.bank}[sys.argv[2]]
+    for place in range(int(sys.argv[3])):
+        os.pwrite(fd, b"x" * MIB, place * MIB)
 
 
 def fuzz(raw):
@@ -184,7 +209,7 @@ def secrets(raw):
     return found
 
 
-MODES = {mode.__name__: mode for mode in (hold, own, steal, name_lane, claim, fuzz)}
+MODES = {mode.__name__: mode for mode in (hold, own, steal, name_lane, claim, resize, hog, fuzz)}
 
 
 def main():

@@ -154,6 +154,7 @@ class Daemon:
             self.telemetry.run(),
             self.paces.run(),
             self.parts.watchdog.run(),
+            self.parts.overuse.run(),
             self.pruner.run(),
         )
         tasks = [asyncio.create_task(work) for work in always]
