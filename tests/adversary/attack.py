@@ -41,7 +41,7 @@ from tests.adversary.users import ATTACKER, User, python_of_users
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results"
 MODES = ("api", "api", "session", "files", "reading")
-JOBS = ("fuzz", "fuzz", "steal", "keep", "keep", "fill", "fill")
+JOBS = ("fuzz", "fuzz", "steal", "keep", "keep", "fill", "fill", "resize", "hog")
 LIFE_S = 120.0
 #: What a revoked turn may take: the time to the forced request, and the lease (decision 45); and what a restart takes.
 LONGEST_PAUSE_S = 30.0

@@ -5,6 +5,7 @@ of the seat and the numbers of packets come as JSON in ``RAW_PROTOCOL``.  Each m
 SIGTERM, and then says what came of it: how many descriptors it has got, and how many of them hold `SECRET`.
 """
 
+import fcntl
 import json
 import mmap
 import os
@@ -15,12 +16,15 @@ import struct
 import sys
 import threading
 import time
+from contextlib import suppress
+from functools import partial
 
 SECRET = b"SECRET-of-another-user!!"
 PACKET = struct.Struct("=IIQQQQQ")
 PROTOCOL = json.loads(os.environ["RAW_PROTOCOL"])
 ODD = (0, 1, 2, 255, 4095, 4096, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 53, (1 << 63) - 1, (1 << 64) - 1)
 MIB = 1 << 20
+F_SEAL_WRITE, F_SEAL_FUTURE_WRITE = 0x8, 0x10
 stopping = threading.Event()
 
 
@@ -107,7 +111,7 @@ def hold(raw):
 
 def fill(raw, text=b"nothing to hide"):
     """Fill bank and lane with a text."""
-    size = 4 * MIB
+    size = 4 * MIB  # `GRANTED` of the tests
     raw.turn()
     granted = raw.grow(0, size) and raw.grow(1, size)
     areas = [mmap.mmap(fd, size) for fd in (raw.bank, raw.lane)]
@@ -153,6 +157,27 @@ def claim(raw):
         raw.set(name, 1 << 50)
 
 
+def resize(raw):
+    """Change the size of every file, and how others may use it; says how many of the attempts succeed."""
+    changed = 0
+    for fd in raw.fds:
+        size = os.fstat(fd).st_size
+        attempts = [partial(os.ftruncate, fd, other) for other in (0, 4096, size // 2, size + 4096, 4 * size)]
+        attempts += [partial(fcntl.fcntl, fd, fcntl.F_ADD_SEALS, seal) for seal in (F_SEAL_WRITE, F_SEAL_FUTURE_WRITE)]
+        for attempt in attempts:
+            with suppress(OSError):
+                attempt()
+                changed += 1
+    return lambda: f"changed {changed}"
+
+
+def hog(raw):
+    """Write so many MiB into the lane or the bank, without having asked for any."""
+    fd = {"lane": raw.lane, "bank": raw.bank}[sys.argv[2]]
+    for place in range(int(sys.argv[3])):
+        os.pwrite(fd, b"x" * MIB, place * MIB)
+
+
 def fuzz(raw):
     """Write anything into the seat, and send anything, from now on."""
     rng = random.Random(int(sys.argv[2]))
@@ -194,7 +219,7 @@ def secrets(raw):
     return found
 
 
-MODES = {mode.__name__: mode for mode in (hold, fill, own, steal, keep, name_lane, claim, fuzz)}
+MODES = {mode.__name__: mode for mode in (hold, fill, own, steal, keep, name_lane, claim, resize, hog, fuzz)}
 
 
 def main():

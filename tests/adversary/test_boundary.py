@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import random
 import re
+import signal
+from dataclasses import replace
 
 import pytest
 from daemon_harness import Daemon
 
 from tests.adversary.users import User
 from tests.tiers import all_but_first
+
+GRANTED = 4 << 20  # bytes that the victim has in its bank, and in its lane
 
 
 def nothing_found(said: str) -> bool:
@@ -55,6 +59,26 @@ def test_limits_claimed_before_a_restart(daemon: Daemon, victim: User, attacker:
     restart(daemon)
     assert victim.end(victim.start("hold")) == "intact"
     assert nothing_found(attacker.end(attack))
+
+
+def test_no_file_changes_its_size(victim: User, attacker: User) -> None:
+    """Of seats, lanes, banks and stores: whoever has one mapped would die, and the daemon with it."""
+    job = victim.start("hold")
+    assert attacker.end(attacker.start("resize")) == "changed 0"
+    assert victim.end(job) == "intact"
+
+
+def test_who_takes_more_than_was_granted_is_ended(daemon: Daemon, victim: User, attacker: User) -> None:
+    job = victim.start("hold")
+    another = replace(attacker, uid=attacker.uid - 2)
+    hogs = [attacker.start("hog", "bank", 32), another.start("hog", "lane", 16)]
+    for hog, what in zip(hogs, ("device buffer", "lane"), strict=True):
+        ended = daemon.wait(hog)
+        assert (ended["signal"], ended["reason"]["code"]) == (signal.SIGKILL, "overuse"), ended
+        assert what in ended["reason"]["text"] and daemon.log().count(f"job {hog} is killed") == 1
+    (device,) = daemon.get("/v1/devices")["devices"]
+    assert device["used_bytes"] <= 2 * GRANTED
+    assert victim.end(job) == "intact"
 
 
 @pytest.mark.parametrize("rounds", all_but_first([1, 30], "random words and packets for a minute"))

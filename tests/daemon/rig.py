@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from carpool.core.model import MIB, Memory, Oversubscribe, Settings
 from carpool.core.policies.view import DeviceView
 from carpool.daemon.build import Parts, build
 from carpool.daemon.config.limits import UserLimits
+from carpool.daemon.jobs.held import Held
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
@@ -59,14 +61,14 @@ class Shims(ShimLinks):
     """What the shims of jobs keep, by job and name, without any shim."""
 
     def __init__(self) -> None:
-        super().__init__(GrantLedger())
+        super().__init__(GrantLedger(), lambda _job: None)
         self.kept: dict[int, dict[str, int]] = {}
         self.takes: list[tuple[int, str, str]] = []
 
-    def keep(self, job: int, names: dict[str, int], attached_pid: int | None) -> None:
-        for name, fd in names.items():
+    def keep(self, job: int, memory: Mapping[str, Held], attached_pid: int | None) -> None:
+        for name, held in memory.items():
             self.drop(job, [name])
-            self.kept[job][name] = os.dup(fd)
+            self.kept[job][name] = os.dup(held.fd)
 
     def drop(self, job: int, names: list[str]) -> None:
         for name in names:

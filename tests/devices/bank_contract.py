@@ -49,6 +49,7 @@ class BankContract(Contract):
         device.free_bank(bank)
         other = device.take_bank(ANOTHER, UNIT, bank)
         assert other != bank and not any(self.use_bank(device, other, UNIT))
+        assert (device.bank_owner(bank), device.bank_owner(other)) == (OWNER, ANOTHER)
 
     def test_which_bank_a_job_gets(self, device: DeviceBackend) -> None:
         small, middle, large = (self.filled(device, size * UNIT) for size in (1, 4, 8))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-import signal
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -37,26 +35,6 @@ def test_memory_does_not_exist_before_it_is_used(device: HostDevice) -> None:
     device.grow_bank(device.take_bank(OWNER, 0, None), CAPACITY)
     device.store_fd(7)
     assert (device.used_bytes(), device.stored_bytes()) == (0, 0)
-
-
-def test_a_lane_gives_back_whatever_it_does_not_need(device: HostDevice) -> None:
-    device.open_lane(1, 4 * MIB)
-    use_store(single(device.lane_files(1)), 4 * MIB)
-    device.resize_lane(1, MIB)
-    assert (device.lane_size(1), device.used_bytes()) == (MIB, MIB)
-
-
-def test_bytes_beyond_a_lane_raise_sigbus(device: HostDevice) -> None:
-    device.open_lane(1, MIB)
-    pid = os.fork()
-    if pid == 0:
-        signal.signal(signal.SIGBUS, signal.SIG_DFL)
-        with mmap.mmap(single(device.lane_files(1)), MIB) as memory:
-            device.resize_lane(1, 0)
-            memory[0] = 1
-        os._exit(0)
-    _, status = os.waitpid(pid, 0)
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGBUS
 
 
 @pytest.mark.parametrize("kind", ["bank", "store"])
@@ -152,3 +130,52 @@ def test_what_larger_weights_have_left_gives_way(device: HostDevice) -> None:
 def test_weights_that_are_used_stay(device: HostDevice) -> None:
     with_weights(device, CAPACITY), with_weights(device, MIB)
     assert device.surplus() is None
+
+
+# What is counted
+
+
+def test_a_bank_may_have_what_its_holder_was_granted_and_what_was_left_there(device: HostDevice) -> None:
+    bank = device.take_bank(OWNER, 0, None)
+    fd = single(device.bank_files(bank))
+    fill(fd, 0, 4 * MIB)
+    assert device.overuse({bank: 4 * MIB}).banks == {}
+    assert device.overuse({bank: 3 * MIB}).banks == {bank: MIB}
+    device.free_bank(bank)
+    assert device.overuse({}).banks == {}
+    assert device.take_bank(OWNER, MIB, None) == bank
+    assert device.overuse({bank: MIB}).banks == {}
+    memfd.cut(fd, MIB, 4 * MIB)
+    assert device.overuse({bank: MIB}).banks == {}
+    fill(fd, MIB, 2 * MIB)
+    assert device.overuse({bank: MIB}).banks == {bank: 2 * MIB}
+
+
+def test_a_free_bank_in_which_somebody_goes_on_to_write_is_given_up(device: HostDevice) -> None:
+    bank = device.take_bank(OWNER, 0, None)
+    fd = os.dup(single(device.bank_files(bank)))
+    device.free_bank(bank)
+    fill(fd, 0, MIB)
+    assert device.overuse({}).banks == {bank: MIB}
+    device.abandon_bank(bank)
+    assert (device.used_bytes(), device.overuse({}).banks) == (0, {})
+    assert device.take_bank(OWNER, 0, bank) != bank
+    os.close(fd)
+
+
+def test_a_bank_that_is_adopted_may_have_what_it_has(device: HostDevice) -> None:
+    bank, successor = device.take_bank(OWNER, 0, None), HostDevice("host0", CAPACITY)
+    fill(single(device.bank_files(bank)), 0, MIB)
+    successor.adopt_bank(bank, OWNER, [Extent(os.dup(single(device.bank_files(bank))), 0)])
+    assert successor.overuse({}).banks == {}
+    successor.close()
+
+
+def test_weights_may_have_their_size_and_what_was_left_there(device: HostDevice) -> None:
+    bank, fd = with_weights(device, 4 * MIB)
+    assert device.overuse({}).weights == {}
+    device.weights.free(bank)
+    assert device.weights.take_for(1000, MIB) == bank
+    assert device.overuse({}).weights == {}
+    fill(fd, 4 * MIB, MIB)
+    assert device.overuse({}).weights == {bank: MIB}

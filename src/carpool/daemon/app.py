@@ -85,7 +85,7 @@ class Daemon:
         self.jobs = JobTable()
         self.pruner = Pruner(home, self.jobs, JournalRemoval(self.journal, home.journal), keeping_of(limits))
         self.ledger = open_ledger(home)
-        self.shims = ShimLinks(self.ledger)
+        self.shims = ShimLinks(self.ledger, self.jobs.owner)
         self.machine = Machine(self.settings.for_core)
         self.paces = PaceTable(self.journal, contents.paces, self.machine.paces)
         self.core = CoreLoop(self.machine, self.feed, self._build, self.jobs.owner)
@@ -154,6 +154,7 @@ class Daemon:
             self.telemetry.run(),
             self.paces.run(),
             self.parts.watchdog.run(),
+            self.parts.overuse.run(),
             self.pruner.run(),
         )
         tasks = [asyncio.create_task(work) for work in always]

@@ -27,6 +27,7 @@ from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.memory.copies import StoreCopies
+from carpool.daemon.memory.overuse import OveruseWatch
 from carpool.daemon.memory.parts import MemoryParts, build_memory
 from carpool.daemon.restart import FoundJobs, Restore
 from carpool.daemon.seats.allocator import Seating
@@ -87,6 +88,7 @@ class Built:
     checkpoint_restart: CheckpointRestart
     retries: Retries
     watchdog: Watchdog
+    overuse: OveruseWatch
     found: FoundJobs
     restore: Restore
     effects: Effects
@@ -129,6 +131,7 @@ def build(parts: Parts) -> Built:
         checkpoint_restart=checkpoint_restart,
         retries=retries,
         watchdog=Watchdog(jobs, StopMarkers(parts.starting.home.root), watchlist, turns, memory.offloads, processes),
+        overuse=OveruseWatch(jobs, parts.devices, memory.weights, processes),
         found=found,
         restore=Restore(
             *(parts.starting.home, jobs, store, processes, channels, checkpoint_restart, memory.found_weights, found),

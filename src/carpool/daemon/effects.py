@@ -26,7 +26,7 @@ from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.log_limit import caused_by
-from carpool.devices.base import DeviceBackend, single
+from carpool.devices.base import DeviceBackend
 from carpool.protocol.seat import Grow, Packet, PacketType, Placed, Yield
 
 log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class LaneEffects:
         return self._seating.devices[self._seating.lane_device[lane]]
 
     def _open(self, command: commands.OpenLane) -> None:
-        self._seating.lane_device[command.lane] = command.device
+        self._seating.lane_device[command.lane], self._seating.lane_owner[command.lane] = command.device, command.owner
         self._seating.layouts[command.device].open_lane(command.lane, command.size)
 
     def _resize(self, command: commands.ResizeLane) -> None:
@@ -167,11 +167,11 @@ class LaneEffects:
         if job.seated.extents:
             self._granting.memory(job, answers=False)
             return
-        fd = single(self._device(command.lane).lane_files(command.lane))
-        self._seating.shims.keep(job.id, {f"{LANE}:{command.lane}": fd}, job.seated.pid)
+        memory = self._seating.lane_memory(command.lane)
+        self._seating.shims.keep(job.id, {f"{LANE}:{command.lane}": memory}, job.seated.pid)
         # Before the packet: the job waits for it where they differ.
         self._seating.tell_lane(job, job.seated.seat, command.lane)
-        self._lines.send(job.id, Packet(PacketType.LANE, a=command.lane), [fd])
+        self._lines.send(job.id, Packet(PacketType.LANE, a=command.lane), [memory])
         job.seated.board.notify(job.seated.seat)
         self._seating.shims.drop(job.id, [f"{LANE}:{old}"])
 

@@ -35,7 +35,6 @@ from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.shims.machine_restart import MachineRestart
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.clock import monotonic_us, wall_us
-from carpool.devices.base import single
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import Grow, Packet, PacketType
 from carpool.protocol.seat_words import SeatWords
@@ -277,9 +276,9 @@ class FoundJobs:
         self._secondary.ask_again(job)
         if job.seated is None:
             return
-        if job.moving and job.lane is not None and job.device is not None:
-            fd = single(self._seating.devices[job.device].lane_files(job.lane))
-            self._lines.send(job.id, Packet(PacketType.LANE, a=job.lane), [fd])  # a second one does no harm
+        if job.moving and job.lane is not None:
+            memory = self._seating.lane_memory(job.lane)
+            self._lines.send(job.id, Packet(PacketType.LANE, a=job.lane), [memory])  # a second one does no harm
         for word in ("turn", "grow_ack", "yield", "placed_seq"):
             job.seated.board.wake(job.seated.seat, word)
         job.seated.board.notify(job.seated.seat)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,12 +40,13 @@ class BufferMemory(Protocol):
 
 @dataclass(slots=True)
 class _Bank:
-    """``busy``: held by a job, or being emptied."""
+    """``busy``: held by a job, or being emptied.  ``left``: bytes that it had when it was last taken or freed."""
 
     number: BankId
     owner: int
     files: list[Extent]
     busy: bool
+    left: int = 0
 
 
 class Banks:
@@ -69,15 +70,23 @@ class Banks:
         if not wanted:
             free = [bank for bank in free if not self._used(bank)]
         bank = max(free, key=lambda bank: self._usefulness(bank, wanted, last), default=None) or self._create(owner)
-        bank.busy = True
+        self._pass_on(bank, busy=True)
         return bank.number
 
     def free(self, bank: BankId) -> None:
         if bank in self._of:
-            self._of[bank].busy = False
+            self._pass_on(self._of[bank], busy=False)
 
     def hold(self, bank: BankId) -> None:
-        self._known(bank).busy = True
+        self._pass_on(self._known(bank), busy=True)
+
+    def abandon(self, bank: BankId) -> None:
+        """The bank is not used again: its memory is free when the processes that have it mapped have closed it."""
+        self._memory.close(self._of.pop(bank).files)
+
+    def owner(self, bank: BankId) -> int:
+        """Raises DeviceError."""
+        return self._known(bank).owner
 
     def files(self, bank: BankId) -> list[Extent]:
         """The bank's own list: what is added to it belongs to the bank.  Raises DeviceError."""
@@ -103,6 +112,7 @@ class Banks:
     def adopt(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
         known = self._of.setdefault(bank, _Bank(bank, owner, [], busy=False))
         self._memory.adopt(known.files, files)
+        known.left = self._used(known)
         self._next = max(self._next, bank + 1)
 
     def owners(self) -> set[int]:
@@ -111,6 +121,19 @@ class Banks:
 
     def used(self) -> int:
         return sum(self._used(bank) for bank in self._of.values())
+
+    def overuse(self, allowed: Mapping[BankId, int], most: int) -> dict[BankId, int]:
+        """Bytes that banks have beyond what is ``allowed``, or was left in them, if that is more.
+
+        Nobody can leave more than ``most``.  What has been given back of that may not come again.
+        """
+        beyond: dict[BankId, int] = {}
+        for bank in self._of.values():
+            used = self._used(bank)
+            bank.left = min(bank.left, used, most)
+            if (size := used - max(allowed.get(bank.number, 0), bank.left)) > 0:
+                beyond[bank.number] = size
+        return beyond
 
     def emptying(self, size: int) -> Callable[[], None] | None:
         """A call that gives up to ``size`` bytes of one free bank back; None: there is nothing to give."""
@@ -129,6 +152,9 @@ class Banks:
         bank = self._of[self._next] = _Bank(self._next, owner, files, busy=False)
         self._next += 1
         return bank
+
+    def _pass_on(self, bank: _Bank, *, busy: bool) -> None:
+        bank.busy, bank.left = busy, self._used(bank)
 
     def _known(self, bank: BankId) -> _Bank:
         try:
@@ -177,6 +203,9 @@ class BankedDevice(ABC):
 
     def bank_files(self, bank: BankId) -> tuple[Extent, ...]:
         return tuple(self._banks.files(bank))
+
+    def bank_owner(self, bank: BankId) -> int:
+        return self._banks.owner(bank)
 
     def close_banks(self, owner: int) -> None:
         self._banks.close(owner)

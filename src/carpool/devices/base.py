@@ -88,7 +88,7 @@ class DeviceBackend(Protocol):
         ...
 
     def resize_lane(self, lane: LaneId, size: int) -> None:
-        """The first ``size`` bytes keep their content.  Bytes beyond the end of a lane are never accessible.
+        """The first ``size`` bytes keep their content.  Jobs may not use bytes beyond the end of a lane.
 
         Extents are added or removed at the end, and those that stay are the same.  Raises DeviceError if the memory
         cannot be had; then nothing has changed.
@@ -143,6 +143,10 @@ class DeviceBackend(Protocol):
 
     def bank_files(self, bank: BankId) -> tuple[Extent, ...]:
         """In order.  Raises DeviceError for an unknown bank."""
+        ...
+
+    def bank_owner(self, bank: BankId) -> int:
+        """Raises DeviceError for an unknown bank."""
         ...
 
     def close_banks(self, owner: int) -> None:
@@ -255,57 +259,6 @@ class ExtentDevice(DeviceBackend, Protocol):
         No copy from or to the store may be under way.
         """
         ...
-
-
-class WeightMemory(Protocol):
-    """Banks of a device for weights: sparse files with the pages that weights before have left."""
-
-    def take_for(self, owner: int, size: int) -> BankId:
-        """One for weights of so many bytes, until `free`.  Raises DeviceError if the memory cannot be had."""
-        ...
-
-    def hold_for(self, bank: BankId, size: int) -> None:
-        """Weights were found in it.  Raises DeviceError for an unknown bank."""
-        ...
-
-    def free(self, bank: BankId) -> None:
-        """Its pages stay, for the next weights of the owner, until another job needs them."""
-        ...
-
-    def abandon(self, bank: BankId) -> None:
-        """The bank is not used again: its memory is free when the processes that have it mapped have closed it."""
-        ...
-
-    def files(self, bank: BankId) -> Sequence[Extent]:
-        """The one that it has.  Raises DeviceError for an unknown bank."""
-        ...
-
-    def check(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
-        """Before `adopt`: whether it can be that bank of that owner.  Raises DeviceError."""
-        ...
-
-    def adopt(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
-        """Take over a bank of an earlier daemon, free.  Owns the descriptors; duplicates of known ones are closed."""
-        ...
-
-    def owners(self) -> set[int]:
-        """The owners of banks for weights."""
-        ...
-
-    def close(self, owner: int | None = None) -> None:
-        """No process of that owner computes with weights any more."""
-        ...
-
-
-class PagedDevice(DeviceBackend, Protocol):
-    """A device whose memory exists from the first use of a page on."""
-
-    weights: WeightMemory
-
-
-def in_pages(device: DeviceBackend) -> TypeGuard[PagedDevice]:
-    """Whether a device's memory exists from the first use of a page on (host devices)."""
-    return device.kind == "host"
 
 
 def in_extents(device: DeviceBackend) -> TypeGuard[ExtentDevice]:

@@ -1,30 +1,26 @@
 """The host device: real memory of the machine, as memfds of a fixed total capacity.
 
-A lane's file is as large as the lane, so touching bytes beyond it raises SIGBUS in the job: the kernel enforces the
-lane's size.  A bank is a sparse file of `BANK_WINDOWS` windows, which libcarpool maps at several offsets; only pages
-that were touched exist, and those are what `used_bytes` counts.  A store has room for a bank.  Weights of services lie
-in banks of their own, one model in each, whose pages the next model of the owner takes over.
+Lanes are in `carpool.devices.host_lanes`.  A bank is a sparse file of `BANK_WINDOWS` windows, which libcarpool maps at
+several offsets; only pages that were touched exist, and those are what `used_bytes` counts.  A store has room for a
+bank.  Weights of services lie in banks of their own, one model in each, whose pages the next model of the owner takes
+over.  No file changes its size: all are sealed.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from carpool.core.model import GIB, DeviceId, LaneId
 from carpool.devices import memfd
 from carpool.devices.banks import BankedDevice, Banks
 from carpool.devices.base import BankId, DeviceError, Extent
+from carpool.devices.host_lanes import Lanes
 from carpool.devices.host_stores import Stores
+from carpool.devices.paged import Overuse
 
-PAGE = memfd.PAGE
 BANK_WINDOWS = 16
-
-
-def round_up(size: int, unit: int) -> int:
-    """``size`` bytes rounded up to a whole number of ``unit`` bytes."""
-    return -(-size // unit) * unit
 
 
 class HostDevice(BankedDevice):
@@ -33,45 +29,34 @@ class HostDevice(BankedDevice):
     kind = "host"
 
     def __init__(self, device: DeviceId, capacity: int) -> None:
-        window = round_up(capacity, GIB)
+        window = memfd.round_up(capacity, GIB)
         banks = Banks(f"carpool-{device}-bank", SparseFiles(BANK_WINDOWS * window))
         super().__init__(device, capacity, window, banks, Stores(device, BANK_WINDOWS * window))
         self.weights = WeightBanks(f"carpool-{device}-weights", SparseFiles(window))
-        self._lanes: dict[LaneId, int] = {}
+        self._lanes = Lanes(device, capacity)
 
     # Lanes
 
     def open_lane(self, lane: LaneId, size: int) -> None:
-        if lane in self._lanes:
-            raise DeviceError(f"lane {lane} of {self.id} is already open")
-        self._lanes[lane] = memfd.create(f"carpool-{self.id}-lane{lane}", round_up(size, PAGE), sealed=False)
+        self._lanes.open(lane, size)
 
     def resize_lane(self, lane: LaneId, size: int) -> None:
-        try:
-            os.ftruncate(self._lane(lane), round_up(size, PAGE))
-        except (OSError, OverflowError) as error:
-            raise DeviceError(f"lane {lane} of {self.id} cannot become {size} bytes: {error}") from None
+        self._lanes.resize(lane, size)
 
     def close_lane(self, lane: LaneId) -> None:
-        os.close(self._lane(lane))
-        del self._lanes[lane]
+        self._lanes.close(lane)
 
     def lane_files(self, lane: LaneId) -> tuple[Extent, ...]:
-        return (Extent(self._lane(lane), self.lane_size(lane)),)
+        return (self._lanes.file(lane),)
 
     def lane_size(self, lane: LaneId) -> int:
-        return os.fstat(self._lane(lane)).st_size
+        return self._lanes.file(lane).size
+
+    def check_lane(self, fd: int) -> None:
+        self._lanes.check(fd)
 
     def adopt_lane(self, lane: LaneId, files: Sequence[Extent]) -> None:
-        for file in files:
-            if self._lanes.setdefault(lane, file.fd) != file.fd:
-                os.close(file.fd)
-
-    def _lane(self, lane: LaneId) -> int:
-        try:
-            return self._lanes[lane]
-        except KeyError:
-            raise DeviceError(f"{self.id} has no lane {lane}") from None
+        self._lanes.adopt(lane, files)
 
     # Banks: their pages come when they are touched
 
@@ -82,16 +67,21 @@ class HostDevice(BankedDevice):
         self._banks.files(bank)  # the job gives them back
 
     def used_bytes(self) -> int:
-        return sum(memfd.pages(fd) for fd in self._lanes.values()) + self._banks.used() + self.weights.used()
+        return self._lanes.used() + self._banks.used() + self.weights.used()
 
     def surplus(self) -> Callable[[], None] | None:
         excess = self.used_bytes() - self.capacity
         return self.weights.emptying(excess) or super().surplus() if excess > 0 else None
 
+    def overuse(self, granted: Mapping[BankId, int]) -> Overuse:
+        banks = self._banks.overuse(granted, self.capacity)
+        return Overuse(self._lanes.overuse(), banks, self.weights.overuse({}, self.capacity))
+
+    def abandon_bank(self, bank: BankId) -> None:
+        self._banks.abandon(bank)
+
     def close(self) -> None:
-        for fd in self._lanes.values():
-            os.close(fd)
-        self._lanes.clear()
+        self._lanes.close_all()
         self._banks.close()
         self.weights.close()
         self._stores.close()
@@ -144,13 +134,13 @@ class WeightBanks(Banks):
         """A free bank, or a new one.  Its content is what the weights before left.  Raises DeviceError."""
         with self._lock:
             bank = self.take(owner, size, None)
-            self._sizes[bank] = round_up(size, PAGE)
+            self._sizes[bank] = memfd.round_up(size, memfd.PAGE)
         return bank
 
     def hold_for(self, bank: BankId, size: int) -> None:
         """Weights of ``size`` bytes were found in it.  Raises DeviceError."""
         self.hold(bank)
-        self._sizes[bank] = round_up(size, PAGE)
+        self._sizes[bank] = memfd.round_up(size, memfd.PAGE)
 
     def emptying(self, size: int) -> Callable[[], None] | None:
         """Of a free bank; without one, of what a bank has beyond its weights, left by larger ones."""
@@ -183,7 +173,11 @@ class WeightBanks(Banks):
                 super().free(bank)
 
     def abandon(self, bank: BankId) -> None:
-        """The bank is not used again: its memory is free when the processes that have it mapped have closed it."""
+        """See `Banks.abandon`."""
         with self._lock:
             self._sizes.pop(bank, None)
-            self._memory.close(self._of.pop(bank).files)
+            super().abandon(bank)
+
+    def overuse(self, allowed: Mapping[BankId, int], most: int) -> dict[BankId, int]:
+        """See `Banks.overuse`; what weights need is allowed, too."""
+        return super().overuse(self._sizes | dict(allowed), most)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+from pathlib import Path
 
 from carpool.devices.base import DeviceError
 
+#: Where the kernel says which sizes of pages it uses for shared memory; nothing is there if it knows one size only.
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _BLOCK = 512  # unit of st_blocks
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -17,6 +20,11 @@ _PIECE = 64 << 20
 
 _fallocate = ctypes.CDLL(None, use_errno=True).fallocate
 _fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+def round_up(size: int, unit: int) -> int:
+    """``size`` bytes rounded up to a whole number of ``unit`` bytes."""
+    return -(-size // unit) * unit
 
 
 def create(name: str, size: int, *, sealed: bool) -> int:
@@ -35,6 +43,16 @@ def create(name: str, size: int, *, sealed: bool) -> int:
     return fd
 
 
+def fix(fd: int, size: int) -> bool:
+    """Give a file of memory this size for ever; False: somebody has fixed it at another one, or it is none."""
+    try:
+        os.ftruncate(fd, size)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    except OSError:
+        return False
+    return True
+
+
 def is_sealed(fd: int, size: int) -> bool:
     """Whether it is a file of memory of this size, for ever."""
     try:
@@ -51,6 +69,12 @@ def pages(fd: int) -> int:
 def pages_of(status: os.stat_result) -> int:
     """Bytes of the pages that a file has, from the result of `os.fstat`."""
     return status.st_blocks * _BLOCK
+
+
+def small_pages_only(directory: Path = HUGE_PAGES) -> bool:
+    """Whether files of memory have a page only where one was written: with huge pages, they have more."""
+    choices = [path.read_text() for path in directory.glob("**/shmem_enabled")]
+    return all(any(f"[{word}]" in choice for word in ("never", "deny", "inherit")) for choice in choices)
 
 
 def extents(fd: int) -> list[tuple[int, int]]:
@@ -74,6 +98,12 @@ def punch(fd: int, size: int) -> None:
             _punch(fd, end - piece, piece)
             end -= piece
             size -= piece
+
+
+def cut(fd: int, begin: int, end: int) -> None:
+    """Give back the pages between two offsets, which are whole pages; nothing if there is nothing between them."""
+    if begin < end:
+        _punch(fd, begin, end - begin)
 
 
 def punch_and_close(fd: int, size: int) -> None:

@@ -158,7 +158,7 @@ async def test_after_a_restart_the_main_process_speaks_over_the_channel_that_it_
     other.recovery.begin(set())
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     message = Register(job.id, 1, child_pid=os.getpid(), kept=[second.known.kept])
-    assert other.channels.open(job, [ours.detach(), os.dup(second.known.board.fd)], message)
+    assert other.channels.open(job, [ours.detach(), os.dup(second.known.board.held.fd)], message)
     (found,) = other.secondary._of[job.id]
     assert (found.line, found.pid) == (INHERITED, os.getpid())
     other.close()

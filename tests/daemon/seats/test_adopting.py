@@ -89,6 +89,17 @@ async def test_a_job_without_its_turn_is_sent_everything_again(rig: Rig, other: 
     theirs.close()
 
 
+async def test_nobody_is_found_in_a_lane_of_another_user(
+    rig: Rig, other: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A daemon without a ledger believes the seat as far as it can."""
+    client, mapped = resident(rig)
+    client.seat.set("lane", 2)
+    assert adopt(rig, other, client) is None
+    assert "its lane 2 is another user's" in caplog.text
+    mapped.close()
+
+
 async def test_what_is_for_debugging_is_told_anew(rig: Rig) -> None:
     client, mapped = resident(rig)
     other = cuda_rig(close_lanes=True)

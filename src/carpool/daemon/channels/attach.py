@@ -150,13 +150,13 @@ class Attaching:
         try:
             if job.lane is None:
                 raise BoardError("it belongs to no lane yet")
-            fds = self._seating.seat(job, pid)
+            memory = self._seating.seat(job, pid)
         except (BoardError, DeviceError) as error:
             log.error("cannot seat job %d: %s", job.id, error, extra=caused_by(job.owner))
             self._refuse(job, line, ANOTHER_ATTACHED)
             return
         job.line = line.name
-        self._lines.answer(line, self._seating.setup_packet(job), fds)
+        self._lines.answer(line, self._seating.setup_packet(job), memory)
         self._granting.memory(job, answers=False)
         self._post(Attached(job.id))
         tell_constraints(job, self._post)  # of its other processes
@@ -200,18 +200,18 @@ class Attaching:
         if job.seated.seat.get("pid") != 0:
             return
         try:
-            fds = self._seating.setup_fds(job)
+            memory = self._seating.setup_memory(job)
         except (BoardError, DeviceError) as error:
             log.error("job %d is not answered again: %s", job.id, error, extra=caused_by(job.owner))
             self._refuse(job, line, ANOTHER_ATTACHED)
             return
-        self._lines.answer(line, self._seating.setup_packet(job), fds)
+        self._lines.answer(line, self._seating.setup_packet(job), memory)
         job.found = False  # it has nothing yet
         self._granting.memory(job, answers=False)
 
     def _refuse(self, job: JobRecord, line: Line, why: int) -> None:
         kind = Kind.HOST if job.device is None else self._seating.layouts[job.device].kind
-        self._lines.answer(line, Packet(PacketType.REFUSED, a=why, b=kind), [])
+        self._lines.answer(line, Packet(PacketType.REFUSED, a=why, b=kind))
 
     def _has_gone(self, job: JobRecord, line: Line, pid: int) -> bool:
         """Whether the attached process has ended, left, or become another program."""

@@ -10,10 +10,11 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from carpool.core.model import JobId
+from carpool.daemon.jobs.held import Held, let_out
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.allowance import Allowance, Allowances
 from carpool.daemon.system.log_limit import caused_by
@@ -76,16 +77,20 @@ class Lines:
         self._of.setdefault(job.id, {})[name] = line
         return line
 
-    def send(self, job: JobId, packet: Packet, fds: list[int]) -> None:
-        """To the attached process, as soon as it reads, in order.  When the process is gone, its pidfd tells."""
+    def send(self, job: JobId, packet: Packet, memory: Sequence[Held] = ()) -> None:
+        """To the attached process, as soon as it reads, in order.  When the process is gone, its pidfd tells.
+
+        Raises WrongOwner.
+        """
         line = self.of_seat(job)
         if line is not None:
-            self.answer(line, packet, fds)
+            self.answer(line, packet, memory)
 
-    def answer(self, line: Line, packet: Packet, fds: list[int]) -> None:
-        """To one process of a job, in the same way."""
+    def answer(self, line: Line, packet: Packet, memory: Sequence[Held] = ()) -> None:
+        """To one process of a job, in the same way.  Raises WrongOwner."""
+        descriptors = let_out(memory, self._jobs.owner(line.job))
         try:
-            line.outbox.send(packet.encode(), fds)
+            line.outbox.send(packet.encode(), descriptors)
         except OSError as error:
             text = "cannot send %s to job %d: %s"
             log.warning(text, packet.type.name, line.job, error, extra=caused_by(self._jobs.owner(line.job)))

@@ -99,7 +99,7 @@ class SecondaryProcesses:
         self._add(job, SecondaryProcess(line.name, board, seat, pid, f"{COMPANION}:{job.device}:{seat.slot}:{pid}"))
         device = self._seating.devices[job.device]
         numbers = (seat.slot, device.window, job.lane, device.capacity, 0)
-        self._lines.answer(line, Packet(PacketType.SETUP, 0, *numbers), [board.fd])
+        self._lines.answer(line, Packet(PacketType.SETUP, 0, *numbers), [board.held])
         self._several(job)
 
     def convert(self, job: JobRecord, line: str, seated: Seated) -> None:
@@ -151,7 +151,7 @@ class SecondaryProcesses:
     def _add(self, job: JobRecord, process: SecondaryProcess) -> None:
         self._of.setdefault(job.id, []).append(process)
         attached = job.seated.pid if job.seated is not None else None
-        self._seating.shims.keep(job.id, {process.kept: process.board.fd}, attached)
+        self._seating.shims.keep(job.id, {process.kept: process.board.held}, attached)
         self._watch(job, process)
 
     def _watch(self, job: JobRecord, process: SecondaryProcess) -> None:

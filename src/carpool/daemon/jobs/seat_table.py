@@ -12,6 +12,7 @@ import mmap
 import os
 import struct
 
+from carpool.daemon.jobs.held import Held
 from carpool.daemon.system import futex
 from carpool.protocol.seat import (
     BOARD_BYTES,
@@ -36,11 +37,11 @@ class BoardError(Exception):
 class Board:
     """One mapped board.  Slots are handed out round robin, so that a freed one rests as long as possible."""
 
-    def __init__(self, fd: int) -> None:
-        """Owns ``fd``.  Raises BoardError if it is not a board of this protocol."""
+    def __init__(self, fd: int, owner: int) -> None:
+        """Owns ``fd``, the board of the user ``owner``.  Raises BoardError if it is not a board of this protocol."""
         if os.fstat(fd).st_size != BOARD_BYTES or fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
             raise BoardError("not a board: wrong size or seals")
-        self.fd = fd
+        self.held = Held(owner, fd)
         self._map = mmap.mmap(fd, BOARD_BYTES)
         self.view = memoryview(self._map)
         if struct.unpack_from("=II", self.view) != (BOARD_MAGIC, PROTOCOL):
@@ -52,18 +53,18 @@ class Board:
         self._next = 0
 
     @classmethod
-    def create(cls, name: str, kind: Kind = Kind.HOST) -> Board:
+    def create(cls, name: str, owner: int, kind: Kind = Kind.HOST) -> Board:
         fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, BOARD_BYTES)
         os.pwrite(fd, struct.pack("=II", BOARD_MAGIC, PROTOCOL), 0)
         os.pwrite(fd, struct.pack("=I", kind), KIND_OFFSET)
         # Sealed: a job that truncated its board would otherwise kill the daemon with SIGBUS.
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-        return cls(fd)
+        return cls(fd, owner)
 
     @property
     def inode(self) -> int:
-        return os.fstat(self.fd).st_ino
+        return os.fstat(self.held.fd).st_ino
 
     def seat(self, slot: int) -> Seat:
         return Seat(self.view, slot)

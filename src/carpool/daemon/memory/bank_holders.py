@@ -6,20 +6,21 @@ turn: its seat says which, and a packet brings the descriptor if it is not the o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from carpool.core.model import JobId
+from carpool.daemon.jobs.held import Held
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.kept_fds import BANK
-from carpool.devices.base import BankId, single
+from carpool.devices.base import BankId
 from carpool.protocol.seat import Packet, PacketType
 
 
 class Banking:
     """``send`` is that of the job channels."""
 
-    def __init__(self, seating: Seating, send: Callable[[JobId, Packet, list[int]], None]) -> None:
+    def __init__(self, seating: Seating, send: Callable[[JobId, Packet, Sequence[Held]], None]) -> None:
         self._seating = seating
         self._send = send
 
@@ -53,10 +54,10 @@ class Banking:
     def _tell(self, job: JobRecord, bank: BankId) -> None:
         assert job.seated is not None and job.device is not None
         job.bank_sent = False
-        fd = single(self._seating.devices[job.device].bank_files(bank))
-        self._seating.shims.keep(job.id, {f"{BANK}:{job.device}:{bank}": fd}, job.seated.pid)
+        memory = self._seating.bank_memory(job.device, bank)
+        self._seating.shims.keep(job.id, {f"{BANK}:{job.device}:{bank}": memory}, job.seated.pid)
         self._seating.tell_bank(job, job.seated.seat, bank)  # before the packet: the job waits for it where they differ
-        self._send(job.id, Packet(PacketType.BANK, a=bank), [fd])
+        self._send(job.id, Packet(PacketType.BANK, a=bank), [memory])
         job.seated.board.notify(job.seated.seat)
         job.bank_sent = True
         others = job.kept_banks - {bank}

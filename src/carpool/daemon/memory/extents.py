@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from carpool.core.model import DeviceId, JobId, LaneId, MemoryClass
+from carpool.daemon.jobs.held import Held
 from carpool.daemon.jobs.table import JobRecord, JobTable, Pieces
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import Banking, is_out
@@ -42,7 +43,7 @@ class Supply:
         jobs: JobTable,
         seating: Seating,
         banking: Banking,
-        send: Callable[[JobId, Packet, list[int]], None],
+        send: Callable[[JobId, Packet, Sequence[Held]], None],
         watchlist: Watchlist,
     ) -> None:
         self._jobs = jobs
@@ -130,7 +131,7 @@ class Supply:
         offset = sum(pieces.sizes[: pieces.sent])
         for file in files[pieces.sent :]:
             extent = Packet(PacketType.EXTENT, a=number, b=_NUMBERS[kind], c=offset, d=file.size)
-            self._send(job.id, extent, [file.fd])
+            self._send(job.id, extent, [self._held(job, kind, number, file)])
             offset += file.size
         if pieces.sent < len(files):
             pieces.sent = len(files)
@@ -139,13 +140,20 @@ class Supply:
 
     def _keep(self, job: JobRecord, kind: MemoryClass, files: Sequence[Extent]) -> None:
         assert job.seated is not None
-        sizes = job.pieces[kind].sizes
+        sizes, number = job.pieces[kind].sizes, job.pieces[kind].number
         more = files[len(sizes) :]
         sizes += [file.size for file in more]
         names = self._names(job, kind)[len(files) - len(more) :]
         self._seating.shims.keep(
-            job.id, {name: file.fd for name, file in zip(names, more, strict=True)}, job.seated.pid
+            job.id,
+            {name: self._held(job, kind, number, file) for name, file in zip(names, more, strict=True)},
+            job.seated.pid,
         )
+
+    def _held(self, job: JobRecord, kind: MemoryClass, number: int, file: Extent) -> Held:
+        """A piece of a lane or bank of the job's device."""
+        owner = self._device(job).bank_owner(number) if kind is P else self._seating.lane_owner[number]
+        return Held(owner, file.fd)
 
     def _names(self, job: JobRecord, kind: MemoryClass) -> list[str]:
         pieces = job.pieces[kind]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, JobId
 from carpool.core.policies.view import DeviceView
+from carpool.daemon.jobs.held import Held
 from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import Banking
@@ -31,8 +32,8 @@ from carpool.protocol.seat import Packet
 class Sender(Sent, Protocol):
     """The channels of the attached processes (`carpool.daemon.channels.connections`)."""
 
-    def send(self, job: JobId, packet: Packet, fds: list[int]) -> None:
-        """As soon as the process reads, in order."""
+    def send(self, job: JobId, packet: Packet, memory: Sequence[Held] = ()) -> None:
+        """As soon as the process reads, in order.  Raises WrongOwner."""
         ...
 
 

@@ -10,11 +10,12 @@ Workers' shims keep duplicates, so weights outlive the daemon, and the worker th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from carpool.core.commands import DropWeights, PlaceWeights
 from carpool.core.model import Demand, DeviceId, JobId
+from carpool.daemon.jobs.held import Held
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.demands import answer_demand, computes_with, demand_in
@@ -22,7 +23,8 @@ from carpool.daemon.seats.kept_fds import free_bank_name, weights_extent_name, w
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.system.clock import wall_us
 from carpool.devices import memfd
-from carpool.devices.base import BankId, DeviceError, Extent, ExtentDevice, PagedDevice, in_extents, in_pages
+from carpool.devices.base import BankId, DeviceError, Extent, ExtentDevice, in_extents
+from carpool.devices.paged import PagedDevice, in_pages
 from carpool.protocol.seat import Packet, PacketType, Placed
 
 #: Of the header, whose first bytes say that it is one (``native/weights/groups.h``).
@@ -62,7 +64,7 @@ class WeightFiles:
         self,
         jobs: JobTable,
         seating: Seating,
-        send: Callable[[JobId, Packet, list[int]], None],
+        send: Callable[[JobId, Packet, Sequence[Held]], None],
         freed: MemoryFreed,
     ) -> None:
         self._jobs = jobs
@@ -132,23 +134,23 @@ class WeightFiles:
     def _answer(self, job: JobRecord, seated: Seated, file: File, name: Key, number: int) -> None:
         """What it has not been sent yet, then the answer."""
         key = int(name[2], 16)
-        self._give(job, file.name, file.fd, Packet(PacketType.WEIGHTS, a=key, b=file.size, c=_FILE))
+        self._give(job, file.name, Held(name[1], file.fd), Packet(PacketType.WEIGHTS, a=key, b=file.size, c=_FILE))
         if file.bank is not None:
             self._forget_free(name[0], file.bank)
         if file.extent is not None:
             packet = Packet(PacketType.WEIGHTS, a=key, b=file.extent.size, c=_EXTENT, d=file.number)
-            self._give(job, file.extent_name(name), file.extent.fd, packet)
+            self._give(job, file.extent_name(name), Held(name[1], file.extent.fd), packet)
         answer_demand(seated, Placed.YES, number)
 
-    def _give(self, job: JobRecord, name: str, fd: int, packet: Packet) -> None:
+    def _give(self, job: JobRecord, name: str, memory: Held, packet: Packet) -> None:
         """The shim keeps it first: what is there outlives us from the moment on when the worker may write."""
         assert job.seated is not None
         if name not in job.weights:
             job.weights.add(name)
-            self._seating.shims.keep(job.id, {name: fd}, job.seated.pid)
+            self._seating.shims.keep(job.id, {name: memory}, job.seated.pid)
         if name not in job.weights_sent:
             job.weights_sent.add(name)
-            self._send(job.id, packet, [fd])
+            self._send(job.id, packet, [memory])
 
     def drop(self, command: DropWeights) -> None:
         """Nobody computes with them, or will before they have been placed again."""
@@ -176,7 +178,7 @@ class WeightFiles:
         self.take_back(name[1], kept)
         device.drop_weights(file_extent)
 
-    def take_back(self, owner: int, kept: str, instead: dict[str, int] | None = None) -> None:
+    def take_back(self, owner: int, kept: str, instead: dict[str, Held] | None = None) -> None:
         """From whatever workers have it.  ``instead``: what their shims keep from now on."""
         for job in self._jobs.live.values():
             if job.owner == owner and kept in job.weights:
@@ -225,7 +227,7 @@ class WeightFiles:
             return
         os.pwrite(file.fd, HEADER, 0)
         device.weights.free(bank)
-        self.take_back(key[1], file.name, {free_bank_name(key[0], bank): file.fd})
+        self.take_back(key[1], file.name, {free_bank_name(key[0], bank): Held(key[1], file.fd)})
 
     def _close(self, key: Key) -> None:
         file = self.table[key]

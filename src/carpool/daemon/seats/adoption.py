@@ -38,6 +38,8 @@ class Adopting:
             entry = self._seating.ledger.given(job.id, board.seat(int(slot)).snapshot())
             if entry.lane is None:
                 raise BoardError("it was given no lane")
+            if self._seating.lane_owner.get(entry.lane, job.owner) != job.owner:
+                raise BoardError(f"its lane {entry.lane} is another user's")
             layout.check_seat(job, entry, kept)
         except (BoardError, DeviceError, OSError, ValueError) as error:
             log.error("job %d cannot be taken over: %s", job.id, error)
@@ -49,7 +51,7 @@ class Adopting:
         started = monotonic_us() - max(0, wall_us() - job.started_us) if job.started_us else 0
         job.device, job.lane = device_id, entry.lane
         job.seated = self._seating.seated(job, board, seat, pid, started)
-        self._seating.lane_device[job.lane] = device_id
+        self._seating.lane_device[job.lane], self._seating.lane_owner[job.lane] = device_id, job.owner
         layout.take_over(job, entry, kept)
         return True
 
@@ -58,7 +60,7 @@ class Adopting:
         boards = self._seating.boards(device, owner)
         inode = os.fstat(kept[name]).st_ino
         known = next((board for board in boards if board.inode == inode), None)
-        board = known or Board(kept[name])
+        board = known or Board(kept[name], owner)
         fd = kept.pop(name)
         if known is None:
             boards.append(board)  # it owns the descriptor

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from carpool.core.model import DeviceId, JobId, LaneId, Settings
+from carpool.daemon.jobs.held import Held
 from carpool.daemon.jobs.seat_table import Board, BoardError
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.seats.kept_fds import BOARD, STORE
@@ -13,15 +15,15 @@ from carpool.daemon.seats.ledger import GrantLedger
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.record import set_grace
 from carpool.daemon.system.clock import monotonic_us
-from carpool.devices.base import BankId, DeviceBackend
+from carpool.devices.base import BankId, DeviceBackend, single
 from carpool.protocol.seat import Packet, PacketType, Seat, Whole
 
 
 class FdStore(Protocol):
     """The shims, which hold duplicates of descriptors (`carpool.daemon.shims.links`)."""
 
-    def keep(self, job: JobId, names: dict[str, int], attached_pid: int | None) -> None:
-        """From now on, under these names; nothing happens for a job whose shim is not there."""
+    def keep(self, job: JobId, memory: Mapping[str, Held], attached_pid: int | None) -> None:
+        """From now on, under these names; nothing happens for a job whose shim is not there.  Raises WrongOwner."""
         ...
 
     def drop(self, job: JobId, names: list[str]) -> None:
@@ -63,6 +65,7 @@ class Seating:
         self._run_ahead_us = settings.run_ahead_us
         self._close_lanes = close_lanes
         self.lane_device: dict[LaneId, DeviceId] = {}
+        self.lane_owner: dict[LaneId, int] = {}  # whose jobs may have a lane's memory
         self.holder: dict[LaneId, JobId] = {}  # as the core knows it
         self.predecessor: dict[LaneId, JobId] = {}  # which job has handed the present turn to its holder, if one has
         self._boards: dict[tuple[DeviceId, int], list[Board]] = {}
@@ -91,10 +94,10 @@ class Seating:
     def forget_lane(self, lane: LaneId) -> None:
         """The lane has been closed."""
         self.free_turn(lane)
-        del self.lane_device[lane]
+        del self.lane_device[lane], self.lane_owner[lane]
 
-    def seat(self, job: JobRecord, pid: int) -> list[int]:
-        """Give the job's process a seat; returns the descriptors of SETUP.  Raises BoardError, DeviceError."""
+    def seat(self, job: JobRecord, pid: int) -> list[Held]:
+        """Give the job's process a seat; returns the memory that SETUP brings.  Raises BoardError, DeviceError."""
         assert job.device is not None and job.lane is not None
         device = self.devices[job.device]
         board = self.board(job.device, job.owner)
@@ -117,12 +120,12 @@ class Seating:
         self.tell_bank(job, seat, job.bank or 0)
         self.ledger.limit(job.id, job.granted)
         layout.begin(job)
-        fds = self.setup_fds(job)
+        memory = self.setup_memory(job)
         # The shim keeps duplicates before the job can use anything, so that no crash of ours loses memory in use.
-        kept = [fds[0], job.seated.store_fd, *fds[1:3]]
+        kept = [memory[0], Held(job.owner, job.seated.store_fd), *memory[1:3]]
         self.shims.keep(job.id, dict(zip(self.names(job), kept, strict=True)), pid)
         self.bound_run_ahead()
-        return fds
+        return memory
 
     def tell_lane(self, job: JobRecord, seat: Seat, lane: LaneId) -> None:
         """From now on the job's process belongs there: the ledger first, which the next daemon believes."""
@@ -158,10 +161,18 @@ class Seating:
         job.was_seated = True
         return Seated(board, seat, pid, store, since_us, layout.extents, layout.driver_serves(job))
 
-    def setup_fds(self, job: JobRecord) -> list[int]:
-        """The descriptors of SETUP: board, lane, bank, store; or the board alone.  Raises BoardError, DeviceError."""
-        assert job.seated is not None and job.device is not None
-        return [job.seated.board.fd, *self.layouts[job.device].setup_fds(job)]
+    def setup_memory(self, job: JobRecord) -> list[Held]:
+        """What SETUP brings: board, lane, bank, store; or the board alone.  Raises BoardError, DeviceError."""
+        assert job.seated is not None and job.device is not None and job.lane is not None
+        return [job.seated.board.held, *self.layouts[job.device].setup_memory(job, self.lane_owner[job.lane])]
+
+    def lane_memory(self, lane: LaneId) -> Held:
+        """Of a lane that is one file.  Raises DeviceError."""
+        return Held(self.lane_owner[lane], single(self.devices[self.lane_device[lane]].lane_files(lane)))
+
+    def bank_memory(self, device: DeviceId, bank: BankId) -> Held:
+        """Of a bank that is one file.  Raises DeviceError."""
+        return Held(self.devices[device].bank_owner(bank), single(self.devices[device].bank_files(bank)))
 
     def setup_packet(self, job: JobRecord) -> Packet:
         assert job.seated is not None and job.device is not None and job.lane is not None
@@ -220,7 +231,7 @@ class Seating:
     def board(self, device: DeviceId, owner: int) -> Board:
         boards = self.boards(device, owner)
         if not boards:
-            boards.append(Board.create(f"carpool-{device}-board-{owner}", self.layouts[device].kind))
+            boards.append(Board.create(f"carpool-{device}-board-{owner}", owner, self.layouts[device].kind))
         return boards[0]
 
     def boards(self, device: DeviceId, owner: int) -> list[Board]:

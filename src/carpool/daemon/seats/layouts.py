@@ -11,12 +11,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from carpool.core.model import LaneId, MemoryClass
+from carpool.daemon.jobs.held import Held
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.jobs.table import JobRecord, Pieces
 from carpool.daemon.seats.kept_fds import BANK, LANE, extent_names, kept_extents, memory_name
 from carpool.daemon.seats.ledger import Entry
 from carpool.daemon.seats.record import set_limits
-from carpool.devices.base import BankId, DeviceBackend, DeviceError, Extent, ExtentDevice, in_extents, single
+from carpool.devices.base import BankId, DeviceBackend, DeviceError, Extent, ExtentDevice, as_extents, single
+from carpool.devices.paged import PagedDevice, in_pages
 from carpool.protocol.seat import Kind
 
 Kept = dict[str, int]
@@ -39,8 +41,8 @@ class MemoryLayout(Protocol):
         """A process of the job has got its seat: what it has, or may have, before it is granted anything new."""
         ...
 
-    def setup_fds(self, job: JobRecord) -> list[int]:
-        """The descriptors that SETUP brings beside the board's.  Raises BoardError, DeviceError.
+    def setup_memory(self, job: JobRecord, lane_owner: int) -> list[Held]:
+        """What SETUP brings beside the board.  Raises BoardError, DeviceError.
 
         They are those of the lane and the bank that the daemon has given to the job, whatever its seat says.
         """
@@ -77,7 +79,7 @@ class MemoryLayout(Protocol):
 
 def layout_of(device: DeviceBackend) -> MemoryLayout:
     """The one place in which the kind of a device decides."""
-    return InExtents(device) if in_extents(device) else InFiles(device)
+    return InFiles(device) if in_pages(device) else InExtents(as_extents(device))
 
 
 class InFiles:
@@ -85,7 +87,7 @@ class InFiles:
 
     kind, extents = Kind.HOST, False
 
-    def __init__(self, device: DeviceBackend) -> None:
+    def __init__(self, device: PagedDevice) -> None:
         self._device = device
 
     def driver_serves(self, job: JobRecord) -> bool:
@@ -95,12 +97,13 @@ class InFiles:
         assert job.seated is not None
         set_limits(job.seated.seat, job.granted)
 
-    def setup_fds(self, job: JobRecord) -> list[int]:
+    def setup_memory(self, job: JobRecord, lane_owner: int) -> list[Held]:
         assert job.lane is not None
         if job.bank is None:
             raise BoardError("its memory is in its store: its process has been answered before")
-        files = self._device.lane_files(job.lane), self._device.bank_files(job.bank)
-        return [*map(single, files), self._device.store_fd(job.id)]
+        lane = Held(lane_owner, single(self._device.lane_files(job.lane)))
+        bank = Held(self._device.bank_owner(job.bank), single(self._device.bank_files(job.bank)))
+        return [lane, bank, Held(job.owner, self._device.store_fd(job.id))]
 
     def names(self, job: JobRecord) -> list[str]:
         return [f"{LANE}:{job.lane}", *(f"{BANK}:{job.device}:{bank}" for bank in sorted(job.kept_banks))]
@@ -125,6 +128,8 @@ class InFiles:
     def check_seat(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
         if f"{BANK}:{self._device.id}:{entry.bank}" not in kept:
             raise BoardError(f"its bank {entry.bank} is not among what was kept")
+        if (lane := kept.get(f"{LANE}:{entry.lane}")) is not None:
+            self._device.check_lane(lane)
 
     def take_over(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
         for name, fd in kept.items():
@@ -133,7 +138,7 @@ class InFiles:
                 self._device.adopt_bank(_number(name), job.owner, [_whole(fd)])
             elif name == f"{LANE}:{job.lane}":
                 assert job.lane is not None
-                self._device.adopt_lane(job.lane, [_whole(fd)])
+                self._device.adopt_lane(job.lane, [Extent(fd, entry.granted.ephemeral)])
             else:  # the earlier daemon died while it moved the job
                 job.moving = True
                 os.close(fd)
@@ -157,7 +162,7 @@ class InExtents:
         assert job.lane is not None
         job.pieces = {E: Pieces(job.lane), P: Pieces(job.bank or 0)}
 
-    def setup_fds(self, job: JobRecord) -> list[int]:
+    def setup_memory(self, job: JobRecord, lane_owner: int) -> list[Held]:
         return []
 
     def names(self, job: JobRecord) -> list[str]:
@@ -223,5 +228,5 @@ def _number(name: str) -> int:
 
 
 def _whole(fd: int) -> Extent:
-    """What a shim kept under the name of a lane or bank: all of it, in one file."""
+    """What a shim kept under the name of a bank: all of it, in one file."""
     return Extent(fd, os.fstat(fd).st_size)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from carpool.core.model import JobId
+from carpool.daemon.jobs.held import Held, let_out
 from carpool.daemon.seats.ledger import GrantLedger
 from carpool.daemon.shims.sessions import Session
 from carpool.daemon.system.process_state import is_stopped
@@ -13,8 +16,10 @@ from carpool.protocol.packets import MAX_FDS
 class ShimLinks:
     """At most one session for each job: the one with which its shim has registered last."""
 
-    def __init__(self, ledger: GrantLedger) -> None:
+    def __init__(self, ledger: GrantLedger, owner: Callable[[JobId], int | None]) -> None:
+        """``owner``: whose a job is."""
         self._ledger = ledger
+        self._owner = owner
         self._sessions: dict[JobId, Session] = {}
 
     def connect(self, job: JobId, session: Session) -> None:
@@ -37,15 +42,15 @@ class ShimLinks:
         session = self.of(job)
         return None if session is None else session.pid
 
-    def keep(self, job: JobId, names: dict[str, int], attached_pid: int | None) -> None:
-        """Let the shim hold duplicates, so that the memory outlives the daemon."""
-        self._ledger.keep(job, names)
-        session = self.of(job)
+    def keep(self, job: JobId, memory: Mapping[str, Held], attached_pid: int | None) -> None:
+        """Let the shim hold duplicates, so that the memory outlives the daemon.  Raises WrongOwner."""
+        session, names, descriptors = self.of(job), list(memory), let_out(memory.values(), self._owner(job))
+        self._ledger.keep(job, {name: held.fd for name, held in memory.items()})
         if session is None:
             return
         for begin in range(0, len(names), MAX_FDS):
-            some = list(names)[begin : begin + MAX_FDS]
-            session.send(messages.Keep(some, attached_pid), [names[name] for name in some])
+            some = slice(begin, begin + MAX_FDS)
+            session.send(messages.Keep(names[some], attached_pid), descriptors[some])
 
     def drop(self, job: JobId, names: list[str]) -> None:
         """Let the shim close what it keeps under these names."""

@@ -1,0 +1,112 @@
+"""Memory that jobs take beyond their grants, on devices whose memory exists from the first use of a page on.
+
+libcarpool keeps to the limits in its seat; a program that speaks the protocol itself may write wherever its files of
+memory reach.  The kernel counts the pages of each file, so no word of a job's is believed.  Whose jobs have more than
+they were granted, look after look, loses them: the holder of a device buffer, all jobs of a lane, the workers that have
+a set of weights.  They are one user's in each case.  A buffer that no job holds is given up instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from carpool.core.model import DeviceId
+from carpool.daemon.jobs.killing import Signaller, kill
+from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.memory.weights import WeightFiles
+from carpool.daemon.system.log_limit import caused_by
+from carpool.devices import memfd
+from carpool.devices.base import DeviceBackend
+from carpool.devices.paged import PagedDevice, in_pages
+from carpool.protocol.units import format_size
+
+log = logging.getLogger(__name__)
+INTERVAL_S = 1.0
+#: So many looks in a row must find a user's jobs beyond their grants.
+LOOKS = 3
+#: What all jobs of a user may have on a device beyond their grants: one part in so many of the device.
+TOLERANCE = 32
+_User = tuple[DeviceId, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Excess:
+    """A file with too many pages: whose it is, and which jobs may have made them."""
+
+    name: str
+    owner: int
+    size: int
+    jobs: Sequence[JobRecord]
+    give_up: Callable[[], None] | None = None  # where there is no such job
+
+
+class OveruseWatch:
+    """Looks once a second: one system call for each lane and buffer, and nothing in any turn."""
+
+    def __init__(
+        self,
+        jobs: JobTable,
+        devices: Mapping[DeviceId, DeviceBackend],
+        weights: WeightFiles,
+        processes: Signaller,
+    ) -> None:
+        self._jobs = jobs
+        self._devices = [device for device in devices.values() if in_pages(device)]
+        self._weights = weights
+        self._processes = processes
+        self._found: dict[_User, int] = {}  # looks in a row
+
+    async def run(self) -> None:
+        """For ever, where pages can be counted."""
+        if self._devices and not memfd.small_pages_only():
+            log.warning("shared memory has huge pages here: what jobs take beyond their grants is not noticed")
+            return
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            self.look()
+
+    def look(self) -> None:
+        """Once.  What earlier looks have found counts if this one finds the same user."""
+        before, self._found = self._found, {}
+        for device in self._devices:
+            for owner, excesses in self._by_owner(device).items():
+                if sum(excess.size for excess in excesses) > device.capacity // TOLERANCE:
+                    looks = self._found[device.id, owner] = before.get((device.id, owner), 0) + 1
+                    if looks >= LOOKS:
+                        self._end(device, excesses)
+
+    def _end(self, device: PagedDevice, excesses: Sequence[_Excess]) -> None:
+        for excess in excesses:
+            why = f"{excess.name} of {device.id} holds {format_size(excess.size)} more than was granted"
+            for job in excess.jobs:
+                if job.fault is None:
+                    kill(job, "overuse", why, self._processes)
+            if not excess.jobs and excess.give_up is not None:
+                log.error("%s, and no job has it: it is given up", why, extra=caused_by(excess.owner))
+                excess.give_up()
+
+    def _by_owner(self, device: PagedDevice) -> dict[int, list[_Excess]]:
+        found: dict[int, list[_Excess]] = {}
+        for excess in self._excesses(device):
+            found.setdefault(excess.owner, []).append(excess)
+        return found
+
+    def _excesses(self, device: PagedDevice) -> Iterator[_Excess]:
+        seated = [job for job in self._jobs.live.values() if job.seated is not None and job.device == device.id]
+        granted = {job.bank: job.granted.persistent for job in seated if job.bank is not None}
+        over = device.overuse(granted)
+        for lane, size in over.lanes.items():
+            if jobs := [job for job in seated if job.lane == lane]:
+                yield _Excess(f"lane {lane}", jobs[0].owner, size, jobs)
+        for bank, size in over.banks.items():
+            jobs, owner = [job for job in seated if job.bank == bank], device.bank_owner(bank)
+            yield _Excess(f"device buffer {bank}", owner, size, jobs, partial(device.abandon_bank, bank))
+        for bank, size in over.weights.items():
+            files = [file for key, file in self._weights.table.items() if key[0] == device.id and file.bank == bank]
+            jobs = [job for job in seated if any(file.name in job.weights for file in files)]
+            give_up = None if files else partial(device.weights.abandon, bank)
+            yield _Excess(f"memory {bank} for weights", device.weights.owner(bank), size, jobs, give_up)
