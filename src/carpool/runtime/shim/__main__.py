@@ -168,7 +168,8 @@ class Shim:
             self._door = self._door or AttachSocket(self._directory)
             log = self._open_log(message.get("log_limit"))
             self._kills = kills_in_group()
-            self._child = spawn(message["argv"], str(message["cwd"]), env, link.job_fd, log)  # type: ignore[arg-type]
+            command, cwd, cores = message["argv"], str(message["cwd"]), bool(message.get("core_dumps", True))
+            self._child = spawn(command, cwd, env, link.job_fd, log, cores=cores)  # type: ignore[arg-type]
         except (OSError, LaunchError) as error:
             if _disk_full(error):
                 self._postponed = message
