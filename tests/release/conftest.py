@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,13 @@ from release.problem import run
 from tests.release.repositories import tag_all
 
 Tagged = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def _programs() -> None:
+    """What a set-up does not need, and a release does."""
+    if missing := [name for name in ("git", "ssh-keygen") if shutil.which(name) is None]:
+        pytest.skip(f"not installed: {', '.join(missing)}")
 
 
 @pytest.fixture(autouse=True)

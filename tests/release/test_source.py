@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from release.problem import Problem
+from release.problem import Problem, run
 from release.source import check_out
 
 if TYPE_CHECKING:
@@ -37,5 +37,6 @@ def test_a_tag_that_does_not_agree(tagged: Tagged, tmp_path: Path, version: str,
 
 def test_a_branch_is_no_tag(tagged: Tagged, tmp_path: Path) -> None:
     repository = tagged("v1.2.3", "1.2.3", "1.2.3, 2026-11-30")
-    with pytest.raises(Problem, match="refs/tags/master failed"):
-        check_out(repository, "master", tmp_path / "place")
+    branch = run(["git", "-C", repository, "branch", "--show-current"]).strip()
+    with pytest.raises(Problem, match=f"refs/tags/{branch} failed"):
+        check_out(repository, branch, tmp_path / "place")
