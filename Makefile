@@ -14,12 +14,16 @@ SLACK ?= 1
 #: Where the durations of the latest run of each tier are kept (JUnit XML).
 REPORTS := build/reports
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --slack $(SLACK) --durations 15 --junit-xml $(REPORTS)/$(1).xml --tier $(1)
+RELEASE := build/release
+#: The hashes of all files of these exact versions, for every platform; what they need is listed already (tests/docs).
+LOCK = $(RELEASE)/bin/uv pip compile -q --no-config --no-deps --universal --python-version 3.11 --generate-hashes \
+       --no-annotate --custom-compile-command 'make lock'
 LIBRARY := src/carpool/_native/libcarpool.so
 NATIVE_SOURCES := $(filter-out native/tests/% native/bench/%,$(wildcard native/*/*.[ch] native/*/*/*.[ch])) \
                   native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native demo check test test-all native-test native-test-sanitized pytest-check pytest-all nightly-list lint format typecheck docs-check pytest attack bench gpu-check gpu-bench reproduce clean
+.PHONY: help setup native demo check test test-all native-test native-test-sanitized pytest-check pytest-all nightly-list lint format typecheck docs-check pytest attack bench gpu-check gpu-bench reproduce release lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -34,16 +38,16 @@ $(VENV)/.stamp-venv:
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	touch $@
 
-$(VENV)/.stamp-torch: requirements-torch.txt $(VENV)/.stamp-venv
+$(VENV)/.stamp-requirements: requirements-dev.lock $(VENV)/.stamp-venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	touch $@
+
+$(VENV)/.stamp-torch: requirements-torch.txt $(VENV)/.stamp-requirements
 	@echo "installing PyTorch (once; PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu gets the small CPU build)"
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-torch.txt
 	touch $@
 
-$(VENV)/.stamp-requirements: requirements.txt requirements-dev.txt $(VENV)/.stamp-torch
-	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-dev.txt
-	touch $@
-
-$(VENV)/.stamp-package: pyproject.toml hatch_build.py $(VENV)/.stamp-requirements
+$(VENV)/.stamp-package: pyproject.toml hatch_build.py $(VENV)/.stamp-torch
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
@@ -95,6 +99,21 @@ docs-check: setup  ## links, generated parts and examples of the docs
 format: setup  ## put the code into shape
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# --- releases and the hashes of what is installed -----------------------------------------------------------------------
+
+$(RELEASE)/.stamp: requirements-release.lock
+	test -x $(RELEASE)/bin/python || $(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-release.lock
+	touch $@
+
+release: $(RELEASE)/.stamp  ## TAG=v1.2.3 KEY=FILE: archives, list of parts and signature in dist/TAG; uploads nothing
+	$(RELEASE)/bin/python -m release $(TAG) --key $(KEY)
+
+lock: $(RELEASE)/.stamp  ## write requirements*.lock anew, after a change in requirements*.txt; asks the package index
+	$(LOCK) -o requirements.lock requirements.txt
+	grep -hvE '^(torch==|-r )' requirements.txt requirements-dev.txt requirements-torch.txt | $(LOCK) -o requirements-dev.lock -
+	$(LOCK) -o requirements-release.lock requirements-release.txt
 
 # --- things to look at ------------------------------------------------------------------------------------------------
 

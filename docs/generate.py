@@ -47,6 +47,14 @@ everybody's. Nobody else reads logs, and no answer has the environment of a job.
 itself shows: where `/proc` is not mounted with `hidepid=2`, users of one machine see each other's processes and
 command lines there. Jobs and events of all users are numbered in one sequence, so a user can tell how many there are.
 """
+CORES = """### Core dumps
+
+A core dump never has the memory of tensors, of weights or of what has been offloaded: for a dump the kernel would fill
+that memory up to the size of the device and more, however little was granted. All else is there, so that a debugger
+shows where every thread was and what lies on the heap. With `core_dumps = false` jobs leave none (a limit of 1 byte,
+which also stops programs that the kernel hands core dumps to); otherwise a job has the limit that the daemon was
+started with (`ulimit -c`).
+"""
 KEEPING = """### How long jobs are kept
 
 The daemon looks when it starts and then every hour. What goes with a job is its row in lists and in the journal, its
@@ -115,6 +123,7 @@ def settings_page() -> str:
         "| limit | default | meaning |\n| --- | --- | --- |\n"
         f"{''.join(_limit_rows())}\n"
         f"{KEEPING}\n"
+        f"{CORES}\n"
         f"{VISIBILITY}"
     )
 

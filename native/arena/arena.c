@@ -1,4 +1,5 @@
 #include "arena/arena.h"
+#include "base/core_dump.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -12,7 +13,9 @@ static void *map_at(char *where, size_t bytes, int prot, int fd, off_t offset) {
   int flags = MAP_FIXED | MAP_NORESERVE | (fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED);
   cp_add(&cp_syscalls, 1);
   void *p = mmap(where, bytes, prot, flags, fd, offset);
-  return p == MAP_FAILED ? NULL : p;
+  if (p == MAP_FAILED) return NULL;
+  if (fd >= 0) cp_leave_out_of_cores(p, bytes);
+  return p;
 }
 
 /* ---- windows ---------------------------------------------------------------------------------------------------- */

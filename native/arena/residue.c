@@ -1,5 +1,6 @@
 /* Stores: what is alive in a window, and the bytes of the ephemeral one that are saved at a switch. */
 #include "arena/arena.h"
+#include "base/core_dump.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -18,6 +19,7 @@ static int store_reserve(struct cp_store *s, size_t bytes) {
   size_t capacity = cp_round_up(bytes + bytes / 2, CP_MIB);
   void *p = grow_map(s->memory, s->capacity, capacity);
   if (!p) return -1;
+  cp_leave_out_of_cores(p, capacity);
   s->memory = p;
   s->capacity = capacity;
   return 0;

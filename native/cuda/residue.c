@@ -3,6 +3,7 @@
  *
  * Copies run on a stream of our own, in a context of the program's.  Like all that the helper thread asks of the driver
  * they are made under the books' lock, and asked after, not waited for. */
+#include "base/core_dump.h"
 #include "cuda/tracked_objects.h"
 #include "cuda/grant.h"
 
@@ -87,6 +88,7 @@ static CUresult make_host_room(void) {
   void *host;
   r = cp_real.cuMemHostAlloc(&host, size, CU_MEMHOSTALLOC_PORTABLE);
   if (r != CUDA_SUCCESS) return r;
+  cp_leave_out_of_cores(host, size);
   ours.host = host;
   ours.host_bytes = size;
   return r;

@@ -4,6 +4,7 @@
  * the snapshot is settled: children that have meanwhile gone on to exec or exit need none; otherwise the live bytes are
  * copied once into a memfd that all pending children share, each mapping it privately at the same addresses.
  * So fork followed by exec copies nothing, and a parent that forks four workers in a row pays for one snapshot. */
+#include "base/core_dump.h"
 #include "base/process.h"
 
 #include <dlfcn.h>
@@ -179,6 +180,7 @@ static void map_snapshot(void) {
     if (mmap(w->base, cp.arenas.window, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_NORESERVE, store_fd, at) ==
         MAP_FAILED)
       die("no address space");
+    cp_leave_out_of_cores(w->base, cp.arenas.window);
   }
   syscall(SYS_close, store_fd);
   store_fd = -1;

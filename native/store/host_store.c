@@ -1,4 +1,5 @@
 #include "store/host_store.h"
+#include "base/core_dump.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@ int cp_host_init(struct cp_host *h, size_t span, int fd) {
   size_t chunks = span / CP_CHUNK;
   char *p = mmap(NULL, span + chunks, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (p == MAP_FAILED) return -1;
+  cp_leave_out_of_cores(p, span + chunks);
   h->memory = p;
   h->state = (uint8_t *)p + span;
   h->shut = cp_zeroed(chunks);

@@ -1,4 +1,5 @@
 #include "weights/groups_state.h"
+#include "base/core_dump.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -341,6 +342,7 @@ static int map_both(struct cp_groups *g, int device, int image) {
   snprintf(g->path, sizeof g->path, "/proc/self/fd/%d", g->device);
   if (!(g->header = cp_groups_map(device, g->bounds[0], PROT_READ | PROT_WRITE, MAP_SHARED))) return errno;
   if (!(g->from = cp_groups_map(image, g->bytes, PROT_READ, MAP_PRIVATE))) return errno;
+  cp_leave_out_of_cores((void *)(uintptr_t)g->from, g->bytes);
   return 0;
 }
 

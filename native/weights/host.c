@@ -1,6 +1,7 @@
 /* Weights in the memory of a host device: written through their file or a mapping of it that is for that alone, and
  * computed with in another mapping, without access to groups that are not there. */
 #include "weights/groups_state.h"
+#include "base/core_dump.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +63,7 @@ static struct writable *map_file(const struct cp_groups *g) {
   size_t bytes = (size_t)status.st_size;
   char *at = cp_groups_map(g->device, bytes, PROT_READ | PROT_WRITE, MAP_SHARED);
   if (!at) return NULL;
-  madvise(at, bytes, MADV_DONTDUMP);
+  cp_leave_out_of_cores(at, bytes);
   files[files_count] = (struct writable){status.st_dev, status.st_ino, at, bytes, 0, 0};
   return &files[files_count++];
 }
@@ -113,8 +114,10 @@ static bool finish(struct cp_groups *g, uint32_t k) {
 
 static int open_(struct cp_groups *g) {
   g->at = cp_groups_map(g->device, g->bytes, PROT_NONE, MAP_SHARED);
-  if (g->at) use_file(g);
-  return !g->at || cp_signals_start() ? errno : 0;
+  if (!g->at) return errno;
+  cp_leave_out_of_cores(g->at, g->bytes);
+  use_file(g);
+  return cp_signals_start() ? errno : 0;
 }
 
 static void close_(struct cp_groups *g) {
@@ -130,6 +133,7 @@ static void change(struct cp_groups *g) {
 static void remap(struct cp_groups *g) {
   if (mmap(g->at, g->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, g->device, 0) == MAP_FAILED)
     give_up("carpool: the weights of a model cannot be mapped\n");
+  cp_leave_out_of_cores(g->at, g->bytes);
 }
 
 /* The file's pages stay; without this one's page tables, taking access or mapping another file takes no time.  In pieces,

@@ -117,7 +117,7 @@ class Rig:
         self.takes = shims.takes
         devices, store = {self.device.id: self.device}, SimpleNamespace(used=lambda job: None)
         parts = Parts(
-            starting=Starting(Home(Path("/nonexistent")), devices, None, lambda _devices: {}, 1 << 30),
+            starting=Starting(Home(Path("/nonexistent")), devices, None, lambda _devices: {}, 1 << 30, core_dumps=True),
             devices=devices,
             settings=Settings(),
             limits=limits or UserLimits(),

@@ -315,6 +315,8 @@ def test_a_full_disk_refuses_submissions_and_loses_nothing(small_disk: Path, mak
     assert (refused.value.status, refused.value.code) == (507, "disk_full") and refused.value.hint
     assert accepted, "the disk was full from the beginning"
     assert [job["id"] for job in daemon.get("/v1/jobs")["jobs"]] == [waiting, *accepted]
+    with pytest.raises(Refused, match=f"there is no job {accepted[-1] + 1}"):
+        daemon.show(accepted[-1] + 1)
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     later = daemon.submit("true")
     for job in (waiting, *accepted, later):

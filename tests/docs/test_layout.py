@@ -56,6 +56,24 @@ def test_the_lock_satisfies_what_the_package_asks_for(root: Path) -> None:
     assert {re.split(r"[<>=~]", need)[0] for need in project["dependencies"]} <= set(locked)
 
 
+def exact(root: Path, *names: str) -> set[tuple[str, str]]:
+    """Packages and versions, as indexes spell them."""
+    text = "".join((root / name).read_text() for name in names)
+    found = re.findall(r"^([\w.-]+)==([\w.]+)", text, re.MULTILINE)
+    return {(re.sub(r"[-_.]+", "-", name).lower(), version) for name, version in found}
+
+
+def test_all_that_is_installed_but_pytorch_has_hashes(root: Path) -> None:
+    """`make lock` writes these files anew."""
+    everything = exact(root, "requirements.txt", "requirements-dev.txt", "requirements-torch.txt")
+    assert {name for name, _ in everything ^ exact(root, "requirements-dev.lock")} == {"torch"}
+    for kind in ("", "-release"):
+        assert exact(root, f"requirements{kind}.txt") == exact(root, f"requirements{kind}.lock")
+    for name in ("requirements.lock", "requirements-dev.lock", "requirements-release.lock"):
+        entries = re.split(r"\n(?=\w)", (root / name).read_text())[1:]
+        assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
+
+
 def test_the_lock_is_complete(root: Path) -> None:
     """Whatever a locked package needs is locked too; environment markers are left to pip."""
     text = "".join(

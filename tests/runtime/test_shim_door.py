@@ -15,6 +15,7 @@ import pytest
 
 from carpool.runtime.shim.__main__ import Shim
 from carpool.runtime.shim.attach_socket import AttachSocket
+from carpool.runtime.shim.oom_score import OomScore
 
 
 @pytest.fixture
@@ -23,10 +24,11 @@ def shim() -> Iterator[Shim]:
     with TemporaryDirectory(prefix="cp-") as home:
         directory = Path(home) / "jobs" / "1"
         directory.mkdir(parents=True)
-        made = Shim(home, 1, foreground=False)
+        made = Shim(home, 1, OomScore(), foreground=False)
         made._door, made._child = AttachSocket(str(directory)), os.getpid()
         yield made
         made._orphan()
+        made._score.close()
     for fd in (made._signals, made._wakeup, made._link.job_fd):
         os.close(fd)
 

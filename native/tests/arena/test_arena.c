@@ -86,6 +86,24 @@ static size_t pages(int fd) {
   return (size_t)blocks;
 }
 
+/* Every mapping of a lane, a device buffer or a store is left out, wherever the kernel has moved it to. */
+static void none_in_cores(void) {
+  char line[512];
+  unsigned mappings = 0;
+  bool ours = false;
+  FILE *maps = fopen("/proc/self/smaps", "r");
+  CHECK_THAT(maps);
+  while (fgets(line, sizeof line, maps)) {
+    if (strstr(line, " /memfd:")) ours = true;
+    if (strncmp(line, "VmFlags:", 8)) continue;
+    if (ours) CHECK_THAT(strstr(line, " dd"));
+    mappings += ours;
+    ours = false;
+  }
+  fclose(maps);
+  CHECK_THAT(mappings >= 2);
+}
+
 static void switch_many(int lane, int rounds) {
   for (int round = 0; round < rounds; round++) {
     for (int i = 0; i < BLOCKS; i++) {
@@ -320,11 +338,13 @@ static void scenario(bool parking, bool joins) {
   for (int i = 0; i < BLOCKS; i++) allocate(i, a.ephemeral);
   switch_many(lane, 30);
   promotion(lane, device);
+  none_in_cores();
   switch_many(lane, 10);
   promotion(lane, device);
   trimming(device);
   offload(lane, device);
   kernel_joins = true;
+  none_in_cores();
   close(lane);
   close(device);
 }

@@ -38,6 +38,7 @@ from carpool.daemon.system.errors import StartupError
 from carpool.daemon.system.fd_limit import raise_file_limit
 from carpool.daemon.system.log_format import OneLineFormatter
 from carpool.daemon.system.log_limit import LinesPerUser, is_no_bad_http
+from carpool.daemon.system.oom_score import lower_oom_score
 from carpool.protocol.api import ErrorBody
 from carpool.protocol.paths import Home
 
@@ -50,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except StartupError as error:
         return _failed(error, _ready_fd(arguments))
     raise_file_limit()
+    lower_oom_score()
     try:
         lock = prepare_home(options.home)
         limits = read_limits(options.home)

@@ -44,7 +44,7 @@ from carpool.daemon.seats.ledger import open_ledger
 from carpool.daemon.seats.sampler import Sampler
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import SessionServer
-from carpool.daemon.shims.supervisor import Starting
+from carpool.daemon.shims.spawn import Starting
 from carpool.daemon.system.allowance import Allowances
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.telemetry.service import TelemetryService, processes_of, uses_of
@@ -99,13 +99,17 @@ class Daemon:
         self.stop_jobs = False
         self.context = self._context()
 
+    def _starting(self) -> Starting:
+        options, limits = self.options, self.limits
+        environment = MpsPipe(options.home, options.devices).environment
+        return Starting(
+            *(options.home, self.devices, options.threads, environment, int(limits.job_log), limits.core_dumps)
+        )
+
     def _build(self, post: Callable[[Event], None]) -> Built:
-        environment = MpsPipe(self.options.home, self.options.devices).environment
         return build(
             Parts(
-                starting=Starting(
-                    *(self.options.home, self.devices, self.options.threads, environment, int(self.limits.job_log))
-                ),
+                starting=self._starting(),
                 devices=self.devices,
                 settings=self.settings.current,
                 limits=self.limits,

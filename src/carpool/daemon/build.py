@@ -39,7 +39,8 @@ from carpool.daemon.seats.turns import Turns
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.machine_restart import MachineRestart
 from carpool.daemon.shims.retries import Retries
-from carpool.daemon.shims.supervisor import Processes, Starting
+from carpool.daemon.shims.spawn import Starting
+from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.stopped.markers import StopMarkers
 from carpool.daemon.stopped.watchdog import Watchdog
 from carpool.daemon.system.allowance import Allowances

@@ -183,11 +183,11 @@ class DaemonClient:
         return self._send("PUT", _target(f"/v1/models/{name}", {"replace": 1 if replace else None}), request, ModelInfo)
 
     def models(self) -> list[ModelInfo]:
-        """The caller's, by name; root's are everybody's."""
+        """The caller's, by name; those of administrators are everybody's."""
         return self._get("/v1/models", ModelList).models
 
     def model(self, name: str, *, owner: int | None = None) -> ModelInfo:
-        """``owner``: whose, for root; None: the caller's own."""
+        """``owner``: whose, for administrators; None: the caller's own."""
         return self._get(_target(f"/v1/models/{name}", {"owner": owner}), ModelInfo)
 
     def model_environment(self, name: str, *, owner: int | None = None) -> dict[str, str]:

@@ -49,7 +49,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
 
 
 class ModelList(msgspec.Struct, frozen=True):
-    """GET /v1/models: the caller's models; for root, those of all users."""
+    """GET /v1/models: the caller's models; for administrators, those of all users."""
 
     models: list[ModelInfo]
 

@@ -78,6 +78,7 @@ class StartSpec(msgspec.Struct, frozen=True):
     threads: int | None = None  # bound for OpenMP; None: leave it to the job
     cuda_device: str = ""  # uuid of its GPU; "": it runs on none
     log_limit: int | None = None  # bytes of its log that are kept; None: all
+    core_dumps: bool = True  # whether the job may leave any
 
 
 class Keep(msgspec.Struct, tag_field="type", tag="keep", frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import grp
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon, Refused, as_nobody
+from daemon_harness import NOBODY, Daemon, Refused, as_nobody
 
 from carpool.daemon.journal.model_registry import Models, RegisteredModel, read_models
 from carpool.daemon.journal.schema import open_journal
@@ -153,6 +154,22 @@ def test_two_owners_may_have_models_of_one_name(daemon: Daemon, home: Path) -> N
     assert daemon.request("DELETE", "/v1/models/resnet?owner=65534") == theirs
     assert daemon.get("/v1/models")["models"][-1] == mine
     assert as_nobody(daemon, "daemon.get('/v1/models')") == {"models": []}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_administrators_have_the_models_of_all_but_no_secrets(make_daemon: Callable[..., Daemon], home: Path) -> None:
+    home.parent.chmod(0o711)
+    home.mkdir(mode=0o711)
+    (home / "limits.toml").write_text(f'admin_group = "{grp.getgrgid(NOBODY).gr_name}"\n')
+    daemon = make_daemon().started()
+    mine = daemon.put("/v1/models/mine", request())
+    assert as_nobody(daemon, "daemon.get('/v1/models')") == {"models": [mine]}
+    assert as_nobody(daemon, "attempt(lambda: daemon.get('/v1/models/mine'))") == "unknown_model", "one of their own"
+    assert as_nobody(daemon, "daemon.get('/v1/models/mine?owner=0')") == mine
+    secrets = "attempt(lambda: daemon.get('/v1/models/mine/environment?owner=0'))"
+    assert as_nobody(daemon, secrets) == "not_owner"
+    assert as_nobody(daemon, "daemon.request('DELETE', '/v1/models/mine?owner=0')") == mine
+    assert names(daemon) == []
 
 
 async def test_of_two_at_once_one_gets_the_name(tmp_path: Path) -> None:

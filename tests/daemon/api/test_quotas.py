@@ -58,6 +58,10 @@ def test_only_so_many_jobs_of_a_user_wait_or_run(strict: Daemon) -> None:
     jobs.append(strict.submit(*WAIT))
     assert refused(strict).code == "too_many_jobs"
     assert [job["id"] for job in strict.get("/v1/jobs")["jobs"]] == jobs, "nothing of the others was lost"
+    for number in set(range(1, jobs[-1] + 2)) - set(jobs):
+        with pytest.raises(Refused, match=f"there is no job {number}") as error:
+            strict.show(number)
+        assert error.value.code == "unknown_job", "it was never a job, so none has been removed"
     strict.cancel(jobs[0])
     strict.wait(jobs[0])
     strict.submit(*WAIT)

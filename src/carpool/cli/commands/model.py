@@ -65,7 +65,9 @@ def some_time(text: str) -> int:
 
 
 _PRESENT = click.argument("name", type=ModelName())
-_OWNER = click.option("--owner", type=Parsed("uid", not_negative), help="Owner uid (root only).  [default: yours]")
+_OWNER = click.option(
+    "--owner", type=Parsed("uid", not_negative), help="Owner uid (administrators only).  [default: yours]"
+)
 
 
 @click.group("model", short_help="Register models for inference, list and remove them.", invoke_without_command=True)
@@ -146,7 +148,7 @@ def add(home: Path, as_json: bool, name: str, replace: bool, **options: Any) -> 
 @command.command("ls", short_help="List the models.")
 @with_common_options
 def ls(home: Path, as_json: bool) -> int:
-    """List your models (for root: the models of all users)."""
+    """List your models (for administrators: the models of all users)."""
     return _list(home, as_json)
 
 

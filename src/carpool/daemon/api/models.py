@@ -1,4 +1,4 @@
-"""Registered models: added, listed, shown and removed.  They are their owner's; only root sees those of others."""
+"""Registered models: added, listed, shown and removed.  Only administrators see those of others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from aiohttp import web
 
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
-from carpool.daemon.api.context import CONTEXT, caller
+from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller
 from carpool.daemon.api.middleware import flag_parameter, json_response, number_parameter, read_body
 from carpool.daemon.api.quotas import check_model_room
 from carpool.daemon.journal.model_registry import RegisteredModel
@@ -46,24 +46,30 @@ async def put_model(request: web.Request) -> web.Response:
 
 
 async def list_models(request: web.Request) -> web.Response:
-    """Those of the caller, by name; root's answer has everybody's."""
-    uid = caller(request).uid
-    models = request.app[CONTEXT].models.listed()
-    return json_response(ModelList([model.info() for model in models if uid in (0, model.owner)]))
+    """Those of the caller, by name; the answer for administrators has everybody's."""
+    context, who = request.app[CONTEXT], caller(request)
+    return json_response(ModelList([model.info() for model in context.models.listed() if _knows(context, who, model)]))
 
 
 async def show_model(request: web.Request) -> web.Response:
-    """``owner``: whose, for root; by default the caller's own."""
+    """``owner``: whose, for administrators; by default the caller's own."""
     return json_response(_found(request).info())
 
 
 async def show_environment(request: web.Request) -> web.Response:
-    """What a worker of it is started with.  ``owner``: whose, for root; by default the caller's own."""
-    return json_response(ModelEnvironment(_found(request).spec.env))
+    """What a worker of it is started with: for its owner, and for those who may read the daemon's files anyway.
+
+    ``owner``: whose, for these; by default the caller's own.
+    """
+    model, uid = _found(request), caller(request).uid
+    if uid not in (0, request.app[CONTEXT].uid, model.owner):
+        text = f"model {model.name!r} belongs to uid {model.owner}; uid {uid} may not read its environment"
+        raise RequestError(403, "not_owner", text)
+    return json_response(ModelEnvironment(model.spec.env))
 
 
 async def remove_model(request: web.Request) -> web.Response:
-    """Durable before it is answered, with what was removed.  ``owner``: whose, for root; else the caller's own."""
+    """Durable before it is answered, with what was removed.  ``owner``: as in `show_model`."""
     model = _found(request)
     removed = await asyncio.shield(request.app[CONTEXT].models.remove(model.owner, model.name))
     if removed is None:  # somebody was faster
@@ -102,12 +108,16 @@ def _check(what: str, check: Callable[[str], str], text: str) -> None:
 
 def _found(request: web.Request) -> RegisteredModel:
     """The model of the path.  Raises ApiError 404, also for those of others."""
-    uid, name = caller(request).uid, request.match_info["name"]
-    owner = number_parameter(request, "owner", uid, _LARGEST_UID)
-    model = request.app[CONTEXT].models.find(int(uid if owner is None else owner), name)
-    if model is None or uid not in (0, model.owner):
+    context, who, name = request.app[CONTEXT], caller(request), request.match_info["name"]
+    owner = number_parameter(request, "owner", who.uid, _LARGEST_UID)
+    model = context.models.find(int(who.uid if owner is None else owner), name)
+    if model is None or not _knows(context, who, model):
         raise _unknown(name)
     return model
+
+
+def _knows(context: Context, who: Caller, model: RegisteredModel) -> bool:
+    return who.uid == model.owner or administers(context, who)
 
 
 def _unknown(name: str) -> RequestError:

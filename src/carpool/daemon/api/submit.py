@@ -134,14 +134,15 @@ def _check_many(context: Context, specs: list[SubmitRequest], follows: list[list
 
 
 async def _accept(context: Context, jobs: list[JobRecord]) -> None:
-    check_room(context, jobs)
-    for job in jobs:
-        context.jobs.submitted.add(job.id, job.owner, job.spec)
     try:
+        check_room(context, jobs)
+        for job in jobs:
+            context.jobs.submitted.add(job.id, job.owner, job.spec)
         await _record(context, jobs)
     except BaseException:
         for job in jobs:
             context.jobs.submitted.remove(job.id, job.owner)
+            context.jobs.refused.add(job.id)
         raise
     for job in jobs:
         context.jobs.live[job.id] = job

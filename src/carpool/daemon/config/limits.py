@@ -55,6 +55,7 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     services: Audience = Audience.ADMINS  # who may run services, whose turns come before all training
     visibility: Visibility = Visibility.NAMES  # what users see of others' jobs: `all`, `names` or `own`, see below
     job_log: Size = Size(GIB)  # of one attempt, at least "64KiB"; of a longer log the oldest part is deleted
+    core_dumps: bool = True  # whether jobs may leave core dumps; memory of tensors is in none
     jobs: _Count = 10_000  # of one user, that wait or run
     submission_size: Size = Size(2 * MIB)  # of one job or model: command, environment and the rest
     submissions_size: Size = Size(

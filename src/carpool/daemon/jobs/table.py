@@ -26,6 +26,7 @@ from carpool.core.model import (
     Service,
     Usage,
 )
+from carpool.daemon.jobs.refused_numbers import RefusedNumbers
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.submissions import Submissions
 from carpool.daemon.system.clock import wall_us
@@ -249,6 +250,7 @@ class JobTable:
         self.live: dict[JobId, JobRecord] = {}
         self.submitted = Submissions()
         self.ended: dict[JobId, EndedJob] = {}
+        self.refused = RefusedNumbers()
         self._next_id: JobId = 1
         self._waiting: dict[JobId, asyncio.Event] = {}
 
@@ -262,8 +264,11 @@ class JobTable:
         self._next_id = last + 1
 
     def was_given(self, job: JobId) -> bool:
-        """Whether the number has been given to a job, which may have been removed since."""
-        return 0 < job < self._next_id
+        """Whether the number has been given to a job, which may have been removed since.
+
+        What an earlier daemon refused counts as given: nothing is known of it.
+        """
+        return 0 < job < self._next_id and job not in self.refused
 
     def owner(self, job: JobId) -> int | None:
         """The uid of a job's owner; None for an unknown job."""

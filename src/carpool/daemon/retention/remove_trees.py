@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+from contextlib import suppress
 
 AT_ONCE = 1000  # names that are read of one directory
 
@@ -18,11 +19,18 @@ AT_ONCE = 1000  # names that are read of one directory
 def main(uid: int, gid: int, directories: list[int]) -> int:
     """1: something is left.  Raises OSError if the rights of the owner cannot be had."""
     if os.geteuid() == 0:
+        _leave_the_daemons_oom_score()
         os.setgroups([])
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
     left = [directory for directory in directories if not empty(directory)]
     return 1 if left else 0
+
+
+def _leave_the_daemons_oom_score() -> None:
+    """While it may: the kernel is to kill the daemon last, and this is no part of it.  Without privileges: nothing."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("0")
 
 
 def empty(top: int) -> bool:

@@ -6,11 +6,13 @@ import os
 import pwd
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from carpool.core.model import DeviceId
 from carpool.daemon.jobs.files import create_directory, take_lock
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.shims.sessions import Session
@@ -22,6 +24,23 @@ from carpool.protocol.paths import Home
 #: A process without anything of Carpool in it.
 _PLAIN = {"CARPOOL_DISABLE": "1"}
 SHIM = Path(__file__).resolve().parents[2] / "runtime" / "shim" / "__main__.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """What every job is started with.
+
+    ``threads``: as many as PyTorch is to use, None: as it likes; ``environment``: of jobs on these devices, unless they
+    say otherwise; ``log_limit``: bytes that are kept of the log of one attempt; ``core_dumps``: whether jobs may
+    leave any.
+    """
+
+    home: Home
+    devices: Mapping[DeviceId, DeviceBackend]
+    threads: int | None
+    environment: Callable[[Sequence[DeviceId]], Mapping[str, str]]
+    log_limit: int
+    core_dumps: bool
 
 
 def spawn_shim(home: Home, job: JobRecord) -> subprocess.Popen[bytes] | None:
@@ -39,23 +58,17 @@ def spawn_shim(home: Home, job: JobRecord) -> subprocess.Popen[bytes] | None:
         os.close(lock)
 
 
-def send_start(
-    session: Session,
-    job: JobRecord,
-    threads: int | None,
-    devices: Sequence[DeviceBackend],
-    more: Mapping[str, str],
-    log_limit: int,
-) -> None:
+def send_start(session: Session, job: JobRecord, starting: Starting, names: Sequence[DeviceId]) -> None:
     """Tell a shim to start the job on its devices.  The environment travels in a memfd: it may be larger than a packet.
 
-    The job sees the GPUs among them only, its own first.  ``more``: what its environment has unless it was submitted
-    with something else.
+    The job sees the GPUs among them only, its own first.
     """
-    gpus = ",".join(device.uuid for device in devices if device.uuid)
-    env = {**more, **job.spec.env} | {"CARPOOL_DEVICES": ",".join(device.id for device in devices)}
+    gpus = ",".join(device.uuid for name in names if (device := starting.devices[name]).uuid)
+    env = {**starting.environment(names), **job.spec.env} | {"CARPOOL_DEVICES": ",".join(names)}
     env = env | _PLAIN | {"CUDA_VISIBLE_DEVICES": gpus} if job.by_checkpoint else env
-    spec = messages.StartSpec(job.spec.argv, job.spec.cwd, env, threads, gpus, log_limit)
+    spec = messages.StartSpec(
+        job.spec.argv, job.spec.cwd, env, starting.threads, gpus, starting.log_limit, starting.core_dumps
+    )
     fd = os.memfd_create(f"carpool-start-{job.id}", os.MFD_CLOEXEC)
     try:
         with open(fd, "wb", closefd=False) as file:

@@ -6,12 +6,12 @@ import asyncio
 import logging
 import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from carpool.core.events import CancelRequested, Event, ProcessStarted, StartFailed
-from carpool.core.model import DeviceId, JobId, JobPhase
+from carpool.core.model import JobId, JobPhase
 from carpool.daemon.channels.router import Channels
 from carpool.daemon.jobs.files import read_exit, shim_lives
 from carpool.daemon.jobs.killing import kill
@@ -23,13 +23,11 @@ from carpool.daemon.shims.endings import Ending, exited, explained, recorded, un
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.orphans import Orphans
 from carpool.daemon.shims.sessions import Session
-from carpool.daemon.shims.spawn import send_start, spawn_shim
+from carpool.daemon.shims.spawn import Starting, send_start, spawn_shim
 from carpool.daemon.system.background import in_background
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.pidwatch import PidWatch
-from carpool.devices.base import DeviceBackend
 from carpool.protocol import session as messages
-from carpool.protocol.paths import Home
 
 log = logging.getLogger(__name__)
 RETRY_S = 1.0
@@ -48,21 +46,6 @@ class Process:
     over: bool = False  # the core knows how it ended
     ended: Ending | None = None  # heard of during a restart
     signals: list[int] = field(default_factory=list)  # for a shim that has not registered yet
-
-
-@dataclass(frozen=True, slots=True)
-class Starting:
-    """What every job is started with.
-
-    ``threads``: as many as PyTorch is to use, None: as it likes; ``environment``: of jobs on these devices, unless they
-    say otherwise; ``log_limit``: bytes that are kept of the log of one attempt.
-    """
-
-    home: Home
-    devices: Mapping[DeviceId, DeviceBackend]
-    threads: int | None
-    environment: Callable[[Sequence[DeviceId]], Mapping[str, str]]
-    log_limit: int
 
 
 class ShimAnswers(Protocol):
@@ -283,10 +266,8 @@ class Processes:
 
     def _send_start(self, job: JobRecord, process: Process, session: Session) -> None:
         assert job.device is not None  # where the core has told it to start
-        process.start_sent, names = True, (job.device, *job.further)
-        devices = [self._starting.devices[name] for name in names]
-        starting = self._starting
-        send_start(session, job, starting.threads, devices, starting.environment(names), starting.log_limit)
+        process.start_sent = True
+        send_start(session, job, self._starting, (job.device, *job.further))
 
     def _foreground_missing(self, job: JobRecord) -> None:
         if job.id in self._jobs.live and self._links.of(job.id) is None:

@@ -25,6 +25,7 @@ class PinnedStore:
         self._gpu = gpu
         self._size = os.fstat(fd).st_size
         self._memory = mmap.mmap(fd, self._size)
+        self._memory.madvise(mmap.MADV_DONTDUMP)  # a job's memory: nothing for a core of the agent's
         self._anchor = ctypes.c_char.from_buffer(self._memory)
         self._address = ctypes.addressof(self._anchor)
         self._pinned: set[int] = set()  # numbers of pieces

@@ -19,6 +19,7 @@ import os
 import select
 import signal
 import sys
+from contextlib import closing
 
 if __name__ == "__main__":  # run by path in isolated mode: make the package importable
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -30,6 +31,7 @@ from carpool.runtime.shim.child import become_subreaper, children_now, kill_all,
 from carpool.runtime.shim.daemon_link import DaemonLink
 from carpool.runtime.shim.job_log import LOOK_S, JobLog
 from carpool.runtime.shim.offload_stopped_job import Taking
+from carpool.runtime.shim.oom_score import JOB, SHIM, OomScore
 
 RECONNECT_MS = 100
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -45,9 +47,10 @@ class Shim:
     It reconnects to each new daemon, and waits in one `poll` for the daemon, the job, signals and the attach socket.
     """
 
-    def __init__(self, home: str, job: int, *, foreground: bool, attempt: int = 1) -> None:
+    def __init__(self, home: str, job: int, score: OomScore, *, foreground: bool, attempt: int = 1) -> None:
         self._home = home
         self._job = job
+        self._score = score
         self._directory = os.path.join(home, "jobs", str(job))
         self._suffix = "" if attempt == 1 else f".{attempt}"
         self._foreground = foreground
@@ -168,7 +171,9 @@ class Shim:
             self._door = self._door or AttachSocket(self._directory)
             log = self._open_log(message.get("log_limit"))
             self._kills = kills_in_group()
-            self._child = spawn(message["argv"], str(message["cwd"]), env, link.job_fd, log)  # type: ignore[arg-type]
+            command, cwd, cores = message["argv"], str(message["cwd"]), bool(message.get("core_dumps", True))
+            with self._score.raised_for_children(JOB):
+                self._child = spawn(command, cwd, env, link.job_fd, log, cores=cores)  # type: ignore[arg-type]
         except (OSError, LaunchError) as error:
             if _disk_full(error):
                 self._postponed = message
@@ -305,7 +310,8 @@ def supervise(home: os.PathLike[str] | str, job: int, *, foreground: bool) -> in
     lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        end = Shim(os.fspath(home), job, foreground=foreground).run()
+        with closing(OomScore()) as score:
+            end = Shim(os.fspath(home), job, score, foreground=foreground).run()
     finally:
         os.close(lock)
     if end.get("text"):
@@ -327,10 +333,12 @@ def main(arguments: list[str]) -> int:
     """Supervise one attempt, with the arguments in the module's docstring.  Returns 1 if the daemon refuses, else 0."""
     home, job, attempt, lock = arguments[0], *map(int, arguments[1:4])
     os.set_inheritable(lock, False)
+    score = OomScore()
+    score.raise_to(SHIM)  # while it may: the daemon's own is lower
     if len(arguments) > 4:
         _become(int(arguments[4]), int(arguments[5]), [int(group) for group in arguments[6].split(",")])
     try:
-        Shim(home, job, foreground=False, attempt=attempt).run()
+        Shim(home, job, score, foreground=False, attempt=attempt).run()
     except JobRefused:
         return 1
     return 0

@@ -11,6 +11,8 @@ import select
 import signal
 import time
 
+from carpool.runtime.shim.core_dumps import forbid_core_dumps
+
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LAST_RITES_S = 5.0
@@ -25,15 +27,20 @@ def become_subreaper() -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def spawn(argv: list[str], cwd: str, env: dict[str, str], job_fd: int, log_path: str | None) -> int:
+def spawn(
+    argv: list[str], cwd: str, env: dict[str, str], job_fd: int, log_path: str | None, *, cores: bool = True
+) -> int:
     """Start the main process; with ``log_path`` in its own session, its output there.  Raises OSError, with a text.
 
-    Fork by hand: a few system calls must be made in the child between fork and exec.
+    Fork by hand: a few system calls must be made in the child between fork and exec.  ``cores``: whether the job may
+    leave core dumps.
     """
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
+            if not cores:
+                forbid_core_dumps()
             _become_job(argv, cwd, env, job_fd, log_path)
         except BaseException as error:  # noqa: BLE001 - nothing may return from here
             what = error.filename if isinstance(error, OSError) and error.filename else argv[0]

@@ -48,7 +48,7 @@ class DaemonRegistry:
         self._owner = owner
 
     async def models(self) -> list[ModelInfo]:
-        """Raises ClientError.  Root is told of everybody's, but serves its own."""
+        """Raises ClientError.  Administrators are told of everybody's, but serve their own."""
         return [info for info in await self._daemon.ask(DaemonClient.models) if info.owner == self._owner]
 
     async def environment(self, name: str) -> dict[str, str]:

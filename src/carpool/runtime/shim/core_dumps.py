@@ -1,0 +1,16 @@
+"""A process without core dumps.  Standard library only."""
+
+from __future__ import annotations
+
+import resource
+
+
+def forbid_core_dumps() -> None:
+    """For this process and all that come from it; they cannot take it back.
+
+    The limit is 1 byte, not 0: no core fits into it either, and a kernel that hands cores to a program through a pipe
+    (``core_pattern``) does so in spite of a limit of 0, but not of 1 (core(5), ``do_coredump`` in fs/coredump.c).
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    limit = 1 if most == resource.RLIM_INFINITY else min(most, 1)
+    resource.setrlimit(resource.RLIMIT_CORE, (limit, limit))
