@@ -105,10 +105,11 @@ class DaemonLink:
         self.send({"type": "channel", "name": name}, [channel])
 
     def seat(self) -> bytes:
-        """The job's seat as it is now; empty if it never used its device."""
-        for name, fd in self._kept.items():
-            if name.startswith("board:"):
-                return os.pread(fd, SEAT_BYTES, HEADER_BYTES + int(name.split(":")[2]) * SEAT_BYTES)
+        """The job's seat as it is now; empty if it never used its device, or cannot be read."""
+        with contextlib.suppress(OSError):
+            for name, fd in self._kept.items():
+                if name.startswith("board:"):
+                    return os.pread(fd, SEAT_BYTES, HEADER_BYTES + int(name.split(":")[2]) * SEAT_BYTES)
         return b""
 
     def close(self) -> None:
