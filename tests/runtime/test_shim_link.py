@@ -72,3 +72,20 @@ def test_everything_that_is_kept_is_given_back(listener: tuple[str, socket.socke
     assert sizes[1:] == list(range(count))  # after the channel's end
     daemon.close()
     link.close()
+
+
+def test_a_message_without_its_descriptors_ends_the_connection(listener: tuple[str, socket.socket]) -> None:
+    """As it comes to a process that has no free descriptors: the daemon says it again to a shim that comes anew."""
+    path, server = listener
+    link = DaemonLink(path, 3)
+    assert link.connect()
+    daemon, _ = server.accept()
+    for message in ({"type": "keep", "names": ["lane:1"], "attached_pid": 5}, {"type": "start"}):
+        daemon.send(json.dumps(message).encode())
+        assert link.receive() is None and link.socket is None
+        assert link.connect()
+        daemon.close()
+        daemon, _ = server.accept()
+    assert link.kept("lane:1") is None
+    daemon.close()
+    link.hang_up()

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -34,7 +35,7 @@ from carpool.daemon.journal.secrets import erase_old_secrets
 from carpool.daemon.journal.wal import wal_damage
 from carpool.daemon.system.boot import boot_id
 from carpool.daemon.system.call_limit import AlarmLimit
-from carpool.daemon.system.errors import StartupError
+from carpool.daemon.system.errors import StartupError, is_refusal
 from carpool.daemon.system.fd_limit import raise_file_limit
 from carpool.daemon.system.log_format import OneLineFormatter
 from carpool.daemon.system.log_limit import LinesPerUser, is_no_bad_http
@@ -49,9 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = parse_options(arguments)
     except StartupError as error:
-        return _failed(error, _ready_fd(arguments))
+        return _failed(error, Ready(_ready_fd(arguments)))
     raise_file_limit()
     lower_oom_score()
+    ready = Ready(options.ready_fd)
     try:
         lock = prepare_home(options.home)
         limits = read_limits(options.home)
@@ -61,11 +63,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         acknowledged = _acknowledged(options.home)
         contents = read_contents(connection, options.home, acknowledged.last, damage)
         erase_old_secrets(connection)
-        asyncio.run(_serve(options, limits, StoredJournal(connection, contents, acknowledged)))
+        asyncio.run(_serve(options, limits, StoredJournal(connection, contents, acknowledged), ready))
         os.close(lock)
     except StartupError as error:
-        return _failed(error, options.ready_fd)
+        return _failed(error, ready)
+    except Exception as error:
+        if not is_refusal(error):
+            raise
+        text = f"the system refuses what the daemon needs: {error}"
+        return _failed(StartupError("system_error", text, "start it again; jobs that run go on"), ready)
     return 0
+
+
+class Ready:
+    """Who waits for the daemon's start, at the other end of the descriptor ``fd``; None: nobody."""
+
+    def __init__(self, fd: int | None) -> None:
+        self._fd = fd
+
+    def tell(self, message: object) -> None:
+        """Only the first message is told: the number of the descriptor may be another file's after that."""
+        fd, self._fd = self._fd, None
+        if fd is None:
+            return
+        try:
+            os.write(fd, msgspec.json.encode(message) + b"\n")
+            os.close(fd)
+        except OSError:
+            logging.getLogger(__name__).warning("the reader of --ready-fd %d has gone", fd)
 
 
 def prepare_home(home: Home) -> int:
@@ -125,8 +150,9 @@ def _lock(home: Home) -> int:
 SWITCH_INTERVAL_S = 0.0002
 
 
-async def _serve(options: DaemonOptions, limits: UserLimits, stored: StoredJournal) -> None:
+async def _serve(options: DaemonOptions, limits: UserLimits, stored: StoredJournal, ready: Ready) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    asyncio.get_running_loop().set_exception_handler(_report)
     for registry in (POLICIES, PLACEMENTS):
         registry.limit_calls(AlarmLimit())
     connection = stored.connection
@@ -139,8 +165,17 @@ async def _serve(options: DaemonOptions, limits: UserLimits, stored: StoredJourn
         daemon = Daemon(options, limits, stored, found, boot_id())
     daemon.handle_signals()
     started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    started.add_done_callback(lambda _: _tell(options.ready_fd, {"ok": True, "pid": os.getpid()}))
+    started.add_done_callback(lambda _: ready.tell({"ok": True, "pid": os.getpid()}))
     await daemon.run(started)
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What a callback or a task has raised: a traceback says nothing of what the system has refused."""
+    error = context.get("exception")
+    if error is not None and is_refusal(error):
+        logging.getLogger(__name__).error("%s: %s", context["message"], error)
+    else:
+        loop.default_exception_handler(context)
 
 
 def _journaled_settings(options: DaemonOptions, connection: sqlite3.Connection) -> Settings:
@@ -190,22 +225,12 @@ def _ready_fd(arguments: Sequence[str]) -> int | None:
     return None
 
 
-def _failed(error: StartupError, ready_fd: int | None) -> int:
-    _tell(ready_fd, ErrorBody(error.info))  # first: standard error is a log, on a disk that may be what is full
+def _failed(error: StartupError, ready: Ready) -> int:
+    ready.tell(ErrorBody(error.info))  # first: standard error is a log, on a disk that may be what is full
     hint = f"  {error.info.hint}\n" if error.info.hint else ""
     with suppress(OSError):  # past Python's buffer, which would fail again at the exit, and change its status
         os.write(2, f"carpoold: {error.info.message}\n{hint}".encode())
     return 1
-
-
-def _tell(fd: int | None, message: object) -> None:
-    if fd is None:
-        return
-    try:
-        os.write(fd, msgspec.json.encode(message) + b"\n")
-        os.close(fd)
-    except OSError:
-        logging.getLogger(__name__).warning("the reader of --ready-fd %d has gone", fd)
 
 
 if __name__ == "__main__":

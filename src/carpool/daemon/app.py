@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 import msgspec
 
@@ -46,6 +47,7 @@ from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import SessionServer
 from carpool.daemon.shims.spawn import Starting
 from carpool.daemon.system.allowance import Allowances
+from carpool.daemon.system.background import go_on
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.telemetry.service import TelemetryService, processes_of, uses_of
 from carpool.daemon.telemetry.ungated_processes import UngatedProcesses
@@ -150,28 +152,30 @@ class Daemon:
         self.sessions.start()
         server = await serve(self.context, self.mode)
         started.set_result(None)
+        try:
+            await self._work()
+        finally:
+            await self._close(server)
+
+    async def _work(self) -> None:
+        """From what an earlier daemon has left until somebody asks to stop."""
         await self._restart()
         self.ready.set()
-        always = (
-            Sampler(self.jobs, self.core.post).run(),
-            Reclaim(self.devices).run(),
-            self.telemetry.run(),
-            self.paces.run(),
-            self.parts.watchdog.run(),
-            self.parts.overuse.run(),
-            self.pruner.run(),
-        )
-        tasks = [asyncio.create_task(work) for work in always]
+        always = {
+            "reading the seats": Sampler(self.jobs, self.core.post).run,
+            "giving memory back": Reclaim(self.devices).run,
+            "telemetry": self.telemetry.run,
+            "recording slowdowns": self.paces.run,
+            "looking after stopped jobs": self.parts.watchdog.run,
+            "counting memory": self.parts.overuse.run,
+            "removing old jobs": self.pruner.run,
+        }
+        tasks = [asyncio.create_task(go_on(name, work)) for name, work in always.items()]
         await self.stopping.wait()
         if self.stop_jobs:
             await self._end_jobs()
         for task in tasks:
             task.cancel()
-        self.paces.write()
-        await self.parts.watchdog.close()
-        await self.parts.memory.copies.close()
-        await self._close(server)
-        self.ledger.close()
 
     async def _restart(self) -> None:
         """Tell the core what there is: settings, devices, slowdowns, and the jobs of an earlier daemon."""
@@ -249,16 +253,21 @@ class Daemon:
         await asyncio.gather(*(self.jobs.wait_end(job.id, patience) for job in running))
 
     async def _close(self, server: ApiServer) -> None:
-        self.core.stop()
-        self.parts.retries.close()
-        self.feed.close()
-        self.history.close()
-        await server.close()
-        self.sessions.close()
-        self.parts.channels.close_all()
-        for device in self.devices.values():
-            device.close()  # what jobs have they keep
-        self.parts.processes.close()
-        self.journal.close()
-        self.acknowledged.close()
-        self.options.home.socket.unlink(missing_ok=True)
+        """The last one first; one that fails keeps none of the others from being closed."""
+        async with AsyncExitStack() as stack:
+            stack.callback(self.ledger.close)
+            stack.callback(self.options.home.socket.unlink, missing_ok=True)
+            stack.callback(self.acknowledged.close)
+            stack.callback(self.journal.close)
+            stack.callback(self.parts.processes.close)
+            for device in self.devices.values():
+                stack.callback(device.close)  # what jobs have they keep
+            stack.callback(self.parts.channels.close_all)
+            stack.callback(self.sessions.close)
+            stack.push_async_callback(server.close)
+            for part in (self.history, self.feed, self.parts.retries):
+                stack.callback(part.close)
+            stack.callback(self.core.stop)
+            stack.push_async_callback(self.parts.memory.copies.close)
+            stack.push_async_callback(self.parts.watchdog.close)
+            stack.callback(self.paces.write)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -26,10 +27,11 @@ from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.log_limit import caused_by
-from carpool.devices.base import DeviceBackend
+from carpool.devices.base import DeviceBackend, DeviceError
 from carpool.protocol.seat import Grow, Packet, PacketType, Placed, Yield
 
 log = logging.getLogger(__name__)
+RETRY_S = 0.5
 Table = Mapping[type, Callable[[Any], None]]  # which method carries out which kind of command
 
 
@@ -133,6 +135,7 @@ class LaneEffects:
         self._granting = memory.granting
         self._supply = memory.supply
         self._successors = successors
+        self._owed: dict[LaneId, int] = {}  # sizes of lanes that could not be opened yet
         self.table: Table = {
             commands.OpenLane: self._open,
             commands.ResizeLane: self._resize,
@@ -145,9 +148,24 @@ class LaneEffects:
 
     def _open(self, command: commands.OpenLane) -> None:
         self._seating.lane_device[command.lane], self._seating.lane_owner[command.lane] = command.device, command.owner
-        self._seating.layouts[command.device].open_lane(command.lane, command.size)
+        self._owed[command.lane] = command.size
+        self._open_owed(command.lane)
+
+    def _open_owed(self, lane: LaneId) -> None:
+        """The core counts on the lane: its jobs wait for their seats until it is there."""
+        if lane not in self._owed:
+            return
+        try:
+            self._seating.layouts[self._seating.lane_device[lane]].open_lane(lane, self._owed[lane])
+            del self._owed[lane]
+        except (DeviceError, OSError) as error:
+            log.error("lane %d cannot be opened yet: %s", lane, error)
+            asyncio.get_running_loop().call_later(RETRY_S, self._open_owed, lane)
 
     def _resize(self, command: commands.ResizeLane) -> None:
+        if command.lane in self._owed:
+            self._owed[command.lane] = command.size
+            return
         layout = self._seating.layouts[self._seating.lane_device[command.lane]]
         end = layout.resize_lane(command.lane, command.size)
         if end is not None:
@@ -155,7 +173,8 @@ class LaneEffects:
 
     def _close(self, command: commands.CloseLane) -> None:
         self._supply.lane_was_cut(command.lane, 0)
-        self._device(command.lane).close_lane(command.lane)
+        if self._owed.pop(command.lane, None) is None:
+            self._device(command.lane).close_lane(command.lane)
         self._seating.forget_lane(command.lane)
         self._successors.forget(command.lane)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -54,10 +55,12 @@ def fix(fd: int, size: int) -> bool:
 
 
 def is_sealed(fd: int, size: int) -> bool:
-    """Whether it is a file of memory of this size, for ever."""
+    """Whether it is a file of memory of this size, for ever.  Raises OSError."""
     try:
         return os.fstat(fd).st_size == size and fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS == _SEALS
-    except OSError:  # another kind of file
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # another kind of file
+            raise
         return False
 
 

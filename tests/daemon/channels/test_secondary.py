@@ -139,7 +139,7 @@ async def test_after_a_restart_who_is_to_ask_again_is_none_beside_carpool(stub: 
     rig.recovery.begin(set())
     ends = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
     fds = [ours.detach() for ours, _ in ends]
-    assert rig.channels.open(job, fds, Register(job.id, 1, child_pid=os.getppid(), kept=["channel:1"]))
+    assert rig.channels.open(job, fds, Register(job.id, 1, child_pid=os.getppid(), kept=["channel:1"])) == ""
     rig.recovery.end()
     rig.channels.resume(job)
     assert rig.secondary.ours(job) == {os.getpid()}
@@ -158,7 +158,7 @@ async def test_after_a_restart_the_main_process_speaks_over_the_channel_that_it_
     other.recovery.begin(set())
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     message = Register(job.id, 1, child_pid=os.getpid(), kept=[second.known.kept])
-    assert other.channels.open(job, [ours.detach(), os.dup(second.known.board.held.fd)], message)
+    assert other.channels.open(job, [ours.detach(), os.dup(second.known.board.held.fd)], message) == ""
     (found,) = other.secondary._of[job.id]
     assert (found.line, found.pid) == (INHERITED, os.getpid())
     other.close()
@@ -180,7 +180,7 @@ async def refused(rig: Rig, name: str) -> None:
     job, fd = rig.job(), os.memfd_create("no board")
     rig.recovery.begin(set())
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    assert not rig.channels.open(job, [ours.detach(), fd], Register(job.id, 1, child_pid=os.getpid(), kept=[name]))
+    assert rig.channels.open(job, [ours.detach(), fd], Register(job.id, 1, child_pid=os.getpid(), kept=[name]))
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
     theirs.close()

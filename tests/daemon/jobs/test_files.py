@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from carpool.daemon.jobs.files import shim_lives, take_lock
+from carpool.daemon.jobs.files import read_exit, shim_lives, take_lock
 from carpool.protocol.paths import Home, JobFiles
+from tests.descriptors import descriptors
 
 
 @pytest.fixture
@@ -54,3 +56,32 @@ def test_a_lock_is_taken_once(files: JobFiles) -> None:
     assert fd is not None and shim_lives(files) and take_lock(files) is None
     os.close(fd)
     assert not shim_lives(files)
+
+
+def refused(*_: object, **__: object) -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_without_descriptors_nothing_is_known_of_a_job(files: JobFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is its shim dead, nor has nobody recorded how it ended."""
+    files.exit.write_text('{"code": 3}')
+    monkeypatch.setattr(os, "open", refused)
+    assert shim_lives(files)
+    with pytest.raises(OSError, match="Too many open files"):
+        read_exit(files, os.geteuid())
+    monkeypatch.undo()
+    record = read_exit(files, os.geteuid())
+    assert record is not None and record.code == 3 and not shim_lives(files)
+
+
+@pytest.mark.parametrize("call", ["fstat", "fchown"])
+def test_a_lock_that_cannot_be_taken_leaves_no_descriptor(
+    files: JobFiles, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    before = descriptors()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: 0)
+        patch.setattr(os, call, refused)
+        with pytest.raises(OSError, match="Too many open files"):
+            take_lock(files)
+    assert descriptors() == before

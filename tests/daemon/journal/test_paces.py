@@ -169,6 +169,13 @@ def test_the_pairs_measured_last_are_kept(tmp_path: Path) -> None:
     assert stored(path) == [("3", 9), ("4", 9)]
 
 
+def test_time_without_a_whole_iteration_is_not_kept(tmp_path: Path) -> None:
+    """The next daemon would set such a row aside as damaged, and say so for a week."""
+    path = tmp_path / "journal.sqlite"
+    write(path, [[PaceKnown("m", "x", "", 9, 0, monotonic_us()), pace("y", monotonic_us())]], most=2)
+    assert stored(path) == [("y", 9)]
+
+
 def test_how_old_a_figure_is_survives_a_reboot(tmp_path: Path) -> None:
     """The core's clock begins anew then; the journal has the time of day."""
     path = tmp_path / "journal.sqlite"

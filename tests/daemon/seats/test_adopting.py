@@ -47,7 +47,7 @@ def adopt(rig: Rig, other: Rig, client: Client, kept: dict[str, int] | None = No
     fds = [line.socket, *kept.values()]
     fds = [os.dup(fd if isinstance(fd, int) else fd.fileno()) for fd in fds]
     other.recovery.begin(set())
-    if not other.channels.open(job, fds, Register(job.id, 1, 1, client.job.seated.pid, list(kept))):
+    if other.channels.open(job, fds, Register(job.id, 1, 1, client.job.seated.pid, list(kept))):
         return None
     assert job.seated is not None
     other.built.found.tell(job)

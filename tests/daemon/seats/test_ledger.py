@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -124,3 +125,27 @@ def test_a_restarted_daemon_does_not_believe_a_seat(make_daemon: Callable[..., D
     for fifo in (neighbours, liars):
         fifo.write_text("go\n")
     assert daemon.wait(liar)["outcome"] == "succeeded", daemon.log()
+
+
+def test_what_cannot_be_written_is_written_with_the_next_note(
+    path: Path, files: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = filled(path, files)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
+        ledger.move(7, 4)
+    ledger.give_bank(7, 6)
+    ledger.close()
+    found = GrantLedger(path).of(7)
+    assert (found.lane, found.bank) == (4, 6)
+
+
+def test_a_write_that_takes_a_part_only_is_completed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: whole(fd, data[:5], offset))
+    ledger = GrantLedger(path)
+    ledger.move(7, 3)
+    ledger.move(8, 4)
+    ledger.close()
+    found = GrantLedger(path)
+    assert (found.of(7).lane, found.of(8).lane) == (3, 4)

@@ -16,7 +16,7 @@ from carpool.daemon.jobs.info import moved_info
 from carpool.daemon.jobs.table import may_use
 from carpool.daemon.journal.device_controls import Control
 from carpool.daemon.system.errors import RequestError
-from carpool.devices.base import DeviceBackend
+from carpool.devices.base import DeviceBackend, DeviceError
 from carpool.protocol.api import DeviceInfo, DeviceList, DeviceRequest, LaneInfo, StoreInfo
 
 
@@ -74,7 +74,7 @@ def _device_info(context: Context, device: DeviceBackend, view: DeviceView) -> D
     present = [job for _, job in sorted(context.jobs.live.items()) if device.id in (job.device, *job.further)]
     jobs = [job for job in present if job.device == device.id]  # the others are seated elsewhere
     lanes = [lane for lane, where in sorted(context.seating.lane_device.items()) if where == device.id]
-    granted = sum(device.lane_size(lane) for lane in lanes) + sum(job.granted.persistent for job in jobs)
+    granted = sum(_lane_size(device, lane) for lane in lanes) + sum(job.granted.persistent for job in jobs)
     return DeviceInfo(
         id=device.id,
         kind=device.kind,
@@ -97,6 +97,14 @@ def _device_info(context: Context, device: DeviceBackend, view: DeviceView) -> D
     )
 
 
+def _lane_size(device: DeviceBackend, lane: LaneId) -> int:
+    """Bytes; 0 as long as the lane could not be opened."""
+    try:
+        return device.lane_size(lane)
+    except DeviceError:
+        return 0
+
+
 def _queue(context: Context, device: DeviceBackend) -> list[int]:
     return [
         number
@@ -117,7 +125,7 @@ def _lane_info(context: Context, device: DeviceBackend, lane: LaneId) -> LaneInf
     return LaneInfo(
         id=lane,
         owner=jobs[0].owner if jobs else context.uid,
-        size_bytes=device.lane_size(lane),
+        size_bytes=_lane_size(device, lane),
         jobs=[job.id for job in jobs],
         holder=context.seating.holder.get(lane),
         waiting=waiting,

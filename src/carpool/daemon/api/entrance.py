@@ -38,7 +38,11 @@ class Entrance(asyncio.Protocol):
             return
         handler = self._server()
         transport.set_protocol(handler)
-        handler.connection_made(transport)
+        try:
+            handler.connection_made(transport)
+        except OSError as error:  # an option of the socket that cannot be set
+            log.warning("a connection of uid %d is dropped: %s", uid, error, extra=caused_by(uid))
+            transport.abort()
 
     def _refuse(self, transport: asyncio.Transport, uid: int) -> None:
         text = f"uid {uid} has {self._most} connections to the daemon already"

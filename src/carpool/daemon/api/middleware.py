@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from carpool.daemon.api.context import CONTEXT, caller
-from carpool.daemon.system.errors import CarpoolError, JournalFull, RequestError
+from carpool.daemon.system.errors import CarpoolError, JournalFull, RequestError, is_refusal
 from carpool.protocol.api import API_VERSION, PROTOCOL_HEADER, ErrorBody, ErrorInfo
 
 log = logging.getLogger(__name__)
@@ -49,9 +49,17 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         return error_response(500, error.info)
     except ConnectionError:
         return web.Response(status=499)  # the client went away in the middle of a stream; nobody reads this
-    except Exception as error:
-        log.exception("%s %s failed", request.method, request.path)
-        return error_response(500, ErrorInfo("internal", f"internal error in the daemon: {error!r}", "see daemon.log"))
+    except Exception as error:  # noqa: BLE001 - every request is answered
+        return _failed(request, error)
+
+
+def _failed(request: web.Request, error: Exception) -> web.Response:
+    refusal = is_refusal(error)
+    log.error("%s %s failed: %s", request.method, request.path, error, exc_info=None if refusal else error)
+    if refusal:
+        info = ErrorInfo("system_error", f"the system refuses what the daemon needs: {error}", "try again in a moment")
+        return error_response(503, info)
+    return error_response(500, ErrorInfo("internal", f"internal error in the daemon: {error!r}", "see daemon.log"))
 
 
 async def add_protocol_header(request: web.Request, response: web.StreamResponse) -> None:

@@ -5,8 +5,10 @@ A seat follows its use: a process that has never used it gives it up to another 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from carpool.core.events import Attached, Detached, Event, Sampled
@@ -30,6 +32,8 @@ from carpool.protocol.seat_words import SeatWords
 
 log = logging.getLogger(__name__)
 ANOTHER_ATTACHED, OTHER_VERSION = 1, 2
+#: A process that cannot be seated for want of descriptors or memory: so many attempts, so far apart.
+MOST_VAIN, AGAIN_S = 20, 0.5
 
 
 class ChannelReader(Protocol):
@@ -69,6 +73,7 @@ class Attaching:
         self._used = used
         self._post = post
         self._watches: dict[JobId, PidWatch] = {}
+        self._vain: dict[JobId, int] = {}  # attempts to seat a process
 
     def hello(self, job: JobRecord, line: Line, packet: Packet) -> None:
         """A process of the job wants a seat; it waits for the answer.  ``line.waits``: there is none yet."""
@@ -151,10 +156,13 @@ class Attaching:
             if job.lane is None:
                 raise BoardError("it belongs to no lane yet")
             memory = self._seating.seat(job, pid)
-        except (BoardError, DeviceError) as error:
+        except (BoardError, DeviceError, OSError) as error:
             log.error("cannot seat job %d: %s", job.id, error, extra=caused_by(job.owner))
-            self._refuse(job, line, ANOTHER_ATTACHED)
+            with suppress(DeviceError, OSError):
+                self._seating.unseat(job)  # what it had been given before that
+            self._not_yet(job, line)
             return
+        self._vain.pop(job.id, None)
         job.line = line.name
         self._lines.answer(line, self._seating.setup_packet(job), memory)
         self._granting.memory(job, answers=False)
@@ -162,6 +170,20 @@ class Attaching:
         tell_constraints(job, self._post)  # of its other processes
         self.watch(job)
         self._used(job)
+
+    def _not_yet(self, job: JobRecord, line: Line) -> None:
+        """The process waits for its seat a little longer; without one it would use its device beside Carpool."""
+        self._vain[job.id] = self._vain.get(job.id, 0) + 1
+        if self._vain[job.id] < MOST_VAIN:
+            line.waits = True
+            asyncio.get_running_loop().call_later(AGAIN_S, self._again, job.id)
+        else:
+            self._refuse(job, line, ANOTHER_ATTACHED)
+
+    def _again(self, job_id: JobId) -> None:
+        job = self._jobs.live.get(job_id)
+        if job is not None:
+            self._reader.settled(job)
 
     def _further(self, job: JobRecord, line: Line, pid: int) -> None:
         """A further process on a CUDA device: it is secondary, or the one is that has the seat and never used it."""

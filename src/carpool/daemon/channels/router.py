@@ -23,6 +23,7 @@ from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.kept_fds import COMPANION, by_name, weights_in
 from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.turns import Turns
+from carpool.daemon.system.errors import may_pass
 from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, SEATS, Packet, PacketType
 from carpool.protocol.session import Register
@@ -63,11 +64,12 @@ class Channels:
             *(turns, pauses, memory.granting, memory.supply, memory.offloads, self.attaching, post)
         )
 
-    def open(self, job: JobRecord, fds: list[int], message: Register) -> bool:
+    def open(self, job: JobRecord, fds: list[int], message: Register) -> str:
         """A shim has registered: the channel's end first, then what it kept for an earlier daemon.
 
-        False if it has come back with memory in use after the core had been told that the job uses none, or with
-        memory that only a daemon of another version knows, or not with what a shim keeps.
+        Why the job cannot go on, if it has come back with memory in use after the core had been told that the job uses
+        none, or with memory that only a daemon of another version knows, or not with what a shim keeps.  Raises OSError
+        if there is not enough of something to take it over now; the shim may come again.
         """
         self.close(job.id)
         kept = by_name(message.kept, fds[1:])
@@ -76,11 +78,11 @@ class Channels:
         except (BoardError, OSError, ValueError) as error:
             log.warning("job %d comes back with something else: %s", job.id, error, extra=caused_by(job.owner))
             _close(kept)
-            return False
-        in_time = self._take_over(job, kept, message.attached_pid)
+            return f"its shim has brought something else than what it was given: {error}"
+        why = self._take_over(job, kept, message.attached_pid)
         if not self._recovery.active:
             self.resume(job)
-        return in_time
+        return why
 
     def _open_lines(self, job: JobRecord, inherited: int, kept: dict[str, int], main_pid: int | None) -> None:
         """What others than the attached process have leaves ``kept``.  Raises BoardError, OSError, ValueError."""
@@ -94,14 +96,15 @@ class Channels:
         for name in [name for name in kept if name.startswith(f"{COMPANION}:")]:
             self._adopt_secondary(job, name, kept, main_pid)
 
-    def _take_over(self, job: JobRecord, kept: dict[str, int], attached_pid: int | None) -> bool:
-        """Adopt the attached process, unless there is none, or this daemon knows it.  False: it comes too late."""
+    def _take_over(self, job: JobRecord, kept: dict[str, int], attached_pid: int | None) -> str:
+        """Adopt the attached process, unless there is none, or this daemon knows it.  Why not, if it cannot be."""
         if self._recovery.active and job.seated is None and attached_pid is not None:
-            adopted = self._adopting.adopt(job, kept, attached_pid)
+            why = self._adopting.adopt(job, kept, attached_pid)
             self._find_line(job, attached_pid)
-            return adopted
+            return why
         _close(kept)
-        return job.seated is not None or attached_pid is None
+        known = job.seated is not None or attached_pid is None
+        return "" if known else "its shim came back too late, with memory in use"
 
     def _weights(self, job: JobRecord, name: str, kept: dict[str, int]) -> None:
         """Unless this daemon knows them, after a shim has only come back.  Raises OSError, ValueError."""
@@ -260,8 +263,8 @@ class Channels:
         except ConnectionResetError:
             return False  # it has ended without reading what we had sent
         except OSError as error:
-            log.warning("a channel of job %d broke: %s", job.id, error, extra=caused_by(job.owner))
-            return False
+            log.warning("a channel of job %d cannot be read: %s", job.id, error, extra=caused_by(job.owner))
+            return may_pass(error) and empty
         if data:
             self._packet(job, line, data)
         return bool(data) and (not peek or line.waits or _taken(line))
@@ -290,11 +293,16 @@ class Channels:
 
 def _taken(line: Line) -> bool:
     """A packet that was only looked at leaves the channel; False: the other end is gone, with our answer unread."""
-    try:
-        line.socket.recv(PACKET_BYTES + 1, socket.MSG_DONTWAIT)
-    except ConnectionResetError:
-        return False
-    return True
+    for _ in range(2):  # the kernel may have no memory for a moment
+        try:
+            line.socket.recv(PACKET_BYTES + 1, socket.MSG_DONTWAIT)
+        except ConnectionResetError:
+            return False
+        except OSError as error:
+            log.warning("a channel of job %d cannot be read: %s", line.job, error)
+        else:
+            return True
+    return False
 
 
 def _close(kept: dict[str, int]) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 
 from carpool.core.model import JobId
 from carpool.protocol.paths import Home, JobFiles
+
+#: Errors that say nothing of the file: there are no descriptors, no memory, or the disk fails.
+_UNKNOWN = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO)
 
 
 class ExitRecord(msgspec.Struct, frozen=True):
@@ -33,49 +39,51 @@ def create_directory(home: Home, job: JobId, owner: int, gid: int) -> JobFiles:
 
 def open_owned(path: os.PathLike[str], owner: int) -> int:
     """Open a regular file of ``owner`` for reading, never through a link.  Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != owner:
-        os.close(fd)
-        raise PermissionError(f"{os.fspath(path)} is not a file of uid {owner}")
+    with _closed_on_error(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)) as fd:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != owner:
+            raise PermissionError(f"{os.fspath(path)} is not a file of uid {owner}")
     return fd
 
 
 def read_exit(files: JobFiles, owner: int) -> ExitRecord | None:
-    """None if the job has not ended, or nobody could record how."""
+    """None if the job has not ended, or nobody could record how.  Raises OSError if that cannot be known at present."""
     try:
-        fd = open_owned(files.exit, owner)
-    except OSError:
-        return None
-    with open(fd, "rb") as file:
-        try:
+        with open(open_owned(files.exit, owner), "rb") as file:
             return msgspec.json.decode(file.read(4096), type=ExitRecord)
-        except msgspec.DecodeError:
-            return None
+    except msgspec.DecodeError:
+        return None
+    except OSError as error:
+        if error.errno in _UNKNOWN:
+            raise
+        return None
 
 
 def take_lock(files: JobFiles) -> int | None:
     """A locked descriptor for the shim to inherit; None while a shim of the job lives.  Raises OSError."""
-    fd = _open_lock(files, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        return None
-    if os.geteuid() == 0:
-        os.fchown(fd, files.root.stat().st_uid, -1)
+    with _closed_on_error(_open_lock(files, os.O_RDWR | os.O_CREAT)) as fd:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        if os.geteuid() == 0:
+            os.fchown(fd, files.root.stat().st_uid, -1)
     return fd
 
 
 def shim_lives(files: JobFiles) -> bool:
-    """Whether a shim holds the job's lock.  A lock that is no regular file counts as not held."""
+    """Whether a shim holds the job's lock, or that cannot be known at present.
+
+    A lock that is no regular file counts as not held.
+    """
     try:
         fd = _open_lock(files, os.O_RDONLY)
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno in _UNKNOWN
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError:
         return True
     finally:
         os.close(fd)
@@ -84,11 +92,19 @@ def shim_lives(files: JobFiles) -> bool:
 
 def _open_lock(files: JobFiles, flags: int) -> int:
     """The job's lock, which its owner may have replaced: never waits, never follows a link.  Raises OSError."""
-    fd = os.open(files.lock, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-        os.close(fd)
-        raise PermissionError(
-            f"{files.lock} is no regular file with a single name: the job's owner has replaced the lock"
-        )
+    with _closed_on_error(os.open(files.lock, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)) as fd:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+            raise PermissionError(
+                f"{files.lock} is no regular file with a single name: the job's owner has replaced the lock"
+            )
     return fd
+
+
+@contextmanager
+def _closed_on_error(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    except BaseException:
+        os.close(fd)
+        raise

@@ -56,12 +56,11 @@ def ran_out(said: int, files: JobFiles, owner: int) -> str | None:
 def in_log(files: JobFiles, owner: int) -> str | None:
     """The message with which its log ends, if it is one of `MESSAGES`."""
     try:
-        fd = open_owned(files.log, owner)
+        with open(open_owned(files.log, owner), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            return last_error(file.read(TAIL_BYTES).decode(errors="replace"))
     except OSError:
         return None
-    with open(fd, "rb") as file:
-        file.seek(max(0, os.fstat(fd).st_size - TAIL_BYTES))
-        return last_error(file.read(TAIL_BYTES).decode(errors="replace"))
 
 
 def last_error(text: str) -> str | None:

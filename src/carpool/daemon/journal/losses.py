@@ -20,6 +20,7 @@ from carpool.core.model import JobId
 from carpool.daemon.journal.row_types import LARGEST_NUMBER
 from carpool.daemon.journal.wal import WalDamage
 from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.whole_writes import pwrite_all
 from carpool.protocol.paths import Home
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Acknowledged:
         if job <= self.last:
             return
         try:
-            os.pwrite(self._fd, _with_checksum(job), 0)
+            pwrite_all(self._fd, _with_checksum(job), 0)
             self.last = job
         except OSError as error:
             log.warning("cannot note that job %d is acknowledged: %s", job, error.strerror)

@@ -52,7 +52,8 @@ class PaceTable:
         if len(self._written) > 2 * self._most:
             self._written = _by_pair(self._now())
         ahead = _wall_ahead_us()
-        rows = [(*_pair(p), p.total_us, p.iterations, p.measured_us + ahead) for p in new]
+        # Device time without a whole iteration is no mean yet.
+        rows = [(*_pair(p), p.total_us, p.iterations, p.measured_us + ahead) for p in new if p.iterations]
         self._journal.owe(_WRITE, rows)
         self._journal.owe(_FORGET, [(self._most,)])
 

@@ -12,6 +12,7 @@ from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.kept_fds import BOARD, STORE
 from carpool.daemon.seats.layouts import Kept
 from carpool.daemon.system.clock import monotonic_us, wall_us
+from carpool.daemon.system.errors import may_pass
 from carpool.devices.base import DeviceError
 
 log = logging.getLogger(__name__)
@@ -23,8 +24,11 @@ class Adopting:
     def __init__(self, seating: Seating) -> None:
         self._seating = seating
 
-    def adopt(self, job: JobRecord, kept: Kept, pid: int) -> bool:
-        """Take over a job's seat.  Owns the descriptors.  False if it had none, or something of it is missing."""
+    def adopt(self, job: JobRecord, kept: Kept, pid: int) -> str:
+        """Take over a job's seat.  Owns the descriptors.  Why not, if it had none, or something of it is missing.
+
+        Raises OSError if there is not enough of something to do that now.
+        """
         kinds = {name.split(":")[0]: name for name in kept}
         device_id, _, slot = kinds.get(BOARD, "").removeprefix(f"{BOARD}:").partition(":")
         try:
@@ -44,7 +48,9 @@ class Adopting:
         except (BoardError, DeviceError, OSError, ValueError) as error:
             log.error("job %d cannot be taken over: %s", job.id, error)
             _close(kept)
-            return False
+            if isinstance(error, OSError) and may_pass(error):
+                raise
+            return f"its memory cannot be taken over: {error}"
         device.adopt_store(job.id, kept.pop(kinds[STORE]))
         seat = board.adopt(int(slot))
         self._seating.tell_debugging(seat)
@@ -53,7 +59,7 @@ class Adopting:
         job.seated = self._seating.seated(job, board, seat, pid, started)
         self._seating.lane_device[job.lane], self._seating.lane_owner[job.lane] = device_id, job.owner
         layout.take_over(job, entry, kept)
-        return True
+        return ""
 
     def board(self, device: DeviceId, owner: int, kept: Kept, name: str) -> Board:
         """Takes the board out of ``kept``.  Raises BoardError."""

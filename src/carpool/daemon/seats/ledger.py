@@ -19,6 +19,7 @@ from carpool.core.model import JobId, LaneId, Memory
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.seats.kept_fds import LANE
 from carpool.daemon.system.errors import StartupError
+from carpool.daemon.system.whole_writes import pwrite_all
 from carpool.devices.base import BankId
 from carpool.protocol.paths import Home
 from carpool.protocol.seat_words import SeatWords
@@ -63,6 +64,7 @@ class GrantLedger:
         self._path = path
         self._entries: dict[JobId, Entry] = {}
         self._fd, self._end, self._size = -1, 0, SIZE
+        self._behind = False  # a note could not be written
         #: Whether an earlier daemon has kept a ledger.  Daemons of version 0.1.0 did not.
         self.inherited = path is not None and path.exists()
         if path is not None:
@@ -143,11 +145,20 @@ class GrantLedger:
         self._apply(note)
         if self._fd < 0:
             return
-        line = msgspec.json.encode(note) + b"\n"
-        if self._end + len(line) > self._size:
+        try:
+            self._append(msgspec.json.encode(note) + b"\n")
+        except OSError as error:
+            self._behind = True
+            log.error("cannot write the ledger, and try again with the next note: %s", error)
+
+    def _append(self, line: bytes) -> None:
+        """Raises OSError."""
+        if self._behind or self._end + len(line) > self._size:
             self._rewrite()
+            self._behind = False
         else:
-            self._end += os.pwrite(self._fd, line, self._end)
+            pwrite_all(self._fd, line, self._end)
+            self._end += len(line)
 
     def _apply(self, note: LedgerNote) -> None:
         if note.over:
@@ -183,7 +194,7 @@ class GrantLedger:
             self._rewrite()
 
     def _rewrite(self) -> None:
-        """What counts, in a new file in place of the old one; on a full disk in the old one."""
+        """What counts, in a new file in place of the old one; on a full disk in the old one.  Raises OSError."""
         assert self._path is not None
         notes = [
             LedgerNote(job, entry.lane, entry.bank, entry.limits, entry.files) for job, entry in self._entries.items()
@@ -193,7 +204,7 @@ class GrantLedger:
             self._replace(self._path, text)
         except OSError as error:
             log.warning("the ledger is written anew in its place: %s", error)
-            os.pwrite(self._fd, text.ljust(self._size, b"\0"), 0)
+            pwrite_all(self._fd, text.ljust(self._size, b"\0"), 0)
         self._end = len(text)
 
     def _replace(self, path: Path, text: bytes) -> None:
@@ -202,7 +213,7 @@ class GrantLedger:
         fd = os.open(draft, _FLAGS | os.O_TRUNC, 0o600)
         try:
             os.posix_fallocate(fd, 0, size)
-            os.pwrite(fd, text, 0)
+            pwrite_all(fd, text, 0)
             draft.replace(path)
         except OSError:
             os.close(fd)

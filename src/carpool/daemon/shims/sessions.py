@@ -21,6 +21,7 @@ from carpool.protocol import packets
 from carpool.protocol.session import Channel, FromShim, Refused, Register, ToShim, decode_from_shim
 
 log = logging.getLogger(__name__)
+ACCEPT_AGAIN_S = 0.1
 #: A shim registers as soon as it has connected.
 REGISTER_S = 10.0
 #: Incomplete registrations of one user may hold one in this many of the daemon's descriptors.
@@ -166,9 +167,15 @@ class SessionServer:
             return
         except OSError as error:
             log.error("cannot accept a shim: %s", error)
+            self._rest()
             return
         connection.setblocking(False)
-        session = Session(connection, self._sessions.discard)
+        try:
+            session = Session(connection, self._sessions.discard)
+        except OSError as error:
+            log.error("cannot tell who has connected: %s", error)
+            connection.close()  # it comes again
+            return
         if sum(other.job is None and other.uid == session.uid for other in self._sessions) >= self._most_new:
             text = "uid %d has %d sessions that have not registered: another one (pid %d) is dropped"
             log.warning(text, session.uid, self._most_new, session.pid, extra=caused_by(session.uid))
@@ -177,6 +184,16 @@ class SessionServer:
         self._sessions.add(session)
         asyncio.get_running_loop().add_reader(connection, self._readable, session)
         asyncio.get_running_loop().call_later(REGISTER_S, session.expire)
+
+    def _rest(self) -> None:
+        """Without descriptors, say, the next attempt would fail at once, too."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._listener)
+        loop.call_later(ACCEPT_AGAIN_S, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._listener.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
     def _readable(self, session: Session) -> None:
         if self._rests(session):
@@ -222,13 +239,16 @@ class SessionServer:
     def _register(self, session: Session, message: Register, fds: list[int]) -> None:
         """Each part of a registration is judged before anything of it is kept."""
         refusal = self._supervisor.refusal(session, message) or self._too_many(session, fds)
-        if not refusal and not session.pending and not fds:
-            refusal = "the registration brought no job channel"
+        if not refusal and len(fds) < len(message.kept) + (not session.pending):
+            text = "the shim of job %d (pid %d) registers without all of its descriptors; it may come again"
+            log.warning(text, message.job, session.pid, extra=caused_by(session.uid))
+            _close(fds)
+            session.close()
+            return
         if refusal:
             text = "refusing the shim of job %d (pid %d, uid %d): %s"
             log.warning(text, message.job, session.pid, session.uid, refusal, extra=caused_by(session.uid))
-            for fd in fds:
-                os.close(fd)
+            _close(fds)
             session.refuse(refusal)
             return
         whole = session.registered(message, fds)
@@ -239,3 +259,8 @@ class SessionServer:
         pending = len(fds) + sum(other.pending for other in self._sessions if other.uid == session.uid)
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // PENDING_SHARE
         return f"uid {session.uid} registers more than {most} descriptors at once" if pending > most else ""
+
+
+def _close(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)

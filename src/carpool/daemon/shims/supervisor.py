@@ -18,7 +18,6 @@ from carpool.daemon.jobs.killing import kill
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.records import JournalStore
-from carpool.daemon.journal.writer import disk_full
 from carpool.daemon.shims.endings import Ending, exited, explained, recorded, unrecorded
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.orphans import Orphans
@@ -26,11 +25,14 @@ from carpool.daemon.shims.sessions import Session
 from carpool.daemon.shims.spawn import Starting, send_start, spawn_shim
 from carpool.daemon.system.background import in_background
 from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.errors import may_pass
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.protocol import session as messages
 
 log = logging.getLogger(__name__)
 RETRY_S = 1.0
+LAST_WORD_S = 0.01  # between looks whether a session has been read to its end
+MOST_UNREAD = 30  # attempts to read how a job has ended
 FOREGROUND_TIMEOUT_S = 30.0
 
 
@@ -45,6 +47,7 @@ class Process:
     started: bool = False  # the core knows that it runs
     over: bool = False  # the core knows how it ended
     ended: Ending | None = None  # heard of during a restart
+    unread: int = 0  # attempts to read how it has ended
     signals: list[int] = field(default_factory=list)  # for a shim that has not registered yet
 
 
@@ -171,10 +174,14 @@ class Processes:
         session.belongs_to(job.id)
         self._links.connect(job.id, session)
         self._watch(job.id, process, session.pid)
-        in_time = self._channels.open(job, fds, message)
+        try:
+            why = self._channels.open(job, fds, message)
+        except OSError as error:
+            log.error("job %d cannot be taken over yet: %s", job.id, error)
+            session.close()  # its shim comes again
+            return
         self._catch_up(job, process, session, message)
-        if not in_time:
-            why = "it came back too late, or is of another version of Carpool: its memory could not be taken over"
+        if why:
             kill(job, "not_adopted", why, self)
 
     def _catch_up(self, job: JobRecord, process: Process, session: Session, message: messages.Register) -> None:
@@ -255,8 +262,8 @@ class Processes:
         try:
             process.popen = spawn_shim(self._home, job)
         except OSError as error:
-            if disk_full(error):
-                log.error("job %d waits for room on the disk: %s", job.id, error)
+            if may_pass(error):
+                log.error("job %d cannot be started yet: %s", job.id, error)
                 asyncio.get_running_loop().call_later(RETRY_S, self._spawn, job, process)
             else:
                 self._is_over(process, StartFailed(job.id, f"cannot start its supervisor: {error}"))
@@ -265,9 +272,16 @@ class Processes:
             self._watch(job.id, process, process.popen.pid)
 
     def _send_start(self, job: JobRecord, process: Process, session: Session) -> None:
+        """Again, if it cannot be done now and the shim is still there."""
+        if session.closed or job.id not in self._jobs.live:
+            return
         assert job.device is not None  # where the core has told it to start
-        process.start_sent = True
-        send_start(session, job, self._starting, (job.device, *job.further))
+        try:
+            send_start(session, job, self._starting, (job.device, *job.further))
+            process.start_sent = True
+        except OSError as error:
+            log.error("job %d cannot be started yet: %s", job.id, error)
+            asyncio.get_running_loop().call_later(RETRY_S, self._send_start, job, process, session)
 
     def _foreground_missing(self, job: JobRecord) -> None:
         if job.id in self._jobs.live and self._links.of(job.id) is None:
@@ -283,6 +297,11 @@ class Processes:
     def _shim_gone(self, job_id: JobId, process: Process) -> None:
         if process.popen is not None:
             process.popen.wait()  # it has ended: this only collects it
+        session = self._links.of(job_id)
+        if session is not None and not session.closed and self._of.get(job_id) is process:
+            # Where it could not write down how the job ended, what it has said last is all there is.
+            asyncio.get_running_loop().call_later(LAST_WORD_S, self._shim_gone, job_id, process)
+            return
         job = self._jobs.live.get(job_id)
         if job is not None and not process.over:
             self.settle(job, None if job.spec.foreground else job.pid)
@@ -294,12 +313,32 @@ class Processes:
             self._is_over(process, process.ended)
         elif not self.lives(job.id):
             self.settle(job)
+        elif self._links.of(job.id) is None:  # nobody watches it yet
+            self._later(job, lambda: self.deliver(job))
+
+    def _later(self, job: JobRecord, work: Callable[[], None]) -> None:
+        """If the attempt is not over by then."""
+        process = self.of(job.id)
+
+        def unless_over() -> None:
+            if self._of.get(job.id) is process and not process.over:
+                work()
+
+        asyncio.get_running_loop().call_later(RETRY_S, unless_over)
 
     def settle(self, job: JobRecord, session: int | None = None) -> None:
         """No shim lives: find out how the job ended and tell the core.  ``session``: as in `Orphans`."""
         process = self.of(job.id)
         files = self._home.job(job.id, job.attempt)
-        record = read_exit(files, job.owner)
+        try:
+            record = read_exit(files, job.owner)
+        except OSError as error:
+            process.unread += 1
+            if process.unread < MOST_UNREAD:
+                log.error("how job %d has ended cannot be read yet: %s", job.id, error)
+                self._later(job, lambda: self.settle(job, session))
+                return
+            record = None
         if record is not None:
             self._exited(job, process, recorded(job, record))
         elif job.spec.foreground and job.phase is JobPhase.QUEUED:

@@ -34,7 +34,7 @@ class StopMarkers:
 
     def settle(self, jobs: JobTable) -> None:
         """After a restart: stop those again that an earlier daemon did not get round to."""
-        for note in self._directory.glob("continued-*"):
+        for note in self._notes():
             try:
                 job = jobs.live.get(int(note.name.removeprefix("continued-")))
                 recent = time.time() - note.stat().st_mtime < RECENT_S
@@ -44,6 +44,13 @@ class StopMarkers:
                 continue
             if job is not None and recent:
                 _stop(job)
+
+    def _notes(self) -> list[Path]:
+        try:
+            return list(self._directory.glob("continued-*"))
+        except OSError as error:
+            log.warning("jobs that were stopped may run now: %s", error)
+            return []
 
     def _file(self, job: JobId) -> Path:
         return self._directory / f"continued-{job}"

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+
+from carpool.devices.base import DeviceError
 from carpool.protocol.api import ErrorInfo
+
+_PASSING = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE),
+    *(errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS),
+)
 
 
 class CarpoolError(Exception):
@@ -23,6 +31,17 @@ class RequestError(CarpoolError):
     def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
         super().__init__(code, message, hint)
         self.status = status
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the system, or a device, has refused something: descriptors, room, a thread.  All else is a mistake."""
+    no_thread = isinstance(error, RuntimeError) and "start new thread" in str(error)
+    return no_thread or isinstance(error, OSError | DeviceError)
+
+
+def may_pass(error: OSError) -> bool:
+    """Whether there is not enough of something now: room, descriptors, memory, processes."""
+    return error.errno in _PASSING
 
 
 class JournalFull(CarpoolError):

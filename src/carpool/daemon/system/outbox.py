@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from carpool.protocol import packets
 
 RETRY_S = 0.1
+#: So many descriptors are on their way that nobody has fetched; or the kernel has no memory for another packet.
+_FULL = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Outbox:
@@ -45,7 +47,7 @@ class Outbox:
         except BlockingIOError:
             return False
         except OSError as error:
-            if error.errno != errno.ETOOMANYREFS:  # so many descriptors are on their way that nobody has fetched
+            if error.errno not in _FULL:
                 raise
             self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._flush)
             return False

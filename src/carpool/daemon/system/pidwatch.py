@@ -7,33 +7,50 @@ import os
 import select
 from collections.abc import Callable
 
+from carpool.daemon.system.errors import may_pass
+
+AGAIN_S = 0.2
+
 
 class PidWatch:
     """Calls back once when a process has ended (at once, if it has ended already)."""
 
     def __init__(self, pid: int, ended: Callable[[], None]) -> None:
+        self._pid = pid
         self._ended = ended
         self._fd: int | None = None
+        self._gone = False
+        self._soon: asyncio.Handle | None = None
+        self._open()
+
+    def _open(self) -> None:
+        """Again in a moment, if there are no descriptors now: a process that cannot be watched has not ended."""
         loop = asyncio.get_running_loop()
         try:
-            self._fd = os.pidfd_open(pid)
-        except (OSError, ValueError, OverflowError):  # gone, or never a pid: jobs say it themselves
-            self._soon = loop.call_soon(self._tell)
+            self._fd = os.pidfd_open(self._pid)
+        except (OSError, ValueError, OverflowError) as error:  # gone, or never a pid: jobs say it themselves
+            if isinstance(error, OSError) and may_pass(error):
+                self._soon = loop.call_later(AGAIN_S, self._open)
+            else:
+                self._gone, self._soon = True, loop.call_soon(self._tell)
             return
         loop.add_reader(self._fd, self._tell)
 
     @property
     def over(self) -> bool:
         """Whether the process has ended, even if the callback has not run yet."""
-        return self._fd is None or bool(select.select([self._fd], [], [], 0)[0])
+        return self._gone or (self._fd is not None and bool(select.select([self._fd], [], [], 0)[0]))
 
     def stop(self) -> None:
         """No call from now on."""
         self._ended = _nothing
+        if self._soon is not None:
+            self._soon.cancel()
         if self._fd is not None:
             asyncio.get_running_loop().remove_reader(self._fd)
             os.close(self._fd)
             self._fd = None
+            self._gone = True
 
     def _tell(self) -> None:
         ended = self._ended

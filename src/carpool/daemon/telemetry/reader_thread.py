@@ -8,6 +8,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 
+from carpool.daemon.system.errors import is_refusal
 from carpool.telemetry.readers import Found, Reader, Roots, Target
 from carpool.telemetry.sample import Unmeasurable
 
@@ -47,18 +48,20 @@ class ReaderThread:
         self._asked.put(None)
 
     def _work(self) -> None:
-        reader = self._make()
+        reader: Reader | None = None
         while (asked := self._asked.get()) is not None:
             try:
+                reader = reader or self._make()
                 found = reader.read(*asked)
-            except Exception:
-                log.exception("the telemetry failed")
+            except Exception as error:
+                log.error("the telemetry failed: %s", error, exc_info=None if is_refusal(error) else error)
                 found = {target.device: Unmeasurable(MISTAKE) for target in asked[0]}
             try:
                 self._loop.call_soon_threadsafe(self._done, found)
             except RuntimeError:  # the loop is closed: the daemon has ended meanwhile
                 break
-        reader.close()
+        if reader is not None:
+            reader.close()
 
     def _done(self, found: Found) -> None:
         self._busy = False

@@ -8,10 +8,11 @@ Run by the daemon as ``python -I -S .../shim/__main__.py HOME JOB ATTEMPT LOCK_F
 ``carpool run`` as `supervise`.  Standard library only, and few imports, because it is in the way of every start.
 """
 
-# ruff: noqa: PTH100, PTH104, PTH112, PTH118, PTH120 - pathlib would cost a third of the start-up time
+# ruff: noqa: PTH100, PTH104, PTH116, PTH118, PTH120 - pathlib would cost a third of the start-up time
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -34,6 +35,8 @@ from carpool.runtime.shim.offload_stopped_job import Taking
 from carpool.runtime.shim.oom_score import JOB, SHIM, OomScore
 
 RECONNECT_MS = 100
+#: Errors of files that may be over soon, unlike those of a directory that has gone.
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -58,6 +61,7 @@ class Shim:
         self._link = DaemonLink(os.path.join(home, "session.sock"), job, attempt)
         self._child: int | None = None
         self._child_fd: int | None = None
+        self._status: int | None = None  # with which the child has ended
         self._kills: int | None = None  # of its control group before the job started
         self._door: AttachSocket | None = None
         self._log: JobLog | None = None  # one with a limit
@@ -73,14 +77,23 @@ class Shim:
         old = self._catch_signals()
         try:
             while self._end is None:
-                if self._link.socket is None and not self._orphaned and not self._link.connect():
-                    self._check_home()
-                self._wait()
+                self._round()
         finally:
             self._release_signals(old)
             if self._door is not None:
                 self._door.close()
         return self._end
+
+    def _round(self) -> None:
+        """A shim that cannot do something now tries again soon: its end would be that of the job."""
+        try:
+            if self._link.socket is None and not self._orphaned and not self._link.connect():
+                self._check_home()
+            if self._child is not None and self._child_fd is None:
+                self._child_fd = os.pidfd_open(self._child)
+            self._wait()
+        except OSError:
+            select.select([], [], [], RECONNECT_MS / 1000)
 
     def _wait(self) -> None:
         poll = select.poll()
@@ -121,10 +134,12 @@ class Shim:
 
     def _check_home(self) -> None:
         """There is no daemon at present.  Without its home there will be none: a job that waits can stop waiting."""
-        if not os.path.isdir(self._directory):
+        try:
+            os.stat(self._directory)
+        except (FileNotFoundError, NotADirectoryError):
             self._orphan()
             if self._child is None:
-                raise JobRefused(f"{self._directory} is gone")
+                raise JobRefused(f"{self._directory} is gone") from None
 
     def _orphan(self) -> None:
         """No daemon will answer: processes that wait for a seat, or ask for one later, go on without."""
@@ -158,12 +173,12 @@ class Shim:
         if self._child is not None:
             return
         self._postponed = None
+        # Knows what makes a process a Carpool job; imported late, as not every shim gets here.
+        from carpool.runtime.launch import LaunchError, job_environment
+
         try:
             # From here on "lock free and no exit.json" means lost; before, it means safe to start again.
             self._write("started" + self._suffix, b"")
-            # Knows what makes a process a Carpool job; imported late, as not every shim gets here.
-            from carpool.runtime.launch import LaunchError, job_environment
-
             threads, link = message["threads"], self._link
             about = {"home": self._home, "job": self._job, "job_fd": link.job_fd, "threads": threads}
             about["cuda_device"] = message.get("cuda_device", "")
@@ -182,7 +197,6 @@ class Shim:
                 {"code": 127, "signal": None, "text": str(error)}, {"type": "start_failed", "text": str(error)}
             )
             return
-        self._child_fd = os.pidfd_open(self._child)
         os.close(link.job_fd)
         link.child_pid = self._child
         link.send({"type": "started", "pid": self._child})
@@ -206,30 +220,31 @@ class Shim:
 
     def _child_ended(self) -> None:
         assert self._child is not None
-        _, status = os.waitpid(self._child, 0)
+        if self._status is None:
+            _, self._status = os.waitpid(self._child, 0)
         # A job is all its processes: none may go on computing in memory that is given to others now.
         kill_all(self._leader(), self._spare)
         if self._log is not None:
             self._log.close()
             self._log = None
-        if os.WIFSIGNALED(status):
-            end: dict[str, object] = {"code": None, "signal": os.WTERMSIG(status)}
+        if os.WIFSIGNALED(self._status):
+            end: dict[str, object] = {"code": None, "signal": os.WTERMSIG(self._status)}
             kills = kills_in_group() if end["signal"] == signal.SIGKILL else None
             if kills is not None and self._kills is not None and kills > self._kills:
                 end["host_memory"] = True
         else:
-            end = {"code": os.WEXITSTATUS(status), "signal": None}
+            end = {"code": os.WEXITSTATUS(self._status), "signal": None}
         self._finish(end, {"type": "exited", **end})
 
     def _finish(self, end: dict[str, object], message: dict[str, object]) -> None:
-        """Write down how the job ended and tell the daemon.  On a full disk one of the two must do, however long."""
+        """Write down how the job ended and tell the daemon.  Where files fail one of the two must do, however long."""
         while True:
             try:
                 self._write("exit.json" + self._suffix, json.dumps({**end, "seat": self._link.seat().hex()}).encode())
                 self._link.send(message)
                 break
             except OSError as error:
-                if self._link.send(message) or self._orphaned or not _disk_full(error):
+                if self._link.send(message) or self._orphaned or error.errno not in _PASSING:
                     break
             select.select([], [], [], RECONNECT_MS / 1000)
             if self._link.connect() and self._link.send(message):
@@ -237,15 +252,8 @@ class Shim:
         self._end = end
 
     def _write(self, name: str, data: bytes) -> None:
-        """Durably and completely, or not at all.  Raises OSError, for example when the disk is full."""
-        path = os.path.join(self._directory, name)
-        fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, data)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.rename(path + ".new", path)
+        """Raises OSError, for example when the disk is full."""
+        _write_file(self._directory, name, data)
 
     # Signals
 
@@ -280,6 +288,19 @@ class Shim:
                     raise JobRefused("interrupted before the job started")
             elif number in FORWARDED or (number == signal.SIGINT and not _from_terminal()):
                 signal_all(number, self._leader(), self._spare)
+
+
+def _write_file(directory: str, name: str, data: bytes) -> None:
+    """Durably and completely, or not at all.  Raises OSError."""
+    path = os.path.join(directory, name)
+    fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        while data:  # a disk that is almost full takes the first part only
+            data = data[os.write(fd, data) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(path + ".new", path)
 
 
 def _disk_full(error: Exception) -> bool:
@@ -341,7 +362,16 @@ def main(arguments: list[str]) -> int:
         Shim(home, job, score, foreground=False, attempt=attempt).run()
     except JobRefused:
         return 1
+    except OSError as error:
+        _not_begun(os.path.join(home, "jobs", str(job)), attempt, f"its supervisor cannot start: {error}")
     return 0
+
+
+def _not_begun(directory: str, attempt: int, text: str) -> None:
+    """Tell the daemon by a file why there was no job; where that cannot be, the daemon says that nobody knows."""
+    name = "exit.json" + ("" if attempt == 1 else f".{attempt}")
+    with contextlib.suppress(OSError):
+        _write_file(directory, name, json.dumps({"code": 127, "signal": None, "text": text}).encode())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import socket
@@ -30,13 +32,10 @@ class DaemonLink:
 
     def connect(self) -> bool:
         """Try once to reach a daemon and register."""
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            connection.connect(self._path)
+            self.socket = _connected(self._path)
         except OSError:
-            connection.close()
             return False
-        self.socket = connection
         names = list(self._kept)
         # The channel's end takes a place in the first message.
         parts = [names[: MAX_FDS - 1]]
@@ -70,14 +69,17 @@ class DaemonLink:
     def receive(self) -> dict[str, object] | None:
         """The next message; None when the connection has ended.  ``keep`` and ``drop`` are dealt with here."""
         assert self.socket is not None
-        try:
+        with contextlib.suppress(OSError):  # the daemon says what was not understood again, to a shim that comes anew
             received = packets.receive(self.socket, _decode)
-        except OSError:
-            received = None
-        if received is None:
-            self.close()
-            return None
-        message, fds = received
+            if received is not None:
+                self._take(*received)
+                return received[0]
+        self.close()
+        return None
+
+    def _take(self, message: dict[str, object], fds: list[int]) -> None:
+        """What comes with a message.  Raises OSError."""
+        _check_number(message, fds)
         if message["type"] == "keep":
             self._keep(message, fds)
         elif message["type"] == "drop":
@@ -87,7 +89,6 @@ class DaemonLink:
             with open(fds[0], "rb") as file:
                 file.seek(0)
                 message.update(json.load(file))
-        return message
 
     def kept(self, name: str) -> int | None:
         """The descriptor that is kept under this name."""
@@ -104,10 +105,11 @@ class DaemonLink:
         self.send({"type": "channel", "name": name}, [channel])
 
     def seat(self) -> bytes:
-        """The job's seat as it is now; empty if it never used its device."""
-        for name, fd in self._kept.items():
-            if name.startswith("board:"):
-                return os.pread(fd, SEAT_BYTES, HEADER_BYTES + int(name.split(":")[2]) * SEAT_BYTES)
+        """The job's seat as it is now; empty if it never used its device, or cannot be read."""
+        with contextlib.suppress(OSError):
+            for name, fd in self._kept.items():
+                if name.startswith("board:"):
+                    return os.pread(fd, SEAT_BYTES, HEADER_BYTES + int(name.split(":")[2]) * SEAT_BYTES)
         return b""
 
     def close(self) -> None:
@@ -136,6 +138,26 @@ class DaemonLink:
             os.close(fd)
         if name.startswith("board:"):
             self._attached_pid = None
+
+
+def _connected(path: str) -> socket.socket:
+    """Raises OSError."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_number(message: dict[str, object], fds: list[int]) -> None:
+    """Raises OSError: a process that has no free descriptors gets a message without those that came with it."""
+    needed = {"keep": len(message.get("names", ())), "start": 1}  # type: ignore[arg-type]
+    if len(fds) < needed.get(str(message["type"]), 0):
+        for fd in fds:
+            os.close(fd)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def _decode(data: bytes) -> dict[str, object]:

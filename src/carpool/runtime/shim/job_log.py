@@ -7,8 +7,8 @@ offsets stay, and what was there reads as zeros.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import errno
 import os
 import time
 
@@ -32,11 +32,13 @@ class JobLog:
         """Once in a while: delete the oldest part of a log that has become too long."""
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + LOOK_S
-            self._shorten()
+            with contextlib.suppress(OSError):  # the job does not end because its log is too long
+                self._shorten()
 
     def close(self) -> None:
         """The job has ended, and writes no more."""
-        self._shorten()
+        with contextlib.suppress(OSError):
+            self._shorten()
         os.close(self._fd)
 
     def _shorten(self) -> None:
@@ -49,19 +51,11 @@ class JobLog:
         begin = (status.st_size - self._limit * 3 // 4) // status.st_blksize * status.st_blksize
         if begin > self._begin and _punch(self._fd, begin):
             self._begin = begin
-            _write(self._fd, MARK.format(begin, self._limit).encode(), begin)
+            # On a full disk there is no mark.
+            os.pwrite(self._fd, MARK.format(begin, self._limit).encode(), begin)
 
 
 def _punch(fd: int, end: int) -> bool:
     """Delete everything before ``end``.  False where the file system cannot: there logs have no limit."""
     arguments = ctypes.c_int64(0), ctypes.c_int64(end)
     return bool(_libc.fallocate(ctypes.c_int(fd), ctypes.c_int(_KEEP_SIZE | _PUNCH_HOLE), *arguments) == 0)
-
-
-def _write(fd: int, text: bytes, offset: int) -> None:
-    """On a full disk there is no mark; the job goes on."""
-    try:
-        os.pwrite(fd, text, offset)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
