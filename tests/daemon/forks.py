@@ -24,10 +24,13 @@ PROGRAM = Path(__file__).with_name("forked.py")
 
 
 class ForkedDaemon:
-    """What tests use of `subprocess.Popen`, of a daemon that is a fork.  Owns ``error`` and ``told``."""
+    """What tests use of `subprocess.Popen`, of a daemon that is a fork.
 
-    def __init__(self, error: int, told: int) -> None:
-        self.stderr = os.fdopen(error, "rb")
+    Owns ``told``, where its number and its exit code can be read, and ``error``, its standard error.
+    """
+
+    def __init__(self, told: int, error: int | None = None) -> None:
+        self.stderr = None if error is None else os.fdopen(error, "rb")
         self._told = os.fdopen(told, "rb", buffering=0)
         self.pid = int(self._told.readline())
         self.returncode: int | None = None
@@ -71,7 +74,7 @@ class Forks:
         socket.send_fds(self._requests, [request], [theirs, ready, tells])
         os.close(theirs)
         os.close(tells)
-        return ForkedDaemon(error, told)
+        return ForkedDaemon(told, error)
 
 
 @cache

@@ -304,4 +304,4 @@ def test_a_job_of_another_version_ends_and_says_why(daemon: Daemon) -> None:
     daemon.kill()
     daemon.started()
     reason = daemon.wait(job)["reason"]
-    assert reason["code"] == "not_adopted" and "another version of Carpool" in reason["text"]
+    assert reason["code"] == "not_adopted" and "not a board of this protocol version" in reason["text"]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from daemon_harness import SOURCE, Connection, Daemon, Refused
+from daemon_harness import Connection, Daemon, Refused
+from forks import SOURCE, ForkedDaemon
 
 INJECT = Path(__file__).with_name("inject.py")
 #: Of every step.  A scenario without faults takes two seconds in all.
@@ -26,44 +26,6 @@ class Ended(Exception):
     """The daemon has ended."""
 
 
-class Forked:
-    """A daemon's process, which the nursery has forked; as `subprocess.Popen`."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._answers = connection
-        self.returncode: int | None = None
-        connection.settimeout(PATIENCE_S)
-        self.pid = self._number()
-
-    def _number(self) -> int:
-        text = b""
-        while not text.endswith(b"\n"):
-            piece = self._answers.recv(1)
-            assert piece, "the nursery has ended"
-            text += piece
-        return int(text)
-
-    def poll(self) -> int | None:
-        with suppress(TimeoutError, subprocess.TimeoutExpired):
-            self.wait(0.0)
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None:
-            if not select.select([self._answers], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired("daemon", timeout or 0.0)
-            self.returncode = self._number()
-            self._answers.close()
-        return self.returncode
-
-    def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
-
-
 class Nursery:
     """Forks daemons with faults (`inject.py`).  ``preload``: a library that is loaded before all others."""
 
@@ -72,7 +34,7 @@ class Nursery:
         environment = os.environ | {"PYTHONPATH": str(SOURCE)} | ({"LD_PRELOAD": str(preload)} if preload else {})
         self._process = subprocess.Popen([sys.executable, str(INJECT), "nursery", str(self._path)], env=environment)
 
-    def daemon(self, process: str, plan: Path, arguments: Sequence[str], ready_fd: int, stderr: int) -> Forked:
+    def daemon(self, process: str, plan: Path, arguments: Sequence[str], ready_fd: int, stderr: int) -> ForkedDaemon:
         connection = socket.socket(socket.AF_UNIX)
         deadline = time.monotonic() + 5 * PATIENCE_S
         while connection.connect_ex(str(self._path)):
@@ -80,7 +42,7 @@ class Nursery:
             time.sleep(0.02)  # it loads
         asked = {"process": process, "plan": str(plan), "arguments": list(arguments)}
         socket.send_fds(connection, [json.dumps(asked).encode()], [ready_fd, stderr])
-        return Forked(connection)
+        return ForkedDaemon(connection.detach())
 
     def close(self) -> None:
         self._process.kill()
@@ -100,7 +62,7 @@ class Served(Daemon):
         read_end, write_end = os.pipe()
         with open(self.home.parent / "stderr", "ab") as stderr:
             arguments = ("--home", str(self.home), *self.arguments)
-            self.process = self._nursery.daemon(process, self._plan, arguments, write_end, stderr.fileno())  # type: ignore[assignment]
+            self.process = self._nursery.daemon(process, self._plan, arguments, write_end, stderr.fileno())
         os.close(write_end)
         with open(read_end, "rb") as pipe:
             line = pipe.readline() if select.select([pipe], [], [], PATIENCE_S)[0] else b""
