@@ -23,7 +23,7 @@ NATIVE_SOURCES := $(filter-out native/tests/% native/bench/%,$(wildcard native/*
                   native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native demo check test test-all native-test native-test-sanitized pytest-check pytest-all nightly-list lint format typecheck docs-check pytest attack bench gpu-check gpu-bench reproduce release lock clean
+.PHONY: help setup native demo check test test-all native-test native-test-sanitized pytest-check pytest-all nightly-list lint format typecheck docs-check pytest attack soak bench gpu-check gpu-bench reproduce release lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -129,6 +129,9 @@ bench: setup $(BENCH_PROGRAMS)  ## all benchmarks; a dated result file in benchm
 
 attack: setup  ## as root: one user attacks a daemon in every way at once for ten minutes; a dated result file
 	$(BIN)/python -m tests.adversary.attack
+
+soak: setup  ## a day of load within an hour: nothing grows, everything comes out right; a dated result file
+	$(BIN)/python -m tests.soak
 
 gpu-check: native  ## on a GPU: is everything true there?  From the source tree; needs PyTorch and cuda-bindings only
 	PYTHONPATH=src $(PYTHON) -m tests.gpu check

@@ -63,10 +63,18 @@ def marked_processes() -> set[int]:
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         with suppress(OSError):
-            marked = f"{MARK}={RUN}".encode() in (entry / "environ").read_bytes().split(b"\0")
-            if marked and not any(helper in _command(int(entry.name)) for helper in HELPERS):
+            if _is_marked(entry) and not any(helper in _command(int(entry.name)) for helper in HELPERS):
                 found.add(int(entry.name))
     return found
+
+
+def _is_marked(process: Path) -> bool:
+    """A child in the middle of its exec has no environment yet.  Raises OSError."""
+    environment = (process / "environ").read_bytes()
+    if environment:
+        return f"{MARK}={RUN}".encode() in environment.split(b"\0")
+    state, parent = (process / "stat").read_text().rsplit(")", 1)[1].split()[:2]
+    return int(parent) == os.getpid() and state not in "ZX"
 
 
 def _command(pid: int) -> str:

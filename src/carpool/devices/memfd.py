@@ -36,11 +36,11 @@ def create(name: str, size: int, *, sealed: bool) -> int:
         raise DeviceError(f"cannot create a file of memory: {error}") from None
     try:
         os.ftruncate(fd, size)
+        if sealed:
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
     except (OSError, OverflowError) as error:
         os.close(fd)
         raise DeviceError(f"cannot create {size} bytes of device memory: {error}") from None
-    if sealed:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
     return fd
 
 

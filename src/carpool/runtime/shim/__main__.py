@@ -35,6 +35,8 @@ from carpool.runtime.shim.offload_stopped_job import Taking
 from carpool.runtime.shim.oom_score import JOB, SHIM, OomScore
 
 RECONNECT_MS = 100
+#: How often the end of a job is written, at most, once the daemon has been told.
+TRIES = 30
 #: Errors of files that may be over soon, unlike those of a directory that has gone.
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -237,18 +239,25 @@ class Shim:
         self._finish(end, {"type": "exited", **end})
 
     def _finish(self, end: dict[str, object], message: dict[str, object]) -> None:
-        """Write down how the job ended and tell the daemon.  Where files fail one of the two must do, however long."""
+        """Write down how the job ended and tell the daemon.
+
+        Where files fail the daemon must be told, however long that takes.  A daemon may be killed before it has read
+        what it was sent, so the file is tried for a while longer.
+        """
+        told, tries, data = False, 0, json.dumps({**end, "seat": self._link.seat().hex()}).encode()
         while True:
             try:
-                self._write("exit.json" + self._suffix, json.dumps({**end, "seat": self._link.seat().hex()}).encode())
-                self._link.send(message)
+                self._write("exit.json" + self._suffix, data)
                 break
             except OSError as error:
-                if self._link.send(message) or self._orphaned or error.errno not in _PASSING:
+                told, tries = (told and self._link.alive()) or self._link.send(message), tries + 1
+                if self._orphaned or error.errno not in _PASSING or (told and tries == TRIES):
                     break
             select.select([], [], [], RECONNECT_MS / 1000)
-            if self._link.connect() and self._link.send(message):
-                break
+            if not told:
+                self._link.connect()
+        if not told:
+            self._link.send(message)
         self._end = end
 
     def _write(self, name: str, data: bytes) -> None:

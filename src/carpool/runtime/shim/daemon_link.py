@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import select
 import socket
 
 from carpool.protocol import packets
@@ -65,6 +66,14 @@ class DaemonLink:
             self.close()
             return False
         return True
+
+    def alive(self) -> bool:
+        """Whether the daemon is still there, which has not been asked anything."""
+        if self.socket is None:
+            return False
+        poll = select.poll()
+        poll.register(self.socket, 0)  # the end of a connection is told in any case
+        return not poll.poll(0)
 
     def receive(self) -> dict[str, object] | None:
         """The next message; None when the connection has ended.  ``keep`` and ``drop`` are dealt with here."""
