@@ -35,7 +35,7 @@ from carpool.runtime.shim.offload_stopped_job import Taking
 from carpool.runtime.shim.oom_score import JOB, SHIM, OomScore
 
 RECONNECT_MS = 100
-#: How often the end of a job is written, at most, once the daemon has been told.
+#: Attempts to write how a job has ended; after so many it is enough that the daemon has been told.
 TRIES = 30
 #: Errors of files that may be over soon, unlike those of a directory that has gone.
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -251,7 +251,7 @@ class Shim:
                 break
             except OSError as error:
                 told, tries = (told and self._link.alive()) or self._link.send(message), tries + 1
-                if self._orphaned or error.errno not in _PASSING or (told and tries == TRIES):
+                if self._orphaned or error.errno not in _PASSING or (told and tries >= TRIES):
                     break
             select.select([], [], [], RECONNECT_MS / 1000)
             if not told:
