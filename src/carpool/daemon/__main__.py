@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class Ready:
-    """Who waits for the daemon's start, at the other end of the descriptor ``fd``; None: nobody."""
+    """The program that started the daemon, which reads from descriptor ``fd`` how that went; None: no program reads."""
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd

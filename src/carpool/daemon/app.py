@@ -158,7 +158,7 @@ class Daemon:
             await self._close(server)
 
     async def _work(self) -> None:
-        """From what an earlier daemon has left until somebody asks to stop."""
+        """Restore what an earlier daemon has left, then serve until a signal or a request asks the daemon to stop."""
         await self._restart()
         self.ready.set()
         always = {

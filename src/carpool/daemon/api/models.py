@@ -57,9 +57,9 @@ async def show_model(request: web.Request) -> web.Response:
 
 
 async def show_environment(request: web.Request) -> web.Response:
-    """What a worker of it is started with: for its owner, and for those who may read the daemon's files anyway.
+    """The environment of a model's workers: for the model's owner, root, and the user who runs the daemon.
 
-    ``owner``: whose, for these; by default the caller's own.
+    ``owner``: whose model, for root and that user; by default the caller's own.
     """
     model, uid = _found(request), caller(request).uid
     if uid not in (0, request.app[CONTEXT].uid, model.owner):

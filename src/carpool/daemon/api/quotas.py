@@ -65,7 +65,7 @@ def check_room(context: Context, jobs: Sequence[JobRecord]) -> None:
 
 
 def check_model_room(context: Context, model: RegisteredModel) -> None:
-    """Raises RequestError for what registers a model and is too large, by itself or beside its owner's others.
+    """Raises RequestError for a registration that is too large, by itself or beside the owner's other models.
 
     Nothing may be awaited between this and the moment at which the model is listed, or is written.
     """

@@ -172,7 +172,7 @@ class Attaching:
         self._used(job)
 
     def _not_yet(self, job: JobRecord, line: Line) -> None:
-        """The process waits for its seat a little longer; without one it would use its device beside Carpool."""
+        """Try again in a moment: a process that is refused a seat would use the device beside Carpool."""
         self._vain[job.id] = self._vain.get(job.id, 0) + 1
         if self._vain[job.id] < MOST_VAIN:
             line.waits = True

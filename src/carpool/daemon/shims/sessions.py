@@ -83,16 +83,6 @@ class Session:
         """The shim has registered, and is that of this job."""
         self.job = job
 
-    def rest(self, pause_s: float, readable: Callable[[Session], None]) -> None:
-        """Nothing is read for so long."""
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self.connection)
-        loop.call_later(pause_s, self._go_on, readable)
-
-    def _go_on(self, readable: Callable[[Session], None]) -> None:
-        if not self.closed:
-            asyncio.get_running_loop().add_reader(self.connection, readable, self)
-
     def close(self) -> None:
         """Nothing is read or sent any more.  Closing it again does no harm."""
         if self.closed:
@@ -167,7 +157,7 @@ class SessionServer:
             return
         except OSError as error:
             log.error("cannot accept a shim: %s", error)
-            self._rest()
+            _rest(self._listener, ACCEPT_AGAIN_S, self._accept)  # without descriptors the next one would fail at once
             return
         connection.setblocking(False)
         try:
@@ -184,16 +174,6 @@ class SessionServer:
         self._sessions.add(session)
         asyncio.get_running_loop().add_reader(connection, self._readable, session)
         asyncio.get_running_loop().call_later(REGISTER_S, session.expire)
-
-    def _rest(self) -> None:
-        """Without descriptors, say, the next attempt would fail at once, too."""
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._listener)
-        loop.call_later(ACCEPT_AGAIN_S, self._go_on)
-
-    def _go_on(self) -> None:
-        if self._listener.fileno() >= 0:
-            asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
     def _readable(self, session: Session) -> None:
         if self._rests(session):
@@ -230,7 +210,7 @@ class SessionServer:
         pause_s = 0.0 if allowance.spend() else allowance.pause_s()
         if not pause_s:
             return False
-        session.rest(pause_s, self._readable)
+        _rest(session.connection, pause_s, self._readable, session)
         if allowance.newly_over():
             text = "pid %d (uid %d) sends faster than packets_per_s allows: sessions of that user are read more slowly"
             log.warning(text, session.pid, session.uid, extra=caused_by(session.uid))
@@ -259,6 +239,18 @@ class SessionServer:
         pending = len(fds) + sum(other.pending for other in self._sessions if other.uid == session.uid)
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // PENDING_SHARE
         return f"uid {session.uid} registers more than {most} descriptors at once" if pending > most else ""
+
+
+def _rest(source: socket.socket, pause_s: float, readable: Callable[..., None], *arguments: object) -> None:
+    """Nothing is read of a socket for so long; then ``readable`` reads again, unless the socket has been closed."""
+
+    def go_on() -> None:
+        if source.fileno() >= 0:
+            loop.add_reader(source, readable, *arguments)
+
+    loop = asyncio.get_running_loop()
+    loop.remove_reader(source)
+    loop.call_later(pause_s, go_on)
 
 
 def _close(fds: Sequence[int]) -> None:
