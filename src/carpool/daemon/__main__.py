@@ -27,7 +27,8 @@ from carpool.daemon.config.device_continuity import settle_devices
 from carpool.daemon.config.gpu_discovery import GpuDiscovery
 from carpool.daemon.config.limits import UserLimits, read_limits
 from carpool.daemon.config.options import DaemonOptions, parse_options
-from carpool.daemon.config.settings import changed_settings
+from carpool.daemon.config.policy_calls import PolicyCalls
+from carpool.daemon.config.settings import changed_settings, with_own_policies
 from carpool.daemon.journal.contents import StoredJournal, read_contents
 from carpool.daemon.journal.losses import Acknowledged
 from carpool.daemon.journal.schema import open_journal
@@ -153,20 +154,25 @@ SWITCH_INTERVAL_S = 0.0002
 async def _serve(options: DaemonOptions, limits: UserLimits, stored: StoredJournal, ready: Ready) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     asyncio.get_running_loop().set_exception_handler(_report)
+    with closing(_policy_calls(options.home)) as calls:
+        daemon = _daemon(options, limits, stored, calls)
+        daemon.handle_signals()
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        started.add_done_callback(lambda _: ready.tell({"ok": True, "pid": os.getpid()}))
+        await daemon.run(started)
+
+
+def _daemon(options: DaemonOptions, limits: UserLimits, stored: StoredJournal, calls: PolicyCalls) -> Daemon:
+    """With the settings of the journal, and the devices that there are.  Raises StartupError."""
     for registry in (POLICIES, PLACEMENTS):
-        registry.limit_calls(AlarmLimit())
-    connection = stored.connection
-    settings = _journaled_settings(options, connection)
+        registry.limit_calls(AlarmLimit(calls=calls))
+    settings = _settings_in_force(options, stored.connection, calls)
     with closing(GpuDiscovery(options.home)) as gpus:
         devices = gpus.resolved(options.devices, options.memory)
         options = dataclasses.replace(options, settings=settings, devices=devices)
-        options = dataclasses.replace(options, devices=settle_devices(options, connection))
+        options = dataclasses.replace(options, devices=settle_devices(options, stored.connection))
         found = {option.id: gpus.make(option) for option in options.devices}
-        daemon = Daemon(options, limits, stored, found, boot_id())
-    daemon.handle_signals()
-    started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    started.add_done_callback(lambda _: ready.tell({"ok": True, "pid": os.getpid()}))
-    await daemon.run(started)
+        return Daemon(options, limits, stored, found, boot_id(), calls)
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -178,20 +184,47 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
 
 
-def _journaled_settings(options: DaemonOptions, connection: sqlite3.Connection) -> Settings:
-    """What `carpool policy` has set stays in force, unless this start says otherwise.  Raises StartupError."""
+def _settings_in_force(options: DaemonOptions, connection: sqlite3.Connection, calls: PolicyCalls) -> Settings:
+    """What `carpool policy` has set, unless this start says otherwise or that has ended a daemon.
+
+    Raises StartupError.
+    """
     row = connection.execute("SELECT value FROM meta WHERE key = 'settings'").fetchone()
-    if row is None or options.settings_given:
-        return options.settings
-    stored = msgspec.json.decode(row[0], type=Settings)
+    given = row is None or options.settings_given
+    chosen = options.settings if given else msgspec.json.decode(row[0], type=Settings)
+    if calls.never_returned:
+        return _without_the_hung(chosen, connection, calls, given=given)
+    if given:
+        return chosen
     try:
-        return changed_settings(stored, stored.policy, {}, stored.placement)
+        return changed_settings(chosen, chosen.policy, {}, chosen.placement, calls)
     except ValueError as error:
         raise StartupError(
             "policy_lost",
-            f"the policy that was in force, {stored.policy}, cannot be loaded any more: {error}",
+            f"the policy that was in force, {chosen.policy}, cannot be loaded any more: {error}",
             "put it right, or take another one: carpool up --policy fair, then carpool policy fair to keep it",
         ) from None
+
+
+def _without_the_hung(chosen: Settings, connection: sqlite3.Connection, calls: PolicyCalls, *, given: bool) -> Settings:
+    """Carpool's own policies until others are chosen anew; not ``given`` on the command line: also at later starts."""
+    settings = with_own_policies(chosen)
+    if not given:
+        text = msgspec.json.encode(settings).decode()
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('settings', ?)", (text,))
+        connection.commit()
+    calls.replaced(chosen, settings)
+    return settings
+
+
+def _policy_calls(home: Home) -> PolicyCalls:
+    """Raises StartupError."""
+    try:
+        return PolicyCalls(home.policy_calls)
+    except OSError as error:
+        hint = "make room on the disk, or choose another --home"
+        text = f"cannot use {home.policy_calls}: {error.strerror}"
+        raise StartupError("home_unusable", text, hint) from None
 
 
 def _acknowledged(home: Home) -> Acknowledged:

@@ -22,6 +22,7 @@ from carpool.daemon.build import Built, Parts, build
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.config.mps import MpsPipe
 from carpool.daemon.config.options import DaemonOptions
+from carpool.daemon.config.policy_calls import PolicyCalls
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.recovery import Recovery
@@ -67,16 +68,18 @@ class Daemon:
         stored: StoredJournal,
         devices: dict[DeviceId, DeviceBackend],
         boot: str,
+        calls: PolicyCalls,
     ) -> None:
-        """``boot``: which start of the machine this is."""
+        """``boot``: which start of the machine this is; ``calls``: of policies of others."""
         home = options.home
         self.options = options
         self.limits = limits
+        self.policy_calls = calls
         self.mode = 0o666 if os.geteuid() == 0 else 0o600
         self.stored = contents = stored.contents
         self.acknowledged = stored.acknowledged
         self.devices = devices
-        self.settings = CurrentSettings(options.chosen_settings, options.default_store)
+        self.settings = CurrentSettings(options.chosen_settings, options.default_store, calls.fault)
         controls = read_controls(stored.connection, [device.id for device in options.devices])
         self.journal = Journal(stored.connection, asyncio.get_running_loop())
         self.boot = BootRecord(self.journal, boot, contents.boot_id not in (None, boot))
@@ -226,6 +229,7 @@ class Daemon:
             machine=self.machine,
             post=self.core.post,
             settings=self.settings,
+            policy_calls=self.policy_calls,
             limits=self.limits,
             bodies=LargeBodies(),
             admin_gid=self.limits.admin_gid,

@@ -36,6 +36,11 @@ class Home:
         return self.root / "ledger"
 
     @property
+    def policy_calls(self) -> Path:
+        """Whether the daemon is in a call of a policy (`carpool.daemon.config.policy_calls`)."""
+        return self.root / "policy-calls"
+
+    @property
     def limits(self) -> Path:
         """What users may do, and how much (`carpool.daemon.config.limits`); written by an administrator."""
         return self.root / "limits.toml"

@@ -14,6 +14,7 @@ from carpool.core.model import JobId, Settings
 from carpool.daemon.api.bodies import LargeBodies
 from carpool.daemon.api.visibility import Viewer
 from carpool.daemon.config.limits import UserLimits, Visibility
+from carpool.daemon.config.policy_calls import PolicyCalls
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
@@ -49,6 +50,7 @@ class Context:
     machine: Machine
     post: Callable[[Event], None]
     settings: CurrentSettings
+    policy_calls: PolicyCalls
     limits: UserLimits
     bodies: LargeBodies
     admin_gid: int | None  # number of `UserLimits.admin_group`
