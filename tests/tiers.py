@@ -62,6 +62,7 @@ FOLDERS = {
     "equivalence": Folder("check", 12),
     "estimate": Folder("check", 10),
     "faults": Folder("test", 6),
+    "fuzz": Folder("test", 12),
     "gpu": Folder("test", 10),
     "telemetry": Folder("check", 4),
     "native": Folder("test", 30),

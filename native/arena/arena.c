@@ -53,7 +53,7 @@ static bool try_parking(char *from, char *to, int fd) {
 
 int cp_arenas_init(struct cp_arenas *a, size_t window, int device_fd, int lane_fd) {
   memset(a, 0, sizeof *a);
-  if (!window || window % CP_GIB) {
+  if (!window || window % CP_GIB || window > CP_LARGEST_WINDOW) {
     errno = EINVAL;
     return -1;
   }
@@ -169,7 +169,7 @@ int cp_arenas_open(struct cp_arenas *a) {
 }
 
 void cp_arenas_shut(struct cp_arenas *a, size_t chunk) {
-  a->host.shut_chunks += !a->host.shut[chunk];
+  cp_put(&a->host.shut_chunks, a->host.shut_chunks + !a->host.shut[chunk]); /* read without the lock */
   __atomic_store_n(&a->host.shut[chunk], 1, __ATOMIC_RELEASE);
 }
 
@@ -180,7 +180,7 @@ int cp_arenas_admit(struct cp_arenas *a, size_t chunk, size_t count) {
     return -1;
   }
   for (size_t k = chunk; k < chunk + count; k++) {
-    a->host.shut_chunks -= a->host.shut[k];
+    cp_put(&a->host.shut_chunks, a->host.shut_chunks - a->host.shut[k]);
     __atomic_store_n(&a->host.shut[k], 0, __ATOMIC_RELEASE);
   }
   return 0;
