@@ -104,7 +104,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="default: build/fuzz")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these targets")
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 def main() -> int:

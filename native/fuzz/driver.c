@@ -43,6 +43,7 @@ static struct shared {
 static struct bytes corpus[MOST_INPUTS];
 static size_t inputs;
 static uint64_t state; /* of the random numbers */
+static int errors = -1; /* the file that is stderr of the child */
 
 static void fail(const char *what) {
   perror(what);
@@ -133,6 +134,7 @@ static void write_input(const char *directory, const char *prefix) {
 static void run(void) {
   memset(passed, 0, sizeof passed);
   before = 0;
+  if (ftruncate(errors, 0)) fail("ftruncate");
   alarm(INPUT_S);
   uint8_t *exact = malloc(shared->size ? shared->size : 1); /* so that the address sanitizer sees its end */
   if (!exact) fail("malloc");
@@ -276,15 +278,12 @@ static void merge(char **arguments) {
 
 /* ---- the parent ------------------------------------------------------------------------------------------------------ */
 
-void __sanitizer_set_report_fd(void *fd) __attribute__((weak));
-
-/* The library says on stderr why it gives up, at thousands of inputs; the sanitizers' reports are wanted.  A replay shows
- * everything. */
-static void quiet(void) {
-  int null = open("/dev/null", O_WRONLY | O_CLOEXEC), errors = fcntl(2, F_DUPFD_CLOEXEC, 100);
-  if (null < 0 || errors < 0) fail("/dev/null");
-  if (__sanitizer_set_report_fd) __sanitizer_set_report_fd((void *)(intptr_t)errors);
-  dup2(null, 2);
+/* What the child says on stderr: of the input at which it has died, and of no other.  The library says why it gives up, at
+ * thousands of inputs. */
+static void show_errors(void) {
+  char piece[4096];
+  ssize_t n;
+  for (off_t at = 0; (n = pread(errors, piece, sizeof piece, at)) > 0; at += n) fwrite(piece, 1, (size_t)n, stderr);
 }
 
 static int judge(int status) {
@@ -296,6 +295,7 @@ static int judge(int status) {
   bool hung = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
   fprintf(stderr, "%s (status %d) after %llu inputs %s\n", hung ? "hung" : "died", status,
           (unsigned long long)shared->runs, shared->name);
+  show_errors();
   write_input(directory ? directory : ".", hung ? "hang-" : "crash-");
   return 1;
 }
@@ -307,14 +307,16 @@ int main(int argc, char **argv) {
     void (*does)(char **);
   } modes[] = {{"replay", 1, 1 << 20, replay}, {"fuzz", 4, 4, fuzz}, {"merge", 2, 1 << 20, merge}};
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (shared == MAP_FAILED) fail("mmap");
+  errors = memfd_create("errors", MFD_CLOEXEC);
+  if (shared == MAP_FAILED || errors < 0) fail("shared memory");
+  fcntl(errors, F_SETFL, O_APPEND);
   for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
     if (argc < 2 || strcmp(argv[1], modes[i].name) != 0 || argc - 2 < modes[i].least || argc - 2 > modes[i].most) continue;
     pid_t child = fork();
     int status;
     if (child < 0) fail("fork");
     if (!child) {
-      if (modes[i].does != replay) quiet();
+      dup2(errors, 2);
       modes[i].does(argv + 2);
       _exit(0);
     }

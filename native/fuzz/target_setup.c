@@ -73,7 +73,7 @@ static void use(void) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   struct input in = {data, size};
-  uint32_t before = descriptors();
+  leftovers();
   int means = PASSES;
   char *table;
   open_channel();
@@ -89,6 +89,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   table = cp.seat_table;
   forget_job();
   if (table) munmap(table, CP_BOARD_HEADER + CP_SEATS * sizeof(struct cp_seat));
-  CHECK_THAT(descriptors() == before); /* also where it is not attached */
+  CHECK_THAT(!leftovers()); /* also where it is not attached */
   return 0;
 }
