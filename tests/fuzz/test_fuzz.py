@@ -1,6 +1,6 @@
 """What others write to the daemon, the endpoint and the simulator: no bytes break what reads them.
 
-The C library's part is in ``native/fuzz``; tests/native/test_fuzz.py runs it.
+The C library has targets of its own: ``native/fuzz``, run by ``native/run_fuzz.py``.
 """
 
 from __future__ import annotations
