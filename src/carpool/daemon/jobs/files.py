@@ -51,7 +51,7 @@ def read_exit(files: JobFiles, owner: int) -> ExitRecord | None:
     try:
         with open(open_owned(files.exit, owner), "rb") as file:
             return msgspec.json.decode(file.read(4096), type=ExitRecord)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):  # no JSON, no UTF-8, nested without end: it is the owner's file
         return None
     except OSError as error:
         if error.errno in _UNKNOWN:
