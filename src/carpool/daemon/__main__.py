@@ -23,6 +23,8 @@ from carpool.core.policies import POLICIES
 from carpool.core.policies.placement import PLACEMENTS
 from carpool.daemon.api.server import check_socket
 from carpool.daemon.app import Daemon
+from carpool.daemon.cgroups.job_groups import GroupLimits
+from carpool.daemon.cgroups.start import open_groups
 from carpool.daemon.config.device_continuity import settle_devices
 from carpool.daemon.config.gpu_discovery import GpuDiscovery
 from carpool.daemon.config.limits import UserLimits, read_limits
@@ -155,6 +157,8 @@ async def _serve(options: DaemonOptions, limits: UserLimits, stored: StoredJourn
     asyncio.get_running_loop().set_exception_handler(_report)
     for registry in (POLICIES, PLACEMENTS):
         registry.limit_calls(AlarmLimit())
+    wanted = GroupLimits(None if limits.memory is None else int(limits.memory), limits.processes)
+    groups, control_groups = open_groups(options.home, wanted)
     connection = stored.connection
     settings = _journaled_settings(options, connection)
     with closing(GpuDiscovery(options.home)) as gpus:
@@ -162,7 +166,7 @@ async def _serve(options: DaemonOptions, limits: UserLimits, stored: StoredJourn
         options = dataclasses.replace(options, settings=settings, devices=devices)
         options = dataclasses.replace(options, devices=settle_devices(options, connection))
         found = {option.id: gpus.make(option) for option in options.devices}
-        daemon = Daemon(options, limits, stored, found, boot_id())
+        daemon = Daemon(options, limits, stored, found, boot_id(), groups, control_groups)
     daemon.handle_signals()
     started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     started.add_done_callback(lambda _: ready.tell({"ok": True, "pid": os.getpid()}))

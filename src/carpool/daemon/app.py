@@ -9,16 +9,19 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
 import msgspec
 
 from carpool.core.events import CancelRequested, DeviceAdded, Event, RestartBegan, SettingsChanged
 from carpool.core.machine import Machine
-from carpool.core.model import DeviceId, Settings
+from carpool.core.model import DeviceId, JobId, Settings
 from carpool.daemon.api.bodies import LargeBodies
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.server import ApiServer, serve
 from carpool.daemon.build import Built, Parts, build
+from carpool.daemon.cgroups.job_groups import JobGroups
+from carpool.daemon.cgroups.remains import end_group
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.config.mps import MpsPipe
 from carpool.daemon.config.options import DaemonOptions
@@ -47,14 +50,16 @@ from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import SessionServer
 from carpool.daemon.shims.spawn import Starting
 from carpool.daemon.system.allowance import Allowances
-from carpool.daemon.system.background import go_on
+from carpool.daemon.system.background import go_on, in_background
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.telemetry.service import TelemetryService, processes_of, uses_of
 from carpool.daemon.telemetry.ungated_processes import UngatedProcesses
 from carpool.devices.base import DeviceBackend
+from carpool.protocol.api import ControlGroups
 
 log = logging.getLogger(__name__)
 STOP_MARGIN_S = 5.0
+SHIMS_END_S = 1.0
 
 
 class Daemon:
@@ -67,11 +72,15 @@ class Daemon:
         stored: StoredJournal,
         devices: dict[DeviceId, DeviceBackend],
         boot: str,
+        groups: JobGroups,
+        control_groups: ControlGroups,
     ) -> None:
-        """``boot``: which start of the machine this is."""
+        """``boot``: which start of the machine this is; ``control_groups``: what is said of ``groups``."""
         home = options.home
         self.options = options
         self.limits = limits
+        self.groups = groups
+        self.control_groups = control_groups
         self.mode = 0o666 if os.geteuid() == 0 else 0o600
         self.stored = contents = stored.contents
         self.acknowledged = stored.acknowledged
@@ -119,6 +128,7 @@ class Daemon:
                 store=self.store,
                 shims=self.shims,
                 ledger=self.ledger,
+                groups=self.groups,
                 watchlist=Watchlist(),
                 recovery=Recovery(),
                 machine_restarted=self.boot.restarted,
@@ -149,6 +159,7 @@ class Daemon:
         """Until somebody asks to stop.  ``started`` is resolved when requests are answered."""
         self.parts.restore.load(self.stored)
         self.ledger.forget_others(() if self.boot.restarted else self.jobs.live)
+        self._adopt_groups()
         self.sessions.start()
         server = await serve(self.context, self.mode)
         started.set_result(None)
@@ -237,6 +248,7 @@ class Daemon:
             default_store=self.options.default_store,
             stop=self.stop,
             notice=self.stored.notice,
+            control_groups=self.control_groups,
             gone=self.stored.gone,
             ready=self.ready,
             stopping=self.stopping,
@@ -252,10 +264,25 @@ class Daemon:
         patience = self.settings.current.kill_after_us / 1e6 + STOP_MARGIN_S
         await asyncio.gather(*(self.jobs.wait_end(job.id, patience) for job in running))
 
+    def _adopt_groups(self) -> None:
+        """Those in which an earlier daemon could not end what was left are ended now."""
+
+        def over(job: JobId, attempt: int) -> bool:
+            live = self.jobs.live.get(job)
+            return job in self.jobs.ended if live is None else attempt < live.attempt
+
+        for group in self.groups.adopt(over):
+            in_background(f"end-{group.path.name}", partial(end_group, group), lambda _: None)
+
+    def _close_groups(self) -> None:
+        """Shims of jobs that have just ended are about to end, too."""
+        self.groups.close(0.0 if self.jobs.live else SHIMS_END_S)
+
     async def _close(self, server: ApiServer) -> None:
         """The last one first; one that fails keeps none of the others from being closed."""
         async with AsyncExitStack() as stack:
             stack.callback(self.ledger.close)
+            stack.callback(self._close_groups)
             stack.callback(self.options.home.socket.unlink, missing_ok=True)
             stack.callback(self.acknowledged.close)
             stack.callback(self.journal.close)
