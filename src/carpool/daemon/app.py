@@ -272,7 +272,7 @@ class Daemon:
             return job in self.jobs.ended if live is None else attempt < live.attempt
 
         for group in self.groups.adopt(over):
-            in_background(f"end-{group.path.name}", partial(end_group, group), lambda _: None)
+            in_background(f"end-{group.path.name}", partial(end_group, group), _log_left)
 
     def _close_groups(self) -> None:
         """Shims of jobs that have just ended are about to end, too."""
@@ -298,3 +298,8 @@ class Daemon:
             stack.push_async_callback(self.parts.memory.copies.close)
             stack.push_async_callback(self.parts.watchdog.close)
             stack.callback(self.paces.write)
+
+
+def _log_left(result: Exception | None) -> None:
+    if result is not None:
+        log.warning("a control group of a job that is over stays: %s", result)

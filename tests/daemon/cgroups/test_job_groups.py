@@ -59,7 +59,6 @@ def test_what_cannot_be_written_is_one_line(
     number: int,
     file: str,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
     groups, write = JobGroups(places, LIMITS), Group.write
 
@@ -69,29 +68,24 @@ def test_what_cannot_be_written_is_one_line(
         write(group, name, text)
 
     monkeypatch.setattr(Group, "write", fails)
-    groups.enter(JOB, os.getpid())
-    (line,) = caplog.messages
+    (line,) = groups.enter(JOB, os.getpid())
     assert line.startswith("job 7 runs without") and os.strerror(number) in line
     assert ((user / "job-7" / PROCESSES).read_text() == "") == (file == PROCESSES), "limits fail, the group is entered"
 
 
-def test_groups_that_cannot_be_made_are_one_line(
-    places: Places, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_groups_that_cannot_be_made_are_one_line(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_group: Group) -> None:
         raise OSError(errno.EAGAIN, "too many groups")
 
     monkeypatch.setattr(Group, "make", full)
     groups = JobGroups(places, LIMITS)
-    groups.enter(JOB, os.getpid())
-    assert len(caplog.messages) == 1 and "too many groups" in caplog.text
+    (line,) = groups.enter(JOB, os.getpid())
+    assert line.endswith("too many groups")
     remains = groups.remains(JOB, os.getpid())
     assert remains.pids() == set() and remains.removed()
 
 
-def test_a_shim_that_cannot_leave_is_not_killed(
-    places: Places, user: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_shim_that_cannot_leave_is_not_killed(places: Places, user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups, killed = JobGroups(places, LIMITS), list[Path]()
     groups.enter(JOB, os.getpid())
     (user / "job-7" / EVENTS).write_text("populated 1\nfrozen 0\n")
@@ -103,17 +97,14 @@ def test_a_shim_that_cannot_leave_is_not_killed(
     monkeypatch.setattr(Group, "write", busy)
     remains = groups.remains(JOB, os.getpid())
     assert not remains.removed()
-    remains.end()
-    assert killed == [] and "the control group of job 7 cannot be ended: [Errno 16] busy" in caplog.messages
+    assert remains.end() == ["the control group of job 7 cannot be ended: [Errno 16] busy"] and killed == []
 
 
-def test_a_shim_that_has_ended_says_nothing(places: Places, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_shim_that_has_ended_says_nothing(places: Places) -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
     groups = JobGroups(places, LIMITS)
-    groups.enter(JOB, process.pid)
-    groups.leave(JOB, process.pid)
-    assert caplog.messages == []
+    assert groups.enter(JOB, process.pid) == groups.leave(JOB, process.pid) == []
 
 
 def test_the_next_daemon_removes_empty_groups_and_applies_its_limits(places: Places, user: Path) -> None:

@@ -26,7 +26,7 @@ PATIENCE_S = 120.0
 PROBE = "carpool.devices.cuda.probe"
 TELEMETRY = "carpool.telemetry.capabilities"
 GROUPS_ADVICE = (
-    "let the daemon make control groups with that controller (docs/guide.md says how a service does), "
+    "let the daemon make control groups with that controller (docs/settings.md#control-groups), "
     "or take the limit out of limits.toml; then start the daemon again"
 )
 ADVICE = "run `nvidia-smi`: if that does not answer either, reload the NVIDIA driver or reboot"

@@ -25,7 +25,7 @@ class Group:
         self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
 
     def write(self, name: str, text: str) -> None:
-        fd = os.open(self.path / name, os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(self.path / name, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         try:
             os.write(fd, text.encode())
         finally:

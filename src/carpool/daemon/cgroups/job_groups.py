@@ -8,7 +8,7 @@ the group to the shim instead would let users move processes of others: the kern
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,9 +17,8 @@ from carpool.core.model import JobId
 from carpool.daemon.cgroups.group import SUBTREE, Group, move
 from carpool.daemon.cgroups.hierarchies import MEMORY, PIDS
 from carpool.daemon.cgroups.places import Places, Tree
-from carpool.daemon.cgroups.remains import Remains, attempt_of, group_name
+from carpool.daemon.cgroups.remains import Remains, attempt_of, group_name, problems
 from carpool.daemon.jobs.table import JobRecord
-from carpool.daemon.system.log_limit import caused_by
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ class GroupLimits:
 
 
 class JobGroups:
-    """All that the daemon does with control groups.  What fails is one line of the log each, and costs no job."""
+    """All that the daemon does with control groups.  What fails costs no job: it is a line of text, for the log."""
 
     def __init__(self, places: Places, limits: GroupLimits) -> None:
         self._trees = places.trees
@@ -60,17 +59,15 @@ class JobGroups:
         """The limit of processes and threads that holds for each job."""
         return self._limits.processes if any(PIDS in tree.controllers for tree in self._trees) else None
 
-    def enter(self, job: JobRecord, shim: int) -> None:
+    def enter(self, job: JobRecord, shim: int) -> list[str]:
         """Put the shim, which is about to start the job, into the job's group.  Takes time: moves wait for RCU."""
-        for tree in self._trees:
-            text = "job %d runs without its control group below %s: %s"
-            _try(partial(self._enter, tree, job, shim), text, job.id, tree.root.path, uid=job.owner)
+        return [problem for tree in self._trees for problem in self._entered(tree, job, shim)]
 
-    def leave(self, job: JobRecord, shim: int) -> None:
+    def leave(self, job: JobRecord, shim: int) -> list[str]:
         """The job runs: its shim goes out.  Takes time."""
-        for tree in self._per_job:
-            text = "the shim of job %d stays in the job's control group below %s: %s"
-            _try(partial(_leave, tree, job, shim), text, job.id, tree.root.path, uid=job.owner)
+        text = f"the shim of job {job.id} stays in the job's control group below"
+        pairs = [(f"{text} {tree.root.path}", partial(_leave, tree, job, shim)) for tree in self._per_job]
+        return [problem for text, work in pairs for problem in problems(text, work)]
 
     def remains(self, job: JobRecord, shim: int | None) -> Remains:
         """Of the present attempt, which is over.  ``shim``: its process, if that lives."""
@@ -95,11 +92,13 @@ class JobGroups:
 
         Returns the groups in which processes are left of attempts that are ``over``.
         """
-        for root in self._earlier:
-            for user in root.children():
-                _try(partial(_set_memory, user, None), "%s keeps its limit of memory: %s", user.path)
-        pairs = [(tree, user) for tree in self._trees for user in tree.root.children()]
-        return [group for tree, user in pairs for group in self._found(tree, user, over)]
+        left: list[Group] = []
+        work = [partial(_lift_all, root) for root in self._earlier]
+        work += [partial(self._look_through, tree, over, left) for tree in self._trees]
+        for each in work:
+            for problem in problems("the control groups of an earlier daemon", each):
+                log.warning("%s", problem)
+        return left
 
     def close(self, patience_s: float) -> None:
         """The daemon ends: what is empty goes.  ``patience_s``: for shims of jobs that have just ended."""
@@ -115,42 +114,56 @@ class JobGroups:
     def _per_job(self) -> list[Tree]:
         return [tree for tree in self._trees if tree.per_job]
 
-    def _found(self, tree: Tree, user: Group, over: Callable[[JobId, int], bool]) -> Iterator[Group]:
+    def _look_through(self, tree: Tree, over: Callable[[JobId, int], bool], left: list[Group]) -> None:
         limit = self._limits.memory if MEMORY in tree.controllers else None
-        _try(partial(_set_memory, user, limit), "%s keeps its limit of memory: %s", user.path)
-        for group in user.children():
-            with suppress(OSError):
-                group.remove()
-            attempt = attempt_of(group.path.name)
-            if tree.unified and attempt is not None and group.path.exists() and over(*attempt):
-                yield group
+        for user in tree.root.children():
+            _set_memory(user, limit)
+            for group in user.children():
+                with suppress(OSError):
+                    group.remove()
+                attempt = attempt_of(group.path.name)
+                if tree.unified and attempt is not None and group.path.exists() and over(*attempt):
+                    left.append(group)
 
-    def _enter(self, tree: Tree, job: JobRecord, shim: int) -> None:
-        user = tree.user(job.owner)
+    def _entered(self, tree: Tree, job: JobRecord, shim: int) -> list[str]:
+        found: list[str] = []
+        text = f"job {job.id} runs without its control group below {tree.root.path}"
+        return problems(text, partial(self._enter, tree, job, shim, found)) + found
+
+    def _enter(self, tree: Tree, job: JobRecord, shim: int, found: list[str]) -> None:
+        """What fails of limits is appended to ``found``."""
+        user, text = tree.user(job.owner), f"job {job.id} runs without a limit of control group"
         group, spare = user, user
         user.make()
+        found += problems(f"{text} {user.path}", partial(self._limit_user, tree, user))
         if tree.per_job:
             group, spare = tree.job(job.owner, group_name(job.id, job.attempt)), tree.shims(job.owner)
             spare.make()
             group.make()
-        text = "job %d runs without the limits of control group %s: %s"
-        _try(partial(self._limit, tree, user, group), text, job.id, group.path, uid=job.owner)
+            found += problems(f"{text} {group.path}", partial(self._limit_job, tree, group))
         with suppress(ProcessLookupError):  # it has ended, and starts nothing
             move(shim, job.owner, group, spare)
 
-    def _limit(self, tree: Tree, user: Group, group: Group) -> None:
+    def _limit_user(self, tree: Tree, user: Group) -> None:
+        if tree.unified and PIDS in tree.controllers:
+            user.write(SUBTREE, f"+{PIDS}")
         if MEMORY in tree.controllers:
             _set_memory(user, self._limits.memory)
+
+    def _limit_job(self, tree: Tree, group: Group) -> None:
         if PIDS in tree.controllers:
-            if tree.unified:
-                user.write(SUBTREE, f"+{PIDS}")
             group.write("pids.max", str(self._limits.processes))
 
 
 def _leave(tree: Tree, job: JobRecord, shim: int) -> None:
-    with suppress(ProcessLookupError):  # it has ended
+    with suppress(ProcessLookupError, FileNotFoundError):  # it has ended, or has not been there
         shims = tree.shims(job.owner)
         move(shim, job.owner, shims, shims)
+
+
+def _lift_all(root: Group) -> None:
+    for user in root.children():
+        _set_memory(user, None)
 
 
 def _set_memory(user: Group, limit: int | None) -> None:
@@ -158,11 +171,3 @@ def _set_memory(user: Group, limit: int | None) -> None:
     for name, unlimited in (("memory.max", "max"), ("memory.limit_in_bytes", "-1")):
         if (user.path / name).exists():
             user.write(name, unlimited if limit is None else str(limit))
-
-
-def _try(work: Callable[[], None], text: str, *what: object, uid: int | None = None) -> None:
-    """One line, if it fails."""
-    try:
-        work()
-    except OSError as error:
-        log.warning(text, *what, error, extra=caused_by(uid))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import errno
-import logging
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from carpool.core.model import JobId
 from carpool.daemon.cgroups.group import Group, move
 from carpool.daemon.jobs.table import JobRecord
-from carpool.daemon.system.log_limit import caused_by
 
-log = logging.getLogger(__name__)
 PATIENCE_S = 5.0  # for processes that are stuck in the kernel
 
 
@@ -48,15 +46,14 @@ class Remains:
             return False
         return True
 
-    def end(self) -> None:
-        """Kill what is left, wait until it is gone, and remove the groups.  Takes time; failures are logged."""
-        try:
-            if self.group is not None and self._shim_is_out(self.group):
-                end_group(self.group)
-            self.removed()
-        except OSError as error:
-            text = "the control group of job %d cannot be ended: %s"
-            log.warning(text, self.job.id, error, extra=caused_by(self.job.owner))
+    def end(self) -> list[str]:
+        """Kill what is left, wait until it is gone, and remove the groups.  Takes time.  Returns what has failed."""
+        return problems(f"the control group of job {self.job.id} cannot be ended", self._end)
+
+    def _end(self) -> None:
+        if self.group is not None and self._shim_is_out(self.group):
+            end_group(self.group)
+        self.removed()
 
     def _shim_is_out(self, group: Group) -> bool:
         """The shim of a short job may not have left yet.  One that cannot leave has ended the job by its own means."""
@@ -76,6 +73,15 @@ def end_group(group: Group) -> None:
     if not group.wait_empty(PATIENCE_S):
         raise OSError(errno.EBUSY, f"processes {sorted(group.pids())} do not end")
     group.remove()
+
+
+def problems(text: str, work: Callable[[], None]) -> list[str]:
+    """``text`` and why, if ``work`` fails; nothing otherwise.  A list, because several are joined."""
+    try:
+        work()
+    except OSError as error:
+        return [f"{text}: {error}"]
+    return []
 
 
 def group_name(job: JobId, attempt: int) -> str:

@@ -12,6 +12,7 @@ from carpool.daemon.jobs.files import ExitRecord
 from carpool.daemon.jobs.oom_detection import ran_out
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.seats.record import usage_at_end, words_at_end
+from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.paths import JobFiles
 from carpool.protocol.units import format_size
 
@@ -41,6 +42,12 @@ def refused(event: Ending, groups: JobGroups, job: JobRecord) -> Ending:
         return event
     text = f"refused a process or thread {times} times: it may have {groups.processes} (processes in limits.toml)"
     return dataclasses.replace(event, note=f"{event.note}; {text}" if event.note else text)
+
+
+def log_problems(job: JobRecord, result: list[str] | Exception) -> None:
+    """What has failed with a job's control groups."""
+    for problem in [str(result)] if isinstance(result, Exception) else result:
+        log.warning("%s", problem, extra=caused_by(job.owner))
 
 
 def recorded(job: JobRecord, record: ExitRecord, limit: int | None = None) -> Ending:

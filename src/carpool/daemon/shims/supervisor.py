@@ -14,13 +14,14 @@ from typing import Protocol
 from carpool.core.events import CancelRequested, Event, ProcessStarted, StartFailed
 from carpool.core.model import JobId, JobPhase
 from carpool.daemon.cgroups.job_groups import JobGroups
+from carpool.daemon.cgroups.remains import Remains
 from carpool.daemon.channels.router import Channels
 from carpool.daemon.jobs.files import read_exit, shim_lives
 from carpool.daemon.jobs.killing import kill
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.records import JournalStore
-from carpool.daemon.shims.endings import Ending, exited, explained, recorded, refused, unrecorded
+from carpool.daemon.shims.endings import Ending, exited, explained, log_problems, recorded, refused, unrecorded
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.orphans import Orphans
 from carpool.daemon.shims.sessions import Session
@@ -222,19 +223,24 @@ class Processes:
         remains = self._groups.remains(job, self._links.pid(job.id))
         holder = self._channels.attaching.holder(job)
         if holder is not None:  # it has joined the job from elsewhere, and computes in the job's memory
-            orphans = Orphans(self._home, job.id, job.owner, holder=holder)
-            self._after(process, ending, remains.end, orphans.end)
+            self._after(process, ending, remains, Orphans(self._home, job.id, job.owner, holder=holder))
         elif remains.removed():
             self._is_over(process, ending)
         else:
-            self._after(process, ending, remains.end)
+            self._after(process, ending, remains)
 
-    def _after(self, process: Process, ending: Ending, *work: Callable[[], None]) -> None:
-        def end() -> None:
-            for each in work:
-                each()
+    def _after(self, process: Process, ending: Ending, remains: Remains, orphans: Orphans | None = None) -> None:
+        def end() -> list[str]:
+            problems = remains.end()
+            if orphans is not None:
+                orphans.end()
+            return problems
 
-        in_background(f"remains-{ending.job}", end, lambda _: self._is_over(process, ending))
+        def done(result: list[str] | Exception) -> None:
+            log_problems(remains.job, result)
+            self._is_over(process, ending)
+
+        in_background(f"remains-{ending.job}", end, done)
 
     def channel(self, session: Session, message: messages.Channel, fd: int) -> None:
         """Another process of the job has come through its door.  Owns ``fd``."""
@@ -262,7 +268,7 @@ class Processes:
         """The group is for the job; whoever kills it spares the shim."""
         shim = self._links.pid(job.id)
         if self._groups.active and shim is not None:
-            in_background(f"leave-{job.id}", partial(self._groups.leave, job, shim), lambda _: None)
+            in_background(f"leave-{job.id}", partial(self._groups.leave, job, shim), partial(log_problems, job))
 
     def _is_over(self, process: Process, event: Ending) -> None:
         if self._recovery.active:
@@ -295,8 +301,12 @@ class Processes:
     def _send_start(self, job: JobRecord, process: Process, session: Session) -> None:
         """As soon as the shim is in the job's control group, which takes some milliseconds."""
         if self._groups.active:
-            enter = partial(self._groups.enter, job, session.pid)
-            in_background(f"enter-{job.id}", enter, lambda _: self._start_in_group(job, process, session))
+
+            def entered(result: list[str] | Exception) -> None:
+                log_problems(job, result)
+                self._start_in_group(job, process, session)
+
+            in_background(f"enter-{job.id}", partial(self._groups.enter, job, session.pid), entered)
         else:
             self._start_in_group(job, process, session)
 
@@ -384,7 +394,7 @@ class Processes:
         left = len({*orphans.pids(), *remains.pids()})
         ending = unrecorded(job, started=process.started, traces=traces, orphans=left)
         if left or not remains.removed():
-            self._after(process, ending, remains.end, orphans.end)
+            self._after(process, ending, remains, orphans)
         else:
             self._is_over(process, ending)
 
