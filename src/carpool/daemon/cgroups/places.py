@@ -82,7 +82,7 @@ def find_places(home: Home, here: Hierarchies, wanted: Iterable[str]) -> Places:
     for own, controllers in by_group.items():
         _add_tree(places, own, _root(own, name, record), controllers, unified=own == here.unified)
     used = [tree.root for tree in places.trees]
-    places.earlier = [root for root in record if root not in used and _is_in_use(root, name)]
+    places.earlier.extend(root for root in record if root not in used and _is_in_use(root, name))
     _write_record(home.control_groups, [*used, *places.earlier])
     return places
 
