@@ -99,3 +99,13 @@ def test_the_kernel_lets_no_process_stay_where_groups_below_have_controllers(gro
             group.kill()
         elif not parents.children():
             parents.write(SUBTREE, f"-{controllers[0]}")
+
+
+def test_half_of_what_is_written_names_no_process(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[: len(data) // 2]))
+    with subprocess.Popen(["sleep", "60"]) as process:
+        with pytest.raises(OSError):
+            move(process.pid, os.getuid(), group, group)
+        process.kill()
+    assert group.pids() == set()

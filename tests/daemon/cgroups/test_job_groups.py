@@ -44,11 +44,11 @@ def test_names_of_groups(name: str) -> None:
 def test_a_shim_goes_in_and_out_and_limits_are_written(places: Places, user: Path) -> None:
     groups = JobGroups(places, LIMITS)
     groups.enter(JOB, os.getpid())
-    assert (user / "job-7" / PROCESSES).read_text() == str(os.getpid())
+    assert (user / "job-7" / PROCESSES).read_text().strip() == str(os.getpid())
     assert (user / "job-7" / "pids.max").read_text() == "64"
     assert (user / "memory.max").read_text() == str(1 << 30)
     groups.leave(JOB, os.getpid())
-    assert (user / "shims" / PROCESSES).read_text() == str(os.getpid())
+    assert (user / "shims" / PROCESSES).read_text().strip() == str(os.getpid())
 
 
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.ENOSPC, errno.EINVAL, errno.EROFS, errno.EMFILE, errno.EACCES])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import time
@@ -27,7 +28,8 @@ class Group:
     def write(self, name: str, text: str) -> None:
         fd = os.open(self.path / name, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         try:
-            os.write(fd, text.encode())
+            if os.write(fd, text.encode()) < len(text):
+                raise OSError(errno.EIO, f"{name} took a part of {text!r} only")
         finally:
             os.close(fd)
 
@@ -100,13 +102,18 @@ def move(pid: int, owner: int, group: Group, spare: Group) -> None:
     try:
         if not state_of(pid, owner):
             raise PermissionError(f"process {pid} is none of uid {owner}")
-        group.write(PROCESSES, str(pid))
+        group.write(PROCESSES, _padded(pid))
         if select.select([handle], [], [], 0)[0]:
             with contextlib.suppress(OSError):
-                spare.write(PROCESSES, str(pid))
+                spare.write(PROCESSES, _padded(pid))
             raise ProcessLookupError(f"process {pid} has ended")
     finally:
         os.close(handle)
+
+
+def _padded(pid: int) -> str:
+    """Blanks first, which the kernel skips: the first half of a number would be the number of another process."""
+    return str(pid).rjust(32)
 
 
 def _populated(events: str) -> bool:
