@@ -22,7 +22,9 @@ from carpool.core.model import Settings
 from carpool.core.policies import POLICIES
 from carpool.core.policies.placement import PLACEMENTS
 from carpool.daemon.api.server import check_socket
-from carpool.daemon.app import Daemon
+from carpool.daemon.app import Daemon, Start
+from carpool.daemon.cgroups.job_groups import GroupLimits
+from carpool.daemon.cgroups.start import open_groups
 from carpool.daemon.config.device_continuity import settle_devices
 from carpool.daemon.config.gpu_discovery import GpuDiscovery
 from carpool.daemon.config.limits import UserLimits, read_limits
@@ -166,13 +168,15 @@ def _daemon(options: DaemonOptions, limits: UserLimits, stored: StoredJournal, c
     """With the settings of the journal, and the devices that there are.  Raises StartupError."""
     for registry in (POLICIES, PLACEMENTS):
         registry.limit_calls(AlarmLimit(calls=calls))
+    wanted = GroupLimits(None if limits.memory is None else int(limits.memory), limits.processes)
+    start = Start(boot_id(), calls, *open_groups(options.home, wanted))
     settings = _settings_in_force(options, stored.connection, calls)
     with closing(GpuDiscovery(options.home)) as gpus:
         devices = gpus.resolved(options.devices, options.memory)
         options = dataclasses.replace(options, settings=settings, devices=devices)
         options = dataclasses.replace(options, devices=settle_devices(options, stored.connection))
         found = {option.id: gpus.make(option) for option in options.devices}
-        return Daemon(options, limits, stored, found, boot_id(), calls)
+        return Daemon(options, limits, stored, found, start)
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -46,6 +46,11 @@ class Home:
         return self.root / "limits.toml"
 
     @property
+    def control_groups(self) -> Path:
+        """Where the daemon has made control groups (`carpool.daemon.cgroups.places`)."""
+        return self.root / "control-groups"
+
+    @property
     def log(self) -> Path:
         return self.root / "daemon.log"
 

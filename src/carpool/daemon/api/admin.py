@@ -27,9 +27,8 @@ from carpool.protocol.api import (
 async def version(request: web.Request) -> web.Response:
     """Which version this is, where its files are, and who runs it; answered while the daemon starts, too."""
     context = request.app[CONTEXT]
-    info = VersionInfo(
-        carpool.__version__, API_VERSION, os.getpid(), str(context.home.root), context.uid, context.started_us
-    )
+    who = os.getpid(), str(context.home.root), context.uid
+    info = VersionInfo(carpool.__version__, API_VERSION, *who, context.started_us, context.control_groups)
     return json_response(info)
 
 

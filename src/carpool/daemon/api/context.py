@@ -27,6 +27,7 @@ from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.system.errors import RequestError
 from carpool.daemon.system.peer import peer_credentials, peer_groups
 from carpool.daemon.telemetry.service import TelemetryService
+from carpool.protocol.api import ControlGroups
 from carpool.protocol.paths import Home
 from carpool.protocol.units import format_size
 
@@ -61,6 +62,7 @@ class Context:
     store_room: int  # bytes of memory that the devices leave
     default_store: int  # budget of the host store while nobody has set one
     notice: str  # what users are told of the journal; empty: nothing
+    control_groups: ControlGroups
     gone: Container[JobId]  # numbers of jobs of which the journal has no record any more
     stop: Callable[[bool], None]
     ready: asyncio.Event  # set when all jobs of an earlier daemon have been adopted
