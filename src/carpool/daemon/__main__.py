@@ -266,8 +266,7 @@ def _configure_log(options: DaemonOptions, limits: UserLimits) -> None:
     logging.getLogger("aiohttp.server").addFilter(is_no_bad_http)
     if os.geteuid() == 0:
         text = (
-            "this daemon runs wholly as root; `carpool up --user NAME` leaves root to a small helper"
-            " (docs/security.md)"
+            "this daemon runs wholly as root; `carpool up --user NAME` leaves root to a small helper (docs/security.md)"
         )
         logging.getLogger(__name__).info(text)
 

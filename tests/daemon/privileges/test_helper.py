@@ -20,6 +20,7 @@ from daemon_harness import NOBODY
 
 from carpool.daemon.privileges.by_helper import HELPER, start_helper
 from carpool.daemon.privileges.helper import CAPABILITIES
+from carpool.daemon.retention.directories import RemovedDirectories, move_aside
 from carpool.protocol.paths import Home
 from tests.daemon.privileges.conftest import CORE, OTHER
 from tests.descriptors import descriptors
@@ -82,10 +83,15 @@ def test_it_is_short_and_needs_the_standard_library_only() -> None:
     assert imported <= sys.stdlib_module_names
 
 
+def open_in(pid: int) -> int:
+    """Descriptors of a process."""
+    return len([*Path(f"/proc/{pid}/fd").iterdir()])
+
+
 def test_what_makes_no_sense_is_answered_and_forgotten(core: Core) -> None:
-    before = len(os.listdir(f"/proc/{core.helper.pid}/fd"))
+    before = open_in(core.helper.pid)
     for request in (
-        *(b"", b"\xff", b"[]", b"{}", b"null", b"[" * 4000, b'{"op": []}', b'{"op": "exec"}', b'{"op": "__init__"}'),
+        *(b"\xff", b"[]", b"{}", b"null", b"[" * 4000, b'{"op": []}', b'{"op": "exec"}', b'{"op": "__init__"}'),
         {"op": "open", "job": 1, "name": "log", "uid": NOBODY, "fds": [0]},
         {"op": "open", "job": 1, "name": "log", "uid": NOBODY, "self": 0},
         {"op": "open", "job": True, "name": "log", "uid": NOBODY},
@@ -94,10 +100,9 @@ def test_what_makes_no_sense_is_answered_and_forgotten(core: Core) -> None:
         {"op": "remove", "jobs": []},
         {"op": "signal", "uid": NOBODY, "number": 9},
     ):
-        if request != b"":  # the end of the core, for the helper
-            assert core.refuses(request, *([0] if isinstance(request, bytes) else [])), request
+        assert core.refuses(request, *([0] if isinstance(request, bytes) else [])), request
     assert core.refuses({"op": "signal", "uid": NOBODY, "number": 9}, 0)  # no pidfd
-    assert len(os.listdir(f"/proc/{core.helper.pid}/fd")) == before
+    assert open_in(core.helper.pid) == before
 
 
 @pytest.mark.parametrize("uid", [0, CORE, -1, 2**32 - 1, 2**32, 2**64, None, "0"])
@@ -170,7 +175,9 @@ def test_only_what_belongs_to_the_core_is_given_away(core: Core) -> None:
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     """A process of NOBODY's."""
-    with subprocess.Popen(["/usr/bin/sleep", "600"], user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", env={"MARK": "7"}) as process:
+    with subprocess.Popen(
+        ["/usr/bin/sleep", "600"], user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", env={"MARK": "7"}
+    ) as process:
         yield process
         with suppress(ProcessLookupError):
             process.kill()
@@ -217,6 +224,22 @@ def until_ended(pidfd: int) -> None:
     assert select.select([pidfd], [], [], 30)[0]
 
 
+async def test_a_removal_through_the_helper_that_takes_too_long_is_ended(core: Core) -> None:
+    root = core.directory(1, NOBODY)
+    for number in range(1000):
+        file(root, str(number), NOBODY)
+    removed = RemovedDirectories(core.home, core.helper, patience_s=0.0)
+    assert move_aside(core.helper, core.home, [1]) == [1]
+    await removed.delete()
+    assert not children(core.helper.pid)
+    await RemovedDirectories(core.home, core.helper).delete()
+    assert not list(core.home.removed.iterdir())
+
+
+def children(pid: int) -> str:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text()
+
+
 def status_of(pid: int) -> dict[str, str]:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
@@ -237,7 +260,7 @@ def test_it_ends_with_its_core_and_everything_fails_after_its_own_end(home: Path
     os.kill(core.helper.pid, signal.SIGKILL)
     until_ended(pidfd := os.pidfd_open(core.helper.pid))
     os.close(pidfd)
-    with pytest.raises(OSError, match="helper .* has ended"):
+    with pytest.raises(OSError, match=r"helper .* has ended"):
         core.helper.set_aside(1)
     core.helper.close()
     assert descriptors() == before

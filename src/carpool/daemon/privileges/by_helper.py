@@ -50,7 +50,7 @@ class HelperPrivileges:
 
     @property
     def suspends(self) -> bool:
-        """The driver suspends processes of the caller's user only, unless the caller is root."""
+        """The processes would be of users other than the caller, and the driver's library is nothing for the helper."""
         return False
 
     def why_not(self, uid: int) -> str:

@@ -255,7 +255,6 @@ def started(program: Path, arguments: list[object], fds: list[int]) -> Answer:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # while it may be collected its number may become another's
     try:
         process = subprocess.Popen(command, pass_fds=fds, start_new_session=True, **files)  # type: ignore[call-overload]
-        process.returncode = 0  # `collect` waits for it
         return {"pid": process.pid}, [os.pidfd_open(process.pid)]
     finally:
         signal.signal(signal.SIGCHLD, collect)
@@ -276,11 +275,12 @@ def serve(helper: Helper, core: socket.socket) -> None:
         if not request:
             return
         answer, found = helper.answer(request, fds)
-        try:
-            socket.send_fds(core, [json.dumps(answer).encode()], found)
-        finally:
-            for fd in (*fds, *found):
+        with ExitStack() as stack:
+            for fd in found:
+                stack.callback(os.close, fd)
+            for fd in fds:
                 os.close(fd)
+            socket.send_fds(core, [json.dumps(answer).encode()], found)
 
 
 def main(home: str, uid: str, fd: str) -> None:

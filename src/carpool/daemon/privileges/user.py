@@ -32,7 +32,7 @@ class SystemUser:
     groups: tuple[int, ...]
 
 
-class Listener(socket.socket):
+class RootListener(socket.socket):
     """A socket that root listens on, which is what clients see: they give their environments to root's daemon only."""
 
     def listen(self, backlog: int = BACKLOG, /) -> None:
@@ -87,9 +87,9 @@ def give_new_home(home: Home, user: SystemUser) -> None:
         os.chown(path, user.uid, user.gid, follow_symlinks=False)
 
 
-def listen(home: Home, user: SystemUser) -> Listener:
+def listen(home: Home, user: SystemUser) -> RootListener:
     """The socket of the API: the user's file, in which root listens.  Raises OSError."""
-    listener = Listener(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = RootListener(socket.AF_UNIX, socket.SOCK_STREAM)
     with as_files_of(user):
         home.socket.unlink(missing_ok=True)
         listener.bind(str(home.socket))
