@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -11,7 +12,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -152,12 +153,20 @@ def test_no_link_is_followed_and_no_file_of_others_is_opened(core: Core) -> None
     assert core.refuses(asked)
     core.home.jobs.joinpath("2").symlink_to("/etc")
     assert core.refuses({"op": "create", "job": 2, "uid": NOBODY, "gid": NOBODY})
+    elsewhere = core.home.root / "elsewhere"
+    elsewhere.mkdir(mode=0o711)
+    core.directory(3, NOBODY).rename(elsewhere / "3")
+    file(elsewhere / "3", "log", NOBODY)
+    core.home.jobs.joinpath("3").symlink_to(elsewhere / "3")
+    assert core.refuses(asked | {"job": 3})  # nor is a link to a directory
     core.home.removed.rmdir()
-    core.home.removed.symlink_to("/tmp")
-    assert core.refuses({"op": "aside", "job": 1}) and core.refuses({"op": "remove", "jobs": [1]})
+    core.home.removed.symlink_to(elsewhere)
+    assert core.refuses({"op": "aside", "job": 1}) and core.refuses({"op": "remove", "jobs": [3]})
     root.joinpath("log").unlink()
     file(root, "log", NOBODY)
     assert core.says(asked) == {}
+    core.home.jobs.joinpath("4").symlink_to("1")
+    assert core.refuses(asked | {"job": 4})
 
 
 def test_only_what_belongs_to_the_core_is_given_away(core: Core) -> None:
@@ -172,30 +181,37 @@ def test_only_what_belongs_to_the_core_is_given_away(core: Core) -> None:
     assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (NOBODY, NOBODY, 0o700)
 
 
-@pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """A process of NOBODY's."""
-    with subprocess.Popen(
-        ["/usr/bin/sleep", "600"], user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", env={"MARK": "7"}
-    ) as process:
+@contextmanager
+def sleeps(uid: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of that user."""
+    who: dict[str, Any] = {"user": uid, "group": uid, "extra_groups": []}
+    with subprocess.Popen(["/usr/bin/sleep", "600"], **who, cwd="/", env={"MARK": "7"}) as process:
         yield process
         with suppress(ProcessLookupError):
             process.kill()
 
 
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with sleeps(NOBODY) as process:
+        yield process
+
+
 def test_signals_reach_processes_of_the_named_user_only(core: Core, sleeper: subprocess.Popen[bytes]) -> None:
-    ours = os.pidfd_open(os.getpid())
-    theirs = os.pidfd_open(sleeper.pid)
     asked = {"op": "signal", "number": int(signal.SIGKILL)}
-    for uid in (0, NOBODY, OTHER):
-        assert core.refuses(asked | {"uid": uid}, ours)
+    theirs = os.pidfd_open(sleeper.pid)
+    with sleeps(0) as root:
+        ours = os.pidfd_open(root.pid)
+        for uid in (0, NOBODY, OTHER):
+            assert core.refuses(asked | {"uid": uid}, ours)
+        assert root.poll() is None
     assert core.refuses(asked | {"uid": OTHER}, theirs)
     for number in (signal.SIGTERM, signal.SIGUSR1, 0, -9, 9.0, True):
         assert core.refuses(asked | {"uid": NOBODY, "number": number}, theirs)
     assert sleeper.poll() is None
     assert core.says(asked | {"uid": NOBODY}, theirs) == {}
     assert sleeper.wait() == -signal.SIGKILL
-    assert core.says(asked | {"uid": NOBODY}, theirs)["errno"] == 3  # ESRCH
+    assert core.says(asked | {"uid": NOBODY}, theirs)["errno"] == errno.ESRCH
     for fd in (ours, theirs):
         os.close(fd)
 
