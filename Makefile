@@ -14,16 +14,18 @@ SLACK ?= 1
 #: Where the durations of the latest run of each tier are kept (JUnit XML).
 REPORTS := build/reports
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --slack $(SLACK) --durations 15 --junit-xml $(REPORTS)/$(1).xml --tier $(1)
+#: Of a fuzzing session, for each target.
+MINUTES ?= 5
 RELEASE := build/release
 #: The hashes of all files of these exact versions, for every platform; what they need is listed already (tests/docs).
 LOCK = $(RELEASE)/bin/uv pip compile -q --no-config --no-deps --universal --python-version 3.11 --generate-hashes \
        --no-annotate --custom-compile-command 'make lock'
 LIBRARY := src/carpool/_native/libcarpool.so
-NATIVE_SOURCES := $(filter-out native/tests/% native/bench/%,$(wildcard native/*/*.[ch] native/*/*/*.[ch])) \
+NATIVE_SOURCES := $(filter-out native/tests/% native/bench/% native/fuzz/%,$(wildcard native/*/*.[ch] native/*/*/*.[ch])) \
                   native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native demo check test test-all native-test native-test-sanitized pytest-check pytest-all nightly-list lint format typecheck docs-check pytest attack soak bench gpu-check gpu-bench reproduce release lock clean
+.PHONY: help setup native demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all nightly-list lint format typecheck docs-check pytest attack soak bench gpu-check gpu-bench reproduce release lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -62,9 +64,9 @@ native: $(LIBRARY)  ## build libcarpool.so (needs a C compiler only)
 
 check: setup lint typecheck pytest-check  ## what needs no job and no daemon: before every commit, in 3 minutes
 
-test: setup native-test lint typecheck pytest  ## every promise once: what CI runs
+test: setup native-test native-fuzz-replay lint typecheck pytest  ## every promise once: what CI runs
 
-test-all: setup native-test native-test-sanitized lint typecheck pytest-all  ## everything: nightly, and before an issue is closed
+test-all: setup native-test native-test-sanitized native-test-threads native-fuzz lint typecheck pytest-all  ## everything: nightly, and before an issue is closed
 
 pytest-check: setup
 	$(call PYTEST,check)
@@ -84,6 +86,16 @@ native-test: native  ## the C tests; durations in build/reports/native.xml
 
 native-test-sanitized: native  ## the C tests under the address and undefined-behaviour sanitizers
 	$(PYTHON) native/run_tests.py --variants sanitized --junit build/reports/native-sanitized.xml
+
+native-test-threads: native  ## the C tests of threads under the thread sanitizer
+	$(PYTHON) native/run_tests.py --variants threads --junit build/reports/native-threads.xml
+
+native-fuzz-replay:  ## the inputs that once broke the C library, and those that reach all that inputs have reached
+	$(PYTHON) native/run_fuzz.py replay --plain
+
+native-fuzz:  ## the same under sanitizers, and ten seconds of new inputs for each target
+	$(PYTHON) native/run_fuzz.py replay
+	$(PYTHON) native/run_fuzz.py fuzz --seconds 10
 
 lint: setup  ## formatter, linter, import contract
 	$(BIN)/ruff format --check .
@@ -129,6 +141,10 @@ bench: setup $(BENCH_PROGRAMS)  ## all benchmarks; a dated result file in benchm
 
 attack: setup  ## as root: one user attacks a daemon in every way at once for ten minutes; a dated result file
 	$(BIN)/python -m tests.adversary.attack
+
+fuzz: setup  ## MINUTES=5 for each target, C and Python: new inputs; findings in build/fuzz
+	$(PYTHON) native/run_fuzz.py fuzz --seconds $$(( 60 * $(MINUTES) ))
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
 soak: setup  ## a day of load within an hour: nothing grows, everything comes out right; a dated result file
 	$(BIN)/python -m tests.soak

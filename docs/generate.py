@@ -55,6 +55,29 @@ shows where every thread was and what lies on the heap. With `core_dumps = false
 which also stops programs that the kernel hands core dumps to); otherwise a job has the limit that the daemon was
 started with (`ulimit -c`).
 """
+GROUPS = """### Control groups
+
+`processes` and `memory` need control groups that the daemon may make, with the controllers `pids` and `memory`.
+Whether they hold is in the log at the daemon's start, and in `carpool doctor`. A daemon of root has them on machines
+with version 1, also beside version 2. Where there is version 2 alone, start the daemon as a service with a group of its
+own:
+
+```ini
+[Service]
+ExecStart=/opt/carpool/bin/carpoold --home /var/lib/carpool
+Delegate=yes
+DelegateSubgroup=carpool-daemon
+KillMode=process
+```
+
+(`DelegateSubgroup` from systemd 254 on.) Without any limit no controller is needed: each job has a group wherever there
+is version 2 of control groups and the daemon may write there, and nothing of the job outlives its end.
+
+`memory` counts all that a user's jobs have together on the host, memory of host devices and of host stores included.
+Above it the kernel ends the largest of that user's jobs, and the job's reason says so. `processes` counts threads, too;
+a program with PyTorch has some tens of them. A changed `memory` holds for jobs that run, too; a changed `processes` for
+jobs that start from then on.
+"""
 KEEPING = """### How long jobs are kept
 
 The daemon looks when it starts and then every hour. What goes with a job is its row in lists and in the journal, its
@@ -124,6 +147,7 @@ def settings_page() -> str:
         f"{''.join(_limit_rows())}\n"
         f"{KEEPING}\n"
         f"{CORES}\n"
+        f"{GROUPS}\n"
         f"{VISIBILITY}"
     )
 

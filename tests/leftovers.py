@@ -17,6 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from carpool.daemon.cgroups.group import Group
+from carpool.daemon.cgroups.hierarchies import hierarchies_here
+
 #: Inherited by everything that tests start, daemons and jobs included, so that leftovers can be told from strangers.
 MARK = "CARPOOL_TEST_RUN"
 RUN = uuid.uuid4().hex
@@ -26,10 +29,28 @@ PATIENCE_S = 5.0
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 #: Processes of fixtures that live as long as the run.
 kept: set[int] = set()
+#: Control groups of daemons that are none of this run's.
+groups_before: set[Path] = set()
 
 
 def pytest_configure() -> None:
     os.environ[MARK] = RUN
+    groups_before.update(_control_groups())
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Daemons that tests have killed leave their control groups, empty, to a next daemon that never comes."""
+    if hasattr(session.config, "workerinput"):
+        return
+    for group in _control_groups() - groups_before:
+        with suppress(OSError):  # another run's daemon lives there
+            Group(group).remove()
+
+
+def _control_groups() -> set[Path]:
+    here = hierarchies_here()
+    own = [*here.legacy.values(), *([] if here.unified is None else [here.unified])]
+    return {path for directory in own for path in directory.glob("carpool-*")}
 
 
 @pytest.hookimpl(wrapper=True)

@@ -51,16 +51,25 @@ static bool try_parking(char *from, char *to, int fd) {
   return p != MAP_FAILED;
 }
 
+/* Addresses from a multiple of 1 GiB on; NULL: there are not so many. */
+static char *reserve_aligned(size_t bytes) {
+  char *all = mmap(NULL, bytes + CP_GIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (all == MAP_FAILED) return NULL;
+  char *r = (char *)cp_round_up((size_t)all, CP_GIB);
+  if (r > all) munmap(all, (size_t)(r - all));
+  munmap(r + bytes, CP_GIB - (size_t)(r - all));
+  return r;
+}
+
 int cp_arenas_init(struct cp_arenas *a, size_t window, int device_fd, int lane_fd) {
   memset(a, 0, sizeof *a);
-  if (!window || window % CP_GIB) {
+  if (!window || window % CP_GIB || window > CP_LARGEST_WINDOW) {
     errno = EINVAL;
     return -1;
   }
   size_t span = window * CP_WINDOWS;
-  char *r = mmap(NULL, 2 * span + CP_GIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (r == MAP_FAILED) return -1;
-  r = (char *)cp_round_up((size_t)r, CP_GIB);
+  char *r = reserve_aligned(2 * span);
+  if (!r) return -1;
   a->window = window;
   a->device_fd = device_fd;
   a->lane_fd = lane_fd;
@@ -169,7 +178,7 @@ int cp_arenas_open(struct cp_arenas *a) {
 }
 
 void cp_arenas_shut(struct cp_arenas *a, size_t chunk) {
-  a->host.shut_chunks += !a->host.shut[chunk];
+  cp_put(&a->host.shut_chunks, a->host.shut_chunks + !a->host.shut[chunk]); /* read without the lock */
   __atomic_store_n(&a->host.shut[chunk], 1, __ATOMIC_RELEASE);
 }
 
@@ -180,7 +189,7 @@ int cp_arenas_admit(struct cp_arenas *a, size_t chunk, size_t count) {
     return -1;
   }
   for (size_t k = chunk; k < chunk + count; k++) {
-    a->host.shut_chunks -= a->host.shut[k];
+    cp_put(&a->host.shut_chunks, a->host.shut_chunks - a->host.shut[k]);
     __atomic_store_n(&a->host.shut[k], 0, __ATOMIC_RELEASE);
   }
   return 0;

@@ -21,6 +21,7 @@
 #include "arena/pool.h"
 
 #define CP_WINDOWS 16
+#define CP_LARGEST_WINDOW ((size_t)1 << 40) /* bytes: the pool's limit */
 
 enum cp_kind { CP_UNUSED = 0, CP_PERSISTENT, CP_EPHEMERAL, CP_RETIRED };
 

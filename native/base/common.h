@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,6 +37,12 @@ static inline uint64_t cp_now_us(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t); /* vDSO: no system call */
   return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
+}
+
+/* Is it a file of so many bytes?  To touch what lies beyond the end of a mapped file is SIGBUS. */
+static inline bool cp_has_bytes(int fd, uint64_t bytes) {
+  struct stat status;
+  return !fstat(fd, &status) && (uint64_t)status.st_size >= bytes;
 }
 
 /* Count of system calls that libcarpool itself makes; a lone job's must not grow with its iterations. */

@@ -189,7 +189,7 @@ bool cp_arena_free(void *p);
 /* job/fork.c.  All but cp_child_trap need the gate lock. */
 bool cp_fork_pending(void);
 void cp_fork_wait(void);          /* in a trap: sleep until the snapshot of pending children is settled */
-bool cp_fork_wanted(void);        /* a thread or a child waits for that */
+void cp_fork_answer(void);        /* settle the snapshot if a thread or a child waits for that */
 void cp_fork_settle(void);        /* take the snapshot unless every pending child has gone on to exec or exit */
 void cp_child_trap(void);
 /* job/signals.c */

@@ -39,6 +39,10 @@ static int find_libc10(struct dl_phdr_info *info, size_t size, void *unused) {
   return 0;
 }
 
+static void close_all(const int *fds, int count) {
+  for (int i = 0; i < count; i++) close(fds[i]);
+}
+
 /* Returns the number of descriptors received, or -1. */
 static int receive(int fd, struct cp_packet *p, int *fds) {
   union {
@@ -50,22 +54,25 @@ static int receive(int fd, struct cp_packet *p, int *fds) {
   ssize_t n;
   do n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
   while (n < 0 && errno == EINTR);
-  if (n != sizeof *p) return -1;
+  if (n < 0) return -1;
   struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-  if (!c || c->cmsg_type != SCM_RIGHTS) return 0;
-  int count = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-  if (count > MOST_FILES) count = MOST_FILES;
-  memcpy(fds, CMSG_DATA(c), (size_t)count * sizeof(int));
-  return count;
+  int count = c && c->cmsg_type == SCM_RIGHTS ? (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int)) : 0;
+  if (count) memcpy(fds, CMSG_DATA(c), (size_t)count * sizeof(int));
+  if (n == sizeof *p) return count;
+  close_all(fds, count);
+  return -1;
+}
+
+static bool is_late(uint32_t type) {
+  return type == CP_LANE || type == CP_BANK || type == CP_EXTENT || type == CP_CUT || type == CP_WEIGHTS;
 }
 
 /* What the daemon sent to an earlier process of this job, which did not read it any more, is nothing to this one. */
 static int receive_answer(int fd, struct cp_packet *p, int *fds) {
   for (;;) {
     int n = receive(fd, p, fds);
-    bool late = p->type == CP_LANE || p->type == CP_BANK || p->type == CP_EXTENT || p->type == CP_CUT;
-    if (n < 0 || !late) return n;
-    for (int i = 0; i < n; i++) close(fds[i]);
+    if (n < 0 || !is_late(p->type)) return n;
+    close_all(fds, n);
   }
 }
 
@@ -77,12 +84,27 @@ static const struct cp_backend *backend_of(const struct cp_board_header *header,
   return !backend->files || backend->files == count ? backend : NULL;
 }
 
+#define TABLE_BYTES (CP_BOARD_HEADER + CP_SEATS * sizeof(struct cp_seat))
+
+static char *map_table(int fd) {
+  if (!cp_has_bytes(fd, TABLE_BYTES)) return MAP_FAILED;
+  return mmap(NULL, TABLE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+}
+
+/* The first descriptor has been closed. */
+static int refuse(const int *fds, int count, char *seat_table, const char *why) {
+  close_all(fds + 1, count - 1);
+  if (seat_table != MAP_FAILED) munmap(seat_table, TABLE_BYTES);
+  return fail(why);
+}
+
+/* Owns the descriptors. */
 static int set_up(int fd, const struct cp_packet *p, const int *fds, int count) {
-  size_t bytes = CP_BOARD_HEADER + CP_SEATS * sizeof(struct cp_seat);
-  char *seat_table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
-  if (seat_table == MAP_FAILED) return fail("the seat table could not be mapped");
+  char *seat_table = map_table(fds[0]);
+  close(fds[0]);
+  if (seat_table == MAP_FAILED) return refuse(fds, count, seat_table, "the seat table could not be mapped");
   const struct cp_backend *backend = backend_of((const struct cp_board_header *)seat_table, p, count);
-  if (!backend) return fail("the daemon speaks another version; restart it");
+  if (!backend) return refuse(fds, count, seat_table, "the daemon speaks another version; restart it");
   cp.backend = backend;
   cp.fd = fd;
   cp.slot = (uint32_t)p->a;
@@ -99,7 +121,6 @@ static int set_up(int fd, const struct cp_packet *p, const int *fds, int count) 
   if (cp_signals_start()) return fail("the trap could not be installed");
   if (cp_helper_start()) return fail("the helper thread could not be started");
   fcntl(fd, F_SETFD, FD_CLOEXEC);
-  close(fds[0]);
   cp_store(&cp.attached, 1);
   if (backend->attached) backend->attached();
   return 0;
@@ -125,9 +146,9 @@ int cp_hello(int fd, bool uses) {
   if (send(fd, &p, sizeof p, MSG_NOSIGNAL) != sizeof p) return fail("the job channel is closed");
   int n = receive_answer(fd, &p, fds);
   if (n < 0) return fail("the job channel was closed before the daemon answered");
-  if (p.type == CP_REFUSED) return refused(&p, uses);
-  if (p.type != CP_SETUP || n < 1) return fail("the daemon sent an answer that this library does not know");
-  return set_up(fd, &p, fds, n);
+  if (p.type == CP_SETUP && n) return set_up(fd, &p, fds, n);
+  close_all(fds, n);
+  return p.type == CP_REFUSED ? refused(&p, uses) : fail("the daemon sent an answer that this library does not know");
 }
 
 /* 0 attached, 1 refused: run plainly, 2 another process is attached: this one asks again when it is about to use its

@@ -37,7 +37,6 @@ static uint32_t asked;       /* a trapped thread of the parent waits */
 static struct cp_lock child_lock;
 
 bool cp_fork_pending(void) { return cp_load(&settled) == 0; }
-bool cp_fork_wanted(void) { return cp_fork_pending() && (cp_load(&asked) || cp_load(&round_->state) == WANTED); }
 
 void cp_fork_wait(void) {
   cp_store(&asked, 1);
@@ -116,6 +115,7 @@ static void end_round(uint32_t state) {
   cp_futex_wake(&settled);
 }
 
+/* Gate lock held, a round is pending. */
 void cp_fork_settle(void) {
   uint64_t begin = cp_now_us();
   bool wanted = cp_load(&round_->state) == WANTED;
@@ -134,6 +134,13 @@ void cp_fork_settle(void) {
   if (lock) cp_host_unlock(&cp.arenas.host);
   if (failed) cp_failure = "no memory for the snapshot of a forked child";
   end_round(failed ? GONE : READY);
+}
+
+/* A round may end in any thread, and is unmapped then: who does not hold the gate lock must not look at it. */
+void cp_fork_answer(void) {
+  cp_acquire(&cp.gate_lock);
+  if (cp_fork_pending() && (cp_load(&asked) || cp_load(&round_->state) == WANTED)) cp_fork_settle();
+  cp_release(&cp.gate_lock);
 }
 
 /* Pool and gate locks held.  False: nothing is alive, so nothing has to be kept. */

@@ -119,11 +119,7 @@ static void *helper(void *unused) {
     heard = bell;
     cp_service_again();
     if (cp_load(&s->leave) == CP_LEAVE_ASKED && cp_leave_seat()) return NULL;
-    if (cp_fork_wanted()) {
-      cp_acquire(&cp.gate_lock);
-      if (cp_fork_pending()) cp_fork_settle();
-      cp_release(&cp.gate_lock);
-    }
+    if (cp_fork_pending()) cp_fork_answer();
     if (cp_load(&s->offload) == CP_OFFLOAD_DROP) cp_offload_drop();
     uint32_t yield = cp_load(&s->yield);
     if (!cp_load(&s->turn)) {

@@ -10,16 +10,19 @@
 int cp_host_attach(const struct cp_packet *setup, const int *files, int count) {
   struct cp_host *store = &cp.arenas.host;
   const char *failure = NULL;
-  (void)count;
   cp.buffer_new = true;
   if (!cp.text_count)
     failure = "libc10.so is not loaded: import torch first";
   else if (cp_arenas_init(&cp.arenas, setup->b, files[2], files[1]))
     failure = "no address space for the arenas (ulimit -v?)";
+  else if (!cp_has_bytes(files[2], CP_WINDOWS * setup->b))
+    failure = "the device buffer is smaller than the arenas";
   else if (cp_host_init(store, CP_WINDOWS * setup->b, files[3]) || cp_order_init(&cp.order, store->chunks))
     failure = "the host store could not be mapped";
-  if (failure) cp_failure = failure;
-  return failure ? -1 : 0;
+  if (!failure) return 0;
+  cp_failure = failure;
+  for (int i = 1; i < count; i++) close(files[i]);
+  return -1;
 }
 
 static int *mapped_fd(const struct cp_packet *p) {

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
@@ -26,6 +25,7 @@ int cp_host_init(struct cp_host *h, size_t span, int fd) {
   char path[32];
   memset(h, 0, sizeof *h);
   size_t chunks = span / CP_CHUNK;
+  if (!cp_has_bytes(fd, span + chunks)) return -1;
   char *p = mmap(NULL, span + chunks, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (p == MAP_FAILED) return -1;
   cp_leave_out_of_cores(p, span + chunks);

@@ -47,7 +47,7 @@ int cp_hello(int fd, bool uses) { return answer_hello ? answer_hello(fd, uses) :
 const struct cp_backend *const cp_backends[CP_KINDS] = {&cp_host_backend, &cp_host_backend};
 #else
 bool cp_fork_pending(void) { return false; }
-bool cp_fork_wanted(void) { return false; }
+void cp_fork_answer(void) {}
 void cp_fork_wait(void) {}
 void cp_fork_settle(void) {}
 #endif

@@ -293,11 +293,6 @@ static bool well_formed(const uint64_t *bounds, uint32_t count) {
   return true;
 }
 
-static bool has_bytes(int fd, uint64_t bytes) {
-  struct stat status;
-  return !fstat(fd, &status) && (uint64_t)status.st_size >= bytes;
-}
-
 void *cp_groups_map(int fd, size_t bytes, int access, int kind) {
   void *p = mmap(NULL, bytes, access, kind, fd, 0);
   return p == MAP_FAILED ? NULL : p;
@@ -328,7 +323,7 @@ static int replace_file(struct cp_groups *g, int device) {
 
 CP_EXPORT int cp_groups_move(struct cp_groups *g, int device) {
   if (is_file(g->device, device)) return 0;
-  if (!g->carrier->remap || !has_bytes(device, g->bytes)) return EINVAL;
+  if (!g->carrier->remap || !cp_has_bytes(device, g->bytes)) return EINVAL;
   cp_acquire(&g->transfers);
   join(g);
   int error = replace_file(g, device);
@@ -365,7 +360,7 @@ static struct cp_groups *make(const struct cp_carrier *carrier, const uint64_t *
 
 struct cp_groups *cp_groups_make(const struct cp_carrier *carrier, char *at, int device, int image,
                                  const uint64_t *bounds, uint32_t count, const uint8_t *key) {
-  if (!well_formed(bounds, count) || !has_bytes(device, bounds[count]) || !has_bytes(image, bounds[count])) {
+  if (!well_formed(bounds, count) || !cp_has_bytes(device, bounds[count]) || !cp_has_bytes(image, bounds[count])) {
     errno = EINVAL;
     return NULL;
   }

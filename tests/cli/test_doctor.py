@@ -12,6 +12,7 @@ import pytest
 
 from carpool.cli.base import doctor_checks as module
 from carpool.cli.base.doctor_checks import gpu_checks
+from carpool.protocol.api import ControlGroups
 from tests.devices.cuda_stub import Stub, stub
 from tests.stub.nvml.values import stubbed
 
@@ -94,3 +95,11 @@ def test_a_driver_that_crashes_or_hangs_does_not_take_the_command_along(
 def test_doctor_tells_about_the_gpu(carpool: Any, stub: Stub) -> None:
     report = json.loads(carpool("doctor", "--json", env=stub.environment()).stdout)
     assert "GPU 0: device agent" in {check["name"] for check in report["checks"]}
+
+
+def test_limits_that_do_not_hold_are_problems() -> None:
+    groups = ControlGroups("jobs have none of their own", ["memory in limits.toml does not hold: nothing is mounted"])
+    found = list(module._control_groups(groups))
+    assert [(check.name, check.ok) for check in found] == [("control groups", True), ("control groups", False)]
+    assert "docs/settings.md#control-groups" in found[1].advice
+    assert list(module._control_groups(ControlGroups())) == [], "a daemon of an earlier version"

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +94,15 @@ class Daemon:
             assert self.process.wait(PATIENCE_S) == 0
         if self.process.stderr is not None:
             self.process.stderr.close()
+        self._remove_groups()
+
+    def _remove_groups(self) -> None:
+        """A daemon that was killed leaves them to the next one, which never comes."""
+        from carpool.daemon.cgroups.group import Group  # not for processes of other users (`as_nobody`)
+
+        with suppress(OSError):
+            for path in json.loads((self.home / "control-groups").read_text()):
+                Group(Path(path)).remove()
 
     def terminate(self) -> None:
         """SIGTERM: jobs go on."""

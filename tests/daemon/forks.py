@@ -64,8 +64,8 @@ class Forks:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            process = subprocess.Popen([sys.executable, "-P", str(PROGRAM)], env=environment, stdin=theirs)
-        kept.add(process.pid)  # until the end of the run, when its socket is closed
+            self._process = subprocess.Popen([sys.executable, "-P", str(PROGRAM)], env=environment, stdin=theirs)
+        kept.add(self._process.pid)  # until the end of the run, when its socket is closed
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], ready: int) -> ForkedDaemon:
         """The daemon writes into ``ready``, which stays the caller's."""

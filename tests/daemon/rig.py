@@ -16,6 +16,8 @@ from carpool.core.events import Event
 from carpool.core.model import MIB, Memory, Oversubscribe, Settings
 from carpool.core.policies.view import DeviceView
 from carpool.daemon.build import Parts, build
+from carpool.daemon.cgroups.job_groups import GroupLimits, JobGroups
+from carpool.daemon.cgroups.places import Places
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.jobs.held import Held
 from carpool.daemon.jobs.recovery import Recovery
@@ -127,6 +129,7 @@ class Rig:
             store=store,  # type: ignore[arg-type] - there is no journal
             shims=shims,
             ledger=GrantLedger(),
+            groups=JobGroups(Places(), GroupLimits()),
             watchlist=self.watchlist,
             recovery=self.recovery,
             machine_restarted=False,

@@ -23,12 +23,15 @@ from carpool.core.model import JobPhase, Settings
 from carpool.core.policies import POLICIES
 from carpool.core.policies.placement import PLACEMENTS
 from carpool.daemon.api.server import check_socket
-from carpool.daemon.app import Daemon
+from carpool.daemon.app import Daemon, Start
+from carpool.daemon.cgroups.job_groups import GroupLimits
+from carpool.daemon.cgroups.start import open_groups
 from carpool.daemon.config.device_continuity import settle_devices
 from carpool.daemon.config.gpu_discovery import GpuDiscovery
 from carpool.daemon.config.limits import UserLimits, read_limits
 from carpool.daemon.config.options import DaemonOptions, parse_options
-from carpool.daemon.config.settings import changed_settings
+from carpool.daemon.config.policy_calls import PolicyCalls
+from carpool.daemon.config.settings import changed_settings, with_own_policies
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.contents import StoredJournal, read_contents
 from carpool.daemon.journal.losses import Acknowledged
@@ -198,24 +201,33 @@ async def _serve(
 ) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     asyncio.get_running_loop().set_exception_handler(_report)
-    for registry in (POLICIES, PLACEMENTS):
-        registry.limit_calls(AlarmLimit())
-    connection, privileges = stored.connection, rights.privileges
-    settings = _journaled_settings(options, connection)
-    with closing(GpuDiscovery(options.home, suspends=privileges.suspends)) as gpus:
-        devices = gpus.resolved(options.devices, options.memory)
-        options = dataclasses.replace(options, settings=settings, devices=devices)
-        options = dataclasses.replace(options, devices=settle_devices(options, connection, privileges))
-        found = {option.id: gpus.make(option) for option in options.devices}
-        daemon = Daemon(options, limits, stored, found, boot_id(), privileges)
-    daemon.handle_signals()
-    started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    started.add_done_callback(lambda _: ready.tell({"ok": True, "pid": os.getpid()}))
-    await daemon.run(started, rights.listener)
+    with closing(_policy_calls(options.home)) as calls:
+        daemon = _daemon(options, rights.privileges, limits, stored, calls)
+        daemon.handle_signals()
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        started.add_done_callback(lambda _: ready.tell({"ok": True, "pid": os.getpid()}))
+        await daemon.run(started, rights.listener)
     if daemon.helper_lost:
         raise StartupError(
             "helper_lost", "the helper, which runs as root, has ended", "start the daemon again: jobs go on"
         )
+
+
+def _daemon(
+    options: DaemonOptions, privileges: Privileges, limits: UserLimits, stored: StoredJournal, calls: PolicyCalls
+) -> Daemon:
+    """With the settings of the journal, and the devices that there are.  Raises StartupError."""
+    for registry in (POLICIES, PLACEMENTS):
+        registry.limit_calls(AlarmLimit(calls=calls))
+    wanted = GroupLimits(None if limits.memory is None else int(limits.memory), limits.processes)
+    start = Start(boot_id(), calls, privileges, *open_groups(options.home, wanted))
+    settings = _settings_in_force(options, stored.connection, calls)
+    with closing(GpuDiscovery(options.home, suspends=privileges.suspends)) as gpus:
+        devices = gpus.resolved(options.devices, options.memory)
+        options = dataclasses.replace(options, settings=settings, devices=devices)
+        options = dataclasses.replace(options, devices=settle_devices(options, stored.connection, privileges))
+        found = {option.id: gpus.make(option) for option in options.devices}
+        return Daemon(options, limits, stored, found, start)
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -227,20 +239,47 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
 
 
-def _journaled_settings(options: DaemonOptions, connection: sqlite3.Connection) -> Settings:
-    """What `carpool policy` has set stays in force, unless this start says otherwise.  Raises StartupError."""
+def _settings_in_force(options: DaemonOptions, connection: sqlite3.Connection, calls: PolicyCalls) -> Settings:
+    """What `carpool policy` has set, unless this start says otherwise or that has ended a daemon.
+
+    Raises StartupError.
+    """
     row = connection.execute("SELECT value FROM meta WHERE key = 'settings'").fetchone()
-    if row is None or options.settings_given:
-        return options.settings
-    stored = msgspec.json.decode(row[0], type=Settings)
+    given = row is None or options.settings_given
+    chosen = options.settings if given else msgspec.json.decode(row[0], type=Settings)
+    if calls.never_returned:
+        return _without_the_hung(chosen, connection, calls, given=given)
+    if given:
+        return chosen
     try:
-        return changed_settings(stored, stored.policy, {}, stored.placement)
+        return changed_settings(chosen, chosen.policy, {}, chosen.placement, calls)
     except ValueError as error:
         raise StartupError(
             "policy_lost",
-            f"the policy that was in force, {stored.policy}, cannot be loaded any more: {error}",
+            f"the policy that was in force, {chosen.policy}, cannot be loaded any more: {error}",
             "put it right, or take another one: carpool up --policy fair, then carpool policy fair to keep it",
         ) from None
+
+
+def _without_the_hung(chosen: Settings, connection: sqlite3.Connection, calls: PolicyCalls, *, given: bool) -> Settings:
+    """Carpool's own policies until others are chosen anew; not ``given`` on the command line: also at later starts."""
+    settings = with_own_policies(chosen)
+    if not given:
+        text = msgspec.json.encode(settings).decode()
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('settings', ?)", (text,))
+        connection.commit()
+    calls.replaced(chosen, settings)
+    return settings
+
+
+def _policy_calls(home: Home) -> PolicyCalls:
+    """Raises StartupError."""
+    try:
+        return PolicyCalls(home.policy_calls)
+    except OSError as error:
+        hint = "make room on the disk, or choose another --home"
+        text = f"cannot use {home.policy_calls}: {error.strerror}"
+        raise StartupError("home_unusable", text, hint) from None
 
 
 def _acknowledged(home: Home) -> Acknowledged:

@@ -10,19 +10,23 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
 import msgspec
 
 from carpool.core.events import CancelRequested, DeviceAdded, Event, RestartBegan, SettingsChanged
 from carpool.core.machine import Machine
-from carpool.core.model import DeviceId, Settings
+from carpool.core.model import DeviceId, JobId, Settings
 from carpool.daemon.api.bodies import LargeBodies
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.server import ApiServer, serve
 from carpool.daemon.build import Built, Parts, build
+from carpool.daemon.cgroups.job_groups import JobGroups
+from carpool.daemon.cgroups.remains import end_group
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.config.mps import MpsPipe
 from carpool.daemon.config.options import DaemonOptions
+from carpool.daemon.config.policy_calls import PolicyCalls
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.recovery import Recovery
@@ -49,14 +53,31 @@ from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import SessionServer
 from carpool.daemon.shims.spawn import Starting
 from carpool.daemon.system.allowance import Allowances
-from carpool.daemon.system.background import go_on
+from carpool.daemon.system.background import go_on, in_background
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.telemetry.service import TelemetryService, processes_of, uses_of
 from carpool.daemon.telemetry.ungated_processes import UngatedProcesses
 from carpool.devices.base import DeviceBackend
+from carpool.protocol.api import ControlGroups
 
 log = logging.getLogger(__name__)
 STOP_MARGIN_S = 5.0
+SHIMS_END_S = 1.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Start:
+    """What the start of a daemon has found and taken.
+
+    ``boot``: which start of the machine this is; ``calls``: of policies of others; ``groups``: of jobs, and
+    ``control_groups``, what is said of these.
+    """
+
+    boot: str
+    calls: PolicyCalls
+    privileges: Privileges
+    groups: JobGroups
+    control_groups: ControlGroups
 
 
 class Daemon:
@@ -68,29 +89,27 @@ class Daemon:
         limits: UserLimits,
         stored: StoredJournal,
         devices: dict[DeviceId, DeviceBackend],
-        boot: str,
-        privileges: Privileges,
+        start: Start,
     ) -> None:
-        """``boot``: which start of the machine this is."""
         home = options.home
         self.options = options
-        self.privileges = privileges
         self.limits = limits
-        self.mode = 0o666 if privileges.serves_others else 0o600
+        self.mode = 0o666 if start.privileges.serves_others else 0o600
+        self.started = start
         self.stored = contents = stored.contents
         self.acknowledged = stored.acknowledged
         self.devices = devices
-        self.settings = CurrentSettings(options.chosen_settings, options.default_store)
+        self.settings = CurrentSettings(options.chosen_settings, options.default_store, start.calls.fault)
         controls = read_controls(stored.connection, [device.id for device in options.devices])
         self.journal = Journal(stored.connection, asyncio.get_running_loop())
-        self.boot = BootRecord(self.journal, boot, contents.boot_id not in (None, boot))
+        self.boot = BootRecord(self.journal, start.boot, contents.boot_id not in (None, start.boot))
         self.feed = Feed(self.journal, home.journal, contents.last_seq)
         self.store = JournalStore(self.journal, contents.history, contents.ungated, self.acknowledged.reach)
         self.models = Models(self.journal, contents.models)
         self.history = DeviceHistory(self.journal, home.journal)
         self.jobs = JobTable()
         self.pruner = Pruner(
-            *(home, privileges, self.jobs, JournalRemoval(self.journal, home.journal), keeping_of(limits))
+            *(home, start.privileges, self.jobs, JournalRemoval(self.journal, home.journal), keeping_of(limits))
         )
         self.ledger = open_ledger(home)
         self.shims = ShimLinks(self.ledger, self.jobs.owner)
@@ -118,7 +137,7 @@ class Daemon:
         return build(
             Parts(
                 starting=self._starting(),
-                privileges=self.privileges,
+                privileges=self.started.privileges,
                 devices=self.devices,
                 settings=self.settings.current,
                 limits=self.limits,
@@ -126,6 +145,7 @@ class Daemon:
                 store=self.store,
                 shims=self.shims,
                 ledger=self.ledger,
+                groups=self.started.groups,
                 watchlist=Watchlist(),
                 recovery=Recovery(),
                 machine_restarted=self.boot.restarted,
@@ -157,9 +177,10 @@ class Daemon:
 
         ``listening``: the API's socket, where it is there already.
         """
-        self.privileges.watch(self._lose_helper)
+        self.started.privileges.watch(self._lose_helper)
         self.parts.restore.load(self.stored)
         self.ledger.forget_others(() if self.boot.restarted else self.jobs.live)
+        self._adopt_groups()
         self.sessions.start()
         server = await serve(self.context, self.mode, listening)
         started.set_result(None)
@@ -232,7 +253,7 @@ class Daemon:
     def _context(self) -> Context:
         return Context(
             home=self.options.home,
-            privileges=self.privileges,
+            privileges=self.started.privileges,
             uid=os.geteuid(),
             started_us=wall_us(),
             jobs=self.jobs,
@@ -244,6 +265,7 @@ class Daemon:
             machine=self.machine,
             post=self.core.post,
             settings=self.settings,
+            policy_calls=self.started.calls,
             limits=self.limits,
             bodies=LargeBodies(),
             admin_gid=self.limits.admin_gid,
@@ -255,6 +277,7 @@ class Daemon:
             default_store=self.options.default_store,
             stop=self.stop,
             notice=self.stored.notice,
+            control_groups=self.started.control_groups,
             gone=self.stored.gone,
             ready=self.ready,
             stopping=self.stopping,
@@ -270,11 +293,26 @@ class Daemon:
         patience = self.settings.current.kill_after_us / 1e6 + STOP_MARGIN_S
         await asyncio.gather(*(self.jobs.wait_end(job.id, patience) for job in running))
 
+    def _adopt_groups(self) -> None:
+        """Those in which an earlier daemon could not end what was left are ended now."""
+
+        def over(job: JobId, attempt: int) -> bool:
+            live = self.jobs.live.get(job)
+            return job in self.jobs.ended if live is None else attempt < live.attempt
+
+        for group in self.started.groups.adopt(over):
+            in_background(f"end-{group.path.name}", partial(end_group, group), _log_left)
+
+    def _close_groups(self) -> None:
+        """Shims of jobs that have just ended are about to end, too."""
+        self.started.groups.close(0.0 if self.jobs.live else SHIMS_END_S)
+
     async def _close(self, server: ApiServer) -> None:
         """The last one first; one that fails keeps none of the others from being closed."""
         async with AsyncExitStack() as stack:
-            stack.callback(self.privileges.close)
+            stack.callback(self.started.privileges.close)
             stack.callback(self.ledger.close)
+            stack.callback(self._close_groups)
             stack.callback(self.options.home.socket.unlink, missing_ok=True)
             stack.callback(self.acknowledged.close)
             stack.callback(self.journal.close)
@@ -290,3 +328,8 @@ class Daemon:
             stack.push_async_callback(self.parts.memory.copies.close)
             stack.push_async_callback(self.parts.watchdog.close)
             stack.callback(self.paces.write)
+
+
+def _log_left(result: Exception | None) -> None:
+    if result is not None:
+        log.warning("a control group of a job that is over stays: %s", result)

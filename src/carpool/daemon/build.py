@@ -12,6 +12,7 @@ from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, Settings
 from carpool.core.policies.view import DeviceView
+from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.channels.connections import Lines
 from carpool.daemon.channels.router import Channels
 from carpool.daemon.channels.secondary import SecondaryProcesses
@@ -67,6 +68,7 @@ class Parts:
     store: JournalStore
     shims: ShimLinks
     ledger: GrantLedger
+    groups: JobGroups
     watchlist: Watchlist
     recovery: Recovery
     machine_restarted: bool
@@ -114,7 +116,8 @@ def build(parts: Parts) -> Built:
     secondary = SecondaryProcesses(jobs, lines, seating, turns, memory.driver, checkpoint_jobs, parts.view, freed, post)
     channels = Channels(*(jobs, lines, seating, turns, pauses, memory, secondary, recovery), used=store.used, post=post)
     processes = Processes(
-        *(parts.starting, parts.privileges, jobs, store, shims, channels, memory.offloads, recovery, post)
+        *(parts.starting, parts.privileges, jobs, store, shims, channels, memory.offloads, recovery, parts.groups),
+        post=post,
     )
     retries = Retries(processes, store)
     notes = Notes(parts.starting.home.root)

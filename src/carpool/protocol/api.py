@@ -385,6 +385,13 @@ class PolicyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     placement: str | None = None
 
 
+class ControlGroups(msgspec.Struct, frozen=True):
+    """What the daemon does with control groups: for people, one line each."""
+
+    found: str = ""  # where groups are, and which limits hold; empty: a daemon of an earlier version
+    problems: list[str] = []  # limits in limits.toml that do not hold
+
+
 class VersionInfo(msgspec.Struct, frozen=True):
     """GET /v1/version."""
 
@@ -394,6 +401,7 @@ class VersionInfo(msgspec.Struct, frozen=True):
     home: str
     uid: int
     started_us: int
+    control_groups: ControlGroups = ControlGroups()
 
 
 class EventInfo(msgspec.Struct, frozen=True):

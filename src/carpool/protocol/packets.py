@@ -34,8 +34,8 @@ def send(connection: socket.socket, data: bytes, fds: Sequence[int] = (), flags:
 def receive(connection: socket.socket, decode: Callable[[bytes], T], flags: int = 0) -> tuple[T, list[int]] | None:
     """The next message and its descriptors, which the caller owns; None: the other end has closed the connection.
 
-    ``decode`` makes the message and raises ValueError if it cannot.  Raises MalformedPacket and OSError, of which
-    BlockingIOError and TimeoutError mean that nothing has come yet.
+    ``decode`` makes the message and raises ValueError or RecursionError if it cannot.  Raises MalformedPacket and
+    OSError, of which BlockingIOError and TimeoutError mean that nothing has come yet.
     """
     room = socket.CMSG_LEN(MAX_FDS * array.array("i").itemsize)
     data, ancillary, _, _ = connection.recvmsg(MAX_MESSAGE, room, flags | socket.MSG_CMSG_CLOEXEC)
@@ -47,7 +47,7 @@ def receive(connection: socket.socket, decode: Callable[[bytes], T], flags: int 
         return None
     try:
         return decode(data), fds.tolist()
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         for fd in fds:
             os.close(fd)
         raise MalformedPacket(f"malformed message: {error}") from None

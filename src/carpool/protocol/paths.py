@@ -36,9 +36,19 @@ class Home:
         return self.root / "ledger"
 
     @property
+    def policy_calls(self) -> Path:
+        """Whether the daemon is in a call of a policy (`carpool.daemon.config.policy_calls`)."""
+        return self.root / "policy-calls"
+
+    @property
     def limits(self) -> Path:
         """What users may do, and how much (`carpool.daemon.config.limits`); written by an administrator."""
         return self.root / "limits.toml"
+
+    @property
+    def control_groups(self) -> Path:
+        """Where the daemon has made control groups (`carpool.daemon.cgroups.places`)."""
+        return self.root / "control-groups"
 
     @property
     def log(self) -> Path:

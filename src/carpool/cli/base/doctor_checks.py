@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from carpool.protocol.api import ControlGroups
 from carpool.protocol.client import ClientError, DaemonClient, DaemonNotRunning
 from carpool.protocol.paths import Home
 from carpool.protocol.units import format_size
@@ -24,6 +25,10 @@ LITTLE_DISK = 100 << 20
 PATIENCE_S = 120.0
 PROBE = "carpool.devices.cuda.probe"
 TELEMETRY = "carpool.telemetry.capabilities"
+GROUPS_ADVICE = (
+    "let the daemon make control groups with that controller (docs/settings.md#control-groups), "
+    "or take the limit out of limits.toml; then start the daemon again"
+)
 ADVICE = "run `nvidia-smi`: if that does not answer either, reload the NVIDIA driver or reboot"
 
 
@@ -47,7 +52,7 @@ def run_checks(home: Path) -> Iterator[DoctorCheck]:
     yield _socket_path(Home(home))
     yield _disk(Home(home))
     yield _memory()
-    yield _daemon(home)
+    yield from _daemon(home)
 
 
 def _kernel(name: str, use: str, attempt: object) -> DoctorCheck:
@@ -157,17 +162,30 @@ def _memory() -> DoctorCheck:
     return DoctorCheck("free memory", available >= LITTLE_MEMORY, format_size(available), advice)
 
 
-def _daemon(home: Path) -> DoctorCheck:
+def _daemon(home: Path) -> Iterator[DoctorCheck]:
     try:
         with DaemonClient(home, timeout_s=5.0) as client:
             version, notice = client.version(), client.job_list(limit=0).notice
     except DaemonNotRunning:
-        return DoctorCheck("daemon", True, "not running; the first submission starts the daemon")
+        yield DoctorCheck("daemon", True, "not running; the first submission starts the daemon")
+        return
     except ClientError as error:
-        return DoctorCheck("daemon", False, error.info.message, error.info.hint)
+        yield DoctorCheck("daemon", False, error.info.message, error.info.hint)
+        return
     if notice:
-        return DoctorCheck("daemon", False, notice, "carpool doctor --journal says more")
-    return DoctorCheck("daemon", True, f"version {version.version}, pid {version.pid}")
+        yield DoctorCheck("daemon", False, notice, "carpool doctor --journal says more")
+    else:
+        yield DoctorCheck("daemon", True, f"version {version.version}, pid {version.pid}")
+    yield from _control_groups(version.control_groups)
+
+
+def _control_groups(groups: ControlGroups) -> Iterator[DoctorCheck]:
+    """A daemon that may make none is no problem; limits that do not hold are."""
+    name = "control groups"
+    if groups.found:
+        yield DoctorCheck(name, True, groups.found)
+    for problem in groups.problems:
+        yield DoctorCheck(name, False, problem, GROUPS_ADVICE)
 
 
 def gpu_checks(patience_s: float = PATIENCE_S) -> Iterator[DoctorCheck]:

@@ -73,11 +73,7 @@ def _lines(info: PolicyInfo) -> list[str]:
     width = max(map(len, info.settings), default=0)
     others = ", ".join(name for name in info.available if name != info.name)
     settings = [f"  {name:<{width}}  {_value(name, value)}" for name, value in info.settings.items()]
-    fault = (
-        [style.red(f"the policy failed, and order of arrival decided instead: {escaped(info.fault)}")]
-        if info.fault
-        else []
-    )
+    fault = [style.red(f"the policy failed: {escaped(info.fault)}")] if info.fault else []
     places = ", ".join(name for name in info.placements if name != info.placement)
     # A daemon of an earlier version names none.
     placement = [f"placement {style.bold(info.placement)} (others: {places})"] if info.placements else []

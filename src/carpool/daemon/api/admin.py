@@ -9,7 +9,7 @@ from aiohttp import web
 import carpool
 from carpool.core.policies import available_policies
 from carpool.core.policies.placement import available_placements
-from carpool.daemon.api.context import CONTEXT, caller, require_admin, viewer
+from carpool.daemon.api.context import CONTEXT, Context, caller, require_admin, viewer
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.visibility import visible_fault
 from carpool.daemon.config.settings import changed_settings, check_store, settings_table
@@ -27,9 +27,8 @@ from carpool.protocol.api import (
 async def version(request: web.Request) -> web.Response:
     """Which version this is, where its files are, and who runs it; answered while the daemon starts, too."""
     context = request.app[CONTEXT]
-    info = VersionInfo(
-        carpool.__version__, API_VERSION, os.getpid(), str(context.home.root), context.uid, context.started_us
-    )
+    who = os.getpid(), str(context.home.root), context.uid
+    info = VersionInfo(carpool.__version__, API_VERSION, *who, context.started_us, context.control_groups)
     return json_response(info)
 
 
@@ -39,9 +38,14 @@ async def get_policy(request: web.Request) -> web.Response:
     settings, available = context.settings.current, [*available_policies(), *announced_policies()]
     placement = (settings.placement, [*available_placements(), *announced_placements()])
     sight = viewer(context, caller(request))
-    faults = context.machine.policy_fault, context.machine.placement_fault
+    faults = _policy_fault(context), context.machine.placement_fault
     fault, other = (visible_fault(sight, text) for text in faults)
     return json_response(PolicyInfo(settings.policy, available, settings_table(settings), fault, *placement, other))
+
+
+def _policy_fault(context: Context) -> str | None:
+    fault = context.machine.policy_fault
+    return context.settings.fault if fault is None else f"{fault}; order of arrival decided instead"
 
 
 async def put_policy(request: web.Request) -> web.Response:
@@ -50,7 +54,8 @@ async def put_policy(request: web.Request) -> web.Response:
     require_admin(context, request, "change the policy")
     wanted = await read_body(request, PolicyRequest)
     try:
-        settings = changed_settings(context.settings.current, wanted.name, wanted.settings, wanted.placement)
+        current, calls = context.settings.current, context.policy_calls
+        settings = changed_settings(current, wanted.name, wanted.settings, wanted.placement, calls)
         check_store(wanted.settings.get("host_store"), context.store_room)
     except ValueError as error:
         raise RequestError(400, "bad_policy", str(error)) from None

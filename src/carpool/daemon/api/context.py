@@ -14,6 +14,7 @@ from carpool.core.model import JobId, Settings
 from carpool.daemon.api.bodies import LargeBodies
 from carpool.daemon.api.visibility import Viewer
 from carpool.daemon.config.limits import UserLimits, Visibility
+from carpool.daemon.config.policy_calls import PolicyCalls
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
@@ -27,6 +28,7 @@ from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.system.errors import RequestError
 from carpool.daemon.system.peer import peer_credentials, peer_groups
 from carpool.daemon.telemetry.service import TelemetryService
+from carpool.protocol.api import ControlGroups
 from carpool.protocol.paths import Home
 from carpool.protocol.units import format_size
 
@@ -51,6 +53,7 @@ class Context:
     machine: Machine
     post: Callable[[Event], None]
     settings: CurrentSettings
+    policy_calls: PolicyCalls
     limits: UserLimits
     bodies: LargeBodies
     admin_gid: int | None  # number of `UserLimits.admin_group`
@@ -61,6 +64,7 @@ class Context:
     store_room: int  # bytes of memory that the devices leave
     default_store: int  # budget of the host store while nobody has set one
     notice: str  # what users are told of the journal; empty: nothing
+    control_groups: ControlGroups
     gone: Container[JobId]  # numbers of jobs of which the journal has no record any more
     stop: Callable[[bool], None]
     ready: asyncio.Event  # set when all jobs of an earlier daemon have been adopted

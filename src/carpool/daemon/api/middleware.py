@@ -100,11 +100,15 @@ def _http_error(request: web.Request, error: web.HTTPException) -> web.Response:
 
 async def read_body(request: web.Request, kind: type[T]) -> T:
     """The body as ``kind``.  Raises ApiError 400, which names the field."""
-    bodies = request.app[CONTEXT].bodies
+    async with request.app[CONTEXT].bodies.reading(caller(request).uid, request.content_length):
+        return decode_body(await request.read(), kind)
+
+
+def decode_body(body: bytes, kind: type[T]) -> T:
+    """Raises ApiError 400, which names the field."""
     try:
-        async with bodies.reading(caller(request).uid, request.content_length):
-            return msgspec.json.decode(await request.read(), type=kind)
-    except msgspec.DecodeError as error:
+        return msgspec.json.decode(body, type=kind)
+    except (ValueError, RecursionError) as error:  # of texts that are no UTF-8, too
         raise RequestError(400, "bad_request", f"the body is not a {kind.__name__}: {error}") from None
 
 

@@ -35,7 +35,7 @@ from carpool.protocol.estimates import AT_SUBMISSION
 from carpool.protocol.units import format_size
 
 MOST_JOBS = 1000
-_SMALLEST = {
+SMALLEST = {
     "weight": 1,
     "gpus": 1,
     "iterations": 1,
@@ -187,7 +187,7 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     check_spec_size(context, spec)
     check_texts("the command, directory", (*spec.argv, spec.cwd), spec.env)
     check_directory(spec.cwd)
-    check_numbers(spec, _SMALLEST)
+    check_numbers(spec, SMALLEST)
     check_retries(context, spec)
     _check_device(context, spec)
     _check_engine(context, spec)

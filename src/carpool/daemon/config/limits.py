@@ -18,6 +18,7 @@ from carpool.protocol.paths import Home
 from carpool.protocol.units import format_size, parse_size
 
 SMALLEST_LOG = 64 << 10  # bytes
+SMALLEST_MEMORY = 64 * MIB
 
 
 class Audience(StrEnum):
@@ -45,6 +46,9 @@ class Size(int):
 #: Most that makes sense for a count or a rate.
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
+#: A program with a framework has some tens of threads.
+_Processes = Annotated[int, msgspec.Meta(ge=16, le=1_000_000)]
+
 
 class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The limits of one daemon."""
@@ -55,6 +59,8 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     services: Audience = Audience.ADMINS  # who may run services, whose turns come before all training
     visibility: Visibility = Visibility.NAMES  # what users see of others' jobs: `all`, `names` or `own`, see below
     job_log: Size = Size(GIB)  # of one attempt, at least "64KiB"; of a longer log the oldest part is deleted
+    processes: _Processes | None = None  # and threads, of one job, at least 16; none: any number
+    memory: Size | None = None  # of the host, of all jobs of one user together, at least "64MiB"; none: no limit
     core_dumps: bool = True  # whether jobs may leave core dumps; memory of tensors is in none
     jobs: _Count = 10_000  # of one user, that wait or run
     submission_size: Size = Size(2 * MIB)  # of one job or model: command, environment and the rest
@@ -85,7 +91,8 @@ def read_limits(home: Home) -> UserLimits:
     try:
         limits = msgspec.toml.decode(home.limits.read_bytes(), type=UserLimits, dec_hook=_size)
         _ = limits.admin_gid
-        _check_log(limits.job_log)
+        _check_least("job_log", limits.job_log, SMALLEST_LOG)
+        _check_least("memory", limits.memory, SMALLEST_MEMORY)
     except FileNotFoundError:
         return UserLimits()
     except (OSError, KeyError, ValueError, RecursionError, msgspec.DecodeError) as error:
@@ -104,9 +111,9 @@ def _size(kind: type, text: object) -> Size:
     return size
 
 
-def _check_log(size: Size) -> None:
-    if size < SMALLEST_LOG:
-        raise ValueError(f"job_log: {format_size(size)} is less than {format_size(SMALLEST_LOG)}")
+def _check_least(name: str, size: Size | None, least: int) -> None:
+    if size is not None and size < least:
+        raise ValueError(f"{name}: {format_size(size)} is less than {format_size(least)}")
 
 
 def _what(error: Exception) -> str:

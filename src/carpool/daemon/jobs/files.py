@@ -30,7 +30,7 @@ def read_exit(privileges: Privileges, files: JobFiles, owner: int) -> ExitRecord
     try:
         with open(privileges.open_owned(files.exit, owner), "rb") as file:
             return msgspec.json.decode(file.read(4096), type=ExitRecord)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):  # no JSON, no UTF-8, nested without end: it is the owner's file
         return None
     except OSError as error:
         if error.errno in _UNKNOWN:

@@ -185,7 +185,7 @@ class GrantLedger:
         for line in content.split(b"\0", 1)[0].splitlines(keepends=True):
             try:
                 note = msgspec.json.decode(line, type=LedgerNote)
-            except msgspec.DecodeError as error:
+            except (ValueError, RecursionError) as error:  # a damaged disk writes anything
                 log.warning("the ledger ends in the middle of a line: %s", error)
                 break
             yield note

@@ -7,31 +7,61 @@ import logging
 
 from carpool.core.events import ProcessExited, StartFailed
 from carpool.core.model import JobId
+from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.jobs.files import ExitRecord
 from carpool.daemon.jobs.oom_detection import ran_out
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.record import usage_at_end, words_at_end
+from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.paths import JobFiles
+from carpool.protocol.units import format_size
 
 log = logging.getLogger(__name__)
 Ending = ProcessExited | StartFailed
 
 
-def exited(job: JobId, code: int | None, number: int | None, host_memory: bool) -> ProcessExited:
-    """``host_memory``: the kernel has ended a process of its control group meanwhile: the job's, or another one."""
-    note = "the kernel has ended a process of its control group for want of host memory" if host_memory else ""
+KILLED = "the kernel has ended a process of its control group for want of host memory"
+
+
+def exited(
+    job: JobId, code: int | None, number: int | None, host_memory: bool, limit: int | None = None
+) -> ProcessExited:
+    """``host_memory``: the kernel has ended a process of its control group meanwhile: the job's, or another one.
+
+    ``limit``: bytes of host memory that all jobs of its user may have together, if there is one.
+    """
+    note = KILLED if host_memory else ""
+    if note and limit is not None:
+        note += f": all jobs of a user may have {format_size(limit)} together (memory in limits.toml)"
     return ProcessExited(job, code, number, note=note)
 
 
-def recorded(job: JobRecord, record: ExitRecord) -> Ending:
-    """What ``exit.json`` says.  The counters there count where the daemon has not read the seat itself."""
+def refused(event: Ending, groups: JobGroups, job: JobRecord) -> Ending:
+    """With how often the job has met the limit of its processes, before its group is removed."""
+    if isinstance(event, StartFailed) or event.code == 0 or not (times := groups.refusals(job)):
+        return event
+    text = f"refused a process or thread {times} times: it may have {groups.processes} (processes in limits.toml)"
+    return dataclasses.replace(event, note=f"{event.note}; {text}" if event.note else text)
+
+
+def log_problems(job: JobRecord, result: list[str] | Exception) -> None:
+    """What has failed with a job's control groups."""
+    for problem in [str(result)] if isinstance(result, Exception) else result:
+        log.warning("%s", problem, extra=caused_by(job.owner))
+
+
+def recorded(job: JobRecord, record: ExitRecord, limit: int | None = None) -> Ending:
+    """What ``exit.json`` says.  The counters there count where the daemon has not read the seat itself.
+
+    ``limit``: as in `exited`.
+    """
     words = None if job.seated is not None else words_at_end(record.seat)
     if words is not None:
         job.usage, job.out_of = usage_at_end(words), words.out_of_memory
     if record.text:
         return StartFailed(job.id, record.text)
-    return exited(job.id, record.code, record.signal, record.host_memory)
+    return exited(job.id, record.code, record.signal, record.host_memory, limit)
 
 
 def unrecorded(job: JobRecord, *, started: bool, traces: bool, orphans: int) -> Ending:

@@ -8,10 +8,13 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from carpool.core.events import CancelRequested, Event, ProcessStarted, StartFailed
 from carpool.core.model import JobId, JobPhase
+from carpool.daemon.cgroups.job_groups import JobGroups
+from carpool.daemon.cgroups.remains import Remains
 from carpool.daemon.channels.router import Channels
 from carpool.daemon.jobs.files import read_exit, shim_lives, was_started
 from carpool.daemon.jobs.killing import kill
@@ -19,7 +22,7 @@ from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.privileges.base import Child, Privileges, signal_process
-from carpool.daemon.shims.endings import Ending, exited, explained, recorded, unrecorded
+from carpool.daemon.shims.endings import Ending, exited, explained, log_problems, recorded, refused, unrecorded
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.orphans import Orphans
 from carpool.daemon.shims.sessions import Session
@@ -73,6 +76,7 @@ class Processes:
         channels: Channels,
         offloads: ShimAnswers,
         recovery: Recovery,
+        groups: JobGroups,
         post: Callable[[Event], None],
     ) -> None:
         self._starting = starting
@@ -84,6 +88,7 @@ class Processes:
         self._channels = channels
         self._offloads = offloads
         self._recovery = recovery
+        self._groups = groups
         self._post = post
         self._of: dict[JobId, Process] = {}
         self._held: set[JobId] = set()  # something of their earlier attempt is left
@@ -216,21 +221,38 @@ class Processes:
             case messages.Started(pid):
                 self._is_running(job, process, pid)
             case messages.StartFailed(text):
-                self._is_over(process, StartFailed(job.id, text))
+                self._exited(job, process, StartFailed(job.id, text))
             case messages.Taken(error, size):
                 self._offloads.taken(job, error, size)
             case messages.Exited(code, number, host_memory):
-                self._exited(job, process, exited(job.id, code, number, host_memory))
+                self._exited(job, process, exited(job.id, code, number, host_memory, self._groups.memory))
 
     def _exited(self, job: JobRecord, process: Process, ending: Ending) -> None:
+        """The shim has ended the processes that it could find; the job's group may have more."""
+        ending = refused(ending, self._groups, job)
+        remains = self._groups.remains(job, self._links.pid(job.id))
         holder = self._channels.attaching.holder(job)
-        if holder is None:
+        if holder is not None:  # it has joined the job from elsewhere, and computes in the job's memory
+            self._after(
+                process, ending, remains, Orphans(self._privileges, self._home, job.id, job.owner, holder=holder)
+            )
+        elif remains.removed():
             self._is_over(process, ending)
-        else:  # it has joined the job from elsewhere, and computes in the job's memory
-            self._after(Orphans(self._privileges, self._home, job.id, job.owner, holder=holder), process, ending)
+        else:
+            self._after(process, ending, remains)
 
-    def _after(self, orphans: Orphans, process: Process, ending: Ending) -> None:
-        in_background(f"orphans-{orphans.job}", orphans.end, lambda _: self._is_over(process, ending))
+    def _after(self, process: Process, ending: Ending, remains: Remains, orphans: Orphans | None = None) -> None:
+        def end() -> list[str]:
+            problems = remains.end()
+            if orphans is not None:
+                orphans.end()
+            return problems
+
+        def done(result: list[str] | Exception) -> None:
+            log_problems(remains.job, result)
+            self._is_over(process, ending)
+
+        in_background(f"remains-{ending.job}", end, done)
 
     def channel(self, session: Session, message: messages.Channel, fd: int) -> None:
         """Another process of the job has come through its door.  Owns ``fd``."""
@@ -246,12 +268,19 @@ class Processes:
         if process.started:
             return
         process.started = True
+        self._leave_group(job)
         if job.phase is JobPhase.STARTING:
             job.phase = JobPhase.RUNNING
         job.started_us = job.started_us or wall_us()
         self._store.started(job)
         if not self._recovery.active:  # else `Adopted` tells the core
             self._post(ProcessStarted(job.id))
+
+    def _leave_group(self, job: JobRecord) -> None:
+        """The group is for the job; whoever kills it spares the shim."""
+        shim = self._links.pid(job.id)
+        if self._groups.active and shim is not None:
+            in_background(f"leave-{job.id}", partial(self._groups.leave, job, shim), partial(log_problems, job))
 
     def _is_over(self, process: Process, event: Ending) -> None:
         if self._recovery.active:
@@ -284,8 +313,21 @@ class Processes:
             self._watch(job.id, process, process.child.pid, process.child.fd)
 
     def _send_start(self, job: JobRecord, process: Process, session: Session) -> None:
+        """As soon as the shim is in the job's control group, which takes some milliseconds."""
+        if self._groups.active:
+
+            def entered(result: list[str] | Exception) -> None:
+                log_problems(job, result)
+                self._start_in_group(job, process, session)
+
+            in_background(f"enter-{job.id}", partial(self._groups.enter, job, session.pid), entered)
+        else:
+            self._start_in_group(job, process, session)
+
+    def _start_in_group(self, job: JobRecord, process: Process, session: Session) -> None:
         """Again, if it cannot be done now and the shim is still there."""
-        if session.closed or job.id not in self._jobs.live:
+        if session.closed or self._jobs.live.get(job.id) is not job:
+            self._groups.remains(job, None).removed()
             return
         assert job.device is not None  # where the core has told it to start
         try:
@@ -293,7 +335,7 @@ class Processes:
             process.start_sent = True
         except OSError as error:
             log.error("job %d cannot be started yet: %s", job.id, error)
-            asyncio.get_running_loop().call_later(RETRY_S, self._send_start, job, process, session)
+            asyncio.get_running_loop().call_later(RETRY_S, self._start_in_group, job, process, session)
 
     def _foreground_missing(self, job: JobRecord) -> None:
         if job.id in self._jobs.live and self._links.of(job.id) is None:
@@ -356,7 +398,7 @@ class Processes:
                 return
             record, traces = None, True
         if record is not None:
-            self._exited(job, process, recorded(job, record))
+            self._exited(job, process, recorded(job, record, self._groups.memory))
         elif job.spec.foreground and job.phase is JobPhase.QUEUED:
             job.cancelled = process.over = True
             if not self._recovery.active:  # else the end of the restart does it
@@ -365,10 +407,11 @@ class Processes:
             self._lost(job, process, Orphans(self._privileges, self._home, job.id, job.owner, session), traces)
 
     def _lost(self, job: JobRecord, process: Process, orphans: Orphans, traces: bool) -> None:
-        left = len(orphans.pids())
+        remains = self._groups.remains(job, None)
+        left = len({*orphans.pids(), *remains.pids()})
         ending = unrecorded(job, started=process.started, traces=traces, orphans=left)
-        if left:
-            self._after(orphans, process, ending)
+        if left or not remains.removed():
+            self._after(process, ending, remains, orphans)
         else:
             self._is_over(process, ending)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from types import FrameType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from carpool.core.policies.guard import PolicyTimeout
 
@@ -16,23 +16,40 @@ LIMIT_S = 1.0
 AGAIN_S = 0.05
 
 
+class CallNotes(Protocol):
+    """Who is told of each call (`carpool.daemon.config.policy_calls`)."""
+
+    def begin(self) -> None:
+        """Before the call."""
+        ...
+
+    def end(self) -> None:
+        """The call has come back, or has been interrupted."""
+        ...
+
+
 class AlarmLimit:
     """Interrupts calls by SIGALRM, which ends loops, sleeps and regular expressions alike.  For the main thread.
 
-    Code in C that never comes back to the interpreter is not interrupted.
+    Code in C that never comes back to the interpreter is not interrupted: that is for ``calls``, where there are any.
     """
 
-    def __init__(self, limit_s: float = LIMIT_S) -> None:
+    def __init__(self, limit_s: float = LIMIT_S, calls: CallNotes | None = None) -> None:
         self.limit_s = limit_s
+        self._calls = calls
         signal.signal(signal.SIGALRM, _alarm)
 
     def __call__(self, ask: Callable[[], T]) -> T:
         """Its answer.  Raises PolicyTimeout."""
+        if self._calls is not None:
+            self._calls.begin()
         signal.setitimer(signal.ITIMER_REAL, self.limit_s, AGAIN_S)
         try:
             return ask()
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            if self._calls is not None:
+                self._calls.end()
 
 
 def _alarm(_number: int, frame: FrameType | None) -> None:

@@ -27,7 +27,7 @@ if __name__ == "__main__":  # run by path in isolated mode: make the package imp
     sys.path[:0] = [os.path.dirname(package)]
 
 from carpool.runtime.shim.attach_socket import AttachSocket
-from carpool.runtime.shim.cgroup_oom import kills_in_group
+from carpool.runtime.shim.cgroup_oom import kill_counter, kills_in_group
 from carpool.runtime.shim.child import become_subreaper, children_now, kill_all, reap, signal_all, spawn
 from carpool.runtime.shim.daemon_link import DaemonLink
 from carpool.runtime.shim.job_log import LOOK_S, JobLog
@@ -64,7 +64,8 @@ class Shim:
         self._child: int | None = None
         self._child_fd: int | None = None
         self._status: int | None = None  # with which the child has ended
-        self._kills: int | None = None  # of its control group before the job started
+        self._counter: str | None = None  # of what the kernel has ended in its control group
+        self._kills: int | None = None  # before the job started
         self._door: AttachSocket | None = None
         self._log: JobLog | None = None  # one with a limit
         self._end: dict[str, object] | None = None
@@ -187,7 +188,8 @@ class Shim:
             env = job_environment(message["env"], **about)  # type: ignore[arg-type]
             self._door = self._door or AttachSocket(self._directory)
             log = self._open_log(message.get("log_limit"))
-            self._kills = kills_in_group()
+            self._counter = kill_counter()
+            self._kills = kills_in_group(self._counter)
             command, cwd, cores = message["argv"], str(message["cwd"]), bool(message.get("core_dumps", True))
             with self._score.raised_for_children(JOB):
                 self._child = spawn(command, cwd, env, link.job_fd, log, cores=cores)  # type: ignore[arg-type]
@@ -231,7 +233,7 @@ class Shim:
             self._log = None
         if os.WIFSIGNALED(self._status):
             end: dict[str, object] = {"code": None, "signal": os.WTERMSIG(self._status)}
-            kills = kills_in_group() if end["signal"] == signal.SIGKILL else None
+            kills = kills_in_group(self._counter) if end["signal"] == signal.SIGKILL else None
             if kills is not None and self._kills is not None and kills > self._kills:
                 end["host_memory"] = True
         else:

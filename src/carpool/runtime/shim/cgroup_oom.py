@@ -1,4 +1,4 @@
-"""How often the kernel has ended processes of this control group for want of host memory.  Standard library only."""
+"""How often the kernel has ended processes of a control group for want of host memory.  Standard library only."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import os
 ROOT = "/sys/fs/cgroup"
 
 
-def kills_in_group(root: str = ROOT, groups: str = "/proc/self/cgroup") -> int | None:
-    """A counter that only rises; None where it cannot be read.  Version 2 of control groups, else version 1."""
+def kill_counter(root: str = ROOT, groups: str = "/proc/self/cgroup") -> str | None:
+    """The file that counts for this process's group; None where there is none.
+
+    Of version 2 of control groups, else of version 1.  A group without the controller is counted with the nearest one
+    above that has it.  A process that is moved to another group afterwards goes on reading the same file.
+    """
     try:
         with open(groups) as file:
             lines = [line.rstrip("\n").split(":", 2) for line in file]
@@ -16,9 +20,9 @@ def kills_in_group(root: str = ROOT, groups: str = "/proc/self/cgroup") -> int |
         return None
     for _, controllers, path in lines:
         if not controllers:
-            found = _read(root + path, "memory.events")
+            found = _nearest(root, path, "memory.events")
         elif "memory" in controllers.split(","):
-            found = _read(os.path.join(root, "memory") + path, "memory.oom_control")  # noqa: PTH118 - see __main__.py
+            found = _nearest(f"{root}/memory", path, "memory.oom_control")
         else:
             continue
         if found is not None:
@@ -26,9 +30,10 @@ def kills_in_group(root: str = ROOT, groups: str = "/proc/self/cgroup") -> int |
     return None
 
 
-def _read(directory: str, name: str) -> int | None:
+def kills_in_group(counter: str | None) -> int | None:
+    """A number that only rises; None where it cannot be read.  ``counter``: see `kill_counter`."""
     try:
-        with open(f"{directory}/{name}") as file:
+        with open(counter or os.devnull) as file:
             for line in file:
                 word, _, number = line.partition(" ")
                 if word == "oom_kill":
@@ -36,3 +41,17 @@ def _read(directory: str, name: str) -> int | None:
     except (OSError, ValueError):
         return None
     return None
+
+
+def _nearest(top: str, path: str, name: str) -> str | None:
+    while True:
+        file = f"{top}{path.rstrip('/')}/{name}"
+        if _counts(file):
+            return file
+        if path in ("", "/"):
+            return None
+        path = path.rpartition("/")[0]
+
+
+def _counts(file: str) -> bool:
+    return kills_in_group(file) is not None

@@ -1,0 +1,120 @@
+"""One control group: a directory whose files the kernel reads and writes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from carpool.daemon.system.process_state import state_of
+
+PROCESSES, EVENTS, KILL, SUBTREE = "cgroup.procs", "cgroup.events", "cgroup.kill", "cgroup.subtree_control"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Every method may raise OSError; a group that is not there has no processes."""
+
+    path: Path
+
+    def make(self) -> None:
+        """With the groups above it, if it is not there yet."""
+        self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
+
+    def write(self, name: str, text: str) -> None:
+        fd = os.open(self.path / name, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        try:
+            if os.write(fd, text.encode()) < len(text):
+                raise OSError(errno.EIO, f"{name} took a part of {text!r} only")
+        finally:
+            os.close(fd)
+
+    def words(self, name: str) -> list[str]:
+        return (self.path / name).read_text().split()
+
+    def pids(self) -> set[int]:
+        """Processes that live in it, those of groups below excepted."""
+        try:
+            return {int(word) for word in self.words(PROCESSES)}
+        except FileNotFoundError:
+            return set()
+
+    def populated(self) -> bool:
+        """Whether processes live in it or in groups below.  For version 2."""
+        try:
+            return _populated((self.path / EVENTS).read_text())
+        except FileNotFoundError:
+            return False
+
+    def kill(self) -> None:
+        """All its processes and those of groups below at once, with all that they are forking.  For version 2."""
+        self.write(KILL, "1")
+
+    def wait_empty(self, seconds: float) -> bool:
+        """Whether all its processes have ended by then.  For version 2."""
+        deadline = time.monotonic() + seconds
+        try:
+            file = open(self.path / EVENTS)  # noqa: SIM115 - closed below
+        except FileNotFoundError:
+            return True
+        with file:
+            poll = select.poll()
+            poll.register(file, select.POLLPRI)
+            while _populated(file.read()):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                poll.poll(left * 1000)
+                file.seek(0)
+        return True
+
+    def children(self) -> list[Group]:
+        """The groups directly below."""
+        try:
+            with os.scandir(self.path) as entries:
+                return [Group(Path(entry.path)) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except FileNotFoundError:
+            return []
+
+    def remove(self) -> None:
+        """With the groups below.  Those that have processes stay, and the groups above them."""
+        try:
+            self.path.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            for child in self.children():
+                child.remove()
+            self.path.rmdir()
+
+
+def move(pid: int, owner: int, group: Group, spare: Group) -> None:
+    """A process of ``owner``, with all its threads.  Raises OSError, for processes of others, too.
+
+    The number of a process that ends meanwhile may be given to another one, of anybody; ``spare`` is where that one
+    is put: a group that is never killed.
+    """
+    handle = os.pidfd_open(pid)  # refuses 0, which would mean the daemon itself
+    try:
+        if not state_of(pid, owner):
+            raise PermissionError(f"process {pid} is none of uid {owner}")
+        group.write(PROCESSES, _padded(pid))
+        if select.select([handle], [], [], 0)[0]:
+            with contextlib.suppress(OSError):
+                spare.write(PROCESSES, _padded(pid))
+            raise ProcessLookupError(f"process {pid} has ended")
+    finally:
+        os.close(handle)
+
+
+def _padded(pid: int) -> str:
+    """Blanks first, which the kernel skips: the first half of a number would be the number of another process."""
+    return str(pid).rjust(32)
+
+
+def _populated(events: str) -> bool:
+    return "populated 1" in events.splitlines()

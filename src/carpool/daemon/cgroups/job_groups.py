@@ -1,0 +1,173 @@
+"""The groups of jobs: a job's processes are there from the first instruction on, and are ended with the group.
+
+The shim is outside: a group is killed as a whole, and the shim has to write down how the job has ended.  It goes in
+before it starts the job, so that the main process is born there, and out when the job runs.  To hand the open file of
+the group to the shim instead would let users move processes of others: the kernel asks who has opened the file.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from carpool.core.model import JobId
+from carpool.daemon.cgroups.group import SUBTREE, Group, move
+from carpool.daemon.cgroups.hierarchies import MEMORY, PIDS
+from carpool.daemon.cgroups.places import Places, Tree
+from carpool.daemon.cgroups.remains import Remains, attempt_of, group_name, problems
+from carpool.daemon.jobs.table import JobRecord
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """``memory``: bytes of host memory for all jobs of one user; ``processes``: and threads, of one job."""
+
+    memory: int | None = None
+    processes: int | None = None
+
+    @property
+    def controllers(self) -> set[str]:
+        given = {MEMORY: self.memory, PIDS: self.processes}
+        return {name for name, value in given.items() if value is not None}
+
+
+class JobGroups:
+    """All that the daemon does with control groups.  What fails costs no job: it is a line of text, for the log."""
+
+    def __init__(self, places: Places, limits: GroupLimits) -> None:
+        self._trees = places.trees
+        self._earlier = places.earlier
+        self._limits = limits
+
+    @property
+    def active(self) -> bool:
+        """Whether jobs have groups at all."""
+        return bool(self._trees)
+
+    @property
+    def memory(self) -> int | None:
+        """The limit of memory that holds for the jobs of each user, in bytes."""
+        return self._limits.memory if any(MEMORY in tree.controllers for tree in self._trees) else None
+
+    @property
+    def processes(self) -> int | None:
+        """The limit of processes and threads that holds for each job."""
+        return self._limits.processes if any(PIDS in tree.controllers for tree in self._trees) else None
+
+    def enter(self, job: JobRecord, shim: int) -> list[str]:
+        """Put the shim, which is about to start the job, into the job's group.  Takes time: moves wait for RCU."""
+        return [problem for tree in self._trees for problem in self._entered(tree, job, shim)]
+
+    def leave(self, job: JobRecord, shim: int) -> list[str]:
+        """The job runs: its shim goes out.  Takes time."""
+        text = f"the shim of job {job.id} stays in the job's control group below"
+        pairs = [(f"{text} {tree.root.path}", partial(_leave, tree, job, shim)) for tree in self._per_job]
+        return [problem for text, work in pairs for problem in problems(text, work)]
+
+    def remains(self, job: JobRecord, shim: int | None) -> Remains:
+        """Of the present attempt, which is over.  ``shim``: its process, if that lives."""
+        name, owner = group_name(job.id, job.attempt), job.owner
+        further = tuple(tree.job(owner, name) for tree in self._per_job if not tree.unified)
+        for tree in self._trees:
+            if tree.unified:
+                return Remains(job, tree.job(owner, name), tree.shims(owner), further, shim)
+        return Remains(job, further=further)
+
+    def refusals(self, job: JobRecord) -> int:
+        """How often the present attempt has been refused a process for its limit; 0 also where that is not known."""
+        for tree in self._trees:
+            if PIDS in tree.controllers:
+                with suppress(OSError, ValueError, IndexError):
+                    words = tree.job(job.owner, group_name(job.id, job.attempt)).words("pids.events")
+                    return int(words[words.index("max") + 1])
+        return 0
+
+    def adopt(self, over: Callable[[JobId, int], bool]) -> list[Group]:
+        """At the start: the present limit of memory holds for users whose jobs run, and empty groups of jobs go.
+
+        Returns the groups in which processes are left of attempts that are ``over``.
+        """
+        left: list[Group] = []
+        work = [partial(_lift_all, root) for root in self._earlier]
+        work += [partial(self._look_through, tree, over, left) for tree in self._trees]
+        for each in work:
+            for problem in problems("the control groups of an earlier daemon", each):
+                log.warning("%s", problem)
+        return left
+
+    def close(self, patience_s: float) -> None:
+        """The daemon ends: what is empty goes.  ``patience_s``: for shims of jobs that have just ended."""
+        for tree in self._trees:
+            with suppress(OSError):
+                if tree.unified:
+                    tree.root.wait_empty(patience_s)
+        for root in (*self._earlier, *(tree.root for tree in self._trees)):
+            with suppress(OSError):  # jobs run there, for the next daemon
+                root.remove()
+
+    @property
+    def _per_job(self) -> list[Tree]:
+        return [tree for tree in self._trees if tree.per_job]
+
+    def _look_through(self, tree: Tree, over: Callable[[JobId, int], bool], left: list[Group]) -> None:
+        limit = self._limits.memory if MEMORY in tree.controllers else None
+        for user in tree.root.children():
+            _set_memory(user, limit)
+            for group in user.children():
+                with suppress(OSError):
+                    group.remove()
+                attempt = attempt_of(group.path.name)
+                if tree.unified and attempt is not None and group.path.exists() and over(*attempt):
+                    left.append(group)
+
+    def _entered(self, tree: Tree, job: JobRecord, shim: int) -> list[str]:
+        found: list[str] = []
+        text = f"job {job.id} runs without its control group below {tree.root.path}"
+        return problems(text, partial(self._enter, tree, job, shim, found)) + found
+
+    def _enter(self, tree: Tree, job: JobRecord, shim: int, found: list[str]) -> None:
+        """What fails of limits is appended to ``found``."""
+        user, text = tree.user(job.owner), f"job {job.id} runs without a limit of control group"
+        group, spare = user, user
+        user.make()
+        found += problems(f"{text} {user.path}", partial(self._limit_user, tree, user))
+        if tree.per_job:
+            group, spare = tree.job(job.owner, group_name(job.id, job.attempt)), tree.shims(job.owner)
+            spare.make()
+            group.make()
+            found += problems(f"{text} {group.path}", partial(self._limit_job, tree, group))
+        with suppress(ProcessLookupError):  # it has ended, and starts nothing
+            move(shim, job.owner, group, spare)
+
+    def _limit_user(self, tree: Tree, user: Group) -> None:
+        if tree.unified and PIDS in tree.controllers:
+            user.write(SUBTREE, f"+{PIDS}")
+        if MEMORY in tree.controllers:
+            _set_memory(user, self._limits.memory)
+
+    def _limit_job(self, tree: Tree, group: Group) -> None:
+        if PIDS in tree.controllers:
+            group.write("pids.max", str(self._limits.processes))
+
+
+def _leave(tree: Tree, job: JobRecord, shim: int) -> None:
+    with suppress(ProcessLookupError, FileNotFoundError):  # it has ended, or has not been there
+        shims = tree.shims(job.owner)
+        move(shim, job.owner, shims, shims)
+
+
+def _lift_all(root: Group) -> None:
+    for user in root.children():
+        _set_memory(user, None)
+
+
+def _set_memory(user: Group, limit: int | None) -> None:
+    """Bytes that all of a user's jobs may have together; None: as many as they like.  Raises OSError."""
+    for name, unlimited in (("memory.max", "max"), ("memory.limit_in_bytes", "-1")):
+        if (user.path / name).exists():
+            user.write(name, unlimited if limit is None else str(limit))

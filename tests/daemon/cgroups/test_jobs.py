@@ -1,0 +1,195 @@
+"""Jobs in control groups of this machine: what escapes everything else is ended, limits hold, and neighbours go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from daemon_harness import NOBODY, Daemon, alive, as_nobody
+
+from carpool.daemon.cgroups.group import Group
+from tests.adversary.users import python_of_users
+
+Make = Callable[..., Daemon]
+#: A process without parent, session and environment of the job's says its number; the main process goes on.
+ESCAPES = """
+import os, signal, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        says = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+        os.execve(sys.executable, [sys.executable, "-S", "-c", says], {})
+    os._exit(0)
+signal.pause()
+"""
+#: As many processes as there may be; the first one fails when there are so many.
+BOMB = """
+import os
+first = os.getpid()
+while True:
+    try:
+        os.fork()
+    except OSError:
+        if os.getpid() == first:
+            raise
+"""
+WAITS = "import signal; print('waits', flush=True); signal.pause()"
+TAKES = "kept = b'x' * (400 << 20); print('has it', flush=True)"
+
+
+@pytest.fixture
+def groups(group: Group) -> None:
+    """They may be made here."""
+
+
+@pytest.fixture
+def limited() -> Iterator[Callable[[str], Daemon]]:
+    """A daemon of root that other users may reach, with limits; skips where they do not hold."""
+    made: list[Daemon] = []
+    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
+        Path(directory).chmod(0o711)
+
+        def make(limits: str) -> Daemon:
+            home = Path(directory) / "home"
+            home.mkdir(mode=0o711)
+            (home / "limits.toml").write_text(limits)
+            made.append(Daemon(home, "--device", "host:64MiB").started())
+            problems = made[0].get("/v1/version")["control_groups"]["problems"]
+            if problems:
+                pytest.skip(f"limits do not hold on this machine: {problems}")
+            return made[0]
+
+        yield make
+        for daemon in made:
+            daemon.stop()
+            assert "Traceback" not in daemon.log(), daemon.log()
+
+
+def roots(daemon: Daemon) -> list[Path]:
+    return [Path(path) for path in json.loads((daemon.home / "control-groups").read_text())]
+
+
+def shim_of(daemon: Daemon, job: int) -> int:
+    stat = Path(f"/proc/{daemon.show(job)['pid']}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+def escaped(daemon: Daemon) -> tuple[int, int]:
+    """A job with a process that escapes, and that process."""
+    job = daemon.python(ESCAPES)
+    return job, int(next(daemon.lines(job)))
+
+
+def test_the_first_instruction_is_in_the_group(groups: None, daemon: Daemon) -> None:
+    job = daemon.submit("cat", "/proc/self/cgroup")
+    assert daemon.wait(job)["outcome"] == "succeeded"
+    group = next(line for line in daemon.output(job).splitlines() if line.startswith("0::"))
+    assert group.endswith(f"{roots(daemon)[0].name}/user-{os.getuid()}/job-{job}")
+
+
+def test_what_escapes_a_killed_shim_is_gone(groups: None, daemon: Daemon) -> None:
+    job, pid = escaped(daemon)
+    os.kill(shim_of(daemon, job), signal.SIGKILL)
+    info = daemon.wait(job)
+    assert info["outcome"] == "lost" and not alive(pid)
+    assert "of its processes were left, and killed" in info["reason"]["text"]
+    assert not (roots(daemon)[0] / f"user-{os.getuid()}" / f"job-{job}").exists()
+
+
+def test_the_next_daemon_ends_what_is_left(groups: None, daemon: Daemon) -> None:
+    job, pid = escaped(daemon)
+    other = daemon.python(WAITS)
+    daemon.until_line(other, "waits")
+    shim, main = shim_of(daemon, job), daemon.show(other)["pid"]
+    daemon.kill()
+    os.kill(shim, signal.SIGKILL)
+    assert alive(pid)
+    daemon.started()
+    assert daemon.wait(job)["outcome"] == "lost"
+    assert not alive(pid) and alive(main), "the other job is adopted with its group"
+    daemon.cancel(other)
+    assert daemon.wait(other)["outcome"] == "cancelled"
+
+
+def test_nothing_is_left_of_the_groups(groups: None, make_daemon: Make) -> None:
+    daemon = make_daemon().started()
+    found = roots(daemon)
+    daemon.wait(daemon.python("pass"))
+    assert daemon.wait(daemon.submit("/no/such/program"))["outcome"] == "failed"
+    daemon.stop()
+    assert found and not any(root.exists() for root in found)
+
+
+def test_a_job_that_cannot_have_a_group_runs_all_the_same(groups: None, daemon: Daemon) -> None:
+    Group(roots(daemon)[0]).write("cgroup.max.descendants", "0")
+    job = daemon.python("pass")
+    assert daemon.wait(job)["outcome"] == "succeeded"
+    (line,) = (line for line in daemon.log().splitlines() if f"job {job} runs without its control group" in line)
+    assert "Resource temporarily unavailable" in line
+
+
+def test_a_terminal_outlives_the_group(groups: None, daemon: Daemon) -> None:
+    """`carpool run` is the shim: it is not killed with the job."""
+    command = [sys.executable, "-m", "carpool.cli", "run", "--home", str(daemon.home), "--"]
+    code = "import os; print(open('/proc/self/cgroup').read()); os._exit(7)"
+    done = subprocess.run(
+        [*command, sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 7, done
+    assert f"/{roots(daemon)[0].name}/user-{os.getuid()}/job-1\n" in done.stdout
+
+
+def test_a_fork_bomb_fails_and_its_neighbour_goes_on(groups: None, limited: Callable[[str], Daemon]) -> None:
+    daemon = limited("processes = 32\n")
+    neighbour = daemon.python(WAITS)
+    daemon.until_line(neighbour, "waits")
+    info = daemon.wait(daemon.python(BOMB))
+    assert (info["outcome"], info["exit_code"]) == ("failed", 1)
+    assert "it may have 32 (processes in limits.toml)" in info["reason"]["text"]
+    assert alive(daemon.show(neighbour)["pid"])
+
+
+def test_who_takes_too_much_memory_loses_a_job_and_others_do_not(
+    groups: None, limited: Callable[[str], Daemon]
+) -> None:
+    try:
+        python = python_of_users()
+    except LookupError as error:
+        pytest.skip(str(error))
+    daemon = limited('memory = "128MiB"\n')
+    root = daemon.python(WAITS)
+    daemon.until_line(root, "waits")
+    submit = "daemon.submit('env', 'LD_PRELOAD=', {!r}, '-S', '-c', {!r})"
+    small, large = (as_nobody(daemon, submit.format(python, code), NOBODY) for code in (WAITS, TAKES))
+    daemon.until_line(small, "waits")
+    info = daemon.wait(large)
+    assert (info["outcome"], info["signal"]) == ("failed", signal.SIGKILL), daemon.output(large)
+    assert "all jobs of a user may have 128 MiB together (memory in limits.toml)" in info["reason"]["text"]
+    assert alive(daemon.show(root)["pid"]) and alive(daemon.show(small)["pid"])
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None or os.geteuid() != 0, reason="needs root, and setpriv")
+def test_an_ordinary_user_without_groups_is_told_so() -> None:
+    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
+        os.chown(directory, NOBODY, NOBODY)
+        code = (
+            "import sys; from pathlib import Path; from carpool.daemon.cgroups.start import open_groups\n"
+            "from carpool.daemon.cgroups.job_groups import GroupLimits; from carpool.protocol.paths import Home\n"
+            "print(open_groups(Home(Path(sys.argv[1])), GroupLimits(processes=64))[1])"
+        )
+        user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        done = subprocess.run(
+            [*user, sys.executable, "-c", code, directory], capture_output=True, text=True, check=False
+        )
+    if "Permission denied" in done.stderr and "carpool" not in done.stdout:
+        pytest.skip("other users may not read this installation")
+    assert "jobs have none of their own, and are ended process by process" in done.stdout, done.stderr
+    assert "processes in limits.toml does not hold: " in done.stdout and "Permission denied" in done.stdout
