@@ -22,9 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from run_tests import ENVIRONMENT, WARNINGS, execute
-
 from build import LIBRARIES, NATIVE, BuildError, compiler
+from run_tests import ENVIRONMENT, WARNINGS, execute
 
 FUZZ = NATIVE / "fuzz"
 CORPUS = FUZZ / "corpus"

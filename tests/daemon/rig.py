@@ -23,6 +23,7 @@ from carpool.daemon.jobs.held import Held
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
+from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.seats.ledger import GrantLedger
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.supervisor import Starting
@@ -120,6 +121,7 @@ class Rig:
         devices, store = {self.device.id: self.device}, SimpleNamespace(used=lambda job: None)
         parts = Parts(
             starting=Starting(Home(Path("/nonexistent")), devices, None, lambda _devices: {}, 1 << 30, core_dumps=True),
+            privileges=DirectPrivileges(Home(Path("/nonexistent"))),
             devices=devices,
             settings=Settings(),
             limits=limits or UserLimits(),

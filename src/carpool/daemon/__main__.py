@@ -8,6 +8,7 @@ import fcntl
 import itertools
 import logging
 import os
+import socket
 import sqlite3
 import stat
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from carpool.core.model import Settings
+from carpool.core.model import JobPhase, Settings
 from carpool.core.policies import POLICIES
 from carpool.core.policies.placement import PLACEMENTS
 from carpool.daemon.api.server import check_socket
@@ -31,11 +32,15 @@ from carpool.daemon.config.limits import UserLimits, read_limits
 from carpool.daemon.config.options import DaemonOptions, parse_options
 from carpool.daemon.config.policy_calls import PolicyCalls
 from carpool.daemon.config.settings import changed_settings, with_own_policies
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.contents import StoredJournal, read_contents
 from carpool.daemon.journal.losses import Acknowledged
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.secrets import erase_old_secrets
 from carpool.daemon.journal.wal import wal_damage
+from carpool.daemon.privileges.base import Privileges
+from carpool.daemon.privileges.direct import DirectPrivileges
+from carpool.daemon.privileges.user import as_files_of, become, give_new_home, listen, system_user
 from carpool.daemon.system.boot import boot_id
 from carpool.daemon.system.call_limit import AlarmLimit
 from carpool.daemon.system.errors import StartupError, is_refusal
@@ -54,20 +59,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = parse_options(arguments)
     except StartupError as error:
         return _failed(error, Ready(_ready_fd(arguments)))
-    raise_file_limit()
     lower_oom_score()
     ready = Ready(options.ready_fd)
     try:
-        lock = prepare_home(options.home)
+        rights = take_home(options)
+        raise_file_limit()
         limits = read_limits(options.home)
         damage = wal_damage(options.home.journal_log)  # before SQLite forgets what was there
         connection = open_journal(options.home.journal)
         _configure_log(options, limits)
         acknowledged = _acknowledged(options.home)
-        contents = read_contents(connection, options.home, acknowledged.last, damage)
+        contents = read_contents(connection, rights.privileges, options.home, acknowledged.last, damage)
+        _check_owners(contents.jobs, rights.privileges)
         erase_old_secrets(connection)
-        asyncio.run(_serve(options, limits, StoredJournal(connection, contents, acknowledged), ready))
-        os.close(lock)
+        asyncio.run(_serve(options, rights, limits, StoredJournal(connection, contents, acknowledged), ready))
+        os.close(rights.lock)
     except StartupError as error:
         return _failed(error, ready)
     except Exception as error:
@@ -96,11 +102,45 @@ class Ready:
             logging.getLogger(__name__).warning("the reader of --ready-fd %d has gone", fd)
 
 
-def prepare_home(home: Home) -> int:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rights:
+    """Of a daemon from its start on.  ``lock``: of its home; ``listener``: what root has left for it to listen on."""
+
+    lock: int
+    privileges: Privileges
+    listener: socket.socket | None = None
+
+
+def take_home(options: DaemonOptions) -> Rights:
+    """The home, with the daemon's lock, and the rights for it; with ``--user`` those of root are given up here.
+
+    Raises StartupError, OSError.
+    """
+    home = options.home
+    if options.user is None:
+        return Rights(prepare_home(home, shared=os.geteuid() == 0), DirectPrivileges(home))
+    user = system_user(options.user)
+    give_new_home(home, user)
+    with as_files_of(user):
+        lock = prepare_home(home, shared=True)
+    listener = listen(home, user)
+    return Rights(lock, become(user, home), listener)
+
+
+def _check_owners(jobs: Sequence[JobRecord], privileges: Privileges) -> None:
+    """Jobs that an earlier daemon of this home has accepted, and this one could neither start nor end."""
+    for job in jobs:
+        if job.phase is not JobPhase.ENDED and (why := privileges.why_not(job.owner)):
+            text = f"job {job.id} of uid {job.owner} has not ended: {why}"
+            hint = "start the daemon without --user until these jobs have ended, or cancel them there"
+            raise StartupError("jobs_of_root", text, hint)
+
+
+def prepare_home(home: Home, *, shared: bool) -> int:
     """Create the state directory and take the daemon's lock; returns its descriptor.  Raises StartupError."""
     try:
-        # Root's daemon serves everybody: others must get through to the sockets and to their own jobs' directories.
-        mode = 0o711 if os.geteuid() == 0 else 0o700
+        # Of a daemon that serves everybody: others must get through to the sockets and to their own jobs' directories.
+        mode = 0o711 if shared else 0o700
         home.root.mkdir(mode=mode, parents=True, exist_ok=True)
         home.jobs.mkdir(mode=mode, exist_ok=True)
         for directory in (home.root, home.jobs):
@@ -125,7 +165,10 @@ def _check_private(directory: Path) -> None:
     status = directory.stat()
     if status.st_uid != os.geteuid():
         text = f"{directory} belongs to uid {status.st_uid}, you are uid {os.geteuid()}"
-        raise StartupError("home_of_another_user", text, "choose a --home (or CARPOOL_HOME) of your own")
+        hint = "choose a --home (or CARPOOL_HOME) of your own"
+        if os.geteuid() == 0:
+            hint += f"; if it is that of a daemon with a user of its own: carpool up --user {status.st_uid}"
+        raise StartupError("home_of_another_user", text, hint)
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         text = f"other users may write to {directory} (mode {stat.S_IMODE(status.st_mode):o})"
         raise StartupError("home_writable", text, f"chmod go-w {directory}; look first for files that are not yours")
@@ -153,28 +196,36 @@ def _lock(home: Home) -> int:
 SWITCH_INTERVAL_S = 0.0002
 
 
-async def _serve(options: DaemonOptions, limits: UserLimits, stored: StoredJournal, ready: Ready) -> None:
+async def _serve(
+    options: DaemonOptions, rights: Rights, limits: UserLimits, stored: StoredJournal, ready: Ready
+) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     asyncio.get_running_loop().set_exception_handler(_report)
     with closing(_policy_calls(options.home)) as calls:
-        daemon = _daemon(options, limits, stored, calls)
+        daemon = _daemon(options, rights.privileges, limits, stored, calls)
         daemon.handle_signals()
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         started.add_done_callback(lambda _: ready.tell({"ok": True, "pid": os.getpid()}))
-        await daemon.run(started)
+        await daemon.run(started, rights.listener)
+    if daemon.helper_lost:
+        raise StartupError(
+            "helper_lost", "the helper, which runs as root, has ended", "start the daemon again: jobs go on"
+        )
 
 
-def _daemon(options: DaemonOptions, limits: UserLimits, stored: StoredJournal, calls: PolicyCalls) -> Daemon:
+def _daemon(
+    options: DaemonOptions, privileges: Privileges, limits: UserLimits, stored: StoredJournal, calls: PolicyCalls
+) -> Daemon:
     """With the settings of the journal, and the devices that there are.  Raises StartupError."""
     for registry in (POLICIES, PLACEMENTS):
         registry.limit_calls(AlarmLimit(calls=calls))
     wanted = GroupLimits(None if limits.memory is None else int(limits.memory), limits.processes)
-    start = Start(boot_id(), calls, *open_groups(options.home, wanted))
+    start = Start(boot_id(), calls, privileges, *open_groups(options.home, wanted))
     settings = _settings_in_force(options, stored.connection, calls)
-    with closing(GpuDiscovery(options.home)) as gpus:
+    with closing(GpuDiscovery(options.home, suspends=privileges.suspends)) as gpus:
         devices = gpus.resolved(options.devices, options.memory)
         options = dataclasses.replace(options, settings=settings, devices=devices)
-        options = dataclasses.replace(options, devices=settle_devices(options, stored.connection))
+        options = dataclasses.replace(options, devices=settle_devices(options, stored.connection, privileges))
         found = {option.id: gpus.make(option) for option in options.devices}
         return Daemon(options, limits, stored, found, start)
 
@@ -252,6 +303,11 @@ def _configure_log(options: DaemonOptions, limits: UserLimits) -> None:
     logging.basicConfig(handlers=[handler], level=logging.INFO)
     logging.getLogger("aiohttp").setLevel(logging.WARNING)
     logging.getLogger("aiohttp.server").addFilter(is_no_bad_http)
+    if os.geteuid() == 0:
+        text = (
+            "this daemon runs wholly as root; `carpool up --user NAME` leaves root to a small helper (docs/security.md)"
+        )
+        logging.getLogger(__name__).info(text)
 
 
 def _ready_fd(arguments: Sequence[str]) -> int | None:

@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import os
 import signal
+import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -43,6 +44,7 @@ from carpool.daemon.journal.slowdown_table import PaceTable
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
 from carpool.daemon.memory.reclaim import Reclaim
+from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.retention.pruner import Pruner
 from carpool.daemon.retention.selection import keeping_of
 from carpool.daemon.seats.ledger import open_ledger
@@ -73,6 +75,7 @@ class Start:
 
     boot: str
     calls: PolicyCalls
+    privileges: Privileges
     groups: JobGroups
     control_groups: ControlGroups
 
@@ -91,8 +94,8 @@ class Daemon:
         home = options.home
         self.options = options
         self.limits = limits
+        self.mode = 0o666 if start.privileges.serves_others else 0o600
         self.started = start
-        self.mode = 0o666 if os.geteuid() == 0 else 0o600
         self.stored = contents = stored.contents
         self.acknowledged = stored.acknowledged
         self.devices = devices
@@ -105,7 +108,9 @@ class Daemon:
         self.models = Models(self.journal, contents.models)
         self.history = DeviceHistory(self.journal, home.journal)
         self.jobs = JobTable()
-        self.pruner = Pruner(home, self.jobs, JournalRemoval(self.journal, home.journal), keeping_of(limits))
+        self.pruner = Pruner(
+            *(home, start.privileges, self.jobs, JournalRemoval(self.journal, home.journal), keeping_of(limits))
+        )
         self.ledger = open_ledger(home)
         self.shims = ShimLinks(self.ledger, self.jobs.owner)
         self.machine = Machine(self.settings.for_core)
@@ -118,7 +123,7 @@ class Daemon:
         self.telemetry = self._telemetry()
         self.ready = asyncio.Event()
         self.stopping = asyncio.Event()
-        self.stop_jobs = False
+        self.stop_jobs = self.helper_lost = False
         self.context = self._context()
 
     def _starting(self) -> Starting:
@@ -132,6 +137,7 @@ class Daemon:
         return build(
             Parts(
                 starting=self._starting(),
+                privileges=self.started.privileges,
                 devices=self.devices,
                 settings=self.settings.current,
                 limits=self.limits,
@@ -166,13 +172,17 @@ class Daemon:
             shares=parts.secondary.shares,
         )
 
-    async def run(self, started: asyncio.Future[None]) -> None:
-        """Until somebody asks to stop.  ``started`` is resolved when requests are answered."""
+    async def run(self, started: asyncio.Future[None], listening: socket.socket | None = None) -> None:
+        """Until somebody asks to stop.  ``started`` is resolved when requests are answered.
+
+        ``listening``: the API's socket, where it is there already.
+        """
+        self.started.privileges.watch(self._lose_helper)
         self.parts.restore.load(self.stored)
         self.ledger.forget_others(() if self.boot.restarted else self.jobs.live)
         self._adopt_groups()
         self.sessions.start()
-        server = await serve(self.context, self.mode)
+        server = await serve(self.context, self.mode, listening)
         started.set_result(None)
         try:
             await self._work()
@@ -221,6 +231,12 @@ class Daemon:
         self.stop_jobs = self.stop_jobs or stop_jobs
         self.stopping.set()
 
+    def _lose_helper(self) -> None:
+        """Nothing can be started any more: whoever starts the daemon again gets both, and the jobs that run."""
+        log.error("the helper, which runs as root, has ended: the daemon ends, too, and jobs go on")
+        self.helper_lost = True
+        self.stop(False)
+
     def handle_signals(self) -> None:
         """SIGTERM and Ctrl-C end the daemon and leave the jobs alone."""
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -237,6 +253,7 @@ class Daemon:
     def _context(self) -> Context:
         return Context(
             home=self.options.home,
+            privileges=self.started.privileges,
             uid=os.geteuid(),
             started_us=wall_us(),
             jobs=self.jobs,
@@ -293,6 +310,7 @@ class Daemon:
     async def _close(self, server: ApiServer) -> None:
         """The last one first; one that fails keeps none of the others from being closed."""
         async with AsyncExitStack() as stack:
+            stack.callback(self.started.privileges.close)
             stack.callback(self.ledger.close)
             stack.callback(self._close_groups)
             stack.callback(self.options.home.socket.unlink, missing_ok=True)

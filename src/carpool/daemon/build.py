@@ -30,6 +30,7 @@ from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.memory.copies import StoreCopies
 from carpool.daemon.memory.overuse import OveruseWatch
 from carpool.daemon.memory.parts import MemoryParts, build_memory
+from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.restart import FoundJobs, Restore
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.ledger import GrantLedger
@@ -59,6 +60,7 @@ class Parts:
     """
 
     starting: Starting
+    privileges: Privileges
     devices: dict[DeviceId, DeviceBackend]
     settings: Settings
     limits: UserLimits
@@ -114,15 +116,17 @@ def build(parts: Parts) -> Built:
     secondary = SecondaryProcesses(jobs, lines, seating, turns, memory.driver, checkpoint_jobs, parts.view, freed, post)
     channels = Channels(*(jobs, lines, seating, turns, pauses, memory, secondary, recovery), used=store.used, post=post)
     processes = Processes(
-        *(parts.starting, jobs, store, shims, channels, memory.offloads, recovery, parts.groups), post=post
+        *(parts.starting, parts.privileges, jobs, store, shims, channels, memory.offloads, recovery, parts.groups),
+        post=post,
     )
     retries = Retries(processes, store)
     notes = Notes(parts.starting.home.root)
     suspensions = Suspensions(notes, parts.devices, shims)
     checkpointing = Checkpointing(checkpoint_jobs, notes, jobs, suspensions, processes, post)
     checkpoint_restart = CheckpointRestart(checkpoint_jobs, jobs, suspensions, shims, processes, post)
-    happened = parts.machine_restarted
-    machine_restart = MachineRestart(parts.starting.home, jobs, store, processes, happened=happened)
+    home, privileges, happened = parts.starting.home, parts.privileges, parts.machine_restarted
+    machine_restart = MachineRestart(home, privileges, jobs, store, processes, happened=happened)
+    markers = StopMarkers(home.root, privileges)
     found = FoundJobs(seating, lines, memory, secondary, channels, post)
     return Built(
         seating=seating,
@@ -135,11 +139,11 @@ def build(parts: Parts) -> Built:
         checkpoint_jobs=checkpoint_jobs,
         checkpoint_restart=checkpoint_restart,
         retries=retries,
-        watchdog=Watchdog(jobs, StopMarkers(parts.starting.home.root), watchlist, turns, memory.offloads, processes),
+        watchdog=Watchdog(jobs, markers, watchlist, turns, memory.offloads, processes, privileges),
         overuse=OveruseWatch(jobs, parts.devices, memory.weights, processes),
         found=found,
         restore=Restore(
-            *(parts.starting.home, jobs, store, processes, channels, checkpoint_restart, memory.found_weights, found),
+            *(home, privileges, jobs, store, processes, channels, checkpoint_restart, memory.found_weights, found),
             recovery=recovery,
             retry_pause_us=parts.limits.retry_pause_us,
             machine_restart=machine_restart,

@@ -19,6 +19,7 @@ from carpool.daemon.channels.router import Channels
 from carpool.daemon.channels.seat_packets import CLASSES
 from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.checkpoint.restart import CheckpointRestart
+from carpool.daemon.jobs.files import was_started
 from carpool.daemon.jobs.info import last_info
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
@@ -27,6 +28,7 @@ from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.journal.row_types import LARGEST_NUMBER
 from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.memory.weights_adoption import FoundWeights
+from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.seats.demands import demand_in
 from carpool.daemon.seats.pauses import is_paused
@@ -52,6 +54,7 @@ class Restore:
     def __init__(
         self,
         home: Home,
+        privileges: Privileges,
         jobs: JobTable,
         store: JournalStore,
         processes: Processes,
@@ -65,6 +68,7 @@ class Restore:
         post: Callable[[Event], None],
     ) -> None:
         self._home = home
+        self._privileges = privileges
         self._machine_restart = machine_restart
         self._jobs = jobs
         self._store = store
@@ -196,7 +200,11 @@ class Restore:
 
     def _was_started(self, job: JobRecord) -> bool:
         files = self._home.job(job.id, job.attempt)
-        return self._processes.of(job.id).started or files.started.exists() or job.id in self._recovery.missing
+        return (
+            self._processes.of(job.id).started
+            or was_started(self._privileges, files, job.owner)
+            or job.id in self._recovery.missing
+        )
 
 
 class FoundJobs:

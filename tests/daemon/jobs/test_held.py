@@ -19,6 +19,8 @@ DAEMON = Path(__file__).parents[3] / "src/carpool/daemon"
 #: Whoever hands descriptors to a socket, and what they are: of memory, by `let_out`; or the text of a job's start.
 SENDERS = {
     "channels/connections.py": ["line.outbox.send(packet.encode(), descriptors)"],
+    "privileges/by_helper.py": ["socket.send_fds(self._connection, [request], list(fds))"],  # pidfds, to root
+    "privileges/helper.py": ["socket.send_fds(core, [json.dumps(answer).encode()], found)"],  # files of jobs and pidfds
     "shims/links.py": ["session.send(messages.Keep(names[some], attached_pid), descriptors[some])"],
     "shims/sessions.py": ["self.outbox.send(msgspec.json.encode(message), fds)"],
     "shims/spawn.py": ["session.send(messages.Start(), [fd])"],

@@ -12,6 +12,7 @@ from daemon_harness import Daemon, Refused, alive
 from failing import MESSAGE, WAITS, fails, let_go, pipe
 
 from carpool.daemon.jobs.oom_detection import last_error, ran_out
+from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import OutOf
 from tests.tiers import RARER_WAY
@@ -46,8 +47,11 @@ def test_a_log_is_not_believed_where_the_runtime_knows_better(tmp_path: Path) ->
     files = Home(tmp_path).job(1, 1)
     files.log.parent.mkdir(parents=True)
     files.log.write_text(f"{MESSAGE}\n")
-    assert ran_out(OutOf.NOTHING, files, os.getuid()) == ran_out(OutOf.DEVICE, files, os.getuid()) == MESSAGE
-    assert ran_out(OutOf.OTHER, files, os.getuid()) is None
+    mine = DirectPrivileges(Home(tmp_path))
+    assert (
+        ran_out(mine, OutOf.NOTHING, files, os.getuid()) == ran_out(mine, OutOf.DEVICE, files, os.getuid()) == MESSAGE
+    )
+    assert ran_out(mine, OutOf.OTHER, files, os.getuid()) is None
 
 
 def test_a_job_that_ran_out_of_memory_is_started_again_alone_and_once(

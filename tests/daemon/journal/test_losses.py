@@ -15,6 +15,7 @@ from carpool.daemon.journal.contents import JournalContents, read_contents
 from carpool.daemon.journal.losses import Acknowledged
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.wal import WalDamage, wal_damage
+from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.protocol.paths import Home
 
 FRAME = 24 + 4096
@@ -57,7 +58,7 @@ def read(home: Home) -> JournalContents:
     damage = wal_damage(home.journal_log)
     told = Acknowledged(home.acknowledged)
     with closing(open_journal(home.journal)) as connection:
-        contents = read_contents(connection, home, told.last, damage)
+        contents = read_contents(connection, DirectPrivileges(home), home, told.last, damage)
     told.close()
     return contents
 

@@ -16,6 +16,7 @@ from failing import WAITS, let_go, pipe
 from carpool.daemon.journal.contents import JournalContents, read_contents
 from carpool.daemon.journal.device_controls import read_controls
 from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
 
@@ -51,7 +52,7 @@ def stored(tmp_path: Path) -> Home:
 def read(home: Home) -> JournalContents:
     with closing(open_journal(home.journal)) as connection:
         read_controls(connection, ["host0"])
-        return read_contents(connection, home, 0, None)
+        return read_contents(connection, DirectPrivileges(home), home, 0, None)
 
 
 def set_aside(home: Home) -> list[tuple[str, int | None, str, dict[str, object]]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.jobs.files import create_directory
+from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.retention.directories import RemovedDirectories, move_aside
 from carpool.protocol.paths import Home
 
@@ -26,7 +26,8 @@ def home(tmp_path: Path) -> Home:
 
 
 def directory(home: Home, job: int) -> Path:
-    return create_directory(home, job, OWNER, os.getegid() if OWNER != NOBODY else NOBODY).root
+    DirectPrivileges(home).create_directory(job, OWNER, os.getegid() if OWNER != NOBODY else NOBODY)
+    return home.job(job).root
 
 
 def give(*paths: Path) -> None:
@@ -49,8 +50,9 @@ def make_deep(root: Path, levels: int) -> None:
 
 
 async def remove(home: Home, *jobs: int, patience_s: float = 60.0) -> None:
-    assert move_aside(home, jobs) == list(jobs)
-    await RemovedDirectories(home, patience_s).delete()
+    privileges = DirectPrivileges(home)
+    assert move_aside(privileges, home, jobs) == list(jobs)
+    await RemovedDirectories(home, privileges, patience_s).delete()
 
 
 async def test_everything_goes_however_it_is_closed_and_however_deep(home: Home) -> None:
@@ -95,8 +97,9 @@ async def test_what_the_owner_could_not_delete_is_not_deleted_and_is_reported_on
     give(root, *root.rglob("*"))
     (root / "foreign" / "precious").touch()
     os.chown(root / "foreign", 0, 0)
-    assert move_aside(home, [1]) == [1]
-    removed = RemovedDirectories(home)
+    privileges = DirectPrivileges(home)
+    assert move_aside(privileges, home, [1]) == [1]
+    removed = RemovedDirectories(home, privileges)
     with caplog.at_level(logging.WARNING):
         await removed.delete()
         await removed.delete()
@@ -112,7 +115,7 @@ async def test_a_removal_that_takes_too_long_is_ended_and_goes_on_later(home: Ho
     give(root, *root.rglob("*"))
     await remove(home, 1, patience_s=0.0)
     assert (home.removed / "1").exists()
-    await RemovedDirectories(home).delete()
+    await RemovedDirectories(home, DirectPrivileges(home)).delete()
     assert not (home.removed / "1").exists()
 
 

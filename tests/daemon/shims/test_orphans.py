@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from carpool.core.model import JobId
+from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.shims.orphans import Orphans
 from carpool.protocol.paths import Home
 
@@ -29,7 +30,7 @@ def test_a_process_lives_until_its_last_thread_has_ended(tmp_path: Path) -> None
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"rests\n"
-        orphans = Orphans(Home(tmp_path), JobId(1), os.getuid(), holder=process.pid)
+        orphans = Orphans(DirectPrivileges(Home(tmp_path)), Home(tmp_path), JobId(1), os.getuid(), holder=process.pid)
         assert orphans.pids() == [process.pid]
         orphans.end()
         assert process.poll() == -signal.SIGKILL

@@ -21,10 +21,13 @@ from carpool.core import commands
 from carpool.core.events import TurnReleased
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.memory.movers import JobsShim
+from carpool.daemon.privileges.base import signal_process
+from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.stopped import watchdog
 from carpool.daemon.stopped.markers import StopMarkers
 from carpool.daemon.stopped.watchdog import Watchdog
 from carpool.daemon.system.process_state import state_of
+from carpool.protocol.paths import Home
 from carpool.protocol.seat import PacketType, Yield
 
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
@@ -50,15 +53,19 @@ class Scene:
         self.shim_runs = True
         self.taken: list[tuple[int, str, str]] = []
         self.by_shim = JobsShim(self)
-        self.kept = StopMarkers(directory)
+        self.privileges = DirectPrivileges(Home(directory))
+        self.kept = StopMarkers(directory, self.privileges)
         self.given_up: list[int] = []
         self.signals: list[int] = []
-        self.watchdog = Watchdog(rig.jobs, self.kept, rig.watchlist, rig.turns, self, self)
+        self.watchdog = Watchdog(rig.jobs, self.kept, rig.watchlist, rig.turns, self, self, self.privileges)
         self._running = asyncio.create_task(self.watchdog.run())
 
     def take(self, *asked: Any) -> bool:
         self.taken.append(asked)
         return self.shim_runs
+
+    def kill_process(self, pid: int, owner: int) -> None:
+        signal_process(self.privileges, pid, owner, signal.SIGKILL)
 
     def signal(self, job: JobRecord, number: int) -> None:
         self.signals.append(number)

@@ -7,7 +7,8 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -106,7 +107,8 @@ def start_daemon(home: Path, options: Sequence[str]) -> int:
 def _open_log(home: Home):  # type: ignore[no-untyped-def]  # a binary file
     try:
         home.root.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
-        return home.log.open("ab")
+        with _as_owner(home.root):
+            return home.log.open("ab")
     except OSError as error:
         raise StartupFailed(
             Exit.NO_DAEMON,
@@ -114,6 +116,20 @@ def _open_log(home: Home):  # type: ignore[no-untyped-def]  # a binary file
             f"cannot use {home.root} for the daemon's state: {error.strerror}",
             "set CARPOOL_HOME (or --home) to a directory that you may write to",
         ) from None
+
+
+@contextmanager
+def _as_owner(directory: Path) -> Iterator[None]:
+    """Root follows no link of a user to whom the home of a daemon belongs (`carpool up --user`)."""
+    owner = directory.stat().st_uid
+    if os.geteuid() != 0 or owner == 0:
+        yield
+        return
+    os.seteuid(owner)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 def _daemon_environment() -> dict[str, str]:

@@ -20,6 +20,11 @@ from carpool.protocol.units import format_size, telemetry_interval
 
 @click.command("up")
 @click.option(
+    "--user",
+    metavar="NAME",
+    help="For root: run the daemon as this system user; only a small helper stays root.",
+)
+@click.option(
     "--device",
     "devices",
     multiple=True,
@@ -72,6 +77,7 @@ from carpool.protocol.units import format_size, telemetry_interval
 def command(
     home: Path,
     as_json: bool,
+    user: str | None,
     devices: tuple[str, ...],
     sharing: str | None,
     policy: str | None,
@@ -90,6 +96,7 @@ def command(
     --placement and --setting override --preset.
     """
     options = _daemon_options(devices, policy, placement, preset_name, dict(settings), threads)
+    options += ["--user", user] if user else []
     options += ["--sharing", sharing] if sharing else []
     options += ["--debug-close-lanes"] if debug_close_lanes else []
     options += [] if telemetry_us is None else ["--telemetry-interval", f"{telemetry_us}us"]

@@ -23,6 +23,7 @@ from carpool.daemon.journal.device_history import DeviceHistory
 from carpool.daemon.journal.event_log import Feed
 from carpool.daemon.journal.model_registry import Models
 from carpool.daemon.journal.records import JournalStore
+from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.allocator import Seating
 from carpool.daemon.system.errors import RequestError
 from carpool.daemon.system.peer import peer_credentials, peer_groups
@@ -40,6 +41,7 @@ class Context:
     """The parts of the daemon that requests read or change."""
 
     home: Home
+    privileges: Privileges
     uid: int
     started_us: int
     jobs: JobTable

@@ -81,8 +81,9 @@ def _check_version(request: web.Request) -> None:
 
 
 def _check_user(request: web.Request) -> None:
-    uid, mine = caller(request).uid, request.app[CONTEXT].uid
-    if mine != 0 and uid not in (0, mine):
+    context, uid = request.app[CONTEXT], caller(request).uid
+    mine = context.uid
+    if not context.privileges.serves_others and uid not in (0, mine):
         raise RequestError(
             403,
             "other_user",

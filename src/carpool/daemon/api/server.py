@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import stat
 
 from aiohttp import web
@@ -43,18 +44,23 @@ class ApiServer:
         await self._runner.cleanup()
 
 
-async def serve(context: Context, mode: int) -> ApiServer:
-    """Listen; the socket appears with its final permissions."""
+async def serve(context: Context, mode: int, listening: socket.socket | None) -> ApiServer:
+    """Listen; the socket appears with its final permissions.  ``listening``: it is there already."""
     runner = web.AppRunner(make_app(context), access_log=None, handle_signals=False, shutdown_timeout=2.0)
     await runner.setup()
-    context.home.socket.unlink(missing_ok=True)
     server, limits = runner.server, context.limits
     assert server is not None, "it has been set up"
+
+    def entrance() -> Entrance:
+        return Entrance(server, limits.connections, context.home.limits)
+
+    if listening is not None:
+        return ApiServer(runner, await asyncio.get_running_loop().create_unix_server(entrance, sock=listening))
+    context.home.socket.unlink(missing_ok=True)
     old = os.umask(0o777 & ~mode)
     try:
-        listener = await asyncio.get_running_loop().create_unix_server(
-            lambda: Entrance(server, limits.connections, context.home.limits), str(context.home.socket), backlog=1024
-        )
+        path = str(context.home.socket)
+        listener = await asyncio.get_running_loop().create_unix_server(entrance, path, backlog=1024)
     finally:
         os.umask(old)
     return ApiServer(runner, listener)

@@ -10,7 +10,6 @@ from carpool.core.model import JobId
 from carpool.daemon.api.context import CONTEXT, Context, caller, find_job, require_owner, viewer
 from carpool.daemon.api.middleware import flag_parameter, number_parameter
 from carpool.daemon.api.visible_events import visible_entry
-from carpool.daemon.jobs.files import open_owned
 from carpool.daemon.jobs.log_pieces import kept_from, next_piece
 from carpool.daemon.jobs.table import EndedJob, JobRecord
 from carpool.daemon.system.errors import RequestError
@@ -93,7 +92,7 @@ def _over(context: Context, number: JobId, attempt: int) -> bool:
 def _open_log(context: Context, job: JobRecord | EndedJob, attempt: int) -> int | None:
     """None while the job has not written anything."""
     try:
-        return open_owned(context.home.job(job.id, attempt).log, job.owner)
+        return context.privileges.open_owned(context.home.job(job.id, attempt).log, job.owner)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -17,7 +17,6 @@ from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, ca
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.quotas import check_common_environment, check_retries, check_room, check_spec_size
 from carpool.daemon.config.limits import Audience
-from carpool.daemon.jobs.files import create_directory
 from carpool.daemon.jobs.table import JobRecord, may_use, named_devices
 from carpool.daemon.journal.writer import disk_full
 from carpool.daemon.system.clock import wall_us
@@ -161,7 +160,7 @@ async def _record(context: Context, jobs: list[JobRecord]) -> None:
 
 def _create_directory(context: Context, job: JobRecord) -> None:
     try:
-        create_directory(context.home, job.id, job.owner, job.gid)
+        context.privileges.create_directory(job.id, job.owner, job.gid)
     except OSError as error:
         if not disk_full(error):
             raise
@@ -184,6 +183,7 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     """Raises ApiError for anything that could never run, whatever other jobs do."""
     if not spec.argv or not spec.argv[0]:
         raise RequestError(400, "empty_command", "there is no command to run", "carpool submit -- python train.py")
+    _check_owner(context, who)
     check_spec_size(context, spec)
     check_texts("the command, directory", (*spec.argv, spec.cwd), spec.env)
     check_directory(spec.cwd)
@@ -199,6 +199,12 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
         )
     if spec.foreground and (spec.retries or spec.requeue):
         raise RequestError(400, "retries_foreground", "jobs in the foreground are not retried", "use carpool submit")
+
+
+def _check_owner(context: Context, who: Caller) -> None:
+    if why := context.privileges.why_not(who.uid):
+        hint = "submit it as another user, for example: sudo -u USER carpool submit ..."
+        raise RequestError(403, "no_jobs_of_this_user", why, hint)
 
 
 def _check_device(context: Context, spec: SubmitRequest) -> None:

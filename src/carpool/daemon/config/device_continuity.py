@@ -10,12 +10,15 @@ import msgspec
 from carpool.core.model import JobId
 from carpool.daemon.config.options import DaemonOptions, DeviceOption
 from carpool.daemon.jobs.files import shim_lives
+from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
 from carpool.protocol.units import format_size
 
 
-def settle_devices(options: DaemonOptions, connection: sqlite3.Connection) -> tuple[DeviceOption, ...]:
+def settle_devices(
+    options: DaemonOptions, connection: sqlite3.Connection, privileges: Privileges
+) -> tuple[DeviceOption, ...]:
     """The devices to start with, recorded for the next time.  Raises StartupError if running jobs need others.
 
     Where none are named, they are those of before as long as a job has not ended: one that waits may have asked for a
@@ -25,7 +28,7 @@ def settle_devices(options: DaemonOptions, connection: sqlite3.Connection) -> tu
     earlier = _recorded(connection)
     unfinished = _unfinished(connection)
     if earlier and earlier != devices and unfinished:
-        if options.devices_given and _any_lives(options.home, unfinished):
+        if options.devices_given and _any_lives(privileges, options.home, unfinished):
             was = " ".join(f"--device {device.text}" for device in earlier)
             was += "".join(sorted({f" --sharing {device.sharing}" for device in earlier if device.kind == "cuda"}))
             raise StartupError(
@@ -52,8 +55,8 @@ def _unfinished(connection: sqlite3.Connection) -> list[JobId]:
     return [job for (job,) in connection.execute("SELECT id FROM jobs WHERE phase != 'ended'")]
 
 
-def _any_lives(home: Home, jobs: Sequence[JobId]) -> bool:
-    return any(shim_lives(home.job(job)) for job in jobs)
+def _any_lives(privileges: Privileges, home: Home, jobs: Sequence[JobId]) -> bool:
+    return any(shim_lives(privileges, home.job(job)) for job in jobs)
 
 
 def _words(devices: tuple[DeviceOption, ...]) -> str:

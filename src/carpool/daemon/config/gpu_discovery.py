@@ -31,8 +31,10 @@ _NO_DEVICE, _INVALID_DEVICE = 100, 101  # CUDA_ERROR_NO_DEVICE, CUDA_ERROR_INVAL
 class GpuDiscovery:
     """The agents of the GPUs, from the moment when their capacity is asked for until their devices are made."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, *, suspends: bool) -> None:
+        """``suspends``: whether a driver that can may suspend jobs for this daemon."""
         self._home = home
+        self._suspends = suspends
         self._links: dict[DeviceId, AgentLink] = {}
 
     def resolved(self, options: Sequence[DeviceOption], memory: int) -> tuple[DeviceOption, ...]:
@@ -60,9 +62,9 @@ class GpuDiscovery:
         if option.kind == "host":
             return HostDevice(option.id, option.capacity)
         ready = self._ready(option)
-        uuid = option.uuid or ready.uuid
+        uuid, checkpoint = option.uuid or ready.uuid, ready.checkpoint and self._suspends
         link = self._links.pop(option.id)
-        return CudaDevice(option.id, option.capacity, link, uuid, checkpoint=ready.checkpoint, model=ready.name)
+        return CudaDevice(option.id, option.capacity, link, uuid, checkpoint=checkpoint, model=ready.name)
 
     def close(self) -> None:
         """End the agents of those that are not made after all."""

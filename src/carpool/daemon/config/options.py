@@ -50,6 +50,7 @@ class DaemonOptions:
     """What the daemon was started with."""
 
     home: Home
+    user: str | None  # whom a daemon of root becomes; None: it stays root's
     devices: tuple[DeviceOption, ...]
     devices_given: bool  # False: the default one
     settings: Settings
@@ -93,6 +94,7 @@ def parse_options(argv: Sequence[str]) -> DaemonOptions:
     memory = memory_bytes()
     options = DaemonOptions(
         home=Home(Path(given.home).expanduser().absolute() if given.home else default_home()),
+        user=given.user,
         devices=_devices(given.device or [], given.sharing, memory),
         devices_given=bool(given.device),
         settings=_settings(given.policy, given.placement, given.setting),
@@ -112,6 +114,7 @@ def parse_options(argv: Sequence[str]) -> DaemonOptions:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="carpoold", description="The Carpool daemon: shares this machine's devices among jobs.")
     parser.add_argument("--home", metavar="DIR", help="state directory (default: $CARPOOL_HOME or the XDG state dir)")
+    parser.add_argument("--user", metavar="NAME", help="for root: run as this user, with a helper that stays root")
     parser.add_argument(
         "--device",
         metavar="KIND",

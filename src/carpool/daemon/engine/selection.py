@@ -19,7 +19,7 @@ import msgspec
 from carpool.core.model import DeviceId, Engine
 from carpool.daemon.engine.preload_check import Command, Look, look
 from carpool.daemon.jobs.table import EngineChoice, may_use
-from carpool.daemon.shims.spawn import groups_of
+from carpool.daemon.privileges.direct import groups_of
 from carpool.daemon.system.background import in_background
 from carpool.daemon.system.drop_privileges import become_reader
 from carpool.devices.base import DeviceBackend

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 
-from carpool.daemon.jobs.files import open_owned
+from carpool.daemon.privileges.base import Privileges
 from carpool.protocol.paths import JobFiles
 from carpool.protocol.seat import OutOf
 
@@ -41,11 +41,11 @@ MESSAGES = tuple(
 _OTHER = re.compile(r"([A-Za-z_]\w*\.)*[A-Z]\w*(Error|Exception|Interrupt|Exit|Group)\b|Traceback \(most recent call")
 
 
-def ran_out(said: int, files: JobFiles, owner: int) -> str | None:
+def ran_out(privileges: Privileges, said: int, files: JobFiles, owner: int) -> str | None:
     """What ran out, for people, or None.  ``said``: the word of its seat (`OutOf`)."""
     if said == OutOf.OTHER:  # whatever its log ends with
         return None
-    message = in_log(files, owner)
+    message = in_log(privileges, files, owner)
     if message is not None:
         return message
     if said == OutOf.DEVICE:
@@ -53,10 +53,10 @@ def ran_out(said: int, files: JobFiles, owner: int) -> str | None:
     return "memory of its own process (MemoryError)" if said == OutOf.HEAP else None
 
 
-def in_log(files: JobFiles, owner: int) -> str | None:
+def in_log(privileges: Privileges, files: JobFiles, owner: int) -> str | None:
     """The message with which its log ends, if it is one of `MESSAGES`."""
     try:
-        with open(open_owned(files.log, owner), "rb") as file:
+        with open(privileges.open_owned(files.log, owner), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
             return last_error(file.read(TAIL_BYTES).decode(errors="replace"))
     except OSError:

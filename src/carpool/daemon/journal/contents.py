@@ -25,6 +25,7 @@ from carpool.daemon.journal.slowdown_table import read_paces
 from carpool.daemon.journal.stand_ins import stand_ins
 from carpool.daemon.journal.stored_jobs import had, read_attempts, read_jobs
 from carpool.daemon.journal.wal import WalDamage
+from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
 
@@ -65,14 +66,16 @@ class StoredJournal:
     acknowledged: Acknowledged
 
 
-def read_contents(connection: sqlite3.Connection, home: Home, told: JobId, damage: WalDamage | None) -> JournalContents:
+def read_contents(
+    connection: sqlite3.Connection, privileges: Privileges, home: Home, told: JobId, damage: WalDamage | None
+) -> JournalContents:
     """What cannot be read is set aside, and what is missing is written down.  Raises StartupError.
 
     ``told``: the largest number of a job that was acknowledged; ``damage``: of the write-ahead log.
     """
     try:
         with in_one_transaction(connection):
-            return _read(connection, home, told, damage)
+            return _read(connection, privileges, home, told, damage)
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY):
             hint = "free disk space, or choose another --home"
@@ -82,11 +85,13 @@ def read_contents(connection: sqlite3.Connection, home: Home, told: JobId, damag
         raise broken(home.journal, str(error)) from None
 
 
-def _read(connection: sqlite3.Connection, home: Home, told: JobId, damage: WalDamage | None) -> JournalContents:
+def _read(
+    connection: sqlite3.Connection, privileges: Privileges, home: Home, told: JobId, damage: WalDamage | None
+) -> JournalContents:
     _check_meta(connection)
     jobs = list(read_jobs(connection))
     last_job = record_losses(connection, home, told, damage)
-    jobs += _adopted(connection, home, {job.id for job in jobs})
+    jobs += _adopted(connection, privileges, home, {job.id for job in jobs})
     found = {job.id for job in jobs}
     return JournalContents(
         jobs=sorted(jobs, key=lambda job: job.id),
@@ -112,9 +117,9 @@ def _check_meta(connection: sqlite3.Connection) -> None:
         list(sound_rows(connection, "meta", MetaRow, decode, f"WHERE key = '{key}'"))
 
 
-def _adopted(connection: sqlite3.Connection, home: Home, known: set[JobId]) -> list[JobRecord]:
+def _adopted(connection: sqlite3.Connection, privileges: Privileges, home: Home, known: set[JobId]) -> list[JobRecord]:
     """Jobs that run without a record; from now on they have one."""
-    found = list(stand_ins(connection, home, known))
+    found = list(stand_ins(connection, privileges, home, known))
     attempts = read_attempts(connection) if found else {}
     for job in found:
         if job.id in attempts:

@@ -18,6 +18,7 @@ from carpool.core.model import JobId, JobSpec
 from carpool.daemon.jobs.files import shim_lives
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.row_types import LARGEST_NUMBER
+from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.system.clock import wall_us
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.paths import Home
@@ -26,12 +27,15 @@ log = logging.getLogger(__name__)
 _SUBMITTED = "SELECT data FROM events WHERE kind = 'Submitted' AND job = ? ORDER BY seq DESC"
 
 
-def stand_ins(connection: sqlite3.Connection, home: Home, known: Collection[JobId]) -> Iterator[JobRecord]:
+def stand_ins(
+    connection: sqlite3.Connection, privileges: Privileges, home: Home, known: Collection[JobId]
+) -> Iterator[JobRecord]:
     """Of the jobs that run, and are not ``known``."""
     for path in sorted(home.jobs.iterdir()):
         name = path.name
         number = int(name) if name.isascii() and name.isdecimal() and len(name) < 20 else 0
-        if 0 < number <= LARGEST_NUMBER and number not in known and shim_lives(home.job(number)):
+        missing = 0 < number <= LARGEST_NUMBER and number not in known
+        if missing and shim_lives(privileges, home.job(number)):
             log.error(
                 "job %d runs, and the journal has no record of it: it goes on, and is never started again", number
             )

@@ -1,6 +1,6 @@
 """Directories of removed jobs: moved aside at once, deleted by a process with the rights of their owner.
 
-The daemon, which may be root's, opens nothing in them.
+The daemon opens nothing in them but logs, to see how much room these take.
 """
 
 from __future__ import annotations
@@ -8,43 +8,51 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
 from carpool.core.model import JobId
 from carpool.daemon.jobs.table import EndedJob
+from carpool.daemon.privileges.base import Child, Privileges
+from carpool.daemon.system.pidwatch import PidWatch
 from carpool.protocol.paths import Home
 
 log = logging.getLogger(__name__)
-REMOVER = Path(__file__).with_name("remove_trees.py")
 AT_ONCE = 100  # directories that one process empties
+AGAIN_S = 0.05
 PATIENCE_S = 60.0  # for one process; what is left is tried again with the next removal
 
 
-def log_bytes(home: Home, jobs: Iterable[EndedJob]) -> dict[JobId, int]:
+def log_bytes(privileges: Privileges, home: Home, jobs: Iterable[EndedJob]) -> dict[JobId, int]:
     """Room on the disk that the logs of each job take."""
-    return {job.id: sum(_room(home.job(job.id, n + 1).log) for n in range(job.attempt)) for job in jobs}
+    return {
+        job.id: sum(_room(privileges, home.job(job.id, n + 1).log, job.owner) for n in range(job.attempt))
+        for job in jobs
+    }
 
 
-def _room(path: Path) -> int:
+def _room(privileges: Privileges, path: Path, owner: int) -> int:
     try:
-        return path.lstat().st_blocks * 512
+        fd = privileges.open_owned(path, owner)
     except OSError:
         return 0
+    try:
+        return os.fstat(fd).st_blocks * 512
+    finally:
+        os.close(fd)
 
 
-def move_aside(home: Home, jobs: Iterable[JobId]) -> list[JobId]:
+def move_aside(privileges: Privileges, home: Home, jobs: Iterable[JobId]) -> list[JobId]:
     """Those that have no directory among the jobs any more."""
     home.removed.mkdir(mode=0o700, exist_ok=True)
-    return [job for job in jobs if _moved(home, job)]
+    return [job for job in jobs if _moved(privileges, home, job)]
 
 
-def _moved(home: Home, job: JobId) -> bool:
+def _moved(privileges: Privileges, home: Home, job: JobId) -> bool:
     try:
-        home.job(job).root.rename(home.removed / str(job))
+        privileges.set_aside(job)
     except FileNotFoundError:
         return True
     except OSError as error:  # its owner has mounted something there
@@ -56,8 +64,9 @@ def _moved(home: Home, job: JobId) -> bool:
 class RemovedDirectories:
     """Deletes what lies among the removed directories, also what an earlier daemon has left there."""
 
-    def __init__(self, home: Home, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, home: Home, privileges: Privileges, patience_s: float = PATIENCE_S) -> None:
         self._root = home.removed
+        self._privileges = privileges
         self._patience_s = patience_s
         self._stubborn: set[Path] = set()
 
@@ -83,31 +92,29 @@ class RemovedDirectories:
 
     async def _empty(self, paths: Sequence[Path]) -> None:
         """One process empties them; it is ended when the time is over, or the daemon stops."""
-        status = paths[0].lstat()
-        with ExitStack() as stack:
-            fds = [_opened(path, stack) for path in paths]
-            numbers = map(str, (status.st_uid, status.st_gid, *fds))
-            command = (sys.executable, "-I", "-S", str(REMOVER), *numbers)
-            null = asyncio.subprocess.DEVNULL
-            remover = await asyncio.create_subprocess_exec(
-                *command, pass_fds=fds, stdin=null, stdout=null, stderr=null, cwd="/", start_new_session=True
-            )
+        owner = paths[0].lstat().st_uid
         try:
-            await asyncio.wait_for(remover.wait(), self._patience_s)
+            remover = self._privileges.spawn_remover([int(path.name) for path in paths])
+        except PermissionError as error:
+            log.warning("nothing in %s and %d more is removed: %s", paths[0], len(paths) - 1, error)
+            return
+        ended = asyncio.Event()
+        PidWatch(remover.pid, ended.set, remover.fd)
+        try:
+            await asyncio.wait_for(ended.wait(), self._patience_s)
         except TimeoutError:
             return
         finally:
-            with suppress(ProcessLookupError):
-                remover.kill()
-            await asyncio.shield(remover.wait())
+            await asyncio.shield(self._end(remover, owner, ended))
 
-
-def _opened(path: Path, stack: ExitStack) -> int:
-    """The directory itself is the daemon's to open: nobody else can have put another one there.  Raises OSError."""
-    path.chmod(0o700)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    stack.callback(os.close, fd)
-    return fd
+    async def _end(self, remover: Child, owner: int, ended: asyncio.Event) -> None:
+        """A remover that has just been started is not yet its owner's, and cannot be killed for a moment."""
+        while not ended.is_set():
+            with suppress(OSError):
+                self._privileges.kill(remover, owner)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), AGAIN_S)
+        remover.collect()
 
 
 def _remaining(paths: Iterable[Path]) -> list[Path]:

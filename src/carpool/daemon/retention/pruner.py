@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
 from carpool.daemon.journal.removal import JournalRemoval
+from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.retention.directories import RemovedDirectories, log_bytes, move_aside
 from carpool.daemon.retention.selection import Keeping, needed, removable
 from carpool.daemon.system.clock import wall_us
@@ -27,12 +28,15 @@ AT_ONCE = 50  # jobs
 class Pruner:
     """Keeps what the limits say.  Files are dealt with in threads and processes, rows by the journal's thread."""
 
-    def __init__(self, home: Home, jobs: JobTable, journal: JournalRemoval, keeping: Keeping) -> None:
+    def __init__(
+        self, home: Home, privileges: Privileges, jobs: JobTable, journal: JournalRemoval, keeping: Keeping
+    ) -> None:
         self._home = home
+        self._privileges = privileges
         self._jobs = jobs
         self._journal = journal
         self._keeping = keeping
-        self._directories = RemovedDirectories(home)
+        self._directories = RemovedDirectories(home, privileges)
 
     async def run(self) -> None:
         """What goes wrong once is tried again an hour later."""
@@ -46,7 +50,7 @@ class Pruner:
     async def prune(self) -> None:
         """Raises OSError, JournalFull, sqlite3.Error."""
         ended = self._jobs.ended
-        sizes = await asyncio.to_thread(log_bytes, self._home, list(ended.values()))
+        sizes = await asyncio.to_thread(log_bytes, self._privileges, self._home, list(ended.values()))
         stay = needed(self._jobs.live.values(), [*ended, *self._jobs.live])
         old = removable(list(ended.values()), sizes, stay, self._keeping, wall_us())
         for first in range(0, len(old), AT_ONCE):
@@ -58,7 +62,7 @@ class Pruner:
         await self._directories.delete()
 
     async def _remove(self, old: Sequence[EndedJob]) -> None:
-        gone = await asyncio.to_thread(move_aside, self._home, [job.id for job in old])
+        gone = await asyncio.to_thread(move_aside, self._privileges, self._home, [job.id for job in old])
         await self._journal.jobs(gone)
         self._jobs.remove(gone)
         log.info("removed %d jobs that ended long ago, up to job %d", len(gone), max(gone, default=0))

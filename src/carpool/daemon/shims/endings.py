@@ -11,6 +11,7 @@ from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.jobs.files import ExitRecord
 from carpool.daemon.jobs.oom_detection import ran_out
 from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.record import usage_at_end, words_at_end
 from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.paths import JobFiles
@@ -77,8 +78,8 @@ def unrecorded(job: JobRecord, *, started: bool, traces: bool, orphans: int) -> 
     return StartFailed(job.id, "its supervisor ended before it could start the job")
 
 
-def explained(event: Ending, job: JobRecord, files: JobFiles) -> Ending:
+def explained(privileges: Privileges, event: Ending, job: JobRecord, files: JobFiles) -> Ending:
     """With what the job's runtime or log says of a failure; its seat has been given back by now."""
     if isinstance(event, StartFailed) or not event.code:
         return event
-    return dataclasses.replace(event, out_of_memory=ran_out(job.out_of, files, job.owner))
+    return dataclasses.replace(event, out_of_memory=ran_out(privileges, job.out_of, files, job.owner))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from carpool.core.model import Attempt, Reason
-from carpool.daemon.jobs.files import read_exit
+from carpool.daemon.jobs.files import read_exit, was_started
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.records import JournalStore
+from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.shims.retries import record_failure
 from carpool.daemon.shims.supervisor import Processes
 from carpool.protocol.paths import Home
@@ -17,9 +18,17 @@ class MachineRestart:
     """``happened``: since an earlier daemon ran."""
 
     def __init__(
-        self, home: Home, jobs: JobTable, store: JournalStore, processes: Processes, *, happened: bool
+        self,
+        home: Home,
+        privileges: Privileges,
+        jobs: JobTable,
+        store: JournalStore,
+        processes: Processes,
+        *,
+        happened: bool,
     ) -> None:
         self._home = home
+        self._privileges = privileges
         self._jobs = jobs
         self._store = store
         self._processes = processes
@@ -38,5 +47,6 @@ class MachineRestart:
                 job.fault = Reason("machine_restarted", TEXT)
 
     def _was_interrupted(self, job: JobRecord) -> bool:
-        files = self._home.job(job.id, job.attempt)
-        return files.started.exists() and read_exit(files, job.owner) is None and not self._processes.lives(job.id)
+        files, privileges = self._home.job(job.id, job.attempt), self._privileges
+        begun = was_started(privileges, files, job.owner)
+        return begun and read_exit(privileges, files, job.owner) is None and not self._processes.lives(job.id)

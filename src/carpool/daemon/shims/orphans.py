@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from carpool.core.model import JobId
+from carpool.daemon.privileges.base import Privileges
 from carpool.protocol.paths import Home
 
 PROC = Path("/proc")
@@ -30,6 +31,7 @@ class Orphans:
     process's.  ``holder``: a process that is known to be one.
     """
 
+    privileges: Privileges
     home: Home
     job: JobId
     owner: int
@@ -55,8 +57,8 @@ class Orphans:
         except OSError:
             return None
         if self._is_one(PROC / str(pid)):
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(fd, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # it has changed its user meanwhile
+                self.privileges.signal(fd, self.owner, signal.SIGKILL)
             return fd
         os.close(fd)
         return None
@@ -73,7 +75,7 @@ class Orphans:
 
     def _is_marked(self, process: Path) -> bool:
         marks = {f"CARPOOL_JOB={self.job}".encode(), b"CARPOOL_HOME=" + os.fsencode(self.home.root)}
-        return marks <= set((process / "environ").read_bytes().split(b"\0"))
+        return marks <= set(self.privileges.environment(int(process.name), self.owner).split(b"\0"))
 
 
 def _lives(fields: list[bytes]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import subprocess
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,16 +16,17 @@ from carpool.core.model import JobId, JobPhase
 from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.cgroups.remains import Remains
 from carpool.daemon.channels.router import Channels
-from carpool.daemon.jobs.files import read_exit, shim_lives
+from carpool.daemon.jobs.files import read_exit, shim_lives, was_started
 from carpool.daemon.jobs.killing import kill
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.records import JournalStore
+from carpool.daemon.privileges.base import Child, Privileges, signal_process
 from carpool.daemon.shims.endings import Ending, exited, explained, log_problems, recorded, refused, unrecorded
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.orphans import Orphans
 from carpool.daemon.shims.sessions import Session
-from carpool.daemon.shims.spawn import Starting, send_start, spawn_shim
+from carpool.daemon.shims.spawn import Starting, send_start
 from carpool.daemon.system.background import in_background
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import may_pass
@@ -44,7 +45,7 @@ class Process:
     """The shim of one job; its session is in `ShimLinks`."""
 
     watch: PidWatch | None = None
-    popen: subprocess.Popen[bytes] | None = None
+    child: Child | None = None  # spawned by this daemon
     start_asked: bool = False  # the core wants the job to run
     start_sent: bool = False
     started: bool = False  # the core knows that it runs
@@ -68,6 +69,7 @@ class Processes:
     def __init__(
         self,
         starting: Starting,
+        privileges: Privileges,
         jobs: JobTable,
         store: JournalStore,
         links: ShimLinks,
@@ -79,6 +81,7 @@ class Processes:
     ) -> None:
         self._starting = starting
         self._home = starting.home
+        self._privileges = privileges
         self._jobs = jobs
         self._store = store
         self._links = links
@@ -141,6 +144,13 @@ class Processes:
         else:
             process.signals.append(number)
 
+    def kill_process(self, pid: int, owner: int) -> None:
+        """Nothing happens if the process has ended, or is not that user's."""
+        try:
+            signal_process(self._privileges, pid, owner, signal.SIGKILL)
+        except OSError as error:
+            log.error("process %d of uid %d cannot be killed: %s", pid, owner, error)
+
     def forget(self, job: JobId, text: str) -> None:
         """The job has ended; a shim that still waits for its start is sent away with ``text``."""
         process = self._of.pop(job, None)
@@ -150,7 +160,7 @@ class Processes:
         if session is not None and not process.start_sent:
             session.send(messages.Refused(text))
         self._links.disconnect(job)
-        if process.popen is None and process.watch is not None:
+        if process.child is None and process.watch is not None:
             process.watch.stop()  # a shim of our own is still to be collected
 
     def close(self) -> None:
@@ -223,7 +233,9 @@ class Processes:
         remains = self._groups.remains(job, self._links.pid(job.id))
         holder = self._channels.attaching.holder(job)
         if holder is not None:  # it has joined the job from elsewhere, and computes in the job's memory
-            self._after(process, ending, remains, Orphans(self._home, job.id, job.owner, holder=holder))
+            self._after(
+                process, ending, remains, Orphans(self._privileges, self._home, job.id, job.owner, holder=holder)
+            )
         elif remains.removed():
             self._is_over(process, ending)
         else:
@@ -279,15 +291,17 @@ class Processes:
         process.over = True
         self._channels.process_ended(event.job)
         job = self._jobs.live.get(event.job)
-        self._post(event if job is None else explained(event, job, self._home.job(job.id, job.attempt)))
+        self._post(
+            event if job is None else explained(self._privileges, event, job, self._home.job(job.id, job.attempt))
+        )
 
     # Spawning
 
     def _spawn(self, job: JobRecord, process: Process) -> None:
-        if job.id not in self._jobs.live or process.popen is not None:  # cancelled while a full disk made us wait
+        if job.id not in self._jobs.live or process.child is not None:  # cancelled while a full disk made us wait
             return
         try:
-            process.popen = spawn_shim(self._home, job)
+            process.child = self._privileges.spawn_shim(job.id, job.attempt, job.owner, job.gid)
         except OSError as error:
             if may_pass(error):
                 log.error("job %d cannot be started yet: %s", job.id, error)
@@ -295,8 +309,8 @@ class Processes:
             else:
                 self._is_over(process, StartFailed(job.id, f"cannot start its supervisor: {error}"))
             return
-        if process.popen is not None:  # else one lives already and will register
-            self._watch(job.id, process, process.popen.pid)
+        if process.child is not None:  # else one lives already and will register
+            self._watch(job.id, process, process.child.pid, process.child.fd)
 
     def _send_start(self, job: JobRecord, process: Process, session: Session) -> None:
         """As soon as the shim is in the job's control group, which takes some milliseconds."""
@@ -330,13 +344,16 @@ class Processes:
 
     # Ends
 
-    def _watch(self, job: JobId, process: Process, pid: int) -> None:
+    def _watch(self, job: JobId, process: Process, pid: int, fd: int | None = None) -> None:
+        """``fd``: its pidfd, where there is one already."""
         if process.watch is None:
-            process.watch = PidWatch(pid, lambda: self._shim_gone(job, process))
+            process.watch = PidWatch(pid, lambda: self._shim_gone(job, process), fd)
+        elif fd is not None:
+            os.close(fd)
 
     def _shim_gone(self, job_id: JobId, process: Process) -> None:
-        if process.popen is not None:
-            process.popen.wait()  # it has ended: this only collects it
+        if process.child is not None:
+            process.child.collect()
         session = self._links.of(job_id)
         if session is not None and not session.closed and self._of.get(job_id) is process:
             # Where it could not write down how the job ended, what it has said last is all there is.
@@ -371,14 +388,15 @@ class Processes:
         process = self.of(job.id)
         files = self._home.job(job.id, job.attempt)
         try:
-            record = read_exit(files, job.owner)
+            record = read_exit(self._privileges, files, job.owner)
+            traces = record is None and was_started(self._privileges, files, job.owner)
         except OSError as error:
             process.unread += 1
             if process.unread < MOST_UNREAD:
                 log.error("how job %d has ended cannot be read yet: %s", job.id, error)
                 self._later(job, lambda: self.settle(job, session))
                 return
-            record = None
+            record, traces = None, True
         if record is not None:
             self._exited(job, process, recorded(job, record, self._groups.memory))
         elif job.spec.foreground and job.phase is JobPhase.QUEUED:
@@ -386,8 +404,7 @@ class Processes:
             if not self._recovery.active:  # else the end of the restart does it
                 self._post(CancelRequested(job.id))
         else:
-            traces = files.started.exists()
-            self._lost(job, process, Orphans(self._home, job.id, job.owner, session), traces)
+            self._lost(job, process, Orphans(self._privileges, self._home, job.id, job.owner, session), traces)
 
     def _lost(self, job: JobRecord, process: Process, orphans: Orphans, traces: bool) -> None:
         remains = self._groups.remains(job, None)
@@ -400,4 +417,4 @@ class Processes:
 
     def lives(self, job: JobId) -> bool:
         """Whether a shim of the job holds its lock."""
-        return shim_lives(self._home.job(job))
+        return shim_lives(self._privileges, self._home.job(job))

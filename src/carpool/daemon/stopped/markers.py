@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import time
 from contextlib import suppress
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from carpool.core.model import JobId
 from carpool.daemon.jobs.table import JobRecord, JobTable
-from carpool.daemon.system.process_state import state_of
+from carpool.daemon.privileges.base import Privileges, signal_process
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +21,9 @@ RECENT_S = 60.0
 class StopMarkers:
     """One empty file in the daemon's own directory per process that runs although somebody has stopped it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, privileges: Privileges) -> None:
         self._directory = directory
+        self._privileges = privileges
 
     def note(self, job: JobId) -> None:
         with suppress(OSError):  # a full disk, for example: then only a crash in this very moment is not provided for
@@ -43,7 +43,7 @@ class StopMarkers:
                 log.warning("%s is no note of ours: %s", note, error)
                 continue
             if job is not None and recent:
-                _stop(job)
+                self._stop(job)
 
     def _notes(self) -> list[Path]:
         try:
@@ -55,8 +55,9 @@ class StopMarkers:
     def _file(self, job: JobId) -> Path:
         return self._directory / f"continued-{job}"
 
-
-def _stop(job: JobRecord) -> None:
-    if job.seated is not None and state_of(job.seated.pid, job.owner):
-        with suppress(ProcessLookupError):
-            os.kill(job.seated.pid, signal.SIGSTOP)
+    def _stop(self, job: JobRecord) -> None:
+        if job.seated is not None:
+            try:
+                signal_process(self._privileges, job.seated.pid, job.owner, signal.SIGSTOP)
+            except OSError as error:
+                log.warning("job %d was stopped and runs now: %s", job.id, error)

@@ -27,6 +27,7 @@ from carpool.daemon.jobs.killing import Signaller, kill
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.movers import JobsShim
+from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.record import request_yield
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.stopped.markers import StopMarkers
@@ -82,6 +83,7 @@ class Watchdog:
         turns: Turns,
         offloads: Requests,
         processes: Signaller,
+        privileges: Privileges,
     ) -> None:
         self._jobs = jobs
         self._kept = kept
@@ -89,6 +91,7 @@ class Watchdog:
         self._turns = turns
         self._offloads = offloads
         self._processes = processes
+        self._privileges = privileges
         self._tasks: dict[JobId, asyncio.Task[None]] = {}
         self._traced: set[JobId] = set()  # those of whom the log has been told
 
@@ -227,7 +230,7 @@ class Watchdog:
     async def _run_on(self, job: JobRecord, fd: int, turn: bool) -> None:
         self._kept.note(job.id)
         try:
-            signal.pidfd_send_signal(fd, signal.SIGCONT)
+            self._privileges.signal(fd, job.owner, signal.SIGCONT)
             for _ in range(POLLS):
                 await asyncio.sleep(POLL_S)
                 if not (self._owes_turn(job) if turn else self._owes(job)):
@@ -238,7 +241,7 @@ class Watchdog:
         finally:
             self._turns.wake_successor(job)  # it may not get round to it
             with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(fd, signal.SIGSTOP)
+                self._privileges.signal(fd, job.owner, signal.SIGSTOP)
             self._kept.forget(job.id)
 
 

@@ -15,10 +15,11 @@ AGAIN_S = 0.2
 class PidWatch:
     """Calls back once when a process has ended (at once, if it has ended already)."""
 
-    def __init__(self, pid: int, ended: Callable[[], None]) -> None:
+    def __init__(self, pid: int, ended: Callable[[], None], fd: int | None = None) -> None:
+        """``fd``: its pidfd, which is closed with the watch; without it one is opened."""
         self._pid = pid
         self._ended = ended
-        self._fd: int | None = None
+        self._fd = fd
         self._gone = False
         self._soon: asyncio.Handle | None = None
         self._open()
@@ -27,7 +28,7 @@ class PidWatch:
         """Again in a moment, if there are no descriptors now: a process that cannot be watched has not ended."""
         loop = asyncio.get_running_loop()
         try:
-            self._fd = os.pidfd_open(self._pid)
+            self._fd = os.pidfd_open(self._pid) if self._fd is None else self._fd
         except (OSError, ValueError, OverflowError) as error:  # gone, or never a pid: jobs say it themselves
             if isinstance(error, OSError) and may_pass(error):
                 self._soon = loop.call_later(AGAIN_S, self._open)

@@ -1,0 +1,147 @@
+"""With a helper that is root's (`helper`): the daemon itself has no rights over others' processes and files."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from carpool.daemon.privileges.base import Child, signal_process
+from carpool.daemon.system.errors import StartupError
+from carpool.daemon.system.pidwatch import PidWatch
+from carpool.protocol.paths import Home
+
+log = logging.getLogger(__name__)
+HELPER = Path(__file__).with_name("helper.py")
+#: The helper never waits for users' files; a user database that does not answer is what takes longest.
+PATIENCE_S = 60.0
+LARGEST_ANSWER = 4096
+GONE = "the helper of this daemon, which runs as root, has ended"
+
+
+class HelperPrivileges:
+    """Asks the helper and waits for its answer.  Once the helper has ended, everything raises OSError (EAGAIN)."""
+
+    def __init__(self, home: Home, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+        """Owns the connection."""
+        self._home = home
+        self._process = process
+        self._connection = connection
+        self._lock = threading.Lock()  # trees are removed and orphans are ended beside the loop
+        self._watch: PidWatch | None = None
+
+    @property
+    def pid(self) -> int:
+        """The helper's process."""
+        return self._process.pid
+
+    @property
+    def serves_others(self) -> bool:
+        return True
+
+    @property
+    def suspends(self) -> bool:
+        """The processes would be of users other than the caller, and the driver's library is nothing for the helper."""
+        return False
+
+    def why_not(self, uid: int) -> str:
+        if uid == 0:
+            return "this daemon does not run as root, and starts no jobs of root"
+        return "this daemon starts no jobs of the user who runs it" if uid == os.geteuid() else ""
+
+    def create_directory(self, job: int, owner: int, gid: int) -> None:
+        self._home.job(job).root.mkdir(mode=0o700, exist_ok=True)
+        self._ask("create", job=job, uid=owner, gid=gid)
+
+    def open_owned(self, path: Path, owner: int) -> int:
+        job, name = path.relative_to(self._home.jobs).parts
+        return self._ask("open", job=int(job), name=name, uid=owner)[1][0]
+
+    def spawn_shim(self, job: int, attempt: int, owner: int, gid: int) -> Child | None:
+        self._home.job(job).root.mkdir(mode=0o700, exist_ok=True)
+        answer, fds = self._ask("spawn", job=job, attempt=attempt, uid=owner, gid=gid)
+        return Child(answer["pid"], fds[0]) if fds else None
+
+    def signal(self, pidfd: int, owner: int, number: int) -> None:
+        self._ask("signal", (pidfd,), uid=owner, number=int(number))
+
+    def environment(self, pid: int, owner: int) -> bytes:
+        with open(self._ask("environ", pid=pid, uid=owner)[1][0], "rb") as file:
+            return file.read()
+
+    def set_aside(self, job: int) -> None:
+        self._ask("aside", job=job)
+
+    def spawn_remover(self, jobs: Sequence[int]) -> Child:
+        answer, fds = self._ask("remove", jobs=list(jobs))
+        return Child(answer["pid"], fds[0])
+
+    def kill(self, child: Child, owner: int) -> None:
+        signal_process(self, child.pid, owner, signal.SIGKILL)
+
+    def watch(self, lost: Callable[[], None]) -> None:
+        self._watch = PidWatch(self._process.pid, lost)
+
+    def close(self) -> None:
+        """The helper ends with the connection; what it has started goes on."""
+        if self._watch is not None:
+            self._watch.stop()
+        self._connection.close()
+        self._process.wait()
+
+    def _ask(self, operation: str, fds: Sequence[int] = (), **fields: object) -> tuple[dict[str, int], list[int]]:
+        """The answer and its descriptors, which are the caller's.  Raises OSError."""
+        with self._lock:
+            answer, found = self._exchange(json.dumps({"op": operation, **fields}).encode(), fds)
+        if "errno" in answer:
+            raise OSError(answer["errno"], str(answer["text"]))
+        return answer, found
+
+    def _exchange(self, request: bytes, fds: Sequence[int]) -> tuple[dict[str, int], list[int]]:
+        try:
+            socket.send_fds(self._connection, [request], list(fds))
+            data, found, flags, _ = socket.recv_fds(self._connection, LARGEST_ANSWER, 1)
+        except OSError as error:
+            self._connection.close()  # an answer that came later would be taken for that to the next request
+            raise OSError(errno.EAGAIN, f"{GONE}: {error}") from None
+        if not data:
+            raise OSError(errno.EAGAIN, GONE)
+        if flags & socket.MSG_CTRUNC:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return json.loads(data), found
+
+
+def start_helper(home: Home, uid: int) -> HelperPrivileges:
+    """For a core that will be user ``uid``.  Called as root, before anything of users is read.  Raises StartupError."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(HELPER), str(home.root), str(uid), str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            env={"LANG": "C.UTF-8"},
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+    ours.settimeout(PATIENCE_S)
+    with suppress(OSError):
+        if ours.recv(LARGEST_ANSWER):
+            assert process.stderr is not None
+            process.stderr.close()
+            return HelperPrivileges(home, process, ours)
+    ours.close()
+    process.kill()
+    said = process.communicate()[1].decode(errors="replace").strip().splitlines()
+    text = f"the helper, which stays root, does not start: {said[-1] if said else 'it says nothing'}"
+    raise StartupError("no_helper", text, "Linux 5.6 or newer is needed; without --user the daemon runs as root")

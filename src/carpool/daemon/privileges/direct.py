@@ -1,0 +1,146 @@
+"""With the daemon's own rights: root's, or those of an ordinary user, whose jobs are all there are."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pwd
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from carpool.daemon.privileges.base import REMOVER, SHIM, Child
+from carpool.daemon.system.fd_limit import restore_file_limit
+from carpool.protocol.paths import Home
+
+
+class DirectPrivileges:
+    """As root everything is done for the owner of the job; as an ordinary user there is no other owner."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._root = os.geteuid() == 0
+
+    @property
+    def serves_others(self) -> bool:
+        return self._root
+
+    @property
+    def suspends(self) -> bool:
+        return True
+
+    def why_not(self, uid: int) -> str:
+        return ""
+
+    def create_directory(self, job: int, owner: int, gid: int) -> None:
+        root = self._home.job(job).root
+        root.mkdir(mode=0o700, exist_ok=True)
+        if self._root:
+            os.chown(root, owner, gid)
+
+    def open_owned(self, path: Path, owner: int) -> int:
+        with _closed_on_error(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)) as fd:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != owner:
+                raise PermissionError(f"{path} is not a file of uid {owner}")
+        return fd
+
+    def spawn_shim(self, job: int, attempt: int, owner: int, gid: int) -> Child | None:
+        self.create_directory(job, owner, gid)
+        lock = self._take_lock(job, owner)
+        if lock is None:
+            return None
+        try:
+            who = [owner, gid, ",".join(map(str, groups_of(owner, gid)))] if self._root and owner else []
+            shim = _popen(SHIM, [str(self._home.root), job, attempt, lock, *who], [lock])
+            restore_file_limit(shim.pid)
+            return Child(shim.pid, popen=shim)
+        finally:
+            os.close(lock)
+
+    def _take_lock(self, job: int, owner: int) -> int | None:
+        """A locked descriptor for the shim to inherit; None while a shim of the job lives.  Raises OSError."""
+        path = self._home.job(job).lock
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with _closed_on_error(os.open(path, flags, 0o600)) as fd:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+                text = "is no regular file with a single name: the job's owner has replaced the lock"
+                raise PermissionError(f"{path} {text}")
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                return None
+            if self._root:
+                os.fchown(fd, owner, -1)
+        return fd
+
+    def signal(self, pidfd: int, owner: int, number: int) -> None:
+        signal.pidfd_send_signal(pidfd, number)
+
+    def environment(self, pid: int, owner: int) -> bytes:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+
+    def set_aside(self, job: int) -> None:
+        self._home.job(job).root.rename(self._home.removed / str(job))
+
+    def spawn_remover(self, jobs: Sequence[int]) -> Child:
+        with ExitStack() as stack:
+            fds = [_opened(self._home.removed / str(job), stack) for job in jobs]
+            status = os.fstat(fds[0])
+            remover = _popen(REMOVER, [status.st_uid, status.st_gid, *fds], fds)
+        return Child(remover.pid, popen=remover)
+
+    def kill(self, child: Child, owner: int) -> None:
+        if child.popen is not None:
+            child.popen.kill()
+
+    def watch(self, lost: Callable[[], None]) -> None:
+        """The daemon's own rights are never lost."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def groups_of(uid: int, gid: int) -> list[int]:
+    """The supplementary groups of a user; only ``gid`` for a uid without an account."""
+    try:
+        return os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
+    except KeyError:
+        return [gid]
+
+
+def _opened(path: Path, stack: ExitStack) -> int:
+    """The directory itself is the daemon's to open: nobody else can have put another one there.  Raises OSError."""
+    path.chmod(0o700)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    stack.callback(os.close, fd)
+    return fd
+
+
+def _popen(program: Path, arguments: Sequence[object], fds: Sequence[int]) -> subprocess.Popen[bytes]:
+    null = subprocess.DEVNULL
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", str(program), *map(str, arguments)],
+        stdin=null,
+        stdout=null,
+        stderr=null,
+        cwd="/",
+        env={"LANG": "C.UTF-8"},
+        pass_fds=fds,
+        start_new_session=True,
+    )
+
+
+@contextmanager
+def _closed_on_error(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    except BaseException:
+        os.close(fd)
+        raise

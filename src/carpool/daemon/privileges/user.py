@@ -1,0 +1,134 @@
+"""How a daemon of root becomes another user for good (``--user``), with a helper that stays root."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import socket
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import carpool
+from carpool.daemon.privileges.by_helper import HelperPrivileges, start_helper
+from carpool.daemon.system.errors import StartupError
+from carpool.protocol.paths import Home
+
+PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
+BACKLOG = 1024
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SystemUser:
+    """Whom the daemon becomes.  ``groups``: supplementary ones, for example of the GPUs' device files."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+
+class RootListener(socket.socket):
+    """A socket that root listens on, which is what clients see: they give their environments to root's daemon only."""
+
+    def listen(self, backlog: int = BACKLOG, /) -> None:
+        """Once is enough: again it would be the user who listens."""
+
+
+def system_user(text: str) -> SystemUser:
+    """``text``: a name, or a number, which need not have an account.  Raises StartupError."""
+    try:
+        account = pwd.getpwuid(int(text)) if text.isdecimal() else pwd.getpwnam(text)
+        user = SystemUser(account.pw_uid, account.pw_gid, tuple(os.getgrouplist(account.pw_name, account.pw_gid)))
+    except (KeyError, OverflowError):
+        if not text.isdecimal() or int(text) >= 2**32 - 1:
+            hint = "make one: useradd --system --no-create-home --shell /usr/sbin/nologin carpool"
+            raise StartupError("unknown_user", f"--user {text}: there is no such user", hint) from None
+        user = SystemUser(int(text), int(text), ())
+    if user.uid == 0:
+        raise StartupError("bad_user", f"--user {text} is root", "name a user of the daemon's own, or leave it out")
+    if os.geteuid() != 0:
+        raise StartupError("not_root", "only root can start a daemon with --user", "use sudo, or leave --user out")
+    return user
+
+
+@contextmanager
+def as_files_of(user: SystemUser) -> Iterator[None]:
+    """What is made meanwhile is the user's, and what the user may not do fails."""
+    os.setegid(user.gid)
+    os.seteuid(user.uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+def give_new_home(home: Home, user: SystemUser) -> None:
+    """One that is not there, or that `carpool up` has just made, is the user's.  Raises StartupError, OSError.
+
+    A home that root's daemon has used is refused: nothing is given away without being asked for.
+    """
+    if not home.root.exists():
+        home.root.mkdir(mode=0o711, parents=True)
+    status = home.root.lstat()
+    if status.st_uid == user.uid:
+        return
+    private = status.st_uid == 0 and stat.S_ISDIR(status.st_mode) and not stat.S_IMODE(status.st_mode) & 0o022
+    if not private or {path.name for path in home.root.iterdir()} - {home.log.name}:
+        text = f"{home.root} belongs to uid {status.st_uid}, and the daemon is to be uid {user.uid}"
+        hint = f"end that daemon (`carpool down`), then: chown {user.uid}:{user.gid} {home.root} {home.root}/*"
+        raise StartupError("home_of_another_user", text, f"{hint} (not -R: directories of jobs stay their owners')")
+    for path in (*home.root.iterdir(), home.root):
+        os.chown(path, user.uid, user.gid, follow_symlinks=False)
+
+
+def listen(home: Home, user: SystemUser) -> RootListener:
+    """The socket of the API: the user's file, in which root listens.  Raises OSError."""
+    listener = RootListener(socket.AF_UNIX, socket.SOCK_STREAM)
+    with as_files_of(user):
+        home.socket.unlink(missing_ok=True)
+        listener.bind(str(home.socket))
+        home.socket.chmod(0o666)
+    socket.socket.listen(listener, BACKLOG)
+    return listener
+
+
+def become(user: SystemUser, home: Home) -> HelperPrivileges:
+    """This process is the user's from now on, for good; another one is the helper.  Raises StartupError, OSError."""
+    privileges = start_helper(home, user.uid)
+    os.setgroups(user.groups)
+    os.setresgid(user.gid, user.gid, user.gid)
+    os.setresuid(user.uid, user.uid, user.uid)
+    _set(PR_SET_NO_NEW_PRIVS, 1)
+    _set(PR_SET_DUMPABLE, 0)  # last: the kernel resets it with every change of the user
+    _check(user)
+    return privileges
+
+
+def _set(option: int, value: int) -> None:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "cannot give up the rights of root")
+
+
+def _check(user: SystemUser) -> None:
+    """Raises StartupError if anything of root is left, or the user cannot read what the daemon consists of."""
+    with open("/proc/self/status", encoding="utf-8") as file:
+        fields = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+    rights = [int(fields[name], 16) for name in ("CapPrm", "CapEff", "CapAmb")]
+    if any(rights) or {*os.getresuid(), *os.getresgid()} != {user.uid, user.gid}:
+        raise StartupError("still_root", "the daemon could not give up the rights of root")
+    try:
+        os.setuid(0)
+    except PermissionError:
+        pass
+    else:
+        raise StartupError("still_root", "the daemon could become root again")
+    for path in (Path(sys.executable), *map(Path, carpool.__path__)):
+        if not os.access(path, os.R_OK | os.X_OK):
+            hint = "install Carpool where every user may read it, for example below /opt"
+            raise StartupError("not_readable", f"uid {user.uid} cannot read {path}", hint)

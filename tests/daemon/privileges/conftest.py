@@ -1,0 +1,82 @@
+"""Daemons with a user of their own, and helpers alone: for root only."""
+
+from __future__ import annotations
+
+import json
+import os
+import site
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemon_harness import Daemon
+from forks import SOURCE
+
+from tests.adversary.users import python_of_users
+
+#: A user of the daemon's own, without an account.
+CORE = 64001
+OTHER = 64002
+
+
+class UserDaemon(Daemon):
+    """``carpool up --user``: a process of its own, with an interpreter that other users may read."""
+
+    def __init__(self, python: str, home: Path) -> None:
+        super().__init__(home, "--device", "host:64MiB", "--user", str(CORE))
+        self.python_path = python
+
+    def start(self) -> dict[str, Any]:
+        read_end, write_end = os.pipe()
+        path = os.pathsep.join([str(SOURCE), *site.getsitepackages()])
+        process = subprocess.Popen(
+            [
+                *(self.python_path, "-P", "-m", "carpool.daemon", "--home", str(self.home)),
+                *(*self.arguments, "--ready-fd", str(write_end)),
+            ],
+            env=os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+            pass_fds=(write_end,),
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            start_new_session=True,
+        )
+        os.close(write_end)
+        self.process = process  # type: ignore[assignment] - what tests use of it is the same
+        with open(read_end, "rb") as pipe:
+            line = pipe.readline()
+        if not line:
+            assert process.stderr is not None
+            raise AssertionError(f"the daemon died: {process.stderr.read().decode()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+@pytest.fixture(scope="session")
+def python() -> str:
+    """An interpreter that other users may start."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to become another user")
+    try:
+        return python_of_users()
+    except LookupError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Others may pass through to it."""
+    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
+        Path(directory).chmod(0o711)
+        yield Path(directory) / "home"
+
+
+@pytest.fixture
+def daemon(python: str, home: Path) -> Iterator[UserDaemon]:
+    daemon = UserDaemon(python, home).started()
+    yield daemon
+    daemon.stop()
+    assert "Traceback" not in daemon.log(), daemon.log()
