@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 
 /* The copies that a process makes: it may die in the middle of one, or pause before it. */
-static int copies, through_mappings, dies_in = -1, pauses_in = -1;
+static _Atomic int copies, through_mappings, dies_in = -1, pauses_in = -1; /* of several threads */
 static int pause_pipe[2], paused_pipe[2];
 static long watched_write(int fd, const void *from, size_t bytes, uint64_t at);
 static long watched_copy(char *to, const char *from, size_t bytes, uint64_t at);
@@ -156,7 +156,8 @@ static void what_is_there_is_not_copied_again(void) {
 static void a_touch_that_waits_goes_on_with_the_copy(void) {
   int device = file_of(bounds[GROUPS]);
   struct cp_groups *g = opened_on(device);
-  copies = 0, pauses_in = 2;
+  copies = 0;
+  pauses_in = 2;
   CHECK_THAT(pipe(pause_pipe) == 0 && pipe(paused_pipe) == 0);
   CHECK_THAT(cp_groups_load(g) == 0);
   char byte;
@@ -182,7 +183,8 @@ static void a_stopped_load_goes_on_where_it_was(void) {
   struct cp_groups *g = opened_on(device);
   pthread_t helper;
   char byte;
-  copies = 0, pauses_in = 2;
+  copies = 0;
+  pauses_in = 2;
   CHECK_THAT(pipe(pause_pipe) == 0 && pipe(paused_pipe) == 0);
   CHECK_THAT(cp_groups_load(g) == 0 && read(paused_pipe[0], &byte, 1) == 1);
   CHECK_THAT(!pthread_create(&helper, NULL, release_when_stopped, g));
@@ -373,7 +375,8 @@ static void a_killed_process_leaves_nothing_half_done(bool fresh) {
   for (int k = 0; k < (int)GROUPS - 1; k++) {
     int device = file_of(bounds[GROUPS]);
     if (!fresh) spoil(device);
-    copies = 0, dies_in = k;
+    copies = 0;
+    dies_in = k;
     CHECK_THAT(WTERMSIG(in_child(load_and_check, device)) == SIGKILL);
     dies_in = -1;
     struct cp_groups *g = opened_on(device);
@@ -393,14 +396,17 @@ static void the_second_process_waits_or_takes_over(bool dies) {
   char byte;
   int status;
   CHECK_THAT(pipe(pause_pipe) == 0 && pipe(paused_pipe) == 0);
-  copies = 0, pauses_in = 2, dies_in = dies ? 2 : -1;
+  copies = 0;
+  pauses_in = 2;
+  dies_in = dies ? 2 : -1;
   pid_t first = fork();
   if (first == 0) {
     load_and_check(device);
     _exit(0);
   }
   CHECK_THAT(read(paused_pipe[0], &byte, 1) == 1);
-  pauses_in = dies_in = -1;
+  pauses_in = -1;
+  dies_in = -1;
   struct cp_groups *g = opened_on(device);
   CHECK_THAT(cp_groups_load(g) == 0 && cp_groups_there(g) == 2);
   CHECK_THAT(write(pause_pipe[1], "g", 1) == 1);

@@ -22,6 +22,7 @@ from carpool.daemon.checkpoint.restart import CheckpointRestart
 from carpool.daemon.jobs.files import was_started
 from carpool.daemon.jobs.info import last_info
 from carpool.daemon.jobs.recovery import Recovery
+from carpool.daemon.jobs.submissions import size_of
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.journal.contents import JournalContents
 from carpool.daemon.journal.records import JournalStore
@@ -88,7 +89,7 @@ class Restore:
         self._gone = stored.gone
         self._jobs.begin_after(max([*self._directories(), stored.last_job]))
         for job in stored.jobs:
-            self._jobs.submitted.add(job.id, job.owner, job.spec)
+            self._jobs.submitted.add(job.id, job.owner, size_of(job.spec))
             self._jobs.live[job.id] = job
             if job.phase is JobPhase.ENDED:
                 self._jobs.end(job, last_info(job))

@@ -16,9 +16,9 @@ def test_the_environment_counts() -> None:
 
 def test_jobs_count_until_they_have_ended() -> None:
     held = Submissions()
-    held.add(1, 1000, SMALL)
-    held.add(2, 1000, LARGE)
-    held.add(3, 1001, LARGE)
+    held.add(1, 1000, size_of(SMALL))
+    held.add(2, 1000, size_of(LARGE))
+    held.add(3, 1001, size_of(LARGE))
     assert held.of(1000) == (2, size_of(SMALL) + size_of(LARGE))
     held.remove(2, 1000)
     assert held.of(1000) == (1, size_of(SMALL)) and held.of(1001) == (1, size_of(LARGE))

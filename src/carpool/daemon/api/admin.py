@@ -9,7 +9,7 @@ from aiohttp import web
 import carpool
 from carpool.core.policies import available_policies
 from carpool.core.policies.placement import available_placements
-from carpool.daemon.api.context import CONTEXT, Context, caller, require_admin, viewer
+from carpool.daemon.api.context import CONTEXT, caller, require_admin, viewer
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.visibility import visible_fault
 from carpool.daemon.config.settings import changed_settings, check_store, settings_table
@@ -38,14 +38,9 @@ async def get_policy(request: web.Request) -> web.Response:
     settings, available = context.settings.current, [*available_policies(), *announced_policies()]
     placement = (settings.placement, [*available_placements(), *announced_placements()])
     sight = viewer(context, caller(request))
-    faults = _policy_fault(context), context.machine.placement_fault
+    faults = context.machine.policy_fault or context.settings.fault, context.machine.placement_fault
     fault, other = (visible_fault(sight, text) for text in faults)
     return json_response(PolicyInfo(settings.policy, available, settings_table(settings), fault, *placement, other))
-
-
-def _policy_fault(context: Context) -> str | None:
-    fault = context.machine.policy_fault
-    return context.settings.fault if fault is None else f"{fault}; order of arrival decided instead"
 
 
 async def put_policy(request: web.Request) -> web.Response:

@@ -83,8 +83,19 @@ class Caller:
     groups: tuple[int, ...] = ()  # supplementary ones
 
 
+#: Where a request keeps its caller, of whom several parts ask.
+_CALLER = "carpool.caller"
+
+
 def caller(request: web.Request) -> Caller:
     """From the credentials of the connection, which the kernel vouches for."""
+    if _CALLER not in request:
+        request[_CALLER] = _at_the_other_end(request)
+    found: Caller = request[_CALLER]
+    return found
+
+
+def _at_the_other_end(request: web.Request) -> Caller:
     connection = request.transport.get_extra_info("socket") if request.transport else None
     if connection is None:
         raise RequestError(400, "no_connection", "the connection is gone")

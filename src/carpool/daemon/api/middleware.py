@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 from aiohttp import web
 
-from carpool.daemon.api.context import CONTEXT, caller
+from carpool.daemon.api.context import CONTEXT, Context, caller
 from carpool.daemon.system.errors import CarpoolError, JournalFull, RequestError, is_refusal
 from carpool.protocol.api import API_VERSION, PROTOCOL_HEADER, ErrorBody, ErrorInfo
 
@@ -34,10 +34,11 @@ def error_response(status: int, info: ErrorInfo) -> web.Response:
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Around every handler: who may ask, not before the restart is over, and errors as JSON."""
     try:
+        context = request.app[CONTEXT]
         _check_version(request)
-        _check_user(request)
+        _check_user(request, context)
         if request.path not in ALWAYS_ANSWERED:
-            await request.app[CONTEXT].ready.wait()
+            await context.ready.wait()
         return await handler(request)
     except RequestError as error:
         return error_response(error.status, error.info)
@@ -80,9 +81,8 @@ def _check_version(request: web.Request) -> None:
     )
 
 
-def _check_user(request: web.Request) -> None:
-    context, uid = request.app[CONTEXT], caller(request).uid
-    mine = context.uid
+def _check_user(request: web.Request, context: Context) -> None:
+    uid, mine = caller(request).uid, context.uid
     if not context.privileges.serves_others and uid not in (0, mine):
         raise RequestError(
             403,

@@ -8,7 +8,6 @@ import msgspec
 
 from carpool.daemon.api.context import Context
 from carpool.daemon.jobs.submissions import size_of
-from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.model_registry import RegisteredModel
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import SubmitManyRequest, SubmitRequest
@@ -48,16 +47,13 @@ def check_retries(context: Context, spec: SubmitRequest) -> None:
         raise RequestError(400, "bad_retries", text, f"ask for fewer: --retries {most}{_raise_it(context)}")
 
 
-def check_room(context: Context, jobs: Sequence[JobRecord]) -> None:
-    """Raises RequestError where these are too much beside what their user has submitted, and has not ended."""
-    uid, limits = jobs[0].owner, context.limits
+def check_room(context: Context, uid: int, sizes: Sequence[int]) -> None:
+    """Raises RequestError where jobs of these sizes, in bytes, are too many beside what their user has submitted."""
+    limits, number, more = context.limits, len(sizes), sum(sizes)
     count, size = context.jobs.submitted.of(uid)
-    if count + len(jobs) > limits.jobs:
-        text = (
-            f"uid {uid} has {count} jobs that have not ended, and submits {len(jobs)} more; {limits.jobs} are allowed"
-        )
+    if count + number > limits.jobs:
+        text = f"uid {uid} has {count} jobs that have not ended, and submits {number} more; {limits.jobs} are allowed"
         raise RequestError(429, "too_many_jobs", text, _wait(context))
-    more = sum(size_of(job.spec) for job in jobs)
     if size + more > limits.submissions_size:
         text = f"submissions of uid {uid} take {format_size(size)}, and these take {format_size(more)} more"
         text += f"; {format_size(limits.submissions_size)} are allowed"

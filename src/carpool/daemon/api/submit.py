@@ -17,6 +17,7 @@ from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, ca
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.quotas import check_common_environment, check_retries, check_room, check_spec_size
 from carpool.daemon.config.limits import Audience
+from carpool.daemon.jobs.submissions import size_of
 from carpool.daemon.jobs.table import JobRecord, may_use, named_devices
 from carpool.daemon.journal.writer import disk_full
 from carpool.daemon.system.clock import wall_us
@@ -134,9 +135,10 @@ def _check_many(context: Context, specs: list[SubmitRequest], follows: list[list
 
 async def _accept(context: Context, jobs: list[JobRecord]) -> None:
     try:
-        check_room(context, jobs)
-        for job in jobs:
-            context.jobs.submitted.add(job.id, job.owner, job.spec)
+        sizes = [size_of(job.spec) for job in jobs]
+        check_room(context, jobs[0].owner, sizes)
+        for job, size in zip(jobs, sizes, strict=True):
+            context.jobs.submitted.add(job.id, job.owner, size)
         await _record(context, jobs)
     except BaseException:
         for job in jobs:

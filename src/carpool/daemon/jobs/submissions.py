@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import msgspec
 
 from carpool.core.model import JobId
-from carpool.protocol.api import SubmitRequest
 
 
 def size_of(spec: msgspec.Struct) -> int:
@@ -37,8 +36,9 @@ class Submissions:
         held = self._of.get(uid, _Held())
         return held.jobs, held.size
 
-    def add(self, job: JobId, uid: int, spec: SubmitRequest) -> None:
-        size = self._sizes[job] = size_of(spec)
+    def add(self, job: JobId, uid: int, size: int) -> None:
+        """``size``: of its submission (`size_of`)."""
+        self._sizes[job] = size
         self._of.setdefault(uid, _Held()).change(1, size)
 
     def remove(self, job: JobId, uid: int) -> None:
