@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,21 +85,32 @@ class Attack:
         self.found.alone = self._trained()
         secret = self._victim.start("hold")
         self._until = time.monotonic() + seconds
-        attackers = [self._started(mode) for mode in MODES]
-        with ThreadPoolExecutor(len(JOBS) + 2) as pool:
+        with ThreadPoolExecutor(len(JOBS) + len(MODES) + 2) as pool:
             others = [pool.submit(work) for work in (self._train, self._watch)]
             jobs = [pool.submit(self._raw_jobs, mode) for mode in JOBS]
+            attackers = [pool.submit(self._attacks, mode) for mode in MODES]
             self._restarts()
-            for each in (*others, *jobs):
+            for each in (*others, *jobs, *attackers):
                 each.result()
-        for process in attackers:
-            process.send_signal(signal.SIGTERM)
-            self.found.heard(json.loads(process.communicate(timeout=60)[0]))
         self.found.victim = self._victim.end(secret)
         return self.found
 
     def _over(self) -> bool:
         return time.monotonic() > self._until
+
+    def _attacks(self, mode: str) -> None:
+        """Again, when the attacker is killed: who says to be the shim of a job may be killed with the job's group."""
+        while not self._over():
+            process = self._started(mode)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, self._until - time.monotonic()))
+            process.send_signal(signal.SIGTERM)
+            said = process.communicate(timeout=60)[0]
+            if process.returncode == 0:
+                self.found.heard(json.loads(said))
+            else:
+                assert process.returncode in (-signal.SIGKILL, -signal.SIGTERM), (mode, process.returncode)
+                self.found.counts[f"attackers that were killed: {mode}"] += 1
 
     def _started(self, mode: str) -> subprocess.Popen[str]:
         command = [*self._command, mode, str(self.daemon.home), str(self._rng.randrange(1 << 32))]
@@ -226,6 +237,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--out", type=Path, default=RESULTS, help="directory for the result files")
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     print(f"seed {options.seed}", flush=True)
     machine = describe()
     with attack(options.steps, options.seed) as running:

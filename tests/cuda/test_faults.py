@@ -65,7 +65,7 @@ def test_jobs_survive_the_agent(daemons: Daemons, bare: Bare) -> None:
     daemon.kill_agent()
     daemon.meeting.go(waiting)
     assert ended_well(jobs, TWO, bare)
-    assert "starting another one" in (daemon.home / "daemon.log").read_text()
+    daemon.until(lambda: "starting another one" in (daemon.home / "daemon.log").read_text())
 
 
 def test_the_memory_of_a_job_that_is_stopped_serves_others(daemons: Daemons, bare: Bare) -> None:

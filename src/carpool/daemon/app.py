@@ -286,7 +286,7 @@ class Daemon:
     async def _end_jobs(self) -> None:
         """Cancel what runs; what has not started stays queued for the next daemon."""
         self.parts.processes.stop_starting()
-        running = [job for job in self.jobs.live.values() if self.parts.processes.of(job.id).start_asked]
+        running = [job for job in self.jobs.live.values() if self.parts.processes.starts(job.id)]
         for job in running:
             job.mark_cancelled()
             self.core.post(CancelRequested(job.id))

@@ -38,9 +38,11 @@ from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.successors import Successors
 from carpool.daemon.seats.turns import Turns
+from carpool.daemon.shims.job_ends import JobEnds
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.machine_restart import MachineRestart
 from carpool.daemon.shims.retries import Retries
+from carpool.daemon.shims.shim_table import ShimTable
 from carpool.daemon.shims.spawn import Starting
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.stopped.markers import StopMarkers
@@ -115,17 +117,19 @@ def build(parts: Parts) -> Built:
     memory = build_memory(jobs, seating, copies, turns, lines, shims, watchlist, successors, freed, parts.view, post)
     secondary = SecondaryProcesses(jobs, lines, seating, turns, memory.driver, checkpoint_jobs, parts.view, freed, post)
     channels = Channels(*(jobs, lines, seating, turns, pauses, memory, secondary, recovery), used=store.used, post=post)
+    home, privileges, happened, table = parts.starting.home, parts.privileges, parts.machine_restarted, ShimTable()
+    ends = JobEnds(*(home, privileges, jobs, shims, channels, recovery, parts.groups, table), post=post)
     processes = Processes(
-        *(parts.starting, parts.privileges, jobs, store, shims, channels, memory.offloads, recovery, parts.groups),
+        *(parts.starting, privileges, jobs, store, shims, channels, memory.offloads, recovery, parts.groups),
+        *(table, ends),
         post=post,
     )
-    retries = Retries(processes, store)
-    notes = Notes(parts.starting.home.root)
+    retries = Retries(processes, ends, store)
+    notes = Notes(home.root)
     suspensions = Suspensions(notes, parts.devices, shims)
     checkpointing = Checkpointing(checkpoint_jobs, notes, jobs, suspensions, processes, post)
     checkpoint_restart = CheckpointRestart(checkpoint_jobs, jobs, suspensions, shims, processes, post)
-    home, privileges, happened = parts.starting.home, parts.privileges, parts.machine_restarted
-    machine_restart = MachineRestart(home, privileges, jobs, store, processes, happened=happened)
+    machine_restart = MachineRestart(home, privileges, jobs, store, ends, happened=happened)
     markers = StopMarkers(home.root, privileges)
     found = FoundJobs(seating, lines, memory, secondary, channels, post)
     return Built(
@@ -143,7 +147,7 @@ def build(parts: Parts) -> Built:
         overuse=OveruseWatch(jobs, parts.devices, memory.weights, processes),
         found=found,
         restore=Restore(
-            *(home, privileges, jobs, store, processes, channels, checkpoint_restart, memory.found_weights, found),
+            *(home, privileges, jobs, store, table, ends, channels, checkpoint_restart, memory.found_weights, found),
             recovery=recovery,
             retry_pause_us=parts.limits.retry_pause_us,
             machine_restart=machine_restart,

@@ -35,8 +35,9 @@ from carpool.daemon.seats.demands import demand_in
 from carpool.daemon.seats.pauses import is_paused
 from carpool.daemon.seats.record import answer_growth, usage_in
 from carpool.daemon.seats.sampler import tell_constraints
+from carpool.daemon.shims.job_ends import JobEnds
 from carpool.daemon.shims.machine_restart import MachineRestart
-from carpool.daemon.shims.supervisor import Processes
+from carpool.daemon.shims.shim_table import ShimTable
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import Grow, Packet, PacketType
@@ -58,7 +59,8 @@ class Restore:
         privileges: Privileges,
         jobs: JobTable,
         store: JournalStore,
-        processes: Processes,
+        table: ShimTable,
+        ends: JobEnds,
         channels: Channels,
         checkpoint_jobs: CheckpointRestart,
         weights: FoundWeights,
@@ -73,7 +75,8 @@ class Restore:
         self._machine_restart = machine_restart
         self._jobs = jobs
         self._store = store
-        self._processes = processes
+        self._table = table
+        self._ends = ends
         self._channels = channels
         self._checkpoint_jobs = checkpoint_jobs
         self._weights = weights
@@ -95,7 +98,7 @@ class Restore:
                 self._jobs.end(job, last_info(job))
             else:
                 job.phase = JobPhase.QUEUED
-        missing = {job for job in self._jobs.live if self._processes.lives(job)}
+        missing = {job for job in self._jobs.live if self._ends.lives(job)}
         self._any_shim = bool(missing)
         self._recovery.begin(missing)
 
@@ -109,7 +112,7 @@ class Restore:
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
         while (missing := self._recovery.missing) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(LOOK_S)
-            self._recovery.look_again(self._processes.lives)
+            self._recovery.look_again(self._ends.lives)
         if missing:
             log.error("the shims of jobs %s do not answer; their jobs count as running", sorted(missing))
 
@@ -139,7 +142,7 @@ class Restore:
             if job.by_checkpoint:
                 self._checkpoint_jobs.resume(job)
             self._found.answer(job)
-            self._processes.deliver(job)
+            self._ends.deliver(job)
         for job in unfinished:
             if job.id in self._jobs.live and job.cancelled:
                 self._post(CancelRequested(job.id))
@@ -202,7 +205,7 @@ class Restore:
     def _was_started(self, job: JobRecord) -> bool:
         files = self._home.job(job.id, job.attempt)
         return (
-            self._processes.of(job.id).started
+            self._table.of(job.id).started
             or was_started(self._privileges, files, job.owner)
             or job.id in self._recovery.missing
         )

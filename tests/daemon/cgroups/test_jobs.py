@@ -139,7 +139,7 @@ def test_a_job_that_cannot_have_a_group_runs_all_the_same(groups: None, daemon: 
 def test_a_terminal_outlives_the_group(groups: None, daemon: Daemon) -> None:
     """`carpool run` is the shim: it is not killed with the job."""
     command = [sys.executable, "-m", "carpool.cli", "run", "--home", str(daemon.home), "--"]
-    code = "import os; print(open('/proc/self/cgroup').read()); os._exit(7)"
+    code = "import sys; print(open('/proc/self/cgroup').read()); sys.exit(7)"
     done = subprocess.run(
         [*command, sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )

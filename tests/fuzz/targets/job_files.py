@@ -14,6 +14,7 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.request.job_file import read_job_file
 from carpool.daemon.config.limits import read_limits
 from carpool.daemon.jobs.files import ExitRecord, read_exit
+from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.seats.record import usage_at_end, words_at_end
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home, JobFiles
@@ -21,7 +22,8 @@ from carpool.protocol.paths import Home, JobFiles
 
 def _in_file(data: bytes, name: str, check: Callable[[Path], None]) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / name
+        path = Path(directory) / "jobs" / "1" / name
+        path.parent.mkdir(parents=True)
         path.write_bytes(data)
         check(path)
 
@@ -30,7 +32,7 @@ def exit_record(data: bytes) -> None:
     """Written by a shim, which runs as the job's owner: nothing, or a record."""
 
     def check(path: Path) -> None:
-        found = read_exit(JobFiles(path.parent), os.geteuid())
+        found = read_exit(DirectPrivileges(Home(path.parents[2])), JobFiles(path.parent), os.geteuid())
         if found is None:
             return
         words = words_at_end(found.seat)

@@ -1,7 +1,7 @@
 """What users of one daemon may do, and how much of it: ``limits.toml`` in the daemon's home, read when it starts.
 
-Root, and the user who runs the daemon, may do everything; the file is theirs (`prepare_home` refuses a home in which
-others could write).
+Root, and the user who runs the daemon, may do everything; the file is theirs (`carpool.daemon.home` refuses a home in
+which others could write).
 """
 
 from __future__ import annotations

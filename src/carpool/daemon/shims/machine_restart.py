@@ -7,8 +7,8 @@ from carpool.daemon.jobs.files import read_exit, was_started
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.privileges.base import Privileges
+from carpool.daemon.shims.job_ends import JobEnds
 from carpool.daemon.shims.retries import record_failure
-from carpool.daemon.shims.supervisor import Processes
 from carpool.protocol.paths import Home
 
 TEXT = "the machine restarted"
@@ -23,7 +23,7 @@ class MachineRestart:
         privileges: Privileges,
         jobs: JobTable,
         store: JournalStore,
-        processes: Processes,
+        ends: JobEnds,
         *,
         happened: bool,
     ) -> None:
@@ -31,7 +31,7 @@ class MachineRestart:
         self._privileges = privileges
         self._jobs = jobs
         self._store = store
-        self._processes = processes
+        self._ends = ends
         self._happened = happened
 
     async def settle(self) -> None:
@@ -49,4 +49,4 @@ class MachineRestart:
     def _was_interrupted(self, job: JobRecord) -> bool:
         files, privileges = self._home.job(job.id, job.attempt), self._privileges
         begun = was_started(privileges, files, job.owner)
-        return begun and read_exit(privileges, files, job.owner) is None and not self._processes.lives(job.id)
+        return begun and read_exit(privileges, files, job.owner) is None and not self._ends.lives(job.id)

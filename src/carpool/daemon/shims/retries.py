@@ -8,6 +8,7 @@ import logging
 from carpool.core.model import JobId
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.records import JournalStore
+from carpool.daemon.shims.job_ends import JobEnds
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.errors import JournalFull
 
@@ -23,8 +24,9 @@ class Retries:
     files with the same result, or the next one, of which nothing has been started.
     """
 
-    def __init__(self, processes: Processes, store: JournalStore) -> None:
+    def __init__(self, processes: Processes, ends: JobEnds, store: JournalStore) -> None:
         self._processes = processes
+        self._ends = ends
         self._store = store
         self._tasks: dict[JobId, asyncio.Task[None]] = {}
 
@@ -40,7 +42,7 @@ class Retries:
 
     async def _between(self, job: JobRecord) -> None:
         await record_failure(self._store, job)
-        while self._processes.lives(job.id):  # noqa: ASYNC110 - a lock: its shim, about to end, need not be our child
+        while self._ends.lives(job.id):  # noqa: ASYNC110 - a lock: its shim, about to end, need not be our child
             await asyncio.sleep(LOOK_S)
         del self._tasks[job.id]
         self._processes.release(job.id)

@@ -7,30 +7,27 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from carpool.core.events import CancelRequested, Event, ProcessStarted, StartFailed
+from carpool.core.events import Event, ProcessStarted, StartFailed
 from carpool.core.model import JobId, JobPhase
 from carpool.daemon.cgroups.job_groups import JobGroups
-from carpool.daemon.cgroups.remains import Remains
 from carpool.daemon.channels.router import Channels
-from carpool.daemon.jobs.files import read_exit, shim_lives, was_started
 from carpool.daemon.jobs.killing import kill
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.records import JournalStore
-from carpool.daemon.privileges.base import Child, Privileges, signal_process
-from carpool.daemon.shims.endings import Ending, exited, explained, log_problems, recorded, refused, unrecorded
+from carpool.daemon.privileges.base import Privileges, signal_process
+from carpool.daemon.shims.endings import exited, log_problems
+from carpool.daemon.shims.job_ends import JobEnds
 from carpool.daemon.shims.links import ShimLinks
-from carpool.daemon.shims.orphans import Orphans
 from carpool.daemon.shims.sessions import Session
+from carpool.daemon.shims.shim_table import Process, ShimTable
 from carpool.daemon.shims.spawn import Starting, send_start
 from carpool.daemon.system.background import in_background
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import may_pass
-from carpool.daemon.system.pidwatch import PidWatch
 from carpool.protocol import session as messages
 
 log = logging.getLogger(__name__)
@@ -38,21 +35,6 @@ RETRY_S = 1.0
 LAST_WORD_S = 0.01  # between looks whether a session has been read to its end
 MOST_UNREAD = 30  # attempts to read how a job has ended
 FOREGROUND_TIMEOUT_S = 30.0
-
-
-@dataclass(slots=True)
-class Process:
-    """The shim of one job; its session is in `ShimLinks`."""
-
-    watch: PidWatch | None = None
-    child: Child | None = None  # spawned by this daemon
-    start_asked: bool = False  # the core wants the job to run
-    start_sent: bool = False
-    started: bool = False  # the core knows that it runs
-    over: bool = False  # the core knows how it ended
-    ended: Ending | None = None  # heard of during a restart
-    unread: int = 0  # attempts to read how it has ended
-    signals: list[int] = field(default_factory=list)  # for a shim that has not registered yet
 
 
 class ShimAnswers(Protocol):
@@ -77,6 +59,8 @@ class Processes:
         offloads: ShimAnswers,
         recovery: Recovery,
         groups: JobGroups,
+        table: ShimTable,
+        ends: JobEnds,
         post: Callable[[Event], None],
     ) -> None:
         self._starting = starting
@@ -90,13 +74,10 @@ class Processes:
         self._recovery = recovery
         self._groups = groups
         self._post = post
-        self._of: dict[JobId, Process] = {}
+        self._table = table
+        self._ends = ends
         self._held: set[JobId] = set()  # something of their earlier attempt is left
         self._accepting = True
-
-    def of(self, job: JobId) -> Process:
-        """What is known of the job's shim; nothing at first."""
-        return self._of.setdefault(job, Process())
 
     def stop_starting(self) -> None:
         """The daemon ends all jobs before it stops: what the core starts from now on is for the next daemon."""
@@ -106,7 +87,7 @@ class Processes:
         """`StartJob`: let a registered shim start the job, or spawn a shim first."""
         if not self._accepting:
             return
-        process = self.of(job.id)
+        process = self._table.of(job.id)
         process.start_asked = True
         if job.id in self._held:
             return
@@ -117,6 +98,10 @@ class Processes:
         else:
             self._spawn(job, process)
 
+    def starts(self, job: JobId) -> bool:
+        """Whether the core wants the job to run."""
+        return self._table.of(job).start_asked
+
     def hold(self, job: JobId) -> None:
         """Its next attempt is not to begin before `release`."""
         self.forget(job, "its attempt is over")
@@ -126,21 +111,21 @@ class Processes:
         """Nothing of the earlier attempt is left."""
         self._held.discard(number)
         job = self._jobs.live.get(number)
-        if job is None or not self.of(number).start_asked:
+        if job is None or not self._table.of(number).start_asked:
             return
         if job.cancelled:
-            self._is_over(self.of(number), StartFailed(number, "it was cancelled between two attempts"))
+            self._ends.tell(self._table.of(number), StartFailed(number, "it was cancelled between two attempts"))
         else:
             self.start(job)
 
     def signal(self, job: JobRecord, number: int) -> None:
         """To all processes of the job; kept for a shim that has not registered yet."""
-        process, session = self.of(job.id), self._links.of(job.id)
+        process, session = self._table.of(job.id), self._links.of(job.id)
         if session is not None and not session.closed:
             session.send(messages.Signal(number))
-        elif job.spec.foreground and session is None and not process.started and not self.lives(job.id):
+        elif job.spec.foreground and session is None and not process.started and not self._ends.lives(job.id):
             # Ctrl-C in the first moments of `carpool run`: nobody will come any more, and others wait for its device.
-            self._is_over(process, StartFailed(job.id, "it was cancelled before its terminal appeared"))
+            self._ends.tell(process, StartFailed(job.id, "it was cancelled before its terminal appeared"))
         else:
             process.signals.append(number)
 
@@ -153,7 +138,7 @@ class Processes:
 
     def forget(self, job: JobId, text: str) -> None:
         """The job has ended; a shim that still waits for its start is sent away with ``text``."""
-        process = self._of.pop(job, None)
+        process = self._table.drop(job)
         if process is None:
             return
         session = self._links.of(job)
@@ -165,7 +150,7 @@ class Processes:
 
     def close(self) -> None:
         """The daemon ends; shims and jobs go on."""
-        for process in self._of.values():
+        for process in self._table:
             if process.watch is not None:
                 process.watch.stop()
 
@@ -185,10 +170,10 @@ class Processes:
     def registered(self, session: Session, message: messages.Register, fds: list[int]) -> None:
         """A shim comes, for the first time or after a restart; it has not been refused."""
         job = self._jobs.live[message.job]
-        process = self.of(job.id)
+        process = self._table.of(job.id)
         session.belongs_to(job.id)
         self._links.connect(job.id, session)
-        self._watch(job.id, process, session.pid)
+        self._ends.watch(job.id, process, session.pid)
         try:
             why = self._channels.open(job, fds, message)
         except OSError as error:
@@ -216,43 +201,16 @@ class Processes:
         job = self._jobs.live.get(session.job or 0)
         if job is None:
             return
-        process = self.of(job.id)
+        process = self._table.of(job.id)
         match message:
             case messages.Started(pid):
                 self._is_running(job, process, pid)
             case messages.StartFailed(text):
-                self._exited(job, process, StartFailed(job.id, text))
+                self._ends.heard(job, StartFailed(job.id, text))
             case messages.Taken(error, size):
                 self._offloads.taken(job, error, size)
             case messages.Exited(code, number, host_memory):
-                self._exited(job, process, exited(job.id, code, number, host_memory, self._groups.memory))
-
-    def _exited(self, job: JobRecord, process: Process, ending: Ending) -> None:
-        """The shim has ended the processes that it could find; the job's group may have more."""
-        ending = refused(ending, self._groups, job)
-        remains = self._groups.remains(job, self._links.pid(job.id))
-        holder = self._channels.attaching.holder(job)
-        if holder is not None:  # it has joined the job from elsewhere, and computes in the job's memory
-            self._after(
-                process, ending, remains, Orphans(self._privileges, self._home, job.id, job.owner, holder=holder)
-            )
-        elif remains.removed():
-            self._is_over(process, ending)
-        else:
-            self._after(process, ending, remains)
-
-    def _after(self, process: Process, ending: Ending, remains: Remains, orphans: Orphans | None = None) -> None:
-        def end() -> list[str]:
-            problems = remains.end()
-            if orphans is not None:
-                orphans.end()
-            return problems
-
-        def done(result: list[str] | Exception) -> None:
-            log_problems(remains.job, result)
-            self._is_over(process, ending)
-
-        in_background(f"remains-{ending.job}", end, done)
+                self._ends.heard(job, exited(job.id, code, number, host_memory, self._groups.memory))
 
     def channel(self, session: Session, message: messages.Channel, fd: int) -> None:
         """Another process of the job has come through its door.  Owns ``fd``."""
@@ -282,19 +240,6 @@ class Processes:
         if self._groups.active and shim is not None:
             in_background(f"leave-{job.id}", partial(self._groups.leave, job, shim), partial(log_problems, job))
 
-    def _is_over(self, process: Process, event: Ending) -> None:
-        if self._recovery.active:
-            process.ended = event  # `deliver` will tell the core, which does not know the job yet
-            return
-        if process.over:
-            return
-        process.over = True
-        self._channels.process_ended(event.job)
-        job = self._jobs.live.get(event.job)
-        self._post(
-            event if job is None else explained(self._privileges, event, job, self._home.job(job.id, job.attempt))
-        )
-
     # Spawning
 
     def _spawn(self, job: JobRecord, process: Process) -> None:
@@ -307,10 +252,10 @@ class Processes:
                 log.error("job %d cannot be started yet: %s", job.id, error)
                 asyncio.get_running_loop().call_later(RETRY_S, self._spawn, job, process)
             else:
-                self._is_over(process, StartFailed(job.id, f"cannot start its supervisor: {error}"))
+                self._ends.tell(process, StartFailed(job.id, f"cannot start its supervisor: {error}"))
             return
         if process.child is not None:  # else one lives already and will register
-            self._watch(job.id, process, process.child.pid, process.child.fd)
+            self._ends.watch(job.id, process, process.child.pid, process.child.fd)
 
     def _send_start(self, job: JobRecord, process: Process, session: Session) -> None:
         """As soon as the shim is in the job's control group, which takes some milliseconds."""
@@ -340,81 +285,4 @@ class Processes:
     def _foreground_missing(self, job: JobRecord) -> None:
         if job.id in self._jobs.live and self._links.of(job.id) is None:
             text = f"its terminal did not appear within {FOREGROUND_TIMEOUT_S:.0f} s"
-            self._is_over(self.of(job.id), StartFailed(job.id, text))
-
-    # Ends
-
-    def _watch(self, job: JobId, process: Process, pid: int, fd: int | None = None) -> None:
-        """``fd``: its pidfd, where there is one already."""
-        if process.watch is None:
-            process.watch = PidWatch(pid, lambda: self._shim_gone(job, process), fd)
-        elif fd is not None:
-            os.close(fd)
-
-    def _shim_gone(self, job_id: JobId, process: Process) -> None:
-        if process.child is not None:
-            process.child.collect()
-        session = self._links.of(job_id)
-        if session is not None and not session.closed and self._of.get(job_id) is process:
-            # Where it could not write down how the job ended, what it has said last is all there is.
-            asyncio.get_running_loop().call_later(LAST_WORD_S, self._shim_gone, job_id, process)
-            return
-        job = self._jobs.live.get(job_id)
-        if job is not None and not process.over:
-            self.settle(job, None if job.spec.foreground else job.pid)
-
-    def deliver(self, job: JobRecord) -> None:
-        """After a restart the core knows the job: tell it how it has ended meanwhile, if it has."""
-        process = self.of(job.id)
-        if process.ended is not None:
-            self._is_over(process, process.ended)
-        elif not self.lives(job.id):
-            self.settle(job)
-        elif self._links.of(job.id) is None:  # nobody watches it yet
-            self._later(job, lambda: self.deliver(job))
-
-    def _later(self, job: JobRecord, work: Callable[[], None]) -> None:
-        """If the attempt is not over by then."""
-        process = self.of(job.id)
-
-        def unless_over() -> None:
-            if self._of.get(job.id) is process and not process.over:
-                work()
-
-        asyncio.get_running_loop().call_later(RETRY_S, unless_over)
-
-    def settle(self, job: JobRecord, session: int | None = None) -> None:
-        """No shim lives: find out how the job ended and tell the core.  ``session``: as in `Orphans`."""
-        process = self.of(job.id)
-        files = self._home.job(job.id, job.attempt)
-        try:
-            record = read_exit(self._privileges, files, job.owner)
-            traces = record is None and was_started(self._privileges, files, job.owner)
-        except OSError as error:
-            process.unread += 1
-            if process.unread < MOST_UNREAD:
-                log.error("how job %d has ended cannot be read yet: %s", job.id, error)
-                self._later(job, lambda: self.settle(job, session))
-                return
-            record, traces = None, True
-        if record is not None:
-            self._exited(job, process, recorded(job, record, self._groups.memory))
-        elif job.spec.foreground and job.phase is JobPhase.QUEUED:
-            job.cancelled = process.over = True
-            if not self._recovery.active:  # else the end of the restart does it
-                self._post(CancelRequested(job.id))
-        else:
-            self._lost(job, process, Orphans(self._privileges, self._home, job.id, job.owner, session), traces)
-
-    def _lost(self, job: JobRecord, process: Process, orphans: Orphans, traces: bool) -> None:
-        remains = self._groups.remains(job, None)
-        left = len({*orphans.pids(), *remains.pids()})
-        ending = unrecorded(job, started=process.started, traces=traces, orphans=left)
-        if left or not remains.removed():
-            self._after(process, ending, remains, orphans)
-        else:
-            self._is_over(process, ending)
-
-    def lives(self, job: JobId) -> bool:
-        """Whether a shim of the job holds its lock."""
-        return shim_lives(self._privileges, self._home.job(job))
+            self._ends.tell(self._table.of(job.id), StartFailed(job.id, text))

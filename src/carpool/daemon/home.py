@@ -1,0 +1,99 @@
+"""The daemon's home: made or found, private and locked, with the rights that the daemon has for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import socket
+import stat
+from pathlib import Path
+
+from carpool.daemon.api.server import check_socket
+from carpool.daemon.config.options import DaemonOptions
+from carpool.daemon.privileges.base import Privileges
+from carpool.daemon.privileges.direct import DirectPrivileges
+from carpool.daemon.privileges.user import as_files_of, become, give_new_home, listen, system_user
+from carpool.daemon.system.errors import StartupError
+from carpool.protocol.paths import Home
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rights:
+    """Of a daemon from its start on.  ``lock``: of its home; ``listener``: what root has left for it to listen on."""
+
+    lock: int
+    privileges: Privileges
+    listener: socket.socket | None = None
+
+
+def take_home(options: DaemonOptions) -> Rights:
+    """The home, with the daemon's lock, and the rights for it; with ``--user`` those of root are given up here.
+
+    Raises StartupError, OSError.
+    """
+    home = options.home
+    if options.user is None:
+        return Rights(prepare_home(home, shared=os.geteuid() == 0), DirectPrivileges(home))
+    user = system_user(options.user)
+    give_new_home(home, user)
+    with as_files_of(user):
+        lock = prepare_home(home, shared=True)
+    listener = listen(home, user)
+    return Rights(lock, become(user, home), listener)
+
+
+def prepare_home(home: Home, *, shared: bool) -> int:
+    """Create the state directory and take the daemon's lock; returns its descriptor.  Raises StartupError."""
+    try:
+        # Of a daemon that serves everybody: others must get through to the sockets and to their own jobs' directories.
+        mode = 0o711 if shared else 0o700
+        home.root.mkdir(mode=mode, parents=True, exist_ok=True)
+        home.jobs.mkdir(mode=mode, exist_ok=True)
+        for directory in (home.root, home.jobs):
+            _check_private(directory)
+    except OSError as error:
+        raise StartupError(
+            "home_unusable", f"cannot use {home.root}: {error.strerror}", "choose another --home"
+        ) from None
+    check_socket(home)
+    try:
+        return _lock(home)
+    except OSError as error:
+        hint = "make room on the disk, or choose another --home"
+        raise StartupError("home_unusable", f"cannot write {home.pid_file}: {error.strerror}", hint) from None
+
+
+def _check_private(directory: Path) -> None:
+    """Refuse a directory in which other users could create files, such as links that a daemon of root would follow.
+
+    Raises OSError, StartupError.
+    """
+    status = directory.stat()
+    if status.st_uid != os.geteuid():
+        text = f"{directory} belongs to uid {status.st_uid}, you are uid {os.geteuid()}"
+        hint = "choose a --home (or CARPOOL_HOME) of your own"
+        if os.geteuid() == 0:
+            hint += f"; if it is that of a daemon with a user of its own: carpool up --user {status.st_uid}"
+        raise StartupError("home_of_another_user", text, hint)
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        text = f"other users may write to {directory} (mode {stat.S_IMODE(status.st_mode):o})"
+        raise StartupError("home_writable", text, f"chmod go-w {directory}; look first for files that are not yours")
+
+
+def _lock(home: Home) -> int:
+    """Raises OSError, and StartupError if another daemon holds it."""
+    fd = os.open(home.pid_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.read(fd, 32).decode(errors="replace").strip()
+        os.close(fd)
+        raise StartupError(
+            "already_running",
+            f"a daemon (pid {pid}) already serves {home.root}",
+            "stop it with carpool down, or choose another --home",
+        ) from None
+    os.ftruncate(fd, 0)
+    os.write(fd, f"{os.getpid()}\n".encode())
+    return fd

@@ -1,0 +1,173 @@
+"""How jobs end: what their shims say, or leave behind, and what is killed before the core hears of the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+
+from carpool.core.events import CancelRequested, Event
+from carpool.core.model import JobId, JobPhase
+from carpool.daemon.cgroups.job_groups import JobGroups
+from carpool.daemon.cgroups.remains import Remains
+from carpool.daemon.channels.router import Channels
+from carpool.daemon.jobs.files import read_exit, shim_lives, was_started
+from carpool.daemon.jobs.recovery import Recovery
+from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.privileges.base import Privileges
+from carpool.daemon.shims.endings import Ending, explained, log_problems, recorded, refused, unrecorded
+from carpool.daemon.shims.links import ShimLinks
+from carpool.daemon.shims.orphans import Orphans
+from carpool.daemon.shims.shim_table import Process, ShimTable
+from carpool.daemon.system.background import in_background
+from carpool.daemon.system.pidwatch import PidWatch
+from carpool.protocol.paths import Home
+
+log = logging.getLogger(__name__)
+RETRY_S = 1.0
+LAST_WORD_S = 0.01  # between looks whether a session has been read to its end
+MOST_UNREAD = 30  # attempts to read how a job has ended
+
+
+class JobEnds:
+    """Hears of the ends of jobs and of their shims, and tells the core."""
+
+    def __init__(
+        self,
+        home: Home,
+        privileges: Privileges,
+        jobs: JobTable,
+        links: ShimLinks,
+        channels: Channels,
+        recovery: Recovery,
+        groups: JobGroups,
+        table: ShimTable,
+        post: Callable[[Event], None],
+    ) -> None:
+        self._home = home
+        self._privileges = privileges
+        self._jobs = jobs
+        self._links = links
+        self._channels = channels
+        self._recovery = recovery
+        self._groups = groups
+        self._table = table
+        self._post = post
+
+    def watch(self, job: JobId, process: Process, pid: int, fd: int | None = None) -> None:
+        """The end of the job's shim is not to go unseen.  ``fd``: its pidfd, where there is one already."""
+        if process.watch is None:
+            process.watch = PidWatch(pid, lambda: self._shim_gone(job, process), fd)
+        elif fd is not None:
+            os.close(fd)
+
+    def heard(self, job: JobRecord, ending: Ending) -> None:
+        """The job has ended, and all processes of it that its shim could find; the job's group may have more."""
+        process = self._table.of(job.id)
+        ending = refused(ending, self._groups, job)
+        remains = self._groups.remains(job, self._links.pid(job.id))
+        holder = self._channels.attaching.holder(job)
+        if holder is not None:  # it has joined the job from elsewhere, and computes in the job's memory
+            self._after(
+                process, ending, remains, Orphans(self._privileges, self._home, job.id, job.owner, holder=holder)
+            )
+        elif remains.removed():
+            self.tell(process, ending)
+        else:
+            self._after(process, ending, remains)
+
+    def tell(self, process: Process, event: Ending) -> None:
+        """The core hears how the job has ended: once, and after a restart only when it knows the job."""
+        if self._recovery.active:
+            process.ended = event  # `deliver` will tell the core, which does not know the job yet
+            return
+        if process.over:
+            return
+        process.over = True
+        self._channels.process_ended(event.job)
+        job = self._jobs.live.get(event.job)
+        self._post(
+            event if job is None else explained(self._privileges, event, job, self._home.job(job.id, job.attempt))
+        )
+
+    def deliver(self, job: JobRecord) -> None:
+        """After a restart the core knows the job: tell it how it has ended meanwhile, if it has."""
+        process = self._table.of(job.id)
+        if process.ended is not None:
+            self.tell(process, process.ended)
+        elif not self.lives(job.id):
+            self.settle(job)
+        elif self._links.of(job.id) is None:  # nobody watches it yet
+            self._later(job, lambda: self.deliver(job))
+
+    def settle(self, job: JobRecord, session: int | None = None) -> None:
+        """No shim lives: find out how the job ended and tell the core.  ``session``: as in `Orphans`."""
+        process = self._table.of(job.id)
+        files = self._home.job(job.id, job.attempt)
+        try:
+            record = read_exit(self._privileges, files, job.owner)
+            traces = record is None and was_started(self._privileges, files, job.owner)
+        except OSError as error:
+            process.unread += 1
+            if process.unread < MOST_UNREAD:
+                log.error("how job %d has ended cannot be read yet: %s", job.id, error)
+                self._later(job, lambda: self.settle(job, session))
+                return
+            record, traces = None, True
+        if record is not None:
+            self.heard(job, recorded(job, record, self._groups.memory))
+        elif job.spec.foreground and job.phase is JobPhase.QUEUED:
+            job.cancelled = process.over = True
+            if not self._recovery.active:  # else the end of the restart does it
+                self._post(CancelRequested(job.id))
+        else:
+            self._lost(job, process, Orphans(self._privileges, self._home, job.id, job.owner, session), traces)
+
+    def lives(self, job: JobId) -> bool:
+        """Whether a shim of the job holds its lock."""
+        return shim_lives(self._privileges, self._home.job(job))
+
+    def _after(self, process: Process, ending: Ending, remains: Remains, orphans: Orphans | None = None) -> None:
+        def end() -> list[str]:
+            problems = remains.end()
+            if orphans is not None:
+                orphans.end()
+            return problems
+
+        def done(result: list[str] | Exception) -> None:
+            log_problems(remains.job, result)
+            self.tell(process, ending)
+
+        in_background(f"remains-{ending.job}", end, done)
+
+    def _lost(self, job: JobRecord, process: Process, orphans: Orphans, traces: bool) -> None:
+        remains = self._groups.remains(job, None)
+        left = len({*orphans.pids(), *remains.pids()})
+        ending = unrecorded(job, started=process.started, traces=traces, orphans=left)
+        if left or not remains.removed():
+            self._after(process, ending, remains, orphans)
+        else:
+            self.tell(process, ending)
+
+    def _shim_gone(self, job_id: JobId, process: Process) -> None:
+        if process.child is not None:
+            process.child.collect()
+        session = self._links.of(job_id)
+        if session is not None and not session.closed and self._table.holds(job_id, process):
+            # Where it could not write down how the job ended, what it has said last is all there is.
+            asyncio.get_running_loop().call_later(LAST_WORD_S, self._shim_gone, job_id, process)
+            return
+        job = self._jobs.live.get(job_id)
+        if job is not None and not process.over:
+            self.settle(job, None if job.spec.foreground else job.pid)
+
+    def _later(self, job: JobRecord, work: Callable[[], None]) -> None:
+        """If the attempt is not over by then."""
+        process = self._table.of(job.id)
+
+        def unless_over() -> None:
+            if self._table.holds(job.id, process) and not process.over:
+                work()
+
+        asyncio.get_running_loop().call_later(RETRY_S, unless_over)

@@ -1,0 +1,48 @@
+"""What the daemon knows of each job's shim, beside its session (`carpool.daemon.shims.links`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from carpool.core.model import JobId
+from carpool.daemon.privileges.base import Child
+from carpool.daemon.shims.endings import Ending
+from carpool.daemon.system.pidwatch import PidWatch
+
+
+@dataclass(slots=True)
+class Process:
+    """The shim of one job."""
+
+    watch: PidWatch | None = None
+    child: Child | None = None  # spawned by this daemon
+    start_asked: bool = False  # the core wants the job to run
+    start_sent: bool = False
+    started: bool = False  # the core knows that it runs
+    over: bool = False  # the core knows how it ended
+    ended: Ending | None = None  # heard of during a restart
+    unread: int = 0  # attempts to read how it has ended
+    signals: list[int] = field(default_factory=list)  # for a shim that has not registered yet
+
+
+class ShimTable:
+    """By job, from the first mention of its shim until the job has ended."""
+
+    def __init__(self) -> None:
+        self._of: dict[JobId, Process] = {}
+
+    def __iter__(self) -> Iterator[Process]:
+        return iter(self._of.values())
+
+    def of(self, job: JobId) -> Process:
+        """What is known of the job's shim; nothing at first."""
+        return self._of.setdefault(job, Process())
+
+    def holds(self, job: JobId, process: Process) -> bool:
+        """Whether this is still what is known of the job's shim: its attempt may be over."""
+        return self._of.get(job) is process
+
+    def drop(self, job: JobId) -> Process | None:
+        """The attempt is over."""
+        return self._of.pop(job, None)
