@@ -39,7 +39,7 @@ from carpool.daemon.system.boot import boot_id
 from carpool.daemon.system.call_limit import AlarmLimit
 from carpool.daemon.system.errors import StartupError, is_refusal
 from carpool.daemon.system.fd_limit import raise_file_limit
-from carpool.daemon.system.log_format import OneLineFormatter
+from carpool.daemon.system.log_format import LogHandler, OneLineFormatter
 from carpool.daemon.system.log_limit import LinesPerUser, is_no_bad_http
 from carpool.daemon.system.oom_score import lower_oom_score
 from carpool.protocol.api import ErrorBody
@@ -210,10 +210,9 @@ def _configure_log(options: DaemonOptions, limits: UserLimits) -> None:
         None if options.foreground_log else os.open(options.home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     )
     stream = sys.stderr if target is None else open(target, "a", encoding="utf-8")  # noqa: SIM115 - for the whole life
-    handler = logging.StreamHandler(stream)
+    handler = LogHandler(stream)
     handler.addFilter(LinesPerUser(limits.log_lines_per_minute))
     handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.raiseExceptions = False  # a line that cannot be written is no reason for a traceback in the log
     logging.basicConfig(handlers=[handler], level=logging.INFO)
     logging.getLogger("aiohttp").setLevel(logging.WARNING)
     logging.getLogger("aiohttp.server").addFilter(is_no_bad_http)

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import logging
 from types import TracebackType
+from typing import TYPE_CHECKING, TextIO
 
 from carpool.protocol.escaping import escaped
 
+if TYPE_CHECKING:
+    _StreamHandler = logging.StreamHandler[TextIO]
+else:
+    _StreamHandler = logging.StreamHandler
+
 _Exception = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+class LogHandler(_StreamHandler):
+    """Leaves out what cannot be written: on a full disk a traceback would be no better."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its name in the standard library
+        """Nothing."""
 
 
 class OneLineFormatter(logging.Formatter):
