@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import tempfile
@@ -15,18 +14,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 
 from daemon_harness import Daemon
 
-from tests.adversary.users import ATTACKER, User, python_of_users
+from tests.adversary.users import ATTACKER, User, python
 
-
-@pytest.fixture(scope="session")
-def python() -> str:
-    """An interpreter that other users may start."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root to become another user")
-    try:
-        return python_of_users()
-    except LookupError as error:
-        pytest.skip(str(error))
+__all__ = ["python"]
 
 
 @pytest.fixture

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from daemon_harness import NOBODY, Daemon, as_nobody
 
 from carpool.protocol.seat import BOARD_BYTES, FIELDS, HEADER_BYTES, PROTOCOL, SEAT_BYTES, PacketType
@@ -34,6 +36,17 @@ def python_of_users() -> str:
             subprocess.run([path, "-I", "-c", ""], user=ATTACKER, group=ATTACKER, extra_groups=[], cwd="/", check=True)
             return path
     raise LookupError(f"other users may start none of {', '.join(PYTHONS)}")
+
+
+@pytest.fixture(scope="session")
+def python() -> str:
+    """An interpreter that other users may start."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to become another user")
+    try:
+        return python_of_users()
+    except LookupError as error:
+        pytest.skip(str(error))
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,12 @@ from carpool.daemon.journal.wal import wal_damage
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.system.boot import boot_id
 from carpool.daemon.system.call_limit import AlarmLimit
-from carpool.daemon.system.errors import StartupError, is_refusal
+from carpool.daemon.system.errors import StartupError, file_of_home, is_refusal
 from carpool.daemon.system.fd_limit import raise_file_limit
 from carpool.daemon.system.log_format import LogHandler, OneLineFormatter
 from carpool.daemon.system.log_limit import LinesPerUser, is_no_bad_http
 from carpool.daemon.system.oom_score import lower_oom_score
 from carpool.protocol.api import ErrorBody
-from carpool.protocol.paths import Home
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         damage = wal_damage(options.home.journal_log)  # before SQLite forgets what was there
         connection = open_journal(options.home.journal)
         _configure_log(options, limits)
-        acknowledged = _acknowledged(options.home)
+        with file_of_home(options.home.acknowledged):
+            acknowledged = Acknowledged(options.home.acknowledged)
         contents = read_contents(connection, rights.privileges, options.home, acknowledged.last, damage)
         _check_owners(contents.jobs, rights.privileges)
         erase_old_secrets(connection)
@@ -114,7 +114,9 @@ async def _serve(
 ) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     asyncio.get_running_loop().set_exception_handler(_report)
-    with closing(_policy_calls(options.home)) as calls:
+    with file_of_home(options.home.policy_calls):
+        calls = PolicyCalls(options.home.policy_calls)
+    with closing(calls):
         daemon = _daemon(options, rights.privileges, limits, stored, calls)
         daemon.handle_signals()
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -183,26 +185,6 @@ def _without_the_hung(chosen: Settings, connection: sqlite3.Connection, calls: P
         connection.commit()
     calls.replaced(chosen, settings)
     return settings
-
-
-def _policy_calls(home: Home) -> PolicyCalls:
-    """Raises StartupError."""
-    try:
-        return PolicyCalls(home.policy_calls)
-    except OSError as error:
-        hint = "make room on the disk, or choose another --home"
-        text = f"cannot use {home.policy_calls}: {error.strerror}"
-        raise StartupError("home_unusable", text, hint) from None
-
-
-def _acknowledged(home: Home) -> Acknowledged:
-    """Raises StartupError."""
-    try:
-        return Acknowledged(home.acknowledged)
-    except OSError as error:
-        hint = "make room on the disk, or choose another --home"
-        text = f"cannot use {home.acknowledged}: {error.strerror}"
-        raise StartupError("home_unusable", text, hint) from None
 
 
 def _configure_log(options: DaemonOptions, limits: UserLimits) -> None:

@@ -14,7 +14,7 @@ from carpool.daemon.config.options import DaemonOptions
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.privileges.user import as_files_of, become, give_new_home, listen, system_user
-from carpool.daemon.system.errors import StartupError
+from carpool.daemon.system.errors import StartupError, file_of_home
 from carpool.protocol.paths import Home
 
 
@@ -57,11 +57,8 @@ def prepare_home(home: Home, *, shared: bool) -> int:
             "home_unusable", f"cannot use {home.root}: {error.strerror}", "choose another --home"
         ) from None
     check_socket(home)
-    try:
+    with file_of_home(home.pid_file, "write"):
         return _lock(home)
-    except OSError as error:
-        hint = "make room on the disk, or choose another --home"
-        raise StartupError("home_unusable", f"cannot write {home.pid_file}: {error.strerror}", hint) from None
 
 
 def _check_private(directory: Path) -> None:

@@ -15,7 +15,9 @@ import pytest
 from daemon_harness import Daemon
 from forks import SOURCE
 
-from tests.adversary.users import python_of_users
+from tests.adversary.users import python
+
+__all__ = ["python"]
 
 #: A user of the daemon's own, without an account.
 CORE = 64001
@@ -53,17 +55,6 @@ class UserDaemon(Daemon):
             raise AssertionError(f"the daemon died: {process.stderr.read().decode()}")
         answer: dict[str, Any] = json.loads(line)
         return answer
-
-
-@pytest.fixture(scope="session")
-def python() -> str:
-    """An interpreter that other users may start."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root to become another user")
-    try:
-        return python_of_users()
-    except LookupError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture

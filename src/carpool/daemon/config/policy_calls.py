@@ -12,10 +12,10 @@ import logging
 import mmap
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from carpool.core.model import Settings
+from carpool.daemon.system.isolated import start_isolated
 
 log = logging.getLogger(__name__)
 WATCHER = Path(__file__).with_name("call_watcher.py")
@@ -76,17 +76,8 @@ class PolicyCalls:
         os.close(self._fd)
 
     def _watch(self) -> None:
-        numbers = map(str, (os.getpid(), self._fd, self._look_s, LOOKS))
-        null = subprocess.DEVNULL
+        numbers = (os.getpid(), self._fd, self._look_s, LOOKS)
         try:
-            self._watcher = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(WATCHER), *numbers],
-                stdin=null,
-                stdout=null,
-                stderr=null,
-                env={},
-                pass_fds=(self._fd,),
-                start_new_session=True,
-            )
+            self._watcher = start_isolated(WATCHER, numbers, (self._fd,))
         except OSError as error:
             log.warning("nothing ends the daemon if a policy never returns: no process can be started: %s", error)

@@ -64,11 +64,10 @@ def changed_settings(
     """
     named = dataclasses.replace(settings, policy=policy or settings.policy, placement=placement or settings.placement)
     with POLICIES.kept_on_error(), PLACEMENTS.kept_on_error():  # what is refused must not be in force by its name
-        limit = AlarmLimit(LOAD_LIMIT_S, calls)
         if policy is not None and policy not in POLICIES.available():
-            _load(ensure_policy, policy, limit)
+            _load(ensure_policy, policy, calls)
         if placement is not None and placement not in PLACEMENTS.available():
-            _load(ensure_placement, placement, limit)
+            _load(ensure_placement, placement, calls)
         return _changed(named, values)
 
 
@@ -80,10 +79,10 @@ def with_own_policies(settings: Settings) -> Settings:
     return changed_settings(settings, policy, {}, placement)
 
 
-def _load(ensure: Callable[..., None], name: str, limit: AlarmLimit) -> None:
+def _load(ensure: Callable[..., None], name: str, calls: CallNotes | None) -> None:
     """Raises ValueError also for a file or package that does not come to the end of its import."""
     try:
-        limit(lambda: ensure(name, trusted=True))
+        AlarmLimit(LOAD_LIMIT_S, calls)(lambda: ensure(name, trusted=True))
     except PolicyTimeout as timeout:
         raise ValueError(f"{name!r} cannot be loaded: that {timeout}") from None
 

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from carpool.daemon.privileges.base import Child, signal_process
 from carpool.daemon.system.errors import StartupError
+from carpool.daemon.system.isolated import start_isolated
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.protocol.paths import Home
 
@@ -124,16 +124,8 @@ def start_helper(home: Home, uid: int) -> HelperPrivileges:
     """For a core that will be user ``uid``.  Called as root, before anything of users is read.  Raises StartupError."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(HELPER), str(home.root), str(uid), str(theirs.fileno())],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            cwd="/",
-            env={"LANG": "C.UTF-8"},
-            pass_fds=(theirs.fileno(),),
-            start_new_session=True,
-        )
+        fd = theirs.fileno()
+        process = start_isolated(HELPER, (home.root, uid, fd), (fd,), stderr=subprocess.PIPE)
     ours.settimeout(PATIENCE_S)
     with suppress(OSError):
         if ours.recv(LARGEST_ANSWER):

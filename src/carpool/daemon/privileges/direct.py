@@ -7,14 +7,13 @@ import os
 import pwd
 import signal
 import stat
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from carpool.daemon.privileges.base import REMOVER, SHIM, Child
 from carpool.daemon.system.fd_limit import restore_file_limit
+from carpool.daemon.system.isolated import start_isolated
 from carpool.protocol.paths import Home
 
 
@@ -56,7 +55,7 @@ class DirectPrivileges:
             return None
         try:
             who = [owner, gid, ",".join(map(str, groups_of(owner, gid)))] if self._root and owner else []
-            shim = _popen(SHIM, [str(self._home.root), job, attempt, lock, *who], [lock])
+            shim = start_isolated(SHIM, [str(self._home.root), job, attempt, lock, *who], [lock])
             restore_file_limit(shim.pid)
             return Child(shim.pid, popen=shim)
         finally:
@@ -93,7 +92,7 @@ class DirectPrivileges:
         with ExitStack() as stack:
             fds = [_opened(self._home.removed / str(job), stack) for job in jobs]
             status = os.fstat(fds[0])
-            remover = _popen(REMOVER, [status.st_uid, status.st_gid, *fds], fds)
+            remover = start_isolated(REMOVER, [status.st_uid, status.st_gid, *fds], fds)
         return Child(remover.pid, popen=remover)
 
     def kill(self, child: Child, owner: int) -> None:
@@ -121,20 +120,6 @@ def _opened(path: Path, stack: ExitStack) -> int:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     stack.callback(os.close, fd)
     return fd
-
-
-def _popen(program: Path, arguments: Sequence[object], fds: Sequence[int]) -> subprocess.Popen[bytes]:
-    null = subprocess.DEVNULL
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(program), *map(str, arguments)],
-        stdin=null,
-        stdout=null,
-        stderr=null,
-        cwd="/",
-        env={"LANG": "C.UTF-8"},
-        pass_fds=fds,
-        start_new_session=True,
-    )
 
 
 @contextmanager

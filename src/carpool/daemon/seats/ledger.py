@@ -18,7 +18,7 @@ import msgspec
 from carpool.core.model import JobId, LaneId, Memory
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.seats.kept_fds import LANE
-from carpool.daemon.system.errors import StartupError
+from carpool.daemon.system.errors import file_of_home
 from carpool.daemon.system.whole_writes import pwrite_all
 from carpool.devices.base import BankId
 from carpool.protocol.paths import Home
@@ -233,11 +233,8 @@ def _changed(files: dict[str, File], note: LedgerNote) -> dict[str, File]:
 
 def open_ledger(home: Home) -> GrantLedger:
     """Raises StartupError."""
-    try:
+    with file_of_home(home.ledger, "write"):
         return GrantLedger(home.ledger)
-    except OSError as error:
-        text = f"cannot write {home.ledger}: {error.strerror}"
-        raise StartupError("home_unusable", text, "make room on the disk, or choose another --home") from None
 
 
 def file_of(fd: int) -> File:

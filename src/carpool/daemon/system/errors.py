@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from carpool.devices.base import DeviceError
 from carpool.protocol.api import ErrorInfo
@@ -31,6 +34,16 @@ class RequestError(CarpoolError):
     def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
         super().__init__(code, message, hint)
         self.status = status
+
+
+@contextmanager
+def file_of_home(path: Path, verb: str = "use") -> Iterator[None]:
+    """Opening a file without which the daemon cannot start.  Raises StartupError for an OSError of the block."""
+    try:
+        yield
+    except OSError as error:
+        hint = "make room on the disk, or choose another --home"
+        raise StartupError("home_unusable", f"cannot {verb} {path}: {error.strerror}", hint) from None
 
 
 def is_refusal(error: BaseException) -> bool:
