@@ -1,4 +1,4 @@
-"""Benchmarks on the stub driver (`tests/stub`): a GPU that computes nothing, so only what is done on the CPU counts."""
+"""Benchmarks on the stub driver (`emulator/`): a GPU that computes nothing, so only what is done on the CPU counts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.figures import Skipped
+from emulator.build import build_driver
 from tests.cuda.rig import build_allocator
-from tests.stub.build import build_driver
 
 LIBRARY = Path(__file__).resolve().parent.parent / "src" / "carpool" / "_native" / "libcarpool.so"
 

@@ -74,7 +74,7 @@ FOLDERS = {
     "serve": Folder("test", 95),
     "sim": Folder("check", 50),
     "soak": Folder("test", 1),
-    "stub": Folder("test", 15),
+    "emulator": Folder("test", 15),
     "test_class_names.py": Folder("check", 1),
     "test_leftovers.py": Folder("test", 6),
     "test_plugins.py": Folder("check", 1),

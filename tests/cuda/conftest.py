@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from carpool.runtime import native
+from emulator.build import build_nvml
 from tests.cuda.rig import STUB_UUID, Bare, Daemons, build_allocator, clean_environment
 from tests.devices.cuda_stub import Stub, stub
+from tests.emulator.nvml.values import StubNvml
 from tests.live import python_path
-from tests.stub.nvml.build import build_nvml
-from tests.stub.nvml.values import StubNvml
 
 __all__ = ["stub"]
 STAND_IN = Path(__file__).with_name("stand_in")

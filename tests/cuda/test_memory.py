@@ -9,7 +9,7 @@ import pytest
 from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemons, Program, run_together
 from tests.devices.cuda_stub import Stub
-from tests.stub.harness import Worker
+from tests.emulator.harness import Worker
 
 #: Of the device in these tests, in MiB.  Three jobs of 24 MiB do not fit.
 CAPACITY = 48

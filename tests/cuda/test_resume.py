@@ -13,8 +13,8 @@ import pytest
 from carpool.core.model import MIB
 from tests.cuda.rig import STUB_UUID, Bare, Daemon, Daemons, Program, Running
 from tests.devices.cuda_stub import Stub
-from tests.stub.harness import Worker, WorkerError
-from tests.stub.nvml.values import StubNvml
+from tests.emulator.harness import Worker, WorkerError
+from tests.emulator.nvml.values import StubNvml
 
 KNOWN = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}
 GUEST = "plain --iterations 10 --seed 7 --meet 5"

@@ -16,9 +16,9 @@ from daemon_harness import PATIENCE_S, Daemon
 from carpool.core.model import MIB
 from carpool.daemon.system.process_state import STOPPED, state_of
 from carpool.protocol.paths import Home
+from emulator.build import build_nvml
 from tests.devices.cuda_stub import MEMORY, Stub
-from tests.stub.nvml.build import build_nvml
-from tests.stub.nvml.values import stubbed
+from tests.emulator.nvml.values import stubbed
 from tests.tiers import RARER_WAY, all_but_first
 
 Make = Callable[..., Daemon]

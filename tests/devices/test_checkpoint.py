@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from carpool.core.model import MIB
-from tests.stub.harness import Worker, WorkerError, stub_environment
+from tests.emulator.harness import Worker, WorkerError, stub_environment
 from tests.tiers import all_but_first
 
 HELD = 24 * MIB

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from carpool.core.model import MIB
-from tests.stub.harness import Worker, WorkerError, stub_environment
+from tests.emulator.harness import Worker, WorkerError, stub_environment
 
 HELD = 16 * MIB
 MOST = 60 * MIB

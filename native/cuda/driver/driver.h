@@ -1,5 +1,5 @@
 /* Folder cuda/driver/: our own declarations of the CUDA driver's types and calls.  Nothing enters but what the vendor's
- * header declares in the same way (tests/stub/test_header.py compares them).
+ * header declares in the same way (tests/emulator/test_header.py compares them).
  * May include: nothing. */
 /* Our own declarations of the CUDA driver calls that Carpool hooks or makes, by the names that libcuda.so.1 exports.
  *

@@ -1,7 +1,7 @@
 /* Our own declarations of the CUDA driver's types: what driver.h needs, no more.
  *
  * The names, numbers and layouts are the driver's binary interface, so that libcarpool builds where no CUDA toolkit is
- * installed.  tests/stub/test_header.py compares every number, size and offset with the real header where there is one. */
+ * installed.  tests/emulator/test_header.py compares every number, size and offset with the real header where there is one. */
 #ifndef CARPOOL_DRIVER_TYPES_H
 #define CARPOOL_DRIVER_TYPES_H
 #include <stddef.h>

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stub.harness import Start, Worker, WorkerError
+from tests.emulator.harness import Start, Worker, WorkerError
 
 MIB = 1 << 20
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.stub.build import NATIVE, STUB, build_driver
-from tests.stub.harness import stub_environment
+from emulator.build import NATIVE, build_driver
+from tests.emulator.harness import stub_environment
 
+HERE = Path(__file__).parent
 PROGRAMS = {"memory": "", "streams": "", "capture": "", "names": "cuMemAlloc=2@2,cuStreamQuery=719"}
 VARIANTS = [None, "address,undefined"]
 #: What a context leaves behind at the end of a process is the driver's own and not looked for.
@@ -38,7 +39,7 @@ def compiled(name: str, sanitize: str | None, library: Path, directory: Path) ->
         f"-I{NATIVE}",
     ]
     sanitizer = [f"-fsanitize={sanitize}"] if sanitize else []
-    source = str(STUB / "programs" / f"{name}.c")
+    source = str(HERE / "programs" / f"{name}.c")
     linking = [f"-L{library.parent}", "-l:libcuda.so.1", "-lpthread", "-o", str(program)]
     subprocess.run([os.environ.get("CC", "cc"), *flags, *sanitizer, source, *linking], check=True)
     return program

@@ -11,8 +11,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from tests.stub.nvml.build import build_nvml
-from tests.stub.nvml.values import StubNvml, stubbed
+from emulator.build import build_nvml
+from tests.emulator.nvml.values import StubNvml, stubbed
 
 #: Structures by their names in the stub.
 STRUCTURES = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stub.harness import Start, Worker, stub_environment
+from tests.emulator.harness import Start, Worker, stub_environment
 
 
 @pytest.fixture

@@ -1,0 +1,87 @@
+"""Compile the emulated GPU's libraries: ``python3 emulator/build.py DIRECTORY [--sanitize address,undefined] [NAME...]``.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+EMULATOR = Path(__file__).resolve().parent
+NATIVE = EMULATOR.parent / "native"
+FLAGS = [
+    "-std=gnu11",
+    "-O1",  # they compute little, and are compiled before every run of the tests
+    "-g",
+    "-fPIC",
+    "-shared",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+    "-Wshadow",
+    "-Werror",
+]
+# -Bsymbolic: like the real one, the driver calls its own functions even where a preloaded library has the same names.
+# nodelete: its threads outlive a dlclose.
+DRIVER = ["-Wl,-Bsymbolic", "-Wl,-z,nodelete", "-Wl,-soname,libcuda.so.1"]
+
+
+def compile_library(output: Path, sources: Iterable[Path], *options: str) -> Path:
+    """A shared library of C files, complete or not there at all.  Raises RuntimeError with the compiler's complaint."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = output.with_name(f"{output.name}.{os.getpid()}.tmp")
+    compiler = shlex.split(os.environ.get("CC") or "cc")
+    command = [*compiler, *FLAGS, *map(str, sources), f"-I{NATIVE}", *options, "-lpthread", "-o", str(partial)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise RuntimeError(f"{output.name} of the emulated GPU could not be compiled:\n{result.stderr.strip()}")
+    return partial.replace(output)
+
+
+def sources_of(folder: str) -> list[Path]:
+    return sorted((EMULATOR / folder).glob("*.c"))
+
+
+def build_driver(directory: Path, sanitize: str | None = None) -> Path:
+    """Build ``libcuda.so.1`` (and the link ``libcuda.so``) in ``directory`` and return its path.
+
+    ``sanitize`` is a value of the compiler's ``-fsanitize``; the program that loads the library needs the same one.
+    Raises RuntimeError with the compiler's complaint.
+    """
+    sanitizer = [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer"] if sanitize else []
+    output = compile_library(directory / "libcuda.so.1", sources_of("driver"), *sanitizer, *DRIVER)
+    link = directory / "libcuda.so"
+    link.unlink(missing_ok=True)
+    link.symlink_to(output.name)
+    return output
+
+
+def build_nvml(directory: Path) -> Path:
+    """``libnvidia-ml.so.1`` in the directory, which is what LD_LIBRARY_PATH should name.
+
+    It has no SONAME, so that a process that has loaded it by its path can still load the real one.
+    """
+    return compile_library(directory / "libnvidia-ml.so.1", sources_of("nvml"))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python3 emulator/build.py", description=__doc__)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--sanitize", help="of the driver: address, undefined, or both with a comma")
+    parser.add_argument("libraries", nargs="*", choices=["driver", "nvml"], default=["driver", "nvml"])
+    options = parser.parse_args()
+    if "driver" in options.libraries:
+        print(build_driver(options.directory, options.sanitize))
+    if "nvml" in options.libraries:
+        print(build_nvml(options.directory))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
