@@ -37,7 +37,8 @@ def compile_library(output: Path, sources: Iterable[Path], *options: str) -> Pat
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(f"{output.name}.{os.getpid()}.tmp")
     compiler = shlex.split(os.environ.get("CC") or "cc")
-    command = [*compiler, *FLAGS, *map(str, sources), f"-I{NATIVE}", *options, "-lpthread", "-o", str(partial)]
+    includes = [f"-I{NATIVE}", f"-I{EMULATOR}"]
+    command = [*compiler, *FLAGS, *map(str, sources), *includes, *options, "-lpthread", "-o", str(partial)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise RuntimeError(f"{output.name} of the emulated GPU could not be compiled:\n{result.stderr.strip()}")
