@@ -31,13 +31,18 @@ FLAGS = [
 # nodelete: its threads outlive a dlclose.
 DRIVER = ["-Wl,-Bsymbolic", "-Wl,-z,nodelete", "-Wl,-soname,libcuda.so.1"]
 
+LIBRARIES = ["driver", "runtime", "nvml"]
+EXPORTS = EMULATOR / "runtime" / "libcudart.13.map"
+RUNTIME = [f"-Wl,--version-script={EXPORTS}", "-Wl,--no-undefined", "-Wl,-soname,libcudart.so.13"]
+
 
 def compile_library(output: Path, sources: Iterable[Path], *options: str) -> Path:
     """A shared library of C files, complete or not there at all.  Raises RuntimeError with the compiler's complaint."""
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(f"{output.name}.{os.getpid()}.tmp")
     compiler = shlex.split(os.environ.get("CC") or "cc")
-    command = [*compiler, *FLAGS, *map(str, sources), f"-I{NATIVE}", *options, "-lpthread", "-o", str(partial)]
+    includes = [f"-I{NATIVE}", f"-I{EMULATOR}"]
+    command = [*compiler, *FLAGS, *map(str, sources), *includes, *options, "-lpthread", "-o", str(partial)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise RuntimeError(f"{output.name} of the emulated GPU could not be compiled:\n{result.stderr.strip()}")
@@ -62,6 +67,16 @@ def build_driver(directory: Path, sanitize: str | None = None) -> Path:
     return output
 
 
+def build_runtime(directory: Path, sanitize: str | None = None) -> Path:
+    """Build ``libcudart.so.13`` over the driver that :func:`build_driver` has built in the same directory.
+
+    It exports what PyTorch's libraries import and nothing else.  Raises RuntimeError with the compiler's complaint.
+    """
+    sanitizer = [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer"] if sanitize else []
+    driver = [f"-L{directory}", "-l:libcuda.so.1"]
+    return compile_library(directory / "libcudart.so.13", sources_of("runtime"), *sanitizer, *driver, *RUNTIME)
+
+
 def build_nvml(directory: Path) -> Path:
     """``libnvidia-ml.so.1`` in the directory, which is what LD_LIBRARY_PATH should name.
 
@@ -73,12 +88,15 @@ def build_nvml(directory: Path) -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 emulator/build.py", description=__doc__)
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--sanitize", help="of the driver: address, undefined, or both with a comma")
-    parser.add_argument("libraries", nargs="*", choices=["driver", "nvml"], default=["driver", "nvml"])
+    parser.add_argument("--sanitize", help="of the driver and the runtime: address, undefined, or both with a comma")
+    parser.add_argument("libraries", nargs="*", choices=[*LIBRARIES, "all"], default="all")
     options = parser.parse_args()
-    if "driver" in options.libraries:
+    libraries = LIBRARIES if "all" in options.libraries else options.libraries
+    if "driver" in libraries:
         print(build_driver(options.directory, options.sanitize))
-    if "nvml" in options.libraries:
+    if "runtime" in libraries:
+        print(build_runtime(options.directory, options.sanitize))
+    if "nvml" in libraries:
         print(build_nvml(options.directory))
     return 0
 

@@ -8,11 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from emulator.build import NATIVE, build_driver
+from emulator.build import EMULATOR, NATIVE, build_driver
 from tests.emulator.harness import stub_environment
 
 HERE = Path(__file__).parent
-PROGRAMS = {"memory": "", "streams": "", "capture": "", "names": "cuMemAlloc=2@2,cuStreamQuery=719"}
+PROGRAMS = {
+    "memory": "",
+    "streams": "",
+    "capture": "",
+    "names": "cuMemAlloc=2@2,cuStreamQuery=719",
+    "null_work": "",
+}
 VARIANTS = [None, "address,undefined"]
 #: What a context leaves behind at the end of a process is the driver's own and not looked for.
 OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
@@ -37,6 +43,7 @@ def compiled(name: str, sanitize: str | None, library: Path, directory: Path) ->
         "-Wshadow",
         "-Werror",
         f"-I{NATIVE}",
+        f"-I{EMULATOR}",
     ]
     sanitizer = [f"-fsanitize={sanitize}"] if sanitize else []
     source = str(HERE / "programs" / f"{name}.c")
