@@ -10,6 +10,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -83,6 +84,26 @@ def build_nvml(directory: Path) -> Path:
     It has no SONAME, so that a process that has loaded it by its path can still load the real one.
     """
     return compile_library(directory / "libnvidia-ml.so.1", sources_of("nvml"))
+
+
+def build_libraries(torch_lib: Path, directory: Path) -> list[Path]:
+    """Build what the PyTorch in ``torch_lib`` (its ``torch/lib``) needs of NVIDIA's libraries above the runtime.
+
+    ``directory`` has the driver already (``build_driver``).  Raises FileNotFoundError or ValueError for a folder without
+    a CUDA build of PyTorch, and RuntimeError with the compiler's complaint.
+    """
+    # Not at the top: as a script this file is no part of a package.
+    sys.path[:0] = [] if __package__ else [str(EMULATOR.parent)]
+    from emulator.libraries import generate, wheel
+
+    common = generate.definitions(wheel.versions(torch_lib))
+    common += [f"-I{EMULATOR}", f"-I{EMULATOR / 'libraries'}", "-Wno-unused-parameter", str(directory / "libcuda.so.1")]
+    built = []
+    with tempfile.TemporaryDirectory() as generated:
+        for soname, imports in sorted(wheel.wanted(torch_lib).items()):
+            sources, options = generate.write_library(soname, imports, Path(generated))
+            built.append(compile_library(directory / soname, sources, *common, *options, "-Wl,-z,defs"))
+    return built
 
 
 def main() -> int:
