@@ -20,12 +20,16 @@ RELEASE := build/release
 #: The hashes of all files of these exact versions, for every platform; what they need is listed already (tests/docs).
 LOCK = $(RELEASE)/bin/uv pip compile -q --no-config --no-deps --universal --python-version 3.11 --generate-hashes \
        --no-annotate --custom-compile-command 'make lock'
+#: PyTorch's CUDA build on emulated GPUs (emulator/README.md).
+EMULATED := .venv-emulated
+EMULATOR_SOURCES := $(wildcard emulator/*.[ch] emulator/*.py emulator/*/*.[ch] emulator/*/*.py emulator/*/*.def emulator/*/*.map \
+                    emulator/*/*/*.table)
 LIBRARY := src/carpool/_native/libcarpool.so
 NATIVE_SOURCES := $(filter-out native/tests/% native/bench/% native/fuzz/%,$(wildcard native/*/*.[ch] native/*/*/*.[ch])) \
                   native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all nightly-list lint format typecheck docs-check pytest attack soak bench gpu-check gpu-bench reproduce release lock clean
+.PHONY: help setup native emulated-gpu demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all nightly-list lint format typecheck docs-check pytest attack soak bench gpu-check gpu-bench reproduce release lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -54,6 +58,18 @@ $(VENV)/.stamp-package: pyproject.toml hatch_build.py $(VENV)/.stamp-torch
 	touch $@
 
 setup: $(VENV)/.stamp-package native  ## create .venv with everything in it (fast when nothing changed)
+
+$(EMULATED)/.stamp-torch: requirements-emulated.lock
+	test -x $(EMULATED)/bin/python || $(PYTHON) -m venv $(EMULATED)
+	@echo "installing PyTorch's CUDA build for the emulated GPU (0.5 GB, once)"
+	$(EMULATED)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements-emulated.lock
+	touch $@
+
+$(EMULATED)/.stamp-libraries: $(EMULATED)/.stamp-torch $(EMULATOR_SOURCES)
+	$(PYTHON) emulator/environment.py $(EMULATED)
+	touch $@
+
+emulated-gpu: $(EMULATED)/.stamp-libraries  ## PyTorch's CUDA build on GPUs that are none: emulator/run -- python train.py
 
 $(LIBRARY): $(NATIVE_SOURCES)
 	$(PYTHON) native/build.py --strict
@@ -124,6 +140,7 @@ release: $(RELEASE)/.stamp  ## TAG=v1.2.3 KEY=FILE: archives, list of parts and 
 
 lock: $(RELEASE)/.stamp  ## write requirements*.lock anew, after a change in requirements*.txt; asks the package index
 	$(LOCK) -o requirements.lock requirements.txt
+	$(LOCK) -o requirements-emulated.lock requirements-emulated.txt
 	grep -hvE '^(torch==|-r )' requirements.txt requirements-dev.txt requirements-torch.txt | $(LOCK) -o requirements-dev.lock -
 	$(LOCK) -o requirements-release.lock requirements-release.txt
 

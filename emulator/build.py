@@ -1,4 +1,4 @@
-"""Compile the emulated GPU's libraries: ``python3 emulator/build.py DIRECTORY [--sanitize address,undefined] [NAME...]``.
+"""Compile the emulated GPU's libraries: ``python3 emulator/build.py DIRECTORY [--sanitize KIND] [NAME...]``.
 
 Standard library only.
 """
@@ -104,6 +104,14 @@ def build_libraries(torch_lib: Path, directory: Path) -> list[Path]:
             sources, options = generate.write_library(soname, imports, Path(generated))
             built.append(compile_library(directory / soname, sources, *common, *options, "-Wl,-z,defs"))
     return built
+
+
+def build_all(directory: Path, torch_lib: Path) -> None:
+    """Everything that the PyTorch in ``torch_lib`` needs.  Raises as the others do."""
+    build_driver(directory)
+    build_runtime(directory)
+    build_nvml(directory)
+    build_libraries(torch_lib, directory)
 
 
 def main() -> int:
