@@ -4,7 +4,7 @@
 #include "stubtest.h"
 #include <time.h>
 
-enum { KERNEL_US = 2000 };
+enum { KERNEL_US = 2000, OWED_US = 1000 }; /* of a null kernel; what earlier ones may have slept too long */
 static const char image[] = "\x50\xed\x55\xba not a text";
 static CUmodule null_module;
 
@@ -58,7 +58,7 @@ static void kernels_take_their_time(void) {
   for (int i = 0; i < LAUNCHES; i++) launch_null(stream);
   IS(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
   OK(cuStreamSynchronize(stream));
-  CHECK_THAT(now_us(CLOCK_MONOTONIC) - from >= LAUNCHES * KERNEL_US);
+  CHECK_THAT(now_us(CLOCK_MONOTONIC) - from >= LAUNCHES * KERNEL_US - OWED_US);
   CHECK_THAT(now_us(CLOCK_PROCESS_CPUTIME_ID) - computed < LAUNCHES * KERNEL_US / 2);
   OK(cuStreamDestroy_v2(stream));
 }
@@ -79,7 +79,7 @@ static void replays_take_time_and_are_not_counted(void) {
   uint64_t before = emulator_null_count(), from = now_us(CLOCK_MONOTONIC);
   OK(cuGraphLaunch(exec, stream));
   OK(cuStreamSynchronize(stream));
-  CHECK_THAT(now_us(CLOCK_MONOTONIC) - from >= 3 * KERNEL_US && emulator_null_count() == before);
+  CHECK_THAT(now_us(CLOCK_MONOTONIC) - from >= 3 * KERNEL_US - OWED_US && emulator_null_count() == before);
   OK(cuGraphExecDestroy(exec));
   OK(cuGraphDestroy(graph));
   OK(cuStreamDestroy_v2(stream));
@@ -214,7 +214,7 @@ static void refused_calls_are_counted(void) {
   CHECK_THAT(emulator_unexpected_calls(names, sizeof names) == 1 && !strcmp(names, "cuLinkCreate_v2"));
 }
 
-/* Its memory goes with the context; the module is unloaded afterwards. */
+/* Its memory goes with the context, and others may lie there when the module is unloaded. */
 static void modules_outlive_contexts(void) {
   CUdeviceptr table;
   emulator_variable(null_module, "late", 4);
@@ -222,7 +222,9 @@ static void modules_outlive_contexts(void) {
   OK(cuDevicePrimaryCtxReset_v2(0));
   OK(cuDevicePrimaryCtxRetain(&context, 0));
   OK(cuCtxSetCurrent(context));
+  CUdeviceptr other = take(MIB);
   OK(cuModuleUnload(null_module));
+  OK(cuMemFree_v2(other));
 }
 
 int main(void) {
