@@ -16,7 +16,11 @@ RUNTIME = EMULATOR / "runtime"
 OWN = [f"-I{NATIVE}", f"-I{EMULATOR}"]
 #: Calls between compiled code and the runtime have no declaration that a C compiler could read.
 PRIVATE = "__cuda"
-HEADERS = "#include <cuda_runtime_api.h>\n#if __has_include(<cuda_profiler_api.h>)\n#include <cuda_profiler_api.h>\n#endif"
+#: Later minor versions take their new members from here.
+RESERVED = ".reserved"
+HEADERS = (
+    "#include <cuda_runtime_api.h>\n#if __has_include(<cuda_profiler_api.h>)\n#include <cuda_profiler_api.h>\n#endif"
+)
 PROFILER = {"cudaProfilerStart", "cudaProfilerStop"}
 
 
@@ -63,12 +67,12 @@ def questions() -> list[tuple[str, str]]:
     """(label, C expression) for every number that our headers fix."""
     found = [(name, f"(long long){name}") for name in numbers()]
     found += [(name, f"(long long)sizeof({name})") for name in ("cudaGraphEdgeData", "cudaLaunchAttribute")]
-    pattern = r"^(?:typedef )?struct (\w+) \{(.*?)^?\} ?\w*;"
+    pattern = r"^(?:typedef )?struct (\w+) \{(.*?)\} ?\w*;"
     for tag, body in re.findall(pattern, text([RUNTIME / "types.h"]), re.DOTALL | re.MULTILINE):
         name = tag if tag == "dim3" else f"struct {tag}"
         found.append((tag, f"(long long)sizeof({name})"))
         found += [(f"{tag}.{member}", f"(long long)offsetof({name}, {member})") for member in members(body)]
-    return found
+    return [(label, expression) for label, expression in found if not label.endswith(RESERVED)]
 
 
 def answers(include: str, directory: Path, *flags: str) -> dict[str, int]:

@@ -69,10 +69,14 @@ static void asked(void) {
   OK(fill(memory, 1, 1, stream));
   OK(cudaStreamGetCaptureInfo(stream, &status, &id, &graph, &nodes, &edges, &count));
   CHECK_THAT(status == cudaStreamCaptureStatusActive && id && graph && count == 1 && nodes[0] && !edges);
+  cudaGraphNode_t first = nodes[0];
   OK(cudaStreamUpdateCaptureDependencies(stream, NULL, NULL, 0, 1)); /* the next one depends on nothing */
   OK(cudaStreamGetCaptureInfo(stream, &status, NULL, NULL, NULL, NULL, &count));
   CHECK_THAT(count == 0);
-  OK(cudaStreamUpdateCaptureDependencies(stream, (cudaGraphNode_t[]){nodes ? nodes[0] : NULL}, NULL, 0, 0));
+  OK(cudaStreamUpdateCaptureDependencies(stream, &first, NULL, 1, 0)); /* on the first again */
+  OK(cudaStreamGetCaptureInfo(stream, &status, NULL, NULL, NULL, NULL, &count));
+  CHECK_THAT(count == 1);
+  OK(cudaStreamUpdateCaptureDependencies(stream, NULL, NULL, 0, 1));
   OK(fill(memory, 2, 1, stream));
   IS(cudaStreamEndCapture(stream, &ended), cudaErrorStreamCaptureUnjoined);
   IS(cudaGetLastError(), cudaErrorStreamCaptureUnjoined);
