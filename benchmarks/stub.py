@@ -28,8 +28,8 @@ def stub_driver(memory: str = "512MiB") -> Iterator[dict[str, str]]:
         driver = build_driver(directory)
         changes = {
             "LD_LIBRARY_PATH": text,
-            "CARPOOL_STUB": str(directory / "state"),
-            "CARPOOL_STUB_DEVICES": memory,
+            "EMULATOR_STATE": str(directory / "state"),
+            "EMULATOR_DEVICES": memory,
             "STAND_IN_ALLOCATOR": str(build_allocator(driver)),
         }
         before = dict(os.environ)

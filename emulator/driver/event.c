@@ -1,11 +1,15 @@
-/* Events.  A recording is a mark that the stream's thread sets; an event points to its latest one. */
-#include "stub.h"
+/* Events.  A recording is a mark that the stream's thread sets; an event points to its latest one.  Those between processes
+ * have a slot in a shared table instead. */
+#include "ipc_event.h"
+#include "null_work.h"
 
 struct CUevent_st {
   unsigned flags;
   bool destroyed;
   CUcontext context;
   struct stub_mark *mark;
+  struct stub_ipc ipc; /* its slot is NULL: of this process alone */
+  bool opened;         /* another process has made it */
   uint64_t captured; /* id of the capture in which it was recorded last, 0: outside */
   struct stub_capture *capture;
   CUgraphNode *nodes;
@@ -18,19 +22,27 @@ static CUresult valid(CUevent event) {
   return !event || event->destroyed ? CUDA_ERROR_INVALID_HANDLE : __atomic_load_n(&event->context->error, __ATOMIC_RELAXED);
 }
 
+/* stub.lock held */
+static CUevent make(CUcontext context, unsigned flags, struct stub_ipc ipc) {
+  CUevent event = spare ? spare : malloc(sizeof *event);
+  if (spare) spare = spare->next;
+  *event = (struct CUevent_st){.flags = flags, .context = context, .ipc = ipc};
+  return event;
+}
+
 CUresult cuEventCreate(CUevent *event, unsigned int flags) {
   ENTER(cuEventCreate);
   CUcontext context;
+  struct stub_ipc ipc = {NULL, 0};
   CUresult result = stub_current(&context);
   if (result) return result;
   if (!event || flags > 7) return CUDA_ERROR_INVALID_VALUE;
-  if (flags & CU_EVENT_INTERPROCESS) return flags & CU_EVENT_DISABLE_TIMING ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+  if (flags & CU_EVENT_INTERPROCESS && !(flags & CU_EVENT_DISABLE_TIMING)) return CUDA_ERROR_INVALID_VALUE;
   stub_lock();
-  *event = spare ? spare : malloc(sizeof **event);
-  if (spare) spare = spare->next;
-  **event = (struct CUevent_st){.flags = flags, .context = context};
+  if (flags & CU_EVENT_INTERPROCESS) result = stub_ipc_new(&ipc);
+  if (!result) *event = make(context, flags, ipc);
   stub_unlock();
-  return CUDA_SUCCESS;
+  return result;
 }
 
 static void forget(CUevent event) {
@@ -47,6 +59,7 @@ CUresult cuEventDestroy_v2(CUevent event) {
   if (!event || event->destroyed) return CUDA_ERROR_INVALID_HANDLE;
   stub_lock();
   forget(event);
+  if (event->ipc.slot && !event->opened) stub_ipc_free(event->ipc);
   event->destroyed = true;
   event->next = spare;
   spare = event;
@@ -67,6 +80,10 @@ static CUresult record(CUevent event, CUstream stream) {
     event->count = stream->after_count;
     event->nodes = malloc((event->count + 1) * sizeof *event->nodes);
     if (event->count) memcpy(event->nodes, stream->after, event->count * sizeof *event->nodes);
+    return CUDA_SUCCESS;
+  }
+  if (event->ipc.slot) {
+    stub_enqueue(stream, stub_ipc_record(event->ipc), NULL, NULL);
     return CUDA_SUCCESS;
   }
   event->mark = calloc(1, sizeof *event->mark);
@@ -104,12 +121,16 @@ static CUresult may_ask(CUevent event) {
   return result ? result : stub_unsafe();
 }
 
+static bool pending(CUevent event) {
+  return event->ipc.slot ? !stub_ipc_done(event->ipc) : event->mark && !event->mark->done;
+}
+
 CUresult cuEventQuery(CUevent event) {
   ENTER(cuEventQuery);
   CUresult result = may_ask(event);
   if (result) return result;
   stub_lock();
-  result = event->mark && !event->mark->done ? CUDA_ERROR_NOT_READY : event->context->error;
+  result = pending(event) ? CUDA_ERROR_NOT_READY : event->context->error;
   stub_unlock();
   return result;
 }
@@ -118,6 +139,7 @@ CUresult cuEventSynchronize(CUevent event) {
   ENTER(cuEventSynchronize);
   CUresult result = may_ask(event);
   if (result) return result;
+  if (event->ipc.slot) stub_ipc_synchronize(event->ipc);
   stub_lock();
   struct stub_mark *mark = event->mark;
   if (mark) mark->refs++;
@@ -151,10 +173,10 @@ static CUresult wait_for(CUstream stream, CUevent event) {
     return stub_capture_join(stream, event->capture, event->nodes, event->count);
   }
   if (stream->capture && stream->capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  if (!event->mark) return CUDA_SUCCESS; /* never recorded */
+  if (!event->mark && !event->ipc.slot) return CUDA_SUCCESS; /* never recorded */
   if (stream->capture) return stub_capture_invalidate(stream->capture), CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
   if (stream->is_legacy && stub_capturing(stream->context, true, true)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-  stub_enqueue(stream, NULL, event->mark, NULL);
+  stub_enqueue(stream, event->ipc.slot ? stub_ipc_wait(event->ipc) : NULL, event->mark, NULL);
   return CUDA_SUCCESS;
 }
 
@@ -177,13 +199,14 @@ static CUresult with_all(CUcontext context, CUevent event, bool wait) {
   if (stub_capturing(context, false, true)) result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   else if (!wait) result = CUDA_ERROR_NOT_SUPPORTED; /* not needed so far */
   else
-    for (CUstream stream = context->streams; stream && event->mark; stream = stream->next)
-      stub_enqueue(stream, NULL, event->mark, NULL);
+    for (CUstream stream = context->streams; stream && pending(event); stream = stream->next)
+      stub_enqueue(stream, event->ipc.slot ? stub_ipc_wait(event->ipc) : NULL, event->mark, NULL);
   stub_unlock();
   return result;
 }
 CUresult cuCtxRecordEvent(CUcontext context, CUevent event) {
   ENTER(cuCtxRecordEvent);
+  emulator_unexpected("cuCtxRecordEvent");
   return with_all(context, event, false);
 }
 CUresult cuCtxWaitEvent(CUcontext context, CUevent event) {
@@ -191,14 +214,25 @@ CUresult cuCtxWaitEvent(CUcontext context, CUevent event) {
   return with_all(context, event, true);
 }
 
-/* Events between processes are not offered; CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED says so. */
 CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
   ENTER(cuIpcGetEventHandle);
-  (void)handle, (void)event;
-  return CUDA_ERROR_NOT_SUPPORTED;
+  CUresult result = valid(event);
+  if (result) return result;
+  if (!handle) return CUDA_ERROR_INVALID_VALUE;
+  if (!event->ipc.slot || event->opened) return CUDA_ERROR_INVALID_HANDLE;
+  stub_ipc_tell(event->ipc, handle);
+  return CUDA_SUCCESS;
 }
 CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle) {
   ENTER(cuIpcOpenEventHandle);
-  (void)event, (void)handle;
-  return CUDA_ERROR_NOT_SUPPORTED;
+  CUcontext context;
+  struct stub_ipc ipc;
+  CUresult result = stub_current(&context);
+  if (!result) result = event ? stub_ipc_open(&handle, &ipc) : CUDA_ERROR_INVALID_VALUE;
+  if (result) return result;
+  stub_lock();
+  *event = make(context, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, ipc);
+  (*event)->opened = true;
+  stub_unlock();
+  return CUDA_SUCCESS;
 }

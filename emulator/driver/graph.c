@@ -62,21 +62,6 @@ CUresult cuGraphClone(CUgraph *clone, CUgraph graph) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
-  ENTER(cuGraphGetNodes);
-  if (!graph || !count) return CUDA_ERROR_INVALID_VALUE;
-  size_t i = 0;
-  for (CUgraphNode node = graph->first; node && nodes && i < *count; node = node->next) nodes[i++] = node;
-  *count = nodes ? i : graph->count;
-  return CUDA_SUCCESS;
-}
-CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) {
-  ENTER(cuGraphNodeGetType);
-  if (!node || !type) return CUDA_ERROR_INVALID_VALUE;
-  *type = node->type;
-  return CUDA_SUCCESS;
-}
-
 CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count) {
   ENTER(cuGraphAddEmptyNode);
   *node = stub_graph_add(graph, CU_GRAPH_NODE_TYPE_EMPTY, NULL, dependencies, count);
@@ -108,14 +93,6 @@ CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
   *node = stub_graph_add(graph, CU_GRAPH_NODE_TYPE_MEMSET, op, dependencies, count);
   return CUDA_SUCCESS;
 }
-CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
-                           size_t count, CUgraphNodeParams *params) {
-  ENTER(cuGraphAddNode_v2);
-  (void)node, (void)graph, (void)dependencies, (void)edges, (void)count, (void)params;
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
-FORWARD(cuGraphAddNode, cuGraphAddNode_v2, (node, graph, dependencies, NULL, count, params), CUgraphNode *node, CUgraph graph,
-        const CUgraphNode *dependencies, size_t count, CUgraphNodeParams *params)
 
 static size_t size_of(const struct stub_op *op) { return stub_round(sizeof *op + op->bytes, 16); }
 

@@ -47,8 +47,3 @@ CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream 
 }
 FORWARD(cuLaunchGrid, cuLaunchGridAsync, (function, width, height, NULL), CUfunction function, int width, int height)
 FORWARD(cuLaunch, cuLaunchGridAsync, (function, 1, 1, NULL), CUfunction function)
-CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int count, unsigned int flags) {
-  ENTER(cuLaunchCooperativeKernelMultiDevice);
-  (void)list, (void)count, (void)flags;
-  return CUDA_ERROR_NOT_SUPPORTED;
-}

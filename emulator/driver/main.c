@@ -1,18 +1,16 @@
 /* A stand-in for libcuda.so.1: a device whose memory is files and whose streams are threads.
  *
- * It is made for tests of programs that talk to the driver, several of them at once.  It runs no CUDA code: modules are
- * the text "stub" and hold the few kernels of kernel.c.  Environment:
+ * It runs no CUDA code: the module whose image is the text "stub" holds the few kernels of kernel.c, and those of all other
+ * modules compute nothing.  Environment, beside that of machine.h and null_work.h:
  *
- *   CARPOOL_STUB          directory with the state that processes share; created if missing.
- *                         Default /dev/shm/carpool-stub.<uid>
- *   CARPOOL_STUB_DEVICES  capacities, one per device: "256MiB,1GiB" (default one of 1GiB)
- *   CARPOOL_STUB_CONTEXT  device memory that every context costs (default 0)
- *   CARPOOL_STUB_FAIL     calls that fail: "cuMemCreate=2@3,cuMemFree=1" is function=result, @n: only the n-th call.
+ *   EMULATOR_CONTEXT      device memory that every context costs (default 0)
+ *   EMULATOR_KERNEL_US    microseconds that every null kernel takes on its stream (default 0; fractions are allowed)
+ *   EMULATOR_FAIL         calls that fail: "cuMemCreate=2@3,cuMemFree=1" is function=result, @n: only the n-th call.
  *                         A name without its suffix (cuMemAlloc for cuMemAlloc_v2) stands for every form of the call.
  *                         In a process that is checkpointed "stub_restore=2" makes its restore fail, for good.
- *   CARPOOL_STUB_HIDE     names that cuGetProcAddress does not find, as with an older driver: "cuMemcpyBatchAsync,..."
- *   CARPOOL_STUB_MIG      set: devices are instances of partitioned GPUs ("MIG-6361..."); a process sees one of them
- *   CUDA_VISIBLE_DEVICES  numbers of devices, or uuids ("GPU-6361..." or the beginning of one), as for the real driver
+ *   EMULATOR_HIDE         names that cuGetProcAddress does not find, as with an older driver: "cuMemcpyBatchAsync,..."
+ *   CUDA_VISIBLE_DEVICES  numbers of devices, or uuids ("GPU-6361..." or the beginning of one), as for the real driver;
+ *                         of instances (EMULATOR_MIG) a process sees one
  *
  * Programs that link or dlopen it may ask `stub_calls("cuMemAlloc")` how often something was called; ctypes finds it too.
  * Known differences from the real driver are listed in README.md. */
@@ -63,12 +61,12 @@ static bool named(const char *asked, const char *name) {
 
 static void read_rules(void) {
   rules_read = true;
-  const char *text = getenv("CARPOOL_STUB_FAIL");
+  const char *text = getenv("EMULATOR_FAIL");
   for (; text && *text && rule_count < 16; text = strchr(text, ',') ? strchr(text, ',') + 1 : NULL) {
     struct stub_rule *rule = &rules[rule_count];
     unsigned long only = 0;
     if (sscanf(text, "%63[^=,]=%d@%lu", rule->name, &rule->result, &only) < 2) {
-      fprintf(stderr, "stub driver: CARPOOL_STUB_FAIL is not name=result[@n],...: %s\n", text);
+      fprintf(stderr, "emulated GPU: EMULATOR_FAIL is not name=result[@n],...: %s\n", text);
       abort();
     }
     rule->only = only;
@@ -162,19 +160,6 @@ __attribute__((visibility("default"))) unsigned long stub_calls(const char *name
   return count;
 }
 
-static size_t read_size(const char *text, const char **end) {
-  char *rest;
-  size_t value = strtoull(text, &rest, 10);
-  const char *units = "KMGT";
-  const char *unit = *rest ? strchr(units, *rest) : NULL;
-  if (unit) {
-    value <<= 10 * (size_t)(unit - units + 1);
-    rest += strncmp(rest + 1, "iB", 2) ? 1 : 3;
-  }
-  *end = rest;
-  return value;
-}
-
 /* A number, or as much of a uuid as no two devices share; negative: there is no such device. */
 static int named_device(const char *text, const char **end, int count) {
   *end = text + strcspn(text, ",");
@@ -186,8 +171,8 @@ static int named_device(const char *text, const char **end, int count) {
     return rest == *end && length && i >= 0 && i < count ? (int)i : -1;
   }
   for (int i = 0; i < count; i++) {
-    char uuid[STUB_UUID_TEXT];
-    stub_uuid_text(i, uuid);
+    char uuid[MACHINE_UUID_TEXT];
+    machine_uuid_text(i, uuid);
     if (strncmp(text, uuid, length)) continue;
     if (found >= 0) return -1;
     found = i;
@@ -196,13 +181,8 @@ static int named_device(const char *text, const char **end, int count) {
 }
 
 static void read_devices(void) {
-  size_t all[STUB_DEVICES];
-  int count = 0;
-  const char *text = getenv("CARPOOL_STUB_DEVICES");
-  for (const char *at = text ? text : "1GiB"; *at && count < STUB_DEVICES; at += *at == ',') {
-    all[count++] = read_size(at, &at);
-    if (*at && *at != ',') fprintf(stderr, "stub driver: CARPOOL_STUB_DEVICES: %s\n", text), abort();
-  }
+  size_t all[MACHINE_DEVICES];
+  int count = machine_devices(all);
   const char *visible = getenv("CUDA_VISIBLE_DEVICES");
   stub.devices = 0;
   if (!visible)
@@ -214,24 +194,24 @@ static void read_devices(void) {
     stub.device[stub.devices++].bytes = all[i];
     visible += *visible == ',';
   }
-  if (getenv("CARPOOL_STUB_MIG") && stub.devices > 1) stub.devices = 1; /* a process sees one instance */
+  if (getenv("EMULATOR_MIG") && stub.devices > 1) stub.devices = 1; /* a process sees one instance */
 }
 
 static void after_fork(void) { stub.child = stub.initialized; }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void start(void) {
-  const char *directory = getenv("CARPOOL_STUB"), *overhead = getenv("CARPOOL_STUB_CONTEXT"), *end;
-  if (directory) snprintf(stub.directory, sizeof stub.directory, "%s", directory);
-  else snprintf(stub.directory, sizeof stub.directory, "/dev/shm/carpool-stub.%u", getuid());
+  const char *overhead = getenv("EMULATOR_CONTEXT"), *end;
+  machine_directory(stub.directory);
   char path[256];
   const char *parts[] = {"", "/memory"};
   for (unsigned i = 0; i < 2; i++) {
     snprintf(path, sizeof path, "%s%s", stub.directory, parts[i]);
-    if (mkdir(path, 0700) && errno != EEXIST) fprintf(stderr, "stub driver: %s: %m\n", path), abort();
+    if (mkdir(path, 0700) && errno != EEXIST) fprintf(stderr, "emulated GPU: %s: %m\n", path), abort();
   }
-  stub.context_bytes = overhead ? read_size(overhead, &end) : 0;
+  stub.context_bytes = overhead ? machine_size(overhead, &end) : 0;
   read_devices();
+  stub_read_kernel_time();
   pthread_atfork(NULL, NULL, after_fork);
   stub_checkpoint_serve();
   __atomic_store_n(&stub.initialized, true, __ATOMIC_RELEASE);

@@ -1,4 +1,5 @@
 /* cuGetProcAddress.  One name has several forms: which is meant depends on the version and on the flags. */
+#include "extra.h"
 #include "stub.h"
 
 struct name {
@@ -17,9 +18,9 @@ static const struct name names[] = {
 };
 enum { NAMES = sizeof names / sizeof *names };
 
-/* CARPOOL_STUB_HIDE: what an older driver would not have. */
+/* EMULATOR_HIDE: what an older driver would not have. */
 static bool hidden(const char *symbol) {
-  const char *list = getenv("CARPOOL_STUB_HIDE");
+  const char *list = getenv("EMULATOR_HIDE");
   size_t length = strlen(symbol);
   for (const char *at = list; at && (at = strstr(at, symbol)); at += length)
     if ((at == list || at[-1] == ',') && (!at[length] || at[length] == ',')) return true;

@@ -17,19 +17,13 @@
 static struct stub_physical *all;
 static unsigned counter;
 
-static int lock_directory(void) {
-  char path[256];
-  snprintf(path, sizeof path, "%s/lock", stub.directory);
-  int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  while (fd >= 0 && flock(fd, LOCK_EX) && errno == EINTR) continue;
-  return fd;
-}
+static int lock_directory(void) { return machine_lock(stub.directory); }
 
 static void path_of(const char *name, char path[300]) { snprintf(path, 300, "%s/memory/%s", stub.directory, name); }
 
 static bool parse(const char *name, int *device, size_t *bytes) {
-  int length = 0;
-  return sscanf(name, "%d.%zu.%*d.%*u%n", device, bytes, &length) == 2 && length == (int)strlen(name);
+  int pid;
+  return machine_memory(name, device, bytes, &pid);
 }
 
 /* Removes the file if nobody uses it.  The directory is locked. */

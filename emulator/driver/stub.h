@@ -2,13 +2,14 @@
 #ifndef CARPOOL_STUB_H
 #define CARPOOL_STUB_H
 #include "cuda/driver/driver.h"
+#include "machine.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { STUB_DEVICES = 16, STUB_VERSION = 13000 };
+enum { STUB_DEVICES = MACHINE_DEVICES, STUB_VERSION = MACHINE_VERSION };
 #define STUB_PAGE ((size_t)2 << 20)
 static inline size_t stub_round(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -52,7 +53,7 @@ struct stub_state {
   int devices;
   struct { int ordinal; size_t bytes; } device[STUB_DEVICES]; /* by visible number: number on the machine, capacity */
   size_t context_bytes;
-  char directory[200];
+  char directory[MACHINE_PATH];
   pthread_mutex_t lock; /* contexts, streams, events, captures, graphs */
   pthread_cond_t progress; /* a stream has finished a piece of work */
 };
@@ -86,7 +87,7 @@ void stub_physical_empty(struct stub_physical *physical);
 size_t stub_used(int device);
 
 /* ranges.c: what lies where.  The lock is recursive. */
-enum stub_kind { STUB_DEVICE, STUB_MAPPED, STUB_POOLED, STUB_IMPORTED, STUB_MANAGED, STUB_HOST, STUB_REGISTERED, STUB_ARRAY };
+enum stub_kind { STUB_DEVICE, STUB_MAPPED, STUB_POOLED, STUB_IMPORTED, STUB_MANAGED, STUB_HOST, STUB_REGISTERED, STUB_ARRAY, STUB_VARIABLE };
 struct stub_range {
   enum stub_kind kind;
   char *base;
@@ -214,13 +215,13 @@ CUgraphNode stub_graph_add(CUgraph graph, CUgraphNodeType type, struct stub_op *
 CUgraph stub_graph_new(void);
 void stub_graph_free(CUgraph graph);
 
-/* devices.c, pool.c, kernel.c, array.c, checkpoint.c */
-enum { STUB_UUID_TEXT = sizeof "GPU-00000000-0000-0000-0000-000000000000" };
-void stub_uuid_text(int ordinal, char text[STUB_UUID_TEXT]);
+/* devices.c, attributes.c, pool.c, kernel.c, null_kernel.c, array.c, checkpoint.c */
+int stub_attribute(int attribute); /* a CUdevice_attribute that all devices have alike; 0: not offered */
 void stub_pools_trim(void);
 bool stub_pool_forget(struct stub_range *range); /* before its memory is freed; false: it is not in use */
 struct stub_op *stub_kernel_op(CUfunction function, void **params, void **extra, CUresult *result);
 struct stub_op *stub_copy3d_op(const CUDA_MEMCPY3D *copy, CUresult *result);
 struct stub_op *stub_fill_op(CUdeviceptr to, size_t pitch, unsigned value, unsigned element, size_t width, size_t height);
+void stub_read_kernel_time(void);
 void stub_checkpoint_serve(void);
 #endif

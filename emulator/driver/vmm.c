@@ -226,15 +226,3 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
   stub_ranges_unlock();
   return mapped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
-
-/* Not offered. */
-CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
-                                       unsigned long long flags) {
-  ENTER(cuMemGetHandleForAddressRange);
-  (void)handle, (void)address, (void)bytes, (void)type, (void)flags;
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
-STREAM_CALL(cuMemMapArrayAsync, (list, count, stream), CUarrayMapInfo *list, unsigned int count, CUstream stream) {
-  (void)list, (void)count, (void)stream;
-  return CUDA_ERROR_NOT_SUPPORTED;
-}

@@ -130,7 +130,8 @@ static bool next_process(char **list, nvmlProcessInfo_t *process)
     return true;
 }
 
-static nvmlReturn_t processes(nvmlDevice_t device, const char *key, unsigned int *count, nvmlProcessInfo_t *infos)
+/* Entries of `size` bytes, which are the beginning of a nvmlProcessInfo_t. */
+static nvmlReturn_t processes(nvmlDevice_t device, const char *key, unsigned int *count, void *infos, size_t size)
 {
     char text[STUB_TEXT] = "", *list = text;
     unsigned int room = infos == NULL ? 0 : *count, found = 0;
@@ -138,23 +139,24 @@ static nvmlReturn_t processes(nvmlDevice_t device, const char *key, unsigned int
     stub_text(device->uuid, key, text);
     while (next_process(&list, &process)) {
         if (found < room)
-            infos[found] = process;
+            memcpy((char *) infos + found * size, &process, size);
         found++;
     }
     *count = found;
     return found <= room ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
-#define PROCESSES(function, key) \
-    API nvmlReturn_t function(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos) \
+#define PROCESSES(function, type, key) \
+    API nvmlReturn_t function(nvmlDevice_t device, unsigned int *count, type *infos) \
     { \
         ENTER(device, #function); \
-        return processes(device, key, count, infos); \
+        return processes(device, key, count, infos, sizeof *infos); \
     }
 
-PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, "process.compute")
-PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2, "process.compute")
-PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, "process.graphics")
-PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2, "process.graphics")
-PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, "process.mps")
-PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2, "process.mps")
+PROCESSES(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, "process.compute")
+PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_t, "process.compute")
+PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2, nvmlProcessInfo_t, "process.compute")
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t, "process.graphics")
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_t, "process.graphics")
+PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t, "process.mps")
+PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_t, "process.mps")

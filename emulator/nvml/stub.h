@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #define API __attribute__((visibility("default")))
 
@@ -32,6 +33,11 @@ typedef struct {
     unsigned int version;
     unsigned long long total, reserved, free, used;
 } nvmlMemory_v2_t;
+
+typedef struct {
+    unsigned int pid;
+    unsigned long long usedGpuMemory;
+} nvmlProcessInfo_v1_t;
 
 typedef struct {
     unsigned int pid;
@@ -84,6 +90,12 @@ nvmlReturn_t stub_number(nvmlDevice_t device, const char *key, unsigned long lon
 
 /* The UUID of the device section with this number; false where there are fewer. */
 bool stub_section(unsigned int index, char uuid[STUB_TEXT]);
+
+/* The GPU with that number; NVML_ERROR_INVALID_ARGUMENT beyond the last. */
+nvmlReturn_t stub_device_numbered(unsigned int index, nvmlDevice_t *device);
+
+/* Values of the emulated machine, like a file of values; NULL: there is no room for them. */
+FILE *stub_emulated_values(void);
 
 /* How often the library has been initialized without being shut down; tests call it too. */
 API int stub_users(void);

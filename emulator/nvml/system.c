@@ -1,4 +1,5 @@
 /* The stub NVML: initialization, handles, texts, and the layout of its structures for a test. */
+#include "machine.h"
 #include "stub.h"
 
 #include <pthread.h>
@@ -12,19 +13,41 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct nvmlDevice_st devices[DEVICES];
 static int users;
 
-API nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
+static nvmlReturn_t begin(const char *function)
 {
-    (void) flags;
-    nvmlReturn_t entered = stub_enter(NULL, "nvmlInitWithFlags");
+    nvmlReturn_t entered = stub_enter(NULL, function);
     if (entered == NVML_SUCCESS)
         __atomic_add_fetch(&users, 1, __ATOMIC_SEQ_CST);
     return entered;
+}
+
+API nvmlReturn_t nvmlInit(void)
+{
+    return begin("nvmlInit");
+}
+
+API nvmlReturn_t nvmlInit_v2(void)
+{
+    return begin("nvmlInit_v2");
+}
+
+API nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
+{
+    (void) flags;
+    return begin("nvmlInitWithFlags");
 }
 
 API nvmlReturn_t nvmlShutdown(void)
 {
     ENTER(NULL, "nvmlShutdown");
     __atomic_sub_fetch(&users, 1, __ATOMIC_SEQ_CST);
+    return NVML_SUCCESS;
+}
+
+API nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
+    ENTER(NULL, "nvmlSystemGetCudaDriverVersion_v2");
+    *version = MACHINE_VERSION;
     return NVML_SUCCESS;
 }
 
@@ -104,11 +127,16 @@ API nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsign
     return numbered(device->uuid, index, uuid) ? handle_of(uuid, instance) : NVML_ERROR_NOT_FOUND;
 }
 
-API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
+nvmlReturn_t stub_device_numbered(unsigned int index, nvmlDevice_t *device)
 {
     char uuid[STUB_TEXT];
-    ENTER(NULL, "nvmlDeviceGetHandleByIndex_v2");
     return numbered(NULL, index, uuid) ? handle_of(uuid, device) : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
+{
+    ENTER(NULL, "nvmlDeviceGetHandleByIndex_v2");
+    return stub_device_numbered(index, device);
 }
 
 API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
@@ -144,6 +172,7 @@ static const struct {
     WHOLE(nvmlMemory_t), FIELD(nvmlMemory_t, total), FIELD(nvmlMemory_t, free), FIELD(nvmlMemory_t, used),
     WHOLE(nvmlMemory_v2_t), FIELD(nvmlMemory_v2_t, version), FIELD(nvmlMemory_v2_t, total),
     FIELD(nvmlMemory_v2_t, reserved), FIELD(nvmlMemory_v2_t, free), FIELD(nvmlMemory_v2_t, used),
+    WHOLE(nvmlProcessInfo_v1_t), FIELD(nvmlProcessInfo_v1_t, pid), FIELD(nvmlProcessInfo_v1_t, usedGpuMemory),
     WHOLE(nvmlProcessInfo_t), FIELD(nvmlProcessInfo_t, pid), FIELD(nvmlProcessInfo_t, usedGpuMemory),
     FIELD(nvmlProcessInfo_t, gpuInstanceId), FIELD(nvmlProcessInfo_t, computeInstanceId),
     WHOLE(nvmlUtilization_t), FIELD(nvmlUtilization_t, gpu), FIELD(nvmlUtilization_t, memory),

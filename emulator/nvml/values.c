@@ -1,6 +1,6 @@
 /* The stub NVML reads everything that it answers from a file, anew at each call, so that tests can change it:
 
-     CARPOOL_STUB_NVML   the file; without it there are no devices
+     EMULATOR_NVML   the file; without it the answers are those of the emulated machine (machine.h)
 
    Lines are KEY=VALUE; `#` begins a comment.  `device=UUID` begins the values of a device; their order is that of the
    indices.  Numbers are in NVML's units.  A value that is missing makes its function answer "not supported".
@@ -36,8 +36,8 @@ static bool value_of(char *line, const char *key, char **value)
 
 static FILE *values(void)
 {
-    const char *path = getenv("CARPOOL_STUB_NVML");
-    return path == NULL ? NULL : fopen(path, "re");
+    const char *path = getenv("EMULATOR_NVML");
+    return path == NULL ? stub_emulated_values() : fopen(path, "re");
 }
 
 bool stub_text(const char *uuid, const char *key, char text[STUB_TEXT])

@@ -1,4 +1,5 @@
 /* What kernels need, and how many blocks of one fit on a multiprocessor.  Attributes have the driver's numbers. */
+#include "driver/extra.h"
 #include "internal.h"
 
 enum { /* of the driver, those that can only be read */
@@ -55,13 +56,10 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
   WITH_CONTEXT(change(function, (int)attribute, value));
 }
 
-/* A kernel's function is one for all devices here. */
 static int change_kernel(CUkernel kernel, int attribute, int value, int device) {
-  CUfunction function;
-  CUcontext context;
-  int result = may_be_set(attribute) ? runtime_primary(device, &context) : cudaErrorInvalidValue;
-  if (!result) result = cuKernelGetFunction(&function, kernel);
-  return result ? result : (int)cuFuncSetAttribute(function, (CUfunction_attribute)attribute, value);
+  CUdevice same;
+  int result = may_be_set(attribute) ? (int)cuDeviceGet(&same, device) : cudaErrorInvalidValue;
+  return result ? result : (int)cuKernelSetAttribute((CUfunction_attribute)attribute, value, kernel, same);
 }
 cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t kernel, enum cudaFuncAttribute attribute, int value, int device) {
   WITH_CONTEXT(change_kernel(kernel, (int)attribute, value, device));
@@ -69,8 +67,9 @@ cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t kernel, enum cudaFuncAt
 
 static int occupancy(int *blocks, const void *host, int block_size, size_t shared_bytes, unsigned int flags) {
   CUfunction function;
-  int result = flags & ~(unsigned)cudaOccupancyDisableCachingOverride ? cudaErrorInvalidValue : function_of(host, &function);
-  return result ? result : (int)cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, block_size, shared_bytes);
+  int result = function_of(host, &function);
+  if (result) return result;
+  return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, block_size, shared_bytes, flags);
 }
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *function, int block_size,
                                                                    size_t shared_bytes, unsigned int flags) {

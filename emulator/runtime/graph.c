@@ -1,4 +1,5 @@
-/* Capture, and graphs. */
+/* Capture, and graphs.  Nodes with parameters of their own and conditions are refused, and counted, by the driver. */
+#include "driver/extra.h"
 #include "internal.h"
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
@@ -29,6 +30,26 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { WITH_DRIVER(cuGraphDestroy(graph)); }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
   WITH_DRIVER(cuGraphGetNodes(graph, nodes, count));
+}
+cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *dependencies, cudaGraphEdgeData *edges,
+                                         size_t *count) {
+  WITH_DRIVER(cuGraphNodeGetDependencies_v2(node, dependencies, edges, count));
+}
+cudaError_t cudaGraphDebugDotPrint(cudaGraph_t graph, const char *path, unsigned int flags) {
+  WITH_DRIVER(cuGraphDebugDotPrint(graph, path, flags));
+}
+cudaError_t cudaGraphAddNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                             const cudaGraphEdgeData *edges, size_t count, struct cudaGraphNodeParams *params) {
+  WITH_CONTEXT(cuGraphAddNode_v2(node, graph, dependencies, edges, count, (CUgraphNodeParams *)params));
+}
+static int conditional(cudaGraphConditionalHandle *handle, CUgraph graph, unsigned int value, unsigned int flags) {
+  CUcontext context;
+  CUresult result = cuCtxGetCurrent(&context);
+  return result ? result : cuGraphConditionalHandleCreate((CUgraphConditionalHandle *)handle, graph, context, value, flags);
+}
+cudaError_t cudaGraphConditionalHandleCreate(cudaGraphConditionalHandle *handle, cudaGraph_t graph, unsigned int value,
+                                             unsigned int flags) {
+  WITH_CONTEXT(conditional(handle, graph, value, flags));
 }
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags) {
   WITH_CONTEXT(cuGraphInstantiateWithFlags(exec, graph, flags));

@@ -39,6 +39,7 @@ extern struct runtime_table runtime_functions, runtime_variables;
 void runtime_add(struct runtime_table *table, struct runtime_symbol *symbol);
 struct runtime_symbol *runtime_find(struct runtime_table *table, const void *host); /* NULL: not registered */
 
-/* kernel.c: the kernel of a registered function, loaded if necessary. */
+/* kernel.c: what a library's code and a registered function are to the driver; code is loaded if necessary. */
+int runtime_library(struct runtime_image *image, CUlibrary *library);
 int runtime_kernel(const void *function, CUkernel *kernel);
 #endif

@@ -19,7 +19,6 @@ void __cudaRegisterFunction(void **handle, const char *host, char *device, const
 }
 
 static int load(struct runtime_image *image) {
-  if (__atomic_load_n(&image->library, __ATOMIC_ACQUIRE)) return cudaSuccess;
   CUlibrary library, none = NULL;
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   cuThreadExchangeStreamCaptureMode(&mode);
@@ -27,15 +26,20 @@ static int load(struct runtime_image *image) {
   cuThreadExchangeStreamCaptureMode(&mode);
   if (result) return result;
   if (!__atomic_compare_exchange_n(&image->library, &none, library, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-    return cuLibraryUnload(library);
+    return cuLibraryUnload(library); /* another thread came first */
   return cudaSuccess;
+}
+int runtime_library(struct runtime_image *image, CUlibrary *library) {
+  int result = __atomic_load_n(&image->library, __ATOMIC_ACQUIRE) ? cudaSuccess : load(image);
+  *library = __atomic_load_n(&image->library, __ATOMIC_ACQUIRE);
+  return result;
 }
 
 static int load_function(struct function *function) {
-  struct runtime_image *image = function->symbol.image;
+  CUlibrary library;
   CUkernel kernel;
-  int result = load(image);
-  if (!result) result = cuLibraryGetKernel(&kernel, image->library, function->symbol.name);
+  int result = runtime_library(function->symbol.image, &library);
+  if (!result) result = cuLibraryGetKernel(&kernel, library, function->symbol.name);
   if (!result) __atomic_store_n(&function->kernel, kernel, __ATOMIC_RELEASE);
   return result == cudaErrorSymbolNotFound ? cudaErrorInvalidDeviceFunction : result;
 }
@@ -44,7 +48,7 @@ int runtime_kernel(const void *host, CUkernel *kernel) {
   struct function *function = (struct function *)runtime_find(&runtime_functions, host);
   if (!function) return cudaErrorInvalidDeviceFunction;
   int result = __atomic_load_n(&function->kernel, __ATOMIC_ACQUIRE) ? cudaSuccess : load_function(function);
-  *kernel = function->kernel;
+  *kernel = __atomic_load_n(&function->kernel, __ATOMIC_ACQUIRE);
   return result;
 }
 cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *function) { WITH_CONTEXT(runtime_kernel(function, kernel)); }

@@ -65,6 +65,7 @@ enum cudaLibraryOption { cudaLibraryBinaryIsPreserved = 1 };
 #define cudaOccupancyDisableCachingOverride 0x01
 #define cudaStreamNonBlocking 0x01
 #define cudaEventDisableTiming 0x02
+#define cudaEventInterprocess 0x04
 
 typedef struct dim3 { unsigned int x, y, z; } dim3;
 typedef struct cudaIpcMemHandle_st { char reserved[64]; } cudaIpcMemHandle_t;

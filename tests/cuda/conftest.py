@@ -33,7 +33,7 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def nvml(stub: Stub, nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubNvml:
     """The stub GPU is known to NVML, too, in every process that is started from now on; it says what a test wants."""
     monkeypatch.setenv("LD_LIBRARY_PATH", os.pathsep.join([os.environ["LD_LIBRARY_PATH"], str(nvml_library.parent)]))
-    monkeypatch.setenv("CARPOOL_STUB_NVML", str(tmp_path / "nvml"))
+    monkeypatch.setenv("EMULATOR_NVML", str(tmp_path / "nvml"))
     made = StubNvml(nvml_library, tmp_path / "nvml")
     made.gpu(STUB_UUID, {"gpm.supported": None, "clock_ms": None})
     return made

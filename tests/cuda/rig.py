@@ -67,7 +67,7 @@ class Bare(BareRuns):
     """On a stub GPU of their own."""
 
     def __init__(self, environment: dict[str, str], directory: Path) -> None:
-        stub = {"CARPOOL_STUB": str(directory / "state"), "CARPOOL_STUB_DEVICES": "1GiB"}
+        stub = {"EMULATOR_STATE": str(directory / "state"), "EMULATOR_DEVICES": "1GiB"}
         super().__init__(environment | stub, directory)
 
     def digest(self, program: Program) -> Any:

@@ -64,7 +64,7 @@ def taken(daemon: Daemon) -> Iterator[None]:
 
 def test_one_that_cannot_be_restored_is_killed_and_the_others_go_on(daemons: Daemons, bare: Bare, stub: Stub) -> None:
     daemon = daemons()
-    job, waiting = held_up(daemon, {"CARPOOL_STUB_FAIL": "stub_restore=2"})
+    job, waiting = held_up(daemon, {"EMULATOR_FAIL": "stub_restore=2"})
     other = daemon.submit(OTHER, **KNOWN)
     ended = job.wait()
     assert (ended.outcome, ended.signal) == ("failed", 9)

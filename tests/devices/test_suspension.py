@@ -50,7 +50,7 @@ def start(stub_driver: Path, tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def one(first: str = "begin()") -> Worker:
-            environment = stub_environment(stub_driver, tmp_path / "state", "64MiB", CARPOOL_STUB_CONTEXT="4MiB")
+            environment = stub_environment(stub_driver, tmp_path / "state", "64MiB", EMULATOR_CONTEXT="4MiB")
             return stack.enter_context(Worker(environment, first))
 
         yield one

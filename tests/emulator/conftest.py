@@ -13,7 +13,7 @@ from tests.emulator.harness import Start, Worker, stub_environment
 
 @pytest.fixture
 def start(stub_driver: Path, tmp_path: Path) -> Iterator[Start]:
-    """Starts workers on one machine: ``start("64MiB,32MiB", CARPOOL_STUB_FAIL="...")``.  They end with the test."""
+    """Starts workers on one machine: ``start("64MiB,32MiB", EMULATOR_FAIL="...")``.  They end with the test."""
     with ExitStack() as stack:
 
         def one(devices: str = "64MiB", first: str = "begin()", **more: str) -> Worker:

@@ -22,8 +22,8 @@ def stub_environment(library: Path, state: Path, devices: str = "64MiB", **more:
     return {
         **{name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"},
         "LD_LIBRARY_PATH": str(library.parent),
-        "CARPOOL_STUB": str(state),
-        "CARPOOL_STUB_DEVICES": devices,
+        "EMULATOR_STATE": str(state),
+        "EMULATOR_DEVICES": devices,
         **more,
     }
 

@@ -22,7 +22,7 @@ def test_cuda_bindings_work_with_it(start: Start) -> None:
         "ok(driver.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, 0, ((data, 4711, 2), types), 0))"
     )
     assert worker.run("word(data + 4)") == 4711
-    assert worker.run("ok(driver.cuDeviceGetName(16, 0)).split(b'\\0')[0].decode()") == "Stub GPU"
+    assert worker.run("ok(driver.cuDeviceGetName(64, 0)).split(b'\\0')[0].decode()") == "Carpool emulated GPU"
     with pytest.raises(WorkerError, match="CUDA_ERROR_OUT_OF_MEMORY"):
         worker.run("ok(driver.cuMemAlloc(1 << 30))")
 
@@ -63,9 +63,9 @@ def test_visible_devices_are_named_by_number_or_uuid(start: Start, visible: str,
 
 
 def test_capacity_is_shared_and_contexts_cost(start: Start) -> None:
-    one = start(CARPOOL_STUB_CONTEXT="4MiB")
+    one = start(EMULATOR_CONTEXT="4MiB")
     assert one.free() == 60 * MIB
-    two = start(CARPOOL_STUB_CONTEXT="4MiB")
+    two = start(EMULATOR_CONTEXT="4MiB")
     two.run("data = ok(driver.cuMemAlloc(40 << 20))")
     assert one.free() == two.free() == 16 * MIB
     with pytest.raises(WorkerError, match="CUDA_ERROR_OUT_OF_MEMORY"):
@@ -147,6 +147,65 @@ def test_legacy_sharing_between_processes(start: Start) -> None:
         creator.run("ok(driver.cuIpcGetMemHandle(mapped(created(2 << 20), 2 << 20)))")
 
 
+#: Makes an event that other processes may use, and tells its handle as text.
+NEW_EVENT = (
+    "event = ok(driver.cuEventCreate(6)); stream = ok(driver.cuStreamCreate(1))\n"
+    "ctypes.string_at(ok(driver.cuIpcGetEventHandle(event)).getPtr(), 64).hex()"
+)
+#: Work that takes 200 ms on the stream.
+SPIN = (
+    "spin = ok(driver.cuModuleGetFunction(ok(driver.cuModuleLoadData(b'stub')), b'spin_us'))\n"
+    "ok(driver.cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, ((200_000,), (ctypes.c_uint64,)), 0))"
+)
+NOT_READY = "CUDA_ERROR_NOT_READY"
+
+
+def _open_event(user: Worker, handle: str) -> None:
+    user.run(
+        f"handle = driver.CUipcEventHandle(); ctypes.memmove(handle.getPtr(), bytes.fromhex('{handle}'), 64)\n"
+        "event = ok(driver.cuIpcOpenEventHandle(handle)); stream = ok(driver.cuStreamCreate(1))"
+    )
+
+
+def test_an_event_of_another_process(start: Start) -> None:
+    creator, user = start(), start()
+    _open_event(user, creator.run(NEW_EVENT))
+    assert user.run("driver.cuEventQuery(event)[0].name") == "CUDA_SUCCESS"  # never recorded
+    creator.run(f"{SPIN}\nok(driver.cuEventRecord(event, stream))")
+    assert user.run("driver.cuEventQuery(event)[0].name") == NOT_READY
+    user.run("ok(driver.cuStreamWaitEvent(stream, event, 0))")
+    assert user.run("driver.cuStreamQuery(stream)[0].name") == NOT_READY
+    user.run("ok(driver.cuEventSynchronize(event)); ok(driver.cuStreamSynchronize(stream))")
+    assert creator.run("driver.cuEventQuery(event)[0].name") == "CUDA_SUCCESS"
+    user.run(f"{SPIN}\nok(driver.cuEventRecord(event, stream))")  # either may record it
+    assert creator.run("driver.cuEventQuery(event)[0].name") == NOT_READY
+
+
+def test_nobody_waits_for_an_event_of_a_dead_process(start: Start) -> None:
+    creator, user = start(), start()
+    _open_event(user, creator.run(NEW_EVENT))
+    creator.run(f"{SPIN.replace('200_000', '600_000_000')}\nok(driver.cuEventRecord(event, stream))")
+    user.run("ok(driver.cuStreamWaitEvent(stream, event, 0))")
+    assert user.run("driver.cuStreamQuery(stream)[0].name") == NOT_READY
+    creator.kill()
+    user.run("ok(driver.cuStreamSynchronize(stream))")
+
+
+def test_events_between_processes_have_rules(start: Start) -> None:
+    creator, user = start(), start()
+    handle = creator.run(NEW_EVENT)
+    with pytest.raises(WorkerError, match="CUDA_ERROR_INVALID_VALUE"):
+        creator.run("ok(driver.cuEventCreate(4))")  # they cannot measure time
+    with pytest.raises(WorkerError, match="CUDA_ERROR_INVALID_HANDLE"):
+        creator.run("ok(driver.cuIpcGetEventHandle(ok(driver.cuEventCreate(2))))")
+    creator.run(f"{SPIN}\nok(driver.cuEventRecord(event, stream)); other = ok(driver.cuStreamCreate(1))")
+    creator.run("ok(driver.cuStreamWaitEvent(other, event, 0)); ok(driver.cuEventDestroy(event))")
+    assert creator.run("driver.cuStreamQuery(other)[0].name") == NOT_READY  # who waits already goes on waiting
+    with pytest.raises(WorkerError, match="CUDA_ERROR_INVALID_VALUE"):
+        _open_event(user, handle)
+    creator.run("ok(driver.cuStreamSynchronize(other)); ok(driver.cuEventCreate(6))")
+
+
 def test_a_stream_waits_for_a_word_that_another_process_writes(start: Start, tmp_path: Path) -> None:
     page = tmp_path / "page"
     page.write_bytes(bytes(4096))
@@ -175,7 +234,7 @@ def test_a_forked_child_cannot_use_it(start: Start) -> None:
 
 
 def test_failures_on_demand_reach_the_bindings(start: Start) -> None:
-    worker = start(CARPOOL_STUB_FAIL="cuMemExportToShareableHandle=801,cuMemCreate=2@2")
+    worker = start(EMULATOR_FAIL="cuMemExportToShareableHandle=801,cuMemCreate=2@2")
     worker.run("handle = created(2 << 20)")
     with pytest.raises(WorkerError, match="CUDA_ERROR_OUT_OF_MEMORY"):
         worker.run("created(2 << 20)")

@@ -18,6 +18,7 @@ PROGRAMS = {
     "capture": "",
     "names": "cuMemAlloc=2@2,cuStreamQuery=719",
     "null_work": "",
+    "modules": "",
 }
 VARIANTS = [None, "address,undefined"]
 #: What a context leaves behind at the end of a process is the driver's own and not looked for.
@@ -56,7 +57,7 @@ def compiled(name: str, sanitize: str | None, library: Path, directory: Path) ->
 def test_program(name: str, variant: tuple[str | None, Path], tmp_path: Path) -> None:
     sanitize, library = variant
     program = compiled(name, sanitize, library, tmp_path)
-    environment = stub_environment(library, tmp_path / "state", CARPOOL_STUB_FAIL=PROGRAMS[name], **OPTIONS)
+    environment = stub_environment(library, tmp_path / "state", EMULATOR_FAIL=PROGRAMS[name], **OPTIONS)
     result = subprocess.run([str(program)], env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (result.returncode, result.stderr) == (0, "")
     assert list((tmp_path / "state" / "memory").iterdir()) == []

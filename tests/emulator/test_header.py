@@ -15,8 +15,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 NATIVE = ROOT / "native"
 DRIVER = NATIVE / "cuda" / "driver"
-TYPES = [DRIVER / name for name in ("types.h", "memory.h", "launch.h")]
-CALLS = [DRIVER / name for name in ("driver.h", "graphs.h", "copies.h")]
+EMULATED = ROOT / "emulator" / "driver"
+TYPES = [*(DRIVER / name for name in ("types.h", "memory.h", "launch.h")), EMULATED / "extra_types.h"]
+CALLS = [*(DRIVER / name for name in ("driver.h", "graphs.h", "copies.h")), EMULATED / "extra.h"]
+#: Includes all of them.
+INCLUDE = '#include "extra.h"'
+INCLUDES = [f"-I{NATIVE}", f"-I{EMULATED}"]
 #: Real names of types that our headers call by the name of their newest form only.
 MANGLED = "__CUDA_API_VERSION_INTERNAL"
 
@@ -56,14 +60,13 @@ def compiled(source: str, directory: Path, *flags: str) -> subprocess.CompletedP
 
 def prototypes(real: Path, own: str, directory: Path) -> str:
     """The compiler's complaint about our prototypes after the real ones, "" if they agree."""
-    source = (
-        f"#define {MANGLED}\n#include <cuda.h>\n#define CARPOOL_DRIVER_TYPES_H\n{own}\nint main(void) {{ return 0; }}\n"
-    )
-    return compiled(source, directory, f"-I{NATIVE}", f"-I{real}").stderr
+    types = "#define CARPOOL_DRIVER_TYPES_H\n#define CARPOOL_STUB_EXTRA_TYPES_H\n"
+    source = f"#define {MANGLED}\n#include <cuda.h>\n{types}{own}\nint main(void) {{ return 0; }}\n"
+    return compiled(source, directory, *INCLUDES, f"-I{real}").stderr
 
 
 def test_prototypes_agree(tmp_path: Path) -> None:
-    assert prototypes(toolkit(), '#include "cuda/driver/driver.h"', tmp_path) == ""
+    assert prototypes(toolkit(), INCLUDE, tmp_path) == ""
 
 
 def test_a_wrong_prototype_would_be_noticed(tmp_path: Path) -> None:
@@ -117,6 +120,6 @@ def answers(include: str, directory: Path, *flags: str) -> dict[str, int]:
 
 def test_numbers_and_layouts_agree(tmp_path: Path) -> None:
     real = answers("#include <cuda.h>", tmp_path, f"-I{toolkit()}")
-    own = answers('#include "cuda/driver/driver.h"', tmp_path, f"-I{NATIVE}")
+    own = answers(INCLUDE, tmp_path, *INCLUDES)
     assert own == real
     assert {"CUDA_ERROR_ILLEGAL_STATE", "CUmemAllocationProp_st", "CUDA_MEMCPY3D_st.dstHeight"} <= own.keys()

@@ -12,6 +12,7 @@ import pynvml
 import pytest
 
 from emulator.build import build_nvml
+from tests.emulator.harness import Worker, stub_environment
 from tests.emulator.nvml.values import StubNvml, stubbed
 
 #: Structures by their names in the stub.
@@ -95,6 +96,71 @@ def test_processes_of_both_kinds_of_number(stub: StubNvml) -> None:
     found = pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByUUID("GPU-1"))
     assert [(process.pid, process.usedGpuMemory) for process in found] == [(10, 4096), (11, None)]
     assert found[1].gpuInstanceId == 3
+
+
+class OldProcessInfo(ctypes.Structure):
+    """The first form of nvmlProcessInfo_t, which nvidia-ml-py no longer declares."""
+
+    _fields_ = [("pid", ctypes.c_uint), ("usedGpuMemory", ctypes.c_ulonglong)]
+
+
+def test_processes_in_their_first_form(stub: StubNvml) -> None:
+    stub.gpu("GPU-1", {"process.compute": "10:4096,11:8192"})
+    handle, count, found = pynvml.nvmlDeviceGetHandleByUUID("GPU-1"), ctypes.c_uint(1), (OldProcessInfo * 2)()
+    ask = stub.native.nvmlDeviceGetComputeRunningProcesses
+    assert ask(handle, ctypes.byref(count), found) == pynvml.NVML_ERROR_INSUFFICIENT_SIZE
+    assert ask(handle, ctypes.byref(count), found) == pynvml.NVML_SUCCESS
+    assert [(process.pid, process.usedGpuMemory) for process in found] == [(10, 4096), (11, 8192)]
+
+
+def test_devices_by_their_place_on_the_bus(stub: StubNvml) -> None:
+    stub.gpu("GPU-1")
+    stub.gpu("GPU-2")
+    for bus in ("00000000:02:00.0", "0000:02:00.0"):
+        assert pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByPciBusId(bus)) == "GPU-2"
+    for bus in ("0000:00:00.0", "0000:03:00.0"):
+        with pytest.raises(pynvml.NVMLError_NotFound):
+            pynvml.nvmlDeviceGetHandleByPciBusId(bus)
+
+
+def test_devices_reach_each_other_without_links(stub: StubNvml) -> None:
+    first, second = (pynvml.nvmlDeviceGetHandleByUUID(stub.gpu(uuid)) for uuid in ("GPU-1", "GPU-2"))
+    read, nvlink = 0, 2  # nvidia-ml-py calls the first one (0,)
+    assert pynvml.nvmlDeviceGetP2PStatus(first, second, read) == pynvml.NVML_P2P_STATUS_OK
+    assert pynvml.nvmlDeviceGetP2PStatus(first, second, nvlink) == pynvml.NVML_P2P_STATUS_NOT_SUPPORTED
+    with pytest.raises(pynvml.NVMLError_NotSupported):
+        pynvml.nvmlDeviceGetNvLinkRemoteDeviceType(first, 0)
+    with pytest.raises(pynvml.NVMLError_NotSupported):
+        pynvml.nvmlDeviceGetNvLinkRemotePciInfo(first, 0)
+    assert stub.native.nvmlDeviceGetGpuFabricInfoV(first, ctypes.create_string_buffer(64)) == 3  # not supported
+
+
+def test_every_way_to_begin(stub: StubNvml) -> None:
+    for begin in (stub.native.nvmlInit, stub.native.nvmlInit_v2):
+        users = stub.native.stub_users()
+        assert begin() == pynvml.NVML_SUCCESS and stub.native.stub_users() == users + 1
+        pynvml.nvmlShutdown()
+    assert pynvml.nvmlSystemGetCudaDriverVersion_v2() == 13000
+
+
+def test_without_values_the_emulated_machine_answers(
+    stub: StubNvml, stub_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = stub_environment(stub_driver, tmp_path / "state", "64MiB,32MiB")
+    for name in ("EMULATOR_STATE", "EMULATOR_DEVICES"):
+        monkeypatch.setenv(name, machine[name])
+    monkeypatch.delenv("EMULATOR_NVML")
+    assert pynvml.nvmlDeviceGetCount() == 2
+    with Worker(machine, "begin(1); data = ok(driver.cuMemAlloc(4 << 20))") as worker:
+        uuid = worker.run("'GPU-' + str(__import__('uuid').UUID(bytes=ok(driver.cuDeviceGetUuid(1)).bytes))")
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        info = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        assert (info.total >> 20, info.used >> 20) == (32, 4)
+        holders = [(each.pid, each.usedGpuMemory) for each in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+        assert holders == [(worker.process.pid, 4 << 20)]
+        worker.kill()
+    assert pynvml.nvmlDeviceGetMemoryInfo(handle).used == 0
+    assert pynvml.nvmlDeviceGetComputeRunningProcesses(handle) == []
 
 
 def test_gpm_needs_two_samples_100_ms_apart(stub: StubNvml) -> None:

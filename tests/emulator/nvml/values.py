@@ -82,10 +82,10 @@ def stubbed(library: Path, path: Path) -> Iterator[StubNvml]:
     """pynvml of this process uses the stub.  At the end nothing may be left open in it."""
     stub = StubNvml(library, path)
     stub.everywhere({})
-    saved = pynvml.nvmlLib, dict(pynvml._nvmlGetFunctionPointer_cache), os.environ.get("CARPOOL_STUB_NVML")
+    saved = pynvml.nvmlLib, dict(pynvml._nvmlGetFunctionPointer_cache), os.environ.get("EMULATOR_NVML")
     pynvml.nvmlLib = stub.native
     pynvml._nvmlGetFunctionPointer_cache.clear()
-    os.environ["CARPOOL_STUB_NVML"] = str(path)
+    os.environ["EMULATOR_NVML"] = str(path)
     try:
         yield stub
         left = stub.native.stub_users(), stub.native.stub_gpm_samples()
@@ -94,6 +94,6 @@ def stubbed(library: Path, path: Path) -> Iterator[StubNvml]:
         pynvml.nvmlLib = saved[0]
         pynvml._nvmlGetFunctionPointer_cache.clear()
         pynvml._nvmlGetFunctionPointer_cache.update(saved[1])
-        os.environ.pop("CARPOOL_STUB_NVML")
+        os.environ.pop("EMULATOR_NVML", None)
         if saved[2] is not None:
-            os.environ["CARPOOL_STUB_NVML"] = saved[2]
+            os.environ["EMULATOR_NVML"] = saved[2]

@@ -1,4 +1,4 @@
-/* cuGetProcAddress, counts of calls, and failures on demand (CARPOOL_STUB_FAIL is set by the test that runs this). */
+/* cuGetProcAddress, counts of calls, and failures on demand (EMULATOR_FAIL is set by the test that runs this). */
 #include "stubtest.h"
 
 static void *find(const char *name, int version, cuuint64_t flags, CUdriverProcAddressQueryResult wanted) {

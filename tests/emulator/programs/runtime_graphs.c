@@ -9,6 +9,23 @@ static enum cudaStreamCaptureStatus status_of(cudaStream_t of) {
   return status;
 }
 
+/* The second depends on the first; a drawing has both. */
+static void both_nodes(cudaGraph_t graph) {
+  cudaGraphNode_t nodes[2], before = NULL;
+  cudaGraphEdgeData edge;
+  size_t count = 2;
+  char path[] = "/tmp/graph-XXXXXX", text[512] = "";
+  OK(cudaGraphGetNodes(graph, nodes, &count));
+  count = 1;
+  OK(cudaGraphNodeGetDependencies(nodes[1], &before, &edge, &count));
+  CHECK_THAT(count == 1 && before == nodes[0] && edge.type == 0);
+  int fd = mkstemp(path);
+  OK(cudaGraphDebugDotPrint(graph, path, 0));
+  CHECK_THAT(read(fd, text, sizeof text - 1) > 0 && strstr(text, "digraph") && strstr(text, "->"));
+  close(fd);
+  unlink(path);
+}
+
 static void replay(void) {
   uint64_t *data = take(MIB), count = 2, seed = 3, expected, got;
   cudaGraph_t graph;
@@ -26,6 +43,7 @@ static void replay(void) {
   CHECK_THAT(word_at(data) == 0); /* nothing has run */
   OK(cudaGraphGetNodes(graph, NULL, &nodes));
   CHECK_THAT(nodes == 2);
+  both_nodes(graph);
   OK(cudaGraphInstantiateWithFlags(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
   OK(cudaGraphDestroy(graph));
   OK(cudaGraphLaunch(exec, stream));
@@ -51,10 +69,14 @@ static void asked(void) {
   OK(fill(memory, 1, 1, stream));
   OK(cudaStreamGetCaptureInfo(stream, &status, &id, &graph, &nodes, &edges, &count));
   CHECK_THAT(status == cudaStreamCaptureStatusActive && id && graph && count == 1 && nodes[0] && !edges);
+  cudaGraphNode_t first = nodes[0];
   OK(cudaStreamUpdateCaptureDependencies(stream, NULL, NULL, 0, 1)); /* the next one depends on nothing */
   OK(cudaStreamGetCaptureInfo(stream, &status, NULL, NULL, NULL, NULL, &count));
   CHECK_THAT(count == 0);
-  OK(cudaStreamUpdateCaptureDependencies(stream, (cudaGraphNode_t[]){nodes ? nodes[0] : NULL}, NULL, 0, 0));
+  OK(cudaStreamUpdateCaptureDependencies(stream, &first, NULL, 1, 0)); /* on the first again */
+  OK(cudaStreamGetCaptureInfo(stream, &status, NULL, NULL, NULL, NULL, &count));
+  CHECK_THAT(count == 1);
+  OK(cudaStreamUpdateCaptureDependencies(stream, NULL, NULL, 0, 1));
   OK(fill(memory, 2, 1, stream));
   IS(cudaStreamEndCapture(stream, &ended), cudaErrorStreamCaptureUnjoined);
   IS(cudaGetLastError(), cudaErrorStreamCaptureUnjoined);

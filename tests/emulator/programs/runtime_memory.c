@@ -106,6 +106,7 @@ static void rows(void) {
   for (int y = 0; y < 4; y++) memset(letters[y], 'a' + y, 16);
   memset(back, '-', sizeof back);
   OK(cudaMemset(device, '.', MIB));
+  OK(cudaDeviceSynchronize());
   unsigned long before = calls("cuMemcpy2DAsync");
   OK(cudaMemcpy2DAsync(device, 512, letters, 16, 8, 4, cudaMemcpyHostToDevice, stream));
   OK(cudaMemcpy2DAsync(device + 4096, 256, device, 512, 8, 4, cudaMemcpyDeviceToDevice, stream));

@@ -7,14 +7,19 @@ static void expect(pid_t child) {
 }
 
 /* A child of a process that has not called the driver uses the device like any other; here it opens its parent's memory. */
+struct handles { cudaIpcMemHandle_t memory; cudaIpcEventHandle_t event; };
 static pid_t opener(int from, int to) {
   pid_t child = fork();
   CHECK_THAT(child >= 0);
   if (child) return child;
-  cudaIpcMemHandle_t handle;
+  struct handles handle;
   uint32_t *memory;
+  cudaEvent_t event;
   CHECK_THAT(read(from, &handle, sizeof handle) == sizeof handle);
-  OK(cudaIpcOpenMemHandle((void **)&memory, handle, 1));
+  OK(cudaIpcOpenMemHandle((void **)&memory, handle.memory, 1));
+  OK(cudaIpcOpenEventHandle(&event, handle.event));
+  OK(cudaStreamWaitEvent(NULL, event, 0));
+  OK(cudaEventDestroy(event));
   CHECK_THAT(word_at(memory) == 11);
   OK(fill(memory, 12, 1, NULL));
   OK(cudaDeviceSynchronize());
@@ -27,14 +32,19 @@ static pid_t opener(int from, int to) {
 static void shared_memory(void) {
   int there[2], back[2];
   char answer;
-  cudaIpcMemHandle_t handle;
+  struct handles handle;
+  cudaEvent_t event, own;
   CHECK_THAT(!pipe(there) && !pipe(back));
   pid_t child = opener(there[0], back[1]);
   uint32_t *memory = take(MIB);
+  OK(cudaEventCreateWithFlags(&own, cudaEventDisableTiming));
+  OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventInterprocess));
   OK(fill(memory, 11, 1, NULL));
-  OK(cudaDeviceSynchronize());
-  OK(cudaIpcGetMemHandle(&handle, memory));
-  FAILS(cudaIpcGetMemHandle(&handle, &handle), cudaErrorInvalidValue);
+  OK(cudaEventRecord(event, NULL));
+  OK(cudaIpcGetMemHandle(&handle.memory, memory));
+  OK(cudaIpcGetEventHandle(&handle.event, event));
+  FAILS(cudaIpcGetMemHandle(&handle.memory, &handle), cudaErrorInvalidValue);
+  FAILS(cudaIpcGetEventHandle(&handle.event, own), cudaErrorInvalidResourceHandle);
   CHECK_THAT(write(there[1], &handle, sizeof handle) == sizeof handle && read(back[0], &answer, 1) == 1);
   CHECK_THAT(word_at(memory) == 12);
   expect(child);
