@@ -89,8 +89,8 @@ def build_nvml(directory: Path) -> Path:
 def build_libraries(torch_lib: Path, directory: Path) -> list[Path]:
     """Build what the PyTorch in ``torch_lib`` (its ``torch/lib``) needs of NVIDIA's libraries above the runtime.
 
-    ``directory`` has the driver already (``build_driver``).  Raises FileNotFoundError or ValueError for a folder without
-    a CUDA build of PyTorch, and RuntimeError with the compiler's complaint.
+    ``directory`` has the driver already (``build_driver``).  Raises FileNotFoundError or ValueError for a folder
+    without a CUDA build of PyTorch, and RuntimeError with the compiler's complaint.
     """
     # Not at the top: as a script this file is no part of a package.
     sys.path[:0] = [] if __package__ else [str(EMULATOR.parent)]

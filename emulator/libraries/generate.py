@@ -36,7 +36,8 @@ def write_library(soname: str, imports: set[Import], directory: Path) -> tuple[l
 
 def definitions(versions: dict[str, tuple[int, int, int]]) -> list[str]:
     """Compiler options: cudnn_major, cudnn_minor, cudnn_patch and so on."""
-    parts = ("major", "minor", "patch")
     return [
-        f"-D{name}_{part}={number}" for name, numbers in versions.items() for part, number in zip(parts, numbers, strict=True)
+        f"-D{name}_{part}={number}"
+        for name, numbers in versions.items()
+        for part, number in zip(("major", "minor", "patch"), numbers, strict=True)
     ]

@@ -65,7 +65,11 @@ def function_source(function: str, line: Line, kept: list[str]) -> str:
 
 def library_source(table: Table, functions: Iterable[str]) -> str:
     """The C file with these functions of the library, without those that C files of ours have."""
-    constants = {"REFUSAL": table.settings["refusal"], "FAILURE": table.settings.get("failure", "REFUSAL"), **table.defines}
+    constants = {
+        "REFUSAL": table.settings["refusal"],
+        "FAILURE": table.settings.get("failure", "REFUSAL"),
+        **table.defines,
+    }
     lines = ['#include "library.h"', *(f"#define {name} {value}" for name, value in constants.items())]
     lines.append(f"enum {{ {', '.join(f'KEPT_{name}' for name in table.kept)}, KEPT_COUNT }};")
     lines.append('_Static_assert(KEPT_COUNT <= KEPT, "a handle has no room for all that it keeps");')

@@ -7,14 +7,15 @@ A line has words; ``#`` begins a comment.  First what holds for the whole librar
     failure NUMBER    the status of a computation that the driver has refused
     define NAME VALUE a constant for the lines below
 
-Then a line for each function or family: ``CLASS PATTERN ARGUMENT...``.  The pattern is a regular expression for the whole name.
-The classes are ``asks`` (writes its out-parameters), ``sets`` (is remembered or ignored), ``computes`` (null work in a stream) and
-``refuses`` (knowingly not implemented; what stands in no table refuses, too).  Arguments stand in the order of the C
-parameters, those of floating-point types left out, as far as they matter:
+Then a line for each function or family: ``CLASS PATTERN ARGUMENT...``.  The pattern is a regular expression for the
+whole name.  The classes are ``asks`` (writes its out-parameters), ``sets`` (is remembered or ignored), ``computes``
+(null work in a stream) and ``refuses`` (knowingly not implemented; what stands in no table refuses, too).  Arguments
+stand in the order of the C parameters, those of floating-point types left out, as far as they matter:
 
     -  -*N            one or N that do not matter
     handle            what this library has made by `new`: its stream and what it keeps are used
-    new  free         an out-parameter for a new handle; a handle to be freed (free:pointed: where a pointer to it points)
+    new               an out-parameter for a new handle
+    free              a handle to be freed; free:pointed: where it points is one
     number            the same for handles that are small numbers: number, new:number, free:number
     keep:NAME         the handle keeps this argument
     stream            the stream of the computation

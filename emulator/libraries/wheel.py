@@ -7,11 +7,11 @@ from collections import defaultdict
 from pathlib import Path
 
 from emulator.libraries.elf import Import, SharedLibrary
-from emulator.libraries.table import tables
+from emulator.libraries.table import Table, tables
 
 
 def wanted(torch_lib: Path) -> dict[str, set[Import]]:
-    """By SONAME: each library for which there is a table and that a library in this folder needs, with what is imported.
+    """By SONAME: the libraries with tables that those in this folder need, with what these import.
 
     Raises FileNotFoundError if the folder has no PyTorch for CUDA.
     """
@@ -19,10 +19,14 @@ def wanted(torch_lib: Path) -> dict[str, set[Import]]:
     for library in map(SharedLibrary, sorted(torch_lib.glob("*.so"))):
         for soname in library.needed:
             if table := known.get(stem_of(soname)):
-                found[soname] |= {i for i in library.imports if i.library == soname or (not i.library and table.owns(i.name))}
+                found[soname] |= {symbol for symbol in library.imports if is_of(symbol, soname, table)}
     if not found:
-        raise FileNotFoundError(f"{torch_lib} has no library that needs cuBLAS or another of CUDA's: is it torch/lib of a CUDA build?")
+        raise FileNotFoundError(f"{torch_lib} has no library that needs CUDA's: is it torch/lib of a CUDA build?")
     return dict(found)
+
+
+def is_of(symbol: Import, soname: str, table: Table) -> bool:
+    return symbol.library == soname or (not symbol.library and table.owns(symbol.name))
 
 
 def stem_of(soname: str) -> str:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from emulator.build import build_driver, build_libraries
 from tests.emulator.harness import Start, Worker, stub_environment
+from tests.emulator.torch_imports import IMPORTS, torch_like
 
 
 @pytest.fixture
@@ -21,3 +23,25 @@ def start(stub_driver: Path, tmp_path: Path) -> Iterator[Start]:
             return stack.enter_context(Worker(environment, first))
 
         yield one
+
+
+@pytest.fixture(scope="session")
+def torch_lib(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return torch_like(tmp_path_factory.mktemp("torch-like"), IMPORTS)
+
+
+@pytest.fixture(scope="session")
+def libraries(torch_lib: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the emulated driver and libraries."""
+    directory = tmp_path_factory.mktemp("emulated")
+    build_driver(directory)
+    build_libraries(torch_lib, directory)
+    return directory
+
+
+@pytest.fixture
+def worker(libraries: Path, tmp_path: Path) -> Iterator[Worker]:
+    environment = stub_environment(libraries / "libcuda.so.1", tmp_path / "state")
+    with Worker(environment) as process:
+        process.run(f"import ctypes, library_calls; folder = {str(libraries)!r}")
+        yield process
