@@ -202,7 +202,7 @@ def figures(found: Found, log: str) -> list[Figure]:
 
     return [
         row("secrets of others found", "", found.secrets, 0, **dict(sorted(found.counts.items()))),
-        row("secrets of the victim damaged", "", float(found.victim != "intact"), 0),
+        row("secrets of the victim damaged", "", float(found.victim != "intact"), 0, victim=found.victim),
         row("training runs with another result than alone", "", wrong, 0, runs_beside=len(found.beside)),
         row("longest pause of the training", "s", max(pauses), LONGEST_PAUSE_S, alone=found.alone["longest_s"]),
         row("tracebacks in the daemon's log", "", log.count("Traceback"), 0, lines=log.count("\n"), lives=lives),

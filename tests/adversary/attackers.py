@@ -226,6 +226,6 @@ while not stopping:
     counts["attempts"] += 1
     try:
         attack()
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:  # the daemon was killed meanwhile
         counts[type(error).__name__] += 1
 print(json.dumps(counts), flush=True)

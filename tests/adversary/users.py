@@ -13,7 +13,16 @@ from pathlib import Path
 import pytest
 from daemon_harness import NOBODY, Daemon, as_nobody
 
-from carpool.protocol.seat import BOARD_BYTES, FIELDS, HEADER_BYTES, PROTOCOL, SEAT_BYTES, PacketType
+from carpool.protocol.seat import (
+    BOARD_BYTES,
+    CHUNK,
+    FIELDS,
+    HEADER_BYTES,
+    IN_STORE,
+    PROTOCOL,
+    SEAT_BYTES,
+    PacketType,
+)
 
 ATTACKER = NOBODY
 PYTHONS = (sys.executable, "/usr/bin/python3")
@@ -25,6 +34,8 @@ RAW_PROTOCOL = json.dumps(
         "board_bytes": BOARD_BYTES,
         "header_bytes": HEADER_BYTES,
         "seat_bytes": SEAT_BYTES,
+        "chunk": CHUNK,
+        "in_store": IN_STORE,
     }
 )
 

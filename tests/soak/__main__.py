@@ -13,6 +13,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -86,13 +87,14 @@ def run(made: Daemon, seconds: float, seed: int) -> Found:
     job = made.submit(sys.executable, str(TRAINING), "300")
     made.get(f"/v1/jobs/{job}/wait?timeout_s=60")
     alone, found = trained(made.output(job)), Found()
-    began = time.monotonic()
     users = [Load(made, alone, seed + number) for number in range(USERS)]
+    over = threading.Event()
     with ThreadPoolExecutor(USERS) as pool:
-        work = [pool.submit(_until, user, began + seconds) for user in users]
-        while time.monotonic() < began + seconds:
-            found.samples.append(look(made, time.monotonic() - began))
-            time.sleep(EVERY_S)
+        work = [pool.submit(_until, user, over) for user in users]
+        try:
+            found.samples = list(_samples(made, seconds))
+        finally:
+            over.set()
         for each in work:
             each.result()
     for user in users:
@@ -101,8 +103,15 @@ def run(made: Daemon, seconds: float, seed: int) -> Found:
     return found
 
 
-def _until(user: Load, end: float) -> None:
-    while time.monotonic() < end:
+def _samples(made: Daemon, seconds: float) -> Iterator[Sample]:
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < seconds:
+        yield look(made, passed)
+        time.sleep(EVERY_S)
+
+
+def _until(user: Load, over: threading.Event) -> None:
+    while not over.is_set():
         user.step()
 
 

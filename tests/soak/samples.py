@@ -53,7 +53,8 @@ def look(daemon: Daemon, at_s: float) -> Sample:
     assert daemon.process is not None
     process = Path(f"/proc/{daemon.process.pid}")
     fields = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
-    files = [path for path in daemon.home.rglob("*") if path.is_file() and not path.is_symlink()]
+    # Not `rglob`, which raises when a directory is removed meanwhile.
+    files = [Path(directory, name) for directory, _, names in os.walk(daemon.home) for name in names]
     rooms = {path: _room(path) for path in files}
     return Sample(
         at_s=at_s,
