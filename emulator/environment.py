@@ -15,7 +15,7 @@ from pathlib import Path
 EMULATOR = Path(__file__).resolve().parent
 sys.path.insert(0, str(EMULATOR.parent))
 
-from emulator.build import build_all
+from emulator.build import build_all  # noqa: E402 - this file is a program, too
 
 #: Executed by `site` at the start of every interpreter.
 STARTUP = 'import os; os.environ.get("EMULATOR_RESULTS") == "1" and __import__("emulator.results.startup")\n'

@@ -1,4 +1,4 @@
-"""What the kernels of an emulated GPU would have computed: operators of PyTorch recomputed on the CPU, over the same bytes.
+"""What the kernels of an emulated GPU would have computed: operators recomputed on the CPU, over the same bytes.
 
 Lives inside of emulated processes and imports PyTorch.  Every operator that has a CUDA kernel is overridden below the
 dispatcher (`install`): the original runs first, with PyTorch's own allocator, streams and launches of kernels that

@@ -9,8 +9,8 @@ import math
 from typing import Any
 
 import torch
+from torch import Tensor
 
-Tensor = torch.Tensor
 aten = torch.ops.aten
 _PAD = 32
 
@@ -123,9 +123,7 @@ def _backward(
 ) -> tuple[Tensor, ...]:
     _refuse_dropout(dropout_p)
     call = aten._scaled_dot_product_flash_attention_for_cpu_backward
-    found: tuple[Tensor, ...] = call(
-        grad, query, key, value, output, sums, 0.0, is_causal, attn_mask=bias, scale=scale
-    )
+    found: tuple[Tensor, ...] = call(grad, query, key, value, output, sums, 0.0, is_causal, attn_mask=bias, scale=scale)
     return found
 
 

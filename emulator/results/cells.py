@@ -7,8 +7,7 @@ kept here is read by these functions only.
 from __future__ import annotations
 
 import torch
-
-Tensor = torch.Tensor
+from torch import Tensor
 
 
 def lstm_cell(

@@ -21,7 +21,9 @@ class Computation:
     What ``compute`` returns as None stays as the device's kernel has left it.
     """
 
-    def __init__(self, compute: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+    def __init__(
+        self, compute: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+    ) -> None:
         self._compute = compute
         self._args = [to_cpu(each) for each in args]
         self._kwargs = {name: to_cpu(each) for name, each in kwargs.items()}

@@ -31,7 +31,7 @@ class EmulatedDriver:
         self._operator.argtypes = [ctypes.c_void_p]
 
     def enter(self, operator: int | None) -> int | None:
-        """The address of the name of what the thread computes from now on, which has to stay; returns the previous one."""
+        """What the thread computes from now on: the address of a name that stays.  Returns the previous one."""
         previous: int | None = self._operator(operator)
         return previous
 
@@ -44,7 +44,9 @@ class EmulatedDriver:
     def wait_in_stream(self, stream: int, word: ctypes.c_uint32, value: int) -> None:
         """What is submitted to the stream from now on comes after the word has at least this value."""
         word_address = ctypes.c_void_p(ctypes.addressof(word))
-        self._check("cuStreamWaitValue32_v2", ctypes.c_void_p(stream), word_address, ctypes.c_uint32(value), ctypes.c_uint(0))
+        self._check(
+            "cuStreamWaitValue32_v2", ctypes.c_void_p(stream), word_address, ctypes.c_uint32(value), ctypes.c_uint(0)
+        )
 
     def synchronize(self, stream: int) -> None:
         self._check("cuStreamSynchronize", ctypes.c_void_p(stream))

@@ -88,7 +88,9 @@ class Operator:
     def _check(self, frame: Frame, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """What is changed twice would be wrong: an operator inside has written what the CPU's kernel begins with."""
         if frame.touched & self._storages(self._changed, args, kwargs):
-            self._end("writes its arguments partly by other operators, which the emulated GPU does not know how to redo")
+            self._end(
+                "writes its arguments partly by other operators, which the emulated GPU does not know how to redo"
+            )
 
     def _end(self, why: str) -> NoReturn:
         """The process: none of its results could be trusted."""
@@ -118,7 +120,7 @@ class Operator:
         return {tensor.untyped_storage().data_ptr() for tensor in tensors}
 
     def _numbers_wrapped(self, args: Sequence[Any]) -> list[Any]:
-        """Python's numbers in the place of tensors as tensors without dimensions that do not change the result's type."""
+        """Python's numbers in the place of tensors as tensors of no dimension that leave the result's type alone."""
         tensors = [each for each, wanted in zip(args, self._tensors, strict=False) if wanted]
         return [
             _wrapped(each, tensors) if wanted and isinstance(each, bool | int | float | complex) else each
@@ -129,7 +131,7 @@ class Operator:
         """The device's number."""
         for tensor in tensors_in([*args, *kwargs.values()]):
             if on_device(tensor):
-                return tensor.device.index
+                return int(tensor.device.index)
         device = self._argument("device", args, kwargs)
         return torch.cuda.current_device() if device is None or device.index is None else int(device.index)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from emulator.results.attention import (
     efficient_attention,
@@ -19,7 +20,6 @@ from emulator.results.attention import (
 )
 from emulator.results.cells import gru_cell, gru_cell_backward, lstm_cell, lstm_cell_backward
 
-Tensor = torch.Tensor
 aten = torch.ops.aten
 
 
@@ -38,7 +38,7 @@ def depthwise_convolution(
 ) -> Tensor:
     """Of two or three dimensions: one group for each channel."""
     zeros = [0] * len(padding)
-    return aten.convolution(tensor, weight, bias, stride, padding, dilation, False, zeros, tensor.size(1))  # type: ignore[no-any-return]
+    return aten.convolution(tensor, weight, bias, stride, padding, dilation, False, zeros, tensor.size(1))
 
 
 SUBSTITUTES: dict[str, Callable[..., Any]] = {

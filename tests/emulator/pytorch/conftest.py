@@ -43,15 +43,15 @@ Run = Callable[..., Ended]
 def run(tmp_path: Path) -> Run:
     """``run("train.py", "cuda", EMULATOR_DEVICES="64MiB")``: a program of this folder on an emulated GPU of its own."""
     if not libraries_of(VENV).is_dir():
-        pytest.fail(f"there is no emulated GPU in {VENV}: run `make emulated-gpu` (0.5 GB from the package index, once)")
+        pytest.fail(
+            f"there is no emulated GPU in {VENV}: run `make emulated-gpu` (0.5 GB from the package index, once)"
+        )
 
     def one(program: str, *arguments: object, **more: str) -> Ended:
         calls = tmp_path / "unexpected"
         environment = variables(VENV, "1GiB", tmp_path / "gpu", _clean()) | {"EMULATOR_UNEXPECTED": str(calls)} | more
         command = [str(VENV / "bin" / "python"), str(PROGRAMS / program), *map(str, arguments)]
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         names = calls.read_text().split() if calls.exists() else []
         return Ended(done.returncode, done.stdout, done.stderr, names)
 

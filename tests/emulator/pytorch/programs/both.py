@@ -1,10 +1,10 @@
-"""Computations that are done on the device and on the CPU: ``both.py``; prints which of them differ, and how many there are."""
+"""Computations that are done on the device and on the CPU; prints which of them differ, and how many there are."""
 
 import json
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 
 torch.backends.mkldnn.enabled = False
 IMAGES, VALUES, FILTERS = torch.randn(4, 3, 16, 16), torch.randn(64), torch.randn(8, 3, 3, 3)
@@ -52,7 +52,7 @@ def assigned(device):
 
 def attention(device):
     query = SEQUENCE.to(device).requires_grad_()
-    output = F.scaled_dot_product_attention(query, query, query, is_causal=True)
+    output = functional.scaled_dot_product_attention(query, query, query, is_causal=True)
     output.sum().backward()
     return [output.detach(), query.grad]
 
@@ -60,7 +60,7 @@ def attention(device):
 def bags(device):
     places, starts = torch.tensor([1, 2, 4, 5], device=device), torch.tensor([0, 2], device=device)
     table = torch.arange(30.0).reshape(10, 3).to(device).requires_grad_()
-    output = F.embedding_bag(places, table, starts, mode="mean")
+    output = functional.embedding_bag(places, table, starts, mode="mean")
     output.sum().backward()
     return [output.detach(), table.grad]
 
@@ -71,7 +71,7 @@ CASES = {
     "assignment by index": assigned,
     "unique": lambda device: torch.unique((VALUES * 3).to(device).int()),
     "bincount": lambda device: torch.bincount((VALUES.abs() * 3).to(device).long()),
-    "convolution": lambda device: F.conv2d(IMAGES.to(device), FILTERS.to(device), padding=1),
+    "convolution": lambda device: functional.conv2d(IMAGES.to(device), FILTERS.to(device), padding=1),
     "attention": attention,
     "embedding bag": bags,
     "cholesky": lambda device: torch.linalg.cholesky(MATRIX.to(device)),

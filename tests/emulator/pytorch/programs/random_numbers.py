@@ -3,7 +3,7 @@
 import json
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 torch.cuda.init()
 cpu_before = torch.get_rng_state()
@@ -16,7 +16,7 @@ again = torch.rand(8, device="cuda")
 torch.cuda.manual_seed(5)
 anew = torch.rand(8, device="cuda")
 own = torch.Generator(device="cuda").manual_seed(5)
-dropped = F.dropout(torch.ones(10_000, device="cuda"), 0.3)
+dropped = functional.dropout(torch.ones(10_000, device="cuda"), 0.3)
 holds = {
     "a state brings its numbers back": torch.equal(second, again),
     "a seed brings its numbers back": torch.equal(first, anew),

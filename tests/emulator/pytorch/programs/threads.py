@@ -11,8 +11,7 @@ found = []
 
 def work(number):
     with torch.cuda.stream(torch.cuda.Stream()):
-        for _ in range(20):
-            found.append((torch.full((100,), number, device="cuda") * 3).sum().item() == 300 * number)
+        found.extend((torch.full((100,), number, device="cuda") * 3).sum().item() == 300 * number for _ in range(20))
 
 
 threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 5)]
