@@ -1,9 +1,12 @@
-/* Streams: a thread for each, which runs the stream's work in order.
+/* Streams: a thread for each, which runs the stream's work in order.  What takes no time is done by who submits it or waits
+ * for it, so that programs whose kernels compute nothing do not wait for a thread to wake up.
  *
  * The legacy default stream waits for everything submitted before to the other streams of its context, and they wait for
  * what was submitted to it before, unless they were created non-blocking. */
 #include "stub.h"
 #include <signal.h>
+
+enum { SHORTEST_PAUSE_NS = 25000, LONGEST_PAUSE_NS = 1000000 };
 
 static uint64_t next_id = 1;
 
@@ -16,7 +19,11 @@ struct stub_op *stub_op(CUgraphNodeType type, CUresult (*run)(void *), const voi
   return op;
 }
 
-struct stub_op *stub_op_copy(const struct stub_op *op) { return stub_op(op->type, op->run, op->payload, op->bytes); }
+struct stub_op *stub_op_copy(const struct stub_op *op) {
+  struct stub_op *copy = stub_op(op->type, op->run, op->payload, op->bytes);
+  copy->arrived = op->arrived;
+  return copy;
+}
 
 void stub_op_free(struct stub_op *op) {
   if (!op) return;
@@ -28,12 +35,32 @@ void stub_mark_drop(struct stub_mark *mark) {
   if (mark && --mark->refs == 0) free(mark);
 }
 
-static bool ready(const struct stub_work *work) {
+static bool in_turn(const struct stub_work *work) {
   for (unsigned i = 0; i < work->waits; i++) {
     const struct stub_wait *wait = &work->wait[i];
     if (wait->stream ? wait->stream->done < wait->seq : !wait->mark->done) return false;
   }
   return true;
+}
+
+static bool takes_time(CUstream stream, const struct stub_work *work) {
+  return work->op && work->op->run && !work->op->arrived && !stream->context->error;
+}
+
+/* Of work that is no wait, or in a broken context: always. */
+static bool arrived(CUstream stream, const struct stub_work *work, CUresult *result) {
+  *result = CUDA_SUCCESS;
+  return !work->op || !work->op->arrived || stream->context->error || work->op->arrived(work->op->payload, result);
+}
+
+/* stub.lock held, but not meanwhile */
+static CUresult run(CUstream stream, struct stub_work *work) {
+  stream->running = true;
+  stub_unlock();
+  CUresult result = work->op->run(work->op->payload);
+  stub_lock();
+  stream->running = false;
+  return result;
 }
 
 static void finish(CUstream stream, struct stub_work *work, CUresult result) {
@@ -43,27 +70,45 @@ static void finish(CUstream stream, struct stub_work *work, CUresult result) {
   if (result && !stream->context->error) __atomic_store_n(&stream->context->error, result, __ATOMIC_RELAXED);
   if (work->mark) work->mark->done = true, work->mark->done_ns = stub_now_ns(), stub_mark_drop(work->mark);
   for (unsigned i = 0; i < work->waits; i++) stub_mark_drop(work->wait[i].mark);
+  stub_op_free(work->op);
+  free(work);
   pthread_cond_broadcast(&stub.progress);
+}
+
+/* stub.lock held.  Does what takes no time, as far as that is next: whether anything was done. */
+static bool pass(CUstream stream) {
+  bool any = false;
+  CUresult result;
+  for (struct stub_work *work; (work = stream->head) && !stream->running; any = true) {
+    if (takes_time(stream, work) || !in_turn(work) || !arrived(stream, work, &result)) break;
+    finish(stream, work, result);
+  }
+  return any;
+}
+
+/* Looks after a millisecond at most: the writer of a word may be any process, and knows nothing of us. */
+static void look_again(CUstream stream, uint64_t *pause_ns) {
+  struct timespec until;
+  *pause_ns = 2 * *pause_ns < LONGEST_PAUSE_NS ? 2 * *pause_ns : LONGEST_PAUSE_NS;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += (long)*pause_ns;
+  if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, until.tv_sec++;
+  pthread_cond_timedwait(&stream->wake, &stub.lock, &until);
 }
 
 static void *work_off(void *argument) {
   CUstream stream = argument;
+  uint64_t pause_ns = SHORTEST_PAUSE_NS;
+  CUresult result;
   stub_lock();
   for (;;) {
     struct stub_work *work = stream->head;
     if (!work && stream->context->destroyed) break;
     if (!work) pthread_cond_wait(&stream->wake, &stub.lock);
-    else if (!ready(work)) pthread_cond_wait(&stub.progress, &stub.lock);
-    else {
-      CUresult result = CUDA_SUCCESS;
-      bool broken = stream->context->error != CUDA_SUCCESS;
-      stub_unlock();
-      if (work->op && work->op->run && !broken) result = work->op->run(work->op->payload);
-      stub_lock();
-      finish(stream, work, result);
-      stub_op_free(work->op);
-      free(work);
-    }
+    else if (stream->running || !in_turn(work)) pthread_cond_wait(&stub.progress, &stub.lock);
+    else if (takes_time(stream, work)) finish(stream, work, run(stream, work));
+    else if (!arrived(stream, work, &result)) look_again(stream, &pause_ns);
+    else finish(stream, work, result), pause_ns = SHORTEST_PAUSE_NS;
   }
   stub_unlock();
   return NULL;
@@ -97,6 +142,8 @@ void stub_enqueue(CUstream stream, struct stub_op *op, struct stub_mark *wait, s
     if (orders(stream, other)) work->wait[work->waits++] = (struct stub_wait){.stream = other, .seq = other->submitted};
   *stream->tail = work;
   stream->tail = &work->next;
+  pass(stream);
+  if (!stream->head) return;
   if (!stream->started) start(stream);
   pthread_cond_signal(&stream->wake);
 }
@@ -203,7 +250,8 @@ CUresult stub_stream_drain(CUstream stream) {
         break;
       }
   uint64_t target = stream->submitted;
-  while (stream->done < target) pthread_cond_wait(&stub.progress, &stub.lock);
+  while (stream->done < target)
+    if (!pass(stream)) pthread_cond_wait(&stub.progress, &stub.lock);
   CUresult result = stream->context->error;
   stub_unlock();
   return result;

@@ -19,14 +19,18 @@ static uint64_t load(const struct word *word) {
                     : __atomic_load_n((uint32_t *)word->address, __ATOMIC_ACQUIRE);
 }
 
-/* Looks every 50 us: the writer may be any process, and knows nothing of us. */
+static bool has_arrived(const void *payload, CUresult *result) {
+  const struct word *word = payload;
+  bool reached = stub_reaches(word->address, word->wide ? 8 : 4, false);
+  *result = reached ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+  return !reached || satisfied(word, load(word));
+}
+
+/* In a graph. */
 static CUresult wait(void *payload) {
-  struct word *word = payload;
-  for (;;) {
-    if (!stub_reaches(word->address, word->wide ? 8 : 4, false)) return CUDA_ERROR_ILLEGAL_ADDRESS;
-    if (satisfied(word, load(word))) return CUDA_SUCCESS;
-    nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-  }
+  CUresult result;
+  while (!has_arrived(payload, &result)) nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+  return result;
 }
 static CUresult write_word(void *payload) {
   struct word *word = payload;
@@ -41,7 +45,9 @@ static CUresult submit(CUstream stream, CUdeviceptr address, uint64_t value, uns
   unsigned known = waits ? 3u | CU_STREAM_WAIT_VALUE_FLUSH : 1u;
   if (address % (wide ? 8 : 4) || !stub_reaches(address, wide ? 8 : 4, !waits) || flags & ~known) return CUDA_ERROR_INVALID_VALUE;
   if (flags & CU_STREAM_WAIT_VALUE_FLUSH) return CUDA_ERROR_NOT_SUPPORTED;
-  return stub_submit(stream, stub_op(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, waits ? wait : write_word, &word, sizeof word));
+  struct stub_op *op = stub_op(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, waits ? wait : write_word, &word, sizeof word);
+  op->arrived = waits ? has_arrived : NULL;
+  return stub_submit(stream, op);
 }
 
 #define OPERATIONS(form)                                                                                                 \

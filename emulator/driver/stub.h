@@ -133,6 +133,7 @@ CUresult stub_context_drain(CUcontext context);
 /* stream.c.  An op is one piece of work; it must be repeatable, because graphs run it many times. */
 struct stub_op {
   CUresult (*run)(void *payload);
+  bool (*arrived)(const void *payload, CUresult *result); /* of a wait: whether what it waits for is there; asked again and again */
   CUgraphNodeType type;
   size_t bytes;
   void *owned; /* freed with the op */
@@ -162,6 +163,7 @@ struct CUstream_st {
   unsigned flags;
   int priority;
   bool destroyed, started, is_legacy;
+  bool running; /* the first work, without the lock */
   uint64_t id, submitted, done;
   pthread_cond_t wake;
   struct stub_work *head, **tail;
