@@ -41,8 +41,21 @@ def depthwise_convolution(
     return aten.convolution(tensor, weight, bias, stride, padding, dilation, False, zeros, tensor.size(1))
 
 
+def log_sigmoid(tensor: Tensor) -> tuple[Tensor, None]:
+    """The CPU's second result is none of a device's: a buffer for the backward pass."""
+    result, _ = aten.log_sigmoid_forward(tensor)
+    return result, None
+
+
+def log_sigmoid_backward(gradient: Tensor, tensor: Tensor, _buffer: Tensor) -> Tensor:
+    _, buffer = aten.log_sigmoid_forward(tensor)
+    return aten.log_sigmoid_backward(gradient, tensor, buffer)
+
+
 SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "native_dropout": native_dropout,
+    "log_sigmoid_forward": log_sigmoid,
+    "log_sigmoid_backward": log_sigmoid_backward,
     "_conv_depthwise2d": depthwise_convolution,
     "conv_depthwise3d": depthwise_convolution,
     "_scaled_dot_product_efficient_attention": efficient_attention,

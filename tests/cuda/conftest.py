@@ -54,7 +54,8 @@ def real_torch() -> None:
 def daemons(stub: Stub, allocator: Path, stand_in: str, request: pytest.FixtureRequest) -> Iterator[Daemons]:
     if not native.library_path().exists():
         pytest.skip("libcarpool has not been built (make native)")
-    made = Daemons(stub, allocator, {"PYTHONPATH": python_path() if "real_torch" in request.fixturenames else stand_in})
+    torch = python_path() if "real_torch" in request.fixturenames else stand_in
+    made = Daemons(stub, clean_environment(allocator) | {"PYTHONPATH": torch})
     yield made
     made.close()
     stub.wait_until_free()  # what a daemon and its jobs leave behind ends by itself

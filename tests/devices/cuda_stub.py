@@ -38,7 +38,7 @@ class Stub:
 
     def environment(self) -> dict[str, str]:
         """For a process that does not inherit it."""
-        names = ("LD_LIBRARY_PATH", *(name for name in os.environ if name.startswith("EMULATOR_STATE")))
+        names = ("LD_LIBRARY_PATH", *(name for name in os.environ if name.startswith("EMULATOR_")))
         return {name: os.environ[name] for name in names}
 
     def fail(self, rules: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from emulator.environment import libraries_of, variables
+from tests import emulated
 
-ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = Path(__file__).parent / "programs"
-VENV = Path(os.environ.get("EMULATED_GPU_VENV", ROOT / ".venv-emulated"))
 PATIENCE_S = 120
 
 
@@ -42,22 +39,14 @@ Run = Callable[..., Ended]
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """``run("train.py", "cuda", EMULATOR_DEVICES="64MiB")``: a program of this folder on an emulated GPU of its own."""
-    if not libraries_of(VENV).is_dir():
-        pytest.fail(
-            f"there is no emulated GPU in {VENV}: run `make emulated-gpu` (0.5 GB from the package index, once)"
-        )
+    emulated.need()
 
     def one(program: str, *arguments: object, **more: str) -> Ended:
         calls = tmp_path / "unexpected"
-        environment = variables(VENV, "1GiB", tmp_path / "gpu", _clean()) | {"EMULATOR_UNEXPECTED": str(calls)} | more
-        command = [str(VENV / "bin" / "python"), str(PROGRAMS / program), *map(str, arguments)]
+        environment = emulated.on_gpus("1GiB", tmp_path / "gpu") | {"EMULATOR_UNEXPECTED": str(calls)} | more
+        command = [emulated.PYTHON, str(PROGRAMS / program), *map(str, arguments)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         names = calls.read_text().split() if calls.exists() else []
         return Ended(done.returncode, done.stdout, done.stderr, names)
 
     return one
-
-
-def _clean() -> dict[str, str]:
-    """One thread, so that sums are added in one order."""
-    return {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "OMP_NUM_THREADS": "1"}
