@@ -43,10 +43,6 @@ CU_CALL(cuTensorMapEncodeTiled, CUtensorMap *map, CUtensorMapDataType type, cuui
         CUtensorMapFloatOOBfill fill);
 
 /* multicast, green contexts */
-CU_CALL(cuMulticastCreate, CUmemGenericAllocationHandle *handle, const CUmulticastObjectProp *prop);
-CU_CALL(cuMulticastAddDevice, CUmemGenericAllocationHandle handle, CUdevice device);
-CU_CALL(cuMulticastBindMem, CUmemGenericAllocationHandle handle, size_t offset, CUmemGenericAllocationHandle memory,
-        size_t memory_offset, size_t bytes, unsigned long long flags);
 CU_CALL(cuMulticastUnbind, CUmemGenericAllocationHandle handle, CUdevice device, size_t offset, size_t bytes);
 CU_CALL(cuMulticastGetGranularity, size_t *bytes, const CUmulticastObjectProp *prop, CUmulticastGranularity_flags option);
 CU_CALL(cuGreenCtxDestroy, CUgreenCtx context);

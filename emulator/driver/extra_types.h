@@ -8,7 +8,6 @@ typedef uint64_t CUgraphConditionalHandle;
 typedef struct CUlinkState_st *CUlinkState;
 typedef struct CUdevResource_st CUdevResource;
 typedef struct CUtensorMap_st CUtensorMap;
-typedef struct CUmulticastObjectProp_st CUmulticastObjectProp;
 typedef enum { CU_DEV_RESOURCE_TYPE_INVALID = 0 } CUdevResourceType;
 typedef enum CUjitInputType_enum { CU_JIT_INPUT_CUBIN = 0 } CUjitInputType;
 typedef enum CUmulticastGranularity_flags_enum { CU_MULTICAST_GRANULARITY_MINIMUM = 0 } CUmulticastGranularity_flags;

@@ -102,6 +102,35 @@ STREAM_CALL(cuMemPrefetchBatchAsync, (addresses, bytes, count, locations, indice
   for (size_t i = 0; i < count && !result; i++) result = prefetch(addresses[i], bytes[i], stream);
   return result;
 }
+
+/* What is discarded has any content afterwards: here not the one of before. */
+struct discarded { CUdeviceptr address; size_t bytes; };
+static CUresult overwrite(void *payload) {
+  struct discarded *what = payload;
+  if (!stub_reaches(what->address, what->bytes, true)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  memset((void *)what->address, 0xdd, what->bytes);
+  return CUDA_SUCCESS;
+}
+static CUresult discard(CUdeviceptr address, size_t bytes, CUstream stream) {
+  struct discarded what = {address, bytes};
+  if (!bytes || !stub_reaches(address, bytes, true)) return CUDA_ERROR_INVALID_VALUE;
+  return stub_submit(stream, stub_op(CU_GRAPH_NODE_TYPE_EMPTY, overwrite, &what, sizeof what));
+}
+STREAM_CALL(cuMemDiscardBatchAsync, (addresses, bytes, count, flags, stream), CUdeviceptr *addresses, size_t *bytes,
+            size_t count, unsigned long long flags, CUstream stream) {
+  if (flags || !count) return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = CUDA_SUCCESS;
+  for (size_t i = 0; i < count && !result; i++) result = discard(addresses[i], bytes[i], stream);
+  return result;
+}
+STREAM_CALL(cuMemDiscardAndPrefetchBatchAsync,
+            (addresses, bytes, count, locations, indices, location_count, flags, stream), CUdeviceptr *addresses,
+            size_t *bytes, size_t count, CUmemLocation *locations, size_t *indices, size_t location_count,
+            unsigned long long flags, CUstream stream) {
+  if (!locations || !indices || !location_count) return CUDA_ERROR_INVALID_VALUE;
+  return cuMemDiscardBatchAsync_on(addresses, bytes, count, flags, stream);
+}
+
 CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
   ENTER(cuMemAdvise_v2);
   (void)advice, (void)location;

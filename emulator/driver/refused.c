@@ -23,6 +23,9 @@ REFUSE(cuMemPoolImportPointer, CUdeviceptr *address, CUmemoryPool pool, CUmemPoo
 REFUSE(cuMemGetHandleForAddressRange, void *handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
        unsigned long long flags)
 REFUSE_PTSZ(cuMemMapArrayAsync, CUarrayMapInfo *list, unsigned int count, CUstream stream)
+REFUSE_PTSZ(cuMemBatchDecompressAsync, CUmemDecompressParams *list, size_t count, unsigned int flags, size_t *failed,
+            CUstream stream)
+REFUSE(cuImportExternalMemory, CUexternalMemory *memory, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *what)
 
 /* graphs: nodes with a union of parameters, memory of a graph's own, conditions */
 REFUSE(cuGraphAddNode, CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,

@@ -31,6 +31,11 @@ def test_jobs_that_take_turns_at_every_iteration(daemons: Daemons, bare: Bare, c
     assert all(job.counters["residue_total"] >= 4 * MIB for job in jobs), [job.counters for job in jobs]
 
 
+def test_discarding_memory_is_work_for_which_a_job_needs_the_turn(daemons: Daemons, bare: Bare) -> None:
+    jobs = run_in_turns(daemons(), bare, ["discard --iterations 150", "train --iterations 150"], **KNOWN)
+    assert all(job.info.alone is None for job in jobs)
+
+
 def test_memory_that_is_closed_between_turns(daemons: Daemons, bare: Bare) -> None:
     programs = [f"train --iterations 150 --seed {seed}" for seed in (1, 2)]
     run_in_turns(daemons(options=["--debug-close-lanes"]), bare, programs, **KNOWN)
