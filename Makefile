@@ -80,17 +80,17 @@ native: $(LIBRARY)  ## build libcarpool.so (needs a C compiler only)
 
 check: setup lint typecheck pytest-check  ## what needs no job and no daemon: before every commit, in 3 minutes
 
-test: setup native-test native-fuzz-replay lint typecheck pytest  ## every promise once: what CI runs
+test: setup emulated-gpu native-test native-fuzz-replay lint typecheck pytest  ## every promise once: what CI runs
 
-test-all: setup native-test native-test-sanitized native-test-threads native-fuzz lint typecheck pytest-all  ## everything: nightly, and before an issue is closed
+test-all: setup emulated-gpu native-test native-test-sanitized native-test-threads native-fuzz lint typecheck pytest-all  ## everything: nightly, and before an issue is closed
 
 pytest-check: setup
 	$(call PYTEST,check)
 
-pytest: setup  ## the Python tests of `make test`; WORKERS=1: one after the other; SLACK=3: on a busy machine
+pytest: setup emulated-gpu  ## the Python tests of `make test`; WORKERS=1: one after the other; SLACK=3: on a busy machine
 	$(call PYTEST,test)
 
-pytest-all: setup
+pytest-all: setup emulated-gpu
 	$(call PYTEST,all)
 
 nightly-list: setup  ## write tests/nightly.txt anew: what only `make test-all` runs

@@ -1,7 +1,7 @@
 """What these scripts share: the device, waiting for the others, and how results are written.
 
-``DEVICE=cpu`` in the environment: the same on the CPU.  There PyTorch chooses other operators where a library has faster
-ones; without these libraries the operators are those of a GPU.
+``DEVICE=cpu`` in the environment: the same on the CPU.  There PyTorch chooses other operators where a library has
+faster ones; without these libraries the operators are those of a GPU.
 """
 
 from __future__ import annotations
