@@ -53,7 +53,8 @@ class Daemon:
     def output(self, job: int) -> str:
         """What it printed last.  Raises AssertionError with everything that it printed if it failed."""
         info, text = self.end(job), self.log(job)
-        require(info.outcome == "succeeded", f"job {job} {info.outcome} ({info.exit_code}):\n{text[-1500:]}")
+        last = "".join(text.splitlines()[-1:])
+        require(info.outcome == "succeeded", f"job {job} {info.outcome} ({info.exit_code}): {last}\n{text[-1500:]}")
         require("carpool: warning" not in text, f"job {job} was not shared:\n{text[-1500:]}")
         return text.strip().splitlines()[-1]
 

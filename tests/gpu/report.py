@@ -71,7 +71,8 @@ class Report:
         step = self._steps.get(result.name, Step(result.name))
         if result.outcome == PASSED:
             return [f"- {result.name}: {each} ({step.look})" for each in step.unexpected(result.figures)]
-        return [f"- {result.name} {result.outcome}: {result.text}{f' ({step.look})' if step.look else ''}"]
+        look = f" ({step.look})" if step.look and result.outcome == FAILED else ""
+        return [f"- {result.name} {result.outcome}: {result.text}{look}"]
 
 
 def latest(directory: Path, command: str) -> Path:

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from tests.gpu import apart, checks, measurements
 from tests.gpu.registry import CHECKS, Check, Figures, Skip
@@ -88,10 +88,11 @@ def run_apart(one: Check, limit_s: float) -> Result:
     ended = apart.run(command, limit_s + GRACE_S)
     lines = ended.output.strip().splitlines()
     try:
-        return Result(**json.loads(lines[-1]))
+        result = Result(**json.loads(lines[-1]))
     except (IndexError, TypeError, ValueError):
         how = "killed after its time" if ended.status is None else f"exit status {ended.status}"
         return Result(one.name, one.title, FAILED, how, ended.errors[-MOST_DETAILS:], seconds=_since(begin))
+    return replace(result, details=f"{result.details}{ended.errors[-MOST_DETAILS:]}" if result.details else "")
 
 
 def as_json(result: Result) -> str:

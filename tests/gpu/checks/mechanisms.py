@@ -18,6 +18,8 @@ def findings(needed: bool) -> list[dict[str, Any]]:
     require(done.returncode == 0, f"the probe failed:\n{done.stderr[-1500:]}")
     found = [finding for finding in json.loads(done.stdout) if finding["needed"] == needed]
     require(bool(found), "the probe found nothing to try")
+    absent = [finding["text"] for finding in found if finding["name"] == "GPU"]  # what holds of no GPU in particular
+    require(not absent, "; ".join(absent))
     return found
 
 
