@@ -26,7 +26,7 @@ EMULATOR_SOURCES := $(wildcard emulator/*.[ch] emulator/*.py emulator/*/*.[ch] e
                     emulator/*/*/*.table)
 #: Of the machine with the GPU.
 GPU_PYTHON ?= 3.12
-ON_GPU = PYTHONPATH=$(CURDIR)/src:$(CURDIR)/build/gpu-packages $(PYTHON) -m tests.gpu
+ON_GPU = PYTHONPATH=$(CURDIR)/src:$(CURDIR)/build/gpu-packages$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m tests.gpu
 LIBRARY := src/carpool/_native/libcarpool.so
 NATIVE_SOURCES := $(filter-out native/tests/% native/bench/% native/fuzz/%,$(wildcard native/*/*.[ch] native/*/*/*.[ch])) \
                   native/cuda/functions.def native/abi/exports.map native/build.py

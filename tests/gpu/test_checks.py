@@ -112,6 +112,6 @@ def test_an_unknown_name_is_an_error(run: Run) -> None:
 
 
 def test_scripts_are_skipped_with_a_reason_where_pytorch_has_no_cuda() -> None:
-    result = runner.run_here(CHECKS["preloaded_sgd"])
+    result = runner.run_here(CHECKS["preloaded_sgd"], 60)
     assert (result.outcome, result.text) == (runner.SKIPPED, "PyTorch sees no CUDA device")
     assert "PyTorch sees no CUDA device" in report.line(result)

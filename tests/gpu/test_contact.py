@@ -29,7 +29,7 @@ SLACK = 4
 
 @pytest.fixture
 def bare(root: Path, tmp_path: Path) -> dict[str, str]:
-    """Variables of processes there: without numpy, which the emulated GPU's environment has and PyTorch does not need."""
+    """Variables of processes there.  numpy is hidden: the emulated GPU has it, and PyTorch does not bring it along."""
     if not libraries_of(VENV).is_dir():
         pytest.fail(
             f"there is no emulated GPU in {VENV}: run `make emulated-gpu` (0.5 GB from the package index, once)"
