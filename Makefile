@@ -24,12 +24,15 @@ LOCK = $(RELEASE)/bin/uv pip compile -q --no-config --no-deps --universal --pyth
 EMULATED := .venv-emulated
 EMULATOR_SOURCES := $(wildcard emulator/*.[ch] emulator/*.py emulator/*/*.[ch] emulator/*/*.py emulator/*/*.def emulator/*/*.map \
                     emulator/*/*/*.table)
+#: Of the machine with the GPU.
+GPU_PYTHON ?= 3.12
+ON_GPU = PYTHONPATH=$(CURDIR)/src:$(CURDIR)/build/gpu-packages$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m tests.gpu
 LIBRARY := src/carpool/_native/libcarpool.so
 NATIVE_SOURCES := $(filter-out native/tests/% native/bench/% native/fuzz/%,$(wildcard native/*/*.[ch] native/*/*/*.[ch])) \
                   native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native emulated-gpu demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all nightly-list lint format typecheck docs-check pytest attack soak bench gpu-check gpu-bench reproduce release lock clean
+.PHONY: help setup native emulated-gpu demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce release lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -166,11 +169,20 @@ fuzz: setup  ## MINUTES=5 for each target, C and Python: new inputs; findings in
 soak: setup  ## a day of load within an hour: nothing grows, everything comes out right; a dated result file
 	$(BIN)/python -m tests.soak
 
-gpu-check: native  ## on a GPU: is everything true there?  From the source tree; needs PyTorch and cuda-bindings only
-	PYTHONPATH=src $(PYTHON) -m tests.gpu check
+# On a machine with a GPU: from the source tree, with its Python, PyTorch and gcc; nothing is installed there.
+
+gpu-packages:  ## GPU_PYTHON=3.12: what the daemon needs, for that Python, in build/gpu-packages; to be copied to the GPU's machine
+	$(PYTHON) -m pip install -q --disable-pip-version-check --upgrade --target build/gpu-packages --python-version $(GPU_PYTHON) \
+	  --only-binary=:all: -c requirements.txt aiohttp msgspec nvidia-ml-py
+
+gpu-contact: native  ## on a GPU: the first eight minutes, the riskiest first; CONTACT=--only-failed: what has not passed yet
+	$(ON_GPU) contact $(CONTACT)
+
+gpu-check: gpu-contact  ## on a GPU: is everything true there?  First the first contact; dated files in benchmarks/results/gpu/
+	$(ON_GPU) check
 
 gpu-bench: native  ## on a GPU: the figures; dated files in benchmarks/results/gpu/
-	PYTHONPATH=src $(PYTHON) -m tests.gpu bench
+	$(ON_GPU) bench
 
 reproduce: setup  ## simulate what papers report; minutes; CARPOOL_TRACES=DIR adds the traces of others
 	$(BIN)/python -m benchmarks.reproduce --docs

@@ -64,7 +64,7 @@ FOLDERS = {
     "estimate": Folder("check", 10),
     "faults": Folder("test", 6),
     "fuzz": Folder("test", 3),
-    "gpu": Folder("test", 10),
+    "gpu": Folder("test", 25),
     "telemetry": Folder("check", 4),
     "native": Folder("test", 30),
     "notebooks": Folder("test", 5),

@@ -97,6 +97,14 @@ def test_without_a_driver_nothing_is_claimed(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_first_contact_without_a_driver_says_so_in_its_file(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = run("contact", "--out", str(out), "needed_mechanisms", LD_LIBRARY_PATH="/nonexistent")
+    assert done.returncode == 1, done.stderr
+    (page,) = out.glob("*-none-contact.md")
+    assert "needed_mechanisms FAILED: AssertionError: none: this machine has no NVIDIA driver" in page.read_text()
+
+
 def test_an_unknown_name_is_an_error(run: Run) -> None:
     done = run("check", "everything")
     assert done.returncode == 2
@@ -104,6 +112,6 @@ def test_an_unknown_name_is_an_error(run: Run) -> None:
 
 
 def test_scripts_are_skipped_with_a_reason_where_pytorch_has_no_cuda() -> None:
-    result = runner.run_here(CHECKS["preloaded_sgd"])
+    result = runner.run_here(CHECKS["preloaded_sgd"], 60)
     assert (result.outcome, result.text) == (runner.SKIPPED, "PyTorch sees no CUDA device")
     assert "PyTorch sees no CUDA device" in report.line(result)
