@@ -81,7 +81,7 @@ struct cp_seat {
   uint64_t promoted;       /* 216 job: bytes moved from ephemeral to persistent */
   uint64_t passed_seq;     /* 224 job: incremented with every turn it lets go */
   uint32_t offloaded;      /* 232 job: 1 while its memory is in the host store */
-  uint32_t grow_class;   /* 236 job, before GROW: class of the waiting request | 256 if optional | 512 if withdrawn (a new daemon reads it) */
+  uint32_t grow_class;   /* 236 job, before GROW: class of the waiting request | 256 if optional | 512 if withdrawn | 1024 if the turn cannot end before (a new daemon reads it) */
   uint64_t lane;           /* 240 daemon: the lane it belongs to; written before the LANE packet is sent */
   uint64_t grow_total;   /* 248 job, before GROW: bytes of the waiting request */
   /* oversubscription */
@@ -146,7 +146,7 @@ enum { /* job -> daemon */
   CP_URGENT = 3,   /* it waits, and a signal waits for it */
   CP_RELEASED = 4, /* turn over, nobody named.  a: cause, b: passed_seq */
   CP_PASSED = 5,   /* turn over, handed to slot b.  a: cause, c: passed_seq */
-  CP_GROW = 6,     /* a: class (0 persistent, 1 ephemeral, 2 share), b: total bytes wanted, c: grow_seq, d: 1 = optional */
+  CP_GROW = 6,     /* a: class (0 persistent, 1 ephemeral, 2 share), b: total bytes wanted, c: grow_seq, d: 1 = optional | 2 if it keeps its turn */
   CP_SHRUNK = 7,   /* a: class, b: total bytes still needed (it gave pages back) */
   CP_OFFLOADED = 8, /* a: 0 done, otherwise errno: nothing has changed.  b: bytes in the store */
   CP_CUT_DONE = 9, /* answer to CUT, with the same a, b, c: nothing of that is mapped any more */

@@ -38,6 +38,7 @@ struct cp_backend {
   bool (*boundary)(void);  /* an iteration has ended; true: the turn ends here and the live blocks are wanted */
   void (*trim)(void);      /* without the turn: give back memory that is not used */
   void (*take)(void);      /* packets have come, or something is about to be used that the daemon has sent before */
+  bool (*keeps_turn)(void); /* whether the turn cannot end at present, whatever is asked; NULL: it always can */
   bool (*leave)(void);     /* any thread: the turn is to end here, by the helper's hand; true: the live blocks are wanted */
   /* The weights that the daemon has said are there can be used: 0, and the descriptor of their memory (CUDA: of its header)
    * if another has come, else -1; or an errno. */

@@ -300,6 +300,7 @@ const struct cp_backend cp_cuda_backend = {.loaded = cp_driver_known,
                                            .watch = watch,
                                            .boundary = boundary,
                                            .trim = cp_segments_trim,
+                                           .keeps_turn = cp_capturing,
                                            .take = take,
                                            .leave = leave,
                                            .weights = cp_weights_take};

@@ -2,7 +2,7 @@
 #include "base/process.h"
 
 /* In seat.grow_class. */
-enum { OPTIONAL = 256, WITHDRAWN = 512 };
+enum { OPTIONAL = 256, WITHDRAWN = 512, KEEPS_TURN = 1024 };
 
 static void take_limits(void) {
   cp.p_cap = cp_load(&cp.seat->p_limit);
@@ -52,10 +52,11 @@ static void withdraw(uint32_t class_, uint32_t seq) {
 
 static uint32_t ask(uint32_t class_, size_t total, bool optional) {
   uint32_t seq = cp.seat->grow_seq + 1;
-  cp_store(&cp.seat->grow_class, class_ | (optional ? (uint32_t)OPTIONAL : 0));
+  bool keeps_turn = cp.backend->keeps_turn && cp.backend->keeps_turn();
+  cp_store(&cp.seat->grow_class, class_ | (optional ? (uint32_t)OPTIONAL : 0) | (keeps_turn ? (uint32_t)KEEPS_TURN : 0));
   cp_store(&cp.seat->grow_total, total);
   cp_store(&cp.seat->grow_seq, seq);
-  cp_send(CP_GROW, class_, total, seq, optional);
+  cp_send(CP_GROW, class_, total, seq, (uint32_t)optional | (keeps_turn ? 2 : 0));
   return seq;
 }
 

@@ -81,8 +81,10 @@ class Scenario:
     def pass_(self, job: int, to: int, ms: int = 0, iterations: int = 1) -> list[Command]:
         return self.send(events.TurnPassed(job, to, Cause.BOUNDARY, self.usage(job, ms, iterations)))
 
-    def ask(self, job: int, kind: MemoryClass, mib: int, optional: bool = False) -> list[Command]:
-        return self.send(events.MemoryRequested(job, kind, mib * MIB, optional))
+    def ask(
+        self, job: int, kind: MemoryClass, mib: int, optional: bool = False, keeps_turn: bool = False
+    ) -> list[Command]:
+        return self.send(events.MemoryRequested(job, kind, mib * MIB, optional, keeps_turn))
 
     def exit(self, job: int, code: int | None = 0, signal: int | None = None) -> list[Command]:
         return self.send(events.ProcessExited(job, code, signal))

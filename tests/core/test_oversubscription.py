@@ -86,6 +86,22 @@ def test_memory_comes_back_before_the_turn() -> None:
     assert scenario.job(1).granted.persistent == 800 * MIB
 
 
+@pytest.mark.parametrize("keeps_turn", [False, True])
+def test_a_holder_that_cannot_let_go_is_served_before_older_waiters(keeps_turn: bool) -> None:
+    """It captures a CUDA graph: the older waiter would wait for its turn, and itself for what is kept for that one."""
+    scenario = Scenario(FREE)
+    scenario.device("host0", 96, max_lanes=1, oversubscribe=Oversubscribe.AUTO)
+    for job in (1, 2, 3):
+        scenario.start(job, estimate=estimate(72, 16))
+        leave(scenario, scenario.ask(job, P, 45))
+        scenario.at(scenario.ms + 2000)
+    scenario.want(3)
+    scenario.want(1)
+    commands = leave(scenario, scenario.ask(3, P, 50, keeps_turn=keeps_turn))
+    answers = [command for command in commands if isinstance(command, GrantMemory) and command.answers is P]
+    assert [command.job for command in answers] == [3] * keeps_turn
+
+
 def test_without_oversubscription_a_job_waits() -> None:
     scenario = crowd(mode=Oversubscribe.OFF)
     build(scenario, 1, 800)

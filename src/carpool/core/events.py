@@ -199,13 +199,15 @@ class TurnPassed:
 class MemoryRequested:
     """The job's arena of one class must grow to ``total`` bytes; the allocating thread waits for the answer.
 
-    With ``optional`` the job goes on without waiting and without the memory if refused (promotion of residue).
+    With ``optional`` the job goes on without waiting and without the memory if refused (promotion of residue).  With
+    ``keeps_turn`` the job cannot let go of its turn before it has the memory: it captures a CUDA graph.
     """
 
     job: JobId
     memory_class: MemoryClass
     total: int
     optional: bool = False
+    keeps_turn: bool = False
 
 
 @dataclass(frozen=True, slots=True)

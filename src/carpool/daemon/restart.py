@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 10.0
 LOOK_S = 0.05
 HANDOVER_S = 0.02
-_OPTIONAL, _WITHDRAWN = 256, 512
+_OPTIONAL, _WITHDRAWN, _KEEPS_TURN = 256, 512, 1024
 
 
 class Restore:
@@ -305,7 +305,8 @@ class FoundJobs:
         if kind & _WITHDRAWN:
             answer_growth(seated.board, seated.seat, Grow.DENIED, job.grow_seq)
         else:
-            self._channels.ask(job, CLASSES[kind & 1], words.grow_total, optional=bool(kind & _OPTIONAL))
+            optional, keeps_turn = bool(kind & _OPTIONAL), bool(kind & _KEEPS_TURN)
+            self._channels.ask(job, CLASSES[kind & 1], words.grow_total, optional=optional, keeps_turn=keeps_turn)
 
 
 def _monotonic(wall: Micros) -> Micros:

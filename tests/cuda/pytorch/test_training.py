@@ -47,9 +47,9 @@ def test_contents_of_memory_in_turns(daemons: Daemons) -> None:
 
 
 def test_contents_of_memory_that_moves(daemons: Daemons) -> None:
-    """Two jobs of which each needs most of the device."""
+    """Two jobs of which each needs most of the device, while they capture graphs, too."""
     daemon = daemons(f"cuda:0:{CAPACITY // MIB}MiB")
-    scripts = [f"integrity {seed} 60 14" for seed in (1, 2)]
+    scripts = [f"integrity {seed} 60 14 2" for seed in (1, 2)]
     jobs = in_turns(daemon, scripts, right, persistent_bytes=72 * MIB, ephemeral_bytes=16 * MIB)
     assert sum(job.info().moved.out_bytes for job in jobs) > CAPACITY
 

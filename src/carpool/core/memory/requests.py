@@ -24,7 +24,7 @@ STOPPING = Reason("stopping", "the job is being stopped")
 WITHDRAWN = Reason("withdrawn", "the job does not wait for it any more")
 
 
-def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: bool) -> None:
+def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: bool, keeps_turn: bool = False) -> None:
     """A request arrives."""
     device = state.device_of(job)
     assert device is not None
@@ -44,7 +44,7 @@ def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: b
         job.denied = device.spec.capacity
         _deny(state, job, kind, _too_large(device, alone, beside))
         return
-    request = Request(kind, total, state.number())
+    request = Request(kind, total, state.number(), keeps_turn and job.holds)
     if job.phase is JobPhase.STOPPING:
         _answer_stopping(state, job, request)
         return

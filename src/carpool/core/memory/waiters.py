@@ -1,10 +1,10 @@
 """Serving jobs that need memory to go on: requests to grow, and jobs whose memory is in the host store.
 
-Waiters are served in order of age; before them comes the one newcomer that may grow, and before that a job that has
-the device to itself.  What is free goes to the first one.  Where that is not enough, jobs without a turn are evicted
-(`eviction_plan`), then lanes give up what their absent jobs need, then holders of other turns are asked for theirs when
-their quantum is over.  A waiter that is not served blocks no other: a smaller need may be met before a larger one, but
-what leaves for one is kept for it.
+Waiters are served in order of age; before them comes the one newcomer that may grow, before that a job that has the
+device to itself, and first of all a holder that cannot let go before it has its memory.  What is free goes to the first
+one.  Where that is not enough, jobs without a turn are evicted (`eviction_plan`), then lanes give up what their absent
+jobs need, then holders of other turns are asked for theirs when their quantum is over.  A waiter that is not served
+blocks no other: a smaller need may be met before a larger one, but what leaves for one is kept for it.
 """
 
 from __future__ import annotations
@@ -79,8 +79,9 @@ def _note_shortage(state: State, device: Device, before: JobId | None) -> None:
 def _waiters(state: State, device: Device) -> list[Job]:
     """The jobs that wait for memory, in order: requests, and the first of each lane if its memory is not there.
 
-    Who has the device to itself comes before all; of those whom it holds off only holders, which need to go on until
-    they can let go.  Then come services, the one that computes first.
+    Holders that cannot let go come first: no other can have their turn or their memory before.  Then comes who has the
+    device to itself; of those whom it holds off only holders, which need to go on until they can let go.  Then come
+    services, the one that computes first.
     """
     ages: dict[JobId, int] = {}
     for sequence, number, _ in device.requests:
@@ -92,10 +93,11 @@ def _waiters(state: State, device: Device) -> list[Job]:
         if (job.offloaded or job.unplaced) and job.turn_key is not None:
             ages[number] = job.turn_key[2]
 
-    def key(number: JobId) -> tuple[bool, bool, bool, bool, int]:
+    def key(number: JobId) -> tuple[bool, bool, bool, bool, bool, int]:
         service = state.jobs[number].serves
         waits = service and number != device.exclusive_turn
-        return (number != device.exclusive_holder, not service, waits, number != device.grower, ages[number])
+        alone, grows = number == device.exclusive_holder, number == device.grower
+        return (not _keeps_turn(state.jobs[number]), not alone, not service, waits, not grows, ages[number])
 
     return [state.jobs[number] for number in sorted(ages, key=key)]
 
@@ -180,9 +182,14 @@ def _fall_short(device: Device, job: Job, why: WaitState) -> None:
     device.short = device.short or job.id
 
 
+def _keeps_turn(job: Job) -> bool:
+    """Whether it cannot let go before it has its memory."""
+    return any(request.keeps_turn for request in job.pending.values())
+
+
 def _may_ask(device: Device, job: Job) -> bool:
     inside = all(request.total <= of_class(job.reserved, kind) for kind, request in job.pending.items())
-    return inside or may_grow(device, job)
+    return inside or may_grow(device, job) or _keeps_turn(job)
 
 
 def _limit(state: State, job: Job, room: Room) -> Memory | None:

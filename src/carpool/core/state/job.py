@@ -45,6 +45,7 @@ class Request:
     memory_class: MemoryClass
     total: int  # bytes
     sequence: int  # older requests have smaller ones
+    keeps_turn: bool = False  # the job cannot let go of its turn before it has the memory
 
 
 class WaitState(Enum):

@@ -70,9 +70,9 @@ class SeatPackets:
         else:
             handler(job, seated, packet)
 
-    def ask(self, job: JobRecord, kind: MemoryClass, total: int, *, optional: bool) -> None:
+    def ask(self, job: JobRecord, kind: MemoryClass, total: int, *, optional: bool, keeps_turn: bool) -> None:
         """The attached process waits for memory; ``job.grow_seq`` is the number of its request."""
-        self._post(MemoryRequested(job.id, kind, total, optional=optional))
+        self._post(MemoryRequested(job.id, kind, total, optional, keeps_turn))
 
     # Turns
 
@@ -106,7 +106,8 @@ class SeatPackets:
         # After a restart it may have been answered from the seat, or a later one has been found there.
         if not is_answered(seated.seat, packet.c) and not is_before(packet.c, job.grow_seq):
             job.grow_seq = packet.c & 0xFFFFFFFF  # the seat's word
-            self.ask(job, CLASSES[packet.a], packet.b, optional=bool(packet.d))
+            optional, keeps_turn = bool(packet.d & 1), bool(packet.d & 2)
+            self.ask(job, CLASSES[packet.a], packet.b, optional=optional, keeps_turn=keeps_turn)
 
     def _withdrawn(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
         # Another number: a later request has been found in the seat, after a restart, or it has been answered.
