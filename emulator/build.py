@@ -119,7 +119,7 @@ def main() -> int:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--sanitize", help="of the driver and the runtime: address, undefined, or both with a comma")
     parser.add_argument("libraries", nargs="*", choices=[*LIBRARIES, "all"], default="all")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     libraries = LIBRARIES if "all" in options.libraries else options.libraries
     if "driver" in libraries:
         print(build_driver(options.directory, options.sanitize))

@@ -27,7 +27,7 @@ HEADERS = {
     "libnvrtc": "nvrtc.h",
 }
 #: Inputs that the header declares as if they were written.
-INPUTS = {"cufftXtMakePlanMany": (2, 3, 7)}
+INPUTS = {"cufftXtMakePlanMany": (2, 3, 7), "cuptiActivityGetNextRecord": (0,)}
 #: Names that C++ has twice, so that they have no one type.
 OVERLOADED = {"cublasGemmEx", "cublasGemmStridedBatchedEx"}
 #: parameters<F>: F's but for floating-point ones.  missing<F, positions...>: whether F has other out-parameters.
