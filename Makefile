@@ -20,12 +20,19 @@ RELEASE := build/release
 #: The hashes of all files of these exact versions, for every platform; what they need is listed already (tests/docs).
 LOCK = $(RELEASE)/bin/uv pip compile -q --no-config --no-deps --universal --python-version 3.11 --generate-hashes \
        --no-annotate --custom-compile-command 'make lock'
+#: PyTorch's CUDA build on emulated GPUs (emulator/README.md).
+EMULATED := .venv-emulated
+EMULATOR_SOURCES := $(wildcard emulator/*.[ch] emulator/*.py emulator/*/*.[ch] emulator/*/*.py emulator/*/*.def emulator/*/*.map \
+                    emulator/*/*/*.table)
+#: Of the machine with the GPU.
+GPU_PYTHON ?= 3.12
+ON_GPU = PYTHONPATH=$(CURDIR)/src:$(CURDIR)/build/gpu-packages$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m tests.gpu
 LIBRARY := src/carpool/_native/libcarpool.so
 NATIVE_SOURCES := $(filter-out native/tests/% native/bench/% native/fuzz/%,$(wildcard native/*/*.[ch] native/*/*/*.[ch])) \
                   native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all nightly-list lint format typecheck docs-check pytest attack soak bench gpu-check gpu-bench reproduce release lock clean
+.PHONY: help setup native emulated-gpu demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce release lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -55,6 +62,18 @@ $(VENV)/.stamp-package: pyproject.toml hatch_build.py $(VENV)/.stamp-torch
 
 setup: $(VENV)/.stamp-package native  ## create .venv with everything in it (fast when nothing changed)
 
+$(EMULATED)/.stamp-torch: requirements-emulated.lock
+	test -x $(EMULATED)/bin/python || $(PYTHON) -m venv $(EMULATED)
+	@echo "installing PyTorch's CUDA build for the emulated GPU (0.5 GB, once)"
+	$(EMULATED)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements-emulated.lock
+	touch $@
+
+$(EMULATED)/.stamp-libraries: $(EMULATED)/.stamp-torch $(EMULATOR_SOURCES)
+	$(PYTHON) emulator/environment.py $(EMULATED)
+	touch $@
+
+emulated-gpu: $(EMULATED)/.stamp-libraries  ## PyTorch's CUDA build on GPUs that are none: emulator/run -- python train.py
+
 $(LIBRARY): $(NATIVE_SOURCES)
 	$(PYTHON) native/build.py --strict
 
@@ -64,17 +83,17 @@ native: $(LIBRARY)  ## build libcarpool.so (needs a C compiler only)
 
 check: setup lint typecheck pytest-check  ## what needs no job and no daemon: before every commit, in 3 minutes
 
-test: setup native-test native-fuzz-replay lint typecheck pytest  ## every promise once: what CI runs
+test: setup emulated-gpu native-test native-fuzz-replay lint typecheck pytest  ## every promise once: what CI runs
 
-test-all: setup native-test native-test-sanitized native-test-threads native-fuzz lint typecheck pytest-all  ## everything: nightly, and before an issue is closed
+test-all: setup emulated-gpu native-test native-test-sanitized native-test-threads native-fuzz lint typecheck pytest-all  ## everything: nightly, and before an issue is closed
 
 pytest-check: setup
 	$(call PYTEST,check)
 
-pytest: setup  ## the Python tests of `make test`; WORKERS=1: one after the other; SLACK=3: on a busy machine
+pytest: setup emulated-gpu  ## the Python tests of `make test`; WORKERS=1: one after the other; SLACK=3: on a busy machine
 	$(call PYTEST,test)
 
-pytest-all: setup
+pytest-all: setup emulated-gpu
 	$(call PYTEST,all)
 
 nightly-list: setup  ## write tests/nightly.txt anew: what only `make test-all` runs
@@ -124,6 +143,7 @@ release: $(RELEASE)/.stamp  ## TAG=v1.2.3 KEY=FILE: archives, list of parts and 
 
 lock: $(RELEASE)/.stamp  ## write requirements*.lock anew, after a change in requirements*.txt; asks the package index
 	$(LOCK) -o requirements.lock requirements.txt
+	$(LOCK) -o requirements-emulated.lock requirements-emulated.txt
 	grep -hvE '^(torch==|-r )' requirements.txt requirements-dev.txt requirements-torch.txt | $(LOCK) -o requirements-dev.lock -
 	$(LOCK) -o requirements-release.lock requirements-release.txt
 
@@ -149,11 +169,20 @@ fuzz: setup  ## MINUTES=5 for each target, C and Python: new inputs; findings in
 soak: setup  ## a day of load within an hour: nothing grows, everything comes out right; a dated result file
 	$(BIN)/python -m tests.soak
 
-gpu-check: native  ## on a GPU: is everything true there?  From the source tree; needs PyTorch and cuda-bindings only
-	PYTHONPATH=src $(PYTHON) -m tests.gpu check
+# On a machine with a GPU: from the source tree, with its Python, PyTorch and gcc; nothing is installed there.
+
+gpu-packages:  ## GPU_PYTHON=3.12: what the daemon needs, for that Python, in build/gpu-packages; to be copied to the GPU's machine
+	$(PYTHON) -m pip install -q --disable-pip-version-check --upgrade --target build/gpu-packages --python-version $(GPU_PYTHON) \
+	  --only-binary=:all: -c requirements.txt aiohttp msgspec nvidia-ml-py
+
+gpu-contact: native  ## on a GPU: the first eight minutes, the riskiest first; CONTACT=--only-failed: what has not passed yet
+	$(ON_GPU) contact $(CONTACT)
+
+gpu-check: gpu-contact  ## on a GPU: is everything true there?  First the first contact; dated files in benchmarks/results/gpu/
+	$(ON_GPU) check
 
 gpu-bench: native  ## on a GPU: the figures; dated files in benchmarks/results/gpu/
-	PYTHONPATH=src $(PYTHON) -m tests.gpu bench
+	$(ON_GPU) bench
 
 reproduce: setup  ## simulate what papers report; minutes; CARPOOL_TRACES=DIR adds the traces of others
 	$(BIN)/python -m benchmarks.reproduce --docs

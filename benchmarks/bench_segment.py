@@ -25,7 +25,7 @@ def run(quick: bool) -> list[Figure]:
         tempfile.TemporaryDirectory() as home,
         Session(Path(home), ["cuda:0:128MiB"], "fair") as client,
     ):
-        env = environment() | {name: value for name, value in stub.items() if name.startswith("CARPOOL_STUB")}
+        env = environment() | {name: value for name, value in stub.items() if name.startswith("EMULATOR_STATE")}
         pairs = [(_bare(command, env), _granted(client, command, env)) for _ in range(2 if quick else 7)]
     ratios = [granted / bare for bare, granted in pairs]
     detail = {

@@ -1,4 +1,4 @@
-"""Benchmarks on the stub driver (`tests/stub`): a GPU that computes nothing, so only what is done on the CPU counts."""
+"""Benchmarks on the stub driver (`emulator/`): a GPU that computes nothing, so only what is done on the CPU counts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.figures import Skipped
+from emulator.build import build_driver
 from tests.cuda.rig import build_allocator
-from tests.stub.build import build_driver
 
 LIBRARY = Path(__file__).resolve().parent.parent / "src" / "carpool" / "_native" / "libcarpool.so"
 
@@ -28,8 +28,8 @@ def stub_driver(memory: str = "512MiB") -> Iterator[dict[str, str]]:
         driver = build_driver(directory)
         changes = {
             "LD_LIBRARY_PATH": text,
-            "CARPOOL_STUB": str(directory / "state"),
-            "CARPOOL_STUB_DEVICES": memory,
+            "EMULATOR_STATE": str(directory / "state"),
+            "EMULATOR_DEVICES": memory,
             "STAND_IN_ALLOCATOR": str(build_allocator(driver)),
         }
         before = dict(os.environ)

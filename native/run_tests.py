@@ -4,7 +4,7 @@ Every ``native/tests/FOLDER/test_*.c`` is a program of its own.  It includes the
 needs no other object file.  Exit status 0 is success, 77 is a skip whose reason the test has printed.
 
 Those of ``cuda/`` test the gate: they are linked with the library's objects and run on the stub driver
-(``tests/stub``).  ``cuda/test_routes`` has the built library preloaded instead, as jobs have.
+(``emulator/``).  ``cuda/test_routes`` has the built library preloaded instead, as jobs have.
 
 A test that takes longer than its budget (``--budget``, or its variant's) is stopped and has failed.
 
@@ -64,7 +64,7 @@ GATE = "cuda/"
 PRELOADED = "cuda/test_routes"
 #: Includes the one source that it tests, and needs no driver.
 STANDALONE = "cuda/test_visible_devices"
-STUB = NATIVE.parent / "tests" / "stub" / "build.py"
+EMULATOR = NATIVE.parent / "emulator" / "build.py"
 #: These stand before libc's functions, which belong to the sanitizers in a test.
 INTERPOSERS = {"dlsym.c", "io_bounce.c", "malloc_hooks.c", "signals.c"}
 FAKES = TESTS / "cuda" / "fake_caller.c"
@@ -124,7 +124,7 @@ def execute(command: Sequence[str]) -> None:
 def shared_parts(variant: Variant, place: Path) -> Iterator[Callable[[], object]]:
     """What the tests of the gate share, each part for a thread of its own: the stub driver, the library, fakes."""
     sanitize = ["--sanitize", variant.sanitizer] if variant.sanitizer else []
-    yield lambda: execute([sys.executable, str(STUB), str(place), *sanitize])
+    yield lambda: execute([sys.executable, str(EMULATOR), str(place), *sanitize, "driver"])
     sources = [str(path) for path in build.sources() if path.name not in INTERPOSERS]
     gate = [*compiler(), *flags(variant), "-r", "-fvisibility=hidden", *sources, "-o", str(place / "gate.o")]
     yield lambda: execute(gate)
@@ -156,7 +156,7 @@ def compile_test(case: Case) -> None:
 def environment(case: Case, scratch: Path) -> dict[str, str]:
     variables = {**os.environ, **ENVIRONMENT}
     if case.needs_driver:
-        variables |= {"LD_LIBRARY_PATH": str(case.place), "CARPOOL_STUB": str(scratch)}
+        variables |= {"LD_LIBRARY_PATH": str(case.place), "EMULATOR_STATE": str(scratch)}
         if case.name == PRELOADED and case.variant.sanitizer is None:
             variables["LD_PRELOAD"] = str(case.place / "libcarpool.so")
     return variables

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.stub.build import build_driver
+from emulator.build import build_driver
 
 pytest_plugins = ["tests.leftovers", "tests.tiers"]
 

@@ -53,7 +53,8 @@ FOLDERS = {
     "core": Folder("check", 30),
     "corpus": Folder("check", 3),
     "corpus/test_old_version.py": Folder("test", 30),
-    "cuda": Folder("test", 182),
+    "cuda": Folder("test", 135),
+    "cuda/pytorch": Folder("test", 100),
     "daemon": Folder("test", 253),
     "demo": Folder("test", 20),
     "devices": Folder("test", 30),
@@ -63,7 +64,7 @@ FOLDERS = {
     "estimate": Folder("check", 10),
     "faults": Folder("test", 6),
     "fuzz": Folder("test", 3),
-    "gpu": Folder("test", 10),
+    "gpu": Folder("test", 25),
     "telemetry": Folder("check", 4),
     "native": Folder("test", 30),
     "notebooks": Folder("test", 5),
@@ -74,7 +75,8 @@ FOLDERS = {
     "serve": Folder("test", 95),
     "sim": Folder("check", 50),
     "soak": Folder("test", 1),
-    "stub": Folder("test", 15),
+    "emulator": Folder("test", 25),
+    "emulator/pytorch": Folder("test", 60),
     "test_class_names.py": Folder("check", 1),
     "test_leftovers.py": Folder("test", 6),
     "test_plugins.py": Folder("check", 1),
@@ -102,6 +104,8 @@ class Nightly:
     stays: str
 
 
+#: By programs that are PyTorch itself on the emulated GPU.
+REPLACED = "with a program of our own what another test shows with PyTorch's CUDA build"
 #: Of parameters that take seconds each.
 RARER_WAY = "a rarer way into a state that another test reaches"
 FAMILY = "a further member of a family of which another runs in `make test`"

@@ -148,6 +148,27 @@ CP_GATE(cuMemUnmap, CUdeviceptr address, size_t bytes) {
   return r;
 }
 
+/* ---- memory of graphs: the driver has it from a launch on, and keeps it afterwards ---------------------------------- */
+
+static CUresult graph_allocates(CUresult r, bool allocates) {
+  if (r == CUDA_SUCCESS && allocates) cp_traits(CP_TRAIT_FIXED);
+  return r;
+}
+#define NODE(symbol, allocates, arguments, ...) \
+  CP_GATE(symbol, __VA_ARGS__) { \
+    cp_driver_start(); \
+    return graph_allocates(cp_real.symbol arguments, allocates); \
+  }
+#define ALLOCATES (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+NODE(cuGraphAddMemAllocNode, true, (node, graph, dependencies, count, params), CUgraphNode *node, CUgraph graph,
+     const CUgraphNode *dependencies, size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params)
+NODE(cuGraphAddNode, ALLOCATES, (node, graph, dependencies, count, params), CUgraphNode *node, CUgraph graph,
+     const CUgraphNode *dependencies, size_t count, CUgraphNodeParams *params)
+NODE(cuGraphAddNode_v2, ALLOCATES, (node, graph, dependencies, edges, count, params), CUgraphNode *node, CUgraph graph,
+     const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
+NODE(cuGraphAddNode_v3, ALLOCATES, (node, graph, dependencies, edges, count, params), CUgraphNode *node, CUgraph graph,
+     const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
+
 /* ---- what the job sees, and what others see ------------------------------------------------------------------------- */
 
 /* The device as the job would see it alone: others' memory is the daemon's business.  A job with several devices is alone
@@ -176,3 +197,8 @@ SHARED(cuMemPoolExportToShareableHandle, cp_real.cuMemPoolExportToShareableHandl
        void *shareable, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags)
 SHARED(cuMemPoolExportPointer, cp_real.cuMemPoolExportPointer(data, address), CUmemPoolPtrExportData *data,
        CUdeviceptr address)
+SHARED(cuMemGetHandleForAddressRange, cp_real.cuMemGetHandleForAddressRange(handle, address, bytes, type, flags),
+       void *handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type, unsigned long long flags)
+/* Not given away yet, but it stays where it is as long as the handle. */
+SHARED(cuMemRetainAllocationHandle, cp_real.cuMemRetainAllocationHandle(handle, address),
+       CUmemGenericAllocationHandle *handle, void *address)

@@ -1,4 +1,4 @@
-/* Wrappers of the calls that submit work, and the table of all entry points. */
+/* Wrappers of the calls that submit work or make their job exclusive, and the table of all entry points. */
 #include "cuda/gate.h"
 
 #define CP_WORK(symbol_, version_, own_, stream_, parameters, arguments) \
@@ -12,11 +12,21 @@
     cp_leave(t, leave); \
     return r; \
   }
+#define CP_ALONE(symbol_, version_, own_, parameters, arguments) \
+  CUresult gate_##symbol_ parameters; \
+  CUresult symbol_ parameters __attribute__((alias("gate_" #symbol_), visibility("default"))); \
+  CUresult gate_##symbol_ parameters { \
+    cp_driver_start(); \
+    CUresult r = cp_real.symbol_ arguments; \
+    if (r == CUDA_SUCCESS) cp_traits(CP_TRAIT_UNGATED); \
+    return r; \
+  }
 #define CP_HOOK(class_, symbol_, version_, own_) extern __typeof__(symbol_) gate_##symbol_ CP_HIDDEN;
 #include "cuda/functions.def"
 
 #define CP_WORK(symbol_, version_, own_, ...) \
   {#symbol_, version_, own_, (void *)gate_##symbol_, (void **)&cp_real.symbol_},
+#define CP_ALONE(symbol_, version_, own_, ...) CP_WORK(symbol_, version_, own_)
 #define CP_HOOK(class_, symbol_, version_, own_) CP_WORK(symbol_, version_, own_)
 #define CP_ENTRY(symbol_) {#symbol_, 0, 0, NULL, (void **)&cp_real.symbol_},
 const struct cp_entry cp_entries[] = {

@@ -3,7 +3,7 @@
  * May include: base, cuda/driver, weights. */
 /* The gate before the CUDA driver, as its parts see it.
  *
- * call_table.c       a wrapper for each call that submits work, and the table of all entry points, from functions.def
+ * call_table.c       a wrapper for each call that submits work or makes its job exclusive, and the table of all entry points, from functions.def
  * forked_children.c  forked children that come to use the device
  * driver_load.c      finds the driver; exchanges pointers that programs get for their wrappers
  * dlsym.c            dlsym
@@ -39,6 +39,7 @@
 
 struct cp_real {
 #define CP_WORK(symbol, ...) __typeof__(symbol) *symbol;
+#define CP_ALONE(symbol, ...) __typeof__(symbol) *symbol;
 #define CP_HOOK(class_, symbol, ...) __typeof__(symbol) *symbol;
 #include "cuda/functions.def"
 #define CP_CALLED(X) \

@@ -144,14 +144,6 @@ CONTEXT_CALL(cuCtxPushCurrent, current(cp_real.cuCtxPushCurrent(context), contex
 CONTEXT_CALL(cuCtxPushCurrent_v2, current(cp_real.cuCtxPushCurrent_v2(context), context), CUcontext context)
 CONTEXT_CALL(cuCtxSetCurrent, current(cp_real.cuCtxSetCurrent(context), context), CUcontext context)
 
-/* Its streams are made by calls that nobody watches. */
-static CUresult made_green(CUresult r) {
-  if (r == CUDA_SUCCESS) cp_traits(CP_TRAIT_UNGATED);
-  return r;
-}
-CONTEXT_CALL(cuGreenCtxCreate, made_green(cp_real.cuGreenCtxCreate(context, resources, device, flags)),
-             CUgreenCtx *context, CUdevResourceDesc resources, CUdevice device, unsigned int flags)
-
 static CUresult destroy(CUresult (*real)(CUcontext), CUcontext context) {
   going(context);
   CUresult r = real(context);
@@ -278,6 +270,8 @@ CAPTURES(cuStreamBeginCapture, (stream), CUstream stream)
 CAPTURES(cuStreamBeginCapture_v2, (stream, mode), CUstream stream, CUstreamCaptureMode mode)
 CAPTURES(cuStreamBeginCaptureToGraph, (stream, graph, dependencies, edges, count, mode), CUstream stream, CUgraph graph,
          const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode)
+CAPTURES(cuStreamBeginRecaptureToGraph, (stream, mode, graph, changed, data), CUstream stream, CUstreamCaptureMode mode,
+         CUgraph graph, CUgraphRecaptureCallback changed, void *data)
 
 static CUresult end_capture(CUresult r, CUstream stream, bool own) {
   ended_capture(r, stream, own);

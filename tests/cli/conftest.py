@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # the helper modules beside the 
 
 from standin import StandIn
 
+from emulator.build import build_nvml
 from tests.live import python_path
-from tests.stub.nvml.build import build_nvml
 
 #: Less than a whole test may take; a busy machine needs a lot of it.
 PATIENCE_S = 240.0

@@ -18,7 +18,7 @@ from real import stopped_afterwards
 from carpool.core.model import MIB
 from tests.cuda.rig import STUB_UUID
 from tests.devices.cuda_stub import MEMORY, Stub, stub
-from tests.stub.nvml.values import StubNvml, stubbed
+from tests.emulator.nvml.values import StubNvml, stubbed
 
 __all__ = ["stub"]
 

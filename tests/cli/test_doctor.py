@@ -14,7 +14,7 @@ from carpool.cli.base import doctor_checks as module
 from carpool.cli.base.doctor_checks import gpu_checks
 from carpool.protocol.api import ControlGroups
 from tests.devices.cuda_stub import Stub, stub
-from tests.stub.nvml.values import stubbed
+from tests.emulator.nvml.values import stubbed
 
 __all__ = ["stub"]
 

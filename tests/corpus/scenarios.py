@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from carpool.protocol.api import PolicyRequest, SubmitRequest
+from emulator.build import build_driver
 from tests.cuda import rig as cuda_rig
 from tests.daemon.daemon_harness import Daemon as ScriptedDaemon
 from tests.devices.cuda_stub import Stub
 from tests.e2e.conftest import THREADS, Setup, Workload
 from tests.e2e.conftest import Daemon as TorchDaemon
 from tests.live import Running
-from tests.stub.build import build_driver
 
 MIB = 1 << 20
 Scenario = Callable[[Path], None]

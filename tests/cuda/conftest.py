@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from carpool.runtime import native
+from emulator.build import build_nvml
 from tests.cuda.rig import STUB_UUID, Bare, Daemons, build_allocator, clean_environment
 from tests.devices.cuda_stub import Stub, stub
+from tests.emulator.nvml.values import StubNvml
 from tests.live import python_path
-from tests.stub.nvml.build import build_nvml
-from tests.stub.nvml.values import StubNvml
 
 __all__ = ["stub"]
 STAND_IN = Path(__file__).with_name("stand_in")
@@ -33,7 +33,7 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def nvml(stub: Stub, nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubNvml:
     """The stub GPU is known to NVML, too, in every process that is started from now on; it says what a test wants."""
     monkeypatch.setenv("LD_LIBRARY_PATH", os.pathsep.join([os.environ["LD_LIBRARY_PATH"], str(nvml_library.parent)]))
-    monkeypatch.setenv("CARPOOL_STUB_NVML", str(tmp_path / "nvml"))
+    monkeypatch.setenv("EMULATOR_NVML", str(tmp_path / "nvml"))
     made = StubNvml(nvml_library, tmp_path / "nvml")
     made.gpu(STUB_UUID, {"gpm.supported": None, "clock_ms": None})
     return made
@@ -54,7 +54,8 @@ def real_torch() -> None:
 def daemons(stub: Stub, allocator: Path, stand_in: str, request: pytest.FixtureRequest) -> Iterator[Daemons]:
     if not native.library_path().exists():
         pytest.skip("libcarpool has not been built (make native)")
-    made = Daemons(stub, allocator, {"PYTHONPATH": python_path() if "real_torch" in request.fixturenames else stand_in})
+    torch = python_path() if "real_torch" in request.fixturenames else stand_in
+    made = Daemons(stub, clean_environment(allocator) | {"PYTHONPATH": torch})
     yield made
     made.close()
     stub.wait_until_free()  # what a daemon and its jobs leave behind ends by itself

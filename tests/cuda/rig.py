@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -67,7 +67,7 @@ class Bare(BareRuns):
     """On a stub GPU of their own."""
 
     def __init__(self, environment: dict[str, str], directory: Path) -> None:
-        stub = {"CARPOOL_STUB": str(directory / "state"), "CARPOOL_STUB_DEVICES": "1GiB"}
+        stub = {"EMULATOR_STATE": str(directory / "state"), "EMULATOR_DEVICES": "1GiB"}
         super().__init__(environment | stub, directory)
 
     def digest(self, program: Program) -> Any:
@@ -75,13 +75,15 @@ class Bare(BareRuns):
 
 
 class Daemon(LiveDaemon):
+    PROGRAM: ClassVar[type[Script]] = Program
+
     def __init__(self, home: Path, environment: dict[str, str], devices: Sequence[str], options: Sequence[str]) -> None:
         settings = [f"--setting={name}={value}" for name, value in EAGER.items()]
         options = [*(f"--device={device}" for device in devices), *settings, "--threads=1", *options]
         super().__init__(home, options, environment, environment)
 
     def submit(self, program: str, *, meet: bool = False, **request: Any) -> Running:
-        return self.submit_script(Program.named(program), meet=meet, **request)
+        return self.submit_script(self.PROGRAM.named(program), meet=meet, **request)
 
     def until_under_way(self, job: Running) -> None:
         """Wait until it has computed a few iterations."""
@@ -108,16 +110,16 @@ class Daemon(LiveDaemon):
 class Daemons:
     """Starts daemons and stops them all in the end; none of them may have made a mistake."""
 
-    def __init__(self, stub: Stub, allocator: Path, variables: Mapping[str, str]) -> None:
-        """``variables``: in the environment of jobs besides."""
-        self._stub, self._allocator, self._variables = stub, allocator, variables
+    def __init__(self, stub: Stub, environment: Mapping[str, str], kind: type[Daemon] = Daemon) -> None:
+        """``environment``: of daemons and jobs, besides what tells them of the stub GPU."""
+        self._stub, self._environment, self._kind = stub, environment, kind
         self._root = Path(tempfile.mkdtemp(prefix="carpool-"))  # short: paths of sockets are limited to 107 bytes
         self._running: list[Daemon] = []
 
     def __call__(self, *devices: str, options: Sequence[str] = ()) -> Daemon:
         home = self._root / f"d{len(self._running)}"
-        environment = clean_environment(self._allocator) | self._stub.environment() | dict(self._variables)
-        self._running.append(Daemon(home, environment, devices or ("cuda:0",), options))
+        environment = {**self._environment, **self._stub.environment()}
+        self._running.append(self._kind(home, environment, devices or ("cuda:0",), options))
         return self._running[-1]
 
     def close(self) -> None:

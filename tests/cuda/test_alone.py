@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from carpool.core.model import MIB
+from carpool.daemon.jobs.constraints import EXCLUSIVE_BECAUSE
+from carpool.protocol.seat import Trait
 from tests.cuda.rig import Bare, Daemons, Program, run_together
 from tests.devices.cuda_stub import Stub
 
@@ -28,4 +30,16 @@ def test_much_memory_of_the_drivers_own_keeps_the_others_waiting(daemons: Daemon
     assert fixed.info().fixed_bytes >= 257 * MIB
     daemon.meeting.begin(1)
     assert fixed.result()["digest"] == bare.digest(Program.named("fixed 257"))
+    assert other.result()["digest"] == bare.digest(Program.named(PROGRAM))
+
+
+def test_work_of_another_interface_keeps_the_others_waiting(daemons: Daemons, bare: Bare) -> None:
+    daemon = daemons()
+    outside = daemon.submit("outside", meet=True)
+    daemon.until_under_way(outside)
+    daemon.until(lambda: outside.info().alone == EXCLUSIVE_BECAUSE[Trait.UNGATED])
+    other = daemon.submit(PROGRAM)
+    daemon.until(lambda: (reason := other.info().reason) is not None and reason.code == "exclusive")
+    daemon.meeting.begin(1)
+    assert outside.result()["digest"] == bare.digest(Program.named("outside"))
     assert other.result()["digest"] == bare.digest(Program.named(PROGRAM))

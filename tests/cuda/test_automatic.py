@@ -10,7 +10,7 @@ import pytest
 
 from carpool.core.model import MIB
 from tests.cuda.rig import STUB_UUID, Bare, Daemon, Daemons, Program, Running
-from tests.stub.nvml.values import StubNvml
+from tests.emulator.nvml.values import StubNvml
 from tests.tiers import all_but_first
 
 KNOWN = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}

@@ -9,7 +9,7 @@ import pytest
 from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemons, Program, Running
 from tests.devices.cuda_stub import Stub
-from tests.tiers import all_but_first
+from tests.tiers import REPLACED
 
 KNOWN = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}
 ENDLESS = "train --iterations 1000000 --seed 9"
@@ -22,6 +22,9 @@ def ended_well(jobs: list[Running], programs: list[str], bare: Bare) -> bool:
     return [job.result()["digest"] for job in jobs] == [bare.digest(Program.named(program)) for program in programs]
 
 
+@pytest.mark.nightly(
+    REPLACED, stays="tests/cuda/pytorch/test_training.py::test_contents_outlive_the_daemon_and_a_neighbour"
+)
 def test_a_job_that_is_killed_does_not_harm_the_others(daemons: Daemons, bare: Bare, stub: Stub) -> None:
     program = "train --iterations 60 --seed 5"
     daemon = daemons()
@@ -46,7 +49,10 @@ def test_a_job_that_is_cancelled_leaves_nothing(daemons: Daemons, stub: Stub) ->
     stub.wait_until_free()
 
 
-@pytest.mark.parametrize("device", all_but_first(["cuda:0", "cuda:0:40MiB"]), ids=["room", "moving"])
+@pytest.mark.nightly(
+    REPLACED, stays="tests/cuda/pytorch/test_training.py::test_contents_outlive_the_daemon_and_a_neighbour"
+)
+@pytest.mark.parametrize("device", ["cuda:0", "cuda:0:40MiB"], ids=["room", "moving"])
 def test_jobs_survive_the_daemon(daemons: Daemons, bare: Bare, device: str) -> None:
     daemon = daemons(device)
     jobs = [daemon.submit(program, meet=True, **LARGE) for program in TWO]

@@ -9,7 +9,8 @@ import pytest
 from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemons, Program, run_together
 from tests.devices.cuda_stub import Stub
-from tests.stub.harness import Worker
+from tests.emulator.harness import Worker
+from tests.tiers import REPLACED
 
 #: Of the device in these tests, in MiB.  Three jobs of 24 MiB do not fit.
 CAPACITY = 48
@@ -17,6 +18,7 @@ LARGE = "train --weights 24 --scratch 4 --iterations 12 --seed {}"
 HINTS = {"persistent_bytes": 26 * MIB, "ephemeral_bytes": 4 * MIB}
 
 
+@pytest.mark.nightly(REPLACED, stays="tests/cuda/pytorch/test_training.py::test_contents_of_memory_that_moves")
 def test_jobs_that_exceed_the_device_together_move(daemons: Daemons, bare: Bare, stub: Stub) -> None:
     daemon = daemons(f"cuda:0:{CAPACITY}MiB")
     jobs = run_together(daemon, bare, [LARGE.format(seed) for seed in (1, 2, 3)], **HINTS)
@@ -46,6 +48,7 @@ def test_memory_of_jobs_that_have_ended_serves_others(daemons: Daemons, bare: Ba
         assert job.info.moved.out_bytes == 0
 
 
+@pytest.mark.nightly(REPLACED, stays="tests/cuda/pytorch/test_training.py::test_contents_of_memory_that_moves")
 def test_memory_that_comes_and_goes_in_turns(daemons: Daemons, bare: Bare) -> None:
     """All kinds of it, of all sizes; at times the device has no room for all of it."""
     programs = [f"churn --seed {seed} --most {most}" for seed, most in ((1, 16), (2, 8), (3, 20))]

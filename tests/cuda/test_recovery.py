@@ -11,8 +11,8 @@ from carpool.core.model import MIB
 from carpool.protocol.api import JobInfo
 from tests.cuda.rig import STUB_UUID, Bare, Daemon, Daemons, Program, Running
 from tests.devices.cuda_stub import MEMORY, Stub
-from tests.stub.harness import Worker
-from tests.stub.nvml.values import StubNvml
+from tests.emulator.harness import Worker
+from tests.emulator.nvml.values import StubNvml
 from tests.tiers import all_but_first
 
 TRAIN = "train --iterations 20 --seed 7"

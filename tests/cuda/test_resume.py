@@ -13,8 +13,8 @@ import pytest
 from carpool.core.model import MIB
 from tests.cuda.rig import STUB_UUID, Bare, Daemon, Daemons, Program, Running
 from tests.devices.cuda_stub import Stub
-from tests.stub.harness import Worker, WorkerError
-from tests.stub.nvml.values import StubNvml
+from tests.emulator.harness import Worker, WorkerError
+from tests.emulator.nvml.values import StubNvml
 
 KNOWN = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}
 GUEST = "plain --iterations 10 --seed 7 --meet 5"
@@ -64,7 +64,7 @@ def taken(daemon: Daemon) -> Iterator[None]:
 
 def test_one_that_cannot_be_restored_is_killed_and_the_others_go_on(daemons: Daemons, bare: Bare, stub: Stub) -> None:
     daemon = daemons()
-    job, waiting = held_up(daemon, {"CARPOOL_STUB_FAIL": "stub_restore=2"})
+    job, waiting = held_up(daemon, {"EMULATOR_FAIL": "stub_restore=2"})
     other = daemon.submit(OTHER, **KNOWN)
     ended = job.wait()
     assert (ended.outcome, ended.signal) == ("failed", 9)

@@ -7,12 +7,13 @@ import pytest
 from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemons, run_in_turns, run_together
 from tests.devices.cuda_stub import Stub
-from tests.tiers import all_but_first
+from tests.tiers import REPLACED
 
 #: Jobs of unknown memory are measured one after another, which can take as long as these programs run.
 KNOWN = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}
 
 
+@pytest.mark.nightly(REPLACED, stays="tests/cuda/pytorch/test_training.py::test_families_of_models_in_turns")
 @pytest.mark.usefixtures("real_torch")
 def test_a_job_alone(daemons: Daemons, bare: Bare, stub: Stub) -> None:
     daemon = daemons()
@@ -23,7 +24,8 @@ def test_a_job_alone(daemons: Daemons, bare: Bare, stub: Stub) -> None:
     stub.wait_until_free()  # an idle device holds nothing
 
 
-@pytest.mark.parametrize(("count", "how"), all_but_first([(3, ""), (2, " --optimizer")]), ids=["announced", "steps"])
+@pytest.mark.nightly(REPLACED, stays="tests/cuda/pytorch/test_training.py::test_families_of_models_in_turns")
+@pytest.mark.parametrize(("count", "how"), [(3, ""), (2, " --optimizer")], ids=["announced", "steps"])
 def test_jobs_that_take_turns_at_every_iteration(daemons: Daemons, bare: Bare, count: int, how: str) -> None:
     programs = [f"train --iterations 150 --seed {10 * number}{how}" for number in range(count)]
     jobs = run_in_turns(daemons(), bare, programs, **KNOWN)
@@ -31,6 +33,12 @@ def test_jobs_that_take_turns_at_every_iteration(daemons: Daemons, bare: Bare, c
     assert all(job.counters["residue_total"] >= 4 * MIB for job in jobs), [job.counters for job in jobs]
 
 
+def test_discarding_memory_is_work_for_which_a_job_needs_the_turn(daemons: Daemons, bare: Bare) -> None:
+    jobs = run_in_turns(daemons(), bare, ["discard --iterations 150", "train --iterations 150"], **KNOWN)
+    assert all(job.info.alone is None for job in jobs)
+
+
+@pytest.mark.nightly(REPLACED, stays="tests/cuda/pytorch/test_training.py::test_contents_of_memory_that_moves")
 def test_memory_that_is_closed_between_turns(daemons: Daemons, bare: Bare) -> None:
     programs = [f"train --iterations 150 --seed {seed}" for seed in (1, 2)]
     run_in_turns(daemons(options=["--debug-close-lanes"]), bare, programs, **KNOWN)
@@ -60,5 +68,6 @@ def test_jobs_in_two_lanes_compute_side_by_side(daemons: Daemons, bare: Bare) ->
     assert all(job.counters["residue_total"] == 0 for job in jobs)
 
 
+@pytest.mark.nightly(REPLACED, stays="tests/cuda/pytorch/test_training.py::test_contents_of_memory_in_turns")
 def test_replayed_graphs_find_their_memory(daemons: Daemons, bare: Bare) -> None:
     run_in_turns(daemons(), bare, [f"graph --seed {seed}" for seed in (5, 6)], **KNOWN)

@@ -16,9 +16,9 @@ from daemon_harness import PATIENCE_S, Daemon
 from carpool.core.model import MIB
 from carpool.daemon.system.process_state import STOPPED, state_of
 from carpool.protocol.paths import Home
+from emulator.build import build_nvml
 from tests.devices.cuda_stub import MEMORY, Stub
-from tests.stub.nvml.build import build_nvml
-from tests.stub.nvml.values import stubbed
+from tests.emulator.nvml.values import stubbed
 from tests.tiers import RARER_WAY, all_but_first
 
 Make = Callable[..., Daemon]
@@ -253,7 +253,7 @@ def instance(ordinal: int) -> str:
 
 def test_instances_of_a_partitioned_gpu(stub: Stub, make_daemon: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each agent and each job sees its instance only."""
-    monkeypatch.setenv("CARPOOL_STUB_MIG", "1")
+    monkeypatch.setenv("EMULATOR_MIG", "1")
     stub.devices(MEMORY, MEMORY // 2)
     first, second = instance(0), instance(1)
     daemon = make_daemon("--device", second, "--device", f"{first}:64MiB", "--device", "host:64MiB").started()
@@ -270,7 +270,7 @@ def test_a_number_on_a_partitioned_gpu_is_its_instance(
     stub: Stub, make_daemon: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the driver counts; what it says of itself looks like a GPU, and NVML knows better."""
-    monkeypatch.setenv("CARPOOL_STUB_MIG", "1")
+    monkeypatch.setenv("EMULATOR_MIG", "1")
     nvml = build_nvml(tmp_path)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml.parent), prepend=os.pathsep)
     with stubbed(nvml, tmp_path / "values") as values:
@@ -289,7 +289,7 @@ def test_a_number_on_a_partitioned_gpu_is_its_instance(
 @pytest.fixture
 def partitioned(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The names of three instances of the only GPU."""
-    monkeypatch.setenv("CARPOOL_STUB_MIG", "1")
+    monkeypatch.setenv("EMULATOR_MIG", "1")
     stub.devices(MEMORY, MEMORY // 2, MEMORY // 2)
     nvml = build_nvml(tmp_path)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml.parent), prepend=os.pathsep)

@@ -1,4 +1,4 @@
-"""The stub driver (``tests/stub``) for tests of the CUDA device: a GPU that is none, as fixtures."""
+"""The stub driver (``emulator/``) for tests of the CUDA device: a GPU that is none, as fixtures."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ class Stub:
         self.state = Path(tempfile.mkdtemp(prefix="carpool-stub-", dir=shm if shm.is_dir() else None))
         self._patch = patch
         patch.setenv("LD_LIBRARY_PATH", os.fspath(library))
-        patch.setenv("CARPOOL_STUB", os.fspath(self.state))
-        patch.setenv("CARPOOL_STUB_CONTEXT", str(CONTEXT))
+        patch.setenv("EMULATOR_STATE", os.fspath(self.state))
+        patch.setenv("EMULATOR_CONTEXT", str(CONTEXT))
         patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         self.devices(MEMORY)
 
     def devices(self, *memory: int) -> None:
         """For processes that are started from now on, as everything here."""
-        self._patch.setenv("CARPOOL_STUB_DEVICES", ",".join(f"{size >> 20}MiB" for size in memory))
+        self._patch.setenv("EMULATOR_DEVICES", ",".join(f"{size >> 20}MiB" for size in memory))
 
     def environment(self) -> dict[str, str]:
         """For a process that does not inherit it."""
-        names = ("LD_LIBRARY_PATH", *(name for name in os.environ if name.startswith("CARPOOL_STUB")))
+        names = ("LD_LIBRARY_PATH", *(name for name in os.environ if name.startswith("EMULATOR_")))
         return {name: os.environ[name] for name in names}
 
     def fail(self, rules: str) -> None:
         """``function=result@n``: the n-th call of each process fails."""
-        self._patch.setenv("CARPOOL_STUB_FAIL", rules)
+        self._patch.setenv("EMULATOR_FAIL", rules)
 
     def hide(self, functions: str) -> None:
         """As with an older driver."""
-        self._patch.setenv("CARPOOL_STUB_HIDE", functions)
+        self._patch.setenv("EMULATOR_HIDE", functions)
 
     def used(self) -> int:
         """Bytes of device memory that some process holds."""

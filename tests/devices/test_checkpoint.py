@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from carpool.core.model import MIB
-from tests.stub.harness import Worker, WorkerError, stub_environment
+from tests.emulator.harness import Worker, WorkerError, stub_environment
 from tests.tiers import all_but_first
 
 HELD = 24 * MIB
@@ -45,7 +45,7 @@ def engine(start: Start) -> Worker:
 @pytest.fixture
 def job(start: Start) -> Worker:
     """A process with 24 MiB of the device: plain memory, mapped memory, and a context."""
-    job = start(CARPOOL_STUB_CONTEXT="4MiB")
+    job = start(EMULATOR_CONTEXT="4MiB")
     job.run("plain = int(ok(driver.cuMemAlloc(12 << 20))); fill(plain, 11, 4)")
     job.run("at = mapped(created(8 << 20), 8 << 20); fill(at + (7 << 20), 22, 4)")
     return job
@@ -165,6 +165,6 @@ def test_processes_without_cuda_and_dead_ones_are_told_apart_from_others(engine:
 
 
 def test_an_older_driver_is_refused(start: Start) -> None:
-    engine = start("from carpool.devices.cuda.checkpoint import Checkpoint", CARPOOL_STUB_HIDE=CALLS)
+    engine = start("from carpool.devices.cuda.checkpoint import Checkpoint", EMULATOR_HIDE=CALLS)
     with pytest.raises(WorkerError, match=r"Unsupported: .* version 570 or later is needed"):
         engine.run("Checkpoint(1)")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from carpool.core.model import MIB
-from tests.stub.harness import Worker, WorkerError, stub_environment
+from tests.emulator.harness import Worker, WorkerError, stub_environment
 
 HELD = 16 * MIB
 MOST = 60 * MIB
@@ -50,7 +50,7 @@ def start(stub_driver: Path, tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def one(first: str = "begin()") -> Worker:
-            environment = stub_environment(stub_driver, tmp_path / "state", "64MiB", CARPOOL_STUB_CONTEXT="4MiB")
+            environment = stub_environment(stub_driver, tmp_path / "state", "64MiB", EMULATOR_CONTEXT="4MiB")
             return stack.enter_context(Worker(environment, first))
 
         yield one

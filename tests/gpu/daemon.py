@@ -37,9 +37,11 @@ class Daemon:
 
     def submit(self, program: str, *arguments: str, engine: str = "grant", **env: str) -> int:
         from carpool.protocol.api import SubmitRequest
+        from tests.live import python_path
 
         argv = [sys.executable, os.fspath(PROGRAMS / program), *arguments]
-        request = SubmitRequest(argv=argv, cwd=str(self.home), env=dict(os.environ) | env, engine=engine)
+        environment = dict(os.environ) | {"PYTHONPATH": python_path(SOURCE)}  # some engines bring nothing of Carpool
+        request = SubmitRequest(argv=argv, cwd=str(self.home), env=environment | env, engine=engine)
         return self.client.submit(request)
 
     def end(self, job: int) -> JobInfo:
@@ -51,7 +53,8 @@ class Daemon:
     def output(self, job: int) -> str:
         """What it printed last.  Raises AssertionError with everything that it printed if it failed."""
         info, text = self.end(job), self.log(job)
-        require(info.outcome == "succeeded", f"job {job} {info.outcome} ({info.exit_code}):\n{text[-1500:]}")
+        last = "".join(text.splitlines()[-1:])
+        require(info.outcome == "succeeded", f"job {job} {info.outcome} ({info.exit_code}): {last}\n{text[-1500:]}")
         require("carpool: warning" not in text, f"job {job} was not shared:\n{text[-1500:]}")
         return text.strip().splitlines()[-1]
 
@@ -79,6 +82,9 @@ def daemon(size: str = "", *, sharing: str = "timeslice", **settings: int) -> It
         live = LiveDaemon(home, ["--device=cuda:0" + (f":{size}" if size else ""), *options], dict(os.environ), own)
         try:
             yield Daemon(live)
+        except BaseException as error:
+            error.add_note(live.story())
+            raise
         finally:
             live.close()
     finally:

@@ -63,4 +63,4 @@ def needs_packages(*names: str) -> None:
     """Raises Skip if the interpreter lacks one of them."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
-        raise Skip(f"there is no {', '.join(missing)} here: python3 -m pip install -r requirements-dev.txt")
+        raise Skip(f"there is no {', '.join(missing)} here: `make gpu-packages` gets what checks need besides PyTorch")

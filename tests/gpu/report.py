@@ -8,35 +8,84 @@ import json
 import os
 import platform
 import subprocess
-from dataclasses import asdict
+from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda import driver
-from tests.gpu.runner import Result
+from tests.gpu.plans import Step
+from tests.gpu.runner import FAILED, PASSED, Result
 
-TITLES = {"check": "Checks on a GPU", "bench": "Measured on a GPU"}
+TITLES = {"contact": "First contact with a GPU", "check": "Checks on a GPU", "bench": "Measured on a GPU"}
+NO_DEVICE = "none"
 ROOT = Path(__file__).resolve().parents[2]
 
 
+class Report:
+    """Results of a run, by name.  Both files are written anew after each, so that what is known stays known."""
+
+    def __init__(self, directory: Path, command: str, where: dict[str, str], steps: dict[str, Step]) -> None:
+        now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y-%m-%d-%H%M%S")
+        self.path = directory / f"{now}-{where['device'].replace(' ', '-')}-{command}.md"
+        self.results: dict[str, Result] = {}
+        self._title, self._where, self._steps = TITLES[command], where, steps
+        directory.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def passed(self) -> set[str]:
+        return {name for name, result in self.results.items() if result.outcome == PASSED}
+
+    @property
+    def failed(self) -> bool:
+        return any(result.outcome == FAILED for result in self.results.values())
+
+    def take_over(self, earlier: Path) -> None:
+        """What has passed in an earlier run, whose file has the place and the source that it passed with."""
+        results = (Result(**each) for each in json.loads(earlier.read_text())["results"])
+        self.results |= {
+            each.name: each if each.text else replace(each, text=f"taken over from {earlier.name}")
+            for each in results
+            if each.outcome == PASSED
+        }
+
+    def add(self, result: Result) -> None:
+        self.results[result.name] = result
+        results = list(self.results.values())
+        text = json.dumps({"where": self._where, "results": [asdict(each) for each in results]}, indent=1)
+        self.path.with_suffix(".json").write_text(text + "\n")
+        rows = "\n".join(f"| {each.title} | {each.outcome} | {_cell(each)} |" for each in results)
+        machine = "\n".join(f"- {name}: {value}" for name, value in self._where.items())
+        table = f"| check | outcome | |\n| --- | --- | --- |\n{rows}"
+        details = "".join(f"\n## {each.name}\n\n```\n{each.details.strip()}\n```\n" for each in results if each.details)
+        self.path.write_text(f"# {self._title}\n\n{machine}\n\n{self.summary()}\n\n{table}\n{details}")
+
+    def summary(self) -> str:
+        """What to look at, and where, the riskiest first."""
+        counts = Counter(each.outcome for each in self.results.values())
+        said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+        points = [point for each in self.results.values() for point in self._points(each)]
+        return "\n".join([f"{said}. {'Look at:' if points else 'Nothing to look at.'}", *points])
+
+    def _points(self, result: Result) -> list[str]:
+        step = self._steps.get(result.name, Step(result.name))
+        if result.outcome == PASSED:
+            return [f"- {result.name}: {each} ({step.look})" for each in step.unexpected(result.figures)]
+        look = f" ({step.look})" if step.look and result.outcome == FAILED else ""
+        return [f"- {result.name} {result.outcome}: {result.text}{look}"]
+
+
+def latest(directory: Path, command: str) -> Path:
+    """The file of the latest run.  Raises FileNotFoundError."""
+    files = sorted(directory.glob(f"*-{command}.json"))
+    if not files:
+        raise FileNotFoundError(f"{directory} has no results of `{command}`: run it once without --only-failed")
+    return files[-1]
+
+
 def line(result: Result) -> str:
-    figures = ", ".join(f"{name} {value:.4g}" for name, value in result.figures.items())
-    last = "".join(result.text.splitlines()[-1:])
-    return f"{result.outcome:8} {result.title}: {figures or last}".removesuffix(": ")
-
-
-def write(results: list[Result], directory: Path, kind: str) -> Path:
-    """``kind``: check or bench.  Returns the Markdown file."""
-    where = describe()
-    directory.mkdir(parents=True, exist_ok=True)
-    day = datetime.datetime.now(tz=datetime.UTC).strftime("%Y-%m-%d-%H%M")
-    path = directory / f"{day}-{where['device'].replace(' ', '-')}-{kind}.md"
-    text = json.dumps({"where": where, "results": [asdict(result) for result in results]}, indent=1)
-    path.with_suffix(".json").write_text(text + "\n")
-    rows = "\n".join(f"| {result.title} | {result.outcome} | {_cell(result)} |" for result in results)
-    machine = "\n".join(f"- {name}: {value}" for name, value in where.items())
-    path.write_text(f"# {TITLES[kind]}\n\n{machine}\n\n| check | outcome | |\n| --- | --- | --- |\n{rows}\n")
-    return path
+    what = _figures(result) or result.text
+    return f"{result.outcome:8} {result.seconds:5.1f} s  {result.title}: {what}".removesuffix(": ")
 
 
 def describe() -> dict[str, str]:
@@ -51,8 +100,11 @@ def describe() -> dict[str, str]:
 
 
 def _cell(result: Result) -> str:
-    text = ", ".join(f"{name} {value:.4g}" for name, value in result.figures.items()) or result.text
-    return " ".join(text.split()).replace("|", "\\|")
+    return " ".join(f"{_figures(result)} {result.text}".split()).replace("|", "\\|")
+
+
+def _figures(result: Result) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in result.figures.items())
 
 
 def _device() -> str:
@@ -60,7 +112,7 @@ def _device() -> str:
         driver.start()
         name = driver.call("cuDeviceGetName", 256, driver.call("cuDeviceGet", 0))
     except DeviceError:
-        return "none"
+        return NO_DEVICE
     return str(name.split(b"\0")[0].decode(errors="replace"))
 
 

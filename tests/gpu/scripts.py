@@ -24,7 +24,8 @@ def run(program: str, *arguments: str, preload: bool) -> str:
     command = [sys.executable, str(PROGRAMS / program), *arguments]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     how = "with libcarpool preloaded" if preload else "by itself"
-    require(done.returncode == 0, f"{program} {' '.join(arguments)} failed {how}:\n{done.stderr[-1500:]}")
+    last = "".join(done.stderr.splitlines()[-1:])
+    require(done.returncode == 0, f"{program} {' '.join(arguments)} failed {how}: {last}\n{done.stderr[-1500:]}")
     return done.stdout.strip()
 
 

@@ -31,7 +31,7 @@ def run(root: Path, stub_driver: Path, tmp_path: Path) -> Run:
     """``python -m tests.gpu`` on a stub driver of its own."""
 
     def start(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-        stub = {"CARPOOL_STUB": str(tmp_path / "stub"), "CARPOOL_STUB_DEVICES": "512MiB"}
+        stub = {"EMULATOR_STATE": str(tmp_path / "stub"), "EMULATOR_DEVICES": "512MiB"}
         paths = {"LD_LIBRARY_PATH": str(stub_driver.parent), "PYTHONPATH": python_path(root / "src")}
         return subprocess.run(
             [sys.executable, "-m", "tests.gpu", *arguments],
@@ -66,7 +66,7 @@ def test_it_passes_on_the_stub_driver(run: Run, name: str) -> None:
     ),
 )
 def test_it_fails_where_the_driver_does(run: Run, name: str, fault: str) -> None:
-    done = run("one", name, CARPOOL_STUB_FAIL=fault)
+    done = run("one", name, EMULATOR_FAIL=fault)
     assert json.loads(done.stdout)["outcome"] == runner.FAILED, done.stdout
 
 
@@ -74,7 +74,7 @@ def test_it_fails_where_the_driver_does(run: Run, name: str, fault: str) -> None
     "a benchmark or measurement in its smallest form: seconds to minutes", stays="test_it_passes_on_the_stub_driver"
 )
 def test_an_image_that_cannot_be_registered_is_copied_all_the_same(run: Run) -> None:
-    done = json.loads(run("one", "weights_extents", CARPOOL_STUB_FAIL="cuMemHostRegister_v2=801").stdout)
+    done = json.loads(run("one", "weights_extents", EMULATOR_FAIL="cuMemHostRegister_v2=801").stdout)
     assert (done["outcome"], done["figures"]["registering read-only refused, error, 64 MiB"]) == (runner.PASSED, 801)
     assert done["figures"]["copying 128 groups, 64 MiB"] > 0
 
@@ -85,7 +85,7 @@ def test_a_table_and_two_files_are_written(run: Run, tmp_path: Path) -> None:
     assert good.returncode == 0, good.stderr
     written = sorted(path.suffix for path in out.iterdir())
     assert written == [".json", ".md"]
-    bad = run("check", "--out", str(out), "extent_is_cleared", CARPOOL_STUB_FAIL="cuMemCreate=2")
+    bad = run("check", "--out", str(out), "extent_is_cleared", EMULATOR_FAIL="cuMemCreate=2")
     assert bad.returncode == 1
     assert "CUDA_ERROR_OUT_OF_MEMORY" in bad.stdout
 
@@ -97,6 +97,14 @@ def test_without_a_driver_nothing_is_claimed(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_first_contact_without_a_driver_says_so_in_its_file(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = run("contact", "--out", str(out), "needed_mechanisms", LD_LIBRARY_PATH="/nonexistent")
+    assert done.returncode == 1, done.stderr
+    (page,) = out.glob("*-none-contact.md")
+    assert "needed_mechanisms FAILED: AssertionError: none: this machine has no NVIDIA driver" in page.read_text()
+
+
 def test_an_unknown_name_is_an_error(run: Run) -> None:
     done = run("check", "everything")
     assert done.returncode == 2
@@ -104,6 +112,6 @@ def test_an_unknown_name_is_an_error(run: Run) -> None:
 
 
 def test_scripts_are_skipped_with_a_reason_where_pytorch_has_no_cuda() -> None:
-    result = runner.run_here(CHECKS["preloaded_sgd"])
+    result = runner.run_here(CHECKS["preloaded_sgd"], 60)
     assert (result.outcome, result.text) == (runner.SKIPPED, "PyTorch sees no CUDA device")
     assert "PyTorch sees no CUDA device" in report.line(result)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from carpool.telemetry.process_trees import TICK_US
-from tests.stub.nvml.build import build_nvml
-from tests.stub.nvml.values import StubNvml, stubbed
+from emulator.build import build_nvml
+from tests.emulator.nvml.values import StubNvml, stubbed
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pytest
 from carpool.telemetry.gpm import SECOND_SAMPLE, UNSUPPORTED
 from carpool.telemetry.gpus import REOPEN_US, GpuReaders
 from carpool.telemetry.sample import QUANTITIES, CapabilityLevel, ProcessMemory, Sample, Unmeasurable
-from tests.stub.nvml.values import GIB, StubNvml
+from tests.emulator.nvml.values import GIB, StubNvml
 
 SECOND = 1_000_000
 NOT_SUPPORTED, NO_FUNCTION, NO_PERMISSION, LOST, UNINITIALIZED, DRIVER_NOT_LOADED, UNKNOWN = 3, 13, 4, 15, 1, 9, 999

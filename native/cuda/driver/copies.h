@@ -111,6 +111,9 @@ CU_PTSZ(cuMemcpy3DBatchAsync, size_t count, CUDA_MEMCPY3D_BATCH_OP *list, size_t
         CUstream stream);
 CU_PTSZ(cuMemcpy3DBatchAsync_v2, size_t count, CUDA_MEMCPY3D_BATCH_OP *list, unsigned long long flags, CUstream stream);
 
+CU_PTSZ(cuMemBatchDecompressAsync, CUmemDecompressParams *list, size_t count, unsigned int flags, size_t *failed,
+        CUstream stream);
+
 /* fills */
 CU_PTDS(cuMemsetD8_v2, CUdeviceptr to, unsigned char value, size_t count);
 CU_PTDS(cuMemsetD16_v2, CUdeviceptr to, unsigned short value, size_t count);
@@ -129,6 +132,10 @@ CU_PTSZ(cuMemsetD2D32Async, CUdeviceptr to, size_t pitch, unsigned int value, si
 CU_PTSZ(cuMemPrefetchAsync, CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream);
 CU_PTSZ(cuMemPrefetchAsync_v2, CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream);
 CU_PTSZ(cuMemPrefetchBatchAsync, CUdeviceptr *addresses, size_t *bytes, size_t count, CUmemLocation *locations,
+        size_t *indices, size_t location_count, unsigned long long flags, CUstream stream);
+CU_PTSZ(cuMemDiscardBatchAsync, CUdeviceptr *addresses, size_t *bytes, size_t count, unsigned long long flags,
+        CUstream stream);
+CU_PTSZ(cuMemDiscardAndPrefetchBatchAsync, CUdeviceptr *addresses, size_t *bytes, size_t count, CUmemLocation *locations,
         size_t *indices, size_t location_count, unsigned long long flags, CUstream stream);
 CU_CALL(cuMemAdvise, CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device);
 CU_CALL(cuMemAdvise_v2, CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location);

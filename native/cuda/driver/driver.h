@@ -1,5 +1,5 @@
 /* Folder cuda/driver/: our own declarations of the CUDA driver's types and calls.  Nothing enters but what the vendor's
- * header declares in the same way (tests/stub/test_header.py compares them).
+ * header declares in the same way (tests/emulator/test_header.py compares them).
  * May include: nothing. */
 /* Our own declarations of the CUDA driver calls that Carpool hooks or makes, by the names that libcuda.so.1 exports.
  *
@@ -58,6 +58,8 @@ CU_CALL(cuCtxCreate_v2, CUcontext *context, unsigned int flags, CUdevice device)
 CU_CALL(cuCtxCreate_v3, CUcontext *context, CUexecAffinityParam *params, int count, unsigned int flags, CUdevice device);
 CU_CALL(cuCtxCreate_v4, CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device);
 CU_CALL(cuGreenCtxCreate, CUgreenCtx *context, CUdevResourceDesc resources, CUdevice device, unsigned int flags);
+CU_CALL(cuCtxAttach, CUcontext *context, unsigned int flags);
+CU_CALL(cuCtxDetach, CUcontext context);
 CU_CALL(cuCtxDestroy, CUcontext context);
 CU_CALL(cuCtxDestroy_v2, CUcontext context);
 CU_CALL(cuCtxPushCurrent, CUcontext context);
@@ -158,5 +160,8 @@ CU_CALL(cuEventElapsedTime_v2, float *milliseconds, CUevent start, CUevent end);
 
 #include "cuda/driver/graphs.h"
 #include "cuda/driver/copies.h"
+#include "cuda/driver/interop.h"
+#include "cuda/driver/recent.h"
+#include "cuda/driver/graphics.h"
 #pragma GCC visibility pop
 #endif

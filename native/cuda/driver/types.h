@@ -1,7 +1,7 @@
 /* Our own declarations of the CUDA driver's types: what driver.h needs, no more.
  *
  * The names, numbers and layouts are the driver's binary interface, so that libcarpool builds where no CUDA toolkit is
- * installed.  tests/stub/test_header.py compares every number, size and offset with the real header where there is one. */
+ * installed.  tests/emulator/test_header.py compares every number, size and offset with the real header where there is one. */
 #ifndef CARPOOL_DRIVER_TYPES_H
 #define CARPOOL_DRIVER_TYPES_H
 #include <stddef.h>
@@ -28,13 +28,18 @@ typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct CUgraphDeviceUpdatableNode_st *CUgraphDeviceNode;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef struct CUextMemory_st *CUexternalMemory;
+typedef struct CUextSemaphore_st *CUexternalSemaphore;
+typedef struct CUgraphicsResource_st *CUgraphicsResource;
 
 /* Arguments that are passed on as they are and never looked into. */
 typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef struct CUexecAffinityParam_st CUexecAffinityParam;
 typedef struct CUarrayMapInfo_st CUarrayMapInfo;
-typedef struct CUgraphNodeParams_st CUgraphNodeParams;
 typedef struct CUDA_LAUNCH_PARAMS_st CUDA_LAUNCH_PARAMS;
+typedef struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st CUDA_EXTERNAL_MEMORY_HANDLE_DESC;
+typedef struct CUmemDecompressParams_st CUmemDecompressParams;
+typedef struct CUmulticastObjectProp_st CUmulticastObjectProp;
 typedef enum CUjit_option_enum { CU_JIT_MAX_REGISTERS = 0 } CUjit_option;
 typedef enum CUlibraryOption_enum { CU_LIBRARY_BINARY_IS_PRESERVED = 1 } CUlibraryOption;
 
@@ -180,4 +185,5 @@ typedef enum CUdriverProcAddressQueryResult_enum {
 
 #include "cuda/driver/memory.h"
 #include "cuda/driver/launch.h"
+#include "cuda/driver/semaphores.h"
 #endif

@@ -45,6 +45,52 @@ static void capture_needs_the_turn(void) {
   pthread_join(thread, NULL);
 }
 
+/* So does giving up the content of memory. */
+static void *discard(void *address) {
+  size_t bytes = 4096;
+  OK(cuCtxSetCurrent(context));
+  OK(cuMemDiscardBatchAsync(address, &bytes, 1, 0, NULL));
+  cp_store(&first_flag, 1);
+  return NULL;
+}
+static void discarding_needs_the_turn(void) {
+  CUdeviceptr address;
+  begin();
+  OK(cuMemAllocManaged(&address, 4096, CU_MEM_ATTACH_GLOBAL));
+  pthread_t thread = start(discard, &address);
+  packet(CP_WANT);
+  CHECK_THAT(!cp_load(&first_flag));
+  give();
+  pthread_join(thread, NULL);
+}
+
+/* What cannot be held back is told of when it has succeeded, and not before. */
+static void outsiders_are_seen(void) {
+  begin();
+  CUexternalSemaphore semaphore;
+  CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC what = {.handle.fd = memfd_create("semaphore", 0)};
+  CHECK_THAT(cuImportExternalSemaphore(&semaphore, &what) != CUDA_SUCCESS);
+  CHECK_THAT(!(seat_of(0)->traits & CP_TRAIT_UNGATED));
+  what.type = CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD;
+  CHECK_THAT(!ftruncate(what.handle.fd, 8));
+  OK(cuImportExternalSemaphore(&semaphore, &what));
+  CHECK_THAT(seat_of(0)->traits & CP_TRAIT_UNGATED);
+}
+
+/* Memory that somebody has a handle of stays where it is. */
+static void retained_memory_stays(void) {
+  CUmemGenericAllocationHandle handle;
+  CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+  CUdeviceptr address;
+  begin();
+  OK(cuMemCreate(&handle, 2 * CP_MIB, &prop, 0));
+  OK(cuMemAddressReserve(&address, 2 * CP_MIB, 0, 0, 0));
+  OK(cuMemMap(address, 2 * CP_MIB, 0, handle, 0));
+  CHECK_THAT(!(seat_of(0)->traits & CP_TRAIT_SHARED));
+  OK(cuMemRetainAllocationHandle(&handle, (void *)address));
+  CHECK_THAT(seat_of(0)->traits & CP_TRAIT_SHARED);
+}
+
 /* A capture that an error has ended holds nobody up, nor does a destroyed stream's. */
 static void broken_captures_end(void) {
   CUgraph graph;
@@ -184,7 +230,8 @@ static void ungated_is_seen(void) {
 
 int main(int argc, char **argv) {
   static const struct test_case cases[] = {CASE(capture_defers), CASE(capture_needs_the_turn),
-                                          CASE(broken_captures_end), CASE(dependent_work), CASE(nested_calls_pass),
+                                          CASE(discarding_needs_the_turn), CASE(outsiders_are_seen),
+                                          CASE(retained_memory_stays), CASE(broken_captures_end), CASE(dependent_work), CASE(nested_calls_pass),
                                           CASE(forked_child_passes), CASE(daemon_dies), CASE(broken_context),
                                           CASE(primary_released), CASE(ungated_is_seen)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);

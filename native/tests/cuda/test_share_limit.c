@@ -125,7 +125,7 @@ static void gives_back_handles(void) {
 
 /* Not before the driver has it. */
 static void cannot_give_back(void) {
-  CHECK_THAT(!setenv("CARPOOL_STUB_FAIL", "cuMemRelease=1", 1));
+  CHECK_THAT(!setenv("EMULATOR_FAIL", "cuMemRelease=1", 1));
   CHECK_THAT(cuMemRelease(much_of_it()) == CUDA_ERROR_INVALID_VALUE);
   nothing_was_asked();
 }

@@ -70,6 +70,7 @@ def test_a_group_with_processes_stays(group: Group) -> None:
 def test_a_group_that_is_gone_has_no_processes(group: Group) -> None:
     gone = Group(group.path / "gone")
     assert (gone.pids(), gone.populated(), gone.children(), gone.wait_empty(0.0)) == (set(), False, [], True)
+    gone.kill()
     gone.remove()
 
 

@@ -30,8 +30,8 @@ from carpool.devices.base import DeviceBackend
 from carpool.protocol.api import ProcessInfo, SubmitRequest, TelemetryInfo
 from carpool.telemetry.readers import Found, Roots, Target
 from carpool.telemetry.sample import CARPOOL, QUANTITIES, CapabilityLevel, Sample
-from tests.stub.nvml.build import build_nvml
-from tests.stub.nvml.values import FULL, GIB, StubNvml, stubbed
+from emulator.build import build_nvml
+from tests.emulator.nvml.values import FULL, GIB, StubNvml, stubbed
 
 PATIENCE_S = 20.0
 INTERVAL_US = 2000

@@ -6,7 +6,7 @@ import os
 import signal
 
 from carpool.devices.base import Extent
-from tests.gpu.registry import Skip, check, require
+from tests.gpu.registry import check, needs_packages, require
 from tests.gpu.worker import Worker, workers
 
 MIB = 1 << 20
@@ -20,10 +20,7 @@ def map_into(worker: Worker, files: tuple[Extent, ...], first: int = 0) -> None:
 
 @check("a lane outlives its agent (killed), grows under the next one, and is free after it is closed")
 def lane_outlives_its_agent() -> None:
-    try:
-        import msgspec  # noqa: F401 - what daemon and agent talk with
-    except ImportError:
-        raise Skip("there is no msgspec here: python3 -m pip install msgspec") from None
+    needs_packages("msgspec")  # what daemon and agent talk with
     from carpool.devices.cuda.agent_link import AgentLink
     from carpool.devices.cuda.device import CudaDevice
 

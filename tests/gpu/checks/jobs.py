@@ -13,6 +13,7 @@ from tests.gpu.scripts import needs_cuda, run
 from tests.gpu.worker import workers
 
 GIB = 1 << 30
+RESIDUES = 100  # iterations
 PATIENCE_S, LOOK_S = 120.0, 0.05
 TRAIN, ENDLESS, GREEDY, COPIES = "train.py", "endless.py", "greedy.py", "copies.py"
 
@@ -86,6 +87,16 @@ for each in WAYS:
         check(f"{number} in one lane, a switch at every iteration: {each}, bit-identical", Needs.TORCH)(
             in_one_lane(number, each)
         )
+
+
+@check("memory of two jobs in one lane that outlives their iterations keeps its content", Needs.TORCH)
+def residue_is_kept() -> Figures:
+    needs_cuda()
+    with daemon() as shared:
+        jobs = [shared.submit("residue.py", str(seed), str(RESIDUES)) for seed in (1, 2)]
+        compared = {shared.output(job) for job in jobs}
+        require(len(compared) == 1 and int(*compared) > 0, f"the jobs have compared {compared} blocks")
+        return moves(shared, jobs)
 
 
 @check("two jobs without PyTorch's allocator share the device and compute what they compute alone")

@@ -7,15 +7,19 @@ import subprocess
 import sys
 from typing import Any
 
-from carpool.devices.cuda import probe
-from tests.gpu.registry import check, require
+from tests.gpu.registry import check, needs_packages, require
+
+PROBE = "carpool.devices.cuda.probe"
 
 
 def findings(needed: bool) -> list[dict[str, Any]]:
-    done = subprocess.run([sys.executable, "-P", "-m", probe.__name__], capture_output=True, text=True, check=False)
+    needs_packages("msgspec")  # what its agents talk with
+    done = subprocess.run([sys.executable, "-P", "-m", PROBE], capture_output=True, text=True, check=False)
     require(done.returncode == 0, f"the probe failed:\n{done.stderr[-1500:]}")
     found = [finding for finding in json.loads(done.stdout) if finding["needed"] == needed]
     require(bool(found), "the probe found nothing to try")
+    absent = [finding["text"] for finding in found if finding["name"] == "GPU"]  # what holds of no GPU in particular
+    require(not absent, "; ".join(absent))
     return found
 
 

@@ -26,6 +26,7 @@ COST = (
     "The price: all jobs under MPS share one fault domain (a fault in one job ends all of them), and MPS serves one\n"
     "user at a time (jobs of another user wait until the first user's jobs have ended)."
 )
+EXPERIMENTAL = "MPS is experimental: Carpool has run with a stand-in for it only."
 NO_DRIVER = "MPS is part of NVIDIA's driver for Linux; `carpool doctor` shows what this machine's GPUs support"
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.mps_control import COST, MpsControl, Status
+from carpool.cli.base.mps_control import COST, EXPERIMENTAL, MpsControl, Status
 from carpool.cli.base.options_common import pass_on_common_options, print_json, with_common_options
 
 
-@click.group("mps", short_help="Start, stop or show NVIDIA's MPS server.", invoke_without_command=True)
+@click.group("mps", short_help="Start, stop or show NVIDIA's MPS server (experimental).", invoke_without_command=True)
 @with_common_options
 @click.pass_context
 def command(context: click.Context, home: Path, as_json: bool) -> int:
@@ -18,6 +18,8 @@ def command(context: click.Context, home: Path, as_json: bool) -> int:
 
     Under MPS, kernels of several jobs of one user run on a GPU at the same time.  The price is isolation: a fault in
     one job ends all of them, and jobs of another user wait until the first user's jobs have ended.
+
+    Experimental: has run with a stand-in for NVIDIA's control program only.
     """
     if context.invoked_subcommand is not None:
         pass_on_common_options(context, command, home, as_json)
@@ -28,7 +30,10 @@ def command(context: click.Context, home: Path, as_json: bool) -> int:
 @command.command("on")
 @with_common_options
 def on(home: Path, as_json: bool) -> int:
-    """Start the MPS control daemon, with its pipe and logs in Carpool's state directory; no effect if it is running."""
+    """Start the MPS control daemon (experimental), with its pipe and logs in Carpool's state directory.
+
+    No effect if it is running.
+    """
     control = MpsControl(home)
     started = control.start()
     if as_json:
@@ -36,6 +41,7 @@ def on(home: Path, as_json: bool) -> int:
         return 0
     click.echo(f"MPS {'has been started' if started else 'is already running'}; its pipe is in {control.pipe}")
     click.echo(COST)
+    click.echo(EXPERIMENTAL)
     click.echo("A daemon that is started from now on with --sharing mps runs its jobs under MPS; other programs need")
     click.echo(f"  export CUDA_MPS_PIPE_DIRECTORY={control.pipe}")
     return 0

@@ -30,12 +30,13 @@ from carpool.protocol.units import format_size, telemetry_interval
     multiple=True,
     metavar="KIND",
     help="Device to share: host:SIZE, as in host:1GiB; a GPU: cuda (GPU 0; all its instances if it is partitioned),"
-    " cuda:INDEX, cuda:INDEX:SIZE, or MIG-UUID; repeatable.",
+    " cuda:INDEX, cuda:INDEX:SIZE, or MIG-UUID; repeatable.  Instances (MIG) are experimental.",
 )
 @click.option(
     "--sharing",
     type=click.Choice(["timeslice", "mps"]),
-    help="How a GPU runs jobs side by side: time slices of its driver, or a running MPS server.  [default: timeslice]",
+    help="How a GPU runs jobs side by side: time slices of its driver, or a running MPS server (experimental)."
+    "  [default: timeslice]",
 )
 @click.option("--policy", metavar="NAME", help="Policy for who computes next, as in fair or ./mine.py:Class.")
 @click.option(

@@ -62,7 +62,7 @@ _OPTIONS = (
         type=POSITIVE,
         default=1,
         show_default=True,
-        help="Number of devices; multi-GPU jobs get exclusive devices.",
+        help="Number of devices; multi-GPU jobs get exclusive devices.  NCCL between them is experimental.",
     ),
     click.option(
         "--engine",

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from carpool.daemon.system.process_state import state_of
 
+#: Errors of a group that somebody else has removed; the second one, if that was after its file had been opened.
+GONE = errno.ENOENT, errno.ENODEV
 PROCESSES, EVENTS, KILL, SUBTREE = "cgroup.procs", "cgroup.events", "cgroup.kill", "cgroup.subtree_control"
 
 
@@ -52,7 +54,11 @@ class Group:
 
     def kill(self) -> None:
         """All its processes and those of groups below at once, with all that they are forking.  For version 2."""
-        self.write(KILL, "1")
+        try:
+            self.write(KILL, "1")
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
 
     def wait_empty(self, seconds: float) -> bool:
         """Whether all its processes have ended by then.  For version 2."""

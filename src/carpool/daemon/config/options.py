@@ -120,12 +120,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KIND",
         action="append",
         help="host:SIZE, cuda[:INDEX][:SIZE] for a GPU (all instances of one that is partitioned, without INDEX), or"
-        " MIG-UUID[:SIZE]; repeatable",
+        " MIG-UUID[:SIZE]; repeatable; instances (MIG) are experimental",
     )
     parser.add_argument(
         "--sharing",
         choices=[str(Sharing.TIMESLICE), str(Sharing.MPS)],
-        help="what runs jobs side by side on a GPU: its driver, or an MPS server (default: timeslice)",
+        help="what runs jobs side by side on a GPU: its driver, or an MPS server (experimental; default: timeslice)",
     )
     parser.add_argument("--policy", metavar="NAME", help="policy for who computes next (default: fair)")
     parser.add_argument(

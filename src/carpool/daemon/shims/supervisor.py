@@ -262,16 +262,20 @@ class Processes:
         if self._groups.active:
 
             def entered(result: list[str] | Exception) -> None:
-                log_problems(job, result)
+                if not self._is_over(job, session):  # else the group has been removed meanwhile
+                    log_problems(job, result)
                 self._start_in_group(job, process, session)
 
             in_background(f"enter-{job.id}", partial(self._groups.enter, job, session.pid), entered)
         else:
             self._start_in_group(job, process, session)
 
+    def _is_over(self, job: JobRecord, session: Session) -> bool:
+        return session.closed or self._jobs.live.get(job.id) is not job
+
     def _start_in_group(self, job: JobRecord, process: Process, session: Session) -> None:
         """Again, if it cannot be done now and the shim is still there."""
-        if session.closed or self._jobs.live.get(job.id) is not job:
+        if self._is_over(job, session):
             self._groups.remains(job, None).removed()
             return
         assert job.device is not None  # where the core has told it to start

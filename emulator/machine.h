@@ -1,0 +1,82 @@
+/* The machine that the driver and NVML agree on: its devices, their names, and where its state lies.  From the environment:
+ *
+ *   EMULATOR_STATE    directory with the state that processes share.  Default /dev/shm/carpool-emulator.<uid>
+ *   EMULATOR_DEVICES  capacities, one per device: "256MiB,1GiB" (default one of 1GiB)
+ *   EMULATOR_MIG      set: devices are instances of partitioned GPUs ("MIG-6361...")
+ *
+ * In the directory, `memory` has a file for each physical allocation; its name says the device, the bytes, the process and
+ * a number.  Who looks at several of them holds a lock on the file `lock`.
+ *
+ * May include: nothing but the standard library. */
+#ifndef CARPOOL_EMULATOR_MACHINE_H
+#define CARPOOL_EMULATOR_MACHINE_H
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+enum { MACHINE_DEVICES = 16, MACHINE_PATH = 200, MACHINE_VERSION = 13000 };
+enum { MACHINE_UUID_TEXT = sizeof "GPU-00000000-0000-0000-0000-000000000000" };
+
+static inline void machine_directory(char directory[MACHINE_PATH]) {
+  const char *named = getenv("EMULATOR_STATE");
+  if (named) snprintf(directory, MACHINE_PATH, "%s", named);
+  else snprintf(directory, MACHINE_PATH, "/dev/shm/carpool-emulator.%u", getuid());
+}
+
+/* -1 with errno where the directory is none of this machine's.  Closing the descriptor unlocks. */
+static inline int machine_lock(const char *directory) {
+  char path[MACHINE_PATH + 8];
+  snprintf(path, sizeof path, "%s/lock", directory);
+  int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  while (fd >= 0 && flock(fd, LOCK_EX) && errno == EINTR) continue;
+  return fd;
+}
+
+static inline bool machine_memory(const char *name, int *device, size_t *bytes, int *pid) {
+  int length = 0;
+  return sscanf(name, "%d.%zu.%d.%*u%n", device, bytes, pid, &length) == 3 && length == (int)strlen(name);
+}
+
+static inline size_t machine_size(const char *text, const char **end) {
+  char *rest;
+  size_t value = strtoull(text, &rest, 10);
+  const char *units = "KMGT";
+  const char *unit = *rest ? strchr(units, *rest) : NULL;
+  if (unit) {
+    value <<= 10 * (size_t)(unit - units + 1);
+    rest += strncmp(rest + 1, "iB", 2) ? 1 : 3;
+  }
+  *end = rest;
+  return value;
+}
+
+/* How many there are; ends the process with a message where the variable cannot be read. */
+static inline int machine_devices(size_t bytes[MACHINE_DEVICES]) {
+  int count = 0;
+  const char *text = getenv("EMULATOR_DEVICES");
+  for (const char *at = text ? text : "1GiB"; *at && count < MACHINE_DEVICES; at += *at == ',') {
+    bytes[count++] = machine_size(at, &at);
+    if (*at && *at != ',') fprintf(stderr, "emulated GPU: EMULATOR_DEVICES: %s\n", text), abort();
+  }
+  return count;
+}
+
+static inline void machine_uuid(int device, char bytes[16]) {
+  memcpy(bytes, "carpool-stub-gpu", 16);
+  bytes[15] = (char)('0' + device);
+}
+static inline void machine_uuid_text(int device, char text[MACHINE_UUID_TEXT]) {
+  char uuid[16];
+  machine_uuid(device, uuid);
+  char *at = text + sprintf(text, "%s", getenv("EMULATOR_MIG") ? "MIG" : "GPU");
+  for (unsigned i = 0; i < sizeof uuid; i++) {
+    bool dash = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    at += sprintf(at, "%s%02x", dash ? "-" : "", (unsigned char)uuid[i]);
+  }
+}
+#endif

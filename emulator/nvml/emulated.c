@@ -1,0 +1,84 @@
+/* The stub NVML: what it answers when no file of values is named: the devices of the emulated machine, their memory and the
+ * processes that hold it, in the form of such a file. */
+#define _GNU_SOURCE
+#include "machine.h"
+#include "stub.h"
+
+#include <dirent.h>
+
+enum { HOLDERS = 32 };
+
+struct use {
+    unsigned long long total;
+    unsigned int holders;
+    struct { int pid; unsigned long long bytes; } holder[HOLDERS];
+};
+
+static void add(struct use *use, int pid, unsigned long long bytes)
+{
+    unsigned int i = 0;
+    use->total += bytes;
+    while (i < use->holders && use->holder[i].pid != pid)
+        i++;
+    if (i == HOLDERS)
+        return;
+    if (i == use->holders)
+        use->holder[use->holders++].pid = pid;
+    use->holder[i].bytes += bytes;
+}
+
+/* Memory that nobody has locked is free: its process has ended. */
+static bool in_use(DIR *directory, const char *name)
+{
+    int fd = openat(dirfd(directory), name, O_RDWR | O_CLOEXEC);
+    bool used = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0;
+    if (fd >= 0)
+        close(fd);
+    return used;
+}
+
+static void look(const char *state, struct use uses[MACHINE_DEVICES])
+{
+    char path[MACHINE_PATH + 8];
+    snprintf(path, sizeof path, "%s/memory", state);
+    DIR *directory = opendir(path);
+    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
+        int device, pid;
+        size_t bytes;
+        if (machine_memory(entry->d_name, &device, &bytes, &pid) && device >= 0 && device < MACHINE_DEVICES &&
+            in_use(directory, entry->d_name))
+            add(&uses[device], pid, bytes);
+    }
+    if (directory != NULL)
+        closedir(directory);
+}
+
+static void write_device(FILE *file, int device, size_t bytes, const struct use *use)
+{
+    char uuid[MACHINE_UUID_TEXT];
+    machine_uuid_text(device, uuid);
+    fprintf(file, "device=%s\nmemory.total=%zu\nmemory.used=%llu\nprocess.compute=", uuid, bytes, use->total);
+    for (unsigned int i = 0; i < use->holders; i++)
+        fprintf(file, "%s%d:%llu", i > 0 ? "," : "", use->holder[i].pid, use->holder[i].bytes);
+    fprintf(file, "\n");
+}
+
+FILE *stub_emulated_values(void)
+{
+    struct use uses[MACHINE_DEVICES] = {0};
+    size_t bytes[MACHINE_DEVICES];
+    char state[MACHINE_PATH];
+    int count = machine_devices(bytes);
+    machine_directory(state);
+    int lock = machine_lock(state);
+    if (lock >= 0) {
+        look(state, uses);
+        close(lock);
+    }
+    FILE *file = tmpfile();
+    for (int i = 0; file != NULL && i < count; i++)
+        write_device(file, i, bytes[i], &uses[i]);
+    if (file != NULL)
+        rewind(file);
+    return file;
+}

@@ -1,0 +1,49 @@
+"""Putting the CPU's results in the place of what an emulated GPU does not compute, in this process."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+
+from emulator.results.device import EmulatedDevice
+from emulator.results.graphs import Graphs
+from emulator.results.operator import Operator
+from emulator.results.substitutes import COMPUTED_FIRST, SUBSTITUTES
+
+#: They have one kernel for all devices, which launches the device's own.
+FOR_ALL_DEVICES = ("aten::copy_",)
+#: Registrations live as long as these.
+_libraries: list[torch.library.Library] = []
+
+
+def install() -> None:
+    """Override every operator of PyTorch's own that has a CUDA kernel.  Once per process; cuDNN is off from then on.
+
+    Raises OSError or AttributeError where the driver is not the emulated one.
+    """
+    device = EmulatedDevice()
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they say what we do: that kernels are overridden
+        for name in (*torch._C._dispatch_get_registrations_for_dispatch_key("CUDA"), *FOR_ALL_DEVICES):
+            if name.startswith("aten::"):
+                _override(library, device, overload(name))
+    Graphs(device).install()
+    torch.backends.cudnn.enabled = False
+    _libraries.append(library)
+
+
+def overload(name: str) -> torch._ops.OpOverload:
+    """Of a name like ``aten::add.Tensor``."""
+    packet, _, kind = name.removeprefix("aten::").partition(".")
+    found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), kind or "default")
+    return found
+
+
+def _override(library: torch.library.Library, device: EmulatedDevice, found: torch._ops.OpOverload) -> None:
+    name = found._schema.name.removeprefix("aten::")
+    operator = Operator(device, found, SUBSTITUTES.get(name, found))
+    first = name in COMPUTED_FIRST and not found._schema.is_mutable
+    call = operator.computed_first if first else operator.kernel_first
+    library.impl(found, call, "CUDA", with_keyset=True, allow_override=True)

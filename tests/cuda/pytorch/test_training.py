@@ -1,0 +1,66 @@
+"""Training with PyTorch's CUDA build is, bit for bit, what the CPU computes: in turns, and with too little memory.
+
+What draws random numbers on the device is compared with an emulated GPU of its own.  Losses do not show lost memory, so
+there are programs that know the contents of all of theirs.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from carpool.core.model import MIB
+from tests.cuda.pytorch.conftest import OnCpu
+from tests.cuda.pytorch.rig import KNOWN, Alone, differing, in_turns, together
+from tests.cuda.rig import Daemons
+from tests.tiers import all_but_first
+
+FAMILIES: list[list[str]] = [
+    ["train 6 mlp gpt cnn", "train 6 bert vit unet"],
+    ["train 4 resnet densenet", "train 4 vgg mobilenet"],
+]
+#: Unmodified; they draw random numbers on the device.
+PUBLIC = ["whole characters --max_iters=4", "whole autoencoder --epochs 2"]
+CAPACITY = 96 * MIB
+
+
+def right(_script: str) -> dict[str, Any]:
+    """What every `integrity` comes to."""
+    return {"wrong": 0, "checked": True}
+
+
+@pytest.mark.parametrize("scripts", all_but_first(FAMILIES), ids=" and ".join)
+def test_families_of_models_in_turns(daemons: Daemons, cpu: OnCpu, scripts: list[str]) -> None:
+    jobs = in_turns(daemons(), scripts, cpu, **KNOWN)
+    assert len({job.info().lane for job in jobs}) == 1
+
+
+def test_public_scripts_in_turns(daemons: Daemons, alone: Alone) -> None:
+    in_turns(daemons(), PUBLIC, alone.result, **KNOWN)
+
+
+def test_contents_of_memory_in_turns(daemons: Daemons) -> None:
+    """Those of the private pools of graphs, too."""
+    in_turns(daemons(), [f"integrity {seed} 60 8 2" for seed in (1, 2, 3)], right, **KNOWN)
+
+
+def test_contents_of_memory_that_moves(daemons: Daemons) -> None:
+    """Two jobs of which each needs most of the device."""
+    daemon = daemons(f"cuda:0:{CAPACITY // MIB}MiB")
+    scripts = [f"integrity {seed} 60 14" for seed in (1, 2)]
+    jobs = in_turns(daemon, scripts, right, persistent_bytes=72 * MIB, ephemeral_bytes=16 * MIB)
+    assert sum(job.info().moved.out_bytes for job in jobs) > CAPACITY
+
+
+def test_contents_outlive_the_daemon_and_a_neighbour(daemons: Daemons) -> None:
+    daemon = daemons()
+    scripts = [f"integrity {seed} 150 8" for seed in (4, 5, 6)]
+    *jobs, victim = together(daemon, scripts, **KNOWN)
+    daemon.until(lambda: victim.info().iterations > 5)
+    daemon.kill()
+    daemon.start()
+    victim.signal(signal.SIGKILL)
+    assert [differing(job.result(), right("")) for job in jobs] == [[], []]
+    assert victim.wait().outcome == "failed"

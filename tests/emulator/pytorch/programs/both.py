@@ -1,0 +1,116 @@
+"""Computations that are done on the device and on the CPU; prints which of them differ, and how many there are."""
+
+import json
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+torch.backends.mkldnn.enabled = False
+IMAGES, VALUES, FILTERS = torch.randn(4, 3, 16, 16), torch.randn(64), torch.randn(8, 3, 3, 3)
+MATRIX = torch.randn(5, 5)
+MATRIX = MATRIX @ MATRIX.T + 5 * torch.eye(5)
+SEQUENCE = torch.arange(64.0).reshape(1, 2, 4, 8) / 64
+
+
+def trained(model, inputs, device, steps=3, optimizer=torch.optim.SGD, **options):
+    """Weights, buffers and losses after a few steps."""
+    torch.manual_seed(0)
+    made = model().to(device)
+    updates = optimizer(made.parameters(), lr=0.1, **options)
+    losses = []
+    for _ in range(steps):
+        loss = made(inputs.to(device)).pow(2).mean()
+        updates.zero_grad()
+        loss.backward()
+        updates.step()
+        losses.append(loss.detach())
+    return [*losses, *made.state_dict().values()]
+
+
+def convolutions():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 8, 3, groups=8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4),
+    )  # fmt: skip
+
+
+def perceptron():
+    return nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 4))
+
+
+def encoder():
+    return nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+
+
+def assigned(device):
+    values = VALUES.to(device).clone()
+    values[values > 0] = 5.0
+    values[torch.tensor([1, 2, 3], device=device)] = 7
+    return values
+
+
+def attention(device):
+    query = SEQUENCE.to(device).requires_grad_()
+    output = functional.scaled_dot_product_attention(query, query, query, is_causal=True)
+    output.sum().backward()
+    return [output.detach(), query.grad]
+
+
+def bags(device):
+    places, starts = torch.tensor([1, 2, 4, 5], device=device), torch.tensor([0, 2], device=device)
+    table = torch.arange(30.0).reshape(10, 3).to(device).requires_grad_()
+    output = functional.embedding_bag(places, table, starts, mode="mean")
+    output.sum().backward()
+    return [output.detach(), table.grad]
+
+
+CASES = {
+    "nonzero": lambda device: torch.nonzero(VALUES.to(device) > 0),
+    "boolean index": lambda device: VALUES.to(device)[VALUES.to(device) > 0],
+    "assignment by index": assigned,
+    "unique": lambda device: torch.unique((VALUES * 3).to(device).int()),
+    "bincount": lambda device: torch.bincount((VALUES.abs() * 3).to(device).long()),
+    "convolution": lambda device: functional.conv2d(IMAGES.to(device), FILTERS.to(device), padding=1),
+    "attention": attention,
+    "embedding bag": bags,
+    "cholesky": lambda device: torch.linalg.cholesky(MATRIX.to(device)),
+    "eigh": lambda device: list(torch.linalg.eigh(MATRIX.to(device))),
+    "svd": lambda device: list(torch.linalg.svd(MATRIX.to(device))),
+    "solve": lambda device: torch.linalg.solve(MATRIX.to(device), torch.ones(5, device=device)),
+    "fft": lambda device: torch.view_as_real(torch.fft.rfft(VALUES.to(device))),
+    "sort": lambda device: list(torch.sort(VALUES.to(device))),
+    "topk": lambda device: list(torch.topk(VALUES.to(device), 5)),
+    "cumsum": lambda device: VALUES.to(device).cumsum(0),
+    "cat": lambda device: torch.cat([VALUES.to(device), VALUES.to(device) * 2]),
+    "numbers beside tensors": lambda device: torch.arange(10, device=device) * 2.5 + torch.ones((), device=device),
+    "where of numbers": lambda device: torch.where(VALUES.to(device) > 0, 1.0, 0.0),
+    "half": lambda device: (VALUES.to(device) * 2).half().float(),
+    "equal": lambda device: torch.tensor([torch.equal(VALUES.to(device), VALUES.to(device) + 1)]),
+    "perceptron, SGD": lambda device: trained(perceptron, torch.randn(8, 16), device, momentum=0.9),
+    "perceptron, AdamW": lambda device: trained(
+        perceptron, torch.randn(8, 16), device, optimizer=torch.optim.AdamW, foreach=False
+    ),
+    "perceptron, fused AdamW": lambda device: trained(
+        perceptron, torch.randn(8, 16), device, optimizer=torch.optim.AdamW, fused=True
+    ),
+    "convolutions": lambda device: trained(convolutions, IMAGES, device),
+    "encoder": lambda device: trained(encoder, torch.randn(2, 4, 16), device),
+}
+
+
+def parts(value):
+    return [each.cpu() for each in (value if isinstance(value, list) else [value])]
+
+
+def same(case):
+    found = []
+    for device in ("cuda", "cpu"):
+        torch.manual_seed(3)
+        found.append(parts(case(device)))
+    return len(found[0]) == len(found[1]) and all(
+        one.dtype == other.dtype and torch.equal(one, other) for one, other in zip(*found, strict=True)
+    )
+
+
+print(json.dumps({"cases": len(CASES), "different": [name for name, case in CASES.items() if not same(case)]}))

@@ -1,0 +1,243 @@
+"""The stub driver as cuda.bindings sees it, and what several processes see of each other's memory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.emulator.harness import Start, Worker, WorkerError
+
+MIB = 1 << 20
+
+
+def test_cuda_bindings_work_with_it(start: Start) -> None:
+    worker = start()
+    worker.run("data = int(ok(driver.cuMemAlloc(1 << 20)))")
+    worker.run("module = ok(driver.cuModuleLoadData(b'stub'))")
+    worker.run("kernel = ok(driver.cuModuleGetFunction(module, b'fill_u32'))")
+    worker.run(
+        "types = (ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64)\n"
+        "ok(driver.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, 0, ((data, 4711, 2), types), 0))"
+    )
+    assert worker.run("word(data + 4)") == 4711
+    assert worker.run("ok(driver.cuDeviceGetName(64, 0)).split(b'\\0')[0].decode()") == "Carpool emulated GPU"
+    with pytest.raises(WorkerError, match="CUDA_ERROR_OUT_OF_MEMORY"):
+        worker.run("ok(driver.cuMemAlloc(1 << 30))")
+
+
+def test_no_device_is_an_error_of_cuinit(start: Start) -> None:
+    with pytest.raises(WorkerError, match="CUDA_ERROR_NO_DEVICE"):
+        start(CUDA_VISIBLE_DEVICES="")
+
+
+def test_visible_devices_are_renumbered(start: Start) -> None:
+    all_devices, second = start("64MiB,32MiB"), start("64MiB,32MiB", CUDA_VISIBLE_DEVICES="1")
+    assert all_devices.run("ok(driver.cuDeviceGetCount())") == 2
+    assert (second.run("ok(driver.cuDeviceGetCount())"), second.free()) == (1, 32 * MIB)
+    second.run("ok(driver.cuMemAlloc(32 << 20))")
+    assert all_devices.free() == 64 * MIB
+    all_devices.run("begin(1)")
+    assert all_devices.free() == 0
+
+
+@pytest.mark.parametrize(
+    ("visible", "sizes"),
+    [
+        ("GPU-63617270-6f6f-6c2d-7374-75622d677031", [32]),
+        ("1,GPU-63617270-6f6f-6c2d-7374-75622d677030", [32, 64]),
+        ("1,GPU-ffff,0", [32]),  # what follows an unknown one is hidden
+        ("0,GPU-63617270,1", [64]),  # so is what follows an ambiguous one
+        ("1x,0", []),
+    ],
+)
+def test_visible_devices_are_named_by_number_or_uuid(start: Start, visible: str, sizes: list[int]) -> None:
+    if not sizes:
+        with pytest.raises(WorkerError, match="CUDA_ERROR_NO_DEVICE"):
+            start("64MiB,32MiB", CUDA_VISIBLE_DEVICES=visible)
+        return
+    worker = start("64MiB,32MiB", CUDA_VISIBLE_DEVICES=visible)
+    seen = worker.run("[ok(driver.cuDeviceTotalMem(i)) for i in range(ok(driver.cuDeviceGetCount()))]")
+    assert seen == [size * MIB for size in sizes]
+
+
+def test_capacity_is_shared_and_contexts_cost(start: Start) -> None:
+    one = start(EMULATOR_CONTEXT="4MiB")
+    assert one.free() == 60 * MIB
+    two = start(EMULATOR_CONTEXT="4MiB")
+    two.run("data = ok(driver.cuMemAlloc(40 << 20))")
+    assert one.free() == two.free() == 16 * MIB
+    with pytest.raises(WorkerError, match="CUDA_ERROR_OUT_OF_MEMORY"):
+        one.run("ok(driver.cuMemAlloc(18 << 20))")
+    two.run("ok(driver.cuMemFree(data))")
+    assert one.free() == 56 * MIB
+
+
+def test_a_killed_process_gives_its_memory_back(start: Start) -> None:
+    one, two = start(), start()
+    two.run("data = ok(driver.cuMemAlloc(40 << 20)); handle = created(8 << 20)")
+    assert one.free() == 16 * MIB
+    two.kill()
+    assert one.free() == 64 * MIB
+
+
+def _shared(creator: Worker) -> int:
+    creator.run(
+        "handle = created(8 << 20); at = mapped(handle, 8 << 20)\nfill(at, 77, 4); fd = exported(handle); share(fd)"
+    )
+    return creator.fds[-1]
+
+
+def test_exported_memory_is_the_same_memory(start: Start) -> None:
+    creator, user = start(), start()
+    user.run("at = mapped(imported(fds[0]), 8 << 20)", fds=[_shared(creator)])
+    assert user.run("word(at)") == 77
+    user.run("fill(at, 78, 1)")
+    assert creator.run("word(at)") == 78
+    assert user.free() == 56 * MIB  # counted once
+
+
+def test_a_descriptor_keeps_memory_when_its_creator_is_killed(start: Start) -> None:
+    """Also in a process that has nothing to do with CUDA: this one."""
+    creator, user = start(), start()
+    fd = _shared(creator)
+    creator.kill()
+    assert user.free() == 56 * MIB
+    user.run("handle = imported(fds[0]); at = mapped(handle, 8 << 20)", fds=[fd])
+    assert user.run("word(at)") == 77
+    os.close(creator.fds.pop())
+    user.run("import os; os.close(fds[0]); ok(driver.cuMemRelease(handle))")
+    assert user.free() == 56 * MIB  # the mapping alone keeps it
+    user.run("ok(driver.cuMemUnmap(at, 8 << 20))")
+    assert user.free() == 64 * MIB
+
+
+def test_only_memory_made_for_it_can_be_exported(start: Start) -> None:
+    worker = start()
+    worker.run("prop = driver.CUmemAllocationProp(); prop.type = prop.type.CU_MEM_ALLOCATION_TYPE_PINNED")
+    worker.run("prop.location.type = prop.location.type.CU_MEM_LOCATION_TYPE_DEVICE")
+    worker.run("plain = ok(driver.cuMemCreate(2 << 20, prop, 0))")
+    with pytest.raises(WorkerError, match="CUDA_ERROR_INVALID_VALUE"):
+        worker.run("exported(plain)")
+    with pytest.raises(WorkerError, match="CUDA_ERROR_INVALID_VALUE"):
+        worker.run("imported(0)")
+
+
+def test_legacy_sharing_between_processes(start: Start) -> None:
+    creator, user = start(), start()
+    handle = creator.run(
+        "data = ok(driver.cuMemAlloc(2 << 20)); fill(data, 5, 1)\n"
+        "ctypes.string_at(ok(driver.cuIpcGetMemHandle(data)).getPtr(), 64).hex()"
+    )
+    opening = (
+        f"handle = driver.CUipcMemHandle(); ctypes.memmove(handle.getPtr(), bytes.fromhex('{handle}'), 64)\n"
+        "at = int(ok(driver.cuIpcOpenMemHandle(handle, 1)))"
+    )
+    user.run(opening)
+    assert user.run("word(at)") == 5
+    with pytest.raises(WorkerError, match="CUDA_ERROR_INVALID_CONTEXT"):
+        creator.run(opening)
+    user.run("ok(driver.cuIpcCloseMemHandle(at))")
+    creator.run("ok(driver.cuMemFree(data))")
+    assert user.free() == 64 * MIB
+    with pytest.raises(WorkerError, match="CUDA_ERROR_INVALID_VALUE"):
+        user.run(opening)  # gone
+    with pytest.raises(WorkerError, match="CUDA_ERROR_INVALID_VALUE"):
+        creator.run("ok(driver.cuIpcGetMemHandle(mapped(created(2 << 20), 2 << 20)))")
+
+
+#: Makes an event that other processes may use, and tells its handle as text.
+NEW_EVENT = (
+    "event = ok(driver.cuEventCreate(6)); stream = ok(driver.cuStreamCreate(1))\n"
+    "ctypes.string_at(ok(driver.cuIpcGetEventHandle(event)).getPtr(), 64).hex()"
+)
+#: Work that takes 200 ms on the stream.
+SPIN = (
+    "spin = ok(driver.cuModuleGetFunction(ok(driver.cuModuleLoadData(b'stub')), b'spin_us'))\n"
+    "ok(driver.cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, ((200_000,), (ctypes.c_uint64,)), 0))"
+)
+NOT_READY = "CUDA_ERROR_NOT_READY"
+
+
+def _open_event(user: Worker, handle: str) -> None:
+    user.run(
+        f"handle = driver.CUipcEventHandle(); ctypes.memmove(handle.getPtr(), bytes.fromhex('{handle}'), 64)\n"
+        "event = ok(driver.cuIpcOpenEventHandle(handle)); stream = ok(driver.cuStreamCreate(1))"
+    )
+
+
+def test_an_event_of_another_process(start: Start) -> None:
+    creator, user = start(), start()
+    _open_event(user, creator.run(NEW_EVENT))
+    assert user.run("driver.cuEventQuery(event)[0].name") == "CUDA_SUCCESS"  # never recorded
+    creator.run(f"{SPIN}\nok(driver.cuEventRecord(event, stream))")
+    assert user.run("driver.cuEventQuery(event)[0].name") == NOT_READY
+    user.run("ok(driver.cuStreamWaitEvent(stream, event, 0))")
+    assert user.run("driver.cuStreamQuery(stream)[0].name") == NOT_READY
+    user.run("ok(driver.cuEventSynchronize(event)); ok(driver.cuStreamSynchronize(stream))")
+    assert creator.run("driver.cuEventQuery(event)[0].name") == "CUDA_SUCCESS"
+    user.run(f"{SPIN}\nok(driver.cuEventRecord(event, stream))")  # either may record it
+    assert creator.run("driver.cuEventQuery(event)[0].name") == NOT_READY
+
+
+def test_nobody_waits_for_an_event_of_a_dead_process(start: Start) -> None:
+    creator, user = start(), start()
+    _open_event(user, creator.run(NEW_EVENT))
+    creator.run(f"{SPIN.replace('200_000', '600_000_000')}\nok(driver.cuEventRecord(event, stream))")
+    user.run("ok(driver.cuStreamWaitEvent(stream, event, 0))")
+    assert user.run("driver.cuStreamQuery(stream)[0].name") == NOT_READY
+    creator.kill()
+    user.run("ok(driver.cuStreamSynchronize(stream))")
+
+
+def test_events_between_processes_have_rules(start: Start) -> None:
+    creator, user = start(), start()
+    handle = creator.run(NEW_EVENT)
+    with pytest.raises(WorkerError, match="CUDA_ERROR_INVALID_VALUE"):
+        creator.run("ok(driver.cuEventCreate(4))")  # they cannot measure time
+    with pytest.raises(WorkerError, match="CUDA_ERROR_INVALID_HANDLE"):
+        creator.run("ok(driver.cuIpcGetEventHandle(ok(driver.cuEventCreate(2))))")
+    creator.run(f"{SPIN}\nok(driver.cuEventRecord(event, stream)); other = ok(driver.cuStreamCreate(1))")
+    creator.run("ok(driver.cuStreamWaitEvent(other, event, 0)); ok(driver.cuEventDestroy(event))")
+    assert creator.run("driver.cuStreamQuery(other)[0].name") == NOT_READY  # who waits already goes on waiting
+    with pytest.raises(WorkerError, match="CUDA_ERROR_INVALID_VALUE"):
+        _open_event(user, handle)
+    creator.run("ok(driver.cuStreamSynchronize(other)); ok(driver.cuEventCreate(6))")
+
+
+def test_a_stream_waits_for_a_word_that_another_process_writes(start: Start, tmp_path: Path) -> None:
+    page = tmp_path / "page"
+    page.write_bytes(bytes(4096))
+    share = (
+        f"import mmap; page = mmap.mmap(os.open({str(page)!r}, os.O_RDWR), 4096)\n"
+        "at = ctypes.addressof(ctypes.c_char.from_buffer(page)); ok(driver.cuMemHostRegister(at, 4096, 0))"
+    )
+    waiter, writer = start(first="import os; begin()"), start(first="import os; begin()")
+    waiter.run(share)
+    writer.run(share)
+    waiter.run("stream = ok(driver.cuStreamCreate(1)); ok(driver.cuStreamWaitValue32(stream, at, 3, 0))")
+    assert waiter.run("driver.cuStreamQuery(stream)[0].name") == "CUDA_ERROR_NOT_READY"
+    writer.run("ok(driver.cuStreamWriteValue32(0, at, 3, 0)); ok(driver.cuCtxSynchronize())")
+    waiter.run("ok(driver.cuStreamSynchronize(stream))")
+
+
+def test_a_forked_child_cannot_use_it(start: Start) -> None:
+    worker = start(first="import os; begin()")
+    status = worker.run(
+        "data = ok(driver.cuMemAlloc(2 << 20)); pid = os.fork()\n"
+        "if pid == 0: os._exit(driver.cuMemGetInfo()[0].value)\n"
+        "os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])"
+    )
+    assert status == 3  # CUDA_ERROR_NOT_INITIALIZED
+    assert worker.free() == 62 * MIB
+
+
+def test_failures_on_demand_reach_the_bindings(start: Start) -> None:
+    worker = start(EMULATOR_FAIL="cuMemExportToShareableHandle=801,cuMemCreate=2@2")
+    worker.run("handle = created(2 << 20)")
+    with pytest.raises(WorkerError, match="CUDA_ERROR_OUT_OF_MEMORY"):
+        worker.run("created(2 << 20)")
+    worker.run("created(2 << 20)")
+    with pytest.raises(WorkerError, match="CUDA_ERROR_NOT_SUPPORTED"):
+        worker.run("exported(handle)")

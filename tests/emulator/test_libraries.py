@@ -1,0 +1,144 @@
+"""The emulated libraries: every function that PyTorch imports is decided, exists, and writes what it must write."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+from pathlib import Path
+
+import pytest
+
+from emulator.libraries.elf import Import, SharedLibrary
+from emulator.libraries.source import REFUSES, statement
+from emulator.libraries.table import Line, Table, read_table, tables
+from emulator.libraries.wheel import stem_of, versions, wanted
+from tests.emulator.harness import Worker
+from tests.emulator.torch_imports import IMPORTS, LISTS, listed, torch_at_hand
+
+SONAMES = sorted(IMPORTS)
+#: Bytes that a word of a table writes; the others of these words have them in their value.
+WIDTHS = {"int": 4, "long": 8, "text": 8, "new": 8, "new:number": 4}
+SIZED = ("zeros", "integers", "characters")
+
+
+def lines(soname: str) -> dict[str, Line]:
+    """By name, the functions that are generated for this library."""
+    table = tables()[stem_of(soname)]
+    found = {symbol.name: table.line(symbol.name) or REFUSES for symbol in IMPORTS[soname]}
+    return {name: line for name, line in sorted(found.items()) if not line.file}
+
+
+def undecided(imports: dict[str, set[Import]]) -> list[str]:
+    known = tables()
+    names = [(known[stem_of(soname)], symbol.name) for soname, found in imports.items() for symbol in found]
+    return [name for table, name in names if not table.line(name)]
+
+
+def test_every_import_is_decided() -> None:
+    assert undecided(IMPORTS) == []
+    assert sum(map(len, IMPORTS.values())) > 600
+
+
+def test_every_line_is_needed() -> None:
+    """A line that no version of PyTorch with a list needs describes functions that nobody can test."""
+    names = {symbol.name for path in LISTS.glob("*.txt") for found in listed(path).values() for symbol in found}
+    unused = [
+        line.pattern
+        for table in tables().values()
+        for line in table.lines
+        if not any(Table("", lines=[line]).line(name) for name in names)
+    ]
+    assert unused == []
+
+
+def test_imports_of_the_torch_at_hand_are_decided() -> None:
+    assert undecided(wanted(torch_at_hand())) == []
+
+
+def test_the_list_is_of_the_torch_at_hand() -> None:
+    torch = torch_at_hand()
+    version = next(torch.parents[1].glob("torch-*.dist-info")).name.removeprefix("torch-").removesuffix(".dist-info")
+    if not (LISTS / f"torch-{version}.txt").exists():
+        pytest.skip(f"there is no list of torch {version}")
+    assert wanted(torch) == listed(LISTS / f"torch-{version}.txt")
+
+
+def test_imports_are_read_from_the_files(torch_lib: Path) -> None:
+    assert wanted(torch_lib) == IMPORTS
+    assert versions(torch_lib) == {"cuda": (13, 0, 0), "cudnn": (9, 20, 0), "nccl": (2, 29, 7)}
+
+
+def test_a_folder_without_cuda_libraries_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="is it torch/lib of a CUDA build"):
+        wanted(tmp_path)
+
+
+def test_what_is_no_elf_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.so").write_text("INPUT(libreal.so)")
+    with pytest.raises(ValueError, match="no 64-bit little-endian ELF file"):
+        SharedLibrary(tmp_path / "text.so")
+
+
+@pytest.mark.parametrize("text", ["asking cublasCreate_v2 new", "prefix", "refusal 1 2"])
+def test_a_line_that_means_nothing_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "wrong.table").write_text(f"# a comment\n{text}\n")
+    with pytest.raises(ValueError, match="line 2"):
+        read_table(tmp_path / "wrong.table")
+
+
+def test_a_word_that_means_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="handel means nothing"):
+        statement(0, "handel", [])
+
+
+def test_a_function_with_two_lines_is_refused() -> None:
+    table = Table("twice", lines=[Line("sets", "f.*", ()), Line("asks", "foo", ())])
+    with pytest.raises(ValueError, match=r"foo more than once: f\.\*, foo"):
+        table.line("foo")
+
+
+def test_python_can_load_what_imports_them(libraries: Path, torch_lib: Path, worker: Worker) -> None:
+    """With RTLD_NOW: every symbol is there under its version node."""
+    worker.run(f"ctypes.CDLL({str(torch_lib / 'libtorch_cuda.so')!r}, mode=2)")
+    assert worker.run(f"{str(libraries)!r} in open('/proc/self/maps').read()")
+
+
+def expected_bytes(table: Table, word: str) -> int:
+    name, _, value = word.partition("=")
+    if name == "zeros":
+        return int(value)
+    if name == "integers":
+        return 4 * len(value.split(","))
+    if name == "characters":
+        return len(ast.literal_eval(table.defines.get(value, value))) + 1
+    return WIDTHS[name]
+
+
+def expected(table: Table, line: Line) -> dict[str, int]:
+    words = [(position, word) for position, word in line.arguments if word.split("=")[0] in (*WIDTHS, *SIZED)]
+    return {str(position): expected_bytes(table, word) for position, word in words}
+
+
+@pytest.mark.parametrize("soname", SONAMES)
+def test_out_parameters_are_written(soname: str, libraries: Path, worker: Worker) -> None:
+    """Exactly their bytes, in poisoned memory.  A floating-point argument would not move the others."""
+    table = tables()[stem_of(soname)]
+    calls = {name: dict(line.arguments) for name, line in lines(soname).items()}
+    outcomes = worker.run(f"library_calls.outcomes({str(libraries / soname)!r}, {calls!r})")
+    for name, line in lines(soname).items():
+        assert outcomes[name]["written"] == expected(table, line), name
+
+
+@pytest.mark.parametrize("soname", SONAMES)
+def test_calls_return_what_they_should(soname: str, libraries: Path, worker: Worker) -> None:
+    table = tables()[stem_of(soname)]
+    plain = {
+        name: line
+        for name, line in lines(soname).items()
+        if "status" not in line.words and (not line.returns or line.returns.lstrip("-").isdigit())
+    }
+    calls = {name: dict(line.arguments) for name, line in plain.items()}
+    outcomes = worker.run(f"library_calls.outcomes({str(libraries / soname)!r}, {calls!r})")
+    for name, line in plain.items():
+        refusal = table.settings["refusal"] if line.kind == "refuses" else "0"
+        assert ctypes.c_int(outcomes[name]["returned"]).value == int(line.returns or refusal), name

@@ -1,0 +1,87 @@
+"""What runs, in which order, and how long it may take: the first contact with a GPU, all checks, all measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tests.gpu.registry import Check, Figures
+
+TIMEOUT_S = 400.0
+#: The first contact is over by then: with the last check's grace it is less than eight minutes.
+CONTACT_S = 455.0
+
+
+class Range(NamedTuple):
+    """What a figure is expected to be; outside of it the result is right, and worth a look."""
+
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    name: str
+    limit_s: float = TIMEOUT_S
+    look: str = ""  # where to look when it does not pass
+    expected: Mapping[str, Range] = field(default_factory=dict)
+
+    def unexpected(self, figures: Figures) -> list[str]:
+        wrong = {
+            name: figures.get(name)
+            for name, (least, most) in self.expected.items()
+            if not least <= figures.get(name, least) <= most
+        }
+        return [
+            f"{name} {value:.4g}, expected {self.expected[name].least:g} to {self.expected[name].most:g}"
+            for name, value in wrong.items()
+            if value is not None
+        ]
+
+
+NO_LIMIT = float("inf")
+SWITCHES = {"switches": Range(10, NO_LIMIT)}
+MAPPING = "emulator/README.md says what the driver is believed to do with memory that processes share"
+GATE = "native/cuda/driver_load.c: which calls pass the gate, and which pass by it"
+DAEMON = "what the daemon and the jobs said is among the details; native/cuda/turn.c waits for turns"
+#: The riskiest first: each one rests on those before it.
+CONTACT = (
+    Step("needed_mechanisms", 40, "the driver, its calls to share memory, and the agent process: carpool doctor"),
+    Step("driver_routes", 60, GATE),
+    Step("extent_outlives_its_creator", 40, MAPPING),
+    Step("lane_in_two_processes", 40, MAPPING),
+    Step("extent_is_cleared", 40, MAPPING),
+    Step("extent_is_freed", 75, MAPPING, {"seconds until it is free": Range(0, 2)}),
+    Step("preloaded_sgd", 90, GATE),
+    Step("lane_of_1_sgd", 90, DAEMON),
+    Step("lane_of_2_adam", 90, DAEMON, SWITCHES),
+    Step("handover_timeslice", 90, DAEMON, {"us, p50": Range(0, 100), "us, p95": Range(0, 1000)}),
+    Step("residue_is_kept", 90, "native/cuda/residue.c and live_blocks.c: what is saved of the lane", SWITCHES),
+    Step("oversubscribed_copies", 60, "native/cuda/extents.c: what is moved, and when it is mapped again"),
+    Step("offload_rate", 90, "is the memory that is moved to pinned?", {"ratio, median": Range(0.8, 1.1)}),
+    Step("checkpoint_round_trip", 60, "driver 570 or later; optional: without it there is no engine checkpoint"),
+    Step("job_of_the_checkpoint_engine", 90, "src/carpool/devices/cuda/checkpoint.py"),
+    Step("telemetry_against_pytorch", 40, "src/carpool/telemetry: what this driver's NVML does not say"),
+)
+
+
+#: Modules of measurements, in the order of what they are worth.
+BENCH = (
+    "handover", "iterations", "jobs", "offload", "snapshot", "copies", "mapping", "segments", "weights", "services",
+    "fairness",
+)  # fmt: skip
+
+
+def plan(command: str, known: Mapping[str, Check]) -> dict[str, Step]:
+    """By name, in their order."""
+    if command == "contact":
+        return {step.name: step for step in CONTACT}
+    if command == "check":
+        return {name: Step(name) for name, each in known.items() if not each.measures}
+    return {each.name: Step(each.name) for each in sorted(known.values(), key=_worth) if each.measures}
+
+
+def _worth(measurement: Check) -> int:
+    module = measurement.function.__module__.rpartition(".")[2]
+    return BENCH.index(module) if measurement.measures else len(BENCH)

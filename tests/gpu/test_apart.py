@@ -1,0 +1,79 @@
+"""What a check starts is over in time, whatever it is and wherever it hangs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.gpu import runner
+from tests.gpu.registry import Check, Needs
+
+#: A process that no longer belongs to its parent's session, has no parent, and keeps the output open.
+ORPHAN = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open(sys.argv[1], "w").write(f"{os.getpid()} {os.environ['TMPDIR']}")
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+"""
+#: In a process of its own: this one is not to adopt orphans, and to end processes of other tests.
+RUN = "import sys; from tests.gpu import apart; print(apart.run(sys.argv[2:], float(sys.argv[1])))"
+
+
+def ended(limit_s: float, code: str, *arguments: str) -> str:
+    """How the code has, as text."""
+    command = [sys.executable, "-c", RUN, str(limit_s), sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+@pytest.mark.parametrize(("then", "limit_s", "status"), [("", 20, 0), ("time.sleep(600)", 1.5, None)])
+def test_nothing_of_it_is_left(tmp_path: Path, then: str, limit_s: float, status: int | None) -> None:
+    where = tmp_path / "orphan"
+    where.touch()
+    waits = "while not os.path.getsize(sys.argv[1]): pass"
+    assert f"status={status}," in ended(limit_s, f"{ORPHAN}\n{waits}\n{then}", str(where))
+    pid, scratch = where.read_text().split()
+    assert not Path("/proc", pid).exists()
+    assert not Path(scratch).exists()
+
+
+def check(function: Callable[[], None]) -> Check:
+    return Check("name", "title", Needs.DRIVER, function, measures=False)
+
+
+def test_a_check_that_waits_too_long_says_for_what() -> None:
+    def waits() -> None:
+        time.sleep(30)
+
+    result = runner.run_here(check(waits), 0.2)
+    assert (result.outcome, result.text) == (runner.FAILED, "OutOfTime: no end after 0 s")
+    assert "time.sleep(30)" in result.details
+    assert result.seconds < 10
+
+
+#: In a call that neither returns nor lets Python run its signal handlers: a mutex is locked twice.
+KEPT = """
+import ctypes
+from tests.gpu import runner
+from tests.gpu.test_apart import check
+runner.GRACE_S = 1
+def kept_by_the_driver():
+    mutex = ctypes.create_string_buffer(64)
+    for _ in range(2):
+        ctypes.PyDLL(None).pthread_mutex_lock(mutex)
+runner.run_here(check(kept_by_the_driver), 0.2)
+"""
+
+
+def test_a_check_that_the_driver_keeps_says_where() -> None:
+    said = ended(5, KEPT)
+    assert "status=None," in said
+    assert "in kept_by_the_driver" in said
