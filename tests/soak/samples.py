@@ -43,7 +43,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Growth:
-    """Of one quantity: its mean, by how much the straight line of its least values rises in an hour, what that may be."""
+    """Of one quantity: its mean, how much the straight line of its least values rises in an hour, and what it may."""
 
     quantity: str
     mean: float
