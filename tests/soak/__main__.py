@@ -1,13 +1,15 @@
 """A day of load within an hour: ``python -m tests.soak [--minutes 60] [--out DIR]``.
 
-Six users submit jobs of every kind without a pause; what is kept for hours and days is kept for a twenty-fourth of
-that.  After a quarter of the time nothing may grow any more, all outcomes must be right, and every training must
-come to the same weights.  What came of it is a dated result file.  Exit status 1: something grew or was wrong.
+Six users submit jobs of every kind at a steady pace, so that equally many are kept at any time; what is kept for hours
+and days is kept for a twenty-fourth of that.  After a quarter of the time nothing may grow any more, all outcomes must
+be right, and every training must come to the same weights.  What came of it is a dated result file.  Exit status 1:
+something grew or was wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import subprocess
@@ -39,7 +41,9 @@ from tests.soak.samples import Sample, growths, look
 PROGRAM = Path(__file__).with_name("fast_daemon.py")
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 USERS = 6
+PACE_S = 1.5  # from the beginning of a piece of work of one user to that of the next, at least
 EVERY_S = 2.0
+SHOWN = 30  # every so many samples one is printed
 LIMITS = "keep_jobs = 500\nkeep_days = 1\n"
 
 
@@ -104,15 +108,20 @@ def run(made: Daemon, seconds: float, seed: int) -> Found:
 
 
 def _samples(made: Daemon, seconds: float) -> Iterator[Sample]:
-    began = time.monotonic()
+    began, number = time.monotonic(), itertools.count()
     while (passed := time.monotonic() - began) < seconds:
-        yield look(made, passed)
+        sample = look(made, passed)
+        if next(number) % SHOWN == 0:
+            print(sample, flush=True)
+        yield sample
         time.sleep(EVERY_S)
 
 
 def _until(user: Load, over: threading.Event) -> None:
     while not over.is_set():
+        began = time.monotonic()
         user.step()
+        over.wait(PACE_S - (time.monotonic() - began))
 
 
 def figures(found: Found, log: str) -> list[Figure]:

@@ -11,6 +11,9 @@ from daemon_harness import Daemon
 
 from tests.leftovers import marked_processes
 
+#: Of each of so many parts of a run the least value counts: jobs that live have descriptors and memory, and how many
+#: there are at a time depends on what else the machine does.
+PARTS = 20
 #: What a quantity may grow in an hour, as a part of its mean, or by its own amount if that is more.
 SHARE = 0.05
 AMOUNTS = {
@@ -40,7 +43,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Growth:
-    """Of one quantity: its mean, by how much its straight line rises within an hour, and what that may be."""
+    """Of one quantity: its mean, how much the straight line of its least values rises in an hour, and what it may."""
 
     quantity: str
     mean: float
@@ -70,12 +73,14 @@ def look(daemon: Daemon, at_s: float) -> Sample:
 
 def growths(samples: list[Sample]) -> list[Growth]:
     """Of every quantity, by least squares.  Raises statistics.StatisticsError for fewer than two samples."""
-    found = []
-    times = [sample.at_s / 3600 for sample in samples]
+    found, size = [], max(1, len(samples) // PARTS)
+    parts = [samples[begin : begin + size] for begin in range(0, len(samples) - size + 1, size)]
+    times = [part[0].at_s / 3600 for part in parts]
     for quantity, amount in AMOUNTS.items():
-        values = [float(asdict(sample)[quantity]) for sample in samples]
-        slope, _ = linear_regression(times, values)
-        found.append(Growth(quantity, mean(values), slope, max(amount, SHARE * mean(values))))
+        least = [min(float(asdict(sample)[quantity]) for sample in part) for part in parts]
+        slope, _ = linear_regression(times, least)
+        typical = mean(float(asdict(sample)[quantity]) for sample in samples)
+        found.append(Growth(quantity, typical, slope, max(amount, SHARE * typical)))
     return found
 
 

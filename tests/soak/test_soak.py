@@ -24,6 +24,13 @@ def test_what_grows_is_found(quantity: str) -> None:
     assert [each.quantity for each in growths(samples) if each.per_hour > each.allowed] == [quantity]
 
 
+def test_what_more_jobs_at_a_time_have_is_no_growth() -> None:
+    """Every fifth sample none lives; at the end there are three times as many as at the beginning."""
+    lives = [number // 100 + 1 if number % 5 else 0 for number in range(300)]
+    samples = [replace(FLAT, at_s=12.0 * at, descriptors=20 + 10 * more) for at, more in enumerate(lives)]
+    assert [each.quantity for each in growths(samples) if each.per_hour > each.allowed] == []
+
+
 @pytest.mark.nightly("half a minute of load of every kind", stays="test_what_grows_is_found")
 def test_all_that_users_do_comes_out_right() -> None:
     with daemon() as made:
