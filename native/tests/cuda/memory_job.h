@@ -63,7 +63,7 @@ static inline void *grant(void *unused) {
   struct cp_packet p;
   while (recv(daemon_fd, &p, sizeof p, 0) == sizeof p) {
     if (p.type != CP_GROW) continue;
-    p.d ? cp_add(&granting.optional, 1) : cp_add(&granting.waiting, 1);
+    p.d & 1 ? cp_add(&granting.optional, 1) : cp_add(&granting.waiting, 1);
     bool fits = p.b <= granting.most[p.a];
     for (; fits && granting.end[p.a] < p.b; granting.end[p.a] += PIECE)
       close(add_memory((uint32_t)p.a, granting.end[p.a], PIECE));

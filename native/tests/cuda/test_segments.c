@@ -119,6 +119,31 @@ static void waits_for_an_answer(void) {
   CHECK_THAT(holds(at, CP_MIB, 3) && cp_extents_mapped(LANE) == PIECE);
 }
 
+/* Its turn cannot end before: whoever else was given the memory would wait for that turn. */
+static void *capture(void *unused) {
+  CUgraph graph;
+  CUstream stream;
+  CUdeviceptr at;
+  OK(cuCtxSetCurrent(context));
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  OK(cp_segment_alloc(&at, CP_MIB, true));
+  OK(cuStreamEndCapture(stream, &graph));
+  return unused;
+}
+static void asks_first_in_a_capture(void) {
+  begin_granted(0, 0);
+  cp_begin_iterations();
+  give();
+  pthread_t thread = start(capture, NULL);
+  struct cp_packet p = packet(CP_GROW);
+  CHECK_THAT(p.a == LANE && p.d == 2 && seat()->grow_class == (1 | 1024));
+  close(add_memory(LANE, 0, PIECE));
+  set_limit(LANE, CP_MIB);
+  answer(&p, CP_GROW_GRANTED);
+  pthread_join(thread, NULL);
+}
+
 /* What PyTorch's allocator has given back must not stand in the way of what it asks for then. */
 static void *ask_twice(void *unused) {
   OK(cuCtxSetCurrent(context));
@@ -295,6 +320,7 @@ static void needs_a_context(void) {
 
 int main(int argc, char **argv) {
   static const struct test_case cases[] = {CASE(classes), CASE(growth), CASE(refusal), CASE(pool_scopes), CASE(waits_for_an_answer),
+                                          CASE(asks_first_in_a_capture),
                                           CASE(gives_back_first), CASE(idle_memory), CASE(lowered_limit),
                                           CASE(frees_wait_for_the_device), CASE(frees_during_a_capture), CASE(frees_during_another_capture),
                                           CASE(fixed_memory), CASE(allocated_before), CASE(needs_a_context)};
