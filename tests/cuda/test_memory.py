@@ -39,7 +39,8 @@ def test_what_does_not_fit_alone_is_refused_to_this_job_only(daemons: Daemons, b
 
 
 @pytest.mark.nightly(
-    "a rarer way into a state that another test reaches", stays="test_jobs_that_exceed_the_device_together_move"
+    "a rarer way into a state that another test reaches",
+    stays="tests/cuda/pytorch/test_training.py::test_contents_of_memory_that_moves",
 )
 def test_memory_of_jobs_that_have_ended_serves_others(daemons: Daemons, bare: Bare) -> None:
     daemon = daemons(f"cuda:0:{CAPACITY}MiB")

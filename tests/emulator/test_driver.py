@@ -10,6 +10,7 @@ import pytest
 
 from emulator.build import EMULATOR, NATIVE, build_driver
 from tests.emulator.harness import stub_environment
+from tests.tiers import all_but_first
 
 HERE = Path(__file__).parent
 PROGRAMS = {
@@ -20,7 +21,7 @@ PROGRAMS = {
     "null_work": "",
     "modules": "",
 }
-VARIANTS = [None, "address,undefined"]
+VARIANTS = all_but_first([None, "address,undefined"])
 #: What a context leaves behind at the end of a process is the driver's own and not looked for.
 OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
 

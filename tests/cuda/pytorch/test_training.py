@@ -37,6 +37,7 @@ def test_families_of_models_in_turns(daemons: Daemons, cpu: OnCpu, scripts: list
     assert len({job.info().lane for job in jobs}) == 1
 
 
+@pytest.mark.nightly("three quarters of a minute of PyTorch", stays="test_families_of_models_in_turns")
 def test_public_scripts_in_turns(daemons: Daemons, alone: Alone) -> None:
     in_turns(daemons(), PUBLIC, alone.result, **KNOWN)
 

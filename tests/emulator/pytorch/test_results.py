@@ -44,6 +44,7 @@ def test_nothing_wrong_goes_on(run: Run, what: str, status: int, named: str) -> 
     assert "went on" not in ended.output
 
 
+@pytest.mark.nightly("a rarer way into a state that another test reaches", stays="test_nothing_wrong_goes_on")
 def test_without_results_kernels_compute_nothing(run: Run) -> None:
     ended = run("unknown.py", "kernel", EMULATOR_RESULTS="0")
     assert (ended.status, ended.output) == (0, "went on\n")
