@@ -194,7 +194,10 @@ class LiveDaemon:
 
     def story(self) -> str:
         """For messages: what the jobs say, and the end of the daemon's log."""
-        lines = [f"{job.id} {job.phase} {job.outcome} turn={job.holds_turn} {job.reason}" for job in self.client.jobs()]
+        lines = [
+            f"{job.id} {job.phase} {job.outcome} turn={job.holds_turn} alone={job.alone} {job.reason}"
+            for job in self.client.jobs()
+        ]
         log = (self.home / "daemon.log").read_text().splitlines()[-30:]
         return "\n".join([*lines, *log])
 

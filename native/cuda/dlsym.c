@@ -22,7 +22,7 @@ void *cp_next_dlsym(void *handle, const char *name) { return real()(handle, name
 /* The program sees what it would see without us: our exported names are nobody's answer. */
 static void *find(void *handle, const char *name) {
   void *pointer = real()(handle, name);
-  if (pointer && (cp_driver_ours(pointer) || cp_nccl_ours(pointer)))
+  if (pointer && (cp_driver_ours(pointer) || cp_nccl_ours(pointer) || cp_malloc_ours(pointer)))
     pointer = real()(RTLD_NEXT, name); /* next after this library */
   if (!pointer) return NULL;
   return name[0] == 'n' ? cp_nccl_swap(name, pointer) : cp_driver_swap(name, pointer);

@@ -15,6 +15,7 @@
  * streams.c          contexts, streams, captures: what has to be drained, and when that is forbidden
  * drain.c            has everything ended that was submitted?
  * alloc_calls.c      the calls that get and free memory
+ * allocator_cache.c  the runtime's, for PyTorch's allocator: has its cache emptied where memory is short
  * pointer_calls.c    questions about addresses
  * caller.c           who asks for it
  * driver_memory.c    the driver's own memory, counted
@@ -183,6 +184,8 @@ void cp_drain_stop(void); /* at exit */
 /* nccl.c, as for the driver */
 bool cp_nccl_ours(const void *pointer);
 void *cp_nccl_swap(const char *name, void *pointer);
+/* allocator_cache.c */
+bool cp_malloc_ours(const void *pointer);
 /* driver_memory.c */
 void cp_memory_tell(void); /* the seat is there */
 /* caller.c */

@@ -30,6 +30,8 @@ void cp_extents_forked(bool child);
 bool cp_segments_serve(void); /* is memory by grant here? */
 bool cp_segments_hold(CUdeviceptr address);
 CUresult cp_segment_alloc(CUdeviceptr *address, size_t bytes, bool allocator);
+/* This thread's latest request was refused so that PyTorch gives back its cache and asks again. */
+bool cp_segment_refused(void);
 CUresult cp_segment_free(CUdeviceptr address);
 /* Of the segment to which the address belongs; false: to none. */
 bool cp_segment_range(CUdeviceptr address, CUdeviceptr *base, size_t *bytes);

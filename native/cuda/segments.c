@@ -96,6 +96,8 @@ void cp_segments_lost(void) {
 /* The caching allocator's latest request in this thread was refused, so that it gives back what it does not use. */
 static __thread bool refused __attribute__((tls_model("initial-exec")));
 
+bool cp_segment_refused(void) { return refused; }
+
 /* Pool lock not held.  False: total is the extent that would do. */
 static bool take(uint32_t class_, size_t bytes, CUdeviceptr *address, size_t *total) {
   cp_acquire(&cp.pool_lock);

@@ -116,9 +116,10 @@ static void stop(void) {
 CP_GATE(cuInit, unsigned int flags) {
   cp_driver_start();
   cp_see_own_devices();
+  bool first = !cp_load(&cp_driver_used);
+  cp_store(&cp_driver_used, 1); /* before it works: no other thread may find that it works without us */
   CUresult r = cp_real.cuInit(flags);
-  if (!cp_load(&cp_driver_used)) atexit(stop);
-  cp_store(&cp_driver_used, 1);
+  if (first) atexit(stop);
   if (r == CUDA_SUCCESS) cp_forked_begins();
   return r;
 }

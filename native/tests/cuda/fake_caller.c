@@ -12,6 +12,8 @@ CUresult fake_cudaMalloc(CUdeviceptr *address, size_t bytes) {
   __asm__ volatile("" ::: "memory"); /* no jump in place of the call */
   return r;
 }
+int cudaMalloc(void **address, size_t bytes);
+int cudaMalloc(void **address, size_t bytes) { return fake_cudaMalloc((CUdeviceptr *)address, bytes) == CUDA_SUCCESS ? 0 : 2; }
 #elif defined LIBNCCL
 struct id {
   char bytes[128];

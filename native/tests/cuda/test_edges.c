@@ -211,8 +211,7 @@ static void primary_released(void) {
   released(CP_BY_FORCE);
 }
 
-/* Bypass of the gate is seen: the driver is in use, and cuInit has not come through it. */
-static void ungated_is_seen(void) {
+static void begin_without_the_driver(void) {
   int pair[2];
   make_seat_table();
   CHECK_THAT(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
@@ -220,6 +219,11 @@ static void ungated_is_seen(void) {
   attach_to(pair, 0);
   cp_step_end(0, 1);
   CHECK_THAT(seat_of(0)->traits == 0);
+}
+
+/* Bypass of the gate is seen: the driver is in use, and cuInit has not come through it. */
+static void ungated_is_seen(void) {
+  begin_without_the_driver();
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   CUresult (*init)(unsigned int) = (CUresult(*)(unsigned int))dlsym(library, "cuInit");
   CHECK_THAT(init && init != cuInit);
@@ -228,11 +232,28 @@ static void ungated_is_seen(void) {
   CHECK_THAT(seat_of(0)->traits == CP_TRAIT_UNGATED);
 }
 
+/* An iteration may end while another thread's cuInit, through the gate, has not returned. */
+static CUresult (*driver_init)(unsigned int);
+static CUresult step_within_init(unsigned int flags) {
+  CUresult r = driver_init(flags);
+  cp_step_end(0, 0);
+  return r;
+}
+static void gated_while_it_begins(void) {
+  begin_without_the_driver();
+  cp_driver_start();
+  driver_init = cp_real.cuInit;
+  cp_real.cuInit = step_within_init;
+  OK(cuInit(0));
+  CHECK_THAT(seat_of(0)->traits == 0);
+}
+
 int main(int argc, char **argv) {
   static const struct test_case cases[] = {CASE(capture_defers), CASE(capture_needs_the_turn),
                                           CASE(discarding_needs_the_turn), CASE(outsiders_are_seen),
                                           CASE(retained_memory_stays), CASE(broken_captures_end), CASE(dependent_work), CASE(nested_calls_pass),
                                           CASE(forked_child_passes), CASE(daemon_dies), CASE(broken_context),
-                                          CASE(primary_released), CASE(ungated_is_seen)};
+                                          CASE(primary_released), CASE(ungated_is_seen),
+                                          CASE(gated_while_it_begins)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }

@@ -95,6 +95,18 @@ static struct cp_seat *attach_job(int *ours) {
   return seat;
 }
 
+/* Bound to the preloaded library, as in a library that is linked with the runtime. */
+extern int cudaMalloc(void **address, size_t bytes) __attribute__((weak));
+
+/* There is only a runtime's, for those that see a runtime. */
+static void runtime_call(void) {
+  void *address;
+  CHECK_THAT(dlsym(RTLD_DEFAULT, "cudaMalloc") == NULL);
+  CHECK_THAT(gated((void *)cudaMalloc) && cudaMalloc(&address, 512) == 3); /* cudaErrorInitializationError */
+  void *runtime = dlopen("libcudart.so.12", RTLD_NOW | RTLD_LOCAL);
+  CHECK_THAT(runtime && !strcmp(home(dlsym(runtime, "cudaMalloc")), "libcudart.so.12"));
+}
+
 /* Who asks for memory: the allocator, also through the runtime, or somebody else. */
 static void callers(struct cp_seat *seat) {
   CUdeviceptr a, b, c;
@@ -206,6 +218,7 @@ int main(void) {
   other_names();
   versions();
   bypassed();
+  runtime_call();
   CUcontext context;
   setenv("CUDA_VISIBLE_DEVICES", "17", 1); /* as a script does */
   setenv("CARPOOL_CUDA_DEVICE", "0", 1);

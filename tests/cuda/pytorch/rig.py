@@ -81,6 +81,11 @@ def differing(result: dict[str, Any], expected: dict[str, Any]) -> list[str]:
     return [name for name in {**expected, **result} if result.get(name) != expected.get(name)]
 
 
+def right(_script: str) -> dict[str, Any]:
+    """What every `integrity` comes to."""
+    return {"wrong": 0, "checked": True}
+
+
 def unexpected_calls() -> Path:
     """Where processes name the functions that the emulated GPU does not have."""
     return Path(os.environ["EMULATOR_STATE"]).with_suffix(".unexpected")

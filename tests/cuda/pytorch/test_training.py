@@ -7,13 +7,12 @@ there are programs that know the contents of all of theirs.
 from __future__ import annotations
 
 import signal
-from typing import Any
 
 import pytest
 
 from carpool.core.model import MIB
 from tests.cuda.pytorch.conftest import OnCpu
-from tests.cuda.pytorch.rig import KNOWN, Alone, differing, in_turns, together
+from tests.cuda.pytorch.rig import KNOWN, Alone, differing, in_turns, right, together
 from tests.cuda.rig import Daemons
 from tests.tiers import all_but_first
 
@@ -24,11 +23,6 @@ FAMILIES: list[list[str]] = [
 #: Unmodified; they draw random numbers on the device.
 PUBLIC = ["whole characters --max_iters=4", "whole autoencoder --epochs 2"]
 CAPACITY = 96 * MIB
-
-
-def right(_script: str) -> dict[str, Any]:
-    """What every `integrity` comes to."""
-    return {"wrong": 0, "checked": True}
 
 
 @pytest.mark.parametrize("scripts", all_but_first(FAMILIES), ids=" and ".join)
