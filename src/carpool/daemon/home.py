@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import os
 import socket
 import stat
+import time
 from pathlib import Path
 
 from carpool.daemon.api.server import check_socket
@@ -15,7 +17,11 @@ from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.privileges.user import as_files_of, become, give_new_home, listen, system_user
 from carpool.daemon.system.errors import StartupError, file_of_home
+from carpool.daemon.system.process_tree import has_not_ended
 from carpool.protocol.paths import Home
+
+PATIENCE_S = 5.0  # for the lock of a daemon that has been killed
+RETRY_S = 0.01
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,16 +87,29 @@ def _check_private(directory: Path) -> None:
 def _lock(home: Home) -> int:
     """Raises OSError, and StartupError if another daemon holds it."""
     fd = os.open(home.pid_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pid = os.read(fd, 32).decode(errors="replace").strip()
-        os.close(fd)
-        raise StartupError(
-            "already_running",
-            f"a daemon (pid {pid}) already serves {home.root}",
-            "stop it with carpool down, or choose another --home",
-        ) from None
+    deadline = time.monotonic() + PATIENCE_S
+    while not _locked(fd):
+        pid = os.pread(fd, 32, 0).decode(errors="replace").strip()
+        if time.monotonic() > deadline or _runs(pid):
+            os.close(fd)
+            raise StartupError(
+                "already_running",
+                f"a daemon (pid {pid}) already serves {home.root}",
+                "stop it with carpool down, or choose another --home",
+            )
+        time.sleep(RETRY_S)
     os.ftruncate(fd, 0)
-    os.write(fd, f"{os.getpid()}\n".encode())
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd
+
+
+def _locked(fd: int) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def _runs(pid: str) -> bool:
+    """False: that daemon was killed while it started a process, which has the lock until it executes its program."""
+    return pid.isdecimal() and has_not_ended(int(pid))

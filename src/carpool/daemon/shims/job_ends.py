@@ -143,8 +143,9 @@ class JobEnds:
 
     def _lost(self, job: JobRecord, process: Process, orphans: Orphans, traces: bool) -> None:
         remains = self._groups.remains(job, None)
-        left = len({*orphans.pids(), *remains.pids()})
-        ending = unrecorded(job, started=process.started, traces=traces, orphans=left)
+        left = {*orphans.pids(), *remains.pids()}
+        stray = left - {job.pid}  # the kernel has killed the main process, which may take a moment to end
+        ending = unrecorded(job, started=process.started, traces=traces, orphans=len(stray))
         if left or not remains.removed():
             self._after(process, ending, remains, orphans)
         else:

@@ -20,6 +20,11 @@ def below(root: int) -> list[int]:
     return found
 
 
+def has_not_ended(pid: int) -> bool:
+    """Whether there is such a process that is no zombie."""
+    return _parent(Path(f"/proc/{pid}")) != 0
+
+
 def _parent(directory: Path) -> int:
     """0: it has ended."""
     try:
