@@ -66,6 +66,7 @@ FOLDERS = {
     "fuzz": Folder("test", 3),
     "gpu": Folder("test", 25),
     "telemetry": Folder("check", 4),
+    "mutations": Folder("test", 1),
     "native": Folder("test", 30),
     "notebooks": Folder("test", 5),
     "protocol": Folder("check", 3),

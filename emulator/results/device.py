@@ -67,6 +67,13 @@ class EmulatedDevice:
         return bool(torch._C._cuda_isCurrentStreamCapturing())
 
     def do(self, device: int, work: Callable[[], None]) -> None:
-        """In the place of the current stream's next kernel, which ends with it."""
-        with self._streams.busy(device):
-            work()
+        """In the place of the next kernel of the device's current stream, which ends with it.
+
+        The default stream has no handle of its own: it is that of the device that the thread uses at the moment.
+        """
+        before = torch._C._cuda_exchangeDevice(device)
+        try:
+            with self._streams.busy(device):
+                work()
+        finally:
+            torch._C._cuda_maybeExchangeDevice(before)

@@ -190,7 +190,17 @@ CP_GATE(cuMemGetInfo_v2, size_t *free_bytes, size_t *total) {
     if (r == CUDA_SUCCESS) cp_traits(CP_TRAIT_SHARED); \
     return r; \
   }
-SHARED(cuIpcGetMemHandle, cp_real.cuIpcGetMemHandle(handle, address), CUipcMemHandle *handle, CUdeviceptr address)
+/* A segment is a piece of extents, of which the driver makes no such handle. */
+static CUresult segment_handle(void) {
+  static const char text[] = "carpool: warning: this job passes tensors on the GPU to other processes (CUDA IPC), which needs "
+                             "a GPU of its own: submit it with --exclusive\n";
+  static uint32_t warned;
+  if (!cp_load(&warned)) syscall(SYS_write, STDERR_FILENO, text, sizeof text - 1);
+  cp_store(&warned, 1);
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+SHARED(cuIpcGetMemHandle, segment(address) ? segment_handle() : cp_real.cuIpcGetMemHandle(handle, address),
+       CUipcMemHandle *handle, CUdeviceptr address)
 SHARED(cuMemExportToShareableHandle, cp_real.cuMemExportToShareableHandle(shareable, handle, type, flags), void *shareable,
        CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags)
 SHARED(cuMemPoolExportToShareableHandle, cp_real.cuMemPoolExportToShareableHandle(shareable, pool, type, flags),

@@ -14,7 +14,7 @@ from carpool.core.model import MIB
 from tests.cuda.pytorch.conftest import OnCpu
 from tests.cuda.pytorch.rig import KNOWN, Alone, differing, in_turns, right, together
 from tests.cuda.rig import Daemons
-from tests.tiers import all_but_first
+from tests.tiers import RARER_WAY, all_but_first
 
 FAMILIES: list[list[str]] = [
     ["train 6 mlp gpt cnn", "train 6 bert vit unet"],
@@ -39,6 +39,11 @@ def test_public_scripts_in_turns(daemons: Daemons, alone: Alone) -> None:
 def test_contents_of_memory_in_turns(daemons: Daemons) -> None:
     """Those of the private pools of graphs, too."""
     in_turns(daemons(), [f"integrity {seed} 60 8 2" for seed in (1, 2, 3)], right, **KNOWN)
+
+
+@pytest.mark.nightly(RARER_WAY, stays="test_contents_of_memory_in_turns")
+def test_copies_under_way_when_a_turn_ends(daemons: Daemons) -> None:
+    in_turns(daemons(), ["under_way 1 60", "under_way 2 60"], right, **KNOWN)
 
 
 def test_contents_of_memory_that_moves(daemons: Daemons) -> None:

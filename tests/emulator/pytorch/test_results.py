@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.emulator.pytorch.conftest import Run
+from tests.tiers import RARER_WAY
 
 #: `emulator.results.operator.WRONG`, and SIGABRT by the driver.
 WRONG, ABORTED = 86, -6
@@ -21,6 +22,12 @@ def test_what_holds_on_a_gpu_holds_here(run: Run, program: str) -> None:
     result = run(program).result()
     assert result
     assert [name for name, holds in result.items() if not holds] == []
+
+
+@pytest.mark.nightly(RARER_WAY, stays="test_what_holds_on_a_gpu_holds_here")
+def test_a_device_that_is_not_the_current_one(run: Run) -> None:
+    result = run("devices.py", EMULATOR_DEVICES="64MiB,64MiB", EMULATOR_KERNEL_US="20000").result()
+    assert result == {"current": True, "in order": True, "current afterwards": True}
 
 
 def test_threads_and_compiled_programs(run: Run) -> None:
@@ -44,7 +51,7 @@ def test_nothing_wrong_goes_on(run: Run, what: str, status: int, named: str) -> 
     assert "went on" not in ended.output
 
 
-@pytest.mark.nightly("a rarer way into a state that another test reaches", stays="test_nothing_wrong_goes_on")
+@pytest.mark.nightly(RARER_WAY, stays="test_nothing_wrong_goes_on")
 def test_without_results_kernels_compute_nothing(run: Run) -> None:
     ended = run("unknown.py", "kernel", EMULATOR_RESULTS="0")
     assert (ended.status, ended.output) == (0, "went on\n")

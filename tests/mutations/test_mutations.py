@@ -1,0 +1,84 @@
+"""Tests of contents notice when a mechanism that they depend on is switched off."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests import emulated
+from tests.mutations.table import MOST_TESTS, MUTATIONS, PAGE, ROOT, Mutation, renewed
+
+COPIED = ("src", "native", "tests", "emulator", "benchmarks", "pyproject.toml")
+LONG = "several minutes, and only for those who change what keeps contents right"
+PATIENCE_S = 600
+STAYS = "test_the_table_is_that_of_the_page"
+#: pytest's status where tests have run and failed.
+FAILED = 1
+
+
+class Tree:
+    """A copy of the project in which something has been replaced, with a library and an interpreter of its own.
+
+    Its daemons have a clean environment, so that only the interpreter says where Carpool is.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        unneeded = shutil.ignore_patterns("__pycache__", "results", ".ruff_cache", ".mypy_cache")
+        for name in COPIED:
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, place / name, **({"ignore": unneeded} if copy is shutil.copytree else {}))
+        venv.create(place / "venv", with_pip=False, symlinks=True)
+        packages = sysconfig.get_path("purelib", vars={"base": str(place / "venv")})
+        Path(packages, "carpool.pth").write_text(f"{place / 'src'}\n{sysconfig.get_path('purelib')}\n")
+        self._python = str(place / "venv" / "bin" / "python")
+
+    def mutate(self, mutation: Mutation) -> None:
+        file = self._place / mutation.file
+        file.write_text(mutation.applied(file.read_text()))
+        subprocess.run([sys.executable, str(self._place / "native" / "build.py")], check=True)
+
+    def test(self, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        environment |= {"EMULATED_GPU_VENV": str(emulated.VENV)}
+        command = [self._python, "-m", "pytest", "--tier", "all", "-n0", "-q", "-x", *tests]
+        return subprocess.run(
+            command, cwd=self._place, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path)
+
+
+def test_the_table_is_that_of_the_page() -> None:
+    assert renewed(PAGE.read_text()) == PAGE.read_text(), "run `python -m tests.mutations.table`"
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.mechanism)
+def test_each_mutation_still_fits_its_source(mutation: Mutation) -> None:
+    assert mutation.applied((ROOT / mutation.file).read_text())
+    assert len(mutation.tests) <= MOST_TESTS
+
+
+@pytest.mark.nightly(LONG, stays=STAYS)
+def test_without_a_mutation_they_pass(tree: Tree) -> None:
+    done = tree.test(sorted({test for mutation in MUTATIONS for test in mutation.tests}))
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.nightly(LONG, stays=STAYS)
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.mechanism)
+def test_a_mechanism_that_is_switched_off_is_noticed(tree: Tree, mutation: Mutation) -> None:
+    tree.mutate(mutation)
+    done = tree.test(mutation.tests)
+    assert done.returncode == FAILED, done.stdout
