@@ -11,8 +11,10 @@ import statistics
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from benchmarks.emulated import Loop, Loops, loops, on_gpu
+from benchmarks.emulated import PYTHON, ROOT, Loop, Loops, loops, on_gpu
 from benchmarks.figures import Figure, median_figure, rounds_of
+from benchmarks.jobs import output_of
+from tests.gpu.measurements.handover import gaps_us, turns_of
 
 #: Kind of loop, with the bound of its ratio; None: reported.
 BOUNDS = {"eager": 1.02, "graph": 1.01, "memory": None}
@@ -25,11 +27,7 @@ MORE = {"memory": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}}
 #: Seconds of one question.
 PIECE_S = 0.05
 EAGER_TURNS = {"quantum_us": 0, "max_switch_share_ppm": 1_000_000, "max_move_share_ppm": 1_000_000, "max_lanes": 1}
-HANDOVER = """
-import json
-from tests.gpu.measurements.handover import measured
-print(json.dumps(measured({iterations})))
-"""
+HANDOVER = ROOT / "tests" / "gpu" / "programs" / "handover.py"
 SNAPSHOT = """
 import json
 from tests.gpu.measurements.snapshot import snapshot_cost
@@ -43,7 +41,7 @@ def run(quick: bool) -> list[Figure]:
     return [
         *figures,
         _start(2 if quick else 8),
-        *_hand_over(runs, 400 if quick else 3000),
+        *_hand_over(runs, 8_000 if quick else 20_000),
         _snapshot(runs),
         _lane(runs, 1 if quick else 5),
     ]
@@ -105,7 +103,7 @@ def _until_first(loop: Loop) -> float:
 
 
 def _hand_over(runs: int, iterations: int) -> list[Figure]:
-    gaps = [on_gpu(HANDOVER.format(iterations=iterations)) for _ in range(runs)]
+    gaps = [_gaps_us(iterations) for _ in range(runs)]
     p50 = [statistics.median(each) for each in gaps]
     p99 = [each[len(each) * 99 // 100] for each in gaps]
     name = "hand-over between two jobs, last kernel to first kernel"
@@ -114,6 +112,14 @@ def _hand_over(runs: int, iterations: int) -> list[Figure]:
         median_figure("emulated GPU", f"{name}, p50", "us", p50, target=100.0, detail=detail),
         median_figure("emulated GPU", f"{name}, p99", "us", p99, target=1000.0),
     ]
+
+
+def _gaps_us(iterations: int) -> list[float]:
+    """Ascending."""
+    with loops(PYTHONPATH=str(ROOT / "src")) as started:
+        client = started.daemon(**EAGER_TURNS)
+        jobs = [started.submit(client, [PYTHON, str(HANDOVER), str(iterations)]) for _ in range(2)]
+        return gaps_us(turns_of({job: output_of(client, job)[1] for job in jobs}))
 
 
 def _snapshot(runs: int) -> Figure:

@@ -90,8 +90,11 @@ class Loops:
 
     def job(self, client: DaemonClient, kind: str) -> Loop:
         begun = time.monotonic()
-        client.submit(SubmitRequest(argv=self._command(kind), cwd=str(WORKLOADS), env=self._environment("shared")))
+        self.submit(client, self._command(kind))
         return self._accepted(begun)
+
+    def submit(self, client: DaemonClient, command: list[str]) -> int:
+        return client.submit(SubmitRequest(argv=command, cwd=str(WORKLOADS), env=self._environment("shared")))
 
     def _command(self, kind: str) -> list[str]:
         return [PYTHON, str(WORKLOADS / "launches.py"), str(self._place / "loops"), kind]

@@ -47,12 +47,18 @@ def submit(client: DaemonClient, command: list[str], **options: Any) -> int:
 
 def result_of(client: DaemonClient, job: int) -> tuple[JobInfo, dict[str, Any]]:
     """Wait for the job; its description and what its script measured."""
+    info, output = output_of(client, job)
+    return info, last_line(output)
+
+
+def output_of(client: DaemonClient, job: int) -> tuple[JobInfo, str]:
+    """Wait for the job; its description and what it has printed.  Raises RuntimeError if it has failed."""
     info = client.wait(job, TIMEOUT_S)
     output = b"".join(client.logs(job)).decode(errors="replace")
     if info.outcome != "succeeded":
         reason = info.reason.text if info.reason else f"exit code {info.exit_code}, signal {info.signal}"
         raise RuntimeError(f"job {job} {info.outcome or info.phase}: {reason}\n{output[-2000:]}")
-    return info, last_line(output)
+    return info, output
 
 
 def run_shared(client: DaemonClient, command: list[str]) -> dict[str, Any]:
