@@ -52,8 +52,26 @@ def log_sigmoid_backward(gradient: Tensor, tensor: Tensor, _buffer: Tensor) -> T
     return aten.log_sigmoid_backward(gradient, tensor, buffer)
 
 
+def native_batch_norm(
+    tensor: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    training: bool,
+    momentum: float,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """When not training, a device returns the statistics that it has used, and the CPU none."""
+    result, *used = aten.native_batch_norm(tensor, weight, bias, mean, variance, training, momentum, epsilon)
+    if not training and mean is not None and variance is not None:
+        used = [mean.clone(), (variance + epsilon).rsqrt()]
+    return result, *used
+
+
 SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "native_dropout": native_dropout,
+    "native_batch_norm": native_batch_norm,
     "log_sigmoid_forward": log_sigmoid,
     "log_sigmoid_backward": log_sigmoid_backward,
     "_conv_depthwise2d": depthwise_convolution,

@@ -50,6 +50,16 @@ def assigned(device):
     return values
 
 
+def frozen(device):
+    """With the statistics of its own, not the batch's: in inference, and in the backward pass beside it."""
+    torch.manual_seed(0)
+    model = convolutions().to(device).eval()
+    with torch.inference_mode():
+        inferred = model(IMAGES.to(device)).clone()
+    model(IMAGES.to(device)).sum().backward()
+    return [inferred, *(weight.grad for weight in model.parameters())]
+
+
 def attention(device):
     query = SEQUENCE.to(device).requires_grad_()
     output = functional.scaled_dot_product_attention(query, query, query, is_causal=True)
@@ -95,6 +105,7 @@ CASES = {
         perceptron, torch.randn(8, 16), device, optimizer=torch.optim.AdamW, fused=True
     ),
     "convolutions": lambda device: trained(convolutions, IMAGES, device),
+    "frozen convolutions": frozen,
     "encoder": lambda device: trained(encoder, torch.randn(2, 4, 16), device),
 }
 

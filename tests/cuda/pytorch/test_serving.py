@@ -1,0 +1,135 @@
+"""`carpool serve` with PyTorch's CUDA build: 42 models on a GPU that holds a quarter of them, every answer checked."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from carpool.protocol.models import ModelRequest
+from carpool.serve.client import Client
+from tests import emulated
+from tests.cuda.pytorch.programs import zoo
+from tests.cuda.pytorch.rig import KNOWN, PROGRAMS, differing, right
+from tests.cuda.rig import Daemon, Daemons
+from tests.devices.cuda_stub import Stub
+from tests.e2e.fronts import Front
+from tests.tiers import RARER_WAY
+
+MANY, FEW = 42, 10
+CAPACITY = "100MiB"  # of 352 that the 42 have
+REQUESTS, PER_SECOND, CALLERS, SEEDS = 200, 20.0, 8, 3
+STAYS = "tests/e2e/test_services.py::test_training_beside_a_service_is_bit_identical"
+
+
+Asked = tuple[str, int]  # a model, and which of its inputs
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A device, and the interpreter of its models."""
+
+    device: str
+    python: str
+
+
+GPU = Kind(f"cuda:0:{CAPACITY}", emulated.PYTHON)
+HOST = Kind(f"host:{CAPACITY}", sys.executable)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As in workers: sums are added in one order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@contextmanager
+def serving(
+    daemon: Daemon, kind: Kind, names: Sequence[str], order: str, cache: Path, environment: dict[str, str]
+) -> Iterator[Front]:
+    """With deadlines, which all are kept, and priorities that differ.  ``environment``: of the models."""
+    for number, name in enumerate(names):
+        limits = {
+            "deadline_us": (10 + number % 3) * 1_000_000,
+            "priority": 1 + number % 3 * (order == "priority"),
+            "max_batch": 1,
+        }
+        request = ModelRequest(f"zoo:{name}", kind.python, str(PROGRAMS), environment, **limits)
+        daemon.client.add_model(name, request)
+    front = Front(daemon, names, f"--order={order}", cache=cache)
+    try:
+        yield front
+        front.stop()
+    finally:
+        front.close()
+
+
+@torch.inference_mode()
+def answers(names: Sequence[str]) -> dict[Asked, tuple[Tensor, bytes]]:
+    """Without Carpool, on the CPU: inputs, and the bits of the output."""
+    found = {}
+    for name in names:
+        model = zoo.model(name)
+        for seed in range(SEEDS):
+            inputs = zoo.example(name, seed)
+            found[name, seed] = inputs, bytes(model(inputs).numpy().tobytes())
+    return found
+
+
+def arrivals(of: Sequence[Asked], chance: random.Random) -> Iterator[Asked]:
+    """A Poisson process: waits for each request's time."""
+    at = time.monotonic()
+    for _ in range(REQUESTS):
+        at += chance.expovariate(PER_SECOND)
+        time.sleep(max(0.0, at - time.monotonic()))  # the process itself, no synchronization
+        yield chance.choice(of)
+
+
+def wrong(front: Front, names: Sequence[str]) -> list[Asked]:
+    """Requests whose answers are."""
+    known = answers(names)
+
+    def right_answer(each: Asked) -> bool:
+        inputs, output = known[each]
+        with Client(front.url) as client:
+            return bytes(client.infer(each[0], inputs.numpy()).tobytes()) == output
+
+    with ThreadPoolExecutor(CALLERS) as callers:
+        sent = [(each, callers.submit(right_answer, each)) for each in arrivals(list(known), random.Random(3))]
+        return [each for each, answer in sent if not answer.result()]
+
+
+@pytest.mark.nightly("minutes of PyTorch", stays=STAYS)
+@pytest.mark.parametrize(
+    ("kind", "order", "count"),
+    [(GPU, "edf", MANY), (GPU, "priority", FEW), (GPU, "fcfs", FEW), (HOST, "edf", MANY), (HOST, "priority", FEW)],
+    ids=lambda value: value.device.partition(":")[0] if isinstance(value, Kind) else str(value),
+)
+def test_many_models(daemons: Daemons, stub: Stub, tmp_path: Path, kind: Kind, order: str, count: int) -> None:
+    names, environment = zoo.names(count), emulated.clean() | (stub.environment() if kind is GPU else {})
+    with serving(daemons(kind.device), kind, names, order, tmp_path, environment) as front:
+        assert wrong(front, names) == []
+
+
+@pytest.mark.nightly(RARER_WAY, stays=STAYS)
+def test_training_beside_models(daemons: Daemons, stub: Stub, tmp_path: Path) -> None:
+    """Requests preempt training, which notices nothing."""
+    names = ["mlp0", "gpt0", "cnn0"]
+    daemon = daemons()
+    with serving(daemon, GPU, names, "fcfs", tmp_path, emulated.clean() | stub.environment()) as front:
+        jobs = [daemon.submit(f"integrity {seed} 300 8", **KNOWN) for seed in (1, 2)]
+        daemon.until(lambda: all(job.info().iterations > 3 for job in jobs))
+        assert wrong(front, names) == []
+        assert [differing(job.result(), right("")) for job in jobs] == [[], []]
