@@ -22,6 +22,9 @@ LOCK = $(RELEASE)/bin/uv pip compile -q --no-config --no-deps --universal --pyth
        --no-annotate --custom-compile-command 'make lock'
 #: PyTorch's CUDA build on emulated GPUs (emulator/README.md).
 EMULATED := .venv-emulated
+EMULATED_OLDER := .venv-emulated-2.11
+#: What runs on the older one, too.
+OLDER_TESTS := tests/emulator/pytorch tests/gpu/test_contact.py $(addprefix tests/cuda/pytorch/test_,training.py memory.py modes.py)
 EMULATOR_SOURCES := $(wildcard emulator/*.[ch] emulator/*.py emulator/*/*.[ch] emulator/*/*.py emulator/*/*.def emulator/*/*.map \
                     emulator/*/*/*.table)
 #: Of the machine with the GPU.
@@ -32,7 +35,7 @@ NATIVE_SOURCES := $(filter-out native/tests/% native/bench/% native/fuzz/%,$(wil
                   native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native emulated-gpu demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce release lock clean
+.PHONY: help setup native emulated-gpu demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce release lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -62,15 +65,20 @@ $(VENV)/.stamp-package: pyproject.toml hatch_build.py $(VENV)/.stamp-torch
 
 setup: $(VENV)/.stamp-package native  ## create .venv with everything in it (fast when nothing changed)
 
-$(EMULATED)/.stamp-torch: requirements-emulated.lock
-	test -x $(EMULATED)/bin/python || $(PYTHON) -m venv $(EMULATED)
+# An environment, and the versions that it has.
+define EMULATED_ENVIRONMENT
+$(1)/.stamp-torch: $(2)
+	test -x $(1)/bin/python || $$(PYTHON) -m venv $(1)
 	@echo "installing PyTorch's CUDA build for the emulated GPU (0.5 GB, once)"
-	$(EMULATED)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements-emulated.lock
-	touch $@
+	$(1)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r $(2)
+	touch $$@
 
-$(EMULATED)/.stamp-libraries: $(EMULATED)/.stamp-torch $(EMULATOR_SOURCES)
-	$(PYTHON) emulator/environment.py $(EMULATED)
-	touch $@
+$(1)/.stamp-libraries: $(1)/.stamp-torch $$(EMULATOR_SOURCES)
+	$$(PYTHON) emulator/environment.py $(1)
+	touch $$@
+endef
+$(eval $(call EMULATED_ENVIRONMENT,$(EMULATED),requirements-emulated.lock))
+$(eval $(call EMULATED_ENVIRONMENT,$(EMULATED_OLDER),requirements-emulated-2.11.lock))
 
 emulated-gpu: $(EMULATED)/.stamp-libraries  ## PyTorch's CUDA build on GPUs that are none: emulator/run -- python train.py
 
@@ -85,7 +93,7 @@ check: setup lint typecheck pytest-check  ## what needs no job and no daemon: be
 
 test: setup emulated-gpu native-test native-fuzz-replay lint typecheck pytest  ## every promise once: what CI runs
 
-test-all: setup emulated-gpu native-test native-test-sanitized native-test-threads native-fuzz lint typecheck pytest-all  ## everything: nightly, and before an issue is closed
+test-all: setup emulated-gpu native-test native-test-sanitized native-test-threads native-fuzz lint typecheck pytest-all pytest-older  ## everything: nightly, and before an issue is closed
 
 pytest-check: setup
 	$(call PYTEST,check)
@@ -95,6 +103,9 @@ pytest: setup emulated-gpu  ## the Python tests of `make test`; WORKERS=1: one a
 
 pytest-all: setup emulated-gpu
 	$(call PYTEST,all)
+
+pytest-older: setup $(EMULATED_OLDER)/.stamp-libraries  ## tests of the emulated GPU with PyTorch 2.11 (0.5 GB of downloads, once)
+	EMULATED_GPU_VENV=$(CURDIR)/$(EMULATED_OLDER) $(BIN)/python -m pytest -n $(WORKERS) --slack $(SLACK) --tier all -q $(OLDER_TESTS)
 
 nightly-list: setup  ## write tests/nightly.txt anew: what only `make test-all` runs
 	$(BIN)/python -m pytest --collect-only -q --write-nightly >/dev/null
@@ -144,6 +155,7 @@ release: $(RELEASE)/.stamp  ## TAG=v1.2.3 KEY=FILE: archives, list of parts and 
 lock: $(RELEASE)/.stamp  ## write requirements*.lock anew, after a change in requirements*.txt; asks the package index
 	$(LOCK) -o requirements.lock requirements.txt
 	$(LOCK) -o requirements-emulated.lock requirements-emulated.txt
+	grep -hvE '^torch==' requirements-emulated.txt | cat - requirements-emulated-2.11.txt | $(LOCK) -o requirements-emulated-2.11.lock -
 	grep -hvE '^(torch==|-r )' requirements.txt requirements-dev.txt requirements-torch.txt | $(LOCK) -o requirements-dev.lock -
 	$(LOCK) -o requirements-release.lock requirements-release.txt
 

@@ -47,11 +47,13 @@ HOST = Kind(f"host:{CAPACITY}", sys.executable)
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """As in workers: sums are added in one order."""
+def as_in_workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Sums are added in one order, and what models of the zoo switch off is on again for later tests."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    with torch.backends.nnpack.flags(False):
+        yield
     torch.set_num_threads(before)
 
 

@@ -31,6 +31,12 @@ def test_families_of_models_in_turns(daemons: Daemons, cpu: OnCpu, scripts: list
     assert len({job.info().lane for job in jobs}) == 1
 
 
+@pytest.mark.nightly(RARER_WAY, stays="test_families_of_models_in_turns")
+def test_families_that_compute_otherwise_on_a_gpu_in_turns(daemons: Daemons, alone: Alone) -> None:
+    """They draw random numbers there, or have cells that the CPU adds up in another order."""
+    in_turns(daemons(), ["train 6 vae lstm", "train 6 lstm vae"], alone.result, **KNOWN)
+
+
 @pytest.mark.nightly("three quarters of a minute of PyTorch", stays="test_families_of_models_in_turns")
 def test_public_scripts_in_turns(daemons: Daemons, alone: Alone) -> None:
     in_turns(daemons(), PUBLIC, alone.result, **KNOWN)

@@ -1,7 +1,7 @@
 """Models to be served, by name: `gpt3` is the benchmark's family `gpt` with weights of the seed 3.
 
-Without libraries that only the CPU has, everywhere.  `bert` is not among them: its layers choose their operators by the
-device.
+A process that makes one computes without libraries that only the CPU has, from then on.  `bert` is not among them: its
+layers choose their operators by the device.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from torch import Tensor, nn
 sys.path.append(str(Path(__file__).parents[4] / "benchmarks" / "workloads"))
 import families
 
-torch.backends.mkldnn.enabled = False
-torch.backends.nnpack.set_flags(False)
 SERVED = ("mlp", "cnn", "resnet", "vgg", "mobilenet", "densenet", "gpt", "vit", "unet")
 
 
@@ -32,6 +30,8 @@ def example(name: str, seed: int) -> Tensor:
 
 
 def model(name: str) -> nn.Module:
+    torch.backends.mkldnn.enabled = False
+    torch.backends.nnpack.set_flags(False)
     torch.manual_seed(int(name[-1]))
     made = families.FAMILIES[name[:-1]].model()
     made.example_inputs = example(name, 0)

@@ -1,0 +1,48 @@
+"""Each engine and mode of docs/cuda.md, and ways to ask PyTorch for memory, with contents that are checked."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cuda.pytorch.rig import KNOWN, differing, in_turns, right, together
+from tests.cuda.rig import Daemons
+from tests.tiers import RARER_WAY
+
+STAYS = "tests/cuda/pytorch/test_training.py::test_contents_of_memory_in_turns"
+TWO = [f"integrity {seed} 60 8 1" for seed in (1, 2)]
+
+
+@pytest.mark.nightly(RARER_WAY, stays=STAYS)
+def test_memory_that_is_closed_between_turns(daemons: Daemons) -> None:
+    in_turns(daemons(options=["--debug-close-lanes"]), TWO, right, **KNOWN)
+
+
+@pytest.mark.nightly(RARER_WAY, stays=STAYS)
+def test_two_lanes_side_by_side(daemons: Daemons) -> None:
+    options = ["--sharing=mps", "--policy=pack", "--setting=max_lanes=2"]  # without an MPS server
+    jobs = together(daemons(options=options), TWO, **KNOWN)
+    assert [differing(job.result(), right("")) for job in jobs] == [[], []]
+    assert len({job.info().lane for job in jobs}) == 2
+
+
+@pytest.mark.nightly(RARER_WAY, stays=STAYS)
+def test_a_job_of_the_checkpoint_engine(daemons: Daemons) -> None:
+    """It has nothing of Carpool in it, and takes turns with one that has."""
+    daemon = daemons()
+    guest = daemon.submit("integrity 3 150 8", engine="checkpoint")
+    other = daemon.submit("integrity 4 150 8", **KNOWN)
+    assert [differing(job.result(), right("")) for job in (guest, other)] == [[], []]
+    assert guest.info().engine == "checkpoint"
+    assert guest.info().switches >= 2
+
+
+@pytest.mark.nightly(RARER_WAY, stays=STAYS)
+def test_expandable_segments_are_turned_off(daemons: Daemons) -> None:
+    job = daemons().submit("integrity 5 40 8", env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, **KNOWN)
+    assert job.wait().outcome == "succeeded"
+    assert job.log().count("expandable_segments") == 1, job.log()
+
+
+@pytest.mark.nightly(RARER_WAY, stays=STAYS)
+def test_pools_of_the_scripts_own(daemons: Daemons) -> None:
+    in_turns(daemons(), [f"pools {seed} 60" for seed in (1, 2)], right, **KNOWN)
