@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,10 @@ from tests.adversary.users import ATTACKER, User, python_of_users
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results"
 MODES = ("api", "api", "session", "files", "reading")
-JOBS = ("fuzz", "fuzz", "steal", "keep", "keep", "fill", "fill", "resize", "hog")
+JOBS = ("fuzz", "fuzz", "steal", "keep", "keep", "fill", "fill", "resize", "hog", "name_lane", "claim")
+#: They have a user of their own: the attacker's requests and signals would end them before they have done anything.
+OWNER_OF_JOBS = ATTACKER - 2
+SEARCHED = re.compile(r"descriptors (\d+), secrets (\d+)")
 LIFE_S = 120.0
 #: What a revoked turn may take: the time to the forced request, and the lease (decision 45); and what a restart takes.
 LONGEST_PAUSE_S = 30.0
@@ -58,6 +61,8 @@ class Found:
     descriptors: list[int] = field(default_factory=list)
     answers_s: list[float] = field(default_factory=list)
     secrets: int = 0
+    searched: int = 0  # raw jobs that have looked into all of their descriptors
+    least: int = 1  # as many must, or the search for secrets proves nothing
     lives: int = 1
     victim: str = ""
     alone: dict[str, Any] = field(default_factory=dict)
@@ -75,7 +80,7 @@ class Attack:
     def __init__(self, daemon: Daemon, python: str, programs: Path, steps: int, seed: int) -> None:
         self.daemon, self.found = daemon, Found()
         self._victim = User(daemon, ATTACKER - 1, python, programs / "raw.py")
-        self._attacker = User(daemon, ATTACKER, python, programs / "raw.py")
+        self._attacker = User(daemon, OWNER_OF_JOBS, python, programs / "raw.py")
         self._command = [python, "-I", str(programs / "attackers.py")]
         self._steps, self._rng = steps, random.Random(seed)
         self._until = 0.0
@@ -83,6 +88,7 @@ class Attack:
     def run(self, seconds: float) -> Found:
         """Raises AssertionError where a victim or the daemon was harmed in a way that ends the run."""
         self.found.alone = self._trained()
+        self.found.least = max(1, round(seconds / 6))
         secret = self._victim.start("hold")
         self._until = time.monotonic() + seconds
         with ThreadPoolExecutor(len(JOBS) + len(MODES) + 2) as pool:
@@ -142,17 +148,33 @@ class Attack:
         while not self._over():
             self.found.counts[f"raw jobs: {mode}"] += 1
             try:
-                job = self._attacker.start(mode, self._rng.randrange(1 << 32))
+                job = self._attacker.start(mode, *self._arguments(mode))
                 time.sleep(self._rng.uniform(1, 20))
-                said = self._attacker.end(job)
-            except (AssertionError, OSError, IndexError):  # refused, killed, or between two daemons
-                self.found.counts["raw jobs that were refused or interrupted"] += 1
-                continue
-            if (searched := re.fullmatch(r"descriptors (\d+), secrets (\d+)", said)) is None:
-                self.found.counts[f"raw jobs: {mode}, {said}"] += 1
-            else:
-                self.found.counts["descriptors of raw jobs"] += int(searched[1])
-                self.found.secrets += int(searched[2])
+                with suppress(IndexError):  # the job has been killed, and has said nothing in the end
+                    self._attacker.end(job)
+                self._searched(mode, self.daemon.output(job))
+            except (AssertionError, OSError) as error:  # refused, killed, or between two daemons
+                self.found.counts[f"raw jobs: {mode}, {type(error).__name__}"] += 1
+
+    def _arguments(self, mode: str) -> tuple[object, ...]:
+        match mode:
+            case "hog":
+                return self._rng.choice(("lane", "bank")), self._rng.randrange(1, 64)
+            case "name_lane":
+                return (self._rng.randrange(4),)
+        return (self._rng.randrange(1 << 32),)
+
+    def _searched(self, mode: str, said: str) -> None:
+        """What the job's searches of all of its descriptors have found, and what else came of the job."""
+        if not (searches := list(SEARCHED.finditer(said))):
+            self.found.counts[f"raw jobs: {mode}, ended before the search"] += 1
+            return
+        self.found.counts[f"raw jobs: {mode}, searched"] += 1
+        self.found.searched += 1
+        self.found.counts["descriptors of raw jobs"] += max(int(search[1]) for search in searches)
+        self.found.secrets += max(int(search[2]) for search in searches)
+        if more := said[searches[-1].end() :].strip():
+            self.found.counts[f"raw jobs: {mode}, {more}"] += 1
 
     def _restarts(self) -> None:
         while not self._over():
@@ -202,6 +224,7 @@ def figures(found: Found, log: str) -> list[Figure]:
 
     return [
         row("secrets of others found", "", found.secrets, 0, **dict(sorted(found.counts.items()))),
+        replace(row("raw jobs that searched all their descriptors", "", found.searched, found.least), at_least=True),
         row("secrets of the victim damaged", "", float(found.victim != "intact"), 0, victim=found.victim),
         row("training runs with another result than alone", "", wrong, 0, runs_beside=len(found.beside)),
         row("longest pause of the training", "s", max(pauses), LONGEST_PAUSE_S, alone=found.alone["longest_s"]),

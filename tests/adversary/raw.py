@@ -2,7 +2,8 @@
 
 It runs as another user, under whatever Python that user may start, so it imports the standard library only; the words
 of the seat and the numbers of packets come as JSON in ``RAW_PROTOCOL``.  Each mode says ``ready``, goes on until
-SIGTERM, and then says what came of it: how many descriptors it has got, and how many of them hold `SECRET`.
+SIGTERM, says each second how many descriptors it has got and how many of them hold `SECRET`, and in the end what else
+came of it.
 """
 
 import fcntl
@@ -233,6 +234,12 @@ def secrets(raw):
     return found
 
 
+def search(raw):
+    raw.drain()
+    print(f"descriptors {len(raw.fds)}, secrets {secrets(raw)}", flush=True)
+    return True
+
+
 MODES = {mode.__name__: mode for mode in (hold, fill, own, steal, keep, name_lane, claim, resize, hog, fuzz)}
 
 
@@ -241,10 +248,12 @@ def main():
     raw = Raw()
     outcome = MODES[sys.argv[1]](raw)
     print("ready", flush=True)
-    signal.sigwait([signal.SIGTERM])
+    while search(raw) and not signal.sigtimedwait([signal.SIGTERM], 1.0):
+        pass
     stopping.set()
-    raw.drain()
-    print(outcome() if outcome else f"descriptors {len(raw.fds)}, secrets {secrets(raw)}", flush=True)
+    search(raw)
+    if outcome:
+        print(outcome(), flush=True)
 
 
 main()
