@@ -160,3 +160,27 @@ PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t, "process.
 PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_t, "process.graphics")
 PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t, "process.mps")
 PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_t, "process.mps")
+
+/* One sample for each process, taken at `clock_ms`. */
+API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples,
+                                                 unsigned int *count, unsigned long long since)
+{
+    ENTER(device, "nvmlDeviceGetProcessUtilization");
+    char text[STUB_TEXT] = "", *list = text;
+    unsigned long long clock_ms = 0;
+    unsigned int room = samples == NULL ? 0 : *count, found = 0;
+    nvmlProcessInfo_t process;
+    if (!stub_text(device->uuid, "process.busy", text))
+        return NVML_ERROR_NOT_SUPPORTED;
+    stub_number(device, "clock_ms", &clock_ms);
+    while (since < clock_ms * 1000 && next_process(&list, &process)) {
+        if (found < room)
+            samples[found] = (nvmlProcessUtilizationSample_t) {
+                .pid = process.pid, .timeStamp = clock_ms * 1000, .smUtil = (unsigned int) process.usedGpuMemory};
+        found++;
+    }
+    *count = found;
+    if (found == 0)
+        return NVML_ERROR_NOT_FOUND;
+    return found <= room ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+}

@@ -50,6 +50,12 @@ typedef struct {
 } nvmlUtilization_t;
 
 typedef struct {
+    unsigned int pid;
+    unsigned long long timeStamp;
+    unsigned int smUtil, memUtil, encUtil, decUtil;
+} nvmlProcessUtilizationSample_t;
+
+typedef struct {
     unsigned int version, sensorType;
     int temperature;
 } nvmlTemperature_t;

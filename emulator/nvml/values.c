@@ -8,6 +8,7 @@
      memory.total, memory.used, memory.reserved (0)      bytes; what is free follows from them
      process.compute, process.graphics, process.mps      PID:BYTES[:GPU INSTANCE],...  with ? for bytes that are not known
      utilization.gpu, utilization.memory                 percent
+     process.busy                                        PID:PERCENT,...  of the multiprocessors, newest sample
      power.usage, power.limit (mW)   energy (mJ)   temperature (degrees C)   clock.sm, clock.sm.max (MHz)   reasons (bits)
      mig.mode (0 or 1)   mig.parent (UUID) and mig.instance: this device is an instance
      gpm.supported (0)   gpm.METRIC: value of that metric between any two samples   clock_ms: time of GPM samples

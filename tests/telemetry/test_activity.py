@@ -121,4 +121,21 @@ def test_the_reader_keeps_devices_apart(proc_with_two_jobs: Any) -> None:
     found = read(host0=SECOND // 4, host1=SECOND)
     assert [found[device].sm_active_ppm for device in uses] == [250_000, 500_000]
     assert [found[device].sm_occupancy_ppm for device in uses] == [500_000, 250_000]
-    assert found["host0"].processes == (ProcessMemory(10, 4096, 1),)
+    assert found["host0"].processes == (ProcessMemory(10, 4096, 1, SECOND // 4),)
+
+
+def test_what_a_job_computed_in_its_turn_is_its_busy_time(proc_with_two_jobs: Any) -> None:
+    proc, pass_a_second = proc_with_two_jobs
+    now = [5 * SECOND]
+    reader = HostReader(lambda: now[0], Host(proc, Powercap(proc)), Trees(proc), CORES)
+
+    def busy(turns: tuple[int, int]) -> dict[int, int | None]:
+        uses = tuple(JobUse(pid, 1, pid, turn) for pid, turn in zip((10, 20), turns, strict=True))
+        found = reader.read([Target("host0", GIB, uses=uses)], {10: 10, 20: 20})["host0"]
+        assert isinstance(found, Sample) and found.processes is not None
+        return {process.pid: process.busy_us for process in found.processes}
+
+    assert busy((0, 0)) == {10: None, 20: None}
+    pass_a_second()
+    now[0] += SECOND
+    assert busy((300_000, 700_000)) == {10: 300_000, 20: 500_000}

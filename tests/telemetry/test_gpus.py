@@ -274,3 +274,23 @@ def test_what_some_processes_hold_together(stub: StubNvml, gpus: GpuReaders) -> 
     assert gpus.held("GPU-1", [], SECOND) == 0
     assert gpus.held("GPU-1", [10, 40], SECOND) is None, "it does not know one of them"
     assert gpus.held("GPU-2", [10], SECOND) is None
+
+
+def busy_of(sample: Sample) -> dict[int, int | None]:
+    return {process.pid: process.busy_us for process in sample.processes or ()}
+
+
+def test_how_long_the_gpu_computed_for_each_process(stub: StubNvml, gpus: GpuReaders) -> None:
+    stub.gpu(
+        changes={"process.compute": "100:1,200:1,300:1", "process.busy": "100:25,300:4294967295", "clock_ms": 1000}
+    )
+    assert busy_of(gpus.sample("GPU-1", 5 * SECOND)) == {100: None, 200: None, 300: None}
+    stub.gpu(clock_ms=3000)
+    sample = gpus.sample("GPU-1", 7 * SECOND)  # what is no percentage says nothing
+    assert busy_of(sample) == {100: SECOND // 2, 200: 0, 300: 0}
+    assert busy_of(gpus.sample("GPU-1", 8 * SECOND)) == {100: 0, 200: 0, 300: 0}, "samples count once"
+
+
+def test_a_driver_without_samples_of_processes(stub: StubNvml, gpus: GpuReaders) -> None:
+    stub.gpu(changes={"process.compute": "100:1"})
+    assert [busy_of(gpus.sample("GPU-1", now * SECOND)) for now in (1, 2)] == [{100: None}, {100: None}]

@@ -55,6 +55,7 @@ from carpool.daemon.shims.spawn import Starting
 from carpool.daemon.system.allowance import Allowances
 from carpool.daemon.system.background import go_on, in_background
 from carpool.daemon.system.clock import wall_us
+from carpool.daemon.telemetry.busy_times import BusyTimes
 from carpool.daemon.telemetry.service import TelemetryService, processes_of, uses_of
 from carpool.daemon.telemetry.ungated_processes import UngatedProcesses
 from carpool.devices.base import DeviceBackend
@@ -159,13 +160,14 @@ class Daemon:
     def _telemetry(self) -> TelemetryService:
         parts = self.parts
         ungated = UngatedProcesses(self.jobs, self.devices, parts.secondary.ours, self.core.post, used=self.store.used)
+        busy = BusyTimes(self.jobs)
         return TelemetryService(
             self.devices,
             lambda: processes_of(self.jobs, self.shims.pid),
             parts.memory.driver.measured,
             self.options.telemetry_us,
             present=parts.checkpoint_jobs.allocating,
-            heard=ungated.look,
+            heard=(ungated.look, busy.heard),
             uses=lambda device: uses_of(self.jobs, device),
             on_load=self.core.post,
             history=self.history,

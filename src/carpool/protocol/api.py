@@ -154,7 +154,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     iterations: int
     iterations_total: int | None
     iteration_us: int | None
-    device_us: int
+    device_us: int  # turn time: how long it has held a turn
     switches: int
     residue_bytes: int
     submitted_us: int
@@ -177,6 +177,10 @@ class JobInfo(msgspec.Struct, frozen=True):
     retries: int = 0
     attempt: int = 1  # the number of its present, or next, start
     attempts: list[AttemptInfo] = []  # those that are over, if there has been more than one
+    busy_us: int | None = (
+        None  # how long its device computed for it in `busy_of_us` of its turn time; null: not measured
+    )
+    busy_of_us: int = 0
 
 
 class JobList(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -48,6 +48,7 @@ class Activity:
     """Of one device.  A job counts from its second look on."""
 
     def __init__(self) -> None:
+        self.computed: dict[int, Micros] = {}  # by process in a seat, between the last two looks
         self._before: dict[JobId, _Seen] | None = None
         self._before_us: Micros = 0
 
@@ -63,10 +64,14 @@ class Activity:
         if before is None:
             return None
         pairs = {use.job: (before[use.job], seen[use.job]) for use in uses if use.job in before}
+        self.computed = {}
         lanes: dict[LaneId | None, int] = defaultdict(int)
         for use in uses:
             if use.job in pairs:
-                lanes[use.lane] += _computed(*pairs[use.job])
+                computed = _computed(*pairs[use.job])
+                lanes[use.lane] += computed
+                if use.pid is not None:
+                    self.computed[use.pid] = computed
         busy = sum(max(0, new.all_us - old.all_us) for old, new in pairs.values())
         moved = [max(0, new.moved_bytes - old.moved_bytes) * MILLION // elapsed for old, new in pairs.values()]
         return {

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection
 from typing import Any
 
 from carpool.core.model import Micros
+from carpool.telemetry.busy_processes import BusyProcesses
 from carpool.telemetry.gpm import METRICS, Gpm
 from carpool.telemetry.nvml import Calls, GpuGone, LibraryGone, NvmlUnsupported, Unanswered
 from carpool.telemetry.quantities import READERS, Quantities, processes
-from carpool.telemetry.sample import CapabilityLevel, Sample, Unavailable, Unmeasurable
+from carpool.telemetry.sample import CapabilityLevel, ProcessMemory, Sample, Unavailable, Unmeasurable
 
 UNKNOWN = "this driver does not say"
 REOPEN_US: Micros = 30_000_000  # a GPU that was lost: how long the library is kept before it is initialized again
@@ -75,6 +77,7 @@ class Gpu:
             self._handle = calls.must("nvmlDeviceGetHandleByUUID", uuid)
         except Unanswered as error:
             raise Unanswered(f"NVML does not find the GPU {uuid} ({error})") from None
+        self._busy = BusyProcesses()
         self._gpm: Gpm | None = None
         self._no_gpm = ""
         whole, self._instance = self._whole()
@@ -106,6 +109,8 @@ class Gpu:
         if self._instance is not None:  # of which the driver does not say it
             found["mig"] = True
             missing.pop("mig", None)
+        if "processes" in found:
+            found["processes"] = self._with_busy(found["processes"], now)
         reason = self._counters(now, found, missing)
         level = CapabilityLevel.BASIC if reason else CapabilityLevel.GPM
         return Sample(taken_us=now, level=level, reason=reason, missing=missing, **found)
@@ -113,6 +118,12 @@ class Gpu:
     def processes(self) -> dict[int, int | None]:
         """What each process holds, as far as the driver says.  Raises Unmeasurable."""
         return {process.pid: process.used_bytes for process in processes(self._calls, self._handle)}
+
+    def _with_busy(self, processes: tuple[ProcessMemory, ...], now: Micros) -> tuple[ProcessMemory, ...]:
+        times = self._busy.since_last(self._calls, self._handle, now)
+        if times is None:
+            return processes
+        return tuple(dataclasses.replace(process, busy_us=times.get(process.pid, 0)) for process in processes)
 
     def _counters(self, now: Micros, found: Quantities, missing: dict[str, str]) -> str:
         """GPM's quantities; returns why there are none."""

@@ -75,7 +75,9 @@ class HostReader:
         activity = self._activities.setdefault(target.device, Activity())
         asked = now if target.asked_us is None else target.asked_us
         found: dict[str, Any] = dict(activity.between(target.uses, here, asked, self._cores) or {})
-        found["processes"] = tuple(ProcessMemory(each.pid, each.private_bytes, each.owner) for each in here)
+        found["processes"] = tuple(
+            ProcessMemory(each.pid, each.private_bytes, each.owner, activity.computed.get(each.pid)) for each in here
+        )
         return self._host.sample(now, target.capacity, target.used_bytes, found)
 
 

@@ -33,12 +33,14 @@ class CapabilityLevel(StrEnum):
 class ProcessMemory:
     """A process on a device.  ``owner`` is a job, `CARPOOL`, or None: the process is not Carpool's.
 
-    ``used_bytes``: of a GPU's memory; on a host device, private memory, which is beside the device's.
+    ``used_bytes``: of a GPU's memory; on a host device, private memory, which is beside the device's.  ``busy_us``: how
+    long the device computed for the process since the sample before.
     """
 
     pid: int
     used_bytes: int | None  # None: the driver does not say
     owner: JobId | None = None
+    busy_us: Micros | None = None  # None: not measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ STRUCTURES = {
     "nvmlMemory_v2_t": pynvml.c_nvmlMemory_v2_t,
     "nvmlProcessInfo_t": pynvml.c_nvmlProcessInfo_t,
     "nvmlUtilization_t": pynvml.c_nvmlUtilization_t,
+    "nvmlProcessUtilizationSample_t": pynvml.c_nvmlProcessUtilizationSample_t,
     "nvmlTemperature_t": pynvml.c_nvmlTemperature_v1_t,
     "nvmlGpmMetricInfo_t": pynvml.c_metricInfo_t,
     "nvmlGpmMetric_t": pynvml.c_nvmlGpmMetric_t,

@@ -115,12 +115,20 @@ def _amount(used: int, limit: int) -> str:
 
 
 def _progress(job: JobInfo) -> list[tuple[str, str]]:
-    per_iteration = "" if job.iteration_us is None else f", {job.iteration_us / 1000:.1f} ms each"
+    per_iteration = "" if job.iteration_us is None else f", {job.iteration_us / 1000:.1f} ms of turn time each"
     return [
         ("iterations", formatting.iterations(job) + per_iteration if job.iterations or job.iterations_total else ""),
-        ("device time", format_duration(job.device_us) if job.device_us else ""),
+        ("turn time", format_duration(job.device_us) if job.device_us else ""),
+        ("device busy", _busy(job)),
         ("switches", str(job.switches) if job.switches else ""),
     ]
+
+
+def _busy(job: JobInfo) -> str:
+    if job.busy_us is None or not job.busy_of_us:
+        return ""
+    share = min(100, 100 * job.busy_us // job.busy_of_us)
+    return f"{format_duration(job.busy_us)}, {share} % of {format_duration(job.busy_of_us)} of turn time, by telemetry"
 
 
 def _times(job: JobInfo, now: int) -> list[tuple[str, str]]:

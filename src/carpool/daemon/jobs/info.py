@@ -81,6 +81,8 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         attempts=attempts(job),
         devices=[job.device, *job.further] if job.device is not None and spec.gpus > 1 else [],
         gpus=spec.gpus,
+        busy_us=job.busy_us,
+        busy_of_us=0 if job.busy_us is None else max(0, usage.device_us - job.busy_since_us),
     )
 
 
@@ -116,7 +118,7 @@ def iterations_total(job: JobRecord) -> int | None:
 
 
 def iteration_us(job: JobRecord) -> int | None:
-    """Measured device time per iteration; before the first one, that of earlier runs."""
+    """Measured turn time per iteration; before the first one, that of earlier runs."""
     if job.usage.iterations:
         return job.usage.device_us // job.usage.iterations
     return job.estimate.iteration_us if job.estimate else None

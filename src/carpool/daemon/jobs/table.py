@@ -108,6 +108,8 @@ class JobRecord:
     granted: Memory = field(default_factory=Memory)
     driver_bytes: int = 0  # secondary processes may have from the driver (`daemon.memory.driver_memory`)
     usage: Usage = field(default_factory=Usage)
+    busy_us: int | None = None  # the device computed for it, in its turns since `busy_since_us`; None: not measured
+    busy_since_us: int = 0  # turn time (`usage.device_us`) at its first sample
     out_of: int = 0  # `OutOf` of its seat, since its process has left it
     traits: int = 0  # of its seat, those that the core has been told
     seated: Seated | None = None

@@ -39,7 +39,7 @@ class TelemetryService:
     ``roots`` names the processes that belong to jobs, ``uses`` what the jobs of a host device have done by their seats.
     ``on_foreign`` hears, on the loop, how many bytes of a device's capacity cannot be had at present though they are in
     no lane or bank, whenever that changes; it was 0 before.  ``on_load`` hears what the core is to know of the load,
-    ``heard`` every sample.  ``shares``: bytes of a device that secondary processes have.
+    each of ``heard`` every sample.  ``shares``: bytes of a device that secondary processes have.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class TelemetryService:
         on_foreign: Foreign | None = None,
         interval_us: Micros = INTERVAL_US,
         present: Present = lambda device: NOBODY,
-        heard: Callable[[DeviceId, Sample], None] = lambda device, sample: None,
+        heard: Sequence[Callable[[DeviceId, Sample], None]] = (),
         uses: Uses = lambda device: (),
         on_load: Callable[[DeviceLoad], None] = lambda load: None,
         history: DeviceHistory | None = None,
@@ -134,7 +134,8 @@ class TelemetryService:
                 window.add(result)
                 self._note(device, "")
                 self._tell_foreign(self._devices[device], result)
-                self._heard(device, result)
+                for hear in self._heard:
+                    hear(device, result)
                 self._loads.measured(device, window.samples)
                 if self._history is not None:
                     self._history.add(device, wall_us(), result)
