@@ -105,6 +105,17 @@ def test_an_attempt_that_is_over_may_not_come_back(daemon: Daemon) -> None:
         assert "attempt 2 of the job is over" in json.loads(connection.recv(4096))["text"]
 
 
+def test_of_a_long_reason_of_a_shim_only_the_beginning_is_kept(daemon: Daemon) -> None:
+    job, (ours, theirs) = daemon.submit("true", foreground=True), socket.socketpair(type=socket.SOCK_SEQPACKET)
+    with session(daemon) as connection, ours, theirs:
+        register(connection, job, [theirs.fileno()], more=False)
+        assert json.loads(connection.recv(4096))["type"] == "start"
+        connection.send(json.dumps({"type": "start_failed", "text": "no" * 30_000}).encode())
+        info = daemon.wait(job)
+    assert info["outcome"] == "failed" and 1000 <= len(info["reason"]["text"]) < 1100
+    assert max(len(json.dumps(event)) for event in daemon.events()) < 4000, "the journal keeps no more either"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user: run as root")
 def test_another_user_may_not_register_for_a_job(daemon: Daemon) -> None:
     daemon.home.parent.chmod(0o755)
