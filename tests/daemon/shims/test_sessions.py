@@ -8,7 +8,7 @@ import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -96,6 +96,24 @@ def test_a_session_over_the_rate_is_read_more_slowly_and_loses_nothing(
             assert time.monotonic() < deadline, daemon.log()
             time.sleep(0.01)
     assert daemon.log().count("sessions of that user are read more slowly") == 1
+
+
+def test_the_owner_of_many_jobs_may_not_take_all_descriptors_by_channels_either(daemon: Daemon) -> None:
+    assert daemon.process is not None
+    pid = daemon.process.pid
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (256, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]))
+    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    with ours, theirs, ExitStack() as stack:
+        for _ in range(2):
+            job = daemon.submit("true", foreground=True)
+            connection = stack.enter_context(session(daemon))
+            register(connection, job, [theirs.fileno()], more=False)
+            for number in range(200):
+                message = json.dumps({"type": "channel", "name": f"channel:{number}"}).encode()
+                socket.send_fds(connection, [message], [theirs.fileno()])
+        daemon.wait(daemon.submit("true"))
+        assert len(list(Path(f"/proc/{pid}/fd").iterdir())) < 150
+    assert "than the 64 that processes of uid" in daemon.log()
 
 
 def test_an_attempt_that_is_over_may_not_come_back(daemon: Daemon) -> None:
