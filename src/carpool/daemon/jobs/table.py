@@ -127,7 +127,7 @@ class JobRecord:
     weights: set[str] = field(default_factory=set)  # memory of weights that its shim keeps, by name
     weights_sent: set[str] = field(default_factory=set)  # those of them that it has been sent by this daemon
     pieces: dict[MemoryClass, Pieces] = field(default_factory=dict)  # of its lane and its bank, if they are in extents
-    cuts: set[tuple[MemoryClass, int, int]] = field(default_factory=set)  # CUTs that it has not answered
+    cuts: dict[tuple[MemoryClass, int, int], int] = field(default_factory=dict)  # unanswered CUTs: looks since then
     found: bool = False  # after a restart, and not told yet what is known of its memory
     restored: bool = False  # its bank has what its store has; its seat does not say so yet
     grant_waits: Reason | None = None  # why what the core has granted it is not there yet
