@@ -123,9 +123,9 @@ native-test-threads: native  ## the C tests of threads under the thread sanitize
 native-fuzz-replay:  ## the inputs that once broke the C library, and those that reach all that inputs have reached
 	$(PYTHON) native/run_fuzz.py replay --plain
 
-native-fuzz:  ## the same under sanitizers, and ten seconds of new inputs for each target
+native-fuzz:  ## the same under sanitizers, and half a minute of new inputs for each target
 	$(PYTHON) native/run_fuzz.py replay
-	$(PYTHON) native/run_fuzz.py fuzz --seconds 10
+	$(PYTHON) native/run_fuzz.py fuzz --seconds 30
 
 lint: setup  ## formatter, linter, import contract
 	$(BIN)/ruff format --check .

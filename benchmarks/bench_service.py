@@ -40,7 +40,7 @@ def _state(home: Path) -> Path:
     """The daemon's home, with limits that one user's ten thousand waiting jobs do not reach."""
     state = home / "state"
     state.mkdir(mode=0o700)
-    (state / "limits.toml").write_text('jobs = 20000\nsubmissions_size = "1 GiB"\n')
+    (state / "limits.toml").write_text('jobs = 20000\nsubmissions_at_once = 20000\nsubmissions_size = "1 GiB"\n')
     return state
 
 

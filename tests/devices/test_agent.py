@@ -11,8 +11,9 @@ import pytest
 from cuda_contract import AsJob, agent_pid, make_device
 from device_contract import CAPACITY, OWNER, PATTERN, UNIT, duplicates, use_store
 
+from carpool.daemon.stopped import watchdog
 from carpool.devices.base import DeviceError, Extent
-from carpool.devices.cuda.agent_link import AgentLink
+from carpool.devices.cuda.agent_link import ANSWER_S, START_S, AgentLink
 from carpool.devices.cuda.device import CudaDevice
 from carpool.devices.cuda.driver import DriverError
 from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
@@ -92,9 +93,18 @@ def test_an_agent_that_hangs_is_not_waited_for(stub: Stub, monkeypatch: pytest.M
         monkeypatch.setattr(device._link, "_answer_s", 0.2)
         with pytest.raises(DeviceError, match="no answer"):
             device.open_lane(2, UNIT)
-        monkeypatch.setattr(device._link, "_answer_s", 30.0)
+        monkeypatch.setattr(device._link, "_answer_s", ANSWER_S)
         device.open_lane(2, UNIT)
         assert device.used_bytes() == 2 * UNIT
+
+
+def test_an_agent_has_the_lease_for_answers_and_more_time_to_start(stub: Stub) -> None:
+    with closing(CudaDevice("cuda0", CAPACITY, AgentLink(0))) as device:
+        patience = []
+        receive = device._link._receive
+        device._link._receive = lambda patience_s: patience.append(patience_s) or receive(patience_s)
+        device.open_lane(1, UNIT)
+    assert patience == [START_S, ANSWER_S] == [30.0, watchdog.LEASE_S]
 
 
 def test_a_gpu_that_there_is_not(stub: Stub) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.fuzz import sessions
 from tests.fuzz.targets import TARGETS, endpoint
 
-EXAMPLES = 300
+EXAMPLES = 1500
 MOST_CORPUS_BYTES = 200 << 10
 
 
@@ -38,7 +38,7 @@ def test_no_input_of_the_corpus_breaks_its_target(target: str) -> None:
 
 
 @pytest.mark.nightly(
-    "looks for new inputs, a few hundred of each target", stays="test_no_input_of_the_corpus_breaks_its_target"
+    "looks for new inputs, more than a thousand of each target", stays="test_no_input_of_the_corpus_breaks_its_target"
 )
 @pytest.mark.parametrize("target", sorted(TARGETS))
 def test_no_changed_input_breaks_its_target(target: str, moments: random.Random) -> None:

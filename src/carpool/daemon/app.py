@@ -30,6 +30,7 @@ from carpool.daemon.config.policy_calls import PolicyCalls
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.recovery import Recovery
+from carpool.daemon.jobs.submission_rate import SubmissionRate
 from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.journal.boot_record import BootRecord
@@ -269,6 +270,7 @@ class Daemon:
             settings=self.settings,
             policy_calls=self.started.calls,
             limits=self.limits,
+            submission_rate=SubmissionRate(self.limits.submissions_at_once, self.limits.submissions_per_s),
             bodies=LargeBodies(),
             admin_gid=self.limits.admin_gid,
             apply_settings=self.apply_settings,

@@ -20,7 +20,7 @@ from carpool.daemon.channels.seat_packets import CLASSES
 from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.checkpoint.restart import CheckpointRestart
 from carpool.daemon.jobs.files import was_started
-from carpool.daemon.jobs.info import last_info
+from carpool.daemon.jobs.last_info import last_info
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.submissions import size_of
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated

@@ -53,6 +53,8 @@ BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"argv": [""]}, 400, "empty_command"),
     ({"argv": ["a\0b"]}, 400, "bad_text"),
     ({"cwd": "relative"}, 400, "bad_directory"),
+    ({"cwd": "/" + "x" * 4096}, 400, "bad_directory"),
+    ({"cwd": "/" + "\u00fc" * 2048}, 400, "bad_directory"),
     ({"env": {"A=B": "c"}}, 400, "bad_environment"),
     ({"weight": 0}, 400, "bad_weight"),
     ({"weight": -5}, 400, "bad_weight"),

@@ -123,6 +123,27 @@ def test_a_job_is_not_tried_again_for_ever(strict: Daemon) -> None:
     assert "5 times at most" in answer.message and "--retries 5" in answer.hint
 
 
+def test_a_user_who_has_submitted_much_goes_on_at_a_rate(make_daemon: Make, home: Path) -> None:
+    home.mkdir(mode=0o711)
+    (home / "limits.toml").write_text("submissions_at_once = 4\nsubmissions_per_s = 1\n")
+    daemon = make_daemon().started()
+    many = {"jobs": [submission(*WAIT)] * 5, "env": {}, "follows": []}
+    with pytest.raises(Refused) as error:
+        daemon.post("/v1/submissions", many)
+    assert error.value.code == "submitted_too_fast" and "submit fewer jobs at once" in error.value.hint
+    numbers = daemon.post("/v1/submissions", many | {"jobs": [submission(*WAIT)] * 4})["ids"]
+    for number in numbers:
+        daemon.cancel(number)  # jobs that have ended count as well
+    last = refused(daemon)
+    while last is not None and last.status == 429:
+        assert last.code == "submitted_too_fast" and "submit again in 1 s" in last.hint, "limits.toml" in last.hint
+        try:
+            last = None if daemon.submit(*WAIT) else last
+        except Refused as again:
+            last = again
+    assert last is None, last
+
+
 @needs_root
 def test_users_do_not_count_for_each_other(strict: Daemon) -> None:
     strict.home.parent.chmod(0o711)

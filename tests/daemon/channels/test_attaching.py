@@ -199,6 +199,24 @@ async def test_something_else_than_a_channel_is_closed(other: Other, kind: str) 
         os.fstat(fd)
 
 
+async def test_all_processes_of_a_users_jobs_together_have_a_bound_of_channels(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connections, "most_through_doors", lambda: 3)
+    first, second, another = rig.attach(), rig.attach(), rig.attach(1001)
+    others = [Other(rig, client, f"channel:{number}") for client in (first, second) for number in (1, 2)]
+    assert others[3].channel.recv(1) == b"", "of two jobs with two each the last one is too much"
+    assert "one channel more than the 3 that processes of uid 1000 may have" in caplog.text
+    strangers = [Other(rig, another, f"channel:{number}") for number in (1, 2)]
+    for other in (*others[:3], *strangers):
+        other.asks()
+        assert other.answer() is not None, "it is heard"
+    rig.lines.close(rig.lines.all(first.job.id)[-1])
+    again = Other(rig, second, "channel:3")
+    again.asks()
+    assert again.answer() is not None, "there is room again"
+
+
 async def test_a_job_that_is_over_loses_everything_in_one_place(rig: Rig) -> None:
     """It has handed its turn over, and has died before the other one had it: then its job ends, or begins anew."""
     passes, successor = rig.attach(), rig.attach()

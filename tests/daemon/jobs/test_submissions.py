@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from carpool.daemon.jobs.info import LONGEST_COMMAND, shortened
-from carpool.daemon.jobs.submissions import Submissions, size_of
+from carpool.daemon.jobs.last_info import LONGEST_COMMAND, shortened
+from carpool.daemon.jobs.submissions import JobAmounts, size_of
 from carpool.protocol.api import SubmitRequest
 
 SMALL = SubmitRequest(argv=["true"], cwd="/", env={})
@@ -15,7 +15,7 @@ def test_the_environment_counts() -> None:
 
 
 def test_jobs_count_until_they_have_ended() -> None:
-    held = Submissions()
+    held = JobAmounts()
     held.add(1, 1000, size_of(SMALL))
     held.add(2, 1000, size_of(LARGE))
     held.add(3, 1001, size_of(LARGE))

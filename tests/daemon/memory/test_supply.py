@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import struct
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from cuda_rig import Mapped, cuda_rig, grant, limits, packets
@@ -14,9 +16,14 @@ from rig import Rig
 from carpool.core import commands
 from carpool.core.model import MIB, MemoryClass
 from carpool.daemon.channels.connections import INHERITED
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.memory import grants
+from carpool.daemon.privileges.direct import DirectPrivileges
+from carpool.daemon.stopped import watchdog
+from carpool.daemon.stopped.markers import StopMarkers
 from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
+from carpool.protocol.paths import Home
 from carpool.protocol.seat import KIND_OFFSET, Grow, Kind, Packet, PacketType
 from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
 
@@ -82,7 +89,7 @@ async def test_jobs_of_a_lane_share_it_and_let_go_together(rig: Rig, stub: Stub)
         assert stub.used() == 70 * MIB + CONTEXT
         one.answer()
         assert one.end(LANE) == 64 * MIB
-    assert stub.used() == 64 * MIB + CONTEXT and first.job.cuts == second.job.cuts == set()
+    assert stub.used() == 64 * MIB + CONTEXT and first.job.cuts == second.job.cuts == {}
     assert all(f"lane:1:{64 * MIB}:{6 * MIB}" not in client.kept for client in (first, second))
     assert mapped[0].read(LANE, 64 * MIB) == {7}
     for one in mapped:
@@ -189,6 +196,75 @@ async def test_a_job_that_does_not_read_loses_nothing_and_is_not_granted_more(ri
         await asyncio.sleep(0)
     assert [kind for kind, *_ in found] == [PacketType.LANE] * sent + [PacketType.EXTENT]
     assert limits(client) == (4 * MIB, 0) and client.seat.get("bell") != bell
+
+
+class Signals:
+    """What a watchdog sends to jobs."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, int]] = []
+
+    def signal(self, job: JobRecord, number: int) -> None:
+        self.sent.append((job.id, number))
+
+    def kill_process(self, pid: int, owner: int) -> None:
+        """The attached process is this one."""
+
+
+@pytest.fixture
+async def signals(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Signals]:
+    """A watchdog looks after the jobs, and is impatient."""
+    for name, seconds in (("FIRST_LOOK_S", 0.01), ("LOOK_S", 0.01), ("LEASE_S", 0.1)):
+        monkeypatch.setattr(watchdog, name, seconds)
+    sent, privileges = Signals(), DirectPrivileges(Home(tmp_path))
+    markers = StopMarkers(tmp_path, privileges)
+    dog = watchdog.Watchdog(
+        *(rig.jobs, markers, rig.watchlist, rig.turns, rig.memory.offloads, sent, privileges)  # type: ignore[arg-type]
+    )
+    running = asyncio.create_task(dog.run())
+    yield sent
+    running.cancel()
+    await dog.close()
+
+
+async def test_a_job_that_never_lets_go_of_what_was_cut_is_killed(rig: Rig, signals: Signals) -> None:
+    """Its turn is not asked for, and without a turn it owes its answer, too: others get the memory."""
+    silent, other = rig.attach(), rig.attach(owner=1001)
+    mapped = Mapped(rig, silent)
+    grant(rig, silent, 0, 192 * MIB)
+    mapped.drain()
+    grant(rig, silent, 0, 0)
+    rig.do(commands.ResizeLane(1, 0))
+    grant(rig, other, 0, 100 * MIB)
+    async with asyncio.timeout(PATIENCE_S):
+        while not signals.sent:
+            rig.do(commands.ResizeLane(1, 0))  # asking again gives it no more time
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    assert signals.sent == [(silent.job.id, signal.SIGKILL)], "once"
+    assert silent.job.fault is not None and silent.job.fault.code == "lease"
+    assert "it did not let go of memory that was taken back within" in silent.job.fault.text
+    assert limits(other) == (0, 0)
+    mapped.close()
+    rig.channels.attaching.detach(silent.job)  # its process has ended
+    await asyncio.sleep(0)
+    assert limits(other) == (0, 100 * MIB)
+
+
+async def test_a_job_that_answers_each_cut_in_time_lives(rig: Rig, signals: Signals) -> None:
+    client = rig.attach()
+    mapped = Mapped(rig, client)
+    for _ in range(6):
+        grant(rig, client, 0, 192 * MIB)
+        mapped.drain()
+        grant(rig, client, 0, 0)
+        rig.do(commands.ResizeLane(1, 0))
+        assert client.job.cuts
+        await asyncio.sleep(0.05)
+        mapped.answer()
+        assert not client.job.cuts
+    assert signals.sent == [] and client.job.fault is None
+    mapped.close()
 
 
 async def test_a_bank_that_is_larger_than_granted_is_cut(rig: Rig) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon, Refused, as_nobody
+from daemon_harness import Daemon, Refused, as_nobody, submission
 
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.records import INSERT_JOB, job_row
@@ -133,6 +133,32 @@ def test_the_limits_are_those_of_the_file(make_daemon: Make, home: Path) -> None
     assert numbers(daemon) == jobs[2:]
 
 
+def test_a_user_who_submits_and_cancels_without_end_takes_bounded_memory_and_disk(
+    make_daemon: Make, home: Path
+) -> None:
+    """Young jobs and events go as soon as there are far too many, and do not wait for the hour."""
+    home.mkdir(mode=0o711)
+    (home / "limits.toml").write_text("keep_jobs = 20\nkeep_events = 1000\n")
+    daemon = make_daemon().started()
+    blocker = daemon.python(WAITS)
+    many = {"jobs": [submission("true", after=[blocker])] * 50, "env": {}, "follows": []}
+    for _ in range(14):
+        for number in daemon.post("/v1/submissions", many)["ids"]:
+            daemon.cancel(number)
+    until(daemon, lambda: len(numbers(daemon)) <= 41)
+    assert len(numbers(daemon)) >= 21, "as many as are to be kept, and the one that waits"
+    assert rows(home, "SELECT count(*) FROM jobs")[0][0] <= 41
+    until(daemon, lambda: rows(home, "SELECT count(*) FROM events WHERE ring = 0")[0][0] <= 1000 + 41 * 4)
+    last = rows(home, "SELECT max(seq) FROM events")[0][0]
+    assert last > 2000, "far more has happened than is kept"
+    assert daemon.show(blocker)["phase"] != "ended"
+    daemon.kill()
+    daemon.started()
+    assert blocker in numbers(daemon)
+    daemon.cancel(blocker)
+    assert daemon.wait(blocker)["outcome"] == "cancelled"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 def test_users_who_may_not_know_of_jobs_do_not_hear_that_they_were_removed(make_daemon: Make, home: Path) -> None:
     home.parent.chmod(0o711)
@@ -175,10 +201,22 @@ async def test_what_says_how_a_job_was_submitted_stays_until_the_job_has_ended(t
     await journal.durable(insert, *events)
     job = JobRecord(1, 1000, 1000, SubmitRequest(["python"], "/", {}), None, 1)
     await journal.durable(INSERT_JOB, job_row(job))
-    assert await JournalRemoval(journal, path).events(before=9) == 2
+    assert await JournalRemoval(journal, path).events(before=9, most=99) == 2
     journal.close()
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT seq FROM events ORDER BY seq").fetchall() == [(1,), (4,)]
+
+
+async def test_of_too_many_events_the_oldest_go_and_frequent_kinds_do_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    journal = Journal(open_journal(path), asyncio.get_running_loop())
+    insert = "INSERT INTO events (seq, wall_us, now_us, kind, ring, data) VALUES (?, 5, 0, 'Any', ?, '{}')"
+    await journal.durable(insert, *[(number, number % 2) for number in range(1, 41)])
+    assert await JournalRemoval(journal, path).events(before=0, most=20) == 1
+    assert await JournalRemoval(journal, path).events(before=0, most=5) == 30
+    journal.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert [seq for (seq,) in connection.execute("SELECT seq FROM events ORDER BY seq")] == [*range(32, 41)]
 
 
 async def test_old_events_go_in_small_steps_and_the_last_one_stays(tmp_path: Path) -> None:
@@ -189,9 +227,9 @@ async def test_old_events_go_in_small_steps_and_the_last_one_stays(tmp_path: Pat
     insert = "INSERT INTO events (seq, wall_us, now_us, kind, ring, data) VALUES (?, ?, 0, 'Tick', 0, '{}')"
     await journal.durable(insert, *[(number, number) for number in range(1, 1301)])
     removal = JournalRemoval(journal, path)
-    assert await removal.events(before=1201) == 1200
-    assert await removal.events(before=1201) == 0
-    assert await removal.events(before=5000) == 99
+    assert await removal.events(before=1201, most=9999) == 1200
+    assert await removal.events(before=1201, most=9999) == 0
+    assert await removal.events(before=5000, most=9999) == 99
     journal.close()
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT seq FROM events").fetchall() == [(1300,)]

@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 
 from carpool.core.model import JobId, Outcome
 from carpool.daemon.config.limits import Size, UserLimits
 from carpool.daemon.jobs.table import EndedJob, JobRecord
-from carpool.daemon.retention.selection import DAY, YOUNG, Keeping, keeping_of, needed, removable
+from carpool.daemon.retention.selection import (
+    DAY,
+    JUST_ENDED,
+    YOUNG,
+    Keeping,
+    Needed,
+    keeping_of,
+    needed,
+    removable,
+)
 from carpool.protocol.api import SubmitRequest
 
 NOW = 1000 * DAY
-PLENTY = Keeping(90 * DAY, 1000, 1 << 40)
+PLENTY = Keeping(90 * DAY, 1000, 1 << 40, 1 << 40, 1 << 40)
 
 
-def ended(number: JobId, age_us: int, owner: int = 1000) -> EndedJob:
-    return EndedJob(number, owner, Outcome.SUCCEEDED, msgspec.Raw(b"{}"), NOW - age_us, NOW - age_us)
+def keeping(**fields: int) -> Keeping:
+    return dataclasses.replace(PLENTY, **fields)
+
+
+def ended(number: JobId, age_us: int, owner: int = 1000, outcome: Outcome = Outcome.SUCCEEDED) -> EndedJob:
+    return EndedJob(number, owner, outcome, msgspec.Raw(b"{}"), NOW - age_us, NOW - age_us)
 
 
 def numbers(
-    jobs: list[EndedJob], keeping: Keeping, sizes: dict[JobId, int] | None = None, stay: tuple[JobId, ...] = ()
+    jobs: list[EndedJob], limits: Keeping, sizes: dict[JobId, int] | None = None, stay: tuple[JobId, ...] = ()
 ) -> list[JobId]:
-    return [job.id for job in removable(jobs, sizes or {}, stay, keeping, NOW)]
+    return [job.id for job in removable(jobs, sizes or {}, Needed(stay), limits, NOW)]
 
 
 def test_the_limits_are_in_days_and_bytes() -> None:
-    assert keeping_of(UserLimits(keep_days=2, keep_jobs=7, keep_size=Size(3072))) == Keeping(2 * DAY, 7, 3072)
+    assert keeping_of(UserLimits(keep_days=2, keep_jobs=7, keep_size=Size(3072))) == Keeping(
+        2 * DAY, 7, 3072, 28_672, 2_000_000
+    )
 
 
 def test_jobs_that_are_too_old_go_and_the_oldest_first() -> None:
@@ -35,23 +52,46 @@ def test_jobs_that_are_too_old_go_and_the_oldest_first() -> None:
 
 def test_of_too_many_jobs_or_bytes_the_oldest_go() -> None:
     jobs = [ended(number, (10 - number) * DAY) for number in range(1, 6)]
-    assert numbers(jobs, Keeping(90 * DAY, 3, 1 << 40)) == [1, 2]
-    assert numbers(jobs, Keeping(90 * DAY, 1000, 100), dict.fromkeys(range(1, 6), 40)) == [1, 2, 3]
+    assert numbers(jobs, keeping(jobs=3)) == [1, 2]
+    assert numbers(jobs, keeping(log_bytes=100), dict.fromkeys(range(1, 6), 40)) == [1, 2, 3]
 
 
 def test_nobodys_jobs_go_for_what_another_user_has() -> None:
     jobs = [ended(1, 9 * DAY), *(ended(number, (10 - number) * DAY, owner=1001) for number in range(2, 7))]
-    assert numbers(jobs, Keeping(90 * DAY, 3, 1 << 40)) == [2, 3]
-    assert numbers(jobs, Keeping(90 * DAY, 1000, 100), {1: 60, 6: 101}) == [2, 3, 4, 5, 6]
+    assert numbers(jobs, keeping(jobs=3)) == [2, 3]
+    assert numbers(jobs, keeping(log_bytes=100), {1: 60, 6: 101}) == [2, 3, 4, 5, 6]
 
 
 def test_a_job_that_has_just_ended_stays_whatever_the_limits_say() -> None:
     jobs = [ended(1, YOUNG + 1), ended(2, YOUNG), ended(3, 0)]
-    assert numbers(jobs, Keeping(90 * DAY, 1, 1)) == [1]
+    assert numbers(jobs, keeping(jobs=2, log_bytes=1), dict.fromkeys((1, 2, 3), 2)) == [1]
+
+
+def test_young_jobs_of_a_user_who_has_far_too_many_go_too() -> None:
+    jobs = [ended(number, JUST_ENDED + 8 - number) for number in range(1, 8)]
+    assert numbers(jobs[1:], keeping(jobs=3)) == [], "six are twice as many, and can wait for the hour"
+    assert numbers(jobs, keeping(jobs=3)) == [1, 2, 3, 4]
+    assert numbers([*jobs[1:], ended(8, JUST_ENDED, owner=1001)], keeping(jobs=3)) == []
+    assert numbers([ended(number, JUST_ENDED) for number in range(1, 8)], keeping(jobs=3)) == [], "in this moment"
+
+
+def test_young_jobs_that_take_far_too_much_memory_go_too() -> None:
+    jobs = [ended(number, JUST_ENDED + 8 - number) for number in range(1, 8)]
+    assert jobs[0].row_bytes == 2
+    assert numbers(jobs, keeping(row_bytes=7)) == []
+    assert numbers(jobs, keeping(row_bytes=6)) == [1, 2, 3, 4]
+
+
+def test_of_far_too_many_only_those_stay_that_others_still_wait_for() -> None:
+    jobs = [
+        ended(number, YOUNG, outcome=Outcome.FAILED if number == 2 else Outcome.SUCCEEDED) for number in range(1, 8)
+    ]
+    assert numbers(jobs, keeping(jobs=1), stay=(1, 2)) == [1, 3, 4, 5, 6]
 
 
 def test_jobs_that_others_wait_for_and_the_newest_number_stay() -> None:
     waiting = JobRecord(9, 1000, 1000, SubmitRequest(["python"], "/", {}, after=[4, 6]), None, NOW)
-    assert needed([waiting], [4, 6, 8, 9]) == {4, 6, 9}
-    assert needed([], [4, 6, 8]) == {8} and needed([], []) == {0}
+    assert needed([waiting], [4, 6, 8, 9]) == Needed({4, 6}, 9)
+    assert needed([], [4, 6, 8]) == Needed(set(), 8) and needed([], []) == Needed(set(), 0)
+    assert not removable([ended(8, 91 * DAY)], {}, Needed((), 8), PLENTY, NOW)
     assert numbers([ended(4, 91 * DAY), ended(5, 91 * DAY)], PLENTY, stay=(4,)) == [5]

@@ -8,7 +8,7 @@ import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -98,11 +98,40 @@ def test_a_session_over_the_rate_is_read_more_slowly_and_loses_nothing(
     assert daemon.log().count("sessions of that user are read more slowly") == 1
 
 
+def test_the_owner_of_many_jobs_may_not_take_all_descriptors_by_channels_either(daemon: Daemon) -> None:
+    assert daemon.process is not None
+    pid = daemon.process.pid
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (256, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]))
+    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    with ours, theirs, ExitStack() as stack:
+        for _ in range(2):
+            job = daemon.submit("true", foreground=True)
+            connection = stack.enter_context(session(daemon))
+            register(connection, job, [theirs.fileno()], more=False)
+            for number in range(200):
+                message = json.dumps({"type": "channel", "name": f"channel:{number}"}).encode()
+                socket.send_fds(connection, [message], [theirs.fileno()])
+        daemon.wait(daemon.submit("true"))
+        assert len(list(Path(f"/proc/{pid}/fd").iterdir())) < 150
+    assert "than the 64 that processes of uid" in daemon.log()
+
+
 def test_an_attempt_that_is_over_may_not_come_back(daemon: Daemon) -> None:
     job = daemon.submit("true", foreground=True)
     with session(daemon) as connection:
         register(connection, job, [0], attempt=2)
         assert "attempt 2 of the job is over" in json.loads(connection.recv(4096))["text"]
+
+
+def test_of_a_long_reason_of_a_shim_only_the_beginning_is_kept(daemon: Daemon) -> None:
+    job, (ours, theirs) = daemon.submit("true", foreground=True), socket.socketpair(type=socket.SOCK_SEQPACKET)
+    with session(daemon) as connection, ours, theirs:
+        register(connection, job, [theirs.fileno()], more=False)
+        assert json.loads(connection.recv(4096))["type"] == "start"
+        connection.send(json.dumps({"type": "start_failed", "text": "no" * 30_000}).encode())
+        info = daemon.wait(job)
+    assert info["outcome"] == "failed" and 1000 <= len(info["reason"]["text"]) < 1100
+    assert max(len(json.dumps(event)) for event in daemon.events()) < 4000, "the journal keeps no more either"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user: run as root")

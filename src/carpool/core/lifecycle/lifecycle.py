@@ -65,7 +65,7 @@ class Lifecycle:
         state = self._state
         for number in job.spec.after:
             other = state.jobs.get(number)
-            outcome = state.forgotten.get(number) if other is None else other.outcome
+            outcome = state.forgotten.outcome(number) if other is None else other.outcome
             if other is job or (other is None and outcome is None):
                 return Reason("dependency_unknown", f"it waits for job {number}, which does not exist")
             if outcome is None:
@@ -199,7 +199,7 @@ def _forget(state: State, job: Job) -> None:
         oldest = state.ended.popleft()
         outcome = state.jobs.pop(oldest).outcome
         assert outcome is not None, "it has ended"
-        state.forgotten[oldest] = outcome
+        state.forgotten.add(oldest, outcome)
 
 
 def to_the_end(state: State, job: Job) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from carpool.core.commands import Command
-from carpool.core.model import DeviceId, Engine, JobId, LaneId, Micros, Outcome, Settings
+from carpool.core.model import DeviceId, Engine, JobId, LaneId, Micros, Settings
 from carpool.core.policies.base import Key, Policy
 from carpool.core.policies.placement.base import PlacementPolicy
 from carpool.core.policies.view import DeviceView, View
 from carpool.core.state.device import Device
+from carpool.core.state.forgotten import ForgottenJobs
 from carpool.core.state.job import Job
 from carpool.core.state.lane import Lane
 from carpool.core.state.slowdown_table import SlowdownTable
@@ -33,7 +34,7 @@ class State:
         self.now: Micros = 0
         self.jobs: dict[JobId, Job] = {}  # all that have not ended, and the last ones that have
         self.ended: deque[JobId] = deque()  # those of ``jobs`` that have ended, in order
-        self.forgotten: dict[JobId, Outcome] = {}  # ended long ago: late events and dependencies still name them
+        self.forgotten = ForgottenJobs()  # ended long ago: late events and dependencies still name them
         self.arrivals = 0
         self.lanes: dict[LaneId, Lane] = {}
         self.devices: dict[DeviceId, Device] = {}

@@ -10,6 +10,8 @@ import msgspec
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.units import LARGEST
 
+LONGEST_DIRECTORY = 4096  # bytes, as for the kernel
+
 
 def check_texts(what: str, texts: Iterable[str], env: Mapping[str, str]) -> None:
     """Raises ApiError 400 for what no process can be given.  ``what``: the texts, for people."""
@@ -20,11 +22,15 @@ def check_texts(what: str, texts: Iterable[str], env: Mapping[str, str]) -> None
 
 
 def check_directory(cwd: str) -> None:
-    """Raises ApiError 400 for a path that depends on where the daemon runs.
+    """Raises ApiError 400 for a path that depends on where the daemon runs, or is longer than the kernel takes.
 
     Whether there is such a directory is found out when a process starts there, with the rights of its owner: root's
     daemon would tell users of files that are hidden from them, and a file system that does not answer would stop it.
     """
+    size = len(cwd.encode(errors="replace"))
+    if size > LONGEST_DIRECTORY:
+        text = f"the path of the directory has {size} bytes; {LONGEST_DIRECTORY} are allowed"
+        raise RequestError(400, "bad_directory", text, "choose a directory with a shorter path")
     if not Path(cwd).is_absolute():
         raise RequestError(400, "bad_directory", f"the directory {cwd!r} is not absolute")
 

@@ -17,6 +17,7 @@ from carpool.daemon.config.limits import UserLimits, Visibility
 from carpool.daemon.config.policy_calls import PolicyCalls
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.engine.selection import Engines
+from carpool.daemon.jobs.submission_rate import SubmissionRate
 from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
 from carpool.daemon.journal.device_controls import Controls
 from carpool.daemon.journal.device_history import DeviceHistory
@@ -55,6 +56,7 @@ class Context:
     settings: CurrentSettings
     policy_calls: PolicyCalls
     limits: UserLimits
+    submission_rate: SubmissionRate
     bodies: LargeBodies
     admin_gid: int | None  # number of `UserLimits.admin_group`
     apply_settings: Callable[[Settings], Awaitable[None]]

@@ -104,7 +104,7 @@ async def cancel_job(request: web.Request) -> web.Response:
     require_owner(context, request, job, "cancel it")
     if isinstance(job, JobRecord) and not job.cancelled:
         await context.store.cancelled(job)
-        job.mark_cancelled()
-        if job.id in context.jobs.live:
+        if job.id in context.jobs.live and not job.cancelled:  # several may have asked at once
+            job.mark_cancelled()
             context.post(CancelRequested(job.id))
     return await show_job(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -58,6 +59,19 @@ def check_room(context: Context, uid: int, sizes: Sequence[int]) -> None:
         text = f"submissions of uid {uid} take {format_size(size)}, and these take {format_size(more)} more"
         text += f"; {format_size(limits.submissions_size)} are allowed"
         raise RequestError(429, "submissions_too_large", text, _wait(context))
+
+
+def spend_rate(context: Context, uid: int, jobs: int) -> None:
+    """Raises RequestError where so many jobs come too fast after what their user has submitted; else these count."""
+    rate = context.submission_rate
+    left = rate.left(uid)
+    if jobs > left:
+        text = f"uid {uid} submits {jobs} jobs and may submit {left} at this moment: {rate.at_once} jobs at once are"
+        text += f" allowed, and {rate.per_s} per second after these"
+        wait = f"submit again in {math.ceil((jobs - left) / rate.per_s)} s"
+        hint = wait if jobs <= rate.at_once else "submit fewer jobs at once"
+        raise RequestError(429, "submitted_too_fast", text, f"{hint}{_raise_it(context)}")
+    rate.spend(uid, jobs)
 
 
 def check_model_room(context: Context, model: RegisteredModel) -> None:

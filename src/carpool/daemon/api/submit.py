@@ -15,7 +15,7 @@ from carpool.core.state.amounts import clipped
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
 from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller, removed_text, viewer, was_removed
 from carpool.daemon.api.middleware import json_response, read_body
-from carpool.daemon.api.quotas import check_common_environment, check_retries, check_room, check_spec_size
+from carpool.daemon.api.quotas import check_common_environment, check_retries, check_room, check_spec_size, spend_rate
 from carpool.daemon.config.limits import Audience
 from carpool.daemon.jobs.submissions import size_of
 from carpool.daemon.jobs.table import JobRecord, may_use, named_devices
@@ -137,6 +137,7 @@ async def _accept(context: Context, jobs: list[JobRecord]) -> None:
     try:
         sizes = [size_of(job.spec) for job in jobs]
         check_room(context, jobs[0].owner, sizes)
+        spend_rate(context, jobs[0].owner, len(jobs))
         for job, size in zip(jobs, sizes, strict=True):
             context.jobs.submitted.add(job.id, job.owner, size)
         await _record(context, jobs)
@@ -176,7 +177,7 @@ def pending_dependencies(context: Context, job: JobRecord) -> tuple[JobId, ...]:
 
 
 def _succeeded(context: Context, number: JobId) -> bool:
-    """A job that has been removed since `check` looked had succeeded long before."""
+    """A job that has been removed since `check` looked had succeeded some time before."""
     ended = context.jobs.ended.get(number)
     return number not in context.jobs.live if ended is None else ended.outcome is Outcome.SUCCEEDED
 

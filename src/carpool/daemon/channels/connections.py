@@ -9,7 +9,9 @@ import asyncio
 import errno
 import logging
 import os
+import resource
 import socket
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +29,8 @@ log = logging.getLogger(__name__)
 INHERITED = ""
 PREFIX = "channel:"
 MOST_CHANNELS = 256  # of a job, through its door: as many as its shim keeps
+#: All of these of one user's jobs may hold one in this many of the daemon's descriptors.
+SHARE = 4
 
 
 @dataclass(eq=False, slots=True)
@@ -39,6 +43,7 @@ class Line:
     outbox: Outbox
     pid: int | None  # of the process that came through the door; of the inherited one it says so itself
     allowance: Allowance  # of the job's user
+    owner: int
     waits: bool = False  # its HELLO cannot be answered yet, and stays unread
     over: bool = False  # nobody holds the other end any more
     rest: asyncio.TimerHandle | None = None  # its user is over the rate: it is not read until then
@@ -56,6 +61,11 @@ def _channel(fd: int) -> socket.socket:
     return channel
 
 
+def most_through_doors() -> int:
+    """Of one user's jobs together."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARE
+
+
 class Lines:
     """All of all jobs, and what is sent over them."""
 
@@ -63,6 +73,7 @@ class Lines:
         self._jobs = jobs
         self._allowances = allowances
         self._of: dict[JobId, dict[str, Line]] = {}
+        self._through_doors = Counter[int]()  # by user
 
     def add(self, job: JobRecord, name: str, fd: int, emptied: Callable[[], None]) -> Line:
         """Owns ``fd``.  Raises OSError, ValueError for what no shim brings."""
@@ -71,9 +82,13 @@ class Lines:
         if not known or name in lines or len(lines) > MOST_CHANNELS:
             os.close(fd)
             raise ValueError(f"{name[:80]!r} beside {len(lines)} channels")
+        if name != INHERITED and self._through_doors[job.owner] >= (most := most_through_doors()):
+            os.close(fd)
+            raise ValueError(f"one channel more than the {most} that processes of uid {job.owner} may have")
         channel = _channel(fd)
         pid = None if name == INHERITED else peer_credentials(channel)[0]
-        line = Line(job.id, name, channel, Outbox(channel, emptied), pid, self._allowances.of(job.owner))
+        line = Line(job.id, name, channel, Outbox(channel, emptied), pid, self._allowances.of(job.owner), job.owner)
+        self._through_doors[job.owner] += name != INHERITED
         self._of.setdefault(job.id, {})[name] = line
         return line
 
@@ -128,6 +143,7 @@ class Lines:
             line.rest.cancel()
         line.outbox.clear()
         line.socket.close()
+        self._through_doors[line.owner] -= line.name != INHERITED
         lines = self._of[line.job]
         del lines[line.name]
         if not lines:

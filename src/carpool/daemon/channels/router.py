@@ -135,7 +135,7 @@ class Channels:
         try:
             line = self._add(job, name, fd)
         except (OSError, ValueError) as error:
-            log.warning("job %d brings something else than a channel: %s", job.id, error, extra=caused_by(job.owner))
+            log.warning("a channel that job %d brings is closed: %s", job.id, error, extra=caused_by(job.owner))
             return
         if not self._recovery.active:
             self._listen(line)

@@ -67,6 +67,8 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     submissions_size: Size = Size(
         64 * MIB
     )  # of all jobs of one user that wait or run, together; of the models as much again
+    submissions_at_once: _Count = 10_000  # jobs that one user may submit in a moment
+    submissions_per_s: _Count = 10  # so fast one user may go on after these
     retries: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 100  # that a job may be submitted with
     retry_pause_s: Annotated[float, msgspec.Meta(ge=0, le=300)] = 1.0  # before the first retry; doubles up to 300 s
     connections: _Count = 256  # of one user at once: to the API, and of shims that have not registered
@@ -74,6 +76,9 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_lines_per_minute: _Count = 60  # of the daemon's log that one user's mistakes may cause; the rest are counted
     keep_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 90  # after so long ended jobs, logs, events are removed
     keep_jobs: _Count = 10_000  # most ended jobs of one user; of more the oldest are removed
+    keep_events: Annotated[int, msgspec.Meta(ge=1000, le=1_000_000_000)] = (
+        2_000_000  # in the journal, of all users, at least 1000; not counted: turns and the like
+    )
     keep_size: Size = Size(10 * GIB)  # of the logs of one user's ended jobs; of more the oldest jobs are removed
 
     @property

@@ -9,6 +9,7 @@ import os
 import msgspec
 
 from carpool.daemon.privileges.base import Privileges
+from carpool.daemon.privileges.beneath import owner_below
 from carpool.protocol.paths import JobFiles
 
 #: Errors that say nothing of the file: there are no descriptors, no memory, no helper, or the disk fails.
@@ -55,7 +56,7 @@ def shim_lives(privileges: Privileges, files: JobFiles) -> bool:
     A lock that is no regular file with a single name, of the owner of the job's directory, counts as not held.
     """
     try:
-        fd = privileges.open_owned(files.lock, files.root.stat().st_uid)
+        fd = privileges.open_owned(files.lock, owner_below(files.root.parent, files.root))
     except OSError as error:
         return error.errno in _UNKNOWN
     try:

@@ -4,32 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from carpool.core.model import Reason, Usage
 from carpool.daemon.jobs.constraints import EXCLUSIVE, why_exclusive, why_pinned
 from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.protocol.api import AttemptInfo, JobInfo, MovedInfo, ReasonInfo
-
-LONGEST_COMMAND = 4096  # characters that stay in memory of the command of a job that is over
-
-
-def last_info(job: JobRecord) -> msgspec.Raw:
-    """The row of a job that is over, encoded once: it does not change any more.  Of a long command the beginning."""
-    info = job_info(job, None)
-    return msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(info, command=shortened(info.command))))
-
-
-def shortened(argv: list[str]) -> list[str]:
-    """At most `LONGEST_COMMAND` characters of a command, and what says so."""
-    left = LONGEST_COMMAND
-    kept: list[str] = []
-    for text in argv:
-        if len(text) + 1 > left:
-            return [*kept, f"{text[:left]}... (the rest is in the journal)"]
-        kept.append(text)
-        left -= len(text) + 1
-    return kept
 
 
 def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:

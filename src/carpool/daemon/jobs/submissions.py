@@ -1,4 +1,4 @@
-"""How much of what each user has submitted has not ended: jobs, and bytes of their submissions."""
+"""How much of what each user has submitted is there: jobs that have not ended, and what is kept of those that have."""
 
 from __future__ import annotations
 
@@ -24,20 +24,23 @@ class _Held:
         self.size += size
 
 
-class Submissions:
-    """A job counts from the moment at which it is taken on, before it is durable, until it has ended."""
+class JobAmounts:
+    """Jobs of each user, and bytes."""
 
     def __init__(self) -> None:
         self._of: dict[int, _Held] = {}
         self._sizes: dict[JobId, int] = {}
 
     def of(self, uid: int) -> tuple[int, int]:
-        """Jobs, and bytes of their submissions together."""
+        """Jobs, and their bytes together."""
         held = self._of.get(uid, _Held())
         return held.jobs, held.size
 
+    def users(self) -> list[int]:
+        """Those who have any."""
+        return list(self._of)
+
     def add(self, job: JobId, uid: int, size: int) -> None:
-        """``size``: of its submission (`size_of`)."""
         self._sizes[job] = size
         self._of.setdefault(uid, _Held()).change(1, size)
 

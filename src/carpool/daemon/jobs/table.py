@@ -28,7 +28,7 @@ from carpool.core.model import (
 )
 from carpool.daemon.jobs.refused_numbers import RefusedNumbers
 from carpool.daemon.jobs.seat_table import Board
-from carpool.daemon.jobs.submissions import Submissions
+from carpool.daemon.jobs.submissions import JobAmounts
 from carpool.daemon.system.clock import wall_us
 from carpool.devices.base import BankId
 from carpool.protocol.api import SubmitRequest
@@ -129,7 +129,7 @@ class JobRecord:
     weights: set[str] = field(default_factory=set)  # memory of weights that its shim keeps, by name
     weights_sent: set[str] = field(default_factory=set)  # those of them that it has been sent by this daemon
     pieces: dict[MemoryClass, Pieces] = field(default_factory=dict)  # of its lane and its bank, if they are in extents
-    cuts: set[tuple[MemoryClass, int, int]] = field(default_factory=set)  # CUTs that it has not answered
+    cuts: dict[tuple[MemoryClass, int, int], int] = field(default_factory=dict)  # unanswered CUTs: looks since then
     found: bool = False  # after a restart, and not told yet what is known of its memory
     restored: bool = False  # its bank has what its store has; its seat does not say so yet
     grant_waits: Reason | None = None  # why what the core has granted it is not there yet
@@ -244,14 +244,20 @@ class EndedJob:
     ended_us: Micros
     attempt: int = 1
 
+    @property
+    def row_bytes(self) -> int:
+        return len(bytes(self.info))
+
 
 class JobTable:
     """All jobs by id, and those who wait for the end of one."""
 
     def __init__(self) -> None:
         self.live: dict[JobId, JobRecord] = {}
-        self.submitted = Submissions()
+        self.submitted = JobAmounts()  # a job counts from before it is durable until it has ended; bytes of submissions
         self.ended: dict[JobId, EndedJob] = {}
+        self.kept = JobAmounts()  # of those that have ended; bytes of their rows
+        self.one_ended = asyncio.Event()  # set after each, for whoever clears it
         self.refused = RefusedNumbers()
         self._next_id: JobId = 1
         self._waiting: dict[JobId, asyncio.Event] = {}
@@ -282,6 +288,8 @@ class JobTable:
         assert job.outcome is not None
         ended_us = job.submitted_us if job.ended_us is None else job.ended_us
         self.ended[job.id] = EndedJob(job.id, job.owner, job.outcome, info, job.submitted_us, ended_us, job.attempt)
+        self.kept.add(job.id, job.owner, self.ended[job.id].row_bytes)
+        self.one_ended.set()
         del self.live[job.id]
         self.submitted.remove(job.id, job.owner)
         waiting = self._waiting.pop(job.id, None)
@@ -291,7 +299,9 @@ class JobTable:
     def remove(self, jobs: Iterable[JobId]) -> None:
         """These have ended, and are forgotten."""
         for job in jobs:
-            self.ended.pop(job, None)
+            gone = self.ended.pop(job, None)
+            if gone is not None:
+                self.kept.remove(job, gone.owner)
 
     async def wait_end(self, job: JobId, timeout_s: float | None) -> bool:
         """True as soon as the job has ended, False after ``timeout_s``."""

@@ -24,6 +24,8 @@ _JOBS = (
 #: Up to the first that is young enough, but never the last one: numbers of events go on from there.
 _OLD = """SELECT coalesce((SELECT seq FROM events WHERE wall_us >= ? ORDER BY seq LIMIT 1),
   (SELECT max(seq) FROM events), 0)"""
+#: The oldest of so many that are not of frequent kinds, which have a limit of their own.
+_OLDEST_KEPT = """SELECT coalesce((SELECT seq FROM events WHERE ring = 0 ORDER BY seq DESC LIMIT 1 OFFSET ?), 0)"""
 #: What says how a job was submitted stays until that job has ended: see `carpool.daemon.journal.stand_ins`.
 _SELECTED = """seq < ?
   AND NOT (kind = 'Submitted' AND job IN (SELECT id FROM jobs WHERE phase != 'ended'))"""
@@ -44,15 +46,20 @@ class JournalRemoval:
         rows = [(number,) for number in numbers]
         await asyncio.gather(*(self._journal.durable(sql, *rows) for sql in _JOBS))
 
-    async def events(self, before: Micros) -> int:
-        """Those from before a moment of the wall clock; returns how many.  Raises JournalFull, sqlite3.Error."""
-        first_kept, count = await asyncio.to_thread(self._old_events, before)
+    async def events(self, before: Micros, most: int) -> int:
+        """Those from before a moment of the wall clock, and the oldest of more than ``most``; returns how many.
+
+        Raises JournalFull, sqlite3.Error.
+        """
+        first_kept, count = await asyncio.to_thread(self._old_events, before, most)
         for _ in range(0, count, EVENTS_AT_ONCE):
             await self._journal.durable(_EVENTS, (first_kept, EVENTS_AT_ONCE))
         return count
 
-    def _old_events(self, before: Micros) -> tuple[int, int]:
+    def _old_events(self, before: Micros, most: int) -> tuple[int, int]:
         with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            (first_kept,) = connection.execute(_OLD, (before,)).fetchone()
+            (young,) = connection.execute(_OLD, (before,)).fetchone()
+            (among_newest,) = connection.execute(_OLDEST_KEPT, (most - 1,)).fetchone()
+            first_kept = max(young, among_newest)
             (count,) = connection.execute(_COUNT, (first_kept,)).fetchone()
         return first_kept, count

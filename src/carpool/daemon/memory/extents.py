@@ -97,7 +97,7 @@ class Supply:
     def answered(self, job: JobRecord, packet: Packet) -> None:
         """CUT_DONE."""
         if packet.b < len(_CLASSES):
-            job.cuts.discard((_CLASSES[packet.b], packet.a, packet.c))
+            job.cuts.pop((_CLASSES[packet.b], packet.a, packet.c), None)
 
     def _device(self, job: JobRecord) -> DeviceBackend:
         assert job.device is not None
@@ -185,7 +185,7 @@ class Supply:
         self._seating.shims.drop(job.id, before[len(pieces.sizes) :])
 
     def _send_cut(self, job: JobRecord, kind: MemoryClass, number: int, end: int) -> None:
-        job.cuts.add((kind, number, end))
+        job.cuts.setdefault((kind, number, end), 0)  # asking again gives the job no more time
         self._send(job.id, Packet(PacketType.CUT, a=number, b=_NUMBERS[kind], c=end), [])
         self._ring(job)
         self._watchlist.watch(job)

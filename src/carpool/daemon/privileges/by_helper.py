@@ -59,7 +59,7 @@ class HelperPrivileges:
         return "this daemon starts no jobs of the user who runs it" if uid == os.geteuid() else ""
 
     def create_directory(self, job: int, owner: int, gid: int) -> None:
-        self._home.job(job).root.mkdir(mode=0o700, exist_ok=True)
+        self._make(job)
         self._ask("create", job=job, uid=owner, gid=gid)
 
     def open_owned(self, path: Path, owner: int) -> int:
@@ -67,9 +67,14 @@ class HelperPrivileges:
         return self._ask("open", job=int(job), name=name, uid=owner)[1][0]
 
     def spawn_shim(self, job: int, attempt: int, owner: int, gid: int) -> Child | None:
-        self._home.job(job).root.mkdir(mode=0o700, exist_ok=True)
+        self._make(job)
         answer, fds = self._ask("spawn", job=job, attempt=attempt, uid=owner, gid=gid)
         return Child(answer["pid"], fds[0]) if fds else None
+
+    def _make(self, job: int) -> None:
+        """Nothing is asked of a directory that there is: its owner may have mounted something there."""
+        with suppress(FileExistsError):
+            self._home.job(job).root.mkdir(mode=0o700)
 
     def signal(self, pidfd: int, owner: int, number: int) -> None:
         self._ask("signal", (pidfd,), uid=owner, number=int(number))

@@ -8,10 +8,11 @@ import pwd
 import signal
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from carpool.daemon.privileges.base import REMOVER, SHIM, Child
+from carpool.daemon.privileges.beneath import open_below, owner_below
 from carpool.daemon.system.fd_limit import restore_file_limit
 from carpool.daemon.system.isolated import start_isolated
 from carpool.protocol.paths import Home
@@ -37,12 +38,13 @@ class DirectPrivileges:
 
     def create_directory(self, job: int, owner: int, gid: int) -> None:
         root = self._home.job(job).root
-        root.mkdir(mode=0o700, exist_ok=True)
-        if self._root:
+        with suppress(FileExistsError):
+            root.mkdir(mode=0o700)
+        if self._root and owner_below(self._home.jobs, root) != owner:
             os.chown(root, owner, gid)
 
     def open_owned(self, path: Path, owner: int) -> int:
-        with _closed_on_error(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)) as fd:
+        with _closed_on_error(open_below(self._home.jobs, path, os.O_RDONLY)) as fd:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode) or status.st_uid != owner:
                 raise PermissionError(f"{path} is not a file of uid {owner}")
@@ -64,8 +66,7 @@ class DirectPrivileges:
     def _take_lock(self, job: int, owner: int) -> int | None:
         """A locked descriptor for the shim to inherit; None while a shim of the job lives.  Raises OSError."""
         path = self._home.job(job).lock
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with _closed_on_error(os.open(path, flags, 0o600)) as fd:
+        with _closed_on_error(open_below(self._home.jobs, path, os.O_RDWR | os.O_CREAT)) as fd:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
                 text = "is no regular file with a single name: the job's owner has replaced the lock"
@@ -90,10 +91,19 @@ class DirectPrivileges:
 
     def spawn_remover(self, jobs: Sequence[int]) -> Child:
         with ExitStack() as stack:
-            fds = [_opened(self._home.removed / str(job), stack) for job in jobs]
+            fds = [self._open_removed(job, stack) for job in jobs]
             status = os.fstat(fds[0])
             remover = start_isolated(REMOVER, [status.st_uid, status.st_gid, *fds], fds)
         return Child(remover.pid, popen=remover)
+
+    def _open_removed(self, job: int, stack: ExitStack) -> int:
+        """Raises OSError."""
+        path = self._home.removed / str(job)
+        if not self._root:  # who can open it whatever its mode is
+            path.chmod(0o700)
+        fd = open_below(self._home.removed, path, os.O_RDONLY | os.O_DIRECTORY)
+        stack.callback(os.close, fd)
+        return fd
 
     def kill(self, child: Child, owner: int) -> None:
         if child.popen is not None:
@@ -112,14 +122,6 @@ def groups_of(uid: int, gid: int) -> list[int]:
         return os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
     except KeyError:
         return [gid]
-
-
-def _opened(path: Path, stack: ExitStack) -> int:
-    """The directory itself is the daemon's to open: nobody else can have put another one there.  Raises OSError."""
-    path.chmod(0o700)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    stack.callback(os.close, fd)
-    return fd
 
 
 @contextmanager

@@ -196,7 +196,7 @@ def open_beneath(directory: int, path: str, flags: int, stack: ExitStack | None 
 
     ``stack``: what closes it.
     """
-    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags |= os.O_NOFOLLOW | os.O_CLOEXEC | (0 if flags & os.O_PATH else os.O_NONBLOCK)
     how = struct.pack("=QQQ", flags, 0o600 if flags & os.O_CREAT else 0, RESOLVE)
     fd: int = _libc.syscall(*map(ctypes.c_long, (OPENAT2, directory)), path.encode(), how, ctypes.c_size_t(len(how)))
     if fd < 0:

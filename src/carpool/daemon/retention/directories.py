@@ -16,6 +16,7 @@ from pathlib import Path
 from carpool.core.model import JobId
 from carpool.daemon.jobs.table import EndedJob
 from carpool.daemon.privileges.base import Child, Privileges
+from carpool.daemon.privileges.beneath import owner_below
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.protocol.paths import Home
 
@@ -72,27 +73,36 @@ class RemovedDirectories:
 
     async def delete(self) -> None:
         """As far as their owners could.  Raises OSError."""
-        for batch in await asyncio.to_thread(self._batches):
-            await self._empty(batch)
+        for owner, batch in await asyncio.to_thread(self._batches):
+            await self._empty(owner, batch)
             left = await asyncio.to_thread(_remaining, batch)
             for path in set(left) - self._stubborn:
                 log.warning("not everything in %s could be removed: its owner left something there, or too much", path)
             self._stubborn.update(left)
 
-    def _batches(self) -> list[list[Path]]:
+    def _batches(self) -> list[tuple[int, list[Path]]]:
         """Of one owner each."""
         if not self._root.is_dir():
             return []
-        found = sorted((path.lstat().st_uid, path) for path in self._root.iterdir())
+        found = sorted((owner, path) for path in self._root.iterdir() if (owner := self._owner(path)) is not None)
         batches = []
-        for _, same in groupby(found, key=lambda pair: pair[0]):
+        for owner, same in groupby(found, key=lambda pair: pair[0]):
             paths = [path for _, path in same]
-            batches += [paths[first : first + AT_ONCE] for first in range(0, len(paths), AT_ONCE)]
+            batches += [(owner, paths[first : first + AT_ONCE]) for first in range(0, len(paths), AT_ONCE)]
         return batches
 
-    async def _empty(self, paths: Sequence[Path]) -> None:
+    def _owner(self, path: Path) -> int | None:
+        """None: a file system has been mounted there, of which nothing is asked."""
+        try:
+            return owner_below(self._root, path)
+        except OSError as error:
+            if path not in self._stubborn:
+                log.warning("%s cannot be removed: %s", path, error.strerror)
+            self._stubborn.add(path)
+            return None
+
+    async def _empty(self, owner: int, paths: Sequence[Path]) -> None:
         """One process empties them; it is ended when the time is over, or the daemon stops."""
-        owner = paths[0].lstat().st_uid
         try:
             remover = self._privileges.spawn_remover([int(path.name) for path in paths])
         except PermissionError as error:

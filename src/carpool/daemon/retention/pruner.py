@@ -1,4 +1,4 @@
-"""Removes ended jobs, at the start of the daemon and every hour.
+"""Removes ended jobs, at the start of the daemon, every hour, and when one user has far too many.
 
 First the directory is moved aside, then the rows of the journal go, then the daemon forgets the job: a daemon that is
 killed in between leaves a job without a directory, which the next one removes, and never a directory without a job.
@@ -10,6 +10,7 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 
 from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
 from carpool.daemon.journal.removal import JournalRemoval
@@ -22,6 +23,7 @@ from carpool.protocol.paths import Home
 
 log = logging.getLogger(__name__)
 INTERVAL_S = 3600.0
+PAUSE_S = 2.0  # at least, between two removals
 AT_ONCE = 50  # jobs
 
 
@@ -45,7 +47,16 @@ class Pruner:
                 await self.prune()
             except (OSError, JournalFull, sqlite3.Error) as error:
                 log.warning("cannot remove old jobs: %s", error)
-            await asyncio.sleep(INTERVAL_S)
+            await asyncio.sleep(PAUSE_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._crowd(), INTERVAL_S)
+
+    async def _crowd(self) -> None:
+        """Until a user has so many ended jobs that these cannot wait for the hour."""
+        kept = self._jobs.kept
+        while not any(self._keeping.crowded(*kept.of(uid)) for uid in kept.users()):
+            self._jobs.one_ended.clear()
+            await self._jobs.one_ended.wait()
 
     async def prune(self) -> None:
         """Raises OSError, JournalFull, sqlite3.Error."""
@@ -58,11 +69,12 @@ class Pruner:
         kept: list[EndedJob | JobRecord] = [*ended.values(), *self._jobs.live.values()]
         removed = max((job.ended_us for job in old), default=0)  # the beginning of a journal is no job's
         before = min([removed, *(job.submitted_us for job in kept)])
-        await self._journal.events(before=max(before, wall_us() - self._keeping.age_us))
+        oldest = max(before, wall_us() - self._keeping.age_us)
+        await self._journal.events(before=oldest, most=self._keeping.events)
         await self._directories.delete()
 
     async def _remove(self, old: Sequence[EndedJob]) -> None:
         gone = await asyncio.to_thread(move_aside, self._privileges, self._home, [job.id for job in old])
         await self._journal.jobs(gone)
         self._jobs.remove(gone)
-        log.info("removed %d jobs that ended long ago, up to job %d", len(gone), max(gone, default=0))
+        log.info("removed %d jobs that have ended, up to job %d", len(gone), max(gone, default=0))

@@ -6,13 +6,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from carpool.core.model import JobId, Micros
+from carpool.core.model import JobId, Micros, Outcome
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.jobs.table import EndedJob, JobRecord
 
 DAY: Micros = 86_400_000_000
 #: Whoever has just waited for a job's end can still ask for the job, however many jobs end.
 YOUNG: Micros = 3_600_000_000
+#: Of a user who has this many times too many, no more than those that have just ended are spared.
+CROWD = 2
+JUST_ENDED: Micros = 2_000_000
+#: What the row of a job in memory may take, on the average over a user's: a usual one has 800 bytes.
+ROW_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,28 +27,65 @@ class Keeping:
     age_us: Micros
     jobs: int
     log_bytes: int
+    row_bytes: int  # in memory
+    events: int  # of all users
+
+    def crowded(self, jobs: int, row_bytes: int) -> bool:
+        """Whether a user has so many ended jobs, or so large ones, that these cannot wait for their time."""
+        return jobs > CROWD * self.jobs or row_bytes > CROWD * self.row_bytes
 
 
 def keeping_of(limits: UserLimits) -> Keeping:
     """As ``limits.toml`` says."""
-    return Keeping(limits.keep_days * DAY, limits.keep_jobs, limits.keep_size)
+    return Keeping(
+        limits.keep_days * DAY, limits.keep_jobs, limits.keep_size, limits.keep_jobs * ROW_BYTES, limits.keep_events
+    )
 
 
-def needed(live: Iterable[JobRecord], ended: Collection[JobId]) -> set[JobId]:
+@dataclass(frozen=True, slots=True)
+class Needed:
     """Jobs that stay whatever their age: those that others wait for, and the newest, after which numbers go on."""
-    return {number for job in live for number in job.spec.after} | {max(ended, default=0)}
+
+    awaited: Collection[JobId] = ()
+    newest: JobId = 0
+
+    def keeps(self, job: EndedJob, crowded: bool) -> bool:
+        """Where a user has far too many: what waited for a job that has succeeded does not need the job any more."""
+        awaited = job.id in self.awaited and not (crowded and job.outcome is Outcome.SUCCEEDED)
+        return awaited or job.id == self.newest
+
+
+def needed(live: Iterable[JobRecord], ended: Collection[JobId]) -> Needed:
+    """``ended``: the numbers of jobs, at least of those that have ended."""
+    return Needed({number for job in live for number in job.spec.after}, max(ended, default=0))
 
 
 def removable(
-    ended: Iterable[EndedJob], sizes: Mapping[JobId, int], stay: Collection[JobId], keeping: Keeping, now: Micros
+    ended: Collection[EndedJob], sizes: Mapping[JobId, int], stay: Needed, keeping: Keeping, now: Micros
 ) -> list[EndedJob]:
     """Those that are too old, and the oldest of a user who has too many; oldest first.  ``sizes``: bytes of logs."""
-    found, counts, room = list[EndedJob](), Counter[int](), Counter[int]()
+    found, counts, room, rows = list[EndedJob](), Counter[int](), Counter[int](), Counter[int]()
+    crowds = _crowds(ended, keeping)
     for job in sorted(ended, key=lambda job: (job.ended_us, job.id), reverse=True):
         counts[job.owner] += 1
         room[job.owner] += sizes.get(job.id, 0)
+        rows[job.owner] += job.row_bytes
         age = now - job.ended_us
-        too_many = counts[job.owner] > keeping.jobs or room[job.owner] > keeping.log_bytes
-        if (age > keeping.age_us or too_many) and age > YOUNG and job.id not in stay:
-            found.append(job)
+        too_many = (
+            counts[job.owner] > keeping.jobs
+            or room[job.owner] > keeping.log_bytes
+            or rows[job.owner] > keeping.row_bytes
+        )
+        crowded = job.owner in crowds
+        if (age > keeping.age_us or too_many) and age > (JUST_ENDED if crowded else YOUNG):
+            found += [] if stay.keeps(job, crowded) else [job]
     return found[::-1]
+
+
+def _crowds(ended: Iterable[EndedJob], keeping: Keeping) -> set[int]:
+    """Users who have far too many."""
+    counts, rows = Counter[int](), Counter[int]()
+    for job in ended:
+        counts[job.owner] += 1
+        rows[job.owner] += job.row_bytes
+    return {uid for uid in counts if keeping.crowded(counts[uid], rows[uid])}

@@ -193,7 +193,7 @@ class Seating:
         self.shims.drop(job.id, self.names(job))
         job.seated.board.free(job.seated.seat.slot)
         job.seated, job.bank, job.bank_sent, job.kept_banks = None, None, True, set()
-        job.pieces, job.cuts, job.grant_waits, job.found, job.restored = {}, set(), None, False, False
+        job.pieces, job.cuts, job.grant_waits, job.found, job.restored = {}, {}, None, False, False
         job.offloading = job.turn_due = False
         job.grow_seq = 0  # the next process counts anew
         job.traits = 0

@@ -20,8 +20,13 @@ from carpool.protocol.units import format_size
 log = logging.getLogger(__name__)
 Ending = ProcessExited | StartFailed
 
-
+LONGEST_TEXT = 1000  # characters of what a shim, which is its user's process, says: the journal keeps them
 KILLED = "the kernel has ended a process of its control group for want of host memory"
+
+
+def not_started(job: JobId, text: str) -> StartFailed:
+    """``text``: the shim's reason, of which no more than `LONGEST_TEXT` counts."""
+    return StartFailed(job, text[:LONGEST_TEXT])
 
 
 def exited(
@@ -60,7 +65,7 @@ def recorded(job: JobRecord, record: ExitRecord, limit: int | None = None) -> En
     if words is not None:
         job.usage, job.out_of = usage_at_end(words), words.out_of_memory
     if record.text:
-        return StartFailed(job.id, record.text)
+        return not_started(job.id, record.text)
     return exited(job.id, record.code, record.signal, record.host_memory, limit)
 
 

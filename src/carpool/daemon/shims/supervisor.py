@@ -19,7 +19,7 @@ from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.privileges.base import Privileges, signal_process
-from carpool.daemon.shims.endings import exited, log_problems
+from carpool.daemon.shims.endings import LONGEST_TEXT, exited, log_problems, not_started
 from carpool.daemon.shims.job_ends import JobEnds
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import Session
@@ -206,9 +206,9 @@ class Processes:
             case messages.Started(pid):
                 self._is_running(job, process, pid)
             case messages.StartFailed(text):
-                self._ends.heard(job, StartFailed(job.id, text))
+                self._ends.heard(job, not_started(job.id, text))
             case messages.Taken(error, size):
-                self._offloads.taken(job, error, size)
+                self._offloads.taken(job, error and error[:LONGEST_TEXT], size)
             case messages.Exited(code, number, host_memory):
                 self._ends.heard(job, exited(job.id, code, number, host_memory, self._groups.memory))
 

@@ -6,9 +6,10 @@ when we looked is never stopped by us; but if somebody continues the job in thos
 stop it.
 
 A job that runs and does not answer either (frozen, starved, in a debugger, or malicious) must not hold up others for
-ever.  Memory: its shim is asked for it too, and in the end the offload counts as failed.  A turn: the job is killed
-when its lease is over (`LEASE_S` after it had to let go at once), for nothing else keeps it from writing on.  What the
-daemon has asked for is the watchlist's; the words of the seat, which the job may write, put nothing off.
+ever.  Memory: its shim is asked for it too, and in the end the offload counts as failed.  A turn, and extents that were
+cut: the job is killed when its lease is over (`LEASE_S` after it had to let go at once), for nothing else keeps it from
+writing on.  What the daemon has asked for is the watchlist's, or a cut of the job's record; the words of the seat,
+which the job may write, put nothing off.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ POLLS = 1000
 #: Without an answer and without progress: when its shim is asked whatever the process does, and how long after that.
 TAKE_AFTER_S = 1.0
 FAIL_AFTER_S = 10.0
-#: How long a job may keep a turn that it has to give back at once.  Counted in looks: a daemon that gets no processor
-#: time looks later, and the job, on the same machine, has more time, too.
+#: How long a job may keep a turn that it has to give back at once, or extents that have been cut.  Counted in looks: a
+#: daemon that gets no processor time looks later, and the job, on the same machine, has more time, too.
 LEASE_S = 10.0
 
 
@@ -156,7 +157,7 @@ class Watchdog:
         state = state_of(job.seated.pid, job.owner)
         if state == STOPPED or self._comes_to_no_boundary(job):
             self._hurry(job, job.seated)
-        if self._owes_turn(job) and self._lease_over(job, state):
+        if self._lease_over(job, state):
             return
         if self._owes_memory(job):
             spent = patience.spent(_progress(job))
@@ -192,17 +193,30 @@ class Watchdog:
             self._watchlist.revoke(job, Yield.NOW)
 
     def _lease_over(self, job: JobRecord, state: str) -> bool:
-        """Whether the job has kept its turn for too long; then it is killed."""
+        """Whether the job has kept its turn, or extents, for too long; then it is killed.  Counts a look."""
+        return (self._owes_turn(job) and self._turn_is_over(job, state)) or self._cut_is_over(job, state)
+
+    def _turn_is_over(self, job: JobRecord, state: str) -> bool:
         revoked = self._watchlist.revocation(job)
         if revoked is None:  # in the middle of a hand-over that it began by itself
             return False
         if revoked.looked() * LOOK_S <= LEASE_S:
             return False
+        self._kill(job, "pause" if revoked.how is Yield.PAUSE else "give its turn back", state)
+        return True
+
+    def _cut_is_over(self, job: JobRecord, state: str) -> bool:
+        _count(job, 1)
+        if max(job.cuts.values(), default=0) * LOOK_S <= LEASE_S:
+            return False
+        self._kill(job, "let go of memory that was taken back", state)
+        return True
+
+    def _kill(self, job: JobRecord, what: str, state: str) -> None:
+        """Once: the end of the job takes a moment."""
         if job.fault is None:
-            what = "pause" if revoked.how is Yield.PAUSE else "give its turn back"
             held = {STOPPED: " (it is stopped)", TRACED: " (a debugger has stopped it)"}.get(state, "")
             kill(job, "lease", f"it did not {what} within {LEASE_S:.0f} s{held}, and others waited", self._processes)
-        return True
 
     def _can_be_taken(self, job: JobRecord) -> bool:
         return (
@@ -236,13 +250,21 @@ class Watchdog:
                 if not (self._owes_turn(job) if turn else self._owes(job)):
                     return
             log.warning("job %d is stopped and did not let go when it was continued", job.id)
+            looks = int(POLLS * POLL_S / LOOK_S)
             if (revoked := self._watchlist.revocation(job)) is not None:
-                revoked.looked(int(POLLS * POLL_S / LOOK_S))
+                revoked.looked(looks)
+            _count(job, looks)
         finally:
             self._turns.wake_successor(job)  # it may not get round to it
             with suppress(ProcessLookupError):
                 self._privileges.signal(fd, job.owner, signal.SIGSTOP)
             self._kept.forget(job.id)
+
+
+def _count(job: JobRecord, looks: int) -> None:
+    """The job has had so much more time for what has been cut."""
+    for cut in job.cuts:
+        job.cuts[cut] += looks
 
 
 def _progress(job: JobRecord) -> object:

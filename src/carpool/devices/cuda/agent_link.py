@@ -1,8 +1,8 @@
 """The daemon's end of a device agent: starts it, asks it, and starts another one when it has died.
 
 A request blocks until it is answered.  That is milliseconds for what the daemon's loop asks (an agent creates and
-clears some hundred GB in a second); copies are asked for in pieces and from a thread, so that they delay the loop by
-one piece at most.
+clears some hundred GB in a second, and an extent is a small part of a device); copies are asked for in pieces and from
+a thread, so that they delay the loop by one piece at most.
 """
 
 from __future__ import annotations
@@ -22,8 +22,13 @@ from carpool.protocol import packets
 
 log = logging.getLogger(__name__)
 
-#: A driver that takes longer than this is taken for one that hangs.
-ANSWER_S = 30.0
+#: A driver that takes longer than this is taken for one that hangs: the same lease as a job has for its turn, since
+#: the daemon's loop waits.  An extent, or a piece of a copy, takes a fraction of a second, a context that is made again
+#: about one; what takes longest are messages without an answer before: unpinning hundreds of GB of host stores.
+ANSWER_S = 10.0
+#: Until an agent is ready: an interpreter starts, and a driver that is not kept loaded initialises every GPU of the
+#: machine, for seconds each.
+START_S = 30.0
 #: An agent whose socket has been closed has nothing left to do.
 END_S = 5.0
 LINGER_S = 5.0
@@ -106,7 +111,7 @@ class AgentLink:
             packets.send(self._socket, messages.encode(request), fds)
         except OSError as error:
             raise self._died(str(error)) from None
-        answer, made = self._receive()
+        answer, made = self._receive(self._answer_s)
         if isinstance(answer, messages.Failed):
             raise _error(answer)
         return made
@@ -118,7 +123,7 @@ class AgentLink:
         if self._process is None:
             self._spawn()
         if self._ready is None:
-            answer, _ = self._receive()
+            answer, _ = self._receive(START_S)
             if isinstance(answer, messages.Ready) and answer.version == messages.VERSION:
                 self._ready = answer
                 return answer
@@ -128,14 +133,14 @@ class AgentLink:
             raise DeviceError(f"the device agent of GPU {self._ordinal} is of another version of Carpool")
         return self._ready
 
-    def _receive(self) -> tuple[messages.Answer, list[int]]:
+    def _receive(self, patience_s: float) -> tuple[messages.Answer, list[int]]:
         assert self._socket is not None
-        self._socket.settimeout(self._answer_s)
+        self._socket.settimeout(patience_s)
         try:
             received = packets.receive(self._socket, messages.decode_answer)
         except TimeoutError:
             self._end()  # and no other agent is asked: the driver hangs
-            raise DeviceError(f"the device agent of GPU {self._ordinal}: no answer in {self._answer_s:.0f} s") from None
+            raise DeviceError(f"the device agent of GPU {self._ordinal}: no answer in {patience_s:.0f} s") from None
         except OSError as error:
             raise self._died(str(error)) from None
         except packets.MalformedPacket as error:

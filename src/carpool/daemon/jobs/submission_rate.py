@@ -1,0 +1,29 @@
+"""How fast each user may submit: so many jobs at once, which come back at a steady rate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+
+class SubmissionRate:
+    """A bucket for each user, full at first."""
+
+    def __init__(self, at_once: int, per_s: int, clock: Callable[[], float] = monotonic) -> None:
+        self.at_once = at_once
+        self.per_s = per_s
+        self._clock = clock
+        self._left: dict[int, tuple[float, float]] = {}  # by uid: jobs, and when that was so
+
+    def left(self, uid: int) -> int:
+        """Jobs that the user may submit now."""
+        now = self._clock()
+        jobs, since = self._left.get(uid, (float(self.at_once), now))
+        jobs = min(float(self.at_once), jobs + (now - since) * self.per_s)
+        self._left[uid] = jobs, now
+        return int(jobs)
+
+    def spend(self, uid: int, jobs: int) -> None:
+        """The user, who may do so, has submitted so many."""
+        left, since = self._left[uid]
+        self._left[uid] = left - jobs, since
