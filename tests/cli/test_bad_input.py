@@ -33,7 +33,10 @@ COMMANDS_THAT_NEED_A_DAEMON = [
         (["submit", "--duration", "soon", "--", "true"], "'soon' is not a time: write for example 30s"),
         (["submit", "--after", "x", "--", "true"], "'x' is not a job id"),
         (["submit", "--estimate", "faketensor", "--mem", "1GiB", "true"], "both set the memory estimate"),
-        (["show", "seven"], "'seven' is not a job id: ids are the numbers that `carpool ls` shows"),
+        (["show", "@x"], "'@x' is not a job: @ is the job that you submitted last"),
+        (["cancel", "--state", "asleep"], "there is no state 'asleep'; the states: queued, "),
+        (["cancel", "--user", "no such user"], "this machine has no user 'no such user'"),
+        (["cancel", "--all", "1"], "name no job beside it"),
         (["up", "--preset", "saluss"], "unknown preset 'saluss': known are carma, nvshare, salus"),
         (["up", "--setting", "quantum_us"], "'quantum_us' is not NAME=VALUE"),
         (["up", "--store", "lots"], "'lots' is not a size"),
@@ -50,7 +53,7 @@ COMMANDS_THAT_NEED_A_DAEMON = [
         (["ctl", "quantumm"], "Did you mean 'quantum'?"),
         (["lst"], "There is no command 'lst'. Did you mean 'ls'?"),
         (["ls", "--phase", "asleep"], "'asleep' is not one of"),
-        (["wait"], "Missing argument"),
+        (["wait"], "which jobs?"),
     ],
 )
 def test_a_wrong_command_line(carpool: Cli, arguments: list[str], said: str) -> None:

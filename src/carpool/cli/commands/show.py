@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.options_common import JOB_ID, print_json, print_lines, with_common_options
+from carpool.cli.base.job_selection import the_job, with_one_job
+from carpool.cli.base.job_words import JobWord
+from carpool.cli.base.options_common import print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.placement_table import explain_placement
 from carpool.cli.render.style import stdout_style
@@ -17,19 +19,20 @@ from carpool.protocol.units import format_duration, format_size
 
 
 @click.command("show", short_help="Show everything about a job.")
-@click.argument("job", type=JOB_ID)
+@with_one_job
 @click.option(
     "--why", is_flag=True, help="Show instead how the placement was decided, with the figures of every device."
 )
 @with_common_options
-def command(home: Path, as_json: bool, job: int, why: bool) -> int:
+def command(home: Path, as_json: bool, job: JobWord, why: bool) -> int:
     """Show everything about a job, including why it waits."""
     with DaemonClient(home) as client:
+        number = the_job(client, job)
         if why:
-            placement = client.placement(job)
+            placement = client.placement(number)
             print_json(placement) if as_json else print_lines(explain_placement(placement))
             return 0
-        info = client.job(job)
+        info = client.job(number)
     if as_json:
         print_json(info)
         return 0
