@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from carpool.cli.base.job_output import kept_log
 from carpool.cli.base.job_selection import the_job, with_one_job
 from carpool.cli.base.job_words import JobWord
 from carpool.cli.base.options_common import print_json, print_lines, with_common_options
@@ -37,15 +38,16 @@ def command(home: Path, as_json: bool, job: JobWord, why: bool) -> int:
         print_json(info)
         return 0
     style = stdout_style()
-    facts = describe(info, formatting.now_us())
+    facts = describe(info, formatting.now_us(), kept_log(client, info))
     width = max(len(label) for label, _ in facts)
     print_lines([style.bold(f"job {info.id}"), *(f"  {label:<{width}}  {escaped(text)}" for label, text in facts)])
     return 0
 
 
-def describe(job: JobInfo, now: int) -> list[tuple[str, str]]:
-    """Pairs of label and text, without what is not known."""
+def describe(job: JobInfo, now: int, log: str = "") -> list[tuple[str, str]]:
+    """Pairs of label and text, without what is not known.  ``log``: the one that Carpool keeps."""
     facts = [*_identity(job), *_state(job), *_memory(job), *_progress(job), *_times(job, now), *_attempts(job)]
+    facts += [("output", job.output or log), ("error", job.error)]
     return [(label, text) for label, text in facts if text]
 
 

@@ -35,6 +35,7 @@ def shortened(argv: list[str]) -> list[str]:
 def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
     """The API's view of a job.  ``waits``: the core's reason for the present wait."""
     usage, spec = job.usage, job.spec
+    output, error = job.own_files
     reason = job.reason or job.grant_waits or waits
     return JobInfo(
         id=job.id,
@@ -81,6 +82,8 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         attempts=attempts(job),
         devices=[job.device, *job.further] if job.device is not None and spec.gpus > 1 else [],
         gpus=spec.gpus,
+        output=output or "",
+        error=error or "",
     )
 
 

@@ -33,6 +33,7 @@ from carpool.runtime.shim.daemon_link import DaemonLink
 from carpool.runtime.shim.job_log import LOOK_S, JobLog
 from carpool.runtime.shim.offload_stopped_job import Taking
 from carpool.runtime.shim.oom_score import JOB, SHIM, OomScore
+from carpool.runtime.shim.streams import Streams
 
 RECONNECT_MS = 100
 #: Attempts to write how a job has ended; after so many it is enough that the daemon has been told.
@@ -68,6 +69,7 @@ class Shim:
         self._kills: int | None = None  # before the job started
         self._door: AttachSocket | None = None
         self._log: JobLog | None = None  # one with a limit
+        self._streams: Streams | None = None
         self._end: dict[str, object] | None = None
         self._signals, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._postponed: dict[str, object] | None = None  # a start that waits for room on the disk
@@ -187,12 +189,12 @@ class Shim:
             about["cuda_device"] = message.get("cuda_device", "")
             env = job_environment(message["env"], **about)  # type: ignore[arg-type]
             self._door = self._door or AttachSocket(self._directory)
-            log = self._open_log(message.get("log_limit"))
+            self._streams = self._open_streams(message)
             self._counter = kill_counter()
             self._kills = kills_in_group(self._counter)
             command, cwd, cores = message["argv"], str(message["cwd"]), bool(message.get("core_dumps", True))
             with self._score.raised_for_children(JOB):
-                self._child = spawn(command, cwd, env, link.job_fd, log, cores=cores)  # type: ignore[arg-type]
+                self._child = spawn(command, cwd, env, link.job_fd, self._streams, cores=cores)  # type: ignore[arg-type]
         except (OSError, LaunchError) as error:
             if _disk_full(error):
                 self._postponed = message
@@ -205,14 +207,15 @@ class Shim:
         link.child_pid = self._child
         link.send({"type": "started", "pid": self._child})
 
-    def _open_log(self, limit: object) -> str | None:
+    def _open_streams(self, message: dict[str, object]) -> Streams | None:
         """Where the job writes; None: to its terminal."""
         if self._foreground:
             return None
-        path = os.path.join(self._directory, "log" + self._suffix)
+        path, limit = os.path.join(self._directory, "log" + self._suffix), message.get("log_limit")
         if limit is not None and self._log is None:
             self._log = JobLog(path, int(limit))  # type: ignore[call-overload]
-        return path
+        own = message.get("output"), message.get("error")
+        return Streams(path, *own, first=not self._suffix)  # type: ignore[arg-type]
 
     def _take_on(self, taking: Taking) -> None:
         """The next piece of the job's memory."""
@@ -228,6 +231,8 @@ class Shim:
             _, self._status = os.waitpid(self._child, 0)
         # A job is all its processes: none may go on computing in memory that is given to others now.
         kill_all(self._leader(), self._spare)
+        if self._streams is not None:
+            self._streams.keep_end()
         if self._log is not None:
             self._log.close()
             self._log = None
