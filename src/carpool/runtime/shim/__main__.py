@@ -60,6 +60,10 @@ class Shim:
         self._directory = os.path.join(home, "jobs", str(job))
         self._suffix = "" if attempt == 1 else f".{attempt}"
         self._foreground = foreground
+        # In a terminal the job has to be in this process's group, to which the terminal gives its input and signals.
+        # Elsewhere what is sent to that group (the stop button of a notebook does that) would arrive twice: there, and
+        # forwarded.
+        self._in_our_group = foreground and _has_terminal()
         self._spare = children_now()
         self._link = DaemonLink(os.path.join(home, "session.sock"), job, attempt)
         self._child: int | None = None
@@ -193,8 +197,9 @@ class Shim:
             self._counter = kill_counter()
             self._kills = kills_in_group(self._counter)
             command, cwd, cores = message["argv"], str(message["cwd"]), bool(message.get("core_dumps", True))
+            how = {"own_group": not self._in_our_group, "cores": cores}
             with self._score.raised_for_children(JOB):
-                self._child = spawn(command, cwd, env, link.job_fd, self._streams, cores=cores)  # type: ignore[arg-type]
+                self._child = spawn(command, cwd, env, link.job_fd, self._streams, **how)  # type: ignore[arg-type]
         except (OSError, LaunchError) as error:
             if _disk_full(error):
                 self._postponed = message
@@ -274,7 +279,7 @@ class Shim:
     # Signals
 
     def _leader(self) -> int | None:
-        return None if self._foreground else self._child
+        return None if self._in_our_group else self._child
 
     def _pass_on(self, number: int) -> None:
         if self._child is None:
@@ -321,6 +326,15 @@ def _write_file(directory: str, name: str, data: bytes) -> None:
 
 def _disk_full(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _has_terminal() -> bool:
+    """Whether this process has a controlling terminal."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _from_terminal() -> bool:

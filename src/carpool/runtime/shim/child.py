@@ -29,12 +29,19 @@ def become_subreaper() -> None:
 
 
 def spawn(
-    argv: list[str], cwd: str, env: dict[str, str], job_fd: int, streams: Streams | None, *, cores: bool = True
+    argv: list[str],
+    cwd: str,
+    env: dict[str, str],
+    job_fd: int,
+    streams: Streams | None,
+    *,
+    own_group: bool = False,
+    cores: bool = True,
 ) -> int:
     """Start the main process; with ``streams`` in its own session, its output there.  Raises OSError, with a text.
 
-    Fork by hand: a few system calls must be made in the child between fork and exec.  ``cores``: whether the job may
-    leave core dumps.
+    Fork by hand: a few system calls must be made in the child between fork and exec.  ``own_group``: without streams,
+    the job leads a process group; ``cores``: the job may leave core dumps.
     """
     read_end, write_end = os.pipe()
     pid = os.fork()
@@ -42,6 +49,8 @@ def spawn(
         try:
             if not cores:
                 forbid_core_dumps()
+            if own_group and streams is None:
+                os.setpgid(0, 0)
             _become_job(argv, cwd, env, job_fd, streams)
         except BaseException as error:  # noqa: BLE001 - nothing may return from here
             what = error.filename if isinstance(error, OSError) and error.filename else argv[0]
