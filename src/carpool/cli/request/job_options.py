@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -32,6 +33,7 @@ def memory_hint(text: str) -> tuple[int, int | None]:
 
 _OPTIONS = (
     click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARGS]..."),
+    click.option("--shell", metavar="TEXT", help="Instead of a command: a line that bash runs, as in 'a | b && c'."),
     click.option("--name", default="", help="Name of the job in `carpool ls`.  [default: the command]"),
     click.option(
         "--iterations",
@@ -128,9 +130,23 @@ _BACKGROUND = (
 
 def with_submission_options(function: F) -> F:
     """Adds the options that `submit` and `run` have in common; `submission` takes them by the same names."""
+
+    @functools.wraps(function)
+    def wrapped(*arguments: Any, words: tuple[str, ...], shell: str | None, **options: Any) -> object:
+        return function(*arguments, words=_command(words, shell), **options)
+
+    result: Any = wrapped
     for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+        result = option(result)
+    return result  # type: ignore[no-any-return]  # click's own types say less
+
+
+def _command(words: tuple[str, ...], shell: str | None) -> tuple[str, ...]:
+    if shell is None:
+        return words
+    if words:
+        raise click.UsageError(f"--shell has the whole command: {words[0]!r} is too much.")
+    return "bash", "-c", shell
 
 
 def with_background_options(function: F) -> F:
