@@ -9,7 +9,7 @@ import pytest
 from conftest import Cli, Forks
 from real import DEVICE, shared_daemon
 
-from carpool.cli.base.job_words import Last, Named, Numbers, job_word
+from carpool.cli.base.job_words import Called, Last, Numbers, job_word
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +96,8 @@ def test_names_mean_what_can_still_be_cancelled(shared: Cli) -> None:
         ("3-7,9", Numbers("3-7,9", ((3, 7), (9, 9)))),
         ("@", Last("@", 0)),
         ("@~12", Last("@~12", 12)),
-        ("3-x", Named("3-x")),
-        ("lr=0.1,bs=3", Named("lr=0.1,bs=3")),
+        ("3-x", Called("3-x")),
+        ("lr=0.1,bs=3", Called("lr=0.1,bs=3")),
     ],
 )
 def test_words(text: str, word: object) -> None:

@@ -18,7 +18,7 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.job_filters import Filters
 from carpool.cli.base.job_listing import Listing, several, what_there_is
-from carpool.cli.base.job_words import JobWord, Last, Named, Numbers, job_word
+from carpool.cli.base.job_words import Called, JobWord, Last, Numbers, job_word
 from carpool.cli.base.options_common import Parsed
 from carpool.protocol.api import JobInfo
 from carpool.protocol.client import DaemonClient
@@ -143,7 +143,7 @@ def _ids(listing: Listing, word: JobWord, filters: Filters) -> list[int]:
     return [job.id for job in candidates if filters.take(job)] or _nothing(listing, filters, word.text)
 
 
-def _may_mean(word: Numbers | Named, filters: Filters, job: JobInfo) -> bool:
+def _may_mean(word: Numbers | Called, filters: Filters, job: JobInfo) -> bool:
     """Ids mean anybody's jobs, unless users are named; names mean one's own."""
     return filters.owned(job) or (isinstance(word, Numbers) and filters.users == ())
 

@@ -39,7 +39,7 @@ class Last:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class Called:
     """Jobs of this name, or whose names match the pattern.  A job without a name is called as `carpool ls` shows it."""
 
     text: str
@@ -48,7 +48,7 @@ class Named:
         return is_called(job, self.text)
 
 
-JobWord = Numbers | Last | Named
+JobWord = Numbers | Last | Called
 
 
 def job_word(text: str) -> JobWord:
@@ -61,7 +61,7 @@ def job_word(text: str) -> JobWord:
         raise ValueError("an empty word names no job: write an id, a range, a name, or @ for the last job")
     if text.startswith("@"):
         raise ValueError(f"{text!r} is not a job: @ is the job that you submitted last, @~1 the one before it")
-    return Named(text)
+    return Called(text)
 
 
 def _range(part: str) -> tuple[int, int]:
