@@ -2,6 +2,8 @@
 
 Scripts need none of this.  Two things a script may say if it wants to: `iteration` (this block is one iteration, for
 loops without a ``torch.optim`` optimizer) and `progress` (so much is done).  Both do nothing outside a Carpool job.
+
+Programs submit jobs by `submit` (a command or a function) and `map` (a function, for each of many values): as `Job`.
 """
 
 from __future__ import annotations
@@ -11,19 +13,30 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from carpool.runtime.torch_hooks.progress import iteration as iteration
     from carpool.runtime.torch_hooks.progress import progress as progress
+    from carpool.tasks.handle import JobFailed as JobFailed
+    from carpool.tasks.handle import SubmittedJob as Job
+    from carpool.tasks.submitting import CannotSubmit as CannotSubmit
+    from carpool.tasks.submitting import map as map  # noqa: A004 - what it is called
+    from carpool.tasks.submitting import submit as submit
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "iteration", "progress"]
+__all__ = ["CannotSubmit", "Job", "JobFailed", "__version__", "iteration", "map", "progress", "submit"]
 
 
 def __getattr__(name: str) -> object:
-    """Load the API when it is used: the daemon and the command line need none of it."""
-    if name not in ("iteration", "progress"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from carpool.runtime.torch_hooks import progress as api
+    """Load the API when it is used: the daemon and the command line need none of it, and jobs no more than they use."""
+    if name in ("iteration", "progress"):
+        from carpool.runtime.torch_hooks import progress as api
 
-    # Loading the module `progress` does not hide these names: the module belongs to another package.
-    globals()["iteration"], globals()["progress"] = api.iteration, api.progress
+        # Loading the module `progress` does not hide these names: the module belongs to another package.
+        globals().update(iteration=api.iteration, progress=api.progress)
+    elif name in __all__:
+        from carpool.tasks import handle, submitting
+
+        globals().update(CannotSubmit=submitting.CannotSubmit, Job=handle.SubmittedJob, JobFailed=handle.JobFailed)
+        globals().update(map=submitting.map, submit=submitting.submit)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return globals()[name]
 
 

@@ -7,9 +7,10 @@ import os
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 from conftest import Cli
-from standin import Answer, StandIn, as_json, problem
+from standin import Answer, StandIn, as_json, job, problem
 
 COMMANDS_THAT_NEED_A_DAEMON = [
     ["ls"],
@@ -33,7 +34,10 @@ COMMANDS_THAT_NEED_A_DAEMON = [
         (["submit", "--duration", "soon", "--", "true"], "'soon' is not a time: write for example 30s"),
         (["submit", "--after", "x", "--", "true"], "'x' is not a job id"),
         (["submit", "--estimate", "faketensor", "--mem", "1GiB", "true"], "both set the memory estimate"),
-        (["show", "seven"], "'seven' is not a job id: ids are the numbers that `carpool ls` shows"),
+        (["show", "@x"], "'@x' is not a job: @ is the job that you submitted last"),
+        (["cancel", "--state", "asleep"], "there is no state 'asleep'; the states: queued, "),
+        (["cancel", "--user", "no such user"], "this machine has no user 'no such user'"),
+        (["cancel", "--all", "1"], "name no job beside it"),
         (["up", "--preset", "saluss"], "unknown preset 'saluss': known are carma, nvshare, salus"),
         (["up", "--setting", "quantum_us"], "'quantum_us' is not NAME=VALUE"),
         (["up", "--store", "lots"], "'lots' is not a size"),
@@ -50,7 +54,7 @@ COMMANDS_THAT_NEED_A_DAEMON = [
         (["ctl", "quantumm"], "Did you mean 'quantum'?"),
         (["lst"], "There is no command 'lst'. Did you mean 'ls'?"),
         (["ls", "--phase", "asleep"], "'asleep' is not one of"),
-        (["wait"], "Missing argument"),
+        (["wait"], "which jobs?"),
     ],
 )
 def test_a_wrong_command_line(carpool: Cli, arguments: list[str], said: str) -> None:
@@ -102,7 +106,7 @@ def test_commands_are_checked_when_they_are_submitted(carpool: Cli, tmp_path: Pa
 
 
 def test_missing_directories(carpool: Cli, tmp_path: Path) -> None:
-    result = carpool("submit", "-C", str(tmp_path / "gone"), "--", "true")
+    result = carpool("submit", "-D", str(tmp_path / "gone"), "--", "true")
     assert result.returncode == 4
     assert "there is no directory" in result.stderr
     gone = tmp_path / "here"
@@ -114,7 +118,7 @@ def test_missing_directories(carpool: Cli, tmp_path: Path) -> None:
 
 
 def test_home_directories_that_nobody_knows(carpool: Cli) -> None:
-    for arguments in (["ls", "--home", "~no-such-user/x"], ["submit", "-C", "~no-such-user", "--", "true"]):
+    for arguments in (["ls", "--home", "~no-such-user/x"], ["submit", "-D", "~no-such-user", "--", "true"]):
         result = carpool(*arguments)
         assert (result.returncode, result.stdout) == (1, "")
         assert "carpool: ~no-such-user" in result.stderr
@@ -188,6 +192,7 @@ def test_a_home_that_cannot_be_used(carpool: Cli, tmp_path: Path) -> None:
 
 
 def test_a_reader_that_has_seen_enough(standin: StandIn, carpool: Cli) -> None:
+    standin.reactions["GET /v1/jobs/1"] = Answer(msgspec.json.encode(job(1)))
     standin.reactions["GET /v1/jobs/1/logs"] = Answer(b"x" * 10_000_000)
     result = _shell(carpool, " ".join(carpool.command("logs", "1")) + " | head -c 10")
     assert result.stderr == ""

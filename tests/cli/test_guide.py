@@ -59,6 +59,7 @@ def test_a_guide_does_what_it_says(carpool: Cli, home: Path, page: str, least: i
         write_files(page, Path(directory))
         path = f"{directory}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         env = {name: value for name, value in carpool.env.items() if name != "VIRTUAL_ENV"} | {"PATH": path}
+        env["XDG_CACHE_HOME"] = f"{directory}/cache"  # where functions lie that are submitted from Python
         if page in FAKE_TENSORS:
             env["PYTHONPATH"] = str(SOURCE)
         result = subprocess.run(

@@ -55,7 +55,7 @@ def test_what_a_worker_needs_is_sent(standin: StandIn, carpool: Cli, tmp_path: P
     (tmp_path / "code").mkdir()
     limits = ["--deadline", "50ms", "--max-batch", "4", "--max-delay", "2ms", "--priority", "7"]
     env = {"VIRTUAL_ENV": str(tmp_path / "venv"), "TOKEN": "secret"}
-    arguments = ["--factory", "shop:resnet", "--weights", weights.name, "-C", "code", *limits]
+    arguments = ["--factory", "shop:resnet", "--weights", weights.name, "-D", "code", *limits]
     shown = carpool.ok("model", "add", "resnet", *arguments, cwd=tmp_path, env=env)
     assert shown == "model resnet registered\n"
     (request,) = standin.requests
@@ -112,7 +112,7 @@ def test_an_index_and_a_link_keep_their_names(standin: StandIn, carpool: Cli, tm
         (["a", "--factory", "m:f", "--max-delay", "2"], 2, "'2' has no unit"),
         (["a", "--factory", "m:f", "--max-batch", "0"], 2, "it must be 1 or more"),
         (["a", "--factory", "m:f", "--priority", "0"], 2, "it must be 1 or more"),
-        (["a", "--factory", "m:f", "-C", "nowhere"], 4, "there is no directory"),
+        (["a", "--factory", "m:f", "-D", "nowhere"], 4, "there is no directory"),
     ],
 )
 def test_mistakes_reach_no_daemon(

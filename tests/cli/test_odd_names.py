@@ -45,7 +45,7 @@ def test_everything_arrives_as_it_was_given(server: Path, carpool: Cli, odd: Pat
     (tmp_path / "above.toml").write_text(f"directory = {toml([DIRECTORY])[1:-1]}\n{beside}")
     ways = [
         (odd, ["--retries", "1", "--", SCRIPT, *ARGUMENTS]),
-        (tmp_path, ["--retries", "1", "-C", DIRECTORY, "--", SCRIPT, *ARGUMENTS]),
+        (tmp_path, ["--retries", "1", "-D", DIRECTORY, "--", SCRIPT, *ARGUMENTS]),
         (tmp_path, [f"{DIRECTORY}/jöb +'.toml"]),
         (odd, ["../above.toml"]),
     ]

@@ -60,7 +60,7 @@ def test_a_single_memory_figure_is_the_persistent_one(standin: StandIn, carpool:
 def test_directory_is_where_the_command_is_looked_up(standin: StandIn, carpool: Cli, tmp_path: Path) -> None:
     standin.reactions["POST /v1/jobs"] = as_json({"id": 1}, 201)
     program(tmp_path / "work" / "tool")
-    carpool.ok("submit", "-C", "work", "./tool", cwd=tmp_path)
+    carpool.ok("submit", "-D", "work", "./tool", cwd=tmp_path)
     assert standin.requests[0].body["cwd"] == str(tmp_path / "work")
     assert standin.requests[0].body["argv"] == ["./tool"]
 

@@ -68,6 +68,7 @@ def test_cancel_tries_all(standin: StandIn, carpool: Cli) -> None:
 
 
 def test_logs_whole_and_last_lines(standin: StandIn, carpool: Cli) -> None:
+    present(standin, job(1))
     standin.reactions["GET /v1/jobs/1/logs"] = Answer(b"one\ntwo\nthree")
     assert carpool.ok("logs", "1") == "one\ntwo\nthree"
     assert carpool.ok("logs", "1", "-n", "2") == "two\nthree"

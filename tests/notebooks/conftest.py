@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,7 +16,6 @@ from demo.session import Session
 from tests.notebooks.notebook import Notebook, install_kernel
 
 CAPACITY_MIB = 96
-KERNEL_JSON = re.compile(r"^```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -38,18 +35,13 @@ def client(home: Path) -> Iterator[DaemonClient]:
 
 
 @pytest.fixture
-def new_notebook(
-    client: DaemonClient, home: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[], Notebook]]:
+def new_notebook(client: DaemonClient, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Notebook]]:
     """Opens notebooks whose kernels are jobs, and closes them."""
-    carpool = shutil.which("carpool", path=str(Path(sys.executable).parent))
-    assert carpool is not None, "make setup installs it"
-    (documented,) = KERNEL_JSON.findall((root / "docs" / "oversubscription.md").read_text())
-    install_kernel(home, documented, {"carpool": carpool, "python": sys.executable})
-    for name in ("JUPYTER_PATH", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
-        monkeypatch.setenv(name, str(home / ("" if name == "JUPYTER_PATH" else name.lower())))
+    for name in ("JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(name, str(home / name.lower()))
     threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     environment = {**os.environ, **threads, "CARPOOL_HOME": str(client.home.root)}
+    monkeypatch.setenv("JUPYTER_PATH", str(install_kernel(home, sys.executable, environment)))
     opened: list[Notebook] = []
 
     def new() -> Notebook:

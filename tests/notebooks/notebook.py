@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,13 @@ PATIENCE_S = 90
 KERNEL = "carpool"
 
 
-def install_kernel(directory: Path, documented: str, commands: Mapping[str, str]) -> None:
-    """The kernel that the docs describe, below a directory of $JUPYTER_PATH; ``commands`` are its programs' paths."""
-    specification = json.loads(documented)
-    specification["argv"] = [commands.get(part, part) for part in specification["argv"]]
-    target = directory / "kernels" / KERNEL
-    target.mkdir(parents=True)
-    (target / "kernel.json").write_text(json.dumps(specification))
+def install_kernel(prefix: Path, python: str, environment: Mapping[str, str]) -> Path:
+    """What `carpool kernel install` does; a directory for $JUPYTER_PATH."""
+    carpool = shutil.which("carpool", path=str(Path(sys.executable).parent))
+    assert carpool is not None, "make setup installs it"
+    command = [carpool, "kernel", "install", "--python", python, "--prefix", str(prefix)]
+    subprocess.run(command, env=dict(environment), check=True, capture_output=True)
+    return prefix / "share" / "jupyter"
 
 
 class Notebook:

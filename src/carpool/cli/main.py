@@ -21,6 +21,7 @@ COMMANDS = (
     *(
         "model",
         "serve",
+        "kernel",
         "policy",
         "ctl",
         "devices",

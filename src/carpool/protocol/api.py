@@ -61,6 +61,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     retries: int = 0  # so often it is started again after a failure that is not for want of memory
     service: int | None = None  # priority among services: it is a worker of models, which comes before jobs
     requeue: bool = False  # it is started again after the machine has restarted, which counts as no retry
+    output: str | None = None  # path for standard output, with %j for the id and %% for a %; null: the job's log
+    error: str | None = None  # the same for standard error; null: where standard output goes
 
 
 class RunInfo(msgspec.Struct, frozen=True):
@@ -177,10 +179,10 @@ class JobInfo(msgspec.Struct, frozen=True):
     retries: int = 0
     attempt: int = 1  # the number of its present, or next, start
     attempts: list[AttemptInfo] = []  # those that are over, if there has been more than one
-    busy_us: int | None = (
-        None  # how long its device computed for it in `busy_of_us` of its turn time; null: not measured
-    )
-    busy_of_us: int = 0
+    busy_us: int | None = None  # how long its device computed for it; null: not measured
+    busy_of_us: int = 0  # within so much of its turn time
+    output: str = ""  # the owner's file that has its standard output; empty: the log that Carpool keeps
+    error: str = ""  # the owner's file that has its standard error; empty: that of standard output
 
 
 class JobList(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -79,6 +79,8 @@ class StartSpec(msgspec.Struct, frozen=True):
     cuda_device: str = ""  # uuid of its GPU; "": it runs on none
     log_limit: int | None = None  # bytes of its log that are kept; None: all
     core_dumps: bool = True  # whether the job may leave any
+    output: str | None = None  # the user's own file for standard output; None: the job's log
+    error: str | None = None  # the same for standard error; None: where standard output goes
 
 
 class Keep(msgspec.Struct, tag_field="type", tag="keep", frozen=True):

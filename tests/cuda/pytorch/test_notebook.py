@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,11 +17,6 @@ from tests.notebooks.notebook import Notebook, install_kernel
 from tests.tiers import RARER_WAY
 
 CAPACITY_MIB, TABLE_MIB = 96, 56
-KERNEL = {
-    "argv": ["carpool", "run", "--", emulated.PYTHON, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-    "display_name": "Python (Carpool)",
-    "language": "python",
-}
 TABLE = f"import torch; table = torch.arange({TABLE_MIB} << 18, dtype=torch.int32, device='cuda')"
 STEP = "table.add_({}); torch.cuda.synchronize()"
 WRONG = "(table.cpu() != torch.arange(table.numel(), dtype=torch.int32) + {}).sum().item()"
@@ -47,13 +39,11 @@ def notebooks(
     daemons: Daemons, stub: Stub, kernels_packages: Path, tmp_path: Path
 ) -> Iterator[tuple[Daemon, list[Notebook]]]:
     daemon = daemons(f"cuda:0:{CAPACITY_MIB}MiB")
-    carpool = shutil.which("carpool", path=str(Path(sys.executable).parent))
-    assert carpool is not None, "make setup installs it"
-    install_kernel(tmp_path / "jupyter", json.dumps(KERNEL), {"carpool": carpool})
     own = {"PYTHONPATH": str(kernels_packages), "CARPOOL_HOME": str(daemon.home), "IPYTHONDIR": str(tmp_path / "i")}
+    environment = emulated.clean() | stub.environment() | own
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
-        opened = [Notebook(emulated.clean() | stub.environment() | own) for _ in range(2)]
+        patch.setenv("JUPYTER_PATH", str(install_kernel(tmp_path / "jupyter", emulated.PYTHON, environment)))
+        opened = [Notebook(environment) for _ in range(2)]
         for notebook in opened:
             stack.callback(notebook.close)
         yield daemon, opened

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from daemon_harness import Daemon
 from forks import SOURCE
 
@@ -115,3 +116,27 @@ def test_an_unknown_job_is_refused(daemon: Daemon) -> None:
     process = foreground(daemon, 77)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 1 and "no such job" in err
+
+
+COUNTS = """
+import signal, sys
+seen = []
+signal.signal(signal.SIGINT, lambda *_: (seen.append(1), print('interrupted', flush=True)))
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(100 + len(seen)))
+print('ready')
+while True:
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("to", ["process", "group"])
+def test_one_interrupt_arrives_once(daemon: Daemon, to: str) -> None:
+    """The stop button of a notebook sends SIGINT to the process group.  SIGUSR1 is forwarded after it."""
+    job = daemon.python(COUNTS, foreground=True)
+    process = foreground(daemon, job)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    (os.kill if to == "process" else os.killpg)(process.pid, signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n"
+    process.send_signal(signal.SIGUSR1)
+    process.communicate(timeout=30)
+    assert process.returncode == 101

@@ -12,8 +12,6 @@ import click
 import msgspec
 
 from carpool.core.model import Oversubscribe
-from carpool.protocol.client import DaemonClient
-from carpool.protocol.escaping import escaped
 from carpool.protocol.paths import default_home, expanded
 from carpool.protocol.units import parse_size, parse_time_us
 
@@ -100,28 +98,6 @@ def job_ids(text: str) -> tuple[int, ...]:
     return tuple(job_id(part) for part in text.split(","))
 
 
-class JobIdType(Parsed):
-    """A job's id; the shell completes those of the jobs that have not ended, with their names."""
-
-    def __init__(self) -> None:
-        super().__init__("id", job_id)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        from click.shell_completion import CompletionItem
-
-        from carpool.protocol.client import ClientError
-
-        try:
-            with DaemonClient(ctx.params.get("home") or default_home(), timeout_s=2.0) as client:
-                jobs = client.jobs(limit=100)
-        except ClientError:
-            return []  # a completion that fails is none; the command itself will say why
-        return [
-            CompletionItem(str(job.id), help=escaped(job.name)) for job in jobs if str(job.id).startswith(incomplete)
-        ]
-
-
-JOB_ID = JobIdType()
 SIZE = Parsed("size", parse_size)
 TIME_US = Parsed("time", parse_time_us)
 POSITIVE = Parsed("n", positive)

@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from carpool.cli.base.exit_codes import exit_code_of
-from carpool.cli.base.options_common import JOB_ID, print_json, with_common_options
+from carpool.cli.base.job_selection import Selection, selected, with_job_selection
+from carpool.cli.base.options_common import print_json, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.style import stderr_style
 from carpool.protocol.client import ApiError, DaemonClient
@@ -19,15 +20,17 @@ AT_ONCE = 32
 
 
 @click.command("cancel", short_help="End jobs early.")
-@click.argument("jobs", type=JOB_ID, nargs=-1, required=True)
+@with_job_selection
 @with_common_options
-def command(home: Path, as_json: bool, jobs: tuple[int, ...]) -> int:
+def command(home: Path, as_json: bool, selection: Selection) -> int:
     """Cancel jobs: SIGTERM to all processes of a job, then SIGKILL to those that remain (after `kill_after_us`).
 
     Returns when the daemon has recorded the request on disk; `carpool wait` waits until the jobs have ended.  One id
     that fails does not keep the others from being cancelled; the exit code is that of the first failure.  A job that
     has already ended is left as it is.
     """
+    with DaemonClient(home) as client:
+        jobs = selected(client, selection, formatting.ACTIVE)
     # Side by side: the daemon writes many of them to the disk at once, and while one after the other is cancelled those
     # behind it would start.
     with ThreadPoolExecutor(min(len(jobs), AT_ONCE)) as pool:

@@ -1,4 +1,4 @@
-"""``carpool completion``: a script that completes commands, options, job ids and policies."""
+"""``carpool completion``: a script that completes commands, options, jobs and policies."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _shape(text: str) -> list[int]:
     help="Kind of device that the job will run on.",
 )
 @click.option("--time-limit", "limit_us", type=TIME_US, help="Time limit for all estimators together.  [default: 60s]")
-@click.option("--directory", "-C", metavar="DIR", help="Working directory.  [default: the current one]")
+@click.option("--chdir", "-D", "directory", metavar="DIR", help="Working directory.  [default: the current one]")
 @with_common_options
 def command(home: Path, as_json: bool, words: Sequence[str], model: str | None, **options: Any) -> int:
     """Estimate a job's memory without running it.

@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from carpool.cli.base.options_common import JOB_ID, json_escaped, with_common_options
+from carpool.cli.base.job_selection import JOB_WORD, the_job
+from carpool.cli.base.job_words import JobWord
+from carpool.cli.base.options_common import json_escaped, with_common_options
 from carpool.cli.render.formatting import clock
 from carpool.protocol.api import EventInfo
 from carpool.protocol.client import DaemonClient
@@ -19,16 +21,17 @@ from carpool.protocol.escaping import escaped
 @click.option(
     "--since", type=click.IntRange(min=0), default=0, show_default=True, help="Only events after this sequence number."
 )
-@click.option("--job", type=JOB_ID, help="Only events of this job.")
+@click.option("--job", type=JOB_WORD, help="Only events of this job.")
 @with_common_options
-def command(home: Path, as_json: bool, follow: bool, since: int, job: int | None) -> int:
+def command(home: Path, as_json: bool, follow: bool, since: int, job: JobWord | None) -> int:
     """Print the journal of events (what the daemon was told) and commands (what it decided), oldest first.
 
     With --json: one object per line.
     """
     with DaemonClient(home) as client:
+        number = None if job is None else the_job(client, job)
         for event in client.events(since=since, follow=follow):
-            if job is None or event.job == job:
+            if number is None or event.job == number:
                 click.echo(json_escaped(msgspec.json.encode(event).decode()) if as_json else escaped(line(event)))
     return 0
 

@@ -4,36 +4,56 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from carpool.cli.base.options_common import JOB_ID, POSITIVE, print_json, with_common_options
+from carpool.cli.base.job_output import file_pieces, own_file
+from carpool.cli.base.job_selection import the_job, with_one_job
+from carpool.cli.base.job_words import JobWord
+from carpool.cli.base.options_common import POSITIVE, print_json, with_common_options
 from carpool.protocol.client import DaemonClient
 
 
 @click.command("logs", short_help="Print the output of a job.")
-@click.argument("job", type=JOB_ID)
+@with_one_job
 @click.option("--follow", "-f", is_flag=True, help="Keep printing until the job has ended.")
 @click.option("--lines", "-n", type=POSITIVE, help="Only the last N lines (with -f, also what follows).")
 @click.option(
     "--attempt", type=POSITIVE, help="Output of this attempt of a job that was retried.  [default: the latest]"
 )
+@click.option("--error", "-e", is_flag=True, help="Standard error of a job that was submitted with --error.")
 @with_common_options
-def command(home: Path, as_json: bool, job: int, follow: bool, lines: int | None, attempt: int | None) -> int:
-    """Print what a job has written to standard output and standard error.
+def command(
+    home: Path, as_json: bool, job: JobWord, follow: bool, lines: int | None, attempt: int | None, error: bool
+) -> int:
+    """Print what a job has written to standard output and standard error, wherever the job writes.
 
     With --json: one object per piece, {"text": "..."}.
     """
     with DaemonClient(home) as client:
-        if lines is not None:
-            past, end = client.past_log(job, attempt=attempt)
-            _write(b"".join(deque(past.splitlines(keepends=True), lines)), as_json)
-        if lines is None or follow:
-            offset = 0 if lines is None else end
-            for piece in client.logs(job, follow=follow, offset=offset, attempt=attempt):
-                _write(piece, as_json)
+        number = the_job(client, job)
+        path = own_file(client, number, attempt, error=error)
+        if path is not None:
+            pieces = file_pieces(client, number, path, lines, follow=follow)
+        else:
+            pieces = _kept(client, number, attempt, lines, follow=follow)
+        for piece in pieces:
+            _write(piece, as_json)
     return 0
+
+
+def _kept(
+    client: DaemonClient, number: int, attempt: int | None, lines: int | None, *, follow: bool
+) -> Iterator[bytes]:
+    """From the log that the daemon keeps."""
+    offset = 0
+    if lines is not None:
+        past, offset = client.past_log(number, attempt=attempt)
+        yield b"".join(deque(past.splitlines(keepends=True), lines))
+    if lines is None or follow:
+        yield from client.logs(number, follow=follow, offset=offset, attempt=attempt)
 
 
 def _write(piece: bytes, as_json: bool) -> None:

@@ -120,8 +120,9 @@ def command(context: click.Context, home: Path, as_json: bool) -> int:
     help="Rank among models, with `carpool serve --order priority`; larger is first.",
 )
 @click.option(
-    "--directory",
-    "-C",
+    "--chdir",
+    "-D",
+    "directory",
     metavar="DIR",
     help="Working directory; the factory is imported from there.  [default: the current one]",
 )

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.options_common import JOB_ID, print_json, print_lines, with_common_options
+from carpool.cli.base.job_output import kept_log
+from carpool.cli.base.job_selection import the_job, with_one_job
+from carpool.cli.base.job_words import JobWord
+from carpool.cli.base.options_common import print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.placement_table import explain_placement
 from carpool.cli.render.style import stdout_style
@@ -17,32 +20,34 @@ from carpool.protocol.units import format_duration, format_size
 
 
 @click.command("show", short_help="Show everything about a job.")
-@click.argument("job", type=JOB_ID)
+@with_one_job
 @click.option(
     "--why", is_flag=True, help="Show instead how the placement was decided, with the figures of every device."
 )
 @with_common_options
-def command(home: Path, as_json: bool, job: int, why: bool) -> int:
+def command(home: Path, as_json: bool, job: JobWord, why: bool) -> int:
     """Show everything about a job, including why it waits."""
     with DaemonClient(home) as client:
+        number = the_job(client, job)
         if why:
-            placement = client.placement(job)
+            placement = client.placement(number)
             print_json(placement) if as_json else print_lines(explain_placement(placement))
             return 0
-        info = client.job(job)
+        info = client.job(number)
     if as_json:
         print_json(info)
         return 0
     style = stdout_style()
-    facts = describe(info, formatting.now_us())
+    facts = describe(info, formatting.now_us(), kept_log(client, info))
     width = max(len(label) for label, _ in facts)
     print_lines([style.bold(f"job {info.id}"), *(f"  {label:<{width}}  {escaped(text)}" for label, text in facts)])
     return 0
 
 
-def describe(job: JobInfo, now: int) -> list[tuple[str, str]]:
-    """Pairs of label and text, without what is not known."""
+def describe(job: JobInfo, now: int, log: str = "") -> list[tuple[str, str]]:
+    """Pairs of label and text, without what is not known.  ``log``: the one that Carpool keeps."""
     facts = [*_identity(job), *_state(job), *_memory(job), *_progress(job), *_times(job, now), *_attempts(job)]
+    facts += [("output", job.output or log), ("error", job.error)]
     return [(label, text) for label, text in facts if text]
 
 

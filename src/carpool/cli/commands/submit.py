@@ -13,6 +13,7 @@ from carpool.cli.base.daemon_start import connected
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import print_json, print_lines, with_common_options
 from carpool.cli.request.job_options import submission, with_background_options, with_submission_options
+from carpool.cli.request.script import Script, script_of
 from carpool.protocol.api import SubmitManyRequest, SubmitManyResponse, SubmitResponse
 from carpool.protocol.estimates import AT_SUBMISSION
 
@@ -20,15 +21,38 @@ _LITERAL = "carpool.literal"
 
 
 class Submit(click.Command):
-    """Remembers whether ``--`` stands before the command: then its first word is never a job file."""
+    """Remembers whether ``--`` stands before the command: then its first word is no job file, nor read as a script.
+
+    Options of a script come before those of the command line, which prevail.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = list(args)
         rest = super().parse_args(ctx, args)
         words = ctx.params.get("words") or ()
-        before = len(given) - len(words) - 1
-        ctx.meta[_LITERAL] = bool(words) and before >= 0 and given[before] == "--"
+        before = len(given) - len(words)
+        ctx.meta[_LITERAL] = bool(words) and before > 0 and given[before - 1] == "--"
+        script = None if ctx.meta[_LITERAL] or not words else script_of(words[0], self._options())
+        if script is not None:
+            ctx.params.clear()
+            super().parse_args(ctx, [*self._said_by(script, ctx), *given[:before]])
+            ctx.params["words"] = (*script.command, *words[1:])
         return rest
+
+    def _options(self) -> frozenset[str]:
+        return frozenset(name for parameter in self.params for name in parameter.opts)
+
+    def _said_by(self, script: Script, ctx: click.Context) -> list[str]:
+        """All options of a script, each line checked by itself.  Raises UsageError, which names the line."""
+        for number, words in script.lines:
+            line = click.Context(self, parent=ctx.parent, info_name=ctx.info_name)
+            try:
+                super().parse_args(line, list(words))
+            except click.UsageError as error:
+                raise click.UsageError(f"{script.path}:{number}: {error.format_message()}", ctx) from None
+            if line.params["words"]:
+                raise click.UsageError(f"{script.path}:{number}: {line.params['words'][0]!r} is no option", ctx)
+        return ["--name", script.path.name, *(word for _, words in script.lines for word in words)]
 
 
 @click.command(
@@ -58,14 +82,17 @@ def command(
 
     The job runs in this directory, with this environment and the active virtual environment, and not through a shell.
     A script.py without an interpreter runs with the virtual environment's python, else with the PATH's.  A single word
-    that ends in .toml is a job file (see the guide); either all jobs of a submission are accepted or none.  Starts the
-    daemon if none is running.  Examples:
+    that ends in .toml is a job file (see the guide); either all jobs of a submission are accepted or none.  A script's
+    lines "#CARPOOL --gpus 1" at its beginning are options, too; lines "#SBATCH" are understood where they mean the
+    same.  Starts the daemon if none is running.  Examples:
 
     \b
         carpool submit -- python train.py --lr 0.1
         carpool submit --iterations 2000 --mem 300MiB/1GiB train.py
         carpool submit --param lr=1e-3,1e-4 -- python train.py --lr {lr}
+        carpool submit --shell "python prepare.py && python train.py | tee out"
         carpool submit jobs.toml
+        carpool submit job.sh
     """
     grid = _grid(parameters)
     if estimator is not None and options["memory"] is not None:

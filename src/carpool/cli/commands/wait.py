@@ -10,7 +10,8 @@ import click
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
-from carpool.cli.base.options_common import JOB_ID, TIME_US, plural, print_json, with_common_options
+from carpool.cli.base.job_selection import Selection, selected, with_job_selection
+from carpool.cli.base.options_common import TIME_US, plural, print_json, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.progress import Progress, bar
 from carpool.cli.render.style import stdout_style
@@ -23,20 +24,22 @@ POLL_S = 1.0  # how often the progress line hears of the job; the end itself is 
 
 
 @click.command("wait")
-@click.argument("jobs", type=JOB_ID, nargs=-1, required=True)
+@with_job_selection
 @click.option("--timeout", "timeout_us", type=TIME_US, help="Give up after this long, as in 30s or 2h.")
 @with_common_options
-def command(home: Path, as_json: bool, jobs: tuple[int, ...], timeout_us: int | None) -> int:
+def command(home: Path, as_json: bool, selection: Selection, timeout_us: int | None) -> int:
     """Wait until all these jobs have ended.
 
     Exit code 0 if all have succeeded, else that of the first job (in the order given) that has not: its own exit code,
     128 + n for signal n, or 1 if it has neither (lost, refused, cancelled before it started).  6: the timeout ran out.
     """
     deadline = None if timeout_us is None else time.monotonic() + timeout_us / 1e6
-    with DaemonClient(home) as client, Progress(f"waiting for {plural(len(jobs), 'job')}") as progress:
+    with DaemonClient(home) as client:
+        jobs = selected(client, selection)
         for job in jobs:
             client.job(job)  # an unknown id must not come out after hours of waiting for the others
-        ended = [_ended(client, job, deadline, progress, position, len(jobs)) for position, job in enumerate(jobs)]
+        with Progress(f"waiting for {plural(len(jobs), 'job')}") as progress:
+            ended = [_ended(client, job, deadline, progress, position, len(jobs)) for position, job in enumerate(jobs)]
     _report(ended, as_json)
     return next((code for code in map(formatting.exit_code, ended) if code), 0)
 

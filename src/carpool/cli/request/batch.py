@@ -28,23 +28,30 @@ _OPTIONS = {
     "engine": "engine",
     "retries": "retries",
     "requeue": "requeue",
+    "output": "output",
+    "error": "error",
 }
+#: Options that name files to write to.
+FILES = ("output", "error")
 #: What can be wrong with a request, and the key that says it; all else is about the command.
-_BLAMED = {"bad_device": "device", "missing_directory": "directory"}
+_BLAMED = {"bad_device": "device", "missing_directory": "directory", "bad_output": "output", "bad_error": "error"}
 
 
 def from_command(grid: Grid, words: Sequence[str], name: str, **options: Any) -> SubmitManyRequest:
     """A job for each combination.  Raises Problem."""
     _check_size([grid])
     base = _base_environment()
+    files = {key: options.pop(key) for key in FILES}
     requests = [
         submission(
             words=[filled(word, values) for word in words],
             name=named(name, values),
             environ=base | variables(values),
+            index=index,
+            **_filled_names(files, values),
             **options,
         )
-        for values in combinations(grid)
+        for index, values in enumerate(combinations(grid))
     ]
     return _request(requests, [])
 
@@ -61,9 +68,9 @@ def from_file(file: JobFile, grid: Grid, chosen: Mapping[str, Any]) -> SubmitMan
         env = _environment(file, number, base)
         ids, positions = _after(file, number, places)
         own = []
-        for values in combinations(its):
+        for index, values in enumerate(combinations(its)):
             own.append(len(requests))
-            requests.append(_one(file, number, env, values, ids, chosen))
+            requests.append(_one(file, number, env, values, ids, dict(chosen) | {"index": index if values else None}))
             follows.append(positions)
         if job.get("name"):
             places.setdefault(job["name"], []).extend(own)
@@ -81,14 +88,21 @@ def _one(
     directory = file.path.parent.absolute() / expanded(filled(job.get("directory", ""), values))
     options |= {"directory": str(directory), "after": [ids]} | dict(chosen)
     options["name"] = named(options["name"], values)
+    options |= _filled_names({key: options.get(key) for key in FILES}, values)
     words = [filled(word, values) for word in job["command"]]
     try:
         return submission(words=words, environ=env | own | variables(values), **options)
     except Problem as problem:
         key = _BLAMED.get(problem.info.code, "command")
-        if key in chosen:  # said beside the file
+        if key in chosen or _OPTIONS.get(key) in chosen:  # said beside the file
             raise
         raise file.problem(number, key, problem.info.message, problem.exit_code, problem.info.hint) from None
+
+
+def _filled_names(names: Mapping[str, str | None], values: Mapping[str, str]) -> dict[str, Any]:
+    """Values of parameters in names of files, each as one part of a path."""
+    parts = {key: value.replace("/", "_").replace("%", "%%") for key, value in values.items()}
+    return {key: None if name is None else filled(name, parts) for key, name in names.items()}
 
 
 def _base_environment() -> dict[str, str]:
@@ -127,11 +141,21 @@ def _check_size(grids: Sequence[Grid]) -> None:
 
 def _request(requests: list[SubmitRequest], follows: list[list[int]]) -> SubmitManyRequest:
     """What all environments have in common is sent once."""
+    _check_files(requests)
     first = requests[0].env
     common = {
         name: value for name, value in first.items() if all(request.env.get(name) == value for request in requests)
     }
     return SubmitManyRequest([_without(request, common) for request in requests], common, follows)
+
+
+def _check_files(requests: Sequence[SubmitRequest]) -> None:
+    """Jobs of one submission start together: one file for two of them would have a mixture.  Raises Problem."""
+    names = [name for request in requests for name in {request.output, request.error} if name and "%j" not in name]
+    if len(set(names)) < len(names):
+        shown = next(name for number, name in enumerate(names) if name in names[:number]).replace("%%", "%")
+        hint = "put %j (the id), %a (the index) or a {parameter} into the name"
+        raise Problem(Exit.USAGE, "same_output", f"several jobs would write to {shown}", hint)
 
 
 def _without(request: SubmitRequest, common: Mapping[str, str]) -> SubmitRequest:

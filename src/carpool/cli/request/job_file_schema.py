@@ -129,5 +129,7 @@ KEYS: Mapping[str, Key] = {
     "gpus": Key("a whole number, 1 or more: devices at once", _whole(1)),
     "exclusive": Key("true or false", _truth),
     "engine": Key(f"{' or '.join(ENGINES)}", _engine),
+    "output": Key("a file for the job's output, as for --output", _text),
+    "error": Key("a file for the job's standard error, as for --error", _text),
     "param": Key("a table of lists: each combination of their values is a job", _parameters),
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -13,7 +14,9 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import POSITIVE, TIME_US, Parsed, job_ids, not_negative
 from carpool.cli.request.command_line import resolve_command
+from carpool.cli.request.own_files import own_files
 from carpool.cli.request.sweep import parameter
+from carpool.cli.request.variables import from_files, variable
 from carpool.core.model import Engine
 from carpool.protocol.api import AUTO, SubmitRequest
 from carpool.protocol.paths import expanded
@@ -30,6 +33,7 @@ def memory_hint(text: str) -> tuple[int, int | None]:
 
 _OPTIONS = (
     click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARGS]..."),
+    click.option("--shell", metavar="TEXT", help="Instead of a command: a line that bash runs, as in 'a | b && c'."),
     click.option("--name", default="", help="Name of the job in `carpool ls`.  [default: the command]"),
     click.option(
         "--iterations",
@@ -73,12 +77,38 @@ _OPTIONS = (
         " the GPU's driver suspends the job between turns, for programs that libcarpool cannot be loaded into."
         "  auto: grant, unless the program or an earlier run shows that it needs checkpoint.",
     ),
-    click.option("--directory", "-C", metavar="DIR", help="Working directory of the job.  [default: the current one]"),
+    click.option(
+        "--chdir", "-D", "directory", metavar="DIR", help="Working directory of the job.  [default: the current one]"
+    ),
+    click.option(
+        "--env",
+        "variables",
+        multiple=True,
+        type=Parsed("name=value", variable),
+        help="A variable of the job's environment, beside those of this shell; repeatable.",
+    ),
+    click.option(
+        "--env-file",
+        "env_files",
+        multiple=True,
+        metavar="FILE",
+        help="Variables from a file with a line NAME=VALUE for each; --env prevails; repeatable.",
+    ),
 )
 
 
 #: Of jobs that nobody waits for at a terminal.
 _BACKGROUND = (
+    click.option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="File for the job's output, as in run-%j.out: %j is the id, %x the name, %a the index in an array or grid,"
+        " %u the user, %% a %.  [default: a log that Carpool keeps]",
+    ),
+    click.option(
+        "--error", "-e", metavar="FILE", help="File for the job's standard error.  [default: that of --output]"
+    ),
     click.option(
         "--retries",
         type=Parsed("n", not_negative),
@@ -100,9 +130,23 @@ _BACKGROUND = (
 
 def with_submission_options(function: F) -> F:
     """Adds the options that `submit` and `run` have in common; `submission` takes them by the same names."""
+
+    @functools.wraps(function)
+    def wrapped(*arguments: Any, words: tuple[str, ...], shell: str | None, **options: Any) -> object:
+        return function(*arguments, words=_command(words, shell), **options)
+
+    result: Any = wrapped
     for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+        result = option(result)
+    return result  # type: ignore[no-any-return]  # click's own types say less
+
+
+def _command(words: tuple[str, ...], shell: str | None) -> tuple[str, ...]:
+    if shell is None:
+        return words
+    if words:
+        raise click.UsageError(f"--shell has the whole command: {words[0]!r} is too much.")
+    return "bash", "-c", shell
 
 
 def with_background_options(function: F) -> F:
@@ -129,13 +173,21 @@ def submission(
     retries: int = 0,
     requeue: bool = False,
     environ: dict[str, str] | None = None,
+    variables: Sequence[tuple[str, str]] = (),
+    env_files: Sequence[str] = (),
+    output: str | None = None,
+    error: str | None = None,
+    index: int | None = None,
 ) -> SubmitRequest:
     """The request, checked as far as it can be without the daemon.  Raises Problem.
 
-    ``environ``: that of the job; None: that of this process.
+    ``environ``: that of the job but for ``variables`` and ``env_files``; None: that of this process.  ``index``: of the
+    job in its array or grid.
     """
     env = captured_environment(os.environ) if environ is None else environ
+    env = env | from_files(env_files) | dict(variables)
     where = job_directory(directory)
+    files = own_files(output, error, where, name or (Path(words[0]).name if words else ""), index)
     persistent, ephemeral = memory or (None, None)
     return SubmitRequest(
         argv=[checked_text(word, "the command") for word in resolve_command(words, where, env)],
@@ -155,6 +207,8 @@ def submission(
         foreground=foreground,
         retries=retries,
         requeue=requeue,
+        output=files[0],
+        error=files[1],
     )
 
 
@@ -179,7 +233,7 @@ def job_directory(directory: str | None) -> Path:
         ) from None
     where = here / expanded(directory) if directory else here
     if not where.is_dir():
-        raise Problem(Exit.NOT_FOUND, "missing_directory", f"there is no directory {where}", "check --directory")
+        raise Problem(Exit.NOT_FOUND, "missing_directory", f"there is no directory {where}", "check --chdir")
     return where.resolve() if directory else where
 
 

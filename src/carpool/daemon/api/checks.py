@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 
 from carpool.daemon.system.errors import RequestError
+from carpool.protocol import output_names
+from carpool.protocol.api import SubmitRequest
 from carpool.protocol.units import LARGEST
 
 LONGEST_DIRECTORY = 4096  # bytes, as for the kernel
@@ -33,6 +35,19 @@ def check_directory(cwd: str) -> None:
         raise RequestError(400, "bad_directory", text, "choose a directory with a shorter path")
     if not Path(cwd).is_absolute():
         raise RequestError(400, "bad_directory", f"the directory {cwd!r} is not absolute")
+
+
+def check_own_files(spec: SubmitRequest) -> None:
+    """Raises ApiError 400 for names that could be no files of a job.  Only its shim, as its owner, looks for them."""
+    for name in filter(None, (spec.output, spec.error)):
+        try:
+            path = output_names.of_job(name, 1)
+        except ValueError as error:
+            raise RequestError(400, "bad_output", f"the file {name!r}: {error}") from None
+        if not Path(path).is_absolute() or "\0" in path:
+            raise RequestError(400, "bad_output", f"the file {name!r} is not an absolute path")
+        if spec.foreground:
+            raise RequestError(400, "output_foreground", "jobs in the foreground write to their terminal")
 
 
 def check_numbers(spec: msgspec.Struct, smallest: Mapping[str, int]) -> None:

@@ -12,7 +12,7 @@ from aiohttp import web
 from carpool.core.events import Submitted
 from carpool.core.model import Engine, Estimate, JobId, Outcome
 from carpool.core.state.amounts import clipped
-from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
+from carpool.daemon.api.checks import check_directory, check_numbers, check_own_files, check_texts
 from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller, removed_text, viewer, was_removed
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.quotas import check_common_environment, check_retries, check_room, check_spec_size, spend_rate
@@ -190,6 +190,7 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     check_spec_size(context, spec)
     check_texts("the command, directory", (*spec.argv, spec.cwd), spec.env)
     check_directory(spec.cwd)
+    check_own_files(spec)
     check_numbers(spec, SMALLEST)
     check_retries(context, spec)
     _check_device(context, spec)

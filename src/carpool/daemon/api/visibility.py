@@ -58,6 +58,8 @@ def visible_job(viewer: Viewer, info: JobInfo) -> JobInfo:
         command=[],
         cwd="",
         reason=info.reason and ReasonInfo(info.reason.code, ""),
+        output="",
+        error="",
         alone=None,
         immovable=None,
         engine_why="",

@@ -13,6 +13,7 @@ from carpool.protocol.api import AttemptInfo, JobInfo, MovedInfo, ReasonInfo
 def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
     """The API's view of a job.  ``waits``: the core's reason for the present wait."""
     usage, spec = job.usage, job.spec
+    output, error = job.own_files
     reason = job.reason or job.grant_waits or waits
     return JobInfo(
         id=job.id,
@@ -61,6 +62,8 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         gpus=spec.gpus,
         busy_us=job.busy_us,
         busy_of_us=0 if job.busy_us is None else max(0, usage.device_us - job.busy_since_us),
+        output=output or "",
+        error=error or "",
     )
 
 

@@ -31,6 +31,7 @@ from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.submissions import JobAmounts
 from carpool.daemon.system.clock import wall_us
 from carpool.devices.base import BankId
+from carpool.protocol import output_names
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import Seat, Yield
 
@@ -173,6 +174,12 @@ class JobRecord:
     def submitted_exclusive(self) -> bool:
         """Whether it was submitted as one that shares its devices with nobody."""
         return self.spec.exclusive or self.spec.gpus > 1
+
+    @property
+    def own_files(self) -> tuple[str | None, str | None]:
+        """The files of its user's that standard output and standard error go to; None: none of their own."""
+        output, error = self.spec.output, self.spec.error
+        return output and output_names.of_job(output, self.id), error and output_names.of_job(error, self.id)
 
     def mark_cancelled(self) -> None:
         """It is going to be signalled, or ends at once if it has no process yet."""

@@ -125,6 +125,7 @@ def job_of(row: JobRow) -> JobRecord:
         signal=row.signal,
         reason=Reason(row.reason_code, row.reason_text or "") if row.reason_code else None,
     )
+    _ = job.own_files  # their names have codes that make sense
     if not ended:
         check_spec(job.core_spec((), 0))
     return job

@@ -45,7 +45,14 @@ def send_start(session: Session, job: JobRecord, starting: Starting, names: Sequ
     env = {**starting.environment(names), **job.spec.env} | {"CARPOOL_DEVICES": ",".join(names)}
     env = env | _PLAIN | {"CUDA_VISIBLE_DEVICES": gpus} if job.by_checkpoint else env
     spec = messages.StartSpec(
-        job.spec.argv, job.spec.cwd, env, starting.threads, gpus, starting.log_limit, starting.core_dumps
+        job.spec.argv,
+        job.spec.cwd,
+        env,
+        starting.threads,
+        gpus,
+        starting.log_limit,
+        starting.core_dumps,
+        *job.own_files,
     )
     fd = os.memfd_create(f"carpool-start-{job.id}", os.MFD_CLOEXEC)
     try:

@@ -49,7 +49,7 @@ def player(command: Sequence[str], directory: str) -> Callable[[], object]:
         return lambda: runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
     path = Path(script)
     if not path.is_file():
-        raise CannotEstimate(f"there is no script {path}", "check the path, or give --directory")
+        raise CannotEstimate(f"there is no script {path}", "check the path, or give --chdir")
     sys.path[0] = str(path.resolve().parent)
     sys.argv = [script, *arguments]
     return lambda: runpy.run_path(script, run_name="__main__")

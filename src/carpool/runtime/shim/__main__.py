@@ -33,6 +33,7 @@ from carpool.runtime.shim.daemon_link import DaemonLink
 from carpool.runtime.shim.job_log import LOOK_S, JobLog
 from carpool.runtime.shim.offload_stopped_job import Taking
 from carpool.runtime.shim.oom_score import JOB, SHIM, OomScore
+from carpool.runtime.shim.streams import Streams
 
 RECONNECT_MS = 100
 #: Attempts to write how a job has ended; after so many it is enough that the daemon has been told.
@@ -59,6 +60,10 @@ class Shim:
         self._directory = os.path.join(home, "jobs", str(job))
         self._suffix = "" if attempt == 1 else f".{attempt}"
         self._foreground = foreground
+        # In a terminal the job has to be in this process's group, to which the terminal gives its input and signals.
+        # Elsewhere what is sent to that group (the stop button of a notebook does that) would arrive twice: there, and
+        # forwarded.
+        self._in_our_group = foreground and _has_terminal()
         self._spare = children_now()
         self._link = DaemonLink(os.path.join(home, "session.sock"), job, attempt)
         self._child: int | None = None
@@ -68,6 +73,7 @@ class Shim:
         self._kills: int | None = None  # before the job started
         self._door: AttachSocket | None = None
         self._log: JobLog | None = None  # one with a limit
+        self._streams: Streams | None = None
         self._end: dict[str, object] | None = None
         self._signals, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._postponed: dict[str, object] | None = None  # a start that waits for room on the disk
@@ -187,12 +193,13 @@ class Shim:
             about["cuda_device"] = message.get("cuda_device", "")
             env = job_environment(message["env"], **about)  # type: ignore[arg-type]
             self._door = self._door or AttachSocket(self._directory)
-            log = self._open_log(message.get("log_limit"))
+            self._streams = self._open_streams(message)
             self._counter = kill_counter()
             self._kills = kills_in_group(self._counter)
             command, cwd, cores = message["argv"], str(message["cwd"]), bool(message.get("core_dumps", True))
+            how = {"own_group": not self._in_our_group, "cores": cores}
             with self._score.raised_for_children(JOB):
-                self._child = spawn(command, cwd, env, link.job_fd, log, cores=cores)  # type: ignore[arg-type]
+                self._child = spawn(command, cwd, env, link.job_fd, self._streams, **how)  # type: ignore[arg-type]
         except (OSError, LaunchError) as error:
             if _disk_full(error):
                 self._postponed = message
@@ -205,14 +212,15 @@ class Shim:
         link.child_pid = self._child
         link.send({"type": "started", "pid": self._child})
 
-    def _open_log(self, limit: object) -> str | None:
+    def _open_streams(self, message: dict[str, object]) -> Streams | None:
         """Where the job writes; None: to its terminal."""
         if self._foreground:
             return None
-        path = os.path.join(self._directory, "log" + self._suffix)
+        path, limit = os.path.join(self._directory, "log" + self._suffix), message.get("log_limit")
         if limit is not None and self._log is None:
             self._log = JobLog(path, int(limit))  # type: ignore[call-overload]
-        return path
+        own = message.get("output"), message.get("error")
+        return Streams(path, *own, first=not self._suffix)  # type: ignore[arg-type]
 
     def _take_on(self, taking: Taking) -> None:
         """The next piece of the job's memory."""
@@ -228,6 +236,8 @@ class Shim:
             _, self._status = os.waitpid(self._child, 0)
         # A job is all its processes: none may go on computing in memory that is given to others now.
         kill_all(self._leader(), self._spare)
+        if self._streams is not None:
+            self._streams.keep_end()
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -269,7 +279,7 @@ class Shim:
     # Signals
 
     def _leader(self) -> int | None:
-        return None if self._foreground else self._child
+        return None if self._in_our_group else self._child
 
     def _pass_on(self, number: int) -> None:
         if self._child is None:
@@ -316,6 +326,15 @@ def _write_file(directory: str, name: str, data: bytes) -> None:
 
 def _disk_full(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _has_terminal() -> bool:
+    """Whether this process has a controlling terminal."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _from_terminal() -> bool:

@@ -12,6 +12,7 @@ import signal
 import time
 
 from carpool.runtime.shim.core_dumps import forbid_core_dumps
+from carpool.runtime.shim.streams import Streams
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -28,12 +29,19 @@ def become_subreaper() -> None:
 
 
 def spawn(
-    argv: list[str], cwd: str, env: dict[str, str], job_fd: int, log_path: str | None, *, cores: bool = True
+    argv: list[str],
+    cwd: str,
+    env: dict[str, str],
+    job_fd: int,
+    streams: Streams | None,
+    *,
+    own_group: bool = False,
+    cores: bool = True,
 ) -> int:
-    """Start the main process; with ``log_path`` in its own session, its output there.  Raises OSError, with a text.
+    """Start the main process; with ``streams`` in its own session, its output there.  Raises OSError, with a text.
 
-    Fork by hand: a few system calls must be made in the child between fork and exec.  ``cores``: whether the job may
-    leave core dumps.
+    Fork by hand: a few system calls must be made in the child between fork and exec.  ``own_group``: without streams,
+    the job leads a process group; ``cores``: the job may leave core dumps.
     """
     read_end, write_end = os.pipe()
     pid = os.fork()
@@ -41,7 +49,9 @@ def spawn(
         try:
             if not cores:
                 forbid_core_dumps()
-            _become_job(argv, cwd, env, job_fd, log_path)
+            if own_group and streams is None:
+                os.setpgid(0, 0)
+            _become_job(argv, cwd, env, job_fd, streams)
         except BaseException as error:  # noqa: BLE001 - nothing may return from here
             what = error.filename if isinstance(error, OSError) and error.filename else argv[0]
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -57,12 +67,10 @@ def spawn(
     return pid
 
 
-def _become_job(argv: list[str], cwd: str, env: dict[str, str], job_fd: int, log_path: str | None) -> None:
-    if log_path is not None:
+def _become_job(argv: list[str], cwd: str, env: dict[str, str], job_fd: int, streams: Streams | None) -> None:
+    if streams is not None:
         os.setsid()
-        out = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        for source, target in ((os.open("/dev/null", os.O_RDONLY), 0), (out, 1), (out, 2)):
-            os.dup2(source, target)
+        streams.take_over()
     # The job must not go on without the process that holds its memory and records its end.
     _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):

@@ -1,0 +1,71 @@
+"""The options --all, --user, --state and --name, which select jobs, and further select among those that were named."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from carpool.cli.base.job_words import is_called, is_in
+from carpool.core.model import JobPhase, Outcome
+from carpool.protocol.api import JobInfo
+
+EVERYBODY = "*"
+STATES = (*JobPhase, "offloaded", *Outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """``users``: uids; empty: the caller's own jobs; None: everybody's."""
+
+    everything: bool
+    users: tuple[int, ...] | None
+    states: tuple[str, ...]
+    names: tuple[str, ...]
+
+    @property
+    def narrow(self) -> bool:
+        """Whether there are jobs that these options leave out."""
+        return self.users != () or bool(self.states or self.names)
+
+    def take(self, job: JobInfo) -> bool:
+        """Whether the job has one of the states and one of the names."""
+        return (not self.states or is_in(job, self.states)) and (
+            not self.names or any(is_called(job, name) for name in self.names)
+        )
+
+    def owned(self, job: JobInfo) -> bool:
+        """Whether the job is of one of the users."""
+        return self.users is None or job.owner in (self.users or (os.getuid(),))
+
+    def words(self) -> str:
+        """The options as they would be typed, for messages."""
+        options = ["--all"] if self.everything else []
+        options += [f"--state {','.join(self.states)}"] if self.states else []
+        options += [f"--name {name}" for name in self.names]
+        return " ".join(options)
+
+
+def users(texts: Sequence[str]) -> tuple[int, ...] | None:
+    """Uids of users by name or number, separated by commas; None: everybody.  Raises ValueError, for people."""
+    names = [name for text in texts for name in text.split(",")]
+    return None if EVERYBODY in names else tuple(dict.fromkeys(map(_uid, names)))
+
+
+def _uid(name: str) -> int:
+    if name.isascii() and name.isdigit():
+        return int(name)
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        raise ValueError(f"this machine has no user {name!r}: write a name, a uid, or '*' for everybody") from None
+
+
+def states(texts: Sequence[str]) -> tuple[str, ...]:
+    """Phases and outcomes, separated by commas.  Raises ValueError, for people."""
+    names = [name for text in texts for name in text.split(",")]
+    for name in names:
+        if name not in STATES:
+            raise ValueError(f"there is no state {name!r}; the states: {', '.join(STATES)}")
+    return tuple(names)

@@ -1,0 +1,77 @@
+"""The jobs among which a command line selects, read when a word needs them, and the messages where nothing fits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+
+from carpool.cli.base.job_filters import Filters
+from carpool.cli.base.job_words import Last, mine
+from carpool.cli.base.options_common import plural
+from carpool.cli.render import formatting
+from carpool.protocol.api import JobInfo
+from carpool.protocol.client import DaemonClient
+
+#: Jobs among which the last one of a user is looked for before all are read.
+NEWEST = 100
+SHOWN = 8
+
+
+class Listing:
+    """Jobs as the daemon lists them, each list asked for once.  ``phases``: those that words other than ids mean."""
+
+    def __init__(self, client: DaemonClient, phases: Sequence[str] = ()) -> None:
+        self._client = client
+        self.phases = tuple(phases)
+
+    @cached_property
+    def every(self) -> list[JobInfo]:
+        """Jobs in all phases, in the order of their ids."""
+        return self._client.jobs()
+
+    @cached_property
+    def _active(self) -> list[JobInfo]:
+        return self._client.jobs(formatting.ACTIVE)
+
+    def active(self) -> list[JobInfo]:
+        """Jobs that have not ended, and that the command can act on."""
+        return [job for job in self._active if not self.phases or job.phase in self.phases]
+
+    def jobs(self) -> list[JobInfo]:
+        """Jobs that the command can act on."""
+        if self.phases and "ended" not in self.phases:
+            return self.active()
+        return [job for job in self.every if not self.phases or job.phase in self.phases]
+
+    def last(self, word: Last) -> JobInfo | None:
+        """The caller's own, whatever its phase."""
+        newest = self._client.jobs(limit=NEWEST)
+        found = mine(newest, os.getuid(), word)
+        return found if found or len(newest) < NEWEST else mine(self.every, os.getuid(), word)
+
+
+def what_there_is(listing: Listing, filters: Filters, text: str) -> tuple[str, str]:
+    """A message and a hint for a word, or options, that select no job."""
+    own = [job for job in listing.every if filters.owned(job)]
+    whose = " of yours" if filters.users == () else ""
+    what = " ".join(part for part in (text, filters.words()) if part)
+    message = f"no job{whose} is selected by {what!r}" if what else f"there is no job{whose} that has not ended"
+    present = [job for job in own if not listing.phases or job.phase in listing.phases]
+    if not present:
+        ended = " that has not ended" if listing.phases and "ended" not in listing.phases else ""
+        return message, f"there is no job{whose}{ended}; `carpool ls --all` lists all jobs"
+    return message, f"there {'is' if len(present) == 1 else 'are'}: {_some(present)}"
+
+
+def several(client: DaemonClient, text: str, ids: Sequence[int]) -> tuple[str, str]:
+    """A message and a hint for a word that names several jobs where one is wanted."""
+    infos = [job for job in client.jobs() if job.id in set(ids)]
+    return f"{text!r} names {plural(len(ids), 'job')}, and one is wanted", f"write the id of one: {_some(infos)}"
+
+
+def _some(jobs: Sequence[JobInfo]) -> str:
+    """The newest, newest first."""
+    shown = [f"{job.id} {formatting.title(job)} ({formatting.state(job)})" for job in jobs[: -SHOWN - 1 : -1]]
+    more = f", and {len(jobs) - SHOWN} more (carpool ls --all)" if len(jobs) > SHOWN else ""
+    return ", ".join(shown) + more

@@ -1,0 +1,152 @@
+"""Which jobs a command is about: its arguments and options, and the ids that these select.
+
+`with_job_selection` and `selected` are for commands that act on any number of jobs, `with_one_job` and `the_job` for
+those that show one.  An id is used as it was written; all else selects among the jobs that the daemon lists.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from carpool.cli.base import job_filters
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.job_filters import Filters
+from carpool.cli.base.job_listing import Listing, several, what_there_is
+from carpool.cli.base.job_words import Called, JobWord, Last, Numbers, job_word
+from carpool.cli.base.options_common import Parsed
+from carpool.protocol.api import JobInfo
+from carpool.protocol.client import DaemonClient
+from carpool.protocol.escaping import escaped
+from carpool.protocol.paths import default_home
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class JobWordType(Parsed):
+    """A word for jobs; the shell completes ids, and names of jobs."""
+
+    def __init__(self) -> None:
+        super().__init__("job", job_word)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        from carpool.protocol.client import ClientError
+
+        try:
+            with DaemonClient(ctx.params.get("home") or default_home(), timeout_s=2.0) as client:
+                jobs = client.jobs(limit=100)
+        except ClientError:
+            return []  # a completion that fails is none; the command itself will say why
+        found = {str(job.id): escaped(job.name) for job in jobs}
+        found |= {job.name: f"job {job.id}" for job in jobs if job.name.isprintable()}
+        return [CompletionItem(word, help=text) for word, text in found.items() if word and word.startswith(incomplete)]
+
+
+JOB_WORD = JobWordType()
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What was written on the command line."""
+
+    words: tuple[JobWord, ...]
+    filters: Filters
+
+
+_OPTIONS = (
+    click.argument("words", type=JOB_WORD, nargs=-1, metavar="[JOB]..."),
+    click.option("--all", "-a", "everything", is_flag=True, help="All your jobs that have not ended."),
+    click.option(
+        "--user", "users", multiple=True, metavar="NAME", help="Jobs of this user ('*': everybody's); repeatable."
+    ),
+    click.option("--state", "states", multiple=True, metavar="STATE", help="Only jobs in this state; repeatable."),
+    click.option(
+        "--name", "names", multiple=True, metavar="NAME", help="Only jobs of this name, or pattern; repeatable."
+    ),
+)
+
+
+def with_job_selection(function: F) -> F:
+    """Adds ``selection: Selection``, for `selected`."""
+
+    @functools.wraps(function)
+    def wrapped(words: Any, everything: bool, users: Any, states: Any, names: Any, **rest: Any) -> object:
+        filters = Filters(everything, _checked(job_filters.users, users), _checked(job_filters.states, states), names)
+        if words and everything:
+            raise click.UsageError("--all selects all jobs: name no job beside it.")
+        if not (words or everything or filters.narrow):
+            raise click.UsageError(
+                "which jobs? Write ids, ranges (3-7), names, patterns (train-*), @ for your last job, or --all."
+            )
+        return function(selection=Selection(words, filters), **rest)
+
+    result: Any = wrapped
+    for option in reversed(_OPTIONS):
+        result = option(result)
+    return result  # type: ignore[no-any-return]  # click's own types say less
+
+
+def _checked(parse: Callable[[Sequence[str]], Any], texts: Sequence[str]) -> Any:
+    try:
+        return parse(texts)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def with_one_job(function: F) -> F:
+    """Adds ``job: JobWord``, for `the_job`."""
+    result: Any = click.argument("job", type=JOB_WORD)(function)
+    return result  # type: ignore[no-any-return]  # click's own types say less
+
+
+def the_job(client: DaemonClient, word: JobWord) -> int:
+    """The id of the one job that the word names.  Raises Problem where there is none, or are several."""
+    found = _ids(Listing(client), word, _ANY)
+    if len(found) == 1:
+        return found[0]
+    raise Problem(Exit.USAGE, "several_jobs", *several(client, word.text, found))
+
+
+_ANY = Filters(everything=False, users=(), states=(), names=())
+
+
+def selected(client: DaemonClient, selection: Selection, phases: Sequence[str] = ()) -> list[int]:
+    """The ids that were selected, each once, in the order in which they were written.
+
+    ``phases``: those of the jobs that the command can act on; a name, a pattern or a range means such jobs only.
+    Raises Problem where a word, or the options by themselves, select nothing.
+    """
+    listing, filters = Listing(client, phases), selection.filters
+    if selection.words:
+        found = [number for word in selection.words for number in _ids(listing, word, filters)]
+        return list(dict.fromkeys(found))
+    among = listing.jobs() if filters.states else listing.active()
+    ids = [job.id for job in among if filters.owned(job) and filters.take(job)]
+    return ids or _nothing(listing, filters, "")
+
+
+def _ids(listing: Listing, word: JobWord, filters: Filters) -> list[int]:
+    if isinstance(word, Numbers) and word.ids is not None and not filters.narrow:
+        return word.ids
+    if isinstance(word, Last):
+        last = listing.last(word)
+        candidates = [] if last is None else [last]
+    else:
+        candidates = [job for job in listing.jobs() if word.matches(job) and _may_mean(word, filters, job)]
+    return [job.id for job in candidates if filters.take(job)] or _nothing(listing, filters, word.text)
+
+
+def _may_mean(word: Numbers | Called, filters: Filters, job: JobInfo) -> bool:
+    """Ids mean anybody's jobs, unless users are named; names mean one's own."""
+    return filters.owned(job) or (isinstance(word, Numbers) and filters.users == ())
+
+
+def _nothing(listing: Listing, filters: Filters, text: str) -> list[int]:
+    raise Problem(Exit.NOT_FOUND, "no_such_job", *what_there_is(listing, filters, text))

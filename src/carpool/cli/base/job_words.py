@@ -1,0 +1,92 @@
+"""What people write for a job: ``7``, ``3-7``, ``3,5-7``, ``@``, ``@~1``, a name, or a pattern as ``train-*``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from carpool.cli.render import formatting
+from carpool.protocol.api import JobInfo
+
+_NUMBERS = re.compile(r"\d{1,19}(-\d{1,19})?(,\d{1,19}(-\d{1,19})?)*")
+_LAST = re.compile(r"@(?:~(\d{1,9}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Ids, and ranges of ids, of anybody's jobs; an id by itself is the range from itself to itself."""
+
+    text: str
+    ranges: tuple[tuple[int, int], ...]
+
+    @property
+    def ids(self) -> list[int] | None:
+        """The ids, where nothing but ids was written: these are used as they are, known or not."""
+        return [first for first, _ in self.ranges] if all(first == last for first, last in self.ranges) else None
+
+    def matches(self, job: JobInfo) -> bool:
+        return any(first <= job.id <= last for first, last in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The job that the user has submitted last (``back`` 0), or one submitted before it."""
+
+    text: str
+    back: int
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """Jobs of this name, or whose names match the pattern.  A job without a name is called as `carpool ls` shows it."""
+
+    text: str
+
+    def matches(self, job: JobInfo) -> bool:
+        return is_called(job, self.text)
+
+
+JobWord = Numbers | Last | Called
+
+
+def job_word(text: str) -> JobWord:
+    """Raises ValueError, for people."""
+    if last := _LAST.fullmatch(text):
+        return Last(text, int(last[1] or 0))
+    if _NUMBERS.fullmatch(text):
+        return Numbers(text, tuple(_range(part) for part in text.split(",")))
+    if not text.strip():
+        raise ValueError("an empty word names no job: write an id, a range, a name, or @ for the last job")
+    if text.startswith("@"):
+        raise ValueError(f"{text!r} is not a job: @ is the job that you submitted last, @~1 the one before it")
+    return Called(text)
+
+
+def _range(part: str) -> tuple[int, int]:
+    first, _, last = part.partition("-")
+    begin, end = int(first), int(last or first)
+    if begin < 1:
+        raise ValueError(f"{part!r} is not a job id: ids begin with 1")
+    if end < begin:
+        raise ValueError(f"{part!r} is an empty range: write the smaller id first")
+    return begin, end
+
+
+def is_called(job: JobInfo, pattern: str) -> bool:
+    """Whether a job has this name, or one that matches the pattern."""
+    name = formatting.title(job)
+    return name == pattern or fnmatchcase(name, pattern)
+
+
+def is_in(job: JobInfo, states: Sequence[str]) -> bool:
+    """Whether a job is in one of these phases, or has ended in one of these ways."""
+    shown = re.split(r"[ ,]", formatting.state(job))[0]
+    return bool({job.phase, job.outcome, shown} & set(states))
+
+
+def mine(jobs: Sequence[JobInfo], uid: int, word: Last) -> JobInfo | None:
+    """The job that ``@~N`` names among jobs in the order of their ids; None: there are not so many."""
+    own = [job for job in jobs if job.owner == uid]
+    return own[-1 - word.back] if word.back < len(own) else None

@@ -1,0 +1,102 @@
+"""Scripts that say how they are to be submitted: ``#CARPOOL --gpus 1`` among the comments at their beginning."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.request.sbatch import NotTheSame, translated
+
+SUFFIXES = (".sh", ".bash", ".sbatch", ".slurm")
+OWN, SLURM = "#CARPOOL", "#SBATCH"
+LONGEST_HEAD = 64 * 1024
+_LINE = re.compile(rf"({OWN}|{SLURM})(?:\s+(.*))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """``lines``: numbers and options of its lines; ``command``: what runs it."""
+
+    path: Path
+    lines: list[tuple[int, list[str]]]
+    command: list[str]
+
+
+def script_of(word: str, own: frozenset[str]) -> Script | None:
+    """The script that is the first word of a command; None: it is none, or says nothing of itself.
+
+    ``own``: the options that `carpool submit` has.  Raises Problem for lines that cannot be understood.
+    """
+    path = Path(word)
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        head = file.read(LONGEST_HEAD).decode(errors="replace").splitlines()
+    lines = _options(path, head, own)
+    if not lines and path.suffix not in SUFFIXES:
+        return None
+    return Script(path, lines, _command(path, head))
+
+
+def _command(path: Path, head: list[str]) -> list[str]:
+    """As the kernel would: the interpreter of the first line, and one argument at most.  Raises Problem."""
+    if head and head[0].startswith("#!") and head[0][2:].strip():
+        return [*head[0][2:].strip().split(maxsplit=1), str(path.absolute())]
+    if path.suffix == ".py":
+        return [str(path)]
+    raise Problem(
+        Exit.USAGE, "no_interpreter", f"{path} does not say what runs the script", "begin the file with #!/bin/bash"
+    )
+
+
+def _options(path: Path, head: list[str], own: frozenset[str]) -> list[tuple[int, list[str]]]:
+    """Of lines before the first command.  Where there are lines of ours, Slurm's are for Slurm."""
+    end = next((n for n, line in enumerate(head) if line.strip() and not line.startswith("#")), len(head))
+    late = next((n for n, line in enumerate(head[end:], end + 1) if _is(line, OWN)), None)
+    if late is not None:
+        raise _wrong(path, late, f"{OWN} has to stand before the first command of the script")
+    ours = [(n, line) for n, line in enumerate(head[:end], 1) if _is(line, OWN)]
+    if ours:
+        return [(n, _words(path, n, line)) for n, line in ours]
+    theirs = [(n, _words(path, n, line)) for n, line in enumerate(head[:end], 1) if _is(line, SLURM)]
+    return _from_slurm(path, theirs, lambda words: translated(words, own))
+
+
+def _is(line: str, marker: str) -> bool:
+    match = _LINE.fullmatch(line.rstrip())
+    return match is not None and match[1] == marker
+
+
+def _words(path: Path, number: int, line: str) -> list[str]:
+    match = _LINE.fullmatch(line.rstrip())
+    try:
+        return shlex.split(match[2] or "" if match else "", comments=True)
+    except ValueError as error:
+        raise _wrong(path, number, str(error).lower()) from None
+
+
+def _from_slurm(
+    path: Path, lines: list[tuple[int, list[str]]], translate: Callable[[list[str]], list[str]]
+) -> list[tuple[int, list[str]]]:
+    """All that has to be changed is said at once."""
+    made, refused = [], []
+    for number, words in lines:
+        try:
+            made.append((number, translate(words)))
+        except NotTheSame as error:
+            refused.append(f"{path}:{number}: {error}")
+        except ValueError as error:
+            raise _wrong(path, number, str(error)) from None
+    if refused:
+        hint = f"remove these lines, or write {OWN} lines: then the {SLURM} lines are left to Slurm"
+        raise Problem(Exit.USAGE, "other_meaning", "\n".join(refused), hint)
+    return made
+
+
+def _wrong(path: Path, number: int, text: str) -> Problem:
+    return Problem(Exit.USAGE, "bad_script", f"{path}:{number}: {text}")

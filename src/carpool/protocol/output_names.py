@@ -1,0 +1,48 @@
+"""Names of files that jobs write to, with places for what is known later: ``run-%j.out``.
+
+The codes are Slurm's.  The command line fills all but the number of the job, which the daemon gives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+CODES = {
+    "j": "the job's id",
+    "x": "the job's name",
+    "a": "the index in an array or grid",
+    "u": "the user",
+    "%": "a % itself",
+}
+_CODE = re.compile(r"%(.?)", re.DOTALL)
+
+
+def filled(template: str, values: Mapping[str, str]) -> str:
+    """``template`` with the values of these codes in place; codes without a value stay.
+
+    A value is one part of a path, whatever it contains.  Raises ValueError, for people, for a code that there is not.
+
+    >>> filled("%x-%j.out", {"x": "a/b"})
+    'a_b-%j.out'
+    """
+
+    def value(found: re.Match[str]) -> str:
+        code = found[1]
+        if code not in CODES or not code:
+            known = ", ".join(f"%{name} ({meaning})" for name, meaning in CODES.items())
+            raise ValueError(f"there is no code {found[0]}: there are {known}")
+        return values[code].replace("/", "_").replace("%", "%%") if code in values else found[0]
+
+    return _CODE.sub(value, template)
+
+
+def of_job(template: str, job: int) -> str:
+    """The name for a job.  Raises ValueError for a code that is not to be filled by the daemon."""
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in ("j", "%"):
+            raise ValueError(f"{found[0]} is filled before a job is submitted")
+        return str(job) if found[1] == "j" else "%"
+
+    return _CODE.sub(value, template)

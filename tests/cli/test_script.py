@@ -1,0 +1,156 @@
+"""Scripts with #CARPOOL and #SBATCH lines, and --shell; against a real daemon."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Cli, Forks
+from real import DEVICE, shared_daemon
+
+from carpool.cli.request.sbatch import NotTheSame, translated
+
+OWN = frozenset(
+    {"--name", "--output", "--error", "--chdir", "--gpus", "--after", "--env", "--requeue", "--time", "--begin"}
+)
+
+
+@pytest.fixture(scope="module")
+def shared(forks: Forks) -> Iterator[Cli]:
+    with shared_daemon(forks, "--device", DEVICE) as cli:
+        yield cli
+
+
+def script(directory: Path, *lines: str, name: str = "job.sh") -> Path:
+    (directory / name).write_text("\n".join(["#!/bin/bash", *lines]) + "\n")
+    return directory / name
+
+
+def shown(cli: Cli, job: str) -> dict[str, object]:
+    result: dict[str, object] = json.loads(cli.ok("show", "--json", job.strip()))
+    return result
+
+
+def test_lines_of_a_script_are_options_and_the_command_line_prevails(shared: Cli, tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        "#CARPOOL --name x --output 'a file' # why",
+        "#SBATCH --mem=4G",
+        "",
+        "#CARPOOL --env A=1",
+        "echo $A $1",
+    )
+    job = shared.ok("submit", "--iterations", "5", "job.sh", "word", cwd=tmp_path)
+    assert shared("wait", job.strip()).returncode == 0
+    info = shown(shared, job)
+    assert (info["name"], info["iterations_total"], info["output"]) == ("x", 5, f"{tmp_path}/a file")
+    assert info["command"] == ["/bin/bash", str(path), "word"]
+    assert (tmp_path / "a file").read_text() == "1 word\n"
+    assert shown(shared, shared.ok("submit", "--name", "y", "job.sh", cwd=tmp_path))["name"] == "y"
+
+
+def test_a_script_without_lines_and_a_program_in_python(shared: Cli, tmp_path: Path) -> None:
+    script(tmp_path, "echo hello")
+    plain = shared.ok("submit", "job.sh", cwd=tmp_path).strip()
+    (tmp_path / "train.py").write_text("#CARPOOL --name trains\nprint('trained')\n")
+    python = shared.ok("submit", "train.py", cwd=tmp_path).strip()
+    assert shared("wait", plain, python).returncode == 0
+    assert (shown(shared, plain)["name"], shared.ok("logs", plain)) == ("job.sh", "hello\n")
+    assert (shown(shared, python)["name"], shared.ok("logs", python)) == ("trains", "trained\n")
+
+
+def test_slurms_lines(shared: Cli, tmp_path: Path) -> None:
+    lines = [
+        "#SBATCH -J theirs -o out-%j --nodes=1",
+        "#SBATCH --gres=gpu:1 --export=ALL,A=2",
+        "echo $A",
+        "#SBATCH --mem=4G",
+    ]
+    script(tmp_path, *lines)
+    job = shared.ok("submit", "job.sh", cwd=tmp_path).strip()
+    assert shared("wait", job).returncode == 0
+    assert shown(shared, job)["name"] == "theirs"
+    assert (tmp_path / f"out-{job}").read_text() == "2\n"
+
+
+def test_what_means_something_else_is_refused_all_at_once(shared: Cli, tmp_path: Path) -> None:
+    script(tmp_path, "#SBATCH --mem=4G", "#SBATCH --exclusive", "#SBATCH -p gpu --mail-type=ALL", "true")
+    result = shared("submit", "job.sh", cwd=tmp_path)
+    assert result.returncode == 2
+    said = [line for line in result.stderr.splitlines() if "job.sh:" in line]
+    assert "job.sh:2: --mem: there this is memory of the host" in said[0]
+    assert "job.sh:3: --exclusive: there this is a whole node" in said[1]
+    assert "job.sh:4: " in said[2]
+    assert "remove these lines, or write #CARPOOL lines" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["#CARPOOL --gpus many"], "job.sh:2: Invalid value for '--gpus': 'many' is not a whole number"),
+        (["true", "#CARPOOL --gpus 1"], "job.sh:3: #CARPOOL has to stand before the first command"),
+        (["#CARPOOL --gpus 1 train.py"], "job.sh:2: 'train.py' is no option"),
+        (["#CARPOOL --speed 9"], "job.sh:2: No such option '--speed'"),
+        (["#CARPOOL --name 'x"], "job.sh:2: no closing quotation"),
+        (["#SBATCH --gpus=a100:2"], "kinds of GPUs are chosen by --device"),
+    ],
+)
+def test_lines_that_cannot_be_understood(carpool: Cli, tmp_path: Path, lines: list[str], said: str) -> None:
+    script(tmp_path, *lines)
+    result = carpool("submit", "job.sh", cwd=tmp_path)
+    assert result.returncode == 2
+    assert said in result.stderr
+
+
+def test_a_script_needs_an_interpreter(carpool: Cli, tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text("echo hello\n")
+    result = carpool("submit", "job.sh", cwd=tmp_path)
+    assert result.returncode == 2 and "begin the file with #!/bin/bash" in result.stderr
+
+
+def test_a_line_for_the_shell(shared: Cli, tmp_path: Path) -> None:
+    job = shared.ok("submit", "--shell", "echo a b | wc -w && echo $0", cwd=tmp_path).strip()
+    grid = shared.ok("submit", "--shell", "echo {x} | rev", "--param", "x=abc", cwd=tmp_path).strip()
+    assert shared("wait", job, grid).returncode == 0
+    assert (shared.ok("logs", job), shared.ok("logs", grid)) == ("2\nbash\n", "cba\n")
+    assert shared.ok("run", "--shell", "echo c | cat") == "c\n"
+    both = shared("submit", "--shell", "true", "--", "true")
+    assert both.returncode == 2 and "--shell has the whole command" in both.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (["--time=90"], ["--time", "5400s"]),
+        (["-t", "1-12:30"], ["--time", "131400s"]),
+        (["-t", "0:30"], ["--time", "30s"]),
+        (["-t1:00:01"], ["--time", "3601s"]),
+        (["-d", "afterok:3:4,afterany:5"], ["--after", "3,4", "--after", "any:5"]),
+        (["--dep=afterok:3"], ["--after", "3"]),
+        (["-N1", "-n", "1", "--no-requeue", "--open-mode=truncate"], []),
+        (["--requeue", "--gpus-per-node=gpu:2"], ["--requeue", "--gpus", "2"]),
+    ],
+)
+def test_the_same_in_other_words(words: list[str], options: list[str]) -> None:
+    assert translated(words, OWN) == options
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--hold"], "--hold: "),  # an option that `carpool submit` may lack
+        (["-N", "2"], "one server"),
+        (["-n4"], "torchrun"),
+        (["--exclusive=user"], "whole node"),
+        (["--mem-per-gpu=1G"], "memory of the host"),
+        (["--licenses=x"], "Carpool has no such option"),
+        (["-d", "singleton"], "singleton"),
+        (["--export=NONE"], "whole environment"),
+        (["--open-mode=append"], "--open-mode"),
+    ],
+)
+def test_what_is_not_the_same(words: list[str], said: str) -> None:
+    with pytest.raises(NotTheSame, match=said):
+        translated(words, OWN)
