@@ -25,7 +25,7 @@ class NativeBuildHook(BuildHookInterface):
             native_build.build(Path(self.root) / LIBRARY)
         except native_build.BuildError as error:
             # Not an exception that pip would show with the stack of the whole build.
-            sys.exit(f"error: libcarpool.so could not be built: {error} The wheel of a release needs no compiler.")
+            sys.exit(f"error: libcarpool.so could not be built: {error}")
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"

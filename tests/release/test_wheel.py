@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,8 +59,16 @@ def newest_glibc(library: Path) -> tuple[int, int]:
 
 def test_no_symbol_is_newer_than_its_name_says(wheel: Path, tmp_path: Path) -> None:
     assert re.fullmatch(r"carpool-[\d.]+-py3-none-.*\bmanylinux_2_17_\w+\.whl", wheel.name)
-    library = zipfile.ZipFile(wheel).extract(LIBRARY, tmp_path)
-    assert (2, 0) < newest_glibc(Path(library)) <= (2, 17)
+    library = Path(zipfile.ZipFile(wheel).extract(LIBRARY, tmp_path))
+    assert (2, 0) < newest_glibc(library) <= (2, 17)
+
+
+def test_the_library_does_not_tell_where_it_was_built(wheel: Path) -> None:
+    """Else the same source would make another wheel elsewhere."""
+    library = zipfile.ZipFile(wheel).read(LIBRARY)
+    assert b"memory" in library  # messages are readable
+    for place in (ROOT, Path(sys.prefix), Path(tempfile.gettempdir())):
+        assert os.fsencode(place / "") not in library
 
 
 def test_a_newer_symbol_is_refused(wheel: Path, python: Path, tmp_path: Path) -> None:
