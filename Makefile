@@ -35,7 +35,7 @@ NATIVE_SOURCES := $(filter-out native/tests/% native/bench/% native/fuzz/%,$(wil
                   native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native emulated-gpu demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce release lock clean
+.PHONY: help setup native emulated-gpu demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce wheel release lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -148,6 +148,9 @@ $(RELEASE)/.stamp: requirements-release.lock
 	test -x $(RELEASE)/bin/python || $(PYTHON) -m venv $(RELEASE)
 	$(RELEASE)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-release.lock
 	touch $@
+
+wheel: $(RELEASE)/.stamp  ## the wheel of this checkout for every Linux since glibc 2.17, in build/wheel; needs no C compiler
+	$(RELEASE)/bin/python -m release.wheel build/wheel
 
 release: $(RELEASE)/.stamp  ## TAG=v1.2.3 KEY=FILE: archives, list of parts and signature in dist/TAG; uploads nothing
 	$(RELEASE)/bin/python -m release $(TAG) --key $(KEY)

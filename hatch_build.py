@@ -20,11 +20,12 @@ class NativeBuildHook(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if not sys.platform.startswith("linux"):
-            raise RuntimeError(f"Carpool runs on Linux only, not on {sys.platform}")
+            sys.exit(f"error: Carpool runs on Linux only, not on {sys.platform}")
         try:
             native_build.build(Path(self.root) / LIBRARY)
         except native_build.BuildError as error:
-            raise RuntimeError(f"libcarpool.so could not be built: {error}") from error
+            # Not an exception that pip would show with the stack of the whole build.
+            sys.exit(f"error: libcarpool.so could not be built: {error}")
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"

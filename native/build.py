@@ -40,7 +40,7 @@ def compiler() -> list[str]:
     if shutil.which(command[0]) is None:
         raise BuildError(
             f"no C compiler: {command[0]!r} was not found."
-            " Install one (Debian: apt-get install gcc libc6-dev) or set CC."
+            " Install one (Debian: apt-get install gcc libc6-dev), set CC, or take a wheel, which needs none."
         )
     return command
 

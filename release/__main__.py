@@ -34,7 +34,7 @@ def make(tag: str, key: Path, repository: Path, out: Path) -> list[Path]:
     with TemporaryDirectory() as directory:
         source, built = check_out(repository, tag, Path(directory) / "carpool"), Path(directory) / "built"
         built.mkdir()
-        archives = build_archives(source, built)
+        archives = build_archives(source.root, source.time, built)
         files = [*archives, write_sbom(source, archives, built)]
         files += sign(files, key, built)
         shutil.copytree(built, out)

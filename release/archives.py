@@ -8,22 +8,29 @@ import tarfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from release import manylinux
 from release.problem import run
-from release.source import Source
 
 
-def build_archives(source: Source, out: Path) -> list[Path]:
-    """Files in ``out``.  Raises Problem."""
-    (archive,) = _built(source, source.root, "sdist", out)
-    with TemporaryDirectory() as directory, tarfile.open(archive) as content:
-        content.extractall(directory, filter="data")
-        (tree,) = Path(directory).iterdir()
-        return [archive, *_built(source, tree, "wheel", out)]
+def build_archives(root: Path, time: int, out: Path) -> list[Path]:
+    """Files in ``out``, of the source in ``root``.  Raises Problem.
+
+    ``time``: of the source's commit, in seconds since 1970; the archives say that it is the age of all their files, so
+    that the same source makes the same archives.
+    """
+    environment = os.environ | {"SOURCE_DATE_EPOCH": str(time)}
+    with TemporaryDirectory() as directory:
+        built, unpacked = Path(directory) / "built", Path(directory) / "unpacked"
+        archive = _built(root, "sdist", out, environment)
+        with tarfile.open(archive) as content:
+            content.extractall(unpacked, filter="data")
+        (tree,) = unpacked.iterdir()
+        wheel = _built(tree, "wheel", built, environment | manylinux.compiler())
+        return [archive, manylinux.checked(wheel, out, environment)]
 
 
-def _built(source: Source, tree: Path, kind: str, out: Path) -> list[Path]:
-    """Times in archives are that of the commit, so that the same source makes the same source archive."""
-    before = set(out.iterdir())
-    environment = os.environ | {"SOURCE_DATE_EPOCH": str(source.time)}
+def _built(tree: Path, kind: str, out: Path, environment: dict[str, str]) -> Path:
+    before = set(out.iterdir()) if out.exists() else set()
     run([sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", out], cwd=tree, env=environment)
-    return sorted(set(out.iterdir()) - before)
+    (made,) = set(out.iterdir()) - before
+    return made

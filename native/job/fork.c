@@ -157,7 +157,7 @@ static bool begin_round(void) {
   round_ = mmap(NULL, CP_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (round_ == MAP_FAILED) return round_ = NULL, false;
   round_->parent = getpid();
-  store_fd = memfd_create("carpool-fork", MFD_CLOEXEC);
+  store_fd = (int)syscall(SYS_memfd_create, "carpool-fork", MFD_CLOEXEC);
   if (store_fd >= 0 && ftruncate(store_fd, (off_t)(CP_WINDOWS * cp.arenas.window))) {
     syscall(SYS_close, store_fd);
     store_fd = -1;

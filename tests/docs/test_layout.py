@@ -9,6 +9,7 @@ from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import carpool
 
@@ -50,10 +51,23 @@ def test_one_version_everywhere(root: Path) -> None:
     assert f"## {project['version']}" in (root / "CHANGELOG.md").read_text()
 
 
-def test_the_lock_satisfies_what_the_package_asks_for(root: Path) -> None:
+def asked_for(root: Path) -> list[Requirement]:
+    """By the package and by its extras; the last of these names the others."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    locked = dict(re.findall(r"^([\w.-]+)==([\w.]+)$", (root / "requirements.txt").read_text(), re.MULTILINE))
-    assert {re.split(r"[<>=~]", need)[0] for need in project["dependencies"]} <= set(locked)
+    extras = project["optional-dependencies"]
+    everything = Requirement(*extras.pop("all"))
+    assert (everything.name, everything.extras) == (project["name"], set(extras))
+    return [Requirement(need) for needs in (project["dependencies"], *extras.values()) for need in needs]
+
+
+def test_the_lock_satisfies_what_the_package_asks_for(root: Path) -> None:
+    locked = dict(exact(root, "requirements.txt", "requirements-dev.txt"))
+    for need in asked_for(root):
+        assert locked[need.name] in need.specifier, need
+
+
+def test_users_may_have_newer_versions(root: Path) -> None:
+    assert {bound.operator for need in asked_for(root) for bound in need.specifier} == {">="}
 
 
 def exact(root: Path, *names: str) -> set[tuple[str, str]]:

@@ -13,6 +13,7 @@ from release.problem import run
 from tests.release.repositories import tag_all
 
 Tagged = Callable[..., Path]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +29,15 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for who in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{who}_NAME", "Somebody")
         monkeypatch.setenv(f"GIT_{who}_EMAIL", "somebody@example.org")
+
+
+@pytest.fixture(scope="session")
+def python() -> Path:
+    """That of the release's own environment, which `make release` makes."""
+    made = subprocess.run(["make", "build/release/.stamp"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        pytest.skip(f"the environment of releases cannot be installed here: {made.stderr.strip()[-300:]}")
+    return ROOT / "build" / "release" / "bin" / "python"
 
 
 @pytest.fixture

@@ -233,7 +233,7 @@ def test_no_library(stub: StubNvml, gpus: GpuReaders, monkeypatch: pytest.Monkey
 
 def test_no_package(gpus: GpuReaders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert why(gpus) == "the Python package nvidia-ml-py is not installed"
+    assert why(gpus) == "the Python package nvidia-ml-py is not installed: pip install 'carpool[cuda]'"
 
 
 def test_nvml_that_stops_working_is_opened_again(stub: StubNvml, gpus: GpuReaders) -> None:

@@ -49,7 +49,7 @@ class Calls:
         try:
             import pynvml
         except ImportError:
-            raise LibraryGone("the Python package nvidia-ml-py is not installed") from None
+            raise LibraryGone("the Python package nvidia-ml-py is not installed: pip install 'carpool[cuda]'") from None
         self.nvml: Any = pynvml
         self._names = {value: name for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_")}
         self.must("nvmlInit")

@@ -160,7 +160,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="Hide this from the policy; repeatable.",
 )
 @click.option("--jobs-csv", type=_FILE, help="Write a CSV file with one line per job; one file per policy.")
-@click.option("--report", type=_FILE, help="Write an HTML page of charts.")
+@click.option("--report", type=_FILE, help="Write an HTML page of charts; needs carpool[report].")
 @with_common_options
 def command(home: Path, as_json: bool, **options: Any) -> int:
     """What-if simulation of a trace: the scheduler that runs live, in virtual time.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,7 +24,10 @@ def csv_path(wanted: Wanted, policy: str) -> Path | None:
 
 
 def check_outputs(wanted: Wanted) -> None:
-    """Before any work: raises UsageError for one name with two uses, and Problem for a file that cannot be written."""
+    """Before any work: raises UsageError for one name with two uses.
+
+    Raises Problem for a file that cannot be written, and for a report without what draws the charts.
+    """
     paths = [wanted.save_trace, wanted.report, *(csv_path(wanted, policy) for policy in wanted.policies)]
     named = [path for path in paths if path is not None]
     if len(_resolved(named)) != len(named):
@@ -31,10 +35,18 @@ def check_outputs(wanted: Wanted) -> None:
     for name, path in (("TRACE", wanted.trace), ("--services", wanted.services)):
         if path is not None and path.resolve() in _resolved(named):
             raise click.UsageError(f"An output would overwrite the {name} file; give it another name.")
+    if wanted.report is not None:
+        _check_charts()
     for path in named:
         _check_writable(path)
         if _is_database(path):
             raise click.UsageError(f"{path} is a database, perhaps a daemon's journal; give the output another name.")
+
+
+def _check_charts() -> None:
+    if importlib.util.find_spec("plotly") is None:
+        message = "--report needs the Python package plotly, which is not installed"
+        raise Problem(Exit.FAILED, "no_plotly", message, "pip install 'carpool[report]'")
 
 
 def _resolved(paths: Iterable[Path]) -> set[Path]:

@@ -1,0 +1,30 @@
+"""At the start of a job's Python 2.7 to 3.7, in which Carpool's hooks cannot run: silence, until torch is wanted.
+
+Valid in all of these.
+"""
+
+import os
+import sys
+
+
+def start(_package):  # type: (str) -> None
+    """A job that never asks for torch misses nothing."""
+    if "CARPOOL_JOB" in os.environ and os.environ.get("CARPOOL_DISABLE", "") in ("", "0"):
+        sys.meta_path.insert(0, TorchFinder())
+
+
+class TorchFinder(object):
+    """A finder that finds nothing: it says, once, that this process is not managed."""
+
+    def __init__(self):  # type: () -> None
+        self._module = sys.modules[__name__]  # Python 2.7 empties a module to which nothing refers
+
+    def find_spec(self, name, _path=None, _target=None):  # type: (str, object, object) -> None
+        if name == "torch" and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            sys.stderr.write(
+                "carpool: warning: Python %d.%d is older than 3.8; this process runs without Carpool\n"
+                % sys.version_info[:2]
+            )
+
+    find_module = find_spec  # what Python 2.7 calls
