@@ -109,6 +109,16 @@ def log_sigmoids(device):
     return [output.detach(), values.grad]
 
 
+def softmax_of_halves(function, device):
+    """In single precision: what autocast makes of it."""
+    values = VALUES.to(device, torch.half).requires_grad_()
+    output = function(values, 0, dtype=torch.float)
+    output.square().sum().backward()
+    with torch.no_grad():
+        into = function(values, 0, dtype=torch.float)
+    return [output.detach(), into, values.grad]
+
+
 def bags(device):
     places, starts = torch.tensor([1, 2, 4, 5], device=device), torch.tensor([0, 2], device=device)
     table = torch.arange(30.0).reshape(10, 3).to(device).requires_grad_()
@@ -132,6 +142,8 @@ CASES = {
     "GRU": lambda device: recurrent(nn.GRU, device),
     "steps of an LSTM's cell": steps_of_a_cell,
     "log_sigmoid": log_sigmoids,
+    "softmax of halves": lambda device: softmax_of_halves(torch.softmax, device),
+    "log_softmax of halves": lambda device: softmax_of_halves(torch.log_softmax, device),
     "embedding bag": bags,
     "cholesky": lambda device: torch.linalg.cholesky(MATRIX.to(device)),
     "eigh": lambda device: list(torch.linalg.eigh(MATRIX.to(device))),
