@@ -193,8 +193,8 @@ gpu-packages:  ## GPU_PYTHON=3.12: what the daemon needs, for that Python, in bu
 gpu-contact: native  ## on a GPU: the first eight minutes, the riskiest first; CONTACT=--only-failed: what has not passed yet
 	$(ON_GPU) contact $(CONTACT)
 
-gpu-check: gpu-contact  ## on a GPU: is everything true there?  First the first contact; dated files in benchmarks/results/gpu/
-	$(ON_GPU) check
+gpu-check: native  ## on a GPU: is everything true there?  First the first contact; dated files in benchmarks/results/gpu/
+	@contact=0; $(ON_GPU) contact $(CONTACT) || contact=$$?; $(ON_GPU) check; exit $$contact
 
 gpu-bench: native  ## on a GPU: the figures; dated files in benchmarks/results/gpu/
 	$(ON_GPU) bench

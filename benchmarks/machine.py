@@ -10,6 +10,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from benchmarks.emulated import VENV
+
 
 def describe() -> dict[str, str | int]:
     return {
@@ -20,6 +22,7 @@ def describe() -> dict[str, str | int]:
         "system": _pretty_name(),
         "python": sys.version.split()[0],
         "torch": version("torch"),
+        "torch_of_emulated_gpu": _emulated_torch(),
         "compiler": _compiler(),
         "load_before": f"{os.getloadavg()[0]:.2f}",
     }
@@ -48,3 +51,9 @@ def _compiler() -> str:
     command = os.environ.get("CC") or "cc"
     result = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
     return result.stdout.splitlines()[0] if result.returncode == 0 else "none"
+
+
+def _emulated_torch() -> str:
+    """Of the environment that `make emulated-gpu` makes."""
+    found = VENV.glob("lib/python*/site-packages/torch-*.dist-info")
+    return next((path.name.removeprefix("torch-").removesuffix(".dist-info") for path in found), "none")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -43,7 +45,15 @@ def overload(name: str) -> torch._ops.OpOverload:
 
 def _override(library: torch.library.Library, device: EmulatedDevice, found: torch._ops.OpOverload) -> None:
     name = found._schema.name.removeprefix("aten::")
-    operator = Operator(device, found, SUBSTITUTES.get(name, found))
+    operator = Operator(device, found, _substitute(found, SUBSTITUTES[name]) if name in SUBSTITUTES else found)
     first = name in COMPUTED_FIRST and not found._schema.is_mutable
     call = operator.computed_first if first else operator.kernel_first
     library.impl(found, call, "CUDA", with_keyset=True, allow_override=True)
+
+
+def _substitute(found: torch._ops.OpOverload, compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Without the tensors that the caller wants results in: these are written afterwards, as all results are."""
+    given = {each.name for each in found._schema.arguments if each.is_out}
+    if not given:
+        return compute
+    return lambda *args, **kwargs: compute(*args, **{name: kwargs[name] for name in kwargs.keys() - given})

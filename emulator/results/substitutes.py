@@ -52,6 +52,15 @@ def log_sigmoid_backward(gradient: Tensor, tensor: Tensor, _buffer: Tensor) -> T
     return aten.log_sigmoid_backward(gradient, tensor, buffer)
 
 
+def normalized(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Of (log-)softmax: a device computes single precision from half precision in one kernel, as autocast asks."""
+    return lambda tensor, dim, half_to_float: call(tensor.float() if half_to_float else tensor, dim, False)
+
+
+def normalized_backward(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda gradient, output, dim, kind: call(gradient, output, dim, gradient.dtype).to(kind)
+
+
 def native_batch_norm(
     tensor: Tensor,
     weight: Tensor | None,
@@ -74,6 +83,10 @@ SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "native_batch_norm": native_batch_norm,
     "log_sigmoid_forward": log_sigmoid,
     "log_sigmoid_backward": log_sigmoid_backward,
+    "_softmax": normalized(aten._softmax),
+    "_log_softmax": normalized(aten._log_softmax),
+    "_softmax_backward_data": normalized_backward(aten._softmax_backward_data),
+    "_log_softmax_backward_data": normalized_backward(aten._log_softmax_backward_data),
     "_conv_depthwise2d": depthwise_convolution,
     "conv_depthwise3d": depthwise_convolution,
     "_scaled_dot_product_efficient_attention": efficient_attention,

@@ -48,6 +48,7 @@ def test_quick_runs_do_not_overwrite_real_ones(tmp_path: Path) -> None:
 def test_the_machine_is_described() -> None:
     facts = describe()
     assert facts["cores"] and facts["kernel"] and str(facts["torch"]).startswith("2.")
+    assert str(facts["torch_of_emulated_gpu"]).startswith("2."), "run `make emulated-gpu`"
 
 
 def test_both_sides_wait_passively_and_know_nothing_of_another_job(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,18 +5,15 @@ A folder with a small library that imports the same stands for PyTorch where a t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
-
-import pytest
 
 from emulator.build import compile_library
 from emulator.libraries.elf import Import
 from emulator.libraries.generate import version_script
+from tests import emulated
 
 LISTS = Path(__file__).with_name("imports")
-TORCH = "EMULATOR_TORCH"
 
 
 def listed(path: Path) -> dict[str, set[Import]]:
@@ -37,11 +34,10 @@ IMPORTS = listed(LISTS / "torch-2.13.0.txt")
 
 
 def torch_at_hand() -> Path:
-    """``torch/lib`` of the CUDA build that the environment variable names; skips the test if there is none."""
-    folder = os.environ.get(TORCH)
-    if folder is None:
-        pytest.skip(f"{TORCH} does not name the folder torch/lib of a CUDA build of PyTorch")
-    return Path(folder)
+    """``torch/lib`` of the emulated GPU's environment; fails the test if there is none."""
+    emulated.need()
+    (found,) = emulated.VENV.glob("lib/python*/site-packages/torch/lib")
+    return found
 
 
 def compiled(output: Path, text: str, *options: str) -> Path:

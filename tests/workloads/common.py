@@ -1,6 +1,7 @@
 """What the training scripts of this directory share: a small model, its data, and how results are written.
 
-The scripts know nothing of Carpool.  Each takes the file for its results as its first argument.
+The scripts know nothing of Carpool.  Each takes the file for its results as its first argument.  ``DEVICE=cuda`` in the
+environment: models and data are there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import ballast
 import torch
 from torch import Tensor, nn
 
+DEVICE = torch.device(os.environ.get("DEVICE", "cpu"))
 ROWS, INPUTS, WIDTH, CLASSES = 512, 64, 256, 10
 
 
@@ -41,14 +43,14 @@ def meet() -> None:
 
 def mlp(width: int = WIDTH) -> nn.Sequential:
     """About 0.4 MB of weights."""
-    return nn.Sequential(
-        nn.Linear(INPUTS, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, CLASSES)
-    )
+    layers = nn.Linear(INPUTS, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, CLASSES)
+    return nn.Sequential(*layers).to(DEVICE)
 
 
 def batches(count: int, rows: int = ROWS) -> list[tuple[Tensor, Tensor]]:
     """Random data: learning it is not the point."""
-    return [(torch.randn(rows, INPUTS), torch.randint(0, CLASSES, (rows,))) for _ in range(count)]
+    made = [(torch.randn(rows, INPUTS), torch.randint(0, CLASSES, (rows,))) for _ in range(count)]
+    return [(inputs.to(DEVICE), classes.to(DEVICE)) for inputs, classes in made]
 
 
 def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -60,7 +62,7 @@ def digest(*tensors: Tensor) -> str:
     """One hash over the exact bytes of all tensors."""
     total = hashlib.sha256()
     for tensor in tensors:
-        total.update(tensor.detach().contiguous().numpy())
+        total.update(tensor.detach().cpu().contiguous().numpy())
     return total.hexdigest()
 
 

@@ -1,11 +1,11 @@
 """Training with evaluation loops in between, and one at the end."""
 
 import torch
-from common import batches, finish, loss_of, mlp, start, weights
+from common import DEVICE, batches, finish, loss_of, mlp, start, weights
 from torch import nn, optim
 
 out = start()
-model = nn.Sequential(mlp(), nn.BatchNorm1d(10))
+model = nn.Sequential(mlp(), nn.BatchNorm1d(10)).to(DEVICE)
 data, held_out = batches(5), batches(3)
 optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 

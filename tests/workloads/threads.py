@@ -3,7 +3,7 @@
 import threading
 
 import torch
-from common import batches, digest, finish, loss_of, mlp, start, weights
+from common import DEVICE, batches, digest, finish, loss_of, mlp, start, weights
 from torch import Tensor, optim
 
 out = start()
@@ -14,8 +14,8 @@ results: dict[int, Tensor] = {}
 
 def compute(number: int) -> None:
     generator = torch.Generator().manual_seed(number)
-    matrix = torch.randn(256, 256, generator=generator) / 16
-    state = torch.eye(256)
+    matrix = (torch.randn(256, 256, generator=generator) / 16).to(DEVICE)
+    state = torch.eye(256, device=DEVICE)
     for _ in range(60):
         state = torch.tanh(state @ matrix) + 0.5 * state
     results[number] = state

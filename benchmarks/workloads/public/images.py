@@ -72,8 +72,9 @@ def validate(loader: Loader, model: nn.Module, criterion: nn.Module, device: tor
     first = Meter("Acc@1", "6.2f")
     with torch.no_grad():
         for images, target in loader:
-            output = model(images.to(device, non_blocking=True))
-            loss = criterion(output, target.to(device, non_blocking=True))
+            images, target = images.to(device, non_blocking=True), target.to(device, non_blocking=True)
+            output = model(images)
+            loss = criterion(output, target)
             first.update(accuracy(output, target, (1, 5))[0].item(), images.size(0))
     print(f" * {first}, last loss {loss:.3f}")
     return first.sum / first.count

@@ -19,6 +19,8 @@ from tests.live import PATIENCE_S, Running, Script
 PROGRAMS = Path(__file__).parent / "programs"
 #: Of a job, so that nobody waits for measurements.
 KNOWN = {"persistent_bytes": 48 * MIB, "ephemeral_bytes": 48 * MIB}
+#: Kernels that compute nothing: copies, which do, wait behind them, and nobody waits for results.
+SLOW_KERNELS = {"EMULATOR_RESULTS": "0", "EMULATOR_KERNEL_US": "200"}
 #: Jobs that are to take turns do so at least so often.
 TURNS = 5
 

@@ -12,13 +12,15 @@ import pytest
 from carpool.core.model import MIB
 from tests.cuda.pytorch.rig import KNOWN, differing, in_turns, right, together
 from tests.cuda.rig import Daemons
+from tests.e2e.watching import causes
 from tests.live import Running
 from tests.tiers import RARER_WAY
 
 STAYS = "tests/cuda/pytorch/test_training.py::test_contents_outlive_the_daemon_and_a_neighbour"
 MOVES = "tests/cuda/pytorch/test_training.py::test_contents_of_memory_that_moves"
+CAPACITY = 96 * MIB
 #: Persistent memory of a job, and room for one of them and a lane.
-LARGE, ONE = {"persistent_bytes": 72 * MIB, "ephemeral_bytes": 16 * MIB}, "cuda:0:96MiB"
+LARGE, ONE = {"persistent_bytes": 72 * MIB, "ephemeral_bytes": 16 * MIB}, f"cuda:0:{CAPACITY // MIB}MiB"
 
 
 def whole(jobs: list[Running]) -> bool:
@@ -55,16 +57,25 @@ def test_jobs_are_stopped_at_random_moments(daemons: Daemons) -> None:
     assert whole(jobs)
 
 
+@pytest.mark.nightly(RARER_WAY, stays=STAYS)
+def test_turns_are_taken_by_force_at_random_moments(daemons: Daemons) -> None:
+    """Wherever the holder is when it has been asked for 2 ms, in the middle of an iteration."""
+    daemon = daemons(options=["--setting=forced_after_us=2000"])
+    in_turns(daemon, [f"integrity {seed} 60 8 1" for seed in (1, 2, 3)], right, **KNOWN)
+    assert causes(daemon)["forced"] >= 10, causes(daemon)
+
+
 @pytest.mark.nightly(RARER_WAY, stays=MOVES)
 def test_four_times_as_much_as_there_is(daemons: Daemons) -> None:
     """And the daemon is killed meanwhile."""
     daemon = daemons(ONE)
-    jobs = together(daemon, [f"integrity {seed} 60 14" for seed in range(1, 6)], **LARGE)
-    daemon.until(lambda: sum(job.info().iterations for job in jobs) > 60)
+    jobs = together(daemon, [f"integrity {seed} 40 20" for seed in range(1, 7)], **LARGE)
+    daemon.until(lambda: sum(job.info().iterations for job in jobs) > 40)
     daemon.kill()
     daemon.start()
     assert whole(jobs)
-    assert sum(job.info().moved.out_bytes for job in jobs) > 4 * 96 * MIB
+    held = [job.info().persistent_bytes + job.info().ephemeral_bytes for job in jobs]
+    assert sum(held) >= 4 * CAPACITY, held
 
 
 @pytest.mark.nightly(RARER_WAY, stays=MOVES)

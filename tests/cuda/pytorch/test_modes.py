@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from carpool.core.model import MIB
 from tests.cuda.pytorch.rig import KNOWN, differing, in_turns, right, together
 from tests.cuda.rig import Daemons
 from tests.tiers import RARER_WAY
 
+OUTSIDE = ["env", "-u", "LD_PRELOAD"]  # what it starts has nothing of Carpool in it
 STAYS = "tests/cuda/pytorch/test_training.py::test_contents_of_memory_in_turns"
 TWO = [f"integrity {seed} 60 8 1" for seed in (1, 2)]
 
@@ -46,3 +48,38 @@ def test_expandable_segments_are_turned_off(daemons: Daemons) -> None:
 @pytest.mark.nightly(RARER_WAY, stays=STAYS)
 def test_pools_of_the_scripts_own(daemons: Daemons) -> None:
     in_turns(daemons(), [f"pools {seed} 60" for seed in (1, 2)], right, **KNOWN)
+
+
+@pytest.mark.nightly(RARER_WAY, stays=STAYS)
+def test_much_memory_from_the_driver_keeps_the_others_waiting(daemons: Daemons) -> None:
+    """Pools of the driver's are neither limited nor moved."""
+    daemon = daemons("cuda:0:128MiB")
+    pooled = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+    fixed = daemon.submit("growing 280 272", meet=True, env=pooled, **KNOWN)
+    waiting = daemon.meeting.arrive(1)
+    daemon.until(lambda: fixed.info().alone is not None)
+    assert fixed.info().fixed_bytes >= 256 * MIB
+    other = daemon.submit("integrity 6 40 8", **KNOWN)
+    daemon.until(lambda: (reason := other.info().reason) is not None and reason.code == "exclusive")
+    daemon.meeting.go(waiting)
+    assert [differing(job.result(), right("")) for job in (fixed, other)] == [[], []]
+
+
+@pytest.mark.nightly(RARER_WAY, stays=STAYS)
+def test_the_engine_follows_from_the_last_run(daemons: Daemons) -> None:
+    """What computes outside of Carpool is exclusive, and is suspended between turns when its command comes again."""
+    daemon = daemons(options=["--telemetry-interval=0.2s"])
+    first = daemon.submit("integrity 3 150 8", before=OUTSIDE)
+    daemon.until(lambda: "uses the device outside of Carpool" in (first.info().alone or ""))
+    assert (differing(first.result(), right("")), first.info().engine) == ([], "grant")
+    again = daemon.submit("integrity 3 150 8", before=OUTSIDE, again=first)
+    other = daemon.submit("integrity 4 150 8", **KNOWN)
+    assert [differing(job.result(), right("")) for job in (again, other)] == [[], []]
+    assert again.info().engine == "checkpoint"
+    assert f"job {first.id}, an earlier run of the command" in again.info().engine_why
+
+
+@pytest.mark.nightly(RARER_WAY, stays=STAYS)
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_a_child_process_takes_turns(daemons: Daemons, method: str) -> None:
+    in_turns(daemons(), [f"children {method} integrity 7 60 8", "integrity 8 60 8"], right, **KNOWN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from carpool.protocol.models import ModelRequest
 from carpool.serve.client import Client
 from tests import emulated
 from tests.cuda.pytorch.programs import zoo
-from tests.cuda.pytorch.rig import KNOWN, PROGRAMS, differing, right
+from tests.cuda.pytorch.rig import KNOWN, PROGRAMS, SLOW_KERNELS, differing, right
 from tests.cuda.rig import Daemon, Daemons
 from tests.devices.cuda_stub import Stub
 from tests.e2e.fronts import Front
@@ -127,11 +128,17 @@ def test_many_models(daemons: Daemons, stub: Stub, tmp_path: Path, kind: Kind, o
 
 @pytest.mark.nightly(RARER_WAY, stays=STAYS)
 def test_training_beside_models(daemons: Daemons, stub: Stub, tmp_path: Path) -> None:
-    """Requests preempt training, which notices nothing."""
+    """Requests pause training, also where it is ahead of slow kernels; it notices nothing."""
     names = ["mlp0", "gpt0", "cnn0"]
     daemon = daemons()
     with serving(daemon, GPU, names, "fcfs", tmp_path, emulated.clean() | stub.environment()) as front:
-        jobs = [daemon.submit(f"integrity {seed} 300 8", **KNOWN) for seed in (1, 2)]
+        jobs = [
+            daemon.submit("integrity 1 300 8", **KNOWN),
+            daemon.submit("ahead 2 500", env=SLOW_KERNELS, **KNOWN),
+        ]
         daemon.until(lambda: all(job.info().iterations > 3 for job in jobs))
         assert wrong(front, names) == []
-        assert [differing(job.result(), right("")) for job in jobs] == [[], []]
+        assert differing(jobs[0].result(), right("")) == []
+        assert jobs[1].result()["wrong"] == 0  # it is hardly ahead while models are on the device
+    paused = Counter(event.job for event in daemon.client.events() if event.kind == "TurnPaused")
+    assert all(paused[job.id] >= 5 for job in jobs), paused

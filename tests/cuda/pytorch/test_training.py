@@ -12,7 +12,7 @@ import pytest
 
 from carpool.core.model import MIB
 from tests.cuda.pytorch.conftest import OnCpu
-from tests.cuda.pytorch.rig import KNOWN, Alone, differing, in_turns, right, together
+from tests.cuda.pytorch.rig import KNOWN, SLOW_KERNELS, Alone, differing, in_turns, right, together
 from tests.cuda.rig import Daemons
 from tests.tiers import RARER_WAY, all_but_first
 
@@ -20,8 +20,18 @@ FAMILIES: list[list[str]] = [
     ["train 6 mlp gpt cnn", "train 6 bert vit unet"],
     ["train 4 resnet densenet", "train 4 vgg mobilenet"],
 ]
-#: Unmodified; they draw random numbers on the device.
-PUBLIC = ["whole characters --max_iters=4", "whole autoencoder --epochs 2"]
+#: Unmodified, and most of them draw random numbers on the device.
+PUBLIC = [
+    ["whole characters --max_iters=4", "whole autoencoder --epochs 2"],
+    ["whole digits --epochs 1", "whole segment --amp --epochs 1 --batch-size 1"],
+    ["whole images --arch mobilenet --epochs 1", "whole patches"],
+    ["whole tune", "whole words"],
+]
+#: Of `tests/workloads`, those that can be told the device.
+CONFORMANCE = [
+    ["conformance grad_scaler two_models lbfgs", "conformance threads ema cache accumulation"],
+    ["conformance compiled:aot_eager adam checkpoints", "conformance evaluation zero_grad:after zero_grad:keep sgd"],
+]
 CAPACITY = 96 * MIB
 
 
@@ -38,8 +48,15 @@ def test_families_that_compute_otherwise_on_a_gpu_in_turns(daemons: Daemons, alo
 
 
 @pytest.mark.nightly("three quarters of a minute of PyTorch", stays="test_families_of_models_in_turns")
-def test_public_scripts_in_turns(daemons: Daemons, alone: Alone) -> None:
-    in_turns(daemons(), PUBLIC, alone.result, **KNOWN)
+@pytest.mark.parametrize("scripts", PUBLIC, ids=" and ".join)
+def test_public_scripts_in_turns(daemons: Daemons, alone: Alone, scripts: list[str]) -> None:
+    in_turns(daemons(), scripts, alone.result, **KNOWN)
+
+
+@pytest.mark.nightly(RARER_WAY, stays="test_families_of_models_in_turns")
+@pytest.mark.parametrize("scripts", CONFORMANCE, ids=" and ".join)
+def test_conformance_workloads_in_turns(daemons: Daemons, alone: Alone, scripts: list[str]) -> None:
+    in_turns(daemons(), scripts, alone.result, **KNOWN)
 
 
 def test_contents_of_memory_in_turns(daemons: Daemons) -> None:
@@ -50,6 +67,12 @@ def test_contents_of_memory_in_turns(daemons: Daemons) -> None:
 @pytest.mark.nightly(RARER_WAY, stays="test_contents_of_memory_in_turns")
 def test_copies_under_way_when_a_turn_ends(daemons: Daemons) -> None:
     in_turns(daemons(), ["under_way 1 60", "under_way 2 60"], right, **KNOWN)
+
+
+@pytest.mark.nightly(RARER_WAY, stays="test_contents_of_memory_in_turns")
+def test_a_queue_of_kernels_when_a_turn_ends(daemons: Daemons) -> None:
+    """Kernels take their time, and the holder is ahead of them: the turn waits for the copies behind them."""
+    in_turns(daemons(), ["ahead 1 120", "ahead 2 120"], right, env=SLOW_KERNELS, **KNOWN)
 
 
 def test_contents_of_memory_that_moves(daemons: Daemons) -> None:

@@ -38,8 +38,7 @@ def digest(tensors: Iterable[Tensor]) -> str:
     """One hash over the exact bytes of all tensors."""
     total = hashlib.sha256()
     for tensor in tensors:
-        total.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy() if tensor.dim() else b"")
-        total.update(repr(tensor.item()).encode() if not tensor.dim() else b"")
+        total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return total.hexdigest()
 
 
