@@ -100,12 +100,28 @@ class Histories(RuleBasedStateMachine):
         self.programs.append(replace(program))
         self.world.submit(spec, program)
 
-    @rule(program=programs, number=pick, pinned=st.sampled_from([None, "host0", "host1"]))
-    def submit_after(self, program: Program, number: int, pinned: str | None) -> None:
+    @rule(
+        program=programs,
+        number=pick,
+        pinned=st.sampled_from([None, "host0", "host1"]),
+        kind=st.sampled_from(["after", "after", "after_any", "after_notok"]),
+    )
+    def submit_after(self, program: Program, number: int, pinned: str | None, kind: str) -> None:
         assume(0 < len(self.world.specs) < 12)
-        after = (number % len(self.world.specs) + 1,)
+        after = {kind: (number % len(self.world.specs) + 1,)}
         self.programs.append(replace(program))
-        self.world.submit(JobSpec(0, after=after, device=pinned), program)
+        self.world.submit(replace(JobSpec(0, device=pinned), **after), program)
+
+    @rule(program=programs, begin=st.integers(0, 400_000), held=st.booleans())
+    def submit_for_later(self, program: Program, begin: int, held: bool) -> None:
+        assume(len(self.world.specs) < 12)
+        self.programs.append(replace(program))
+        spec = JobSpec(0, begin_us=self.world.now + begin, held_by="root" if held else None)
+        self.world.submit(spec, program)
+
+    @rule(number=pick, by=st.sampled_from([None, "root"]))
+    def hold(self, number: int, by: str | None) -> None:
+        self.world.hold(self._job(number), by)
 
     @rule(number=pick, times=st.integers(1, 8))
     def move(self, number: int, times: int) -> None:

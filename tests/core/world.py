@@ -134,6 +134,13 @@ class World:
     def _startjob(self, command: commands.StartJob) -> None:
         process = self.processes[command.job]
         assert not process.alive and command.job not in self.ended
+        spec = self.specs[command.job]
+        assert spec.held_by is None and self.now >= (spec.begin_us or 0), "it must not start yet"
+        assert all(
+            number in self.ended and kind.met_by(self.ended[number].outcome)
+            for kind, numbers in spec.dependencies
+            for number in numbers
+        )
         past = self.past.get(command.job, ())
         if any(attempt.out_of_memory for attempt in past):
             beside = [each for each in self.home if self._present(each) and command.device in self.on(each)]
@@ -329,6 +336,12 @@ class World:
         self.foreign[device] = size
         self.handle(events.ForeignMemory(device, size))
 
+    def hold(self, number: JobId, by: str | None) -> None:
+        """A job that is not queued hears nothing of that."""
+        if self.machine.view().jobs[number].phase is JobPhase.QUEUED:
+            self.specs[number] = replace(self.specs[number], held_by=by)
+        self.handle(events.HoldChanged(number, by))
+
     def has_traits(self, number: JobId, alone: str | None, immovable: str | None) -> None:
         """Traits come one by one, and are never taken back."""
         process = self.processes[number]
@@ -513,8 +526,13 @@ class World:
                 self.handle(events.MemoryRequested(process.id, *process.asked))
 
     def _surviving_spec(self, number: JobId) -> JobSpec:
+        """A dependency that has ended was met: otherwise the job would have ended, too."""
         spec = self.specs[number]
-        return replace(spec, after=tuple(other for other in spec.after if other not in self.ended))
+        left = {
+            name: tuple(other for other in getattr(spec, name) if other not in self.ended)
+            for name in ("after", "after_any", "after_notok")
+        }
+        return replace(spec, **left)
 
     def _adopt(self, process: Process) -> None:
         process.channel = type(process.channel)(packet for packet in process.channel if not packet[0])
@@ -553,6 +571,9 @@ class World:
         """
         for device in self.devices:
             self.others_hold(device, 0)
+        for number in [number for number in self.specs if number not in self.ended]:
+            if number not in self.ended:  # others may end when one is released
+                self.hold(number, None)
         for _ in range(limit):
             if len(self.ended) == len(self.specs):
                 self.check_repeats()

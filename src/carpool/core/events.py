@@ -114,6 +114,14 @@ class CancelRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldChanged:
+    """A queued job is held, so that it is not placed, or released.  ``by``: who holds it, for people; None: nobody."""
+
+    job: JobId
+    by: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessStarted:
     """The job's process runs (answer to the command `StartJob`)."""
 
@@ -332,6 +340,7 @@ Event = (
     | SettingsChanged
     | Submitted
     | CancelRequested
+    | HoldChanged
     | ProcessStarted
     | StartFailed
     | ProcessExited

@@ -37,6 +37,18 @@ class Outcome(StrEnum):
     REFUSED = "refused"  # could never run: larger than every device, or a dependency failed
 
 
+class Dependency(StrEnum):
+    """How another job must end before a job may start.  The names are Slurm's, without ``after``."""
+
+    OK = "ok"  # it succeeds
+    ANY = "any"  # it ends, however
+    NOTOK = "notok"  # it ends without success
+
+    def met_by(self, outcome: Outcome) -> bool:
+        """Whether a job that ended like that is what was waited for."""
+        return self is Dependency.ANY or (outcome is Outcome.SUCCEEDED) is (self is Dependency.OK)
+
+
 class MemoryClass(StrEnum):
     """Persistent memory outlives iterations; ephemeral memory belongs to one iteration (Salus, § 3)."""
 
@@ -155,6 +167,19 @@ class JobSpec:
     recover: bool = True  # it may be started again after it has run out of memory
     service: Service | None = None
     retry_pause_us: Micros = 0  # before the first of its ``retries``; twice as long before each further one
+    after_any: tuple[JobId, ...] = ()  # start only when these have ended
+    after_notok: tuple[JobId, ...] = ()  # start only when these have ended without success
+    begin_us: Micros | None = None  # not to be placed before, on the core's axis of time
+    held_by: str | None = None  # who keeps it from being placed, for people; None: nobody
+
+    @property
+    def dependencies(self) -> tuple[tuple[Dependency, tuple[JobId, ...]], ...]:
+        """The jobs that it starts after, by how they have to end."""
+        return (
+            (Dependency.OK, self.after),
+            (Dependency.ANY, self.after_any),
+            (Dependency.NOTOK, self.after_notok),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Container
 
 from carpool.core.events import Adopted, CancelRequested, Event, RestartEnded, Submitted, TraitsSeen
+from carpool.core.lifecycle.dependencies import never_met
 from carpool.core.lifecycle.retry import pause_us
 from carpool.core.model import Attempt, JobId, JobPhase, JobSpec, Memory, Micros, Outcome, Reason
 from carpool.daemon.channels.connections import Lines
@@ -23,7 +24,7 @@ from carpool.daemon.jobs.files import was_started
 from carpool.daemon.jobs.info import last_info
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.submissions import size_of
-from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
+from carpool.daemon.jobs.table import JobRecord, JobTable, Seated, dependencies
 from carpool.daemon.journal.contents import JournalContents
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.journal.row_types import LARGEST_NUMBER
@@ -148,9 +149,9 @@ class Restore:
                 self._post(CancelRequested(job.id))
 
     def _submit(self, job: JobRecord) -> None:
-        after = tuple(number for number in job.spec.after if number in self._jobs.live)
         waited_us = max(0, wall_us() - job.submitted_us)
-        past, spec = tuple(ended.core for ended in job.past), job.core_spec(after, self._retry_pause_us)
+        past = tuple(ended.core for ended in job.past)
+        spec = job.core_spec(lambda number, kind: number in self._jobs.live, self._retry_pause_us)
         self._post(Submitted(job.id, spec, waited_us, past, self._pause_left_us(job, spec, past)))
 
     def _pause_left_us(self, job: JobRecord, spec: JobSpec, past: tuple[Attempt, ...]) -> Micros:
@@ -176,11 +177,10 @@ class Restore:
 
     def _dependency_failed(self, job: JobRecord) -> bool:
         """The core refuses such jobs when the dependency ends; we may have died in between."""
-        for number in job.spec.after:
+        for number, kind in ((number, kind) for kind, numbers in dependencies(job.spec) for number in numbers):
             ended = self._jobs.ended.get(number)
-            if ended is not None and ended.outcome is not Outcome.SUCCEEDED:
-                text = f"job {number}, which it waits for, ended: {ended.outcome}"
-                self._end(job, Outcome.REFUSED, Reason("dependency_failed", text))
+            if ended is not None and not kind.met_by(ended.outcome):
+                self._end(job, Outcome.REFUSED, never_met(number, kind, ended.outcome))
                 return True
             if ended is None and number not in self._jobs.live and number in self._gone:
                 text = f"the journal has no record that can be read of job {number}, which it waits for"

@@ -61,6 +61,10 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     retries: int = 0  # so often it is started again after a failure that is not for want of memory
     service: int | None = None  # priority among services: it is a worker of models, which comes before jobs
     requeue: bool = False  # it is started again after the machine has restarted, which counts as no retry
+    after_any: list[int] = []  # start when these have ended
+    after_notok: list[int] = []  # start when these have ended without success
+    hold: bool = False  # it is not placed until somebody releases it
+    begin_us: int | None = None  # it is not placed before
 
 
 class RunInfo(msgspec.Struct, frozen=True):
@@ -95,6 +99,8 @@ class SubmitManyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     jobs: list[SubmitRequest]
     env: dict[str, str] = {}  # what the environments of all have in common
     follows: list[list[int]] = []  # for each job the positions of jobs before it in ``jobs`` that it starts after
+    follows_any: list[list[int]] = []  # the same, when they have ended
+    follows_notok: list[list[int]] = []  # the same, when they have ended without success
 
 
 class SubmitManyResponse(msgspec.Struct, frozen=True):
@@ -177,6 +183,10 @@ class JobInfo(msgspec.Struct, frozen=True):
     retries: int = 0
     attempt: int = 1  # the number of its present, or next, start
     attempts: list[AttemptInfo] = []  # those that are over, if there has been more than one
+    after_any: list[int] = []
+    after_notok: list[int] = []
+    held_by: int | None = None  # uid of the user who keeps it from being placed
+    begin_us: int | None = None  # it is not placed before
 
 
 class JobList(msgspec.Struct, frozen=True, omit_defaults=True):

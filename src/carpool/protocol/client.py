@@ -142,6 +142,18 @@ class DaemonClient:
         """Ask for the job's end; it has ended when its phase says so."""
         self._connection.read(self._connection.ask("POST", f"/v1/jobs/{job}/cancel"))
 
+    def hold(self, job: int) -> JobInfo:
+        """The queued job is not placed until it is released."""
+        return self._job("hold", job)
+
+    def release(self, job: int) -> JobInfo:
+        """The job, which was held, may be placed."""
+        return self._job("release", job)
+
+    def _job(self, action: str, job: int) -> JobInfo:
+        """The job after an action that is on the disk by then."""
+        return self._decode(self._connection.read(self._connection.ask("POST", f"/v1/jobs/{job}/{action}")), JobInfo)
+
     def logs(self, job: int, *, follow: bool = False, offset: int = 0, attempt: int | None = None) -> Iterator[bytes]:
         """The output of an attempt (None: the latest) from byte ``offset`` on; with ``follow`` until it has ended."""
         query = {"follow": 1 if follow else None, "offset": offset, "attempt": attempt}

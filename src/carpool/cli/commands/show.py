@@ -54,8 +54,14 @@ def _identity(job: JobInfo) -> list[tuple[str, str]]:
         ("owner", f"uid {job.owner}"),
         ("weight", str(job.weight)),
         ("engine", _engine(job)),
-        ("after", ", ".join(map(str, job.after))),
+        ("after", _after(job)),
+        ("begin", "" if job.begin_us is None else f"not before {formatting.clock(job.begin_us)}"),
     ]
+
+
+def _after(job: JobInfo) -> str:
+    kinds = (("", job.after), ("any:", job.after_any), ("notok:", job.after_notok))
+    return ", ".join(f"{how}{number}" for how, numbers in kinds for number in numbers)
 
 
 def _engine(job: JobInfo) -> str:

@@ -11,10 +11,11 @@ import click
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
-from carpool.cli.base.options_common import POSITIVE, TIME_US, Parsed, job_ids, not_negative
+from carpool.cli.base.options_common import POSITIVE, TIME_US, Parsed, not_negative
 from carpool.cli.request.command_line import resolve_command
+from carpool.cli.request.start_conditions import Dependencies, after, begin_time, by_kind
 from carpool.cli.request.sweep import parameter
-from carpool.core.model import Engine
+from carpool.core.model import Dependency, Engine
 from carpool.protocol.api import AUTO, SubmitRequest
 from carpool.protocol.paths import expanded
 from carpool.protocol.units import parse_size
@@ -47,7 +48,11 @@ _OPTIONS = (
         "--priority", "weight", type=POSITIVE, default=100, show_default=True, help="Weight of the job under fair."
     ),
     click.option(
-        "--after", multiple=True, type=Parsed("id[,id]", job_ids), help="Start after these jobs have succeeded."
+        "--after",
+        multiple=True,
+        type=Parsed("[how:]id[,id]", after),
+        help="Start after these jobs have succeeded; any:ID after it has ended, notok:ID if it fails.  A job whose"
+        " condition can never come true is refused.",
     ),
     click.option(
         "--device",
@@ -86,6 +91,13 @@ _BACKGROUND = (
         show_default=True,
         help="Retries after a failure (out-of-memory is always retried).",
     ),
+    click.option("--hold", is_flag=True, help="Do not start the job before `carpool release`."),
+    click.option(
+        "--begin",
+        "begin_us",
+        type=Parsed("time", begin_time),
+        help="Do not start the job before this time, as in 22:00 (tomorrow if that is past), +2h, 2026-01-31T22:00.",
+    ),
     click.option("--requeue", is_flag=True, help="Start again if the machine restarts meanwhile; counts as no retry."),
     click.option(
         "--param",
@@ -119,7 +131,7 @@ def submission(
     duration_us: int | None,
     memory: tuple[int, int | None] | None,
     weight: int,
-    after: Sequence[Sequence[int]],
+    after: Sequence[Dependencies],
     device: str | None,
     exclusive: bool,
     gpus: int,
@@ -128,6 +140,8 @@ def submission(
     foreground: bool = False,
     retries: int = 0,
     requeue: bool = False,
+    hold: bool = False,
+    begin_us: int | None = None,
     environ: dict[str, str] | None = None,
 ) -> SubmitRequest:
     """The request, checked as far as it can be without the daemon.  Raises Problem.
@@ -147,7 +161,9 @@ def submission(
         persistent_bytes=persistent,
         ephemeral_bytes=ephemeral,
         weight=weight,
-        after=sorted({number for group in after for number in group}),
+        after=by_kind(after, Dependency.OK),
+        after_any=by_kind(after, Dependency.ANY),
+        after_notok=by_kind(after, Dependency.NOTOK),
         device=None if device is None else ",".join(_names(device)),
         exclusive=exclusive,
         gpus=gpus,
@@ -155,6 +171,8 @@ def submission(
         foreground=foreground,
         retries=retries,
         requeue=requeue,
+        hold=hold,
+        begin_us=begin_us,
     )
 
 

@@ -107,6 +107,9 @@ class LaneAllocator:
     def enqueue(self, job: Job) -> None:
         queue.enqueue(self._state, job)
 
+    def withdraw(self, job: Job) -> None:
+        queue.withdraw(self._state, job)
+
     def stop(self, job: Job) -> None:
         requests.give_up(self._state, job)
 

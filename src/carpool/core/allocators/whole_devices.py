@@ -130,6 +130,12 @@ class WholeDeviceAllocator:
         if not self._state.policy.preemptive:
             self._line_up()
 
+    def withdraw(self, job: Job) -> None:
+        if job in self._newcomers:
+            self._newcomers.remove(job)
+        self._drop(job)
+        self._waiting.withdraw(job)
+
     def _line_up(self) -> None:
         """Newcomers join those that wait."""
         for job in self._newcomers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from carpool.core.commands import GrantMemory, MoveJob, NameSuccessor, ResizeLane
 from carpool.core.errors import IllegalTransition
 from carpool.core.events import Adopted, WeightsFound
-from carpool.core.lifecycle.lifecycle import PAUSE, to_the_end
+from carpool.core.lifecycle.lifecycle import BEGIN, PAUSE, to_the_end
 from carpool.core.memory import exclusive
 from carpool.core.memory.grants import keep, keep_in_store, reserve
 from carpool.core.memory.lanes import Place, enter, find_place
@@ -46,12 +46,13 @@ def refuse_contradiction(state: State, event: Adopted) -> None:
 def adopt(state: State, job: Job, event: Adopted) -> None:
     """The lane exists in the world: it is noted, not opened."""
     dequeue(state, job)
-    state.timers.cancel((PAUSE, job.id))
+    for kind in (PAUSE, BEGIN):
+        state.timers.cancel((kind, job.id))
     device = state.devices[event.device]
     job.phase, job.device, job.started_us, job.placed = event.phase, event.device, event.started_us, state.number()
     job.cancelled = event.phase is JobPhase.STOPPING
     job.attached = job.was_attached = event.attached
-    job.adopted, job.pause_us = True, 0
+    job.adopted, job.pause_us, job.too_early = True, 0, False
     job.residency = LEAVING if event.offload_asked and not event.offloaded else RESIDENT
     job.usage, job.attained_us = event.usage, event.usage.device_us
     job.virtual_us = event.usage.device_us * FULL_WEIGHT // job.spec.weight

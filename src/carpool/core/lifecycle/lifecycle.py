@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
 from carpool.core.allocators.base import Allocator
 from carpool.core.commands import EndJob, RetryJob, SignalJob
 from carpool.core.events import ProcessExited, Submitted
 from carpool.core.lifecycle import retry
+from carpool.core.lifecycle.dependencies import explain_dependencies, missed, note_dependencies
 from carpool.core.model import Engine, JobPhase, JobSpec, Micros, Outcome, Reason
 from carpool.core.state.job import Job
 from carpool.core.state.state import KEPT_ENDED, State
 from carpool.core.units import format_duration
 
 SIGKILL, SIGTERM = 9, 15
-PAUSE = "retry pause"  # kind of timer: the job may be tried again
+# Kinds of timers: the job may be tried again; its time to begin has come; it was signalled and has not ended.
+PAUSE, BEGIN, KILL = "retry pause", "begin", "kill"
 
 
 def check_spec(spec: JobSpec) -> None:
@@ -41,6 +46,11 @@ class Lifecycle:
     def __init__(self, state: State, allocator: Allocator) -> None:
         self._state = state
         self._allocator = allocator
+        self.timers: Mapping[str, Callable[[Job], None]] = {
+            PAUSE: self._pause_over,
+            BEGIN: self._may_begin,
+            KILL: self._kill,
+        }
 
     def submit(self, event: Submitted) -> Job:
         """A new job, which waits from now on, or has ended at once because it can never run."""
@@ -52,28 +62,22 @@ class Lifecycle:
         state.jobs[job.id] = job
         if event.past:
             job.past = event.past
-        reason = self._allocator.impossible(job) or self._dependencies(job)
+        reason = self._allocator.impossible(job) or note_dependencies(state, job)
         if reason is not None:
             outcome = Outcome.FAILED if event.past else Outcome.REFUSED
             self._end(job, outcome, reason=retry.story(job.past, reason))
-        elif not job.unmet:
-            self._enqueue(job, event.pause_us)
+        else:
+            self._wait(job, event.pause_us)
         return job
 
-    def _dependencies(self, job: Job) -> Reason | None:
-        """Note what the job waits for; a reason if that cannot come true any more."""
-        state = self._state
-        for number in job.spec.after:
-            other = state.jobs.get(number)
-            outcome = state.forgotten.get(number) if other is None else other.outcome
-            if other is job or (other is None and outcome is None):
-                return Reason("dependency_unknown", f"it waits for job {number}, which does not exist")
-            if outcome is None:
-                job.unmet |= {number}
-                state.dependents.setdefault(number, []).append(job.id)
-            elif outcome is not Outcome.SUCCEEDED:
-                return Reason("dependency_failed", f"job {number}, which it waits for, ended: {outcome}")
-        return None
+    def hold(self, job: Job, by: str | None) -> None:
+        """The job, which is queued, is not placed until it is released (``by`` None)."""
+        waited = not job.held_back
+        if by is not None and waited:
+            self._allocator.withdraw(job)
+        job.spec = replace(job.spec, held_by=by)
+        if not waited:
+            self._enqueue(job)
 
     def cancel(self, job: Job) -> None:
         """The job is to end; asking again changes nothing."""
@@ -85,10 +89,10 @@ class Lifecycle:
             return
         job.phase = JobPhase.STOPPING
         self._state.emit(SignalJob(job.id, SIGTERM))
-        self._state.timers.set(("kill", job.id), self._state.now + self._state.settings.kill_after_us)
+        self._state.timers.set((KILL, job.id), self._state.now + self._state.settings.kill_after_us)
         self._allocator.stop(job)
 
-    def kill(self, job: Job) -> None:
+    def _kill(self, job: Job) -> None:
         """A cancelled job did not end in time."""
         job.killed = True
         self._state.emit(SignalJob(job.id, SIGKILL))
@@ -128,23 +132,36 @@ class Lifecycle:
             to_the_end(self._state, job)
         impossible = self._allocator.impossible_again(job)
         if impossible is None:
-            self._enqueue(job, retry.pause_us(again.spec.retry_pause_us, past))
+            self._wait(job, retry.pause_us(again.spec.retry_pause_us, past))
         else:
             self._end(job, Outcome.FAILED, reason=retry.story(past, impossible))
 
-    def _enqueue(self, job: Job, pause_us: Micros) -> None:
-        """The job waits for its device from now on, or after a pause."""
+    def _wait(self, job: Job, pause_us: Micros) -> None:
+        """The job waits from now on, for its time or after a pause first, if there is one."""
         if pause_us:
             job.pause_us = pause_us
             self._state.timers.set((PAUSE, job.id), self._state.now + pause_us)
-        else:
+        begin_us = job.spec.begin_us
+        if begin_us is not None and begin_us > self._state.now:
+            job.too_early = True
+            self._state.timers.set((BEGIN, job.id), begin_us)
+        self._enqueue(job)
+
+    def _enqueue(self, job: Job) -> None:
+        """The job waits for its device, unless it still waits for something else."""
+        if not job.held_back:
             self._allocator.enqueue(job)
 
-    def pause_over(self, job: Job) -> None:
+    def _pause_over(self, job: Job) -> None:
         """The job may be tried again."""
         job.pause_us = 0
         to_the_end(self._state, job)
-        self._allocator.enqueue(job)
+        self._enqueue(job)
+
+    def _may_begin(self, job: Job) -> None:
+        """The time has come that it was to wait for."""
+        job.too_early = False
+        self._enqueue(job)
 
     def _end(
         self,
@@ -160,36 +177,45 @@ class Lifecycle:
         job.set(phase=JobPhase.ENDED, outcome=outcome, reason=reason, attached=False)
         self._allocator.leave(job)
         self._state.timers.cancel(("reserve", job.id))
-        self._state.timers.cancel((PAUSE, job.id))
-        if job.cancelled:
-            self._state.timers.cancel(("kill", job.id))
+        for kind in (PAUSE, BEGIN, KILL):
+            self._state.timers.cancel((kind, job.id))
         self._tell_dependents(job)
         _forget(self._state, job)
 
     def _tell_dependents(self, job: Job) -> None:
         for number in self._state.dependents.pop(job.id, []):
             other = self._state.jobs.get(number)
-            if other is None or other.phase is not JobPhase.QUEUED:
+            if other is None or other.phase is not JobPhase.QUEUED or job.id not in other.unmet:
                 continue  # it was cancelled meanwhile
+            assert job.outcome is not None, "it has ended"
             other.unmet -= {job.id}
-            if job.outcome is not Outcome.SUCCEEDED:
-                text = f"job {job.id}, which it waits for, ended: {job.outcome}"
-                self._end(other, Outcome.REFUSED, reason=Reason("dependency_failed", text))
-            elif not other.unmet:
-                self._allocator.enqueue(other)
+            reason = missed(other.spec, job.id, job.outcome)
+            if reason is not None:
+                self._end(other, Outcome.REFUSED, reason=reason)
+            else:
+                self._enqueue(other)
 
     def explain(self, job: Job) -> Reason | None:
         """Why a job does not compute now, or how it ended; None: it does what it wants to do."""
         if job.phase is JobPhase.ENDED:
             return job.reason
+        if job.held_back:
+            return self._explain_held_back(job)
+        return self._allocator.explain(job)
+
+    def _explain_held_back(self, job: Job) -> Reason:
+        """The first thing that has to happen before the job can be placed."""
+        if job.spec.held_by is not None:
+            return Reason("held", f"held by {job.spec.held_by}; carpool release {job.id} lets it start")
         if job.unmet:
-            return Reason("after", "waiting for " + ", ".join(f"job {number}" for number in sorted(job.unmet)))
-        if job.pause_us:
+            return explain_dependencies(job)
+        if not job.too_early:
             text = (
                 f"attempt {len(job.past)} failed; the next one begins after a pause of {format_duration(job.pause_us)}"
             )
             return Reason("pause", text)
-        return self._allocator.explain(job)
+        assert job.spec.begin_us is not None, "only a job with a time to begin is too early"
+        return Reason("begin", f"to start in {format_duration(job.spec.begin_us - self._state.now)}")
 
 
 def _forget(state: State, job: Job) -> None:

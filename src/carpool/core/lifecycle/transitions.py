@@ -38,6 +38,7 @@ TABLE: dict[JobPhase, dict[Cause, tuple[JobPhase, ...]]] = {
         ADMITTED: (STARTING,),
         REFUSED: (ENDED,),
         events.CancelRequested: (ENDED,),
+        events.HoldChanged: (QUEUED,),
         events.Adopted: (STARTING, RUNNING, STOPPING),
     },
     STARTING: {
@@ -74,9 +75,10 @@ LATE: frozenset[tuple[JobPhase, type]] = frozenset(
         for kind in (events.CancelRequested, events.ProcessStarted, events.ProcessExited, events.Preempted)
     }
     | {(ENDED, events.StartFailed), (RUNNING, events.ProcessStarted)}
+    | {(phase, events.HoldChanged) for phase in (STARTING, RUNNING, STOPPING, ENDED)}
 )
 #: What may still be heard of an attempt that has failed while the job waits for the next one.
-LATE_OF_ATTEMPT = frozenset(kind for phase, kind in LATE if phase is ENDED) - {events.CancelRequested}
+LATE_OF_ATTEMPT = frozenset(kind for phase, kind in LATE if phase is ENDED) - set(TABLE[QUEUED])
 
 
 def mermaid() -> str:

@@ -90,6 +90,7 @@ class Job:
     cancelled: bool = False
     killed: bool = False
     unmet: frozenset[JobId] = frozenset()  # dependencies that have not ended
+    too_early: bool = False  # its time to begin (`JobSpec.begin_us`) has not come
     past: tuple[Attempt, ...] = ()  # earlier starts that came to nothing
     pause_us: Micros = 0  # between the last attempt and the next one, which may not be placed yet; 0: there is none
     denied: int = 0  # capacity of its device, if what it asked for last would not fit there even alone
@@ -168,8 +169,8 @@ class Job:
 
     @property
     def held_back(self) -> bool:
-        """Whether it may not be placed yet, on whatever device: others have to end, or a pause has to."""
-        return bool(self.unmet or self.pause_us)
+        """Whether it may not be placed yet, on whatever device: it is held, waits for others' ends or for a time."""
+        return bool(self.unmet or self.pause_us or self.too_early or self.spec.held_by is not None)
 
     @property
     def recovering(self) -> bool:

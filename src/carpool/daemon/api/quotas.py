@@ -8,6 +8,7 @@ import msgspec
 
 from carpool.daemon.api.context import Context
 from carpool.daemon.jobs.submissions import size_of
+from carpool.daemon.jobs.table import dependencies
 from carpool.daemon.journal.model_registry import RegisteredModel
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import SubmitManyRequest, SubmitRequest
@@ -23,8 +24,9 @@ def check_spec_size(context: Context, spec: SubmitRequest) -> None:
     if len(spec.name) > LONGEST_NAME:
         text = f"the name has {len(spec.name)} characters; {LONGEST_NAME} are allowed"
         raise RequestError(400, "bad_name", text, "choose a shorter one")
-    if len(spec.after) > MOST_DEPENDENCIES:
-        text = f"the job waits for {len(spec.after)} others; {MOST_DEPENDENCIES} are allowed"
+    count = sum(len(numbers) for _, numbers in dependencies(spec))
+    if count > MOST_DEPENDENCIES:
+        text = f"the job waits for {count} others; {MOST_DEPENDENCIES} are allowed"
         raise RequestError(400, "bad_after", text, "let a job in between wait for a part of them")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -35,7 +36,7 @@ def shortened(argv: list[str]) -> list[str]:
 def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
     """The API's view of a job.  ``waits``: the core's reason for the present wait."""
     usage, spec = job.usage, job.spec
-    reason = job.reason or job.grant_waits or waits
+    reason = job.reason or job.grant_waits or _dated(job, waits)
     return JobInfo(
         id=job.id,
         name=spec.name,
@@ -81,7 +82,19 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         attempts=attempts(job),
         devices=[job.device, *job.further] if job.device is not None and spec.gpus > 1 else [],
         gpus=spec.gpus,
+        after_any=spec.after_any,
+        after_notok=spec.after_notok,
+        held_by=job.control.held_by,
+        begin_us=spec.begin_us,
     )
+
+
+def _dated(job: JobRecord, waits: Reason | None) -> Reason | None:
+    """The core knows how long a job has to wait, and not what time it is then."""
+    if waits is None or waits.code != "begin" or job.spec.begin_us is None:
+        return waits
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.spec.begin_us / 1e6))
+    return Reason("begin", f"{waits.text}, at {when}")
 
 
 def _submitted_alone(job: JobRecord) -> str | None:

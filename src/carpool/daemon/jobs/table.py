@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from carpool.core.model import (
     Attempt,
+    Dependency,
     DeviceId,
     Engine,
     Estimate,
@@ -26,13 +27,18 @@ from carpool.core.model import (
     Service,
     Usage,
 )
+from carpool.daemon.jobs.control import NOTHING_ASKED, JobControl
 from carpool.daemon.jobs.refused_numbers import RefusedNumbers
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.submissions import Submissions
-from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.devices.base import BankId
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import Seat, Yield
+from carpool.protocol.user_names import user_name
+
+#: Whether a job still waits for another one to end like that.
+WaitsFor = Callable[[JobId, Dependency], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,7 @@ class JobRecord:
     startable: bool = True  # False: its environment is not known (any more), so its processes can only go on
     phase: JobPhase = JobPhase.QUEUED
     cancelled: bool = False
+    control: JobControl = NOTHING_ASKED
     device: DeviceId | None = None
     lane: LaneId | None = None
     further: tuple[DeviceId, ...] = ()  # the other devices of a job for several
@@ -178,9 +185,12 @@ class JobRecord:
         if self.phase in (JobPhase.STARTING, JobPhase.RUNNING):
             self.phase = JobPhase.STOPPING
 
-    def core_spec(self, after: tuple[JobId, ...], retry_pause_us: Micros) -> JobSpec:
-        """What the core is told.  ``after``: the jobs of ``spec.after`` that have not ended yet."""
-        spec = self.spec
+    def core_spec(self, waits_for: WaitsFor, retry_pause_us: Micros) -> JobSpec:
+        """What the core is told."""
+        spec, held_by = self.spec, self.control.held_by
+        after, after_any, after_notok = (
+            tuple(number for number in numbers if waits_for(number, kind)) for kind, numbers in dependencies(spec)
+        )
         return JobSpec(
             owner=self.owner,
             name=spec.name,
@@ -198,6 +208,10 @@ class JobRecord:
             retry_pause_us=retry_pause_us if spec.retries else 0,
             recover=self.startable and not spec.foreground,
             service=None if spec.service is None else Service(spec.service),
+            after_any=after_any,
+            after_notok=after_notok,
+            begin_us=None if spec.begin_us is None else max(0, spec.begin_us - wall_us() + monotonic_us()),
+            held_by=None if held_by is None else user_name(held_by),
         )
 
     @property
@@ -211,12 +225,20 @@ class JobRecord:
         peaks = usage.persistent_peak, usage.ephemeral_peak
         ended = Ended(attempt, self.started_us, wall_us(), code, number, *peaks)
         past = (*self.past, ended)
-        return JobRecord(self.id, self.owner, self.gid, self.spec, estimate, self.submitted_us, self.choice, past)
+        return JobRecord(
+            *(self.id, self.owner, self.gid, self.spec, estimate, self.submitted_us, self.choice, past),
+            control=self.control,
+        )
 
 
 def command_key(owner: int, cwd: str, argv: list[str]) -> str:
     """Runs of the same command line, in the same directory, by the same user, count as the same job."""
     return hashlib.sha256(msgspec.json.encode([owner, cwd, argv])).hexdigest()
+
+
+def dependencies(spec: SubmitRequest) -> tuple[tuple[Dependency, list[JobId]], ...]:
+    """The jobs that a submission starts after, by how they have to end."""
+    return (Dependency.OK, spec.after), (Dependency.ANY, spec.after_any), (Dependency.NOTOK, spec.after_notok)
 
 
 def named_devices(spec: SubmitRequest) -> tuple[DeviceId, ...] | None:

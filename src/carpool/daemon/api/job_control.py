@@ -1,0 +1,77 @@
+"""What users may ask for a job between its submission and its end.
+
+The core hears of a request before it is on the disk, so that nothing happens to the job meanwhile, and the caller
+after.  A request that cannot be recorded is taken back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from carpool.core.events import Event, HoldChanged
+from carpool.core.model import JobPhase
+from carpool.daemon.api.context import CONTEXT, Context, administers, caller, find_job, require_owner
+from carpool.daemon.api.jobs import show_job
+from carpool.daemon.jobs.control import JobControl
+from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.system.errors import JournalFull, RequestError
+from carpool.protocol.user_names import user_name
+
+
+async def hold_job(request: web.Request) -> web.Response:
+    """A queued job is not placed until it is released.  Durable before it is answered."""
+    context, job = own_job(request, "hold it")
+    if job.phase is not JobPhase.QUEUED:
+        text = f"job {job.id} is {job.phase.value}: only a queued job can be held"
+        raise RequestError(409, "not_queued", text, f"carpool cancel {job.id} ends it")
+    if job.control.held_by is None:
+        await change(context, job, _hold_event, held_by=caller(request).uid)
+    return await show_job(request)
+
+
+async def release_job(request: web.Request) -> web.Response:
+    """A held job may be placed.  What an administrator holds only administrators release."""
+    context, job = own_job(request, "release it")
+    by = job.control.held_by
+    if by is None:
+        raise RequestError(409, "not_held", f"job {job.id} is not held", f"carpool show {job.id} says why it waits")
+    if by != job.owner and not administers(context, caller(request)):
+        text = f"job {job.id} is held by {user_name(by)}, an administrator"
+        raise RequestError(403, "not_operator", text, "ask an administrator of the daemon")
+    await change(context, job, _hold_event, held_by=None)
+    return await show_job(request)
+
+
+def _hold_event(job: JobRecord) -> Event:
+    by = job.control.held_by
+    return HoldChanged(job.id, None if by is None else user_name(by))
+
+
+def own_job(request: web.Request, what: str) -> tuple[Context, JobRecord]:
+    """The job of the path, which has not ended.  Raises RequestError."""
+    context = request.app[CONTEXT]
+    job = find_job(context, request)
+    require_owner(context, request, job, what)
+    if not isinstance(job, JobRecord):
+        text = f"job {job.id} has ended: {job.outcome.value}"
+        raise RequestError(409, "ended", text, f"carpool show {job.id} shows how")
+    return context, job
+
+
+async def change(context: Context, job: JobRecord, event: Any, **changes: Any) -> None:
+    """Change what is asked for the job; ``event`` makes of the job what the core is told.  Raises JournalFull."""
+    before = job.control
+    _apply(context, job, msgspec.structs.replace(before, **changes), event)
+    try:
+        await context.store.control(job)
+    except JournalFull:
+        _apply(context, job, before, event)
+        raise
+
+
+def _apply(context: Context, job: JobRecord, control: JobControl, event: Any) -> None:
+    job.control = control
+    context.post(event(job))
