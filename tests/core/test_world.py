@@ -54,6 +54,7 @@ estimates = st.none() | st.builds(
 )
 switching = st.sampled_from([(0, 1_000_000), (50_000, 20_000), (3_000, 500_000)])
 pick = st.integers(0, 30)
+limits = st.tuples(st.none() | st.integers(1, 300_000), st.none() | st.integers(1, 60_000))
 kinds = st.sampled_from(["", "x", "x", "y"])
 
 
@@ -118,6 +119,16 @@ class Histories(RuleBasedStateMachine):
         self.programs.append(replace(program))
         spec = JobSpec(0, begin_us=self.world.now + begin, held_by="root" if held else None)
         self.world.submit(spec, program)
+
+    @rule(number=pick, weight=st.sampled_from([50, 300]), begin=st.none() | st.integers(0, 200_000), limit=limits)
+    def update(self, number: int, weight: int, begin: int | None, limit: tuple[int | None, int | None]) -> None:
+        begin_us = None if begin is None else self.world.now + begin
+        changes = {"weight": weight, "begin_us": begin_us, "time_us": limit[0], "device_time_us": limit[1]}
+        self.world.update(self._job(number), **changes, limit_signal=10, limit_signal_us=30_000)
+
+    @rule(number=pick)
+    def requeue(self, number: int) -> None:
+        self.world.requeue(self._job(number))
 
     @rule(number=pick, by=st.sampled_from([None, "root"]))
     def hold(self, number: int, by: str | None) -> None:

@@ -122,6 +122,25 @@ class HoldChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class JobChanged:
+    """A user has changed the submission of a job that has not ended: `CHANGEABLE` of ``spec`` are in force from now on.
+
+    What matters only before a job starts is looked at again if it is started once more.
+    """
+
+    job: JobId
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueRequested:
+    """A job that has been started is to be stopped, and to wait for its next attempt.  ``by``: for people."""
+
+    job: JobId
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessStarted:
     """The job's process runs (answer to the command `StartJob`)."""
 
@@ -301,6 +320,7 @@ class Adopted:
     further: tuple[DeviceId, ...] = ()  # the other devices of a job for several
     paused: bool = False  # it holds its turn (``holds_turn``), but is closed
     demand: Demand | None = None  # of a service that holds a turn or wants one
+    timed_out: str = ""  # which limit it has reached, so that it was told to end; for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +361,8 @@ Event = (
     | Submitted
     | CancelRequested
     | HoldChanged
+    | JobChanged
+    | RequeueRequested
     | ProcessStarted
     | StartFailed
     | ProcessExited

@@ -65,6 +65,31 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     after_notok: list[int] = []  # start when these have ended without success
     hold: bool = False  # it is not placed until somebody releases it
     begin_us: int | None = None  # it is not placed before
+    time_us: int | None = None  # an attempt is stopped when it has run for so long
+    device_time_us: int | None = None  # an attempt is stopped when it has had so much device time
+    limit_signal: int = 0  # number of a signal before the end of ``time_us``; 0: none
+    limit_signal_us: int = 0  # so long before
+
+
+class JobUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """PATCH /v1/jobs/{id}: fields of `SubmitRequest`.  What is absent is left alone.
+
+    ``device``, ``after...`` and ``begin_us`` only of a job that is queued.
+    """
+
+    name: str | msgspec.UnsetType = msgspec.UNSET
+    weight: int | msgspec.UnsetType = msgspec.UNSET
+    iterations: int | msgspec.UnsetType | None = msgspec.UNSET
+    duration_us: int | msgspec.UnsetType | None = msgspec.UNSET
+    device: str | msgspec.UnsetType | None = msgspec.UNSET
+    after: list[int] | msgspec.UnsetType = msgspec.UNSET
+    after_any: list[int] | msgspec.UnsetType = msgspec.UNSET
+    after_notok: list[int] | msgspec.UnsetType = msgspec.UNSET
+    begin_us: int | msgspec.UnsetType | None = msgspec.UNSET
+    time_us: int | msgspec.UnsetType | None = msgspec.UNSET
+    device_time_us: int | msgspec.UnsetType | None = msgspec.UNSET
+    limit_signal: int | msgspec.UnsetType = msgspec.UNSET
+    limit_signal_us: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class RunInfo(msgspec.Struct, frozen=True):
@@ -187,6 +212,10 @@ class JobInfo(msgspec.Struct, frozen=True):
     after_notok: list[int] = []
     held_by: int | None = None  # uid of the user who keeps it from being placed
     begin_us: int | None = None  # it is not placed before
+    time_us: int | None = None  # its limits
+    device_time_us: int | None = None
+    limit_signal: int = 0
+    limit_signal_us: int = 0
 
 
 class JobList(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -20,6 +20,7 @@ from carpool.protocol.api import (
     HistoryRequest,
     JobInfo,
     JobList,
+    JobUpdate,
     PlacementInfo,
     PolicyInfo,
     PolicyRequest,
@@ -149,6 +150,14 @@ class DaemonClient:
     def release(self, job: int) -> JobInfo:
         """The job, which was held, may be placed."""
         return self._job("release", job)
+
+    def requeue(self, job: int) -> JobInfo:
+        """The job, which has been started, is stopped and waits for its next attempt."""
+        return self._job("requeue", job)
+
+    def update(self, job: int, changes: JobUpdate) -> JobInfo:
+        """Change what was submitted.  When this returns that is on the disk."""
+        return self._send("PATCH", f"/v1/jobs/{job}", changes, JobInfo)
 
     def _job(self, action: str, job: int) -> JobInfo:
         """The job after an action that is on the disk by then."""

@@ -57,7 +57,7 @@ def state(job: JobInfo) -> str:
         phase = "offloaded" if job.offloaded and job.phase == "running" else job.phase
         return phase if job.attempt == 1 else f"{phase}, attempt {job.attempt}"
     if job.outcome != "failed":
-        return job.outcome
+        return job.outcome.replace("_", " ")
     return f"failed ({signal_name(job.signal)})" if job.signal is not None else f"failed ({job.exit_code})"
 
 

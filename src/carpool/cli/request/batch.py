@@ -21,7 +21,10 @@ from carpool.protocol.paths import expanded
 _OPTIONS = {
     "name": "name",
     "iterations": "iterations",
-    "duration": "duration_us",
+    "expect": "duration_us",
+    "time": "time_us",
+    "device_time": "device_time_us",
+    "signal": "limit_signal",
     "memory": "memory",
     "priority": "weight",
     "device": "device",
@@ -86,6 +89,7 @@ def _one(
     job = file.jobs[number]
     own = {name: filled(value, values) for name, value in job.get("environment", {}).items()}
     options: dict[str, Any] = {"iterations": None, "duration_us": None, "memory": None, "weight": 100, "device": None}
+    options |= {"time_us": None, "device_time_us": None, "limit_signal": None}
     options |= {"gpus": 1, "exclusive": False, "engine": AUTO, "retries": 0, "requeue": False, "name": ""}
     options |= {option: job[key] for key, option in _OPTIONS.items() if key in job}
     directory = file.path.parent.absolute() / expanded(filled(job.get("directory", ""), values))

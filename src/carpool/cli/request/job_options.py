@@ -13,6 +13,7 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import POSITIVE, TIME_US, Parsed, not_negative
 from carpool.cli.request.command_line import resolve_command
+from carpool.cli.request.limits import limit_signal
 from carpool.cli.request.start_conditions import Dependencies, after, begin_time, by_kind
 from carpool.cli.request.sweep import parameter
 from carpool.core.model import Dependency, Engine
@@ -37,7 +38,25 @@ _OPTIONS = (
         type=POSITIVE,
         help="Iterations that the job will do; used for progress, and for the order under srtf.",
     ),
-    click.option("--duration", "duration_us", type=TIME_US, help="How long the job would take alone, as in 90s or 2h."),
+    click.option(
+        "--expect",
+        "duration_us",
+        type=TIME_US,
+        help="Device time that the job will need, as in 90s or 2h; used for the order under srtf and sjf.  No limit.",
+    ),
+    click.option("--time", "time_us", type=TIME_US, help="Stop the job when it has run for so long, as in 2h."),
+    click.option(
+        "--device-time",
+        "device_time_us",
+        type=TIME_US,
+        help="Stop the job when it has had so much device time: turns, without the time between them.",
+    ),
+    click.option(
+        "--signal",
+        "limit_signal",
+        type=Parsed("name[@time]", limit_signal),
+        help="Send the job a signal before the end of --time, as in USR1@120 (120 s before; USR1 alone: 60 s).",
+    ),
     click.option(
         "--mem",
         "memory",
@@ -129,6 +148,9 @@ def submission(
     name: str,
     iterations: int | None,
     duration_us: int | None,
+    time_us: int | None,
+    device_time_us: int | None,
+    limit_signal: tuple[int, int] | None,
     memory: tuple[int, int | None] | None,
     weight: int,
     after: Sequence[Dependencies],
@@ -151,6 +173,7 @@ def submission(
     env = captured_environment(os.environ) if environ is None else environ
     where = job_directory(directory)
     persistent, ephemeral = memory or (None, None)
+    number, before_us = limit_signal or (0, 0)
     return SubmitRequest(
         argv=[checked_text(word, "the command") for word in resolve_command(words, where, env)],
         cwd=checked_text(str(where), "the directory"),
@@ -158,6 +181,10 @@ def submission(
         name=checked_text(name, "the name"),
         iterations=iterations,
         duration_us=duration_us,
+        time_us=time_us,
+        device_time_us=device_time_us,
+        limit_signal=number,
+        limit_signal_us=before_us,
         persistent_bytes=persistent,
         ephemeral_bytes=ephemeral,
         weight=weight,

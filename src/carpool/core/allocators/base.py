@@ -51,6 +51,9 @@ class Allocator(Protocol):
     def withdraw(self, job: Job) -> None:
         """A queued job may have no devices for now: it does not wait for any, and keeps its age."""
 
+    def changed(self, job: Job) -> None:
+        """A job on its devices has another weight, or another length is expected of it."""
+
     def stop(self, job: Job) -> None:
         """The job was cancelled: it keeps what it has until it has ended, and gets nothing more."""
 

@@ -110,6 +110,10 @@ class LaneAllocator:
     def withdraw(self, job: Job) -> None:
         queue.withdraw(self._state, job)
 
+    def changed(self, job: Job) -> None:
+        lane_queue.rank(self._state, job)
+        self._state.touch_lane(job.lane)
+
     def stop(self, job: Job) -> None:
         requests.give_up(self._state, job)
 

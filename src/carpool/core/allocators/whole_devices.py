@@ -136,6 +136,9 @@ class WholeDeviceAllocator:
         self._drop(job)
         self._waiting.withdraw(job)
 
+    def changed(self, job: Job) -> None:
+        self._dirty = True
+
     def _line_up(self) -> None:
         """Newcomers join those that wait."""
         for job in self._newcomers:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from carpool.core.allocators.base import Allocator
-from carpool.core.commands import EndJob, RetryJob, SignalJob
-from carpool.core.events import ProcessExited, Submitted
-from carpool.core.lifecycle import retry
+from carpool.core.commands import EndJob, RetryJob, SignalJob, TimeOut
+from carpool.core.events import JobChanged, ProcessExited, RequeueRequested, Submitted
+from carpool.core.lifecycle import limits, retry
 from carpool.core.lifecycle.dependencies import explain_dependencies, missed, note_dependencies
-from carpool.core.model import Engine, JobPhase, JobSpec, Micros, Outcome, Reason
+from carpool.core.lifecycle.submissions import changed_spec
+from carpool.core.model import Attempt, JobPhase, Micros, Outcome, Reason
 from carpool.core.state.job import Job
 from carpool.core.state.state import KEPT_ENDED, State
 from carpool.core.units import format_duration
@@ -18,26 +19,6 @@ from carpool.core.units import format_duration
 SIGKILL, SIGTERM = 9, 15
 # Kinds of timers: the job may be tried again; its time to begin has come; it was signalled and has not ended.
 PAUSE, BEGIN, KILL = "retry pause", "begin", "kill"
-
-
-def check_spec(spec: JobSpec) -> None:
-    """Raises ValueError for a submission that makes no sense."""
-    if spec.weight < 1:
-        raise ValueError(f"weight is {spec.weight}; it must be at least 1")
-    if spec.gang < 1:
-        raise ValueError(f"gang is {spec.gang}; a job needs at least 1 device")
-    if spec.device is not None and not spec.device:
-        raise ValueError("the job may use no device at all")
-    if spec.iterations is not None and spec.iterations < 1:
-        raise ValueError(f"iterations is {spec.iterations}; it must be at least 1")
-    if spec.duration_us is not None and spec.duration_us < 1:
-        raise ValueError(f"duration_us is {spec.duration_us}; it must be at least 1")
-    if spec.service is not None and (spec.gang > 1 or spec.exclusive or spec.engine is not Engine.GRANT):
-        raise ValueError("a service shares its device by grant: it cannot be exclusive, nor have several devices")
-    if spec.retries < 0 or spec.retry_pause_us < 0:
-        raise ValueError(f"retries is {spec.retries}, after {spec.retry_pause_us} us; both must be at least 0")
-    if spec.estimate is not None and min(spec.estimate.memory.persistent, spec.estimate.memory.ephemeral) < 0:
-        raise ValueError(f"the memory estimate {spec.estimate.memory} is negative")
 
 
 class Lifecycle:
@@ -50,6 +31,9 @@ class Lifecycle:
             PAUSE: self._pause_over,
             BEGIN: self._may_begin,
             KILL: self._kill,
+            limits.WARN: lambda job: limits.warn(state, job),
+            limits.LIMIT: self.look_at_limits,
+            limits.DEVICE_TIME: self.look_at_limits,
         }
 
     def submit(self, event: Submitted) -> Job:
@@ -79,6 +63,36 @@ class Lifecycle:
         if not waited:
             self._enqueue(job)
 
+    def change(self, job: Job, event: JobChanged) -> None:
+        """The user wants something else of the job than before."""
+        if job.phase is not JobPhase.QUEUED:
+            job.spec = changed_spec(job.spec, event.spec)
+            limits.arm(self._state, job)
+            self._allocator.changed(job)
+            return
+        if not job.held_back:
+            self._allocator.withdraw(job)
+        self._state.timers.cancel((BEGIN, job.id))
+        job.set(spec=changed_spec(job.spec, event.spec), too_early=False)
+        reason = self._allocator.impossible_again(job) or note_dependencies(self._state, job)
+        if reason is None:
+            self._wait(job, 0)
+        else:
+            self._end(job, Outcome.REFUSED, reason=retry.story(job.past, reason))
+
+    def requeue(self, job: Job, event: RequeueRequested) -> None:
+        """The job, which has been started, is to wait for its next attempt when its processes have ended."""
+        job.requeued_by = event.by
+        self._stop(job)
+
+    def look_at_limits(self, job: Job) -> None:
+        """Stop the job if it has run for long enough."""
+        text = limits.reached(self._state, job)
+        if text is not None:
+            job.timed_out = text
+            self._state.emit(TimeOut(job.id, text))
+            self._stop(job)
+
     def cancel(self, job: Job) -> None:
         """The job is to end; asking again changes nothing."""
         if job.cancelled:
@@ -87,7 +101,12 @@ class Lifecycle:
         if job.phase is JobPhase.QUEUED:
             self._end(job, Outcome.CANCELLED, reason=Reason("cancelled", "cancelled before it started"))
             return
+        self._stop(job)
+
+    def _stop(self, job: Job) -> None:
+        """SIGTERM, and SIGKILL if the job has not ended a while later."""
         job.phase = JobPhase.STOPPING
+        limits.forget(self._state, job)
         self._state.emit(SignalJob(job.id, SIGTERM))
         self._state.timers.set((KILL, job.id), self._state.now + self._state.settings.kill_after_us)
         self._allocator.stop(job)
@@ -101,6 +120,7 @@ class Lifecycle:
         """The job's process runs."""
         if job.phase is JobPhase.STARTING:
             job.phase = JobPhase.RUNNING
+            limits.begin(self._state, job, self._state.now)
         elif job.phase is JobPhase.STOPPING:
             # Cancelled while it started: the first signal may have found no process.
             self._state.emit(SignalJob(job.id, SIGKILL if job.killed else SIGTERM))
@@ -112,6 +132,12 @@ class Lifecycle:
 
     def exited(self, job: Job, event: ProcessExited) -> None:
         """The job's process has ended: the job has, too, or is tried once more."""
+        if job.requeued_by and not job.cancelled:
+            # It counts as no retry: as many as before are left.
+            spec = replace(job.spec, retries=job.spec.retries + 1)
+            past = Attempt(f"requeued by {job.requeued_by}", job.device)
+            self._try_again(job, event, retry.Again(spec, past), at_once=True)
+            return
         outcome, reason = _judge(job, event)
         if outcome is Outcome.FAILED and reason is not None:
             verdict = retry.judge(self._state, self._allocator, job, event, reason)
@@ -121,8 +147,9 @@ class Lifecycle:
             reason = verdict
         self._end(job, outcome, code=event.code, signal=event.signal, reason=reason)
 
-    def _try_again(self, job: Job, event: ProcessExited, again: retry.Again) -> None:
+    def _try_again(self, job: Job, event: ProcessExited, again: retry.Again, at_once: bool = False) -> None:
         """The job waits as on its first day; what it held is free.  Those that depend on it go on waiting."""
+        self._forget_timers(job)
         past = (*job.past, again.past)
         self._state.emit(RetryJob(job.id, len(past) + 1, again.past, again.spec.estimate, event.code, event.signal))
         job.set(phase=JobPhase.QUEUED, attached=False)
@@ -132,7 +159,7 @@ class Lifecycle:
             to_the_end(self._state, job)
         impossible = self._allocator.impossible_again(job)
         if impossible is None:
-            self._wait(job, retry.pause_us(again.spec.retry_pause_us, past))
+            self._wait(job, 0 if at_once else retry.pause_us(again.spec.retry_pause_us, past))
         else:
             self._end(job, Outcome.FAILED, reason=retry.story(past, impossible))
 
@@ -177,10 +204,13 @@ class Lifecycle:
         job.set(phase=JobPhase.ENDED, outcome=outcome, reason=reason, attached=False)
         self._allocator.leave(job)
         self._state.timers.cancel(("reserve", job.id))
-        for kind in (PAUSE, BEGIN, KILL):
-            self._state.timers.cancel((kind, job.id))
+        self._forget_timers(job)
         self._tell_dependents(job)
         _forget(self._state, job)
+
+    def _forget_timers(self, job: Job) -> None:
+        for kind in (PAUSE, BEGIN, KILL, *limits.KINDS):
+            self._state.timers.cancel((kind, job.id))
 
     def _tell_dependents(self, job: Job) -> None:
         for number in self._state.dependents.pop(job.id, []):
@@ -201,6 +231,9 @@ class Lifecycle:
             return job.reason
         if job.held_back:
             return self._explain_held_back(job)
+        if job.phase is JobPhase.STOPPING and (job.timed_out or job.requeued_by):
+            text = job.timed_out or f"requeued by {job.requeued_by}"
+            return Reason("stopping", f"{text}; waiting for its processes to end")
         return self._allocator.explain(job)
 
     def _explain_held_back(self, job: Job) -> Reason:
@@ -239,6 +272,8 @@ def to_the_end(state: State, job: Job) -> None:
 def _judge(job: Job, event: ProcessExited) -> tuple[Outcome, Reason | None]:
     if job.cancelled:
         return Outcome.CANCELLED, Reason("cancelled", "cancelled")
+    if job.timed_out:
+        return Outcome.TIMED_OUT, Reason("time_limit", job.timed_out)
     note = f" ({event.note})" if event.note else ""
     if event.code is None and event.signal is None:
         return Outcome.LOST, Reason("lost", f"its supervisor vanished{note}; how it ended is unknown")

@@ -89,6 +89,10 @@ class Job:
     reason: Reason | None = None
     cancelled: bool = False
     killed: bool = False
+    timed_out: str = ""  # which limit it has reached; it is being stopped
+    requeued_by: str = ""  # who wants it to be started again; it is being stopped
+    timed_from_us: Micros | None = None  # since when its time limit counts
+    warned: bool = False  # its signal before the limit has been sent
     unmet: frozenset[JobId] = frozenset()  # dependencies that have not ended
     too_early: bool = False  # its time to begin (`JobSpec.begin_us`) has not come
     past: tuple[Attempt, ...] = ()  # earlier starts that came to nothing

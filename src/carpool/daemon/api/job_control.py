@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from carpool.core.events import Event, HoldChanged
+from carpool.core.events import Event, HoldChanged, RequeueRequested
 from carpool.core.model import JobPhase
 from carpool.daemon.api.context import CONTEXT, Context, administers, caller, find_job, require_owner
 from carpool.daemon.api.jobs import show_job
@@ -43,6 +43,25 @@ async def release_job(request: web.Request) -> web.Response:
         raise RequestError(403, "not_operator", text, "ask an administrator of the daemon")
     await change(context, job, _hold_event, held_by=None)
     return await show_job(request)
+
+
+async def requeue_job(request: web.Request) -> web.Response:
+    """A job that has been started is stopped, and waits for its next attempt; that counts as no retry."""
+    context, job = own_job(request, "requeue it")
+    if job.phase not in (JobPhase.STARTING, JobPhase.RUNNING):
+        text = f"job {job.id} is {job.phase.value}: only a job that runs can be requeued"
+        raise RequestError(409, "not_running", text, f"carpool show {job.id} says more")
+    if job.spec.foreground or not job.startable:
+        text = f"job {job.id} cannot be started again: it runs in a terminal, or its environment is not known"
+        raise RequestError(409, "not_startable", text, "cancel it, and submit it again")
+    job.mark_stopping()
+    requeued = job.control.requeued | {job.attempt: caller(request).uid}
+    await change(context, job, _requeue_event, requeued=requeued)
+    return await show_job(request)
+
+
+def _requeue_event(job: JobRecord) -> Event:
+    return RequeueRequested(job.id, user_name(job.owner if job.requeued_by is None else job.requeued_by))
 
 
 def _hold_event(job: JobRecord) -> Event:

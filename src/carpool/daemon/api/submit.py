@@ -11,12 +11,20 @@ import msgspec
 from aiohttp import web
 
 from carpool.core.events import Submitted
+from carpool.core.lifecycle.submissions import LARGEST_SIGNAL
 from carpool.core.model import Dependency, Engine, Estimate, JobId, JobSpec
 from carpool.core.state.amounts import clipped
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
 from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller, removed_text, viewer, was_removed
 from carpool.daemon.api.middleware import json_response, read_body
-from carpool.daemon.api.quotas import check_common_environment, check_retries, check_room, check_spec_size
+from carpool.daemon.api.quotas import (
+    check_common_environment,
+    check_retries,
+    check_room,
+    check_spec_size,
+    check_time_limit,
+    with_time_limit,
+)
 from carpool.daemon.config.limits import Audience
 from carpool.daemon.jobs.control import control_at_submission
 from carpool.daemon.jobs.submissions import size_of
@@ -48,13 +56,17 @@ SMALLEST = {
     "retries": 0,
     "service": 1,
     "begin_us": 0,
+    "time_us": 1,
+    "device_time_us": 1,
+    "limit_signal": 0,
+    "limit_signal_us": 0,
 }
 
 
 async def submit(request: web.Request) -> web.Response:
     """One job; it is durable before the answer."""
     context = request.app[CONTEXT]
-    spec = await read_body(request, SubmitRequest)
+    spec = with_time_limit(context, await read_body(request, SubmitRequest))
     who = caller(request)
     check(context, spec, who)
     spec, choice = await context.engines.choose(spec, who.uid, who.gid)
@@ -79,7 +91,7 @@ async def submit_many(request: web.Request) -> web.Response:
     many = await read_body(request, SubmitManyRequest)
     who = caller(request)
     check_common_environment(context, many, MOST_JOBS)
-    specs = [msgspec.structs.replace(spec, env=many.env | spec.env) for spec in many.jobs]
+    specs = [with_time_limit(context, msgspec.structs.replace(spec, env=many.env | spec.env)) for spec in many.jobs]
     follows = _follows(many)
     _check_many(context, specs, follows, who)
     chosen = [await context.engines.choose(spec, who.uid, who.gid) for spec in specs]
@@ -212,12 +224,10 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     if not spec.argv or not spec.argv[0]:
         raise RequestError(400, "empty_command", "there is no command to run", "carpool submit -- python train.py")
     _check_owner(context, who)
-    check_spec_size(context, spec)
     check_texts("the command, directory", (*spec.argv, spec.cwd), spec.env)
     check_directory(spec.cwd)
-    check_numbers(spec, SMALLEST)
     check_retries(context, spec)
-    _check_device(context, spec)
+    check_changeable(context, spec, who)
     _check_engine(context, spec)
     _check_service(context, spec, who)
     if spec.estimate_source not in ("hint", *AT_SUBMISSION):
@@ -227,6 +237,17 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
         )
     if spec.foreground and (spec.retries or spec.requeue):
         raise RequestError(400, "retries_foreground", "jobs in the foreground are not retried", "use carpool submit")
+
+
+def check_changeable(context: Context, spec: SubmitRequest, who: Caller) -> None:
+    """The part of `check` that is about what may be changed after the submission.  Raises RequestError."""
+    check_spec_size(context, spec)
+    check_numbers(spec, SMALLEST)
+    if spec.limit_signal > LARGEST_SIGNAL:
+        text = f"limit_signal is {spec.limit_signal}; signals have numbers from 1 to {LARGEST_SIGNAL}"
+        raise RequestError(400, "bad_limit_signal", text, "0: none")
+    check_time_limit(context, spec, who)
+    _check_device(context, spec)
 
 
 def _check_owner(context: Context, who: Caller) -> None:

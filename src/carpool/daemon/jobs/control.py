@@ -8,9 +8,15 @@ from carpool.protocol.api import SubmitRequest
 
 
 class JobControl(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``held_by``: uid of the user who keeps the job from being placed; None: nobody."""
+    """``held_by``: uid of the user who keeps the job from being placed; None: nobody.
+
+    ``timed_out``: which limit its attempt has reached, so that it is being stopped.  ``requeued``: attempts that were
+    stopped, or are to be, so that the next one follows, and the uids of those who wanted that.
+    """
 
     held_by: int | None = None
+    timed_out: str = ""
+    requeued: dict[int, int] = {}
 
 
 NOTHING_ASKED = JobControl()

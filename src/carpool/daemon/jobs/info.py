@@ -86,6 +86,10 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         after_notok=spec.after_notok,
         held_by=job.control.held_by,
         begin_us=spec.begin_us,
+        time_us=spec.time_us,
+        device_time_us=spec.device_time_us,
+        limit_signal=spec.limit_signal,
+        limit_signal_us=spec.limit_signal_us,
     )
 
 

@@ -179,9 +179,18 @@ class JobRecord:
         """Whether it was submitted as one that shares its devices with nobody."""
         return self.spec.exclusive or self.spec.gpus > 1
 
+    @property
+    def requeued_by(self) -> int | None:
+        """Uid of the user who wants its present attempt to be stopped, and another one to follow; None: nobody."""
+        return self.control.requeued.get(self.attempt)
+
     def mark_cancelled(self) -> None:
         """It is going to be signalled, or ends at once if it has no process yet."""
         self.cancelled = True
+        self.mark_stopping()
+
+    def mark_stopping(self) -> None:
+        """Its processes, if it has any, are going to be signalled."""
         if self.phase in (JobPhase.STARTING, JobPhase.RUNNING):
             self.phase = JobPhase.STOPPING
 
@@ -212,12 +221,20 @@ class JobRecord:
             after_notok=after_notok,
             begin_us=None if spec.begin_us is None else max(0, spec.begin_us - wall_us() + monotonic_us()),
             held_by=None if held_by is None else user_name(held_by),
+            time_us=spec.time_us,
+            device_time_us=spec.device_time_us,
+            limit_signal=spec.limit_signal,
+            limit_signal_us=spec.limit_signal_us,
         )
 
     @property
     def _retries(self) -> int:
-        """What a restart of the machine has interrupted counts as no retry: the core counts all attempts."""
-        return self.spec.retries + sum(ended.interrupted for ended in self.past) if self.startable else 0
+        """What a restart of the machine or a user has interrupted counts as no retry: the core counts all attempts."""
+        return self.spec.retries + sum(map(self.counts_not, range(1, self.attempt))) if self.startable else 0
+
+    def counts_not(self, attempt: int) -> bool:
+        """Whether an attempt that is over was interrupted: it was no failure."""
+        return self.past[attempt - 1].interrupted or attempt in self.control.requeued
 
     def again(self, attempt: Attempt, estimate: Estimate | None, code: int | None, number: int | None) -> JobRecord:
         """The same submission before its next start."""

@@ -94,7 +94,16 @@ class JournalStore:
 
     def control(self, job: JobRecord) -> asyncio.Future[None]:
         """Done when what users have asked for the job is on the disk."""
-        return self._journal.durable(_META, (f"{CONTROL}{job.id}", msgspec.json.encode(job.control).decode()))
+        return self._journal.durable(_META, _control_row(job))
+
+    def note_control(self, job: JobRecord) -> None:
+        """The same, where nobody waits for it."""
+        self._journal.owe(_META, [_control_row(job)])
+
+    def changed(self, job: JobRecord) -> asyncio.Future[None]:
+        """Done when what is submitted of the job from now on is on the disk."""
+        spec = msgspec.json.encode(msgspec.structs.replace(job.spec, env={})).decode()
+        return self._journal.durable("UPDATE jobs SET spec = ? WHERE id = ?", (spec, job.id))
 
     def placed(self, job: JobRecord, decision: Placement | None) -> None:
         """Where, and what that was decided on."""
@@ -191,6 +200,10 @@ class JournalStore:
         self._journal.owe(_RAN, [(key, *dataclasses.astuple(run))])
         if len(runs) == KEPT_RUNS:
             self._journal.owe(_FORGET, [(key, runs[0].ended_us)])
+
+
+def _control_row(job: JobRecord) -> tuple[str, str]:
+    return f"{CONTROL}{job.id}", msgspec.json.encode(job.control).decode()
 
 
 def job_row(job: JobRecord) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from carpool.core.lifecycle.lifecycle import check_spec
+from carpool.core.lifecycle.submissions import check_spec
 from carpool.core.model import Attempt, DeviceId, Estimate, JobId, JobPhase, Reason, Usage
 from carpool.daemon.jobs.control import JobControl, control_at_submission
 from carpool.daemon.jobs.table import Ended, EngineChoice, JobRecord
