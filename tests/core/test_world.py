@@ -126,6 +126,12 @@ class Histories(RuleBasedStateMachine):
         changes = {"weight": weight, "begin_us": begin_us, "time_us": limit[0], "device_time_us": limit[1]}
         self.world.update(self._job(number), **changes, limit_signal=10, limit_signal_us=30_000)
 
+    @rule(number=pick, by=st.sampled_from([None, "root", "root"]))
+    def pause(self, number: int, by: str | None) -> None:
+        job = self._job(number)
+        assume(self.world.specs[job].service is None)
+        self.world.pause(job, by)
+
     @rule(number=pick)
     def requeue(self, number: int) -> None:
         self.world.requeue(self._job(number))

@@ -139,7 +139,9 @@ class World:
         process = self.processes[command.job]
         assert not process.alive and command.job not in self.ended
         spec = self.specs[command.job]
-        assert spec.held_by is None and self.now >= (spec.begin_us or 0), "it must not start yet"
+        assert spec.held_by is None and spec.paused_by is None and self.now >= (spec.begin_us or 0), (
+            "it must not start yet"
+        )
         assert all(
             number in self.ended and kind.met_by(self.ended[number].outcome)
             for kind, numbers in spec.dependencies
@@ -232,6 +234,8 @@ class World:
     def _grantturn(self, command: commands.GrantTurn) -> None:
         process = self.processes[command.job]
         assert self.alone_beside(process) is None, "it computes, though another has the device to itself"
+        paused = self.specs[process.id].paused_by is not None and process.id not in self.stopping
+        assert not paused or process.paused, "it is paused, and gets a turn"
         assert process.lane == command.lane and not process.offloaded
         assert process.limit.persistent >= process.used.persistent, "it computes without its memory"
         assert process.limit.ephemeral >= process.used.ephemeral, "it computes beyond its lane"
@@ -359,6 +363,12 @@ class World:
         if self.machine.view().jobs[number].phase is JobPhase.QUEUED:
             self.specs[number] = replace(self.specs[number], held_by=by)
         self.handle(events.HoldChanged(number, by))
+
+    def pause(self, number: JobId, by: str | None) -> None:
+        """What it was promised it has no more."""
+        self.specs[number] = replace(self.specs[number], paused_by=by)
+        self.promised_to.pop(number, None)
+        self.handle(events.PauseChanged(number, by))
 
     def update(self, number: JobId, **changes: object) -> None:
         """A job that is being stopped hears nothing of that."""
@@ -615,6 +625,8 @@ class World:
         for number in [number for number in self.specs if number not in self.ended]:
             if number not in self.ended:  # others may end when one is released
                 self.hold(number, None)
+            if number not in self.ended:
+                self.pause(number, None)
         for _ in range(limit):
             if len(self.ended) == len(self.specs):
                 self.check_repeats()

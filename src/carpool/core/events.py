@@ -122,6 +122,17 @@ class HoldChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseChanged:
+    """A job is paused, so that it leaves its device and keeps its processes, or resumed.
+
+    ``by``: who pauses it, for people; None: nobody.  A queued job that is paused is not placed.
+    """
+
+    job: JobId
+    by: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class JobChanged:
     """A user has changed the submission of a job that has not ended: `CHANGEABLE` of ``spec`` are in force from now on.
 
@@ -321,6 +332,7 @@ class Adopted:
     paused: bool = False  # it holds its turn (``holds_turn``), but is closed
     demand: Demand | None = None  # of a service that holds a turn or wants one
     timed_out: str = ""  # which limit it has reached, so that it was told to end; for people
+    paused_us: Micros = 0  # so long it was paused in all
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +373,7 @@ Event = (
     | Submitted
     | CancelRequested
     | HoldChanged
+    | PauseChanged
     | JobChanged
     | RequeueRequested
     | ProcessStarted

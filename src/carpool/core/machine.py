@@ -67,6 +67,7 @@ class Machine:
         self._job_handlers: dict[type, Callable[[Job, Any], None]] = {
             events.CancelRequested: lambda job, event: self._life.cancel(job),
             events.HoldChanged: lambda job, event: self._life.hold(job, event.by),
+            events.PauseChanged: lambda job, event: self._life.pause(job, event.by),
             events.JobChanged: self._life.change,
             events.RequeueRequested: self._life.requeue,
             events.ProcessStarted: lambda job, event: self._life.process_started(job),

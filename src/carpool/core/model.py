@@ -176,6 +176,7 @@ class JobSpec:
     device_time_us: Micros | None = None  # an attempt is stopped when it has had so much device time
     limit_signal: int = 0  # signal before the end of ``time_us``; 0: none
     limit_signal_us: Micros = 0  # so long before
+    paused_by: str | None = None  # who keeps it off its device, for people; None: nobody
 
     @property
     def dependencies(self) -> tuple[tuple[Dependency, tuple[JobId, ...]], ...]:

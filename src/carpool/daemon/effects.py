@@ -113,6 +113,8 @@ class ProcessEffects:
         self._release(job)
         again = job.again(command.past, command.estimate, command.code, command.signal)
         self._jobs.live[job.id] = again
+        if again.control != job.control:
+            self._store.note_control(again)
         self._retries.follow(again)
 
     def _end(self, command: commands.EndJob) -> None:

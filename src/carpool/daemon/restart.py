@@ -305,6 +305,7 @@ class FoundJobs:
             offload_asked=job.offloading,
             further=tuple(name for name in job.further if name in self._seating.devices),
             timed_out=job.control.timed_out,
+            paused_us=job.control.paused_in_all_us(wall_us()),
         )
 
     def answer(self, job: JobRecord) -> None:

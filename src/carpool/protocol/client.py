@@ -151,6 +151,14 @@ class DaemonClient:
         """The job, which was held, may be placed."""
         return self._job("release", job)
 
+    def pause(self, job: int) -> JobInfo:
+        """The job leaves its device until it is resumed."""
+        return self._job("pause", job)
+
+    def resume(self, job: int) -> JobInfo:
+        """The job, which was paused, goes on."""
+        return self._job("resume", job)
+
     def requeue(self, job: int) -> JobInfo:
         """The job, which has been started, is stopped and waits for its next attempt."""
         return self._job("requeue", job)

@@ -64,7 +64,7 @@ def test_device_time_is_what_counts(daemon: Daemon) -> None:
     busy = daemon.fake("attach", "turn", "pause", device_time_us=500_000)
     idle = daemon.python("import time; time.sleep(1.5)", device_time_us=1)
     info = daemon.wait(busy)
-    assert (info["outcome"], info["reason"]["text"]) == ("timed_out", "reached its limit of 500 ms device time")
+    assert (info["outcome"], info["reason"]["text"]) == ("timed_out", "reached its limit of 0.5s device time")
     assert daemon.wait(idle)["outcome"] == "succeeded"
 
 

@@ -151,7 +151,11 @@ def _limits(job: JobInfo, now: int) -> str:
     limits = []
     if job.time_us is not None:
         runs = job.started_us is not None and job.outcome is None
-        left = f" ({format_duration(max(0, (job.started_us or 0) + job.time_us - now))} left)" if runs else ""
+        left = (
+            f" ({format_duration(max(0, (job.started_us or 0) + job.paused_us + job.time_us - now))} left)"
+            if runs
+            else ""
+        )
         limits.append(format_duration(job.time_us) + left)
     if job.device_time_us is not None:
         limits.append(f"{format_duration(job.device_time_us)} of device time")

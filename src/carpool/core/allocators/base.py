@@ -54,6 +54,9 @@ class Allocator(Protocol):
     def changed(self, job: Job) -> None:
         """A job on its devices has another weight, or another length is expected of it."""
 
+    def pause_changed(self, job: Job) -> None:
+        """A job on its devices has been paused, or resumed (`Job.paused`)."""
+
     def stop(self, job: Job) -> None:
         """The job was cancelled: it keeps what it has until it has ended, and gets nothing more."""
 

@@ -78,7 +78,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
         warmup.begin(state, device, job)
     state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
     if job.phase is JobPhase.RUNNING:
-        limits.begin(state, job, event.started_us)
+        limits.begin(state, job, event.started_us + event.paused_us)
     if job.phase is JobPhase.STOPPING:
         state.timers.set((KILL, job.id), state.now + state.settings.kill_after_us)
     used = device.persistent + device.lane_bytes + device.weight_bytes

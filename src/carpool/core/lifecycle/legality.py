@@ -73,6 +73,12 @@ def _adopted(state: State, job: Job, event: events.Adopted) -> Job:
     return job
 
 
+def _pause_changed(state: State, job: Job, event: events.PauseChanged) -> Job:
+    if job.serves and event.by is not None:
+        raise ValueError(f"{event}: a service is not paused")
+    return job
+
+
 def _changed(state: State, job: Job, event: events.JobChanged) -> Job:
     check_spec(event.spec)
     return job
@@ -144,6 +150,7 @@ _JUDGES: dict[type, Judge] = {
     **dict.fromkeys(SEATED, _seated),
     events.Adopted: _adopted,
     events.JobChanged: _changed,
+    events.PauseChanged: _pause_changed,
     events.Attached: _attached,
     events.Preempted: _preempted,
 }

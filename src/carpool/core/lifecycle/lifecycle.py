@@ -11,7 +11,7 @@ from carpool.core.events import JobChanged, ProcessExited, RequeueRequested, Sub
 from carpool.core.lifecycle import limits, retry
 from carpool.core.lifecycle.dependencies import explain_dependencies, missed, note_dependencies
 from carpool.core.lifecycle.submissions import changed_spec
-from carpool.core.model import Attempt, JobPhase, Micros, Outcome, Reason
+from carpool.core.model import Attempt, JobPhase, JobSpec, Micros, Outcome, Reason
 from carpool.core.state.job import Job
 from carpool.core.state.state import KEPT_ENDED, State
 from carpool.core.units import format_duration
@@ -56,12 +56,27 @@ class Lifecycle:
 
     def hold(self, job: Job, by: str | None) -> None:
         """The job, which is queued, is not placed until it is released (``by`` None)."""
+        self._keep_back(job, replace(job.spec, held_by=by))
+
+    def _keep_back(self, job: Job, spec: JobSpec) -> None:
+        """A queued job is kept from being placed, or not any more."""
         waited = not job.held_back
-        if by is not None and waited:
+        if waited and (spec.held_by is not None or spec.paused_by is not None):
             self._allocator.withdraw(job)
-        job.spec = replace(job.spec, held_by=by)
+        job.spec = spec
         if not waited:
             self._enqueue(job)
+
+    def pause(self, job: Job, by: str | None) -> None:
+        """The job leaves its device until it is resumed (``by`` None).  Meanwhile its time limit stands still."""
+        spec, before = replace(job.spec, paused_by=by), job.paused
+        if job.phase is JobPhase.QUEUED:
+            self._keep_back(job, spec)
+            return
+        job.spec = spec
+        if job.paused is not before:
+            limits.stop_clock(self._state, job) if job.paused else limits.go_on(self._state, job)
+            self._allocator.pause_changed(job)
 
     def change(self, job: Job, event: JobChanged) -> None:
         """The user wants something else of the job than before."""
@@ -104,11 +119,13 @@ class Lifecycle:
         self._stop(job)
 
     def _stop(self, job: Job) -> None:
-        """SIGTERM, and SIGKILL if the job has not ended a while later."""
-        job.phase = JobPhase.STOPPING
+        """SIGTERM, and SIGKILL if the job has not ended a while later.  A paused job goes on to its end."""
+        paused, job.phase = job.paused, JobPhase.STOPPING
         limits.forget(self._state, job)
         self._state.emit(SignalJob(job.id, SIGTERM))
         self._state.timers.set((KILL, job.id), self._state.now + self._state.settings.kill_after_us)
+        if paused:
+            self._allocator.pause_changed(job)
         self._allocator.stop(job)
 
     def _kill(self, job: Job) -> None:
@@ -229,7 +246,7 @@ class Lifecycle:
         """Why a job does not compute now, or how it ended; None: it does what it wants to do."""
         if job.phase is JobPhase.ENDED:
             return job.reason
-        if job.held_back:
+        if job.phase is JobPhase.QUEUED and job.held_back:
             return self._explain_held_back(job)
         if job.phase is JobPhase.STOPPING and (job.timed_out or job.requeued_by):
             text = job.timed_out or f"requeued by {job.requeued_by}"
@@ -240,6 +257,8 @@ class Lifecycle:
         """The first thing that has to happen before the job can be placed."""
         if job.spec.held_by is not None:
             return Reason("held", f"held by {job.spec.held_by}; carpool release {job.id} lets it start")
+        if job.paused:
+            return Reason("paused_by_user", f"paused by {job.spec.paused_by}; carpool resume {job.id} lets it start")
         if job.unmet:
             return explain_dependencies(job)
         if not job.too_early:

@@ -20,8 +20,8 @@ KINDS = (LIMIT, WARN, DEVICE_TIME)
 
 def begin(state: State, job: Job, since_us: Micros) -> None:
     """The attempt runs since then.  A signal that was due before now has been sent by an earlier daemon."""
-    job.timed_from_us = since_us
-    due_us = _due_us(job)
+    job.timed_from_us, job.clock_stopped_us = since_us, state.now if job.paused else None
+    due_us = _end_us(job)
     job.warned = due_us is not None and due_us - job.spec.limit_signal_us <= state.now and since_us < state.now
     arm(state, job)
 
@@ -36,6 +36,20 @@ def arm(state: State, job: Job) -> None:
     state.timers.set((LIMIT, job.id), max(due_us, state.now))
     if job.spec.limit_signal and not job.warned:
         state.timers.set((WARN, job.id), max(due_us - job.spec.limit_signal_us, state.now))
+
+
+def stop_clock(state: State, job: Job) -> None:
+    """The job is paused: its time limit comes no nearer."""
+    job.clock_stopped_us = state.now
+    arm(state, job)
+
+
+def go_on(state: State, job: Job) -> None:
+    """The job is resumed."""
+    if job.timed_from_us is not None and job.clock_stopped_us is not None:
+        job.timed_from_us += state.now - job.clock_stopped_us
+    job.clock_stopped_us = None
+    arm(state, job)
 
 
 def forget(state: State, job: Job) -> None:
@@ -69,5 +83,10 @@ def reached(state: State, job: Job) -> str | None:
 
 
 def _due_us(job: Job) -> Micros | None:
+    """When the time limit is reached, if the clock goes on; None: it stands still, or there is none."""
+    return None if job.clock_stopped_us is not None else _end_us(job)
+
+
+def _end_us(job: Job) -> Micros | None:
     since_us, time_us = job.timed_from_us, job.spec.time_us
     return None if since_us is None or time_us is None else since_us + time_us

@@ -39,6 +39,7 @@ TABLE: dict[JobPhase, dict[Cause, tuple[JobPhase, ...]]] = {
         REFUSED: (ENDED,),
         events.CancelRequested: (ENDED,),
         events.HoldChanged: (QUEUED,),
+        events.PauseChanged: (QUEUED,),
         events.JobChanged: (QUEUED, ENDED),
         events.Adopted: (STARTING, RUNNING, STOPPING),
     },
@@ -50,6 +51,7 @@ TABLE: dict[JobPhase, dict[Cause, tuple[JobPhase, ...]]] = {
         # The shim's and the job's sockets are not ordered: a job may attach, or end, before we hear that it runs.
         events.ProcessExited: (ENDED, QUEUED),  # queued: for another attempt
         events.JobChanged: (STARTING,),
+        events.PauseChanged: (STARTING,),
         events.RequeueRequested: (STOPPING,),
         **dict.fromkeys(SEATED, (STARTING,)),
     },
@@ -57,6 +59,7 @@ TABLE: dict[JobPhase, dict[Cause, tuple[JobPhase, ...]]] = {
         TIME_OVER: (STOPPING,),
         events.CancelRequested: (STOPPING,),
         events.JobChanged: (RUNNING,),
+        events.PauseChanged: (RUNNING,),
         events.RequeueRequested: (STOPPING,),
         events.ProcessExited: (ENDED, QUEUED),
         events.Preempted: (RUNNING,),
@@ -67,6 +70,7 @@ TABLE: dict[JobPhase, dict[Cause, tuple[JobPhase, ...]]] = {
         events.StartFailed: (ENDED,),
         events.CancelRequested: (STOPPING,),
         events.ProcessExited: (ENDED, QUEUED),  # queued: it is requeued
+        events.PauseChanged: (STOPPING,),  # that is about the next attempt
         events.Preempted: (STOPPING,),
         **dict.fromkeys(SEATED, (STOPPING,)),
     },
@@ -82,7 +86,7 @@ LATE: frozenset[tuple[JobPhase, type]] = frozenset(
     }
     | {(ENDED, events.StartFailed), (RUNNING, events.ProcessStarted)}
     | {(phase, events.HoldChanged) for phase in (STARTING, RUNNING, STOPPING, ENDED)}
-    | {(phase, events.JobChanged) for phase in (STOPPING, ENDED)}
+    | {(STOPPING, events.JobChanged), (ENDED, events.JobChanged), (ENDED, events.PauseChanged)}
     | {(phase, events.RequeueRequested) for phase in (QUEUED, STOPPING, ENDED)}
 )
 #: What may still be heard of an attempt that has failed while the job waits for the next one.

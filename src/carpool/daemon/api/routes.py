@@ -47,6 +47,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/jobs/{id}/cancel", jobs.cancel_job, "Cancel it", api.JobInfo),
     Route("PATCH", "/v1/jobs/{id}", update.update_job, "Change it", api.JobInfo, api.JobUpdate),
     Route("POST", "/v1/jobs/{id}/requeue", job_control.requeue_job, "Start it again", api.JobInfo),
+    Route("POST", "/v1/jobs/{id}/pause", job_control.pause_job, "Take it off its device", api.JobInfo),
+    Route("POST", "/v1/jobs/{id}/resume", job_control.resume_job, "Let it go on", api.JobInfo),
     Route("POST", "/v1/jobs/{id}/hold", job_control.hold_job, "Keep it from being placed", api.JobInfo),
     Route("POST", "/v1/jobs/{id}/release", job_control.release_job, "Let it be placed", api.JobInfo),
     Route("GET", "/v1/policy", admin.get_policy, "The policy and all settings", api.PolicyInfo),

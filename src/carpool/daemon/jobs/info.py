@@ -10,6 +10,7 @@ import msgspec
 from carpool.core.model import Reason, Usage
 from carpool.daemon.jobs.constraints import EXCLUSIVE, why_exclusive, why_pinned
 from carpool.daemon.jobs.table import Ended, JobRecord
+from carpool.daemon.system.clock import wall_us
 from carpool.protocol.api import AttemptInfo, JobInfo, MovedInfo, ReasonInfo
 
 LONGEST_COMMAND = 4096  # characters that stay in memory of the command of a job that is over
@@ -86,6 +87,8 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         after_notok=spec.after_notok,
         held_by=job.control.held_by,
         begin_us=spec.begin_us,
+        paused_by=job.control.paused_by,
+        paused_us=job.control.paused_in_all_us(wall_us()),
         time_us=spec.time_us,
         device_time_us=spec.device_time_us,
         limit_signal=spec.limit_signal,

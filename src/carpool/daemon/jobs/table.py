@@ -196,7 +196,7 @@ class JobRecord:
 
     def core_spec(self, waits_for: WaitsFor, retry_pause_us: Micros) -> JobSpec:
         """What the core is told."""
-        spec, held_by = self.spec, self.control.held_by
+        spec, held_by, paused_by = self.spec, self.control.held_by, self.control.paused_by
         after, after_any, after_notok = (
             tuple(number for number in numbers if waits_for(number, kind)) for kind, numbers in dependencies(spec)
         )
@@ -225,6 +225,7 @@ class JobRecord:
             device_time_us=spec.device_time_us,
             limit_signal=spec.limit_signal,
             limit_signal_us=spec.limit_signal_us,
+            paused_by=None if paused_by is None else user_name(paused_by),
         )
 
     @property
@@ -244,7 +245,7 @@ class JobRecord:
         past = (*self.past, ended)
         return JobRecord(
             *(self.id, self.owner, self.gid, self.spec, estimate, self.submitted_us, self.choice, past),
-            control=self.control,
+            control=self.control.in_next_attempt(wall_us()),
         )
 
 
