@@ -31,7 +31,7 @@ COMMANDS_THAT_NEED_A_DAEMON = [
         (["submit", "--mem", "1GiB/", "--", "true"], "'' is not a size"),
         (["submit", "--priority", "-3", "--", "true"], "-3 is too small: it must be 1 or more"),
         (["submit", "--iterations", "many", "--", "true"], "'many' is not a whole number"),
-        (["submit", "--duration", "soon", "--", "true"], "'soon' is not a time: write for example 30s"),
+        (["submit", "--expect", "soon", "--", "true"], "'soon' is not a time: write for example 30s"),
         (["submit", "--after", "x", "--", "true"], "'x' is not a job id"),
         (["submit", "--estimate", "faketensor", "--mem", "1GiB", "true"], "both set the memory estimate"),
         (["show", "@x"], "'@x' is not a job: @ is the job that you submitted last"),

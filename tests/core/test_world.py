@@ -54,6 +54,7 @@ estimates = st.none() | st.builds(
 )
 switching = st.sampled_from([(0, 1_000_000), (50_000, 20_000), (3_000, 500_000)])
 pick = st.integers(0, 30)
+limits = st.tuples(st.none() | st.integers(1, 300_000), st.none() | st.integers(1, 60_000))
 kinds = st.sampled_from(["", "x", "x", "y"])
 
 
@@ -100,12 +101,44 @@ class Histories(RuleBasedStateMachine):
         self.programs.append(replace(program))
         self.world.submit(spec, program)
 
-    @rule(program=programs, number=pick, pinned=st.sampled_from([None, "host0", "host1"]))
-    def submit_after(self, program: Program, number: int, pinned: str | None) -> None:
+    @rule(
+        program=programs,
+        number=pick,
+        pinned=st.sampled_from([None, "host0", "host1"]),
+        kind=st.sampled_from(["after", "after", "after_any", "after_notok"]),
+    )
+    def submit_after(self, program: Program, number: int, pinned: str | None, kind: str) -> None:
         assume(0 < len(self.world.specs) < 12)
-        after = (number % len(self.world.specs) + 1,)
+        after = {kind: (number % len(self.world.specs) + 1,)}
         self.programs.append(replace(program))
-        self.world.submit(JobSpec(0, after=after, device=pinned), program)
+        self.world.submit(replace(JobSpec(0, device=pinned), **after), program)
+
+    @rule(program=programs, begin=st.integers(0, 400_000), held=st.booleans())
+    def submit_for_later(self, program: Program, begin: int, held: bool) -> None:
+        assume(len(self.world.specs) < 12)
+        self.programs.append(replace(program))
+        spec = JobSpec(0, begin_us=self.world.now + begin, held_by="root" if held else None)
+        self.world.submit(spec, program)
+
+    @rule(number=pick, weight=st.sampled_from([50, 300]), begin=st.none() | st.integers(0, 200_000), limit=limits)
+    def update(self, number: int, weight: int, begin: int | None, limit: tuple[int | None, int | None]) -> None:
+        begin_us = None if begin is None else self.world.now + begin
+        changes = {"weight": weight, "begin_us": begin_us, "time_us": limit[0], "device_time_us": limit[1]}
+        self.world.update(self._job(number), **changes, limit_signal=10, limit_signal_us=30_000)
+
+    @rule(number=pick, by=st.sampled_from([None, "root", "root"]))
+    def pause(self, number: int, by: str | None) -> None:
+        job = self._job(number)
+        assume(self.world.specs[job].service is None)
+        self.world.pause(job, by)
+
+    @rule(number=pick)
+    def requeue(self, number: int) -> None:
+        self.world.requeue(self._job(number))
+
+    @rule(number=pick, by=st.sampled_from([None, "root"]))
+    def hold(self, number: int, by: str | None) -> None:
+        self.world.hold(self._job(number), by)
 
     @rule(number=pick, times=st.integers(1, 8))
     def move(self, number: int, times: int) -> None:

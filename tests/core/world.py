@@ -17,6 +17,7 @@ from carpool.core.model import (
     JobSpec,
     LaneId,
     Memory,
+    Outcome,
     Oversubscribe,
     Settings,
 )
@@ -50,6 +51,9 @@ class World:
         self.leaving: set[JobId] = set()  # their processes are gone, but that has not been heard yet
         self.killed: set[JobId] = set()
         self.past: dict[JobId, tuple[Attempt, ...]] = {}  # attempts that came to nothing
+        self.requeued: dict[JobId, set[int]] = {}  # those that were to be stopped, so that another one follows
+        self.timed_out: dict[JobId, str] = {}
+        self.warned: set[tuple[JobId, int]] = set()
         self.last_exit: dict[JobId, events.ProcessExited] = {}
         self.machine = Machine(settings)
         self.began_with = settings
@@ -134,6 +138,15 @@ class World:
     def _startjob(self, command: commands.StartJob) -> None:
         process = self.processes[command.job]
         assert not process.alive and command.job not in self.ended
+        spec = self.specs[command.job]
+        assert spec.held_by is None and spec.paused_by is None and self.now >= (spec.begin_us or 0), (
+            "it must not start yet"
+        )
+        assert all(
+            number in self.ended and kind.met_by(self.ended[number].outcome)
+            for kind, numbers in spec.dependencies
+            for number in numbers
+        )
         past = self.past.get(command.job, ())
         if any(attempt.out_of_memory for attempt in past):
             beside = [each for each in self.home if self._present(each) and command.device in self.on(each)]
@@ -173,7 +186,14 @@ class World:
         return (self.home[number], *self.further.get(number, ()))
 
     def _signaljob(self, command: commands.SignalJob) -> None:
+        if command.signal == 10:
+            self.warned.add((command.job, len(self.past.get(command.job, ()))))
+            return
         (self.killed if command.signal == 9 else self.stopping).add(command.job)
+
+    def _timeout(self, command: commands.TimeOut) -> None:
+        assert self.specs[command.job].time_us or self.specs[command.job].device_time_us, "it has no limit"
+        self.timed_out[command.job] = command.text
 
     def _openlane(self, command: commands.OpenLane) -> None:
         assert command.lane not in self.lanes
@@ -214,6 +234,8 @@ class World:
     def _grantturn(self, command: commands.GrantTurn) -> None:
         process = self.processes[command.job]
         assert self.alone_beside(process) is None, "it computes, though another has the device to itself"
+        paused = self.specs[process.id].paused_by is not None and process.id not in self.stopping
+        assert not paused or process.paused, "it is paused, and gets a turn"
         assert process.lane == command.lane and not process.offloaded
         assert process.limit.persistent >= process.used.persistent, "it computes without its memory"
         assert process.limit.ephemeral >= process.used.ephemeral, "it computes beyond its lane"
@@ -304,13 +326,19 @@ class World:
 
     def _retryjob(self, command: commands.RetryJob) -> None:
         number, exit_ = command.job, self.last_exit[command.job]
-        assert number not in self.ended and number not in self.stopping, "started again after its end"
-        assert (exit_.code, exit_.signal) == (command.code, command.signal) and exit_.code != 0
+        requeued = self.requeued.get(number, set())
+        wanted = command.attempt - 1 in requeued
+        assert number not in self.ended and (wanted or number not in self.stopping), "started again after its end"
+        assert (exit_.code, exit_.signal) == (command.code, command.signal) and (wanted or exit_.code != 0)
+        self.stopping.discard(number)
+        self.killed.discard(number)
         past = self.past[number] = (*self.past.get(number, ()), command.past)
         assert command.attempt == len(past) + 1
-        assert command.past.out_of_memory == (exit_.out_of_memory is not None)
+        assert command.past.out_of_memory == (exit_.out_of_memory is not None and not wanted)
         short = sum(attempt.out_of_memory for attempt in past)
-        assert short <= self.settings.max_recoveries and len(past) - short <= self.specs[number].retries, "too often"
+        assert (
+            short <= self.settings.max_recoveries and len(past) - short - len(requeued) <= self.specs[number].retries
+        ), "too often"
         self.specs[number] = replace(self.specs[number], estimate=command.estimate)
         self.promised_to.pop(number, None)  # that was for the attempt that is over
         program = replace(self.programs[number], out_of_memory=max(0, self.programs[number].out_of_memory - len(past)))
@@ -318,6 +346,7 @@ class World:
 
     def _endjob(self, command: commands.EndJob) -> None:
         assert command.job not in self.ended, "ended twice"
+        assert (command.outcome is Outcome.TIMED_OUT) <= (command.job in self.timed_out), "it has reached no limit"
         self.ended[command.job] = command
         process = self.processes[command.job]
         process.alive, process.attached, process.turn, process.limit = False, False, False, Memory()
@@ -328,6 +357,32 @@ class World:
     def others_hold(self, device: str, size: int) -> None:
         self.foreign[device] = size
         self.handle(events.ForeignMemory(device, size))
+
+    def hold(self, number: JobId, by: str | None) -> None:
+        """A job that is not queued hears nothing of that."""
+        if self.machine.view().jobs[number].phase is JobPhase.QUEUED:
+            self.specs[number] = replace(self.specs[number], held_by=by)
+        self.handle(events.HoldChanged(number, by))
+
+    def pause(self, number: JobId, by: str | None) -> None:
+        """What it was promised it has no more."""
+        self.specs[number] = replace(self.specs[number], paused_by=by)
+        self.promised_to.pop(number, None)
+        self.handle(events.PauseChanged(number, by))
+
+    def update(self, number: JobId, **changes: object) -> None:
+        """A job that is being stopped hears nothing of that."""
+        before, stopping = self.specs[number], self.machine.view().jobs[number].phase is JobPhase.STOPPING
+        self.specs[number] = replace(before, **changes)  # type: ignore[arg-type]
+        event = events.JobChanged(number, self._surviving_spec(number))
+        if stopping:
+            self.specs[number] = before
+        self.handle(event)
+
+    def requeue(self, number: JobId) -> None:
+        if self.machine.view().jobs[number].phase in (JobPhase.STARTING, JobPhase.RUNNING):
+            self.requeued.setdefault(number, set()).add(len(self.past.get(number, ())) + 1)
+        self.handle(events.RequeueRequested(number, "root"))
 
     def has_traits(self, number: JobId, alone: str | None, immovable: str | None) -> None:
         """Traits come one by one, and are never taken back."""
@@ -513,8 +568,14 @@ class World:
                 self.handle(events.MemoryRequested(process.id, *process.asked))
 
     def _surviving_spec(self, number: JobId) -> JobSpec:
+        """A dependency that has ended was met: otherwise the job would have ended, too."""
         spec = self.specs[number]
-        return replace(spec, after=tuple(other for other in spec.after if other not in self.ended))
+        requeued = sum(attempt <= len(self.past.get(number, ())) for attempt in self.requeued.get(number, ()))
+        left: dict[str, object] = {
+            name: tuple(other for other in getattr(spec, name) if other not in self.ended)
+            for name in ("after", "after_any", "after_notok")
+        }
+        return replace(spec, **left, retries=spec.retries + requeued)  # type: ignore[arg-type]
 
     def _adopt(self, process: Process) -> None:
         process.channel = type(process.channel)(packet for packet in process.channel if not packet[0])
@@ -527,7 +588,7 @@ class World:
         self.handle(
             events.Adopted(
                 job=process.id,
-                phase=JobPhase.STOPPING if process.id in self.stopping else JobPhase.RUNNING,
+                phase=self._found_phase(process.id),
                 device=self.home[process.id],
                 lane=process.lane if process.attached else None,
                 granted=process.limit,
@@ -541,10 +602,18 @@ class World:
                 further=self.further.get(process.id, ()),
                 paused=process.paused,
                 demand=process.demand if isinstance(process, ServiceProcess) else None,
+                timed_out=self.timed_out.get(process.id, ""),
             )
         )
+        if len(self.past.get(process.id, ())) + 1 in self.requeued.get(process.id, ()):
+            self.handle(events.RequeueRequested(process.id, "root"))
         if process.attached and (process.alone or process.immovable):
             self.handle(events.TraitsSeen(process.id, process.alone, process.immovable))
+
+    def _found_phase(self, number: JobId) -> JobPhase:
+        """One that is to be requeued is found running: the core hears that once more."""
+        requeued = len(self.past.get(number, ())) + 1 in self.requeued.get(number, ())
+        return JobPhase.STOPPING if number in self.stopping and not requeued else JobPhase.RUNNING
 
     def finish(self, limit: int = 20_000) -> None:
         """A fair world: nobody else uses the devices, everybody moves, every packet arrives, every timer is served.
@@ -553,6 +622,11 @@ class World:
         """
         for device in self.devices:
             self.others_hold(device, 0)
+        for number in [number for number in self.specs if number not in self.ended]:
+            if number not in self.ended:  # others may end when one is released
+                self.hold(number, None)
+            if number not in self.ended:
+                self.pause(number, None)
         for _ in range(limit):
             if len(self.ended) == len(self.specs):
                 self.check_repeats()

@@ -49,6 +49,14 @@ class SignalJob:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeOut:
+    """The job has reached a limit, as ``text`` says, and is being stopped: record it durably.  `SignalJob` follows."""
+
+    job: JobId
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class OpenLane:
     """Create a lane of ``size`` bytes (may be 0) for jobs of one owner."""
 
@@ -237,6 +245,7 @@ Command = (
     | AllocateDevices
     | PreemptJob
     | SignalJob
+    | TimeOut
     | OpenLane
     | ResizeLane
     | CloseLane

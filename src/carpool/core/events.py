@@ -114,6 +114,44 @@ class CancelRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldChanged:
+    """A queued job is held, so that it is not placed, or released.  ``by``: who holds it, for people; None: nobody."""
+
+    job: JobId
+    by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PauseChanged:
+    """A job is paused, so that it leaves its device and keeps its processes, or resumed.
+
+    ``by``: who pauses it, for people; None: nobody.  A queued job that is paused is not placed.
+    """
+
+    job: JobId
+    by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanged:
+    """A user has changed the submission of a job that has not ended: `CHANGEABLE` of ``spec`` are in force from now on.
+
+    What matters only before a job starts is looked at again if it is started once more.
+    """
+
+    job: JobId
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueRequested:
+    """A job that has been started is to be stopped, and to wait for its next attempt.  ``by``: for people."""
+
+    job: JobId
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessStarted:
     """The job's process runs (answer to the command `StartJob`)."""
 
@@ -293,6 +331,8 @@ class Adopted:
     further: tuple[DeviceId, ...] = ()  # the other devices of a job for several
     paused: bool = False  # it holds its turn (``holds_turn``), but is closed
     demand: Demand | None = None  # of a service that holds a turn or wants one
+    timed_out: str = ""  # which limit it has reached, so that it was told to end; for people
+    paused_us: Micros = 0  # so long it was paused in all
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +372,10 @@ Event = (
     | SettingsChanged
     | Submitted
     | CancelRequested
+    | HoldChanged
+    | PauseChanged
+    | JobChanged
+    | RequeueRequested
     | ProcessStarted
     | StartFailed
     | ProcessExited

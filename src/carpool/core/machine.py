@@ -17,7 +17,8 @@ from carpool.core.events import Event
 from carpool.core.lifecycle import adoption
 from carpool.core.lifecycle.invariants import check
 from carpool.core.lifecycle.legality import illegal, subject
-from carpool.core.lifecycle.lifecycle import PAUSE, Lifecycle, check_spec
+from carpool.core.lifecycle.lifecycle import Lifecycle
+from carpool.core.lifecycle.submissions import check_spec
 from carpool.core.metering import co_runners
 from carpool.core.metering.views import full_view
 from carpool.core.model import Allocation, DeviceId, JobId, JobPhase, Micros, Reason, Settings
@@ -65,6 +66,10 @@ class Machine:
         }
         self._job_handlers: dict[type, Callable[[Job, Any], None]] = {
             events.CancelRequested: lambda job, event: self._life.cancel(job),
+            events.HoldChanged: lambda job, event: self._life.hold(job, event.by),
+            events.PauseChanged: lambda job, event: self._life.pause(job, event.by),
+            events.JobChanged: self._life.change,
+            events.RequeueRequested: self._life.requeue,
             events.ProcessStarted: lambda job, event: self._life.process_started(job),
             events.StartFailed: lambda job, event: self._life.start_failed(job, event.text),
             events.ProcessExited: lambda job, event: self._life.exited(job, event),
@@ -96,6 +101,8 @@ class Machine:
             if job.lane is not None:
                 state.lanes[job.lane].history.append((now, event))
             self._job_handlers[type(event)](job, event)
+            if job.spec.device_time_us is not None:
+                self._life.look_at_limits(job)
         self._allocator.settle(event)
         commands, state.commands = state.commands, []
         return commands
@@ -243,9 +250,7 @@ class Machine:
         state = self._state
         while (key := state.timers.pop(state.now)) is not None:
             kind, about = key
-            if kind == "kill":
-                self._life.kill(state.jobs[cast(JobId, about)])
-            elif kind == PAUSE:
-                self._life.pause_over(state.jobs[cast(JobId, about)])
+            if kind in self._life.timers:
+                self._life.timers[kind](state.jobs[cast(JobId, about)])
             else:
                 self._allocator.due(kind, about)

@@ -35,6 +35,19 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
     LOST = "lost"  # its supervisor vanished; the exit code is unknown
     REFUSED = "refused"  # could never run: larger than every device, or a dependency failed
+    TIMED_OUT = "timed_out"  # it reached its time limit, and was stopped
+
+
+class Dependency(StrEnum):
+    """How another job must end before a job may start.  The names are Slurm's, without ``after``."""
+
+    OK = "ok"  # it succeeds
+    ANY = "any"  # it ends, however
+    NOTOK = "notok"  # it ends without success
+
+    def met_by(self, outcome: Outcome) -> bool:
+        """Whether a job that ended like that is what was waited for."""
+        return self is Dependency.ANY or (outcome is Outcome.SUCCEEDED) is (self is Dependency.OK)
 
 
 class MemoryClass(StrEnum):
@@ -143,7 +156,7 @@ class JobSpec:
     name: str = ""
     kind: str = ""  # jobs of one kind do the same work (see `core.placement.interference`); empty: nobody knows
     iterations: int | None = None  # declared by --iterations
-    duration_us: Micros | None = None  # declared by --duration: device time expected in total
+    duration_us: Micros | None = None  # declared by --expect: device time expected in total
     weight: int = 100  # share under `fair`; larger is more; --priority
     after: tuple[JobId, ...] = ()  # start only when these have succeeded
     device: DeviceId | tuple[DeviceId, ...] | None = None  # only this device, or one of these
@@ -155,6 +168,24 @@ class JobSpec:
     recover: bool = True  # it may be started again after it has run out of memory
     service: Service | None = None
     retry_pause_us: Micros = 0  # before the first of its ``retries``; twice as long before each further one
+    after_any: tuple[JobId, ...] = ()  # start only when these have ended
+    after_notok: tuple[JobId, ...] = ()  # start only when these have ended without success
+    begin_us: Micros | None = None  # not to be placed before, on the core's axis of time
+    held_by: str | None = None  # who keeps it from being placed, for people; None: nobody
+    time_us: Micros | None = None  # an attempt is stopped when it has run for this long
+    device_time_us: Micros | None = None  # an attempt is stopped when it has had so much device time
+    limit_signal: int = 0  # signal before the end of ``time_us``; 0: none
+    limit_signal_us: Micros = 0  # so long before
+    paused_by: str | None = None  # who keeps it off its device, for people; None: nobody
+
+    @property
+    def dependencies(self) -> tuple[tuple[Dependency, tuple[JobId, ...]], ...]:
+        """The jobs that it starts after, by how they have to end."""
+        return (
+            (Dependency.OK, self.after),
+            (Dependency.ANY, self.after_any),
+            (Dependency.NOTOK, self.after_notok),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +290,9 @@ class Settings:
     serving: int = Serving.EDF  # order among services: 0 (edf): deadline; 1 (fcfs): arrival; 2 (priority)
     run_ahead_us: Micros = 2_000  # most work that other jobs queue on a GPU beside a service; 0: unlimited
     service_patience_us: Micros = 20_000  # how long a service without a deadline waits for iteration boundaries
-    kill_after_us: Micros = 10_000_000  # cancel: SIGKILL this long after SIGTERM
+    kill_after_us: Micros = 10_000_000  # SIGKILL this long after SIGTERM: cancelled jobs, time limits, requeue
+    default_time_us: Micros | None = None  # time limit (--time) of jobs that are submitted without one; None: no limit
+    max_time_us: Micros | None = None  # longest time limit that a job may be submitted with; None: any, or none
     extra: dict[str, int] = field(default_factory=dict)  # settings of the policies' own
 
 
@@ -268,4 +301,7 @@ NUMBER_SETTINGS = tuple(
     part.name for part in fields(Settings) if part.name not in ("policy", "placement", "allocation", "extra")
 )
 #: Those of them that need not be set.
-OPTIONAL_SETTINGS = frozenset({"max_lanes", "backfill", "quantum_us", "host_store", "margin", "max_jobs"})
+OPTIONAL_SETTINGS = frozenset({"max_lanes", "backfill", "quantum_us", "host_store", "margin", "max_jobs"}) | {
+    "default_time_us",
+    "max_time_us",
+}

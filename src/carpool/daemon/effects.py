@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from carpool.core import commands
 from carpool.core.model import JobId, JobPhase, LaneId, MemoryClass
 from carpool.daemon.channels.connections import Lines
@@ -78,6 +80,7 @@ class ProcessEffects:
         self.table: Table = {
             commands.StartJob: self._start,
             commands.SignalJob: self._signal,
+            commands.TimeOut: self._time_out,
             commands.RetryJob: self._retry,
             commands.EndJob: self._end,
         }
@@ -99,11 +102,19 @@ class ProcessEffects:
         elif job is not None:
             self._processes.signal(job, command.signal)
 
+    def _time_out(self, command: commands.TimeOut) -> None:
+        job = self._jobs.live[command.job]
+        job.mark_stopping()
+        job.control = msgspec.structs.replace(job.control, timed_out=command.text)
+        self._store.note_control(job)
+
     def _retry(self, command: commands.RetryJob) -> None:
         job = self._jobs.live[command.job]
         self._release(job)
         again = job.again(command.past, command.estimate, command.code, command.signal)
         self._jobs.live[job.id] = again
+        if again.control != job.control:
+            self._store.note_control(again)
         self._retries.follow(again)
 
     def _end(self, command: commands.EndJob) -> None:

@@ -11,7 +11,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Container
 
-from carpool.core.events import Adopted, CancelRequested, Event, RestartEnded, Submitted, TraitsSeen
+import msgspec
+
+from carpool.core.events import (
+    Adopted,
+    CancelRequested,
+    Event,
+    RequeueRequested,
+    RestartEnded,
+    Submitted,
+    TraitsSeen,
+)
+from carpool.core.lifecycle.dependencies import never_met
 from carpool.core.lifecycle.retry import pause_us
 from carpool.core.model import Attempt, JobId, JobPhase, JobSpec, Memory, Micros, Outcome, Reason
 from carpool.daemon.channels.connections import Lines
@@ -23,7 +34,7 @@ from carpool.daemon.jobs.files import was_started
 from carpool.daemon.jobs.last_info import last_info
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.submissions import size_of
-from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
+from carpool.daemon.jobs.table import JobRecord, JobTable, Seated, dependencies
 from carpool.daemon.journal.contents import JournalContents
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.journal.row_types import LARGEST_NUMBER
@@ -42,6 +53,7 @@ from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import Grow, Packet, PacketType
 from carpool.protocol.seat_words import SeatWords
+from carpool.protocol.user_names import user_name
 
 log = logging.getLogger(__name__)
 PATIENCE_S = 10.0
@@ -124,6 +136,7 @@ class Restore:
         for job in unfinished:
             if not (self._dependency_failed(job) or self._has_no_environment(job)):
                 self._submit(job)
+        self._forget_requeues(unfinished)
         running = [job for job in unfinished if job.id in self._jobs.live and self._was_started(job)]
         for found in self._weights.found():
             self._post(found)
@@ -134,6 +147,14 @@ class Restore:
         self._recovery.end()
         self._go_on(unfinished, running)
 
+    def _forget_requeues(self, unfinished: list[JobRecord]) -> None:
+        """A job that was to be stopped, and had not been started after all, is stopped no more when it is started."""
+        for job in unfinished:
+            if job.id in self._jobs.live and job.requeued_by is not None and not self._was_started(job):
+                left = {attempt: by for attempt, by in job.control.requeued.items() if attempt != job.attempt}
+                job.control = msgspec.structs.replace(job.control, requeued=left)
+                self._store.note_control(job)
+
     def _go_on(self, unfinished: list[JobRecord], running: list[JobRecord]) -> None:
         """The core knows all jobs: it hears what has happened to them, and they what it has decided."""
         for job in unfinished:
@@ -142,20 +163,23 @@ class Restore:
             if job.by_checkpoint:
                 self._checkpoint_jobs.resume(job)
             self._found.answer(job)
+            if job.requeued_by is not None:  # before it is heard how it ended meanwhile
+                job.mark_stopping()
+                self._post(RequeueRequested(job.id, user_name(job.requeued_by)))
             self._ends.deliver(job)
         for job in unfinished:
             if job.id in self._jobs.live and job.cancelled:
                 self._post(CancelRequested(job.id))
 
     def _submit(self, job: JobRecord) -> None:
-        after = tuple(number for number in job.spec.after if number in self._jobs.live)
         waited_us = max(0, wall_us() - job.submitted_us)
-        past, spec = tuple(ended.core for ended in job.past), job.core_spec(after, self._retry_pause_us)
+        past = tuple(ended.core for ended in job.past)
+        spec = job.core_spec(lambda number, kind: number in self._jobs.live, self._retry_pause_us)
         self._post(Submitted(job.id, spec, waited_us, past, self._pause_left_us(job, spec, past)))
 
     def _pause_left_us(self, job: JobRecord, spec: JobSpec, past: tuple[Attempt, ...]) -> Micros:
         """Of the pause before the job's next attempt."""
-        if not past or job.past[-1].interrupted or self._was_started(job):
+        if not past or job.counts_not(len(past)) or self._was_started(job):
             return 0
         passed_us = max(0, wall_us() - job.past[-1].ended_us)
         return max(0, pause_us(spec.retry_pause_us, past) - passed_us)
@@ -176,11 +200,10 @@ class Restore:
 
     def _dependency_failed(self, job: JobRecord) -> bool:
         """The core refuses such jobs when the dependency ends; we may have died in between."""
-        for number in job.spec.after:
+        for number, kind in ((number, kind) for kind, numbers in dependencies(job.spec) for number in numbers):
             ended = self._jobs.ended.get(number)
-            if ended is not None and ended.outcome is not Outcome.SUCCEEDED:
-                text = f"job {number}, which it waits for, ended: {ended.outcome}"
-                self._end(job, Outcome.REFUSED, Reason("dependency_failed", text))
+            if ended is not None and not kind.met_by(ended.outcome):
+                self._end(job, Outcome.REFUSED, never_met(number, kind, ended.outcome))
                 return True
             if ended is None and number not in self._jobs.live and number in self._gone:
                 text = f"the journal has no record that can be read of job {number}, which it waits for"
@@ -237,7 +260,7 @@ class FoundJobs:
         wants = job.seated is not None and job.seated.seat.get("want") != 0
         words = None if job.seated is None else job.seated.seat.snapshot()
         self._take_over(job, words)
-        job.phase = JobPhase.RUNNING
+        job.phase = JobPhase.STOPPING if job.control.timed_out else JobPhase.RUNNING
         job.device = job.device or next(iter(self._seating.devices))
         self._post(self._adopted(job, words, wants, started_us))
         if job.seated is not None and job.seated.extents:
@@ -281,6 +304,8 @@ class FoundJobs:
             started_us=started_us,
             offload_asked=job.offloading,
             further=tuple(name for name in job.further if name in self._seating.devices),
+            timed_out=job.control.timed_out,
+            paused_us=job.control.paused_in_all_us(wall_us()),
         )
 
     def answer(self, job: JobRecord) -> None:

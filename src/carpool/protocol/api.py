@@ -63,6 +63,35 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     requeue: bool = False  # it is started again after the machine has restarted, which counts as no retry
     output: str | None = None  # path for standard output, with %j for the id and %% for a %; null: the job's log
     error: str | None = None  # the same for standard error; null: where standard output goes
+    after_any: list[int] = []  # start when these have ended
+    after_notok: list[int] = []  # start when these have ended without success
+    hold: bool = False  # it is not placed until somebody releases it
+    begin_us: int | None = None  # it is not placed before
+    time_us: int | None = None  # an attempt is stopped when it has run for so long
+    device_time_us: int | None = None  # an attempt is stopped when it has had so much device time
+    limit_signal: int = 0  # number of a signal before the end of ``time_us``; 0: none
+    limit_signal_us: int = 0  # so long before
+
+
+class JobUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """PATCH /v1/jobs/{id}: fields of `SubmitRequest`.  What is absent is left alone.
+
+    ``device``, ``after...`` and ``begin_us`` only of a job that is queued.
+    """
+
+    name: str | msgspec.UnsetType = msgspec.UNSET
+    weight: int | msgspec.UnsetType = msgspec.UNSET
+    iterations: int | msgspec.UnsetType | None = msgspec.UNSET
+    duration_us: int | msgspec.UnsetType | None = msgspec.UNSET
+    device: str | msgspec.UnsetType | None = msgspec.UNSET
+    after: list[int] | msgspec.UnsetType = msgspec.UNSET
+    after_any: list[int] | msgspec.UnsetType = msgspec.UNSET
+    after_notok: list[int] | msgspec.UnsetType = msgspec.UNSET
+    begin_us: int | msgspec.UnsetType | None = msgspec.UNSET
+    time_us: int | msgspec.UnsetType | None = msgspec.UNSET
+    device_time_us: int | msgspec.UnsetType | None = msgspec.UNSET
+    limit_signal: int | msgspec.UnsetType = msgspec.UNSET
+    limit_signal_us: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class RunInfo(msgspec.Struct, frozen=True):
@@ -97,6 +126,8 @@ class SubmitManyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     jobs: list[SubmitRequest]
     env: dict[str, str] = {}  # what the environments of all have in common
     follows: list[list[int]] = []  # for each job the positions of jobs before it in ``jobs`` that it starts after
+    follows_any: list[list[int]] = []  # the same, when they have ended
+    follows_notok: list[list[int]] = []  # the same, when they have ended without success
 
 
 class SubmitManyResponse(msgspec.Struct, frozen=True):
@@ -183,6 +214,16 @@ class JobInfo(msgspec.Struct, frozen=True):
     busy_of_us: int = 0  # within so much of its turn time
     output: str = ""  # the owner's file that has its standard output; empty: the log that Carpool keeps
     error: str = ""  # the owner's file that has its standard error; empty: that of standard output
+    after_any: list[int] = []
+    after_notok: list[int] = []
+    held_by: int | None = None  # uid of the user who keeps it from being placed
+    paused_by: int | None = None  # uid of the user who keeps it off its device
+    paused_us: int = 0  # so long its present attempt has been paused, which its time limit does not count
+    begin_us: int | None = None  # it is not placed before
+    time_us: int | None = None  # its limits
+    device_time_us: int | None = None
+    limit_signal: int = 0
+    limit_signal_us: int = 0
 
 
 class JobList(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -20,6 +20,7 @@ from carpool.protocol.api import (
     HistoryRequest,
     JobInfo,
     JobList,
+    JobUpdate,
     PlacementInfo,
     PolicyInfo,
     PolicyRequest,
@@ -141,6 +142,34 @@ class DaemonClient:
     def cancel(self, job: int) -> None:
         """Ask for the job's end; it has ended when its phase says so."""
         self._connection.read(self._connection.ask("POST", f"/v1/jobs/{job}/cancel"))
+
+    def hold(self, job: int) -> JobInfo:
+        """The queued job is not placed until it is released."""
+        return self._job("hold", job)
+
+    def release(self, job: int) -> JobInfo:
+        """The job, which was held, may be placed."""
+        return self._job("release", job)
+
+    def pause(self, job: int) -> JobInfo:
+        """The job leaves its device until it is resumed."""
+        return self._job("pause", job)
+
+    def resume(self, job: int) -> JobInfo:
+        """The job, which was paused, goes on."""
+        return self._job("resume", job)
+
+    def requeue(self, job: int) -> JobInfo:
+        """The job, which has been started, is stopped and waits for its next attempt."""
+        return self._job("requeue", job)
+
+    def update(self, job: int, changes: JobUpdate) -> JobInfo:
+        """Change what was submitted.  When this returns that is on the disk."""
+        return self._send("PATCH", f"/v1/jobs/{job}", changes, JobInfo)
+
+    def _job(self, action: str, job: int) -> JobInfo:
+        """The job after an action that is on the disk by then."""
+        return self._decode(self._connection.read(self._connection.ask("POST", f"/v1/jobs/{job}/{action}")), JobInfo)
 
     def logs(self, job: int, *, follow: bool = False, offset: int = 0, attempt: int | None = None) -> Iterator[bytes]:
         """The output of an attempt (None: the latest) from byte ``offset`` on; with ``follow`` until it has ended."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from carpool.protocol.api import API_VERSION, ErrorInfo
+from carpool.protocol.user_names import user_name
 
 
 class ClientError(Exception):
@@ -41,7 +42,7 @@ class NotYourSocket(ClientError):
     """The socket is another user's."""
 
     def __init__(self, socket: Path, owner: int | None) -> None:
-        whose = "another user" if owner is None else f"user {_user_name(owner)}"
+        whose = "another user" if owner is None else f"user {user_name(owner)}"
         super().__init__(
             "not_your_socket",
             f"the daemon at {socket} belongs to {whose}",
@@ -76,12 +77,3 @@ class ApiError(ClientError):
     def __init__(self, status: int, info: ErrorInfo) -> None:
         super().__init__(info.code, info.message, info.hint)
         self.status = status
-
-
-def _user_name(uid: int) -> str:
-    import pwd  # only wanted in this message
-
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

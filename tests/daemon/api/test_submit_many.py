@@ -12,7 +12,7 @@ from daemon_harness import Daemon, Refused, submission
 
 from carpool.core.model import JobPhase, Outcome
 from carpool.daemon.api.context import Context
-from carpool.daemon.api.submit import pending_dependencies
+from carpool.daemon.api.submit import core_spec
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.protocol.api import SubmitRequest
 
@@ -67,5 +67,5 @@ def test_who_follows_one_that_has_failed_meanwhile_leaves_that_to_the_core() -> 
             job.outcome, job.phase = outcome, JobPhase.ENDED
             table.end(job, msgspec.Raw(b"{}"))
     follower = JobRecord(4, 0, 0, SubmitRequest(argv=["x"], cwd="/", env={}, after=[1, 2, 3]), None, 0)
-    context = cast(Context, SimpleNamespace(jobs=table))
-    assert pending_dependencies(context, follower) == (1, 3)
+    context = cast(Context, SimpleNamespace(jobs=table, limits=SimpleNamespace(retry_pause_us=0)))
+    assert core_spec(context, follower).after == (1, 3)

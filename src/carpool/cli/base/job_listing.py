@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from carpool.cli.base.job_filters import Filters
@@ -19,11 +19,17 @@ SHOWN = 8
 
 
 class Listing:
-    """Jobs as the daemon lists them, each list asked for once.  ``phases``: those that words other than ids mean."""
+    """Jobs as the daemon lists them, each list asked for once.
 
-    def __init__(self, client: DaemonClient, phases: Sequence[str] = ()) -> None:
+    ``phases``: those that words other than ids mean; ``able``: which of these jobs.
+    """
+
+    def __init__(
+        self, client: DaemonClient, phases: Sequence[str] = (), able: Callable[[JobInfo], bool] = lambda job: True
+    ) -> None:
         self._client = client
         self.phases = tuple(phases)
+        self._able = able
 
     @cached_property
     def every(self) -> list[JobInfo]:
@@ -36,7 +42,7 @@ class Listing:
 
     def active(self) -> list[JobInfo]:
         """Jobs that have not ended, and that the command can act on."""
-        return [job for job in self._active if not self.phases or job.phase in self.phases]
+        return [job for job in self._active if (not self.phases or job.phase in self.phases) and self._able(job)]
 
     def jobs(self) -> list[JobInfo]:
         """Jobs that the command can act on."""

@@ -117,13 +117,18 @@ def the_job(client: DaemonClient, word: JobWord) -> int:
 _ANY = Filters(everything=False, users=(), states=(), names=())
 
 
-def selected(client: DaemonClient, selection: Selection, phases: Sequence[str] = ()) -> list[int]:
+def selected(
+    client: DaemonClient,
+    selection: Selection,
+    phases: Sequence[str] = (),
+    able: Callable[[JobInfo], bool] = lambda job: True,
+) -> list[int]:
     """The ids that were selected, each once, in the order in which they were written.
 
-    ``phases``: those of the jobs that the command can act on; a name, a pattern or a range means such jobs only.
+    ``phases``, ``able``: the jobs that the command can act on; a name, a pattern or a range means such jobs only.
     Raises Problem where a word, or the options by themselves, select nothing.
     """
-    listing, filters = Listing(client, phases), selection.filters
+    listing, filters = Listing(client, phases, able), selection.filters
     if selection.words:
         found = [number for word in selection.words for number in _ids(listing, word, filters)]
         return list(dict.fromkeys(found))

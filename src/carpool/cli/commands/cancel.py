@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import click
 
-from carpool.cli.base.exit_codes import exit_code_of
-from carpool.cli.base.job_selection import Selection, selected, with_job_selection
-from carpool.cli.base.options_common import print_json, with_common_options
-from carpool.cli.render import formatting
-from carpool.cli.render.style import stderr_style
-from carpool.protocol.client import ApiError, DaemonClient
-from carpool.protocol.escaping import escaped
-
-AT_ONCE = 32
+from carpool.cli.base.job_actions import act_on_jobs
+from carpool.cli.base.job_selection import Selection, with_job_selection
+from carpool.cli.base.options_common import with_common_options
+from carpool.protocol.api import JobInfo
+from carpool.protocol.client import DaemonClient
 
 
 @click.command("cancel", short_help="End jobs early.")
@@ -29,40 +23,9 @@ def command(home: Path, as_json: bool, selection: Selection) -> int:
     that fails does not keep the others from being cancelled; the exit code is that of the first failure.  A job that
     has already ended is left as it is.
     """
-    with DaemonClient(home) as client:
-        jobs = selected(client, selection, formatting.ACTIVE)
-    # Side by side: the daemon writes many of them to the disk at once, and while one after the other is cancelled those
-    # behind it would start.
-    with ThreadPoolExecutor(min(len(jobs), AT_ONCE)) as pool:
-        outcomes = list(pool.map(partial(_cancelled, home), jobs))
-    errors = [outcome for outcome in outcomes if isinstance(outcome, ApiError)]
-    if as_json:
-        print_json({"jobs": [_result(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]})
-    else:
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            _say(job, outcome)
-    return exit_code_of(errors[0]) if errors else 0
+    return act_on_jobs(home, as_json, selection, _cancel)
 
 
-def _cancelled(home: Path, job: int) -> str | ApiError:
-    """The job's state afterwards."""
-    with DaemonClient(home) as client:
-        try:
-            client.cancel(job)
-            return formatting.state(client.job(job))
-        except ApiError as error:
-            return error
-
-
-def _result(job: int, outcome: str | ApiError) -> dict[str, object]:
-    if isinstance(outcome, ApiError):
-        return {"id": job, "state": None, "error": outcome.info}
-    return {"id": job, "state": outcome, "error": None}
-
-
-def _say(job: int, outcome: str | ApiError) -> None:
-    if isinstance(outcome, ApiError):
-        hint = f"\n  {escaped(outcome.info.hint)}" if outcome.info.hint else ""
-        click.echo(f"{stderr_style().red('carpool:')} {escaped(outcome.info.message)}{hint}", err=True)
-    else:
-        click.echo(f"job {job} {outcome}")
+def _cancel(client: DaemonClient, job: int) -> JobInfo:
+    client.cancel(job)
+    return client.job(job)

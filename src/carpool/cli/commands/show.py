@@ -59,8 +59,14 @@ def _identity(job: JobInfo) -> list[tuple[str, str]]:
         ("owner", f"uid {job.owner}"),
         ("weight", str(job.weight)),
         ("engine", _engine(job)),
-        ("after", ", ".join(map(str, job.after))),
+        ("after", _after(job)),
+        ("begin", "" if job.begin_us is None else f"not before {formatting.clock(job.begin_us)}"),
     ]
+
+
+def _after(job: JobInfo) -> str:
+    kinds = (("", job.after), ("any:", job.after_any), ("notok:", job.after_notok))
+    return ", ".join(f"{how}{number}" for how, numbers in kinds for number in numbers)
 
 
 def _engine(job: JobInfo) -> str:
@@ -144,6 +150,7 @@ def _times(job: JobInfo, now: int) -> list[tuple[str, str]]:
             "started",
             "" if job.started_us is None else f"{formatting.clock(job.started_us)}, after {format_duration(waited)}",
         ),
+        ("time limit", _limits(job, now)),
         ("ended", "" if job.ended_us is None else formatting.clock(job.ended_us)),
         ("retries", str(job.retries) if job.retries else ""),
         (
@@ -151,6 +158,23 @@ def _times(job: JobInfo, now: int) -> list[tuple[str, str]]:
             format_duration(formatting.completion_us(job, now)) + ("" if job.outcome else " so far"),
         ),
     ]
+
+
+def _limits(job: JobInfo, now: int) -> str:
+    limits = []
+    if job.time_us is not None:
+        runs = job.started_us is not None and job.outcome is None
+        left = (
+            f" ({format_duration(max(0, (job.started_us or 0) + job.paused_us + job.time_us - now))} left)"
+            if runs
+            else ""
+        )
+        limits.append(format_duration(job.time_us) + left)
+    if job.device_time_us is not None:
+        limits.append(f"{format_duration(job.device_time_us)} of device time")
+    if job.limit_signal and limits:
+        limits.append(f"{formatting.signal_name(job.limit_signal)} {format_duration(job.limit_signal_us)} before")
+    return ", ".join(limits)
 
 
 def _attempts(job: JobInfo) -> list[tuple[str, str]]:

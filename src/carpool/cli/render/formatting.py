@@ -54,10 +54,12 @@ def _rate(size: int, us: int) -> str:
 def state(job: JobInfo) -> str:
     """The phase, or how it ended.  A job that runs with its memory in the host store is shown as offloaded."""
     if job.outcome is None:
+        if job.paused_by is not None and job.phase != "stopping":
+            return "paused" if job.attempt == 1 else f"paused, attempt {job.attempt}"
         phase = "offloaded" if job.offloaded and job.phase == "running" else job.phase
         return phase if job.attempt == 1 else f"{phase}, attempt {job.attempt}"
     if job.outcome != "failed":
-        return job.outcome
+        return job.outcome.replace("_", " ")
     return f"failed ({signal_name(job.signal)})" if job.signal is not None else f"failed ({job.exit_code})"
 
 

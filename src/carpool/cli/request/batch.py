@@ -10,8 +10,10 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.request.job_file import JobFile
 from carpool.cli.request.job_options import captured_environment, submission
+from carpool.cli.request.start_conditions import Dependencies, dependency
 from carpool.cli.request.sweep import PREFIX, Grid, check_size, combinations, filled, named, variables
 from carpool.cli.request.venv_environment import in_conda, in_venv
+from carpool.core.model import Dependency
 from carpool.protocol.api import AUTO, SubmitManyRequest, SubmitRequest
 from carpool.protocol.paths import expanded
 
@@ -19,7 +21,10 @@ from carpool.protocol.paths import expanded
 _OPTIONS = {
     "name": "name",
     "iterations": "iterations",
-    "duration": "duration_us",
+    "expect": "duration_us",
+    "time": "time_us",
+    "device_time": "device_time_us",
+    "signal": "limit_signal",
     "memory": "memory",
     "priority": "weight",
     "device": "device",
@@ -30,6 +35,8 @@ _OPTIONS = {
     "requeue": "requeue",
     "output": "output",
     "error": "error",
+    "begin": "begin_us",
+    "hold": "hold",
 }
 #: Options that name files to write to.
 FILES = ("output", "error")
@@ -53,7 +60,7 @@ def from_command(grid: Grid, words: Sequence[str], name: str, **options: Any) ->
         )
         for index, values in enumerate(combinations(grid))
     ]
-    return _request(requests, [])
+    return _request(requests, {})
 
 
 def from_file(file: JobFile, grid: Grid, chosen: Mapping[str, Any]) -> SubmitManyRequest:
@@ -62,7 +69,7 @@ def from_file(file: JobFile, grid: Grid, chosen: Mapping[str, Any]) -> SubmitMan
     _check_size(grids)
     base = _base_environment()
     requests: list[SubmitRequest] = []
-    follows: list[list[int]] = []
+    follows: dict[Dependency, list[list[int]]] = {kind: [] for kind in Dependency}
     places: dict[str, list[int]] = {}
     for number, (job, its) in enumerate(zip(file.jobs, grids, strict=True)):
         env = _environment(file, number, base)
@@ -71,22 +78,29 @@ def from_file(file: JobFile, grid: Grid, chosen: Mapping[str, Any]) -> SubmitMan
         for index, values in enumerate(combinations(its)):
             own.append(len(requests))
             requests.append(_one(file, number, env, values, ids, dict(chosen) | {"index": index if values else None}))
-            follows.append(positions)
+            for kind, befores in follows.items():
+                befores.append(positions.get(kind, []))
         if job.get("name"):
             places.setdefault(job["name"], []).extend(own)
     return _request(requests, follows)
 
 
 def _one(
-    file: JobFile, number: int, env: dict[str, str], values: dict[str, str], ids: list[int], chosen: Mapping[str, Any]
+    file: JobFile,
+    number: int,
+    env: dict[str, str],
+    values: dict[str, str],
+    ids: Sequence[Dependencies],
+    chosen: Mapping[str, Any],
 ) -> SubmitRequest:
     job = file.jobs[number]
     own = {name: filled(value, values) for name, value in job.get("environment", {}).items()}
     options: dict[str, Any] = {"iterations": None, "duration_us": None, "memory": None, "weight": 100, "device": None}
+    options |= {"time_us": None, "device_time_us": None, "limit_signal": None}
     options |= {"gpus": 1, "exclusive": False, "engine": AUTO, "retries": 0, "requeue": False, "name": ""}
     options |= {option: job[key] for key, option in _OPTIONS.items() if key in job}
     directory = file.path.parent.absolute() / expanded(filled(job.get("directory", ""), values))
-    options |= {"directory": str(directory), "after": [ids]} | dict(chosen)
+    options |= {"directory": str(directory), "after": ids} | dict(chosen)
     options["name"] = named(options["name"], values)
     options |= _filled_names({key: options.get(key) for key in FILES}, values)
     words = [filled(word, values) for word in job["command"]]
@@ -122,14 +136,32 @@ def _environment(file: JobFile, number: int, base: dict[str, str]) -> dict[str, 
         raise file.problem(number, key, f"{key}: {error}") from None
 
 
-def _after(file: JobFile, number: int, places: Mapping[str, list[int]]) -> tuple[list[int], list[int]]:
-    """Ids of jobs that are there already, and positions of those of this file."""
-    wanted = file.jobs[number].get("after", ())
-    for name in wanted:
-        if isinstance(name, str) and name not in places:
+def _after(
+    file: JobFile, number: int, places: Mapping[str, list[int]]
+) -> tuple[list[Dependencies], dict[Dependency, list[int]]]:
+    """Jobs that are there already, and positions of those of this file, by how they have to end."""
+    ids: list[Dependencies] = []
+    positions: dict[Dependency, set[int]] = {}
+    for item in file.jobs[number].get("after", ()):
+        kind, name = (Dependency.OK, item) if item in places else _dependency(file, number, item)
+        if isinstance(name, int):
+            ids.append((kind, (name,)))
+        elif name in places:
+            positions.setdefault(kind, set()).update(places[name])
+        else:
             raise file.problem(number, "after", f"after: no job above this one is called {name!r}")
-    ids = [item for item in wanted if isinstance(item, int)]
-    return ids, sorted({place for item in wanted if isinstance(item, str) for place in places[item]})
+    return ids, {kind: sorted(found) for kind, found in positions.items()}
+
+
+def _dependency(file: JobFile, number: int, item: int | str) -> tuple[Dependency, int | str]:
+    """A name that is not in the file may have a colon, or be a number after one."""
+    if isinstance(item, int):
+        return Dependency.OK, item
+    try:
+        kind, rest = dependency(item)
+    except ValueError as error:
+        raise file.problem(number, "after", f"after: {error}") from None
+    return kind, int(rest) if ":" in item and rest.isdecimal() else rest
 
 
 def _check_size(grids: Sequence[Grid]) -> None:
@@ -139,14 +171,16 @@ def _check_size(grids: Sequence[Grid]) -> None:
         raise Problem(Exit.USAGE, "too_many_jobs", str(error), "submit them in several parts") from None
 
 
-def _request(requests: list[SubmitRequest], follows: list[list[int]]) -> SubmitManyRequest:
+def _request(requests: list[SubmitRequest], follows: Mapping[Dependency, list[list[int]]]) -> SubmitManyRequest:
     """What all environments have in common is sent once."""
     _check_files(requests)
     first = requests[0].env
     common = {
         name: value for name, value in first.items() if all(request.env.get(name) == value for request in requests)
     }
-    return SubmitManyRequest([_without(request, common) for request in requests], common, follows)
+    # What no job of the file uses is not sent: an older daemon does not know every field.
+    given = [lists if any(lists := follows.get(kind, [])) else [] for kind in Dependency]
+    return SubmitManyRequest([_without(request, common) for request in requests], common, *given)
 
 
 def _check_files(requests: Sequence[SubmitRequest]) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from carpool.cli.request.job_options import memory_hint
+from carpool.cli.request.limits import limit_signal
+from carpool.cli.request.start_conditions import begin_time
 from carpool.cli.request.sweep import check_name, check_values
 from carpool.core.model import Engine
 from carpool.protocol.api import AUTO
@@ -75,7 +77,7 @@ def _engine(value: Any) -> str:
 def _after(value: Any) -> tuple[int | str, ...]:
     items = value if isinstance(value, list) else [value]
     if not all(type(item) is int or (isinstance(item, str) and not isinstance(item, Literal)) for item in items):
-        raise ValueError("it must be ids of jobs, or names of jobs above it in this file")
+        raise ValueError("it must be ids of jobs, or names of jobs above it in this file, as in any:NAME")
     return tuple(items)
 
 
@@ -107,6 +109,14 @@ def _memory(value: Any) -> tuple[int, int | None]:
     return memory_hint(_text(value))
 
 
+def _begin(value: Any) -> int:
+    return begin_time(_text(value))
+
+
+def _signal(value: Any) -> tuple[int, int]:
+    return limit_signal(_text(value))
+
+
 def _time(value: Any) -> int:
     return parse_time_us(_text(value))
 
@@ -120,11 +130,16 @@ KEYS: Mapping[str, Key] = {
     "conda": Key("the name of a conda environment, or its path (with a slash)", _text),
     "memory": Key('text, as in "300MiB" or "300MiB/1GiB" (persistent/ephemeral)', _memory),
     "iterations": Key("a whole number, 1 or more", _whole(1)),
-    "duration": Key('text, as in "90s" or "2h"', _time),
+    "expect": Key('text, as in "90s" or "2h": device time that the job will need', _time),
+    "time": Key('text, as in "2h": the job is stopped when it has run for so long', _time),
+    "device_time": Key('text, as in "30m": the job is stopped when it has had so much device time', _time),
+    "signal": Key('text, as in "USR1@120": a signal, and how long before the end of time', _signal),
     "priority": Key("a whole number, 1 or more", _whole(1)),
     "retries": Key("a whole number, 0 or more", _whole(0)),
     "requeue": Key("true or false: start again after a restart of the machine", _truth),
-    "after": Key("ids of jobs, or names of jobs above it in this file", _after),
+    "after": Key("ids of jobs, or names of jobs above it in this file, with any: or notok: before one", _after),
+    "begin": Key('text, as in "22:00" or "+2h"', _begin),
+    "hold": Key("true or false: wait for `carpool release`", _truth),
     "device": Key("a device, as in host0, or several, as in host0,host1: the job gets one of these", _text),
     "gpus": Key("a whole number, 1 or more: devices at once", _whole(1)),
     "exclusive": Key("true or false", _truth),

@@ -12,12 +12,14 @@ import click
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
-from carpool.cli.base.options_common import POSITIVE, TIME_US, Parsed, job_ids, not_negative
+from carpool.cli.base.options_common import POSITIVE, TIME_US, Parsed, not_negative
 from carpool.cli.request.command_line import resolve_command
+from carpool.cli.request.limits import limit_signal
 from carpool.cli.request.own_files import own_files
+from carpool.cli.request.start_conditions import Dependencies, after, begin_time, by_kind
 from carpool.cli.request.sweep import parameter
 from carpool.cli.request.variables import from_files, variable
-from carpool.core.model import Engine
+from carpool.core.model import Dependency, Engine
 from carpool.protocol.api import AUTO, SubmitRequest
 from carpool.protocol.paths import expanded
 from carpool.protocol.units import parse_size
@@ -40,7 +42,25 @@ _OPTIONS = (
         type=POSITIVE,
         help="Iterations that the job will do; used for progress, and for the order under srtf.",
     ),
-    click.option("--duration", "duration_us", type=TIME_US, help="How long the job would take alone, as in 90s or 2h."),
+    click.option(
+        "--expect",
+        "duration_us",
+        type=TIME_US,
+        help="Device time that the job will need, as in 90s or 2h; used for the order under srtf and sjf.  No limit.",
+    ),
+    click.option("--time", "time_us", type=TIME_US, help="Stop the job when it has run for so long, as in 2h."),
+    click.option(
+        "--device-time",
+        "device_time_us",
+        type=TIME_US,
+        help="Stop the job when it has had so much device time: turns, without the time between them.",
+    ),
+    click.option(
+        "--signal",
+        "limit_signal",
+        type=Parsed("name[@time]", limit_signal),
+        help="Send the job a signal before the end of --time, as in USR1@120 (120 s before; USR1 alone: 60 s).",
+    ),
     click.option(
         "--mem",
         "memory",
@@ -51,7 +71,11 @@ _OPTIONS = (
         "--priority", "weight", type=POSITIVE, default=100, show_default=True, help="Weight of the job under fair."
     ),
     click.option(
-        "--after", multiple=True, type=Parsed("id[,id]", job_ids), help="Start after these jobs have succeeded."
+        "--after",
+        multiple=True,
+        type=Parsed("[how:]id[,id]", after),
+        help="Start after these jobs have succeeded; any:ID after it has ended, notok:ID if it fails.  A job whose"
+        " condition can never come true is refused.",
     ),
     click.option(
         "--device",
@@ -116,6 +140,13 @@ _BACKGROUND = (
         show_default=True,
         help="Retries after a failure (out-of-memory is always retried).",
     ),
+    click.option("--hold", is_flag=True, help="Do not start the job before `carpool release`."),
+    click.option(
+        "--begin",
+        "begin_us",
+        type=Parsed("time", begin_time),
+        help="Do not start the job before this time, as in 22:00 (tomorrow if that is past), +2h, 2026-01-31T22:00.",
+    ),
     click.option("--requeue", is_flag=True, help="Start again if the machine restarts meanwhile; counts as no retry."),
     click.option(
         "--param",
@@ -161,9 +192,12 @@ def submission(
     name: str,
     iterations: int | None,
     duration_us: int | None,
+    time_us: int | None,
+    device_time_us: int | None,
+    limit_signal: tuple[int, int] | None,
     memory: tuple[int, int | None] | None,
     weight: int,
-    after: Sequence[Sequence[int]],
+    after: Sequence[Dependencies],
     device: str | None,
     exclusive: bool,
     gpus: int,
@@ -172,6 +206,8 @@ def submission(
     foreground: bool = False,
     retries: int = 0,
     requeue: bool = False,
+    hold: bool = False,
+    begin_us: int | None = None,
     environ: dict[str, str] | None = None,
     variables: Sequence[tuple[str, str]] = (),
     env_files: Sequence[str] = (),
@@ -189,6 +225,7 @@ def submission(
     where = job_directory(directory)
     files = own_files(output, error, where, name or (Path(words[0]).name if words else ""), index)
     persistent, ephemeral = memory or (None, None)
+    number, before_us = limit_signal or (0, 0)
     return SubmitRequest(
         argv=[checked_text(word, "the command") for word in resolve_command(words, where, env)],
         cwd=checked_text(str(where), "the directory"),
@@ -196,10 +233,16 @@ def submission(
         name=checked_text(name, "the name"),
         iterations=iterations,
         duration_us=duration_us,
+        time_us=time_us,
+        device_time_us=device_time_us,
+        limit_signal=number,
+        limit_signal_us=before_us,
         persistent_bytes=persistent,
         ephemeral_bytes=ephemeral,
         weight=weight,
-        after=sorted({number for group in after for number in group}),
+        after=by_kind(after, Dependency.OK),
+        after_any=by_kind(after, Dependency.ANY),
+        after_notok=by_kind(after, Dependency.NOTOK),
         device=None if device is None else ",".join(_names(device)),
         exclusive=exclusive,
         gpus=gpus,
@@ -209,6 +252,8 @@ def submission(
         requeue=requeue,
         output=files[0],
         error=files[1],
+        hold=hold,
+        begin_us=begin_us,
     )
 
 

@@ -48,6 +48,15 @@ class Allocator(Protocol):
     def enqueue(self, job: Job) -> None:
         """The job may have devices from now on: it waits."""
 
+    def withdraw(self, job: Job) -> None:
+        """A queued job may have no devices for now: it does not wait for any, and keeps its age."""
+
+    def changed(self, job: Job) -> None:
+        """A job on its devices has another weight, or another length is expected of it."""
+
+    def pause_changed(self, job: Job) -> None:
+        """A job on its devices has been paused, or resumed (`Job.paused`)."""
+
     def stop(self, job: Job) -> None:
         """The job was cancelled: it keeps what it has until it has ended, and gets nothing more."""
 

@@ -28,6 +28,23 @@ def explain(state: State, job: Job) -> Reason | None:
     return next((reason for reason in reasons if reason is not None), None)
 
 
+def _paused_by_user(state: State, device: Device, job: Job) -> Reason | None:
+    if not job.paused:
+        return None
+    text = f"paused by {job.spec.paused_by}; carpool resume {job.id} lets it go on"
+    return Reason("paused_by_user", f"{text}{_where_its_memory_is(device, job)}")
+
+
+def _where_its_memory_is(device: Device, job: Job) -> str:
+    if job.limit.persistent and job.pinned is not None:
+        return f"; its memory stays on {device.spec.id}: {job.pinned}"
+    if job.limit.persistent and device.exclusive_holder == job.id:
+        return f"; its memory stays on {device.spec.id}, which it has to itself"
+    if job.limit.persistent or job.offload_asked:
+        return f"; its memory has not left {device.spec.id} yet"
+    return "; its memory is in the host store" if job.stored.persistent else ""
+
+
 def _blocked(state: State, device: Device, job: Job) -> Reason | None:
     stopped = (job.wanted or job.pending) and state.blocked_by_exclusive(job)
     return exclusive.has_it(state, device) if stopped else None
@@ -140,4 +157,4 @@ def _explain_request(device: Device, job: Job) -> Reason:
 
 
 #: The first of these that has something to say about a job on a device says it.
-_ANSWERS = (_blocked, _for_store, _suspended, _service, _paused, _kept_out, _for_memory, _for_turn)
+_ANSWERS = (_paused_by_user, _blocked, _for_store, _suspended, _service, _paused, _kept_out, _for_memory, _for_turn)

@@ -14,7 +14,7 @@ from carpool.core.allocators.base import JobHandlers
 from carpool.core.allocators.lane_reasons import explain
 from carpool.core.allocators.taking_back import attached, detached, leave, never_came
 from carpool.core.decision import Placement
-from carpool.core.memory import exclusive, grants, preemption, requests, residency, suspension, waiters
+from carpool.core.memory import exclusive, grants, pausing, preemption, requests, residency, suspension, waiters
 from carpool.core.metering import co_runners, transfer_cost, warmup
 from carpool.core.metering.usage import account
 from carpool.core.model import Attempt, Cause, JobPhase, LaneId, Micros, Reason, Usage
@@ -106,6 +106,16 @@ class LaneAllocator:
 
     def enqueue(self, job: Job) -> None:
         queue.enqueue(self._state, job)
+
+    def withdraw(self, job: Job) -> None:
+        queue.withdraw(self._state, job)
+
+    def changed(self, job: Job) -> None:
+        lane_queue.rank(self._state, job)
+        self._state.touch_lane(job.lane)
+
+    def pause_changed(self, job: Job) -> None:
+        pausing.changed(self._state, job)
 
     def stop(self, job: Job) -> None:
         requests.give_up(self._state, job)

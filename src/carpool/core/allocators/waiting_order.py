@@ -67,6 +67,12 @@ class WaitingOrder:
         """``job``, which `best` has found, waits no more."""
         heapq.heappop(self._heaps[job.spec.gang])
 
+    def withdraw(self, job: Job) -> None:
+        """``job``, wherever it stands, waits no more."""
+        heap = self._heaps.get(job.spec.gang, [])
+        heap[:] = [entry for entry in heap if entry[1] is not job]
+        heapq.heapify(heap)
+
     def clear(self) -> None:
         """Nobody waits."""
         self._heaps = {}

@@ -130,6 +130,27 @@ class WholeDeviceAllocator:
         if not self._state.policy.preemptive:
             self._line_up()
 
+    def withdraw(self, job: Job) -> None:
+        if job in self._newcomers:
+            self._newcomers.remove(job)
+        self._drop(job)
+        self._waiting.withdraw(job)
+
+    def changed(self, job: Job) -> None:
+        self._dirty = True
+
+    def pause_changed(self, job: Job) -> None:
+        if job.paused:
+            self._drop(job)
+            self._waiting.withdraw(job)
+            if job.devices and not job.leaving:
+                job.leaving = True
+                self._state.emit(PreemptJob(job.id))
+        else:
+            job.order = self._waiting.behind(self._key(job), 1 if self._state.policy.requeue else 0)
+            self._waiting.wait(job)
+        self._dirty = True
+
     def _line_up(self) -> None:
         """Newcomers join those that wait."""
         for job in self._newcomers:
@@ -286,7 +307,7 @@ class WholeDeviceAllocator:
     def _reconsider(self, job: Job) -> None:
         """It has done a little more, or less, than was known when it was asked to leave."""
         key = self._key(job)
-        if key != job.order[0] and job.phase in ALIVE:
+        if key != job.order[0] and job.phase in ALIVE and not job.paused:
             job.order = (key, *job.order[1:])
             self._waiting.wait(job)
 

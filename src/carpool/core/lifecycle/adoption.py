@@ -5,7 +5,8 @@ from __future__ import annotations
 from carpool.core.commands import GrantMemory, MoveJob, NameSuccessor, ResizeLane
 from carpool.core.errors import IllegalTransition
 from carpool.core.events import Adopted, WeightsFound
-from carpool.core.lifecycle.lifecycle import PAUSE, to_the_end
+from carpool.core.lifecycle import limits
+from carpool.core.lifecycle.lifecycle import BEGIN, KILL, PAUSE, to_the_end
 from carpool.core.memory import exclusive
 from carpool.core.memory.grants import keep, keep_in_store, reserve
 from carpool.core.memory.lanes import Place, enter, find_place
@@ -46,12 +47,14 @@ def refuse_contradiction(state: State, event: Adopted) -> None:
 def adopt(state: State, job: Job, event: Adopted) -> None:
     """The lane exists in the world: it is noted, not opened."""
     dequeue(state, job)
-    state.timers.cancel((PAUSE, job.id))
+    for kind in (PAUSE, BEGIN):
+        state.timers.cancel((kind, job.id))
     device = state.devices[event.device]
     job.phase, job.device, job.started_us, job.placed = event.phase, event.device, event.started_us, state.number()
-    job.cancelled = event.phase is JobPhase.STOPPING
+    job.timed_out = event.timed_out
+    job.cancelled = event.phase is JobPhase.STOPPING and not event.timed_out
     job.attached = job.was_attached = event.attached
-    job.adopted, job.pause_us = True, 0
+    job.adopted, job.pause_us, job.too_early = True, 0, False
     job.residency = LEAVING if event.offload_asked and not event.offloaded else RESIDENT
     job.usage, job.attained_us = event.usage, event.usage.device_us
     job.virtual_us = event.usage.device_us * FULL_WEIGHT // job.spec.weight
@@ -74,8 +77,10 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     if not job.touched:
         warmup.begin(state, device, job)
     state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
-    if job.cancelled:
-        state.timers.set(("kill", job.id), state.now + state.settings.kill_after_us)
+    if job.phase is JobPhase.RUNNING:
+        limits.begin(state, job, event.started_us + event.paused_us)
+    if job.phase is JobPhase.STOPPING:
+        state.timers.set((KILL, job.id), state.now + state.settings.kill_after_us)
     used = device.persistent + device.lane_bytes + device.weight_bytes
     device.excess = max(device.excess, used - device.spec.capacity)
 

@@ -212,7 +212,7 @@ def _check_job(state: State, job: Job) -> None:
     require(job.attached or job.kept == 0, "the host store keeps memory for it, but it is gone", job)
     require((job.outcome is not None) == (job.phase is JobPhase.ENDED), "outcome and phase do not agree", job)
     lane = state.lane_of(job)
-    waits = job.wanted and job.attached and not job.pending and not state.blocked_by_exclusive(job)
+    waits = job.wanted and job.attached and not job.pending and not state.kept_out(job)
     require(job.attached or job.pinned is None, "traits of a process that is gone", job)
     require(job.holds == (lane is not None and lane.holder == job.id), "its lane says otherwise of its turn", job)
     if lane is not None:

@@ -12,6 +12,7 @@ from typing import Any
 from carpool.core import events
 from carpool.core.errors import IllegalTransition
 from carpool.core.lifecycle import adoption
+from carpool.core.lifecycle.submissions import check_spec
 from carpool.core.lifecycle.transitions import LATE, LATE_OF_ATTEMPT, SEATED, TABLE
 from carpool.core.memory.preemption import PREEMPTION
 from carpool.core.memory.residency import RESIDENCY
@@ -69,6 +70,17 @@ def _checked(job: Job, event: Any, legal: bool, why: str) -> Job | None:
 
 def _adopted(state: State, job: Job, event: events.Adopted) -> Job:
     adoption.refuse_contradiction(state, event)
+    return job
+
+
+def _pause_changed(state: State, job: Job, event: events.PauseChanged) -> Job:
+    if job.serves and event.by is not None:
+        raise ValueError(f"{event}: a service is not paused")
+    return job
+
+
+def _changed(state: State, job: Job, event: events.JobChanged) -> Job:
+    check_spec(event.spec)
     return job
 
 
@@ -137,6 +149,8 @@ def _moved(state: State, job: Job, event: events.Offloaded | events.OffloadFaile
 _JUDGES: dict[type, Judge] = {
     **dict.fromkeys(SEATED, _seated),
     events.Adopted: _adopted,
+    events.JobChanged: _changed,
+    events.PauseChanged: _pause_changed,
     events.Attached: _attached,
     events.Preempted: _preempted,
 }

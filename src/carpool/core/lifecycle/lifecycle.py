@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
 from carpool.core.allocators.base import Allocator
-from carpool.core.commands import EndJob, RetryJob, SignalJob
-from carpool.core.events import ProcessExited, Submitted
-from carpool.core.lifecycle import retry
-from carpool.core.model import Engine, JobPhase, JobSpec, Micros, Outcome, Reason
+from carpool.core.commands import EndJob, RetryJob, SignalJob, TimeOut
+from carpool.core.events import JobChanged, ProcessExited, RequeueRequested, Submitted
+from carpool.core.lifecycle import limits, retry
+from carpool.core.lifecycle.dependencies import explain_dependencies, missed, note_dependencies
+from carpool.core.lifecycle.submissions import changed_spec
+from carpool.core.model import Attempt, JobPhase, JobSpec, Micros, Outcome, Reason
 from carpool.core.state.job import Job
 from carpool.core.state.state import KEPT_ENDED, State
 from carpool.core.units import format_duration
 
 SIGKILL, SIGTERM = 9, 15
-PAUSE = "retry pause"  # kind of timer: the job may be tried again
-
-
-def check_spec(spec: JobSpec) -> None:
-    """Raises ValueError for a submission that makes no sense."""
-    if spec.weight < 1:
-        raise ValueError(f"weight is {spec.weight}; it must be at least 1")
-    if spec.gang < 1:
-        raise ValueError(f"gang is {spec.gang}; a job needs at least 1 device")
-    if spec.device is not None and not spec.device:
-        raise ValueError("the job may use no device at all")
-    if spec.iterations is not None and spec.iterations < 1:
-        raise ValueError(f"iterations is {spec.iterations}; it must be at least 1")
-    if spec.duration_us is not None and spec.duration_us < 1:
-        raise ValueError(f"duration_us is {spec.duration_us}; it must be at least 1")
-    if spec.service is not None and (spec.gang > 1 or spec.exclusive or spec.engine is not Engine.GRANT):
-        raise ValueError("a service shares its device by grant: it cannot be exclusive, nor have several devices")
-    if spec.retries < 0 or spec.retry_pause_us < 0:
-        raise ValueError(f"retries is {spec.retries}, after {spec.retry_pause_us} us; both must be at least 0")
-    if spec.estimate is not None and min(spec.estimate.memory.persistent, spec.estimate.memory.ephemeral) < 0:
-        raise ValueError(f"the memory estimate {spec.estimate.memory} is negative")
+# Kinds of timers: the job may be tried again; its time to begin has come; it was signalled and has not ended.
+PAUSE, BEGIN, KILL = "retry pause", "begin", "kill"
 
 
 class Lifecycle:
@@ -41,6 +27,14 @@ class Lifecycle:
     def __init__(self, state: State, allocator: Allocator) -> None:
         self._state = state
         self._allocator = allocator
+        self.timers: Mapping[str, Callable[[Job], None]] = {
+            PAUSE: self._pause_over,
+            BEGIN: self._may_begin,
+            KILL: self._kill,
+            limits.WARN: lambda job: limits.warn(state, job),
+            limits.LIMIT: self.look_at_limits,
+            limits.DEVICE_TIME: self.look_at_limits,
+        }
 
     def submit(self, event: Submitted) -> Job:
         """A new job, which waits from now on, or has ended at once because it can never run."""
@@ -52,28 +46,67 @@ class Lifecycle:
         state.jobs[job.id] = job
         if event.past:
             job.past = event.past
-        reason = self._allocator.impossible(job) or self._dependencies(job)
+        reason = self._allocator.impossible(job) or note_dependencies(state, job)
         if reason is not None:
             outcome = Outcome.FAILED if event.past else Outcome.REFUSED
             self._end(job, outcome, reason=retry.story(job.past, reason))
-        elif not job.unmet:
-            self._enqueue(job, event.pause_us)
+        else:
+            self._wait(job, event.pause_us)
         return job
 
-    def _dependencies(self, job: Job) -> Reason | None:
-        """Note what the job waits for; a reason if that cannot come true any more."""
-        state = self._state
-        for number in job.spec.after:
-            other = state.jobs.get(number)
-            outcome = state.forgotten.outcome(number) if other is None else other.outcome
-            if other is job or (other is None and outcome is None):
-                return Reason("dependency_unknown", f"it waits for job {number}, which does not exist")
-            if outcome is None:
-                job.unmet |= {number}
-                state.dependents.setdefault(number, []).append(job.id)
-            elif outcome is not Outcome.SUCCEEDED:
-                return Reason("dependency_failed", f"job {number}, which it waits for, ended: {outcome}")
-        return None
+    def hold(self, job: Job, by: str | None) -> None:
+        """The job, which is queued, is not placed until it is released (``by`` None)."""
+        self._keep_back(job, replace(job.spec, held_by=by))
+
+    def _keep_back(self, job: Job, spec: JobSpec) -> None:
+        """A queued job is kept from being placed, or not any more."""
+        waited = not job.held_back
+        if waited and (spec.held_by is not None or spec.paused_by is not None):
+            self._allocator.withdraw(job)
+        job.spec = spec
+        if not waited:
+            self._enqueue(job)
+
+    def pause(self, job: Job, by: str | None) -> None:
+        """The job leaves its device until it is resumed (``by`` None).  Meanwhile its time limit stands still."""
+        spec, before = replace(job.spec, paused_by=by), job.paused
+        if job.phase is JobPhase.QUEUED:
+            self._keep_back(job, spec)
+            return
+        job.spec = spec
+        if job.paused is not before:
+            limits.stop_clock(self._state, job) if job.paused else limits.go_on(self._state, job)
+            self._allocator.pause_changed(job)
+
+    def change(self, job: Job, event: JobChanged) -> None:
+        """The user wants something else of the job than before."""
+        if job.phase is not JobPhase.QUEUED:
+            job.spec = changed_spec(job.spec, event.spec)
+            limits.arm(self._state, job)
+            self._allocator.changed(job)
+            return
+        if not job.held_back:
+            self._allocator.withdraw(job)
+        self._state.timers.cancel((BEGIN, job.id))
+        job.set(spec=changed_spec(job.spec, event.spec), too_early=False)
+        reason = self._allocator.impossible_again(job) or note_dependencies(self._state, job)
+        if reason is None:
+            self._wait(job, 0)
+        else:
+            self._end(job, Outcome.REFUSED, reason=retry.story(job.past, reason))
+
+    def requeue(self, job: Job, event: RequeueRequested) -> None:
+        """The job, which has been started, is to wait for its next attempt when its processes have ended."""
+        job.requeued_by = event.by
+        self._stop(job)
+
+    def look_at_limits(self, job: Job) -> None:
+        """Stop the job if it has run for long enough."""
+        text = limits.reached(self._state, job)
+        if text is not None:
+            job.timed_out = text
+            self._state.emit(TimeOut(job.id, text))
+            self._stop(job)
 
     def cancel(self, job: Job) -> None:
         """The job is to end; asking again changes nothing."""
@@ -83,12 +116,19 @@ class Lifecycle:
         if job.phase is JobPhase.QUEUED:
             self._end(job, Outcome.CANCELLED, reason=Reason("cancelled", "cancelled before it started"))
             return
-        job.phase = JobPhase.STOPPING
+        self._stop(job)
+
+    def _stop(self, job: Job) -> None:
+        """SIGTERM, and SIGKILL if the job has not ended a while later.  A paused job goes on to its end."""
+        paused, job.phase = job.paused, JobPhase.STOPPING
+        limits.forget(self._state, job)
         self._state.emit(SignalJob(job.id, SIGTERM))
-        self._state.timers.set(("kill", job.id), self._state.now + self._state.settings.kill_after_us)
+        self._state.timers.set((KILL, job.id), self._state.now + self._state.settings.kill_after_us)
+        if paused:
+            self._allocator.pause_changed(job)
         self._allocator.stop(job)
 
-    def kill(self, job: Job) -> None:
+    def _kill(self, job: Job) -> None:
         """A cancelled job did not end in time."""
         job.killed = True
         self._state.emit(SignalJob(job.id, SIGKILL))
@@ -97,6 +137,7 @@ class Lifecycle:
         """The job's process runs."""
         if job.phase is JobPhase.STARTING:
             job.phase = JobPhase.RUNNING
+            limits.begin(self._state, job, self._state.now)
         elif job.phase is JobPhase.STOPPING:
             # Cancelled while it started: the first signal may have found no process.
             self._state.emit(SignalJob(job.id, SIGKILL if job.killed else SIGTERM))
@@ -108,6 +149,12 @@ class Lifecycle:
 
     def exited(self, job: Job, event: ProcessExited) -> None:
         """The job's process has ended: the job has, too, or is tried once more."""
+        if job.requeued_by and not job.cancelled:
+            # It counts as no retry: as many as before are left.
+            spec = replace(job.spec, retries=job.spec.retries + 1)
+            past = Attempt(f"requeued by {job.requeued_by}", job.device)
+            self._try_again(job, event, retry.Again(spec, past), at_once=True)
+            return
         outcome, reason = _judge(job, event)
         if outcome is Outcome.FAILED and reason is not None:
             verdict = retry.judge(self._state, self._allocator, job, event, reason)
@@ -117,8 +164,9 @@ class Lifecycle:
             reason = verdict
         self._end(job, outcome, code=event.code, signal=event.signal, reason=reason)
 
-    def _try_again(self, job: Job, event: ProcessExited, again: retry.Again) -> None:
+    def _try_again(self, job: Job, event: ProcessExited, again: retry.Again, at_once: bool = False) -> None:
         """The job waits as on its first day; what it held is free.  Those that depend on it go on waiting."""
+        self._forget_timers(job)
         past = (*job.past, again.past)
         self._state.emit(RetryJob(job.id, len(past) + 1, again.past, again.spec.estimate, event.code, event.signal))
         job.set(phase=JobPhase.QUEUED, attached=False)
@@ -128,23 +176,36 @@ class Lifecycle:
             to_the_end(self._state, job)
         impossible = self._allocator.impossible_again(job)
         if impossible is None:
-            self._enqueue(job, retry.pause_us(again.spec.retry_pause_us, past))
+            self._wait(job, 0 if at_once else retry.pause_us(again.spec.retry_pause_us, past))
         else:
             self._end(job, Outcome.FAILED, reason=retry.story(past, impossible))
 
-    def _enqueue(self, job: Job, pause_us: Micros) -> None:
-        """The job waits for its device from now on, or after a pause."""
+    def _wait(self, job: Job, pause_us: Micros) -> None:
+        """The job waits from now on, for its time or after a pause first, if there is one."""
         if pause_us:
             job.pause_us = pause_us
             self._state.timers.set((PAUSE, job.id), self._state.now + pause_us)
-        else:
+        begin_us = job.spec.begin_us
+        if begin_us is not None and begin_us > self._state.now:
+            job.too_early = True
+            self._state.timers.set((BEGIN, job.id), begin_us)
+        self._enqueue(job)
+
+    def _enqueue(self, job: Job) -> None:
+        """The job waits for its device, unless it still waits for something else."""
+        if not job.held_back:
             self._allocator.enqueue(job)
 
-    def pause_over(self, job: Job) -> None:
+    def _pause_over(self, job: Job) -> None:
         """The job may be tried again."""
         job.pause_us = 0
         to_the_end(self._state, job)
-        self._allocator.enqueue(job)
+        self._enqueue(job)
+
+    def _may_begin(self, job: Job) -> None:
+        """The time has come that it was to wait for."""
+        job.too_early = False
+        self._enqueue(job)
 
     def _end(
         self,
@@ -160,36 +221,53 @@ class Lifecycle:
         job.set(phase=JobPhase.ENDED, outcome=outcome, reason=reason, attached=False)
         self._allocator.leave(job)
         self._state.timers.cancel(("reserve", job.id))
-        self._state.timers.cancel((PAUSE, job.id))
-        if job.cancelled:
-            self._state.timers.cancel(("kill", job.id))
+        self._forget_timers(job)
         self._tell_dependents(job)
         _forget(self._state, job)
+
+    def _forget_timers(self, job: Job) -> None:
+        for kind in (PAUSE, BEGIN, KILL, *limits.KINDS):
+            self._state.timers.cancel((kind, job.id))
 
     def _tell_dependents(self, job: Job) -> None:
         for number in self._state.dependents.pop(job.id, []):
             other = self._state.jobs.get(number)
-            if other is None or other.phase is not JobPhase.QUEUED:
+            if other is None or other.phase is not JobPhase.QUEUED or job.id not in other.unmet:
                 continue  # it was cancelled meanwhile
+            assert job.outcome is not None, "it has ended"
             other.unmet -= {job.id}
-            if job.outcome is not Outcome.SUCCEEDED:
-                text = f"job {job.id}, which it waits for, ended: {job.outcome}"
-                self._end(other, Outcome.REFUSED, reason=Reason("dependency_failed", text))
-            elif not other.unmet:
-                self._allocator.enqueue(other)
+            reason = missed(other.spec, job.id, job.outcome)
+            if reason is not None:
+                self._end(other, Outcome.REFUSED, reason=reason)
+            else:
+                self._enqueue(other)
 
     def explain(self, job: Job) -> Reason | None:
         """Why a job does not compute now, or how it ended; None: it does what it wants to do."""
         if job.phase is JobPhase.ENDED:
             return job.reason
+        if job.phase is JobPhase.QUEUED and job.held_back:
+            return self._explain_held_back(job)
+        if job.phase is JobPhase.STOPPING and (job.timed_out or job.requeued_by):
+            text = job.timed_out or f"requeued by {job.requeued_by}"
+            return Reason("stopping", f"{text}; waiting for its processes to end")
+        return self._allocator.explain(job)
+
+    def _explain_held_back(self, job: Job) -> Reason:
+        """The first thing that has to happen before the job can be placed."""
+        if job.spec.held_by is not None:
+            return Reason("held", f"held by {job.spec.held_by}; carpool release {job.id} lets it start")
+        if job.paused:
+            return Reason("paused_by_user", f"paused by {job.spec.paused_by}; carpool resume {job.id} lets it start")
         if job.unmet:
-            return Reason("after", "waiting for " + ", ".join(f"job {number}" for number in sorted(job.unmet)))
-        if job.pause_us:
+            return explain_dependencies(job)
+        if not job.too_early:
             text = (
                 f"attempt {len(job.past)} failed; the next one begins after a pause of {format_duration(job.pause_us)}"
             )
             return Reason("pause", text)
-        return self._allocator.explain(job)
+        assert job.spec.begin_us is not None, "only a job with a time to begin is too early"
+        return Reason("begin", f"to start in {format_duration(job.spec.begin_us - self._state.now)}")
 
 
 def _forget(state: State, job: Job) -> None:
@@ -213,6 +291,8 @@ def to_the_end(state: State, job: Job) -> None:
 def _judge(job: Job, event: ProcessExited) -> tuple[Outcome, Reason | None]:
     if job.cancelled:
         return Outcome.CANCELLED, Reason("cancelled", "cancelled")
+    if job.timed_out:
+        return Outcome.TIMED_OUT, Reason("time_limit", job.timed_out)
     note = f" ({event.note})" if event.note else ""
     if event.code is None and event.signal is None:
         return Outcome.LOST, Reason("lost", f"its supervisor vanished{note}; how it ended is unknown")

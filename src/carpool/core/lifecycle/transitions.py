@@ -14,8 +14,8 @@ from carpool.core.state.tables import Cause, edges
 QUEUED, STARTING, RUNNING = JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING
 STOPPING, ENDED = JobPhase.STOPPING, JobPhase.ENDED
 
-#: What the core itself decides about a queued job, beside what events do to it.
-ADMITTED, REFUSED = "admitted", "refused"
+#: What the core itself decides about a job, beside what events do to it.
+ADMITTED, REFUSED, TIME_OVER = "admitted", "refused", "time over"
 
 SEATED = (
     events.Attached,
@@ -38,6 +38,9 @@ TABLE: dict[JobPhase, dict[Cause, tuple[JobPhase, ...]]] = {
         ADMITTED: (STARTING,),
         REFUSED: (ENDED,),
         events.CancelRequested: (ENDED,),
+        events.HoldChanged: (QUEUED,),
+        events.PauseChanged: (QUEUED,),
+        events.JobChanged: (QUEUED, ENDED),
         events.Adopted: (STARTING, RUNNING, STOPPING),
     },
     STARTING: {
@@ -47,10 +50,17 @@ TABLE: dict[JobPhase, dict[Cause, tuple[JobPhase, ...]]] = {
         events.Preempted: (STARTING,),
         # The shim's and the job's sockets are not ordered: a job may attach, or end, before we hear that it runs.
         events.ProcessExited: (ENDED, QUEUED),  # queued: for another attempt
+        events.JobChanged: (STARTING,),
+        events.PauseChanged: (STARTING,),
+        events.RequeueRequested: (STOPPING,),
         **dict.fromkeys(SEATED, (STARTING,)),
     },
     RUNNING: {
+        TIME_OVER: (STOPPING,),
         events.CancelRequested: (STOPPING,),
+        events.JobChanged: (RUNNING,),
+        events.PauseChanged: (RUNNING,),
+        events.RequeueRequested: (STOPPING,),
         events.ProcessExited: (ENDED, QUEUED),
         events.Preempted: (RUNNING,),
         **dict.fromkeys(SEATED, (RUNNING,)),
@@ -59,7 +69,8 @@ TABLE: dict[JobPhase, dict[Cause, tuple[JobPhase, ...]]] = {
         events.ProcessStarted: (STOPPING,),  # cancelled while it started: signalled again
         events.StartFailed: (ENDED,),
         events.CancelRequested: (STOPPING,),
-        events.ProcessExited: (ENDED,),
+        events.ProcessExited: (ENDED, QUEUED),  # queued: it is requeued
+        events.PauseChanged: (STOPPING,),  # that is about the next attempt
         events.Preempted: (STOPPING,),
         **dict.fromkeys(SEATED, (STOPPING,)),
     },
@@ -74,9 +85,12 @@ LATE: frozenset[tuple[JobPhase, type]] = frozenset(
         for kind in (events.CancelRequested, events.ProcessStarted, events.ProcessExited, events.Preempted)
     }
     | {(ENDED, events.StartFailed), (RUNNING, events.ProcessStarted)}
+    | {(phase, events.HoldChanged) for phase in (STARTING, RUNNING, STOPPING, ENDED)}
+    | {(STOPPING, events.JobChanged), (ENDED, events.JobChanged), (ENDED, events.PauseChanged)}
+    | {(phase, events.RequeueRequested) for phase in (QUEUED, STOPPING, ENDED)}
 )
 #: What may still be heard of an attempt that has failed while the job waits for the next one.
-LATE_OF_ATTEMPT = frozenset(kind for phase, kind in LATE if phase is ENDED) - {events.CancelRequested}
+LATE_OF_ATTEMPT = frozenset(kind for phase, kind in LATE if phase is ENDED) - set(TABLE[QUEUED])
 
 
 def mermaid() -> str:

@@ -26,7 +26,7 @@ def break_deadlock(state: State, device: Device) -> None:
     """If jobs wait for memory and none that holds any moves, evict one.  Sets the timer to evaluate this again."""
     key = ("deadlock", device.spec.id)
     state.timers.cancel(key)
-    if not device.waiters and all(state.blocked_by_exclusive(state.jobs[number]) for _, number, _ in device.requests):
+    if not device.waiters and all(state.kept_out(state.jobs[number]) for _, number, _ in device.requests):
         return
     holders = [state.jobs[number] for number in sorted(device.jobs) if state.jobs[number].reserved.total > 0]
     if any(job.offload_asked for job in holders):
@@ -59,7 +59,7 @@ def _lacks_memory(job: Job) -> bool:
 def _still_since(state: State, job: Job, device: Device) -> Micros:
     """When the job counts, or is to be looked at again, as one that does not move."""
     timeout = state.settings.warm_timeout_us
-    if _lacks_memory(job) or (state.blocked_by_exclusive(job) and not job.holds):
+    if _lacks_memory(job) or (state.kept_out(job) and not job.holds):
         return 0
     if _idle(state, job):
         return job.idle_since_us + timeout
@@ -120,7 +120,7 @@ def _give_in(state: State, device: Device, holders: list[Job], short: JobId) -> 
     if device.exclusive_holder == short and len(device.jobs) > 1 and not device.exclusive_waived:
         waive(state, device, True)
         return
-    asking = [job for job in holders if job.pending]
+    asking = [job for job in holders if job.pending and not job.paused]
     last = max(asking, key=lambda job: job.placed, default=holders[-1])
     waiting = all(_lacks_memory(job) for job in holders)
     if asking and len(holders) > 1 and waiting and needed(last).total <= device.usable:

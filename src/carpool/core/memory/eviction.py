@@ -60,7 +60,7 @@ def may_leave(state: State, job: Job, at_once: bool) -> bool:
         return False
     if job.suspends or stays(state, job) or takes_device(state, job) or state.now < job.unmovable_us:
         return False
-    if state.blocked_by_exclusive(job) or (at_once and not job.serves):
+    if state.kept_out(job) or (at_once and not job.serves):
         return True
     if promised(state, job):
         return False

@@ -43,7 +43,7 @@ def advance(state: State, device: Device) -> None:
 
 def _has_to_yield(state: State, lane: Lane) -> bool:
     """Whether its holder has to give its turn away anyway, and has not paused yet."""
-    return lane.preempt.state is not PreemptState.PAUSED and state.blocked_by_exclusive(holder(state, lane))
+    return lane.preempt.state is not PreemptState.PAUSED and state.kept_out(holder(state, lane))
 
 
 def _make_room_for(state: State, device: Device, service: Job) -> None:
@@ -56,7 +56,7 @@ def _make_room_for(state: State, device: Device, service: Job) -> None:
     service.wait = WaitState.TURNS
     device.waiters.add(service.id)
     for lane in computing:
-        if not state.blocked_by_exclusive(holder(state, lane)):  # such a one has to give its turn away
+        if not state.kept_out(holder(state, lane)):  # such a one has to give its turn away
             PREEMPTION.act(lane.preempt.state, NEEDED)(state, lane, service)
 
 
@@ -144,7 +144,7 @@ def _resume(state: State, lane: Lane) -> None:
     if lane.yield_asked is not YieldAsked.NO:
         return
     state.touch_lane(lane.id)
-    if state.blocked_by_exclusive(job):
+    if state.kept_out(job):
         return
     end_preemption(state, lane)
     lane.turn_us += state.now - since.since_us

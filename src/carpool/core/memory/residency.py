@@ -85,7 +85,7 @@ def _moved_out(state: State, job: Job) -> None:
     if job.holds:
         rank(state, job)
         return  # it got a turn before it heard of the request: its memory is in use, nothing was moved
-    set_aside(state, job, Memory(0, job.limit.ephemeral if device.oversubscribed else 0))
+    set_aside(state, job, Memory(0, job.limit.ephemeral if device.oversubscribed and not job.paused else 0))
     stop_growing(state, job)
     freed(state, device)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carpool.core.memory import preemption, suspension
+from carpool.core.memory import pausing, preemption, suspension
 from carpool.core.memory.deadlock import break_deadlock
 from carpool.core.memory.eviction import next_change, storable
 from carpool.core.memory.eviction_plan import awaits_weights, make_plan
@@ -47,6 +47,7 @@ def serve(state: State, device: Device) -> None:
     device.waiters.clear()
     for lane in device.lanes:
         state.lanes[lane].waiter = None
+    pausing.empty(state, device)
     suspension.size_up(state, device)
     jobs = [state.jobs[number] for number in sorted(device.jobs)]
     room = Room(sum(job.reserved.persistent for job in jobs if _leaves(state, job)))
@@ -62,7 +63,7 @@ def serve(state: State, device: Device) -> None:
         if number in state.jobs:
             state.jobs[number].wait = WaitState.NONE
     if device.exclusive_holder not in device.waiters:
-        waive(state, device, False)
+        waive(state, device, pausing.exclusive_holder_paused(state, device))
     _note_shortage(state, device, before)
     _set_retry(state, device)
     break_deadlock(state, device)
@@ -86,7 +87,7 @@ def _waiters(state: State, device: Device) -> list[Job]:
     ages: dict[JobId, int] = {}
     for sequence, number, _ in device.requests:
         job = state.jobs[number]
-        if job.holds or not state.blocked_by_exclusive(job):
+        if job.holds or not state.kept_out(job):
             ages[number] = min(sequence, ages.get(number, sequence))
     for number in [*_first_of_lanes(state, device), *device.exclusive_jobs[:1]]:
         job = state.jobs[number]
@@ -278,7 +279,7 @@ def _ask_holders(state: State, job: Job, room: Room, lanes: list[Lane]) -> None:
 
 def _set_retry(state: State, device: Device) -> None:
     key = ("retry", device.spec.id)
-    due = next_change(state, device) if device.waiters else None
+    due = next_change(state, device) if device.waiters else pausing.next_attempt(state, device)
     if due is None:
         state.timers.cancel(key)
     else:

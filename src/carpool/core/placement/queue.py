@@ -77,6 +77,15 @@ def dequeue(state: State, job: Job) -> None:
     reservations.drop(state, job)
 
 
+def withdraw(state: State, job: Job) -> None:
+    """As `dequeue`, of a job that stays queued: while it waits for something else no later one overtakes it."""
+    dequeue(state, job)
+    if job in state.not_passed:
+        state.not_passed.remove(job)
+    if job.id in state.newcomers:
+        state.newcomers.remove(job.id)
+
+
 def trust(state: State, job: Job) -> None:
     """Whether what is believed of the job's memory counts.
 

@@ -89,7 +89,13 @@ class Job:
     reason: Reason | None = None
     cancelled: bool = False
     killed: bool = False
+    timed_out: str = ""  # which limit it has reached; it is being stopped
+    requeued_by: str = ""  # who wants it to be started again; it is being stopped
+    timed_from_us: Micros | None = None  # since when its time limit counts
+    clock_stopped_us: Micros | None = None  # since when that clock stands still: the job is paused
+    warned: bool = False  # its signal before the limit has been sent
     unmet: frozenset[JobId] = frozenset()  # dependencies that have not ended
+    too_early: bool = False  # its time to begin (`JobSpec.begin_us`) has not come
     past: tuple[Attempt, ...] = ()  # earlier starts that came to nothing
     pause_us: Micros = 0  # between the last attempt and the next one, which may not be placed yet; 0: there is none
     denied: int = 0  # capacity of its device, if what it asked for last would not fit there even alone
@@ -168,8 +174,13 @@ class Job:
 
     @property
     def held_back(self) -> bool:
-        """Whether it may not be placed yet, on whatever device: others have to end, or a pause has to."""
-        return bool(self.unmet or self.pause_us)
+        """Whether it may not be placed yet, on whatever device: it is held, waits for others' ends or for a time."""
+        return bool(self.unmet or self.pause_us or self.too_early or self.spec.held_by is not None or self.paused)
+
+    @property
+    def paused(self) -> bool:
+        """Whether a user keeps it off its device.  One that is being stopped goes on to its end."""
+        return self.spec.paused_by is not None and self.phase not in (JobPhase.STOPPING, JobPhase.ENDED)
 
     @property
     def recovering(self) -> bool:

@@ -101,6 +101,10 @@ class State:
     def device_of(self, job: Job) -> Device | None:
         return self.devices[job.device] if job.device is not None else None
 
+    def kept_out(self, job: Job) -> bool:
+        """Whether the job gets no turn, however long it waits: a user has paused it, or another job has the device."""
+        return job.paused or self.blocked_by_exclusive(job)
+
     def blocked_by_exclusive(self, job: Job) -> bool:
         """Whether the job gets no turn, because another has the device to itself."""
         device = self.device_of(job)

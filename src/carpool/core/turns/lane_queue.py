@@ -16,13 +16,13 @@ from carpool.core.turns.exclusive_turns import order_changed
 def rank(state: State, job: Job) -> None:
     """Bring the job's place in its lane's queue up to date.
 
-    Who waits for an answer to a request for memory has none, nor has who is blocked by a job that has the device to
-    itself; whose memory is in the host store has one, and gets the memory when it is the first.
+    Who waits for an answer to a request for memory has none, nor has who is paused, or blocked by a job that has the
+    device to itself; whose memory is in the host store has one, and gets the memory when it is the first.
     """
     lane, turn = state.lane_of(job), job.turn
     if lane is None or not isinstance(turn, Waiting):
         return
-    may = job.attached and not job.pending and not state.blocked_by_exclusive(job)
+    may = job.attached and not job.pending and not state.kept_out(job)
     key = _key(state, job, turn) if may else None
     if key == turn.key:
         return

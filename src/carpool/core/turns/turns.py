@@ -205,7 +205,7 @@ def _tell_device(state: State, lane: Lane, job: Job) -> None:
     turn_over(state, device, job)
     if job.demand is not None:
         weights.let_go(state, device, job)
-    if device.requests or device.waiters:
+    if device.requests or device.waiters or job.paused:
         state.touch_device(device.spec.id)
 
 

@@ -3,7 +3,8 @@
 The first of these that is so decides; the numbers stand in `request_yield`:
 
 1. It has been preempted by a service, and comes to no boundary: it is asked, at once, only if it has paused and a
-   service needs its memory, or another job has the device to itself.
+   service needs its memory, or another job has the device to itself, or a user has paused the job.
+   A user has paused the job: it is asked at once.
 2. No other job needs that it lets go: what it has been asked is taken back.
 3. It is blocked in its allocator, and no job is leaving for it: it is asked at once, because it would keep the others
    for nothing.
@@ -61,6 +62,8 @@ def request_yield(state: State, lane: Lane, holder: Job) -> None:
     others = rivals(state, lane)
     if lane.preempt.state is not PreemptState.NONE:  # 1
         _request_of_paused(state, lane, holder)
+    elif holder.paused:
+        _ask(state, lane, holder.id, holder, forced=True)
     elif not others:  # 2
         _withdraw(state, lane, holder)
     elif holder.pending and holder.wait is not WaitState.MOVING:  # 3
@@ -106,7 +109,7 @@ def _request_of_paused(state: State, lane: Lane, holder: Job) -> None:
     """It comes to no boundary.  It is asked for its turn only if a service needs its memory, or others hold it off."""
     waiter = None if lane.waiter is None else state.jobs[lane.waiter]
     needed = waiter is not None and waiter.serves
-    if lane.preempt.state is PreemptState.PAUSED and (needed or state.blocked_by_exclusive(holder)):
+    if lane.preempt.state is PreemptState.PAUSED and (needed or state.kept_out(holder)):
         _ask(state, lane, holder.id, waiter or holder, forced=True)
 
 

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from carpool.daemon.api.context import Context
+from carpool.daemon.api.context import Caller, Context, administers
 from carpool.daemon.jobs.submissions import size_of
+from carpool.daemon.jobs.table import dependencies
 from carpool.daemon.journal.model_registry import RegisteredModel
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import SubmitManyRequest, SubmitRequest
-from carpool.protocol.units import format_size
+from carpool.protocol.units import format_duration, format_size
 
 LONGEST_NAME = 256  # characters
 MOST_DEPENDENCIES = 1000
@@ -24,8 +25,9 @@ def check_spec_size(context: Context, spec: SubmitRequest) -> None:
     if len(spec.name) > LONGEST_NAME:
         text = f"the name has {len(spec.name)} characters; {LONGEST_NAME} are allowed"
         raise RequestError(400, "bad_name", text, "choose a shorter one")
-    if len(spec.after) > MOST_DEPENDENCIES:
-        text = f"the job waits for {len(spec.after)} others; {MOST_DEPENDENCIES} are allowed"
+    count = sum(len(numbers) for _, numbers in dependencies(spec))
+    if count > MOST_DEPENDENCIES:
+        text = f"the job waits for {count} others; {MOST_DEPENDENCIES} are allowed"
         raise RequestError(400, "bad_after", text, "let a job in between wait for a part of them")
 
 
@@ -46,6 +48,26 @@ def check_retries(context: Context, spec: SubmitRequest) -> None:
     if spec.retries > most:
         text = f"retries is {spec.retries}; a job is started again {most} times at most"
         raise RequestError(400, "bad_retries", text, f"ask for fewer: --retries {most}{_raise_it(context)}")
+
+
+def with_time_limit(context: Context, spec: SubmitRequest) -> SubmitRequest:
+    """A job that is submitted without a time limit has the default one, or the longest there may be; a service none."""
+    settings = context.settings.current
+    usual = settings.max_time_us if settings.default_time_us is None else settings.default_time_us
+    if spec.time_us is not None or spec.service is not None or usual is None:
+        return spec
+    return msgspec.structs.replace(spec, time_us=usual)
+
+
+def check_time_limit(context: Context, spec: SubmitRequest, who: Caller) -> None:
+    """Raises RequestError for a longer time than users may ask for."""
+    most = context.settings.current.max_time_us
+    if most is None or spec.service is not None or administers(context, who):
+        return
+    if spec.time_us is None or spec.time_us > most:
+        asked = "no time limit" if spec.time_us is None else f"a time limit of {format_duration(spec.time_us)}"
+        text = f"the job asks for {asked}; at most {format_duration(most)} is allowed (max_time_us)"
+        raise RequestError(403, "time_limit", text, f"ask for less: --time {format_duration(most)}")
 
 
 def check_room(context: Context, uid: int, sizes: Sequence[int]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from carpool.daemon.api import admin, device_history, devices, jobs, models, streams, submit
+from carpool.daemon.api import admin, device_history, devices, job_control, jobs, models, streams, submit, update
 from carpool.daemon.api.middleware import Handler
 from carpool.protocol import api
 from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest
@@ -45,6 +45,12 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route("GET", "/v1/jobs/{id}/wait", jobs.wait_job, "Wait for its end", api.JobInfo, query=("timeout_s",)),
     Route("POST", "/v1/jobs/{id}/cancel", jobs.cancel_job, "Cancel it", api.JobInfo),
+    Route("PATCH", "/v1/jobs/{id}", update.update_job, "Change it", api.JobInfo, api.JobUpdate),
+    Route("POST", "/v1/jobs/{id}/requeue", job_control.requeue_job, "Start it again", api.JobInfo),
+    Route("POST", "/v1/jobs/{id}/pause", job_control.pause_job, "Take it off its device", api.JobInfo),
+    Route("POST", "/v1/jobs/{id}/resume", job_control.resume_job, "Let it go on", api.JobInfo),
+    Route("POST", "/v1/jobs/{id}/hold", job_control.hold_job, "Keep it from being placed", api.JobInfo),
+    Route("POST", "/v1/jobs/{id}/release", job_control.release_job, "Let it be placed", api.JobInfo),
     Route("GET", "/v1/policy", admin.get_policy, "The policy and all settings", api.PolicyInfo),
     Route("PUT", "/v1/policy", admin.put_policy, "Change them", api.PolicyInfo, api.PolicyRequest),
     Route("GET", "/v1/devices", devices.devices, "Devices, lanes, turns", api.DeviceList),

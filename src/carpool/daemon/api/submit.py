@@ -5,20 +5,31 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 from aiohttp import web
 
 from carpool.core.events import Submitted
-from carpool.core.model import Engine, Estimate, JobId, Outcome
+from carpool.core.lifecycle.submissions import LARGEST_SIGNAL
+from carpool.core.model import Dependency, Engine, Estimate, JobId, JobSpec
 from carpool.core.state.amounts import clipped
 from carpool.daemon.api.checks import check_directory, check_numbers, check_own_files, check_texts
 from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller, removed_text, viewer, was_removed
 from carpool.daemon.api.middleware import json_response, read_body
-from carpool.daemon.api.quotas import check_common_environment, check_retries, check_room, check_spec_size, spend_rate
+from carpool.daemon.api.quotas import (
+    check_common_environment,
+    check_retries,
+    check_room,
+    check_spec_size,
+    check_time_limit,
+    spend_rate,
+    with_time_limit,
+)
 from carpool.daemon.config.limits import Audience
+from carpool.daemon.jobs.control import control_at_submission
 from carpool.daemon.jobs.submissions import size_of
-from carpool.daemon.jobs.table import JobRecord, may_use, named_devices
+from carpool.daemon.jobs.table import EngineChoice, JobRecord, dependencies, may_use, named_devices
 from carpool.daemon.journal.writer import disk_full
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull, RequestError
@@ -45,19 +56,24 @@ SMALLEST = {
     "ephemeral_bytes": 0,
     "retries": 0,
     "service": 1,
+    "begin_us": 0,
+    "time_us": 1,
+    "device_time_us": 1,
+    "limit_signal": 0,
+    "limit_signal_us": 0,
 }
 
 
 async def submit(request: web.Request) -> web.Response:
     """One job; it is durable before the answer."""
     context = request.app[CONTEXT]
-    spec = await read_body(request, SubmitRequest)
+    spec = with_time_limit(context, await read_body(request, SubmitRequest))
     who = caller(request)
     check(context, spec, who)
     spec, choice = await context.engines.choose(spec, who.uid, who.gid)
     _check_present(context, [spec], who)
     estimate = _estimate(context, spec, who)
-    job = JobRecord(context.jobs.new_id(), who.uid, who.gid, spec, estimate, wall_us(), choice)
+    job = _new_job(context, spec, estimate, choice, who)
     # Accepted is accepted: a client that hangs up now must not leave a job that is in the journal but not in the core.
     await asyncio.shield(_accept(context, [job]))
     return json_response(SubmitResponse(job.id), 201)
@@ -76,18 +92,35 @@ async def submit_many(request: web.Request) -> web.Response:
     many = await read_body(request, SubmitManyRequest)
     who = caller(request)
     check_common_environment(context, many, MOST_JOBS)
-    specs = [msgspec.structs.replace(spec, env=many.env | spec.env) for spec in many.jobs]
-    _check_many(context, specs, many.follows, who)
+    specs = [with_time_limit(context, msgspec.structs.replace(spec, env=many.env | spec.env)) for spec in many.jobs]
+    follows = _follows(many)
+    _check_many(context, specs, follows, who)
     chosen = [await context.engines.choose(spec, who.uid, who.gid) for spec in specs]
     _check_present(context, specs, who)
     jobs: list[JobRecord] = []
     for place, (spec, choice) in enumerate(chosen):
-        before = [jobs[other].id for other in (many.follows[place] if many.follows else ())]
-        whole = msgspec.structs.replace(spec, after=[*spec.after, *before])
-        estimate = _estimate(context, whole, who)
-        jobs.append(JobRecord(context.jobs.new_id(), who.uid, who.gid, whole, estimate, wall_us(), choice))
+        before = {
+            name: [*getattr(spec, name), *(jobs[other].id for other in lists[place])] for name, lists in follows.items()
+        }
+        whole = msgspec.structs.replace(spec, **before)
+        jobs.append(_new_job(context, whole, _estimate(context, whole, who), choice, who))
     await asyncio.shield(_accept(context, jobs))
     return json_response(SubmitManyResponse([job.id for job in jobs]), 201)
+
+
+def _new_job(
+    context: Context, spec: SubmitRequest, estimate: Estimate | None, choice: EngineChoice, who: Caller
+) -> JobRecord:
+    return JobRecord(
+        *(context.jobs.new_id(), who.uid, who.gid, spec, estimate, wall_us(), choice),
+        control=control_at_submission(who.uid, spec),
+    )
+
+
+def _follows(many: SubmitManyRequest) -> dict[str, list[list[int]]]:
+    """By the field of a submission that says the same of jobs that are there already; a list for each job."""
+    given = {"after": many.follows, "after_any": many.follows_any, "after_notok": many.follows_notok}
+    return {name: lists or [[] for _ in many.jobs] for name, lists in given.items()}
 
 
 def _estimate(context: Context, spec: SubmitRequest, who: Caller) -> Estimate | None:
@@ -112,17 +145,24 @@ def _check_present(context: Context, specs: list[SubmitRequest], who: Caller) ->
     """What can change while programs are looked at; nothing has been promised before.  Raises ApiError."""
     if context.stopping.is_set():
         raise RequestError(503, "stopping", "the daemon is stopping", "start it again: carpool up")
-    for number in {number for spec in specs for number in spec.after}:
-        _check_dependency(context, number, who)
+    for spec in specs:
+        for kind, numbers in dependencies(spec):
+            for number in numbers:
+                check_dependency(context, number, kind, who)
 
 
-def _check_many(context: Context, specs: list[SubmitRequest], follows: list[list[int]], who: Caller) -> None:
-    """Raises ApiError for the first that could never run, and says which it is."""
-    if follows and len(follows) != len(specs):
-        raise RequestError(400, "bad_follows", f"follows has {len(follows)} entries for {len(specs)} jobs")
+def _check_follows(count: int, follows: list[list[int]]) -> None:
+    if len(follows) != count:
+        raise RequestError(400, "bad_follows", f"follows has {len(follows)} entries for {count} jobs")
     for place, befores in enumerate(follows):
         if not all(0 <= before < place for before in befores):
             raise RequestError(400, "bad_follows", f"job {place + 1} can only follow jobs before it in the request")
+
+
+def _check_many(context: Context, specs: list[SubmitRequest], follows: dict[str, list[list[int]]], who: Caller) -> None:
+    """Raises ApiError for the first that could never run, and says which it is."""
+    for lists in follows.values():
+        _check_follows(len(specs), lists)
     for place, spec in enumerate(specs, 1):
         if spec.foreground:
             raise RequestError(400, "foreground", "jobs in the foreground are submitted one by one")
@@ -148,8 +188,7 @@ async def _accept(context: Context, jobs: list[JobRecord]) -> None:
         raise
     for job in jobs:
         context.jobs.live[job.id] = job
-        spec = job.core_spec(pending_dependencies(context, job), context.limits.retry_pause_us)
-        context.post(Submitted(job.id, spec))
+        context.post(Submitted(job.id, core_spec(context, job)))
 
 
 async def _record(context: Context, jobs: list[JobRecord]) -> None:
@@ -171,15 +210,15 @@ def _create_directory(context: Context, job: JobRecord) -> None:
         raise JournalFull("disk_full", text, "make room, then try again") from None
 
 
-def pending_dependencies(context: Context, job: JobRecord) -> tuple[JobId, ...]:
-    """All but those that have succeeded: what has ended badly since `check` looked, the core refuses the job for."""
-    return tuple(number for number in job.spec.after if not _succeeded(context, number))
+def core_spec(context: Context, job: JobRecord) -> JobSpec:
+    """What the core is told.  What has ended otherwise since `check` looked, the core refuses the job for."""
+    return job.core_spec(partial(_waits_for, context), context.limits.retry_pause_us)
 
 
-def _succeeded(context: Context, number: JobId) -> bool:
-    """A job that has been removed since `check` looked had succeeded some time before."""
+def _waits_for(context: Context, number: JobId, kind: Dependency) -> bool:
+    """A job that has been removed since `check` looked had ended long before."""
     ended = context.jobs.ended.get(number)
-    return number not in context.jobs.live if ended is None else ended.outcome is Outcome.SUCCEEDED
+    return number in context.jobs.live if ended is None else not kind.met_by(ended.outcome)
 
 
 def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
@@ -187,13 +226,11 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     if not spec.argv or not spec.argv[0]:
         raise RequestError(400, "empty_command", "there is no command to run", "carpool submit -- python train.py")
     _check_owner(context, who)
-    check_spec_size(context, spec)
     check_texts("the command, directory", (*spec.argv, spec.cwd), spec.env)
     check_directory(spec.cwd)
     check_own_files(spec)
-    check_numbers(spec, SMALLEST)
     check_retries(context, spec)
-    _check_device(context, spec)
+    check_changeable(context, spec, who)
     _check_engine(context, spec)
     _check_service(context, spec, who)
     if spec.estimate_source not in ("hint", *AT_SUBMISSION):
@@ -203,6 +240,17 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
         )
     if spec.foreground and (spec.retries or spec.requeue):
         raise RequestError(400, "retries_foreground", "jobs in the foreground are not retried", "use carpool submit")
+
+
+def check_changeable(context: Context, spec: SubmitRequest, who: Caller) -> None:
+    """The part of `check` that is about what may be changed after the submission.  Raises RequestError."""
+    check_spec_size(context, spec)
+    check_numbers(spec, SMALLEST)
+    if spec.limit_signal > LARGEST_SIGNAL:
+        text = f"limit_signal is {spec.limit_signal}; signals have numbers from 1 to {LARGEST_SIGNAL}"
+        raise RequestError(400, "bad_limit_signal", text, "0: none")
+    check_time_limit(context, spec, who)
+    _check_device(context, spec)
 
 
 def _check_owner(context: Context, who: Caller) -> None:
@@ -274,16 +322,18 @@ def _check_service(context: Context, spec: SubmitRequest, who: Caller) -> None:
         )
 
 
-def _check_dependency(context: Context, number: JobId, who: Caller) -> None:
+def check_dependency(context: Context, number: JobId, kind: Dependency, who: Caller) -> None:
+    """Raises ApiError for a job that cannot be waited for, or that has ended otherwise."""
+    asked = f"--after {number}" if kind is Dependency.OK else f"--after {kind}:{number}"
     known = viewer(context, who).knows(context.jobs.owner(number))
     if known and number in context.jobs.live:
         return
     ended = context.jobs.ended.get(number) if known else None
     if ended is None and was_removed(context, number, who):
         text, kept = removed_text(context, number)
-        hint = f"{kept}; leave --after {number} out if that job did what is needed"
-        raise RequestError(400, "unknown_dependency", f"--after {number}: {text}", hint)
+        hint = f"{kept}; leave {asked} out if that job did what is needed"
+        raise RequestError(400, "unknown_dependency", f"{asked}: {text}", hint)
     if ended is None:
-        raise RequestError(400, "unknown_dependency", f"--after {number}: there is no job {number}", "carpool ls --all")
-    if ended.outcome is not Outcome.SUCCEEDED:
-        raise RequestError(409, "failed_dependency", f"--after {number}: job {number} has ended: {ended.outcome.value}")
+        raise RequestError(400, "unknown_dependency", f"{asked}: there is no job {number}", "carpool ls --all")
+    if not kind.met_by(ended.outcome):
+        raise RequestError(409, "failed_dependency", f"{asked}: job {number} has ended: {ended.outcome.value}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from carpool.core.model import Reason, Usage
 from carpool.daemon.jobs.constraints import EXCLUSIVE, why_exclusive, why_pinned
 from carpool.daemon.jobs.table import Ended, JobRecord
+from carpool.daemon.system.clock import wall_us
 from carpool.protocol.api import AttemptInfo, JobInfo, MovedInfo, ReasonInfo
 
 
@@ -14,7 +16,7 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
     """The API's view of a job.  ``waits``: the core's reason for the present wait."""
     usage, spec = job.usage, job.spec
     output, error = job.own_files
-    reason = job.reason or job.grant_waits or waits
+    reason = job.reason or job.grant_waits or _dated(job, waits)
     return JobInfo(
         id=job.id,
         name=spec.name,
@@ -64,7 +66,25 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         busy_of_us=0 if job.busy_us is None else max(0, usage.device_us - job.busy_since_us),
         output=output or "",
         error=error or "",
+        after_any=spec.after_any,
+        after_notok=spec.after_notok,
+        held_by=job.control.held_by,
+        begin_us=spec.begin_us,
+        paused_by=job.control.paused_by,
+        paused_us=job.control.paused_in_all_us(wall_us()),
+        time_us=spec.time_us,
+        device_time_us=spec.device_time_us,
+        limit_signal=spec.limit_signal,
+        limit_signal_us=spec.limit_signal_us,
     )
+
+
+def _dated(job: JobRecord, waits: Reason | None) -> Reason | None:
+    """The core knows how long a job has to wait, and not what time it is then."""
+    if waits is None or waits.code != "begin" or job.spec.begin_us is None:
+        return waits
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.spec.begin_us / 1e6))
+    return Reason("begin", f"{waits.text}, at {when}")
 
 
 def _submitted_alone(job: JobRecord) -> str | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from carpool.core.model import (
     Attempt,
+    Dependency,
     DeviceId,
     Engine,
     Estimate,
@@ -26,14 +27,19 @@ from carpool.core.model import (
     Service,
     Usage,
 )
+from carpool.daemon.jobs.control import NOTHING_ASKED, JobControl
 from carpool.daemon.jobs.refused_numbers import RefusedNumbers
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.submissions import JobAmounts
-from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.devices.base import BankId
 from carpool.protocol import output_names
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import Seat, Yield
+from carpool.protocol.user_names import user_name
+
+#: Whether a job still waits for another one to end like that.
+WaitsFor = Callable[[JobId, Dependency], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,7 @@ class JobRecord:
     startable: bool = True  # False: its environment is not known (any more), so its processes can only go on
     phase: JobPhase = JobPhase.QUEUED
     cancelled: bool = False
+    control: JobControl = NOTHING_ASKED
     device: DeviceId | None = None
     lane: LaneId | None = None
     further: tuple[DeviceId, ...] = ()  # the other devices of a job for several
@@ -181,15 +188,27 @@ class JobRecord:
         output, error = self.spec.output, self.spec.error
         return output and output_names.of_job(output, self.id), error and output_names.of_job(error, self.id)
 
+    @property
+    def requeued_by(self) -> int | None:
+        """Uid of the user who wants its present attempt to be stopped, and another one to follow; None: nobody."""
+        return self.control.requeued.get(self.attempt)
+
     def mark_cancelled(self) -> None:
         """It is going to be signalled, or ends at once if it has no process yet."""
         self.cancelled = True
+        self.mark_stopping()
+
+    def mark_stopping(self) -> None:
+        """Its processes, if it has any, are going to be signalled."""
         if self.phase in (JobPhase.STARTING, JobPhase.RUNNING):
             self.phase = JobPhase.STOPPING
 
-    def core_spec(self, after: tuple[JobId, ...], retry_pause_us: Micros) -> JobSpec:
-        """What the core is told.  ``after``: the jobs of ``spec.after`` that have not ended yet."""
-        spec = self.spec
+    def core_spec(self, waits_for: WaitsFor, retry_pause_us: Micros) -> JobSpec:
+        """What the core is told."""
+        spec, held_by, paused_by = self.spec, self.control.held_by, self.control.paused_by
+        after, after_any, after_notok = (
+            tuple(number for number in numbers if waits_for(number, kind)) for kind, numbers in dependencies(spec)
+        )
         return JobSpec(
             owner=self.owner,
             name=spec.name,
@@ -207,12 +226,25 @@ class JobRecord:
             retry_pause_us=retry_pause_us if spec.retries else 0,
             recover=self.startable and not spec.foreground,
             service=None if spec.service is None else Service(spec.service),
+            after_any=after_any,
+            after_notok=after_notok,
+            begin_us=None if spec.begin_us is None else max(0, spec.begin_us - wall_us() + monotonic_us()),
+            held_by=None if held_by is None else user_name(held_by),
+            time_us=spec.time_us,
+            device_time_us=spec.device_time_us,
+            limit_signal=spec.limit_signal,
+            limit_signal_us=spec.limit_signal_us,
+            paused_by=None if paused_by is None else user_name(paused_by),
         )
 
     @property
     def _retries(self) -> int:
-        """What a restart of the machine has interrupted counts as no retry: the core counts all attempts."""
-        return self.spec.retries + sum(ended.interrupted for ended in self.past) if self.startable else 0
+        """What a restart of the machine or a user has interrupted counts as no retry: the core counts all attempts."""
+        return self.spec.retries + sum(map(self.counts_not, range(1, self.attempt))) if self.startable else 0
+
+    def counts_not(self, attempt: int) -> bool:
+        """Whether an attempt that is over was interrupted: it was no failure."""
+        return self.past[attempt - 1].interrupted or attempt in self.control.requeued
 
     def again(self, attempt: Attempt, estimate: Estimate | None, code: int | None, number: int | None) -> JobRecord:
         """The same submission before its next start."""
@@ -220,12 +252,20 @@ class JobRecord:
         peaks = usage.persistent_peak, usage.ephemeral_peak
         ended = Ended(attempt, self.started_us, wall_us(), code, number, *peaks)
         past = (*self.past, ended)
-        return JobRecord(self.id, self.owner, self.gid, self.spec, estimate, self.submitted_us, self.choice, past)
+        return JobRecord(
+            *(self.id, self.owner, self.gid, self.spec, estimate, self.submitted_us, self.choice, past),
+            control=self.control.in_next_attempt(wall_us()),
+        )
 
 
 def command_key(owner: int, cwd: str, argv: list[str]) -> str:
     """Runs of the same command line, in the same directory, by the same user, count as the same job."""
     return hashlib.sha256(msgspec.json.encode([owner, cwd, argv])).hexdigest()
+
+
+def dependencies(spec: SubmitRequest) -> tuple[tuple[Dependency, list[JobId]], ...]:
+    """The jobs that a submission starts after, by how they have to end."""
+    return (Dependency.OK, spec.after), (Dependency.ANY, spec.after_any), (Dependency.NOTOK, spec.after_notok)
 
 
 def named_devices(spec: SubmitRequest) -> tuple[DeviceId, ...] | None:

@@ -34,7 +34,9 @@ _ENDED = """UPDATE jobs SET phase = 'ended', device = ?, outcome = ?, exit_code 
   residue_bytes = ?, started_us = ?, ended_us = ?, out_bytes = ?, out_us = ?, in_bytes = ?, in_us = ? WHERE id = ?"""
 _UNGATED = "INSERT OR REPLACE INTO beside VALUES (?, ?, ?)"
 _NOT_UNGATED = "DELETE FROM beside WHERE command_key = ?"
-USE = "use:"  # before the job's number, in the journal's table `meta`
+# Before the job's number, in the journal's table `meta`: how it uses its device, and what users have asked for it.
+USE, CONTROL = "use:", "control:"
+_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 _PLACED = "INSERT OR REPLACE INTO placements VALUES (?, ?, ?)"
 _ATTEMPT = "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _RAN = "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)"
@@ -90,6 +92,19 @@ class JournalStore:
     def cancelled(self, job: JobRecord) -> asyncio.Future[None]:
         return self._journal.durable("UPDATE jobs SET cancelled = 1 WHERE id = ?", (job.id,))
 
+    def control(self, job: JobRecord) -> asyncio.Future[None]:
+        """Done when what users have asked for the job is on the disk."""
+        return self._journal.durable(_META, _control_row(job))
+
+    def note_control(self, job: JobRecord) -> None:
+        """The same, where nobody waits for it."""
+        self._journal.owe(_META, [_control_row(job)])
+
+    def changed(self, job: JobRecord) -> asyncio.Future[None]:
+        """Done when what is submitted of the job from now on is on the disk."""
+        spec = msgspec.json.encode(msgspec.structs.replace(job.spec, env={})).decode()
+        return self._journal.durable("UPDATE jobs SET spec = ? WHERE id = ?", (spec, job.id))
+
     def placed(self, job: JobRecord, decision: Placement | None) -> None:
         """Where, and what that was decided on."""
         devices = msgspec.json.encode([job.device, *job.further]).decode()
@@ -98,7 +113,7 @@ class JournalStore:
     def used(self, job: JobRecord) -> None:
         """How its present attempt has used its device so far; that says at its end how the next run is best started."""
         text = msgspec.json.encode((job.attempt, job.was_seated, job.ran_ungated)).decode()
-        self._journal.owe("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(f"{USE}{job.id}", text)])
+        self._journal.owe(_META, [(f"{USE}{job.id}", text)])
 
     def started(self, job: JobRecord) -> None:
         self._journal.owe(_STARTED, [(job.device, job.started_us, job.id)])
@@ -135,7 +150,7 @@ class JournalStore:
             *(usage.out_bytes, usage.out_us, usage.in_bytes, usage.in_us, job.id),
         )
         self._journal.owe(_ENDED, [row], erases=True)
-        self._journal.owe("DELETE FROM meta WHERE key = ?", [(f"{USE}{job.id}",)])
+        self._journal.owe("DELETE FROM meta WHERE key = ?", [(f"{USE}{job.id}",), (f"{CONTROL}{job.id}",)])
         if job.started_us is not None:
             self._last(job)
         if (
@@ -185,6 +200,10 @@ class JournalStore:
         self._journal.owe(_RAN, [(key, *dataclasses.astuple(run))])
         if len(runs) == KEPT_RUNS:
             self._journal.owe(_FORGET, [(key, runs[0].ended_us)])
+
+
+def _control_row(job: JobRecord) -> tuple[str, str]:
+    return f"{CONTROL}{job.id}", msgspec.json.encode(job.control).decode()
 
 
 def job_row(job: JobRecord) -> tuple[object, ...]:

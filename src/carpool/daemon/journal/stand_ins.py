@@ -68,5 +68,9 @@ def _stand_in(number: JobId, owner: int, gid: int, spec: JobSpec) -> JobRecord:
         engine=spec.engine.value,
         gpus=spec.gang,
         service=None if spec.service is None else spec.service.priority,
+        time_us=spec.time_us,
+        device_time_us=spec.device_time_us,
+        limit_signal=spec.limit_signal,
+        limit_signal_us=spec.limit_signal_us,
     )
     return JobRecord(number, owner, gid, request, spec.estimate, wall_us(), startable=False)

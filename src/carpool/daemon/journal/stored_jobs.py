@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from carpool.core.lifecycle.lifecycle import check_spec
+from carpool.core.lifecycle.submissions import check_spec
 from carpool.core.model import Attempt, DeviceId, Estimate, JobId, JobPhase, Reason, Usage
+from carpool.daemon.jobs.control import JobControl, control_at_submission
 from carpool.daemon.jobs.table import Ended, EngineChoice, JobRecord
 from carpool.daemon.journal.quarantine import Raw, sound_rows
-from carpool.daemon.journal.records import USE, log_name
+from carpool.daemon.journal.records import CONTROL, USE, log_name
 from carpool.daemon.journal.row_types import AttemptRow, JobRow, MetaRow, PlacementOfJob
 from carpool.protocol.api import SubmitRequest
 
@@ -59,8 +60,10 @@ def _attempt_of_which_little_is_known(row: Raw) -> Raw | None:
 def read_jobs(connection: sqlite3.Connection) -> Iterator[JobRecord]:
     """All jobs of the journal in order of their ids."""
     attempts, uses, placed = read_attempts(connection), read_uses(connection), read_devices(connection)
+    controls = read_job_controls(connection)
     for job in sound_rows(connection, "jobs", JobRow, job_of, "ORDER BY id", _without_estimate):
         job.further = placed.get(job.id, ())[1:]
+        job.control = controls.get(job.id, job.control)
         earlier = attempts.get(job.id)
         if earlier:
             had(job, earlier)
@@ -78,6 +81,16 @@ def read_uses(connection: sqlite3.Connection) -> dict[JobId, tuple[int, bool, bo
         return int(row.key.removeprefix(USE)), decode(row.value)
 
     return dict(sound_rows(connection, "meta", MetaRow, use_of, f"WHERE key LIKE '{USE}%'"))
+
+
+def read_job_controls(connection: sqlite3.Connection) -> dict[JobId, JobControl]:
+    """What users have asked for jobs that have not ended."""
+    decode = msgspec.json.Decoder(JobControl).decode
+
+    def control_of(row: MetaRow) -> tuple[JobId, JobControl]:
+        return int(row.key.removeprefix(CONTROL)), decode(row.value)
+
+    return dict(sound_rows(connection, "meta", MetaRow, control_of, f"WHERE key LIKE '{CONTROL}%'"))
 
 
 def had(job: JobRecord, earlier: list[tuple[Ended, Estimate | None]]) -> None:
@@ -115,6 +128,7 @@ def job_of(row: JobRow) -> JobRecord:
         startable=env is not None,
         phase=row.phase,
         cancelled=bool(row.cancelled),
+        control=JobControl() if ended else control_at_submission(row.owner, request),
         device=row.device,
         usage=usage,
         switches=row.switches,
@@ -127,7 +141,7 @@ def job_of(row: JobRow) -> JobRecord:
     )
     _ = job.own_files  # their names have codes that make sense
     if not ended:
-        check_spec(job.core_spec((), 0))
+        check_spec(job.core_spec(lambda number, kind: False, 0))
     return job
 
 

@@ -1,0 +1,67 @@
+"""One action on several jobs, side by side: what each came to, and the exit code of the first failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import click
+
+from carpool.cli.base.exit_codes import exit_code_of
+from carpool.cli.base.job_selection import Selection, selected
+from carpool.cli.base.options_common import print_json
+from carpool.cli.render import formatting
+from carpool.cli.render.style import stderr_style
+from carpool.protocol.api import JobInfo
+from carpool.protocol.client import ApiError, DaemonClient
+from carpool.protocol.escaping import escaped
+
+AT_ONCE = 32
+#: Asks the daemon for something, and returns the job as it is then.
+Action = Callable[[DaemonClient, int], JobInfo]
+
+
+def act_on_jobs(
+    home: Path, as_json: bool, selection: Selection, action: Action, able: Callable[[JobInfo], bool] = lambda job: True
+) -> int:
+    """One job that fails does not keep the others from being acted on.
+
+    ``able``: a job to which the action can be done; options and patterns mean such jobs only.
+    """
+    with DaemonClient(home) as client:
+        jobs = selected(client, selection, formatting.ACTIVE, able)
+    # Side by side: the daemon writes many of them to the disk at once, and while one after the other is cancelled those
+    # behind it would start.
+    with ThreadPoolExecutor(max(1, min(len(jobs), AT_ONCE))) as pool:
+        outcomes = list(pool.map(partial(_outcome, home, action), jobs))
+    errors = [outcome for outcome in outcomes if isinstance(outcome, ApiError)]
+    if as_json:
+        print_json({"jobs": [_result(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]})
+    else:
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            _say(job, outcome)
+    return exit_code_of(errors[0]) if errors else 0
+
+
+def _outcome(home: Path, action: Action, job: int) -> JobInfo | ApiError:
+    with DaemonClient(home) as client:
+        try:
+            return action(client, job)
+        except ApiError as error:
+            return error
+
+
+def _result(job: int, outcome: JobInfo | ApiError) -> dict[str, object]:
+    if isinstance(outcome, ApiError):
+        return {"id": job, "state": None, "error": outcome.info}
+    return {"id": job, "state": formatting.state(outcome), "error": None}
+
+
+def _say(job: int, outcome: JobInfo | ApiError) -> None:
+    if isinstance(outcome, ApiError):
+        hint = f"\n  {escaped(outcome.info.hint)}" if outcome.info.hint else ""
+        click.echo(f"{stderr_style().red('carpool:')} {escaped(outcome.info.message)}{hint}", err=True)
+    else:
+        click.echo(f"job {job} {formatting.state(outcome)}")

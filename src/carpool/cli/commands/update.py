@@ -1,0 +1,44 @@
+"""``carpool update``: change what was submitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from carpool.cli.base.job_selection import the_job, with_one_job
+from carpool.cli.base.job_words import JobWord
+from carpool.cli.base.options_common import print_json, with_common_options
+from carpool.cli.render import formatting
+from carpool.cli.request.changes import changes
+from carpool.protocol.client import DaemonClient
+
+
+@click.command("update", short_help="Change a job that has not ended.")
+@with_one_job
+@click.argument("words", nargs=-1, required=True, metavar="NAME=VALUE...")
+@with_common_options
+def command(home: Path, as_json: bool, job: JobWord, words: tuple[str, ...]) -> int:
+    """Change a job that has not ended.
+
+    Of any job: name, priority, time, device-time, signal, expect, iterations.  Of a queued job also: device, after,
+    begin.  Values are those of the options of `carpool submit`; none takes a limit or condition away.  A changed limit
+    counts from the start of the attempt.  Examples:
+
+    \b
+        carpool update 3 priority=200 name=urgent
+        carpool update 3 time=4h
+        carpool update 3 after=none begin=22:00
+        carpool update 3 'after=any:4 notok:5'
+    """
+    try:
+        wanted = changes(words)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    with DaemonClient(home) as client:
+        info = client.update(the_job(client, job), wanted)
+    if as_json:
+        print_json(info)
+    else:
+        click.echo(f"job {info.id} {formatting.state(info)}")
+    return 0

@@ -1,0 +1,52 @@
+"""When a job may start: a time of day, a delay, other jobs' ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from carpool.cli.base.options_common import job_ids
+from carpool.core.model import Dependency
+from carpool.protocol.units import parse_time_us
+
+Dependencies = tuple[Dependency, tuple[int, ...]]
+_FORMS = "write for example +2h, 22:00 or 2026-01-31T22:00"
+
+
+def begin_time(text: str, now: datetime | None = None) -> int:
+    """``+2h``, ``22:00`` (today, or tomorrow if that is past) or a date: microseconds of the wall clock.
+
+    Raises ValueError, for people.
+    """
+    if text.startswith("+"):
+        return time.time_ns() // 1000 + parse_time_us(text[1:])
+    now = datetime.now().astimezone() if now is None else now
+    try:
+        moment = datetime.fromisoformat(f"{now.date()}T{text}" if "-" not in text else text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a time to begin: {_FORMS}") from None
+    if "-" not in text and moment.astimezone() <= now:
+        moment += timedelta(days=1)
+    return int(moment.timestamp()) * 1_000_000
+
+
+def dependency(text: str) -> tuple[Dependency, str]:
+    """``any:3`` and ``3``, which is ``ok:3``, with the rest as text.  Raises ValueError, for people."""
+    kind, colon, rest = text.partition(":")
+    if not colon:
+        return Dependency.OK, text
+    if kind not in list(Dependency):
+        raise ValueError(f"{kind!r} is not a way to end: write ok:3 (succeeds), any:3 (ends) or notok:3 (fails)")
+    return Dependency(kind), rest
+
+
+def after(text: str) -> Dependencies:
+    """``3,4`` or ``notok:3,4``.  Raises ValueError, for people."""
+    kind, rest = dependency(text)
+    return kind, job_ids(rest)
+
+
+def by_kind(given: Sequence[Dependencies], wanted: Dependency) -> list[int]:
+    """The jobs that have to end like that, each once."""
+    return sorted({number for kind, numbers in given if kind is wanted for number in numbers})

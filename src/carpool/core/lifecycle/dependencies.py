@@ -1,0 +1,57 @@
+"""What a job waits for of other jobs, and when that can never come true any more: then the waiting job is refused.
+
+Slurm leaves such a job in its queue (``DependencyNeverSatisfied``) unless it is told to end it; here it ends at once,
+so that those who wait for it hear of it.
+"""
+
+from __future__ import annotations
+
+from carpool.core.model import Dependency, JobId, JobSpec, Outcome, Reason
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
+
+#: What is waited for, in sentences about the other job.
+_TO = {Dependency.OK: "", Dependency.ANY: " to end", Dependency.NOTOK: " to fail"}
+
+
+def note_dependencies(state: State, job: Job) -> Reason | None:
+    """Note what the job waits for; a reason if that cannot come true any more."""
+    job.unmet = frozenset()
+    for _, numbers in job.spec.dependencies:
+        for number in numbers:
+            reason = _note(state, job, number)
+            if reason is not None:
+                return reason
+    return None
+
+
+def _note(state: State, job: Job, number: JobId) -> Reason | None:
+    other = state.jobs.get(number)
+    outcome = state.forgotten.outcome(number) if other is None else other.outcome
+    if other is job or (other is None and outcome is None):
+        return Reason("dependency_unknown", f"it waits for job {number}, which does not exist")
+    if outcome is not None:
+        return missed(job.spec, number, outcome)
+    job.unmet |= {number}
+    state.dependents.setdefault(number, []).append(job.id)
+    return None
+
+
+def missed(spec: JobSpec, number: JobId, outcome: Outcome) -> Reason | None:
+    """Why a job can never start now that another has ended; None: that one did what was waited for."""
+    for kind, numbers in spec.dependencies:
+        if number in numbers and not kind.met_by(outcome):
+            return never_met(number, kind, outcome)
+    return None
+
+
+def never_met(number: JobId, kind: Dependency, outcome: Outcome) -> Reason:
+    """Why a job is refused that waited for another one to end differently."""
+    return Reason("dependency_failed", f"job {number}, which it waits for{_TO[kind]}, ended: {outcome}")
+
+
+def explain_dependencies(job: Job) -> Reason:
+    """What is still missing."""
+    missing = sorted((number, kind) for kind, numbers in job.spec.dependencies for number in numbers)
+    texts = (f"job {number}{_TO[kind]}" for number, kind in missing if number in job.unmet)
+    return Reason("after", "waiting for " + ", ".join(dict.fromkeys(texts)))

@@ -1,0 +1,92 @@
+"""Time limits of an attempt: how long it may run, and how much device time it may have.
+
+The clock of the first begins when the job's process runs.  Device time is looked at whenever something is heard of the
+job, and, while it has a turn, when it would have had enough: then the seat tells how much it really was.
+"""
+
+from __future__ import annotations
+
+from carpool.core.commands import SignalJob
+from carpool.core.metering.usage import attained
+from carpool.core.model import JobPhase, Micros
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
+from carpool.core.units import format_duration
+
+#: Kinds of timers: the time limit is reached; the signal before it is due; device time may have been used up.
+LIMIT, WARN, DEVICE_TIME = "time limit", "limit signal", "device time"
+KINDS = (LIMIT, WARN, DEVICE_TIME)
+
+
+def begin(state: State, job: Job, since_us: Micros) -> None:
+    """The attempt runs since then.  A signal that was due before now has been sent by an earlier daemon."""
+    job.timed_from_us, job.clock_stopped_us = since_us, state.now if job.paused else None
+    due_us = _end_us(job)
+    job.warned = due_us is not None and due_us - job.spec.limit_signal_us <= state.now and since_us < state.now
+    arm(state, job)
+
+
+def arm(state: State, job: Job) -> None:
+    """Set the timers anew: the job runs from now on, or its limits are others."""
+    for kind in KINDS:
+        state.timers.cancel((kind, job.id))
+    due_us = _due_us(job)
+    if due_us is None:
+        return
+    state.timers.set((LIMIT, job.id), max(due_us, state.now))
+    if job.spec.limit_signal and not job.warned:
+        state.timers.set((WARN, job.id), max(due_us - job.spec.limit_signal_us, state.now))
+
+
+def stop_clock(state: State, job: Job) -> None:
+    """The job is paused: its time limit comes no nearer."""
+    job.clock_stopped_us = state.now
+    arm(state, job)
+
+
+def go_on(state: State, job: Job) -> None:
+    """The job is resumed."""
+    if job.timed_from_us is not None and job.clock_stopped_us is not None:
+        job.timed_from_us += state.now - job.clock_stopped_us
+    job.clock_stopped_us = None
+    arm(state, job)
+
+
+def forget(state: State, job: Job) -> None:
+    """The attempt is over, or is being stopped."""
+    job.timed_from_us = None
+    for kind in KINDS:
+        state.timers.cancel((kind, job.id))
+
+
+def warn(state: State, job: Job) -> None:
+    """The signal that the user wants before the limit."""
+    job.warned = True
+    state.emit(SignalJob(job.id, job.spec.limit_signal))
+
+
+def reached(state: State, job: Job) -> str | None:
+    """Which limit the job has reached, for people; None: none."""
+    due_us, most_us = _due_us(job), job.spec.device_time_us
+    if job.phase is not JobPhase.RUNNING:
+        return None
+    if due_us is not None and job.spec.time_us is not None and due_us <= state.now:
+        return f"reached its time limit of {format_duration(job.spec.time_us)}"
+    if most_us is None:
+        return None
+    left_us = most_us - attained(state, job)
+    if left_us <= 0:
+        return f"reached its limit of {format_duration(most_us)} device time"
+    if job.holds or job.devices_us is not None:
+        state.timers.set((DEVICE_TIME, job.id), state.now + left_us)
+    return None
+
+
+def _due_us(job: Job) -> Micros | None:
+    """When the time limit is reached, if the clock goes on; None: it stands still, or there is none."""
+    return None if job.clock_stopped_us is not None else _end_us(job)
+
+
+def _end_us(job: Job) -> Micros | None:
+    since_us, time_us = job.timed_from_us, job.spec.time_us
+    return None if since_us is None or time_us is None else since_us + time_us

@@ -1,0 +1,77 @@
+"""Jobs that a user has paused: they leave their device, as far as their memory can be moved, and keep their place.
+
+A holder is asked for its turn at once (`turns.yielding`).  Without a turn its persistent memory goes to the host store,
+and its share of the lane is given up: what it had alive there has been saved with the end of its turn.  It gets no turn
+and no memory until it is resumed; then it waits for its turn like any job whose memory was moved.
+"""
+
+from __future__ import annotations
+
+from carpool.core.memory.eviction import stays, storable, takes_device
+from carpool.core.memory.grants import drop_estimate, freed, stop_growing
+from carpool.core.memory.residency import offload, set_aside
+from carpool.core.metering import warmup
+from carpool.core.model import Memory, Micros
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
+from carpool.core.turns.exclusive_turns import turn_over
+from carpool.core.turns.lane_queue import rank
+
+#: The host store is looked at again after so long, if it had no room.
+RETRY_US: Micros = 1_000_000
+
+
+def changed(state: State, job: Job) -> None:
+    """The job has been paused, or resumed, on its device."""
+    device = state.device_of(job)
+    if device is None:
+        return
+    if job.paused:
+        warmup.over(state, device, job)
+        stop_growing(state, job)
+        if not job.holds and takes_device(state, job):
+            turn_over(state, device, job)
+    else:
+        job.promised_us = None
+    rank(state, job)
+    state.touch_lane(job.lane)
+    freed(state, device)
+
+
+def empty(state: State, device: Device) -> None:
+    """Take what can be taken from the paused jobs of a device."""
+    for number in sorted(device.jobs):
+        job = state.jobs[number]
+        if job.paused and not job.holds and not job.suspends:
+            _empty(state, device, job)
+
+
+def _empty(state: State, device: Device, job: Job) -> None:
+    if drop_estimate(state, job):
+        freed(state, device)
+    if _movable(state, job):
+        if storable(state, [job]):
+            offload(state, job)
+        else:
+            job.unmovable_us = state.now + RETRY_US
+    elif job.limit.ephemeral and not job.offload_asked:
+        set_aside(state, job, Memory(job.limit.persistent, 0))
+        freed(state, device)
+
+
+def _movable(state: State, job: Job) -> bool:
+    there = job.attached and job.limit.persistent > 0 and not job.offload_asked
+    return there and not stays(state, job) and state.now >= job.unmovable_us
+
+
+def next_attempt(state: State, device: Device) -> Micros | None:
+    """When a paused job that could not leave is to be asked again."""
+    paused = (job for job in map(state.jobs.__getitem__, device.jobs) if job.paused and job.limit.persistent)
+    return min((job.unmovable_us for job in paused if job.unmovable_us > state.now), default=None)
+
+
+def exclusive_holder_paused(state: State, device: Device) -> bool:
+    """Whether the job that has the device to itself is paused: meanwhile others may compute."""
+    holder = device.exclusive_holder
+    return holder is not None and state.jobs[holder].paused

@@ -1,0 +1,132 @@
+"""What users may ask for a job between its submission and its end.
+
+The core hears of a request before it is on the disk, so that nothing happens to the job meanwhile, and the caller
+after.  A request that cannot be recorded is taken back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from carpool.core.events import Event, HoldChanged, PauseChanged, RequeueRequested
+from carpool.core.model import JobPhase
+from carpool.daemon.api.context import CONTEXT, Context, administers, caller, find_job, require_owner
+from carpool.daemon.api.jobs import show_job
+from carpool.daemon.jobs.control import JobControl
+from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.errors import JournalFull, RequestError
+from carpool.protocol.user_names import user_name
+
+
+async def hold_job(request: web.Request) -> web.Response:
+    """A queued job is not placed until it is released.  Durable before it is answered."""
+    context, job = own_job(request, "hold it")
+    if job.phase is not JobPhase.QUEUED:
+        text = f"job {job.id} is {job.phase.value}: only a queued job can be held"
+        raise RequestError(409, "not_queued", text, f"carpool pause {job.id} takes it off its device")
+    if job.control.held_by is None:
+        await change(context, job, _hold_event, held_by=caller(request).uid)
+    return await show_job(request)
+
+
+async def release_job(request: web.Request) -> web.Response:
+    """A held job may be placed.  What an administrator holds only administrators release."""
+    context, job = own_job(request, "release it")
+    by = job.control.held_by
+    if by is None:
+        raise RequestError(409, "not_held", f"job {job.id} is not held", f"carpool show {job.id} says why it waits")
+    _require_same_rank(context, request, job, by, "held")
+    await change(context, job, _hold_event, held_by=None)
+    return await show_job(request)
+
+
+async def pause_job(request: web.Request) -> web.Response:
+    """The job's memory leaves its device, and its processes stay.  Durable before it is answered."""
+    context, job = own_job(request, "pause it")
+    if job.phase is JobPhase.STOPPING:
+        raise RequestError(409, "stopping", f"job {job.id} is being stopped", f"carpool wait {job.id}")
+    if job.spec.service is not None:
+        text = f"job {job.id} is a worker of models, which computes only for requests"
+        raise RequestError(409, "service", text, "stop carpool serve instead")
+    if job.control.paused_by is None:
+        await change(context, job, _pause_event, paused_by=caller(request).uid, paused_since_us=wall_us())
+    return await show_job(request)
+
+
+async def resume_job(request: web.Request) -> web.Response:
+    """A paused job goes on.  What an administrator has paused only administrators resume."""
+    context, job = own_job(request, "resume it")
+    by, now_us = job.control.paused_by, wall_us()
+    if by is None:
+        raise RequestError(409, "not_paused", f"job {job.id} is not paused", f"carpool show {job.id} says why it waits")
+    _require_same_rank(context, request, job, by, "paused")
+    paused_us = job.control.paused_in_all_us(now_us)
+    await change(context, job, _pause_event, paused_by=None, paused_since_us=None, paused_us=paused_us)
+    return await show_job(request)
+
+
+def _pause_event(job: JobRecord) -> Event:
+    by = job.control.paused_by
+    return PauseChanged(job.id, None if by is None else user_name(by))
+
+
+def _require_same_rank(context: Context, request: web.Request, job: JobRecord, by: int, done: str) -> None:
+    """What an administrator has done with the job of another user that user does not take back."""
+    if by != job.owner and not administers(context, caller(request)):
+        text = f"job {job.id} is {done} by {user_name(by)}, an administrator"
+        raise RequestError(403, "not_operator", text, "ask an administrator of the daemon")
+
+
+async def requeue_job(request: web.Request) -> web.Response:
+    """A job that has been started is stopped, and waits for its next attempt; that counts as no retry."""
+    context, job = own_job(request, "requeue it")
+    if job.phase not in (JobPhase.STARTING, JobPhase.RUNNING):
+        text = f"job {job.id} is {job.phase.value}: only a job that runs can be requeued"
+        raise RequestError(409, "not_running", text, f"carpool show {job.id} says more")
+    if job.spec.foreground or not job.startable:
+        text = f"job {job.id} cannot be started again: it runs in a terminal, or its environment is not known"
+        raise RequestError(409, "not_startable", text, "cancel it, and submit it again")
+    job.mark_stopping()
+    requeued = job.control.requeued | {job.attempt: caller(request).uid}
+    await change(context, job, _requeue_event, requeued=requeued)
+    return await show_job(request)
+
+
+def _requeue_event(job: JobRecord) -> Event:
+    return RequeueRequested(job.id, user_name(job.owner if job.requeued_by is None else job.requeued_by))
+
+
+def _hold_event(job: JobRecord) -> Event:
+    by = job.control.held_by
+    return HoldChanged(job.id, None if by is None else user_name(by))
+
+
+def own_job(request: web.Request, what: str) -> tuple[Context, JobRecord]:
+    """The job of the path, which has not ended.  Raises RequestError."""
+    context = request.app[CONTEXT]
+    job = find_job(context, request)
+    require_owner(context, request, job, what)
+    if not isinstance(job, JobRecord):
+        text = f"job {job.id} has ended: {job.outcome.value}"
+        raise RequestError(409, "ended", text, f"carpool show {job.id} shows how")
+    return context, job
+
+
+async def change(context: Context, job: JobRecord, event: Any, **changes: Any) -> None:
+    """Change what is asked for the job; ``event`` makes of the job what the core is told.  Raises JournalFull."""
+    before = job.control
+    _apply(context, job, msgspec.structs.replace(before, **changes), event)
+    try:
+        await context.store.control(job)
+    except JournalFull:
+        _apply(context, job, before, event)
+        raise
+
+
+def _apply(context: Context, job: JobRecord, control: JobControl, event: Any) -> None:
+    job.control = control
+    context.post(event(job))

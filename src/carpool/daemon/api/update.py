@@ -1,0 +1,87 @@
+"""PATCH /v1/jobs/{id}: change what was submitted of a job that has not ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from carpool.core.events import JobChanged
+from carpool.core.model import Dependency, JobId, JobPhase
+from carpool.daemon.api.context import Caller, Context, caller
+from carpool.daemon.api.job_control import own_job
+from carpool.daemon.api.jobs import show_job
+from carpool.daemon.api.middleware import read_body
+from carpool.daemon.api.submit import check_changeable, check_dependency, core_spec
+from carpool.daemon.jobs.table import JobRecord, dependencies
+from carpool.daemon.system.errors import JournalFull, RequestError
+from carpool.protocol.api import JobUpdate, SubmitRequest
+
+#: What decides where and when a job starts.
+_BEFORE_START = ("device", "after", "after_any", "after_notok", "begin_us")
+
+
+async def update_job(request: web.Request) -> web.Response:
+    """Durable before it is answered, and in force at once."""
+    context, job = own_job(request, "change it")
+    wanted = await read_body(request, JobUpdate)
+    changes = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not msgspec.UNSET}
+    before, who = job.spec, caller(request)
+    spec = msgspec.structs.replace(before, **changes)
+    _check(context, job, spec, changes, who)
+    _apply(context, job, spec)
+    try:
+        await context.store.changed(job)
+    except JournalFull:
+        _apply(context, job, before)
+        raise
+    return await show_job(request)
+
+
+def _apply(context: Context, job: JobRecord, spec: SubmitRequest) -> None:
+    job.spec = spec
+    context.post(JobChanged(job.id, core_spec(context, job)))
+
+
+def _check(context: Context, job: JobRecord, spec: SubmitRequest, changes: dict[str, Any], who: Caller) -> None:
+    """Raises RequestError; what was submitted and is not changed stays allowed."""
+    if job.phase is JobPhase.STOPPING:
+        raise RequestError(409, "stopping", f"job {job.id} is being stopped", f"carpool wait {job.id}")
+    changed = [name for name, value in changes.items() if value != getattr(job.spec, name)]
+    late = [name for name in changed if name in _BEFORE_START]
+    if late and job.phase is not JobPhase.QUEUED:
+        text = f"job {job.id} is {job.phase.value}: {late[0].removesuffix('_us')} can be changed only of a queued job"
+        raise RequestError(409, "not_queued", text, f"carpool requeue {job.id} puts it back into the queue")
+    same_limit = {} if "time_us" in changed else {"time_us": context.settings.current.max_time_us}
+    check_changeable(context, msgspec.structs.replace(spec, **same_limit), who)
+    known = {(number, kind) for kind, numbers in dependencies(job.spec) for number in numbers}
+    for kind, numbers in dependencies(spec):
+        for number in numbers:
+            if (number, kind) not in known:
+                _check_dependency(context, job, number, kind, who)
+
+
+def _check_dependency(context: Context, job: JobRecord, number: JobId, kind: Dependency, who: Caller) -> None:
+    check_dependency(context, number, kind, who)
+    chain = _way(context, number, job.id)
+    if chain:
+        text = " waits for ".join(f"job {each}" for each in [job.id, *chain])
+        raise RequestError(409, "circular_dependency", f"{text}: none of them would ever start", "leave one out")
+
+
+def _way(context: Context, start: JobId, end: JobId) -> list[JobId]:
+    """From one job to another over what each waits for; empty: there is none."""
+    came_from: dict[JobId, JobId] = {start: start}
+    left = [start]
+    while left and end not in came_from:
+        job = context.jobs.live.get(number := left.pop())
+        for _, numbers in dependencies(job.spec) if job is not None else ():
+            left += [each for each in numbers if each not in came_from]
+            came_from |= {each: number for each in numbers if each not in came_from}
+    if end not in came_from:
+        return []
+    way = [end]
+    while way[0] != start:
+        way.insert(0, came_from[way[0]])
+    return way

@@ -1,0 +1,86 @@
+"""`carpool update`, `requeue` and the options of time limits, as they are typed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from conftest import Cli, Forks
+from real import DEVICE, shared_daemon
+
+from carpool.cli.request.changes import changes
+from carpool.cli.request.limits import limit_signal
+from carpool.protocol.api import JobUpdate
+
+
+@pytest.fixture(scope="module")
+def shared(forks: Forks) -> Iterator[Cli]:
+    with shared_daemon(forks, "--device", DEVICE) as cli:
+        yield cli
+
+
+@pytest.mark.parametrize(
+    ("words", "update"),
+    [
+        (["priority=200", "name=a=b"], JobUpdate(weight=200, name="a=b")),
+        (["time=2h", "device-time=none"], JobUpdate(time_us=7_200_000_000, device_time_us=None)),
+        (["signal=USR1@120"], JobUpdate(limit_signal=10, limit_signal_us=120_000_000)),
+        (["after=any:3,4 notok:5"], JobUpdate(after=[], after_any=[3, 4], after_notok=[5])),
+        (["after=none", "begin=none"], JobUpdate(after=[], after_any=[], after_notok=[], begin_us=None)),
+        (["device=host0,host1"], JobUpdate(device="host0,host1")),
+    ],
+)
+def test_changes_are_read(words: list[str], update: JobUpdate) -> None:
+    assert changes(words) == update
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("priority", "is not NAME=VALUE"),
+        ("prioritty=3", "did you mean priority?"),
+        ("priority=none", "is not a whole number"),
+        ("time=soon", "is not a time"),
+        ("signal=HUB", "is not a signal"),
+        ("after=bad:3", "is not a way to end"),
+    ],
+)
+def test_what_is_no_change_says_why(word: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        changes([word])
+
+
+def test_signals_have_names_numbers_and_times() -> None:
+    assert limit_signal("SIGUSR1") == limit_signal("10") == limit_signal("USR1@60s") == (10, 60_000_000)
+    for wrong in ("", "0", "99", "USR9@5"):
+        with pytest.raises(ValueError, match="is not a signal"):
+            limit_signal(wrong)
+
+
+def test_limits_are_submitted_shown_and_changed(shared: Cli) -> None:
+    limits = ["--time", "2h", "--device-time", "30m", "--signal", "USR1@120", "--expect", "1h"]
+    job = shared.ok("submit", "--hold", *limits, "--", "true").strip()
+    assert "2h00m, 30m00s of device time, SIGUSR1 2m00s before" in shared.ok("show", job)
+    shared.ok("update", job, "time=90m", "signal=none", "name=renamed")
+    shown = json.loads(shared.ok("show", job, "--json"))
+    assert (shown["time_us"], shown["limit_signal"], shown["name"]) == (5_400_000_000, 0, "renamed")
+    assert shared("update", job, "color=red").returncode == 2
+    shared.ok("cancel", job)
+    assert "has ended" in shared("update", job, "name=x").stderr
+
+
+def test_a_job_times_out_and_says_so(shared: Cli) -> None:
+    job = shared.ok("submit", "--time", "1s", "--", "sleep", "600").strip()
+    waited = shared("wait", job)
+    assert waited.returncode == 128 + 15 and "timed out" in waited.stdout
+    assert "reached its time limit of 1.0s" in shared.ok("ls", "--all")
+
+
+def test_a_job_is_requeued(shared: Cli) -> None:
+    job = shared.ok("submit", "--", "sleep", "600").strip()
+    assert shared("wait", job, "--timeout", "1s").returncode == 6
+    assert shared.ok("requeue", job).startswith(f"job {job} ")
+    assert shared("wait", job, "--timeout", "2s").returncode == 6
+    assert "attempt 2" in shared.ok("show", job)
+    shared.ok("cancel", job)

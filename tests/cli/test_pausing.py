@@ -1,0 +1,42 @@
+"""`carpool pause` and `resume`, by ids, --all and --user."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+import pytest
+from conftest import Cli, Forks
+from real import DEVICE, shared_daemon
+
+from carpool.protocol.user_names import user_name
+
+
+@pytest.fixture(scope="module")
+def shared(forks: Forks) -> Iterator[Cli]:
+    with shared_daemon(forks, "--device", DEVICE) as cli:
+        yield cli
+
+
+def ids(output: str) -> list[int]:
+    return [job["id"] for job in json.loads(output)["jobs"]]
+
+
+def test_jobs_are_paused_and_resumed(shared: Cli) -> None:
+    first, second = (shared.ok("submit", "--", "sleep", "600").strip() for _ in range(2))
+    held = shared.ok("submit", "--hold", "--", "true").strip()
+    assert shared.ok("pause", first) == f"job {first} paused\n"
+    listed = shared.ok("ls")
+    assert "paused" in listed and f"paused by {user_name(os.getuid())}" in shared.ok("show", first)
+    assert ids(shared.ok("pause", "--all", "--json")) == [int(second), int(held)], "not the one that is paused already"
+    assert ids(shared.ok("resume", "--user", user_name(os.getuid()), "--json")) == [int(first), int(second), int(held)]
+    assert ids(shared.ok("resume", "--all", "--json")) == []
+    assert "is not paused" in shared("resume", first).stderr
+    shared.ok("cancel", first, second, held)
+
+
+def test_what_is_meant_has_to_be_said(shared: Cli) -> None:
+    assert shared("pause").returncode == 2
+    assert shared("pause", "1", "--all").returncode == 2
+    assert "there is no user 'nobody-here'" in shared("pause", "--user", "nobody-here").stderr

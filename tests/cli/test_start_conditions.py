@@ -1,0 +1,99 @@
+"""What is typed for when a job may start, and `hold` and `release`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from conftest import Cli, Forks
+from real import DEVICE, shared_daemon
+
+from carpool.cli.request.start_conditions import after, begin_time
+from carpool.core.model import Dependency
+
+NOON = datetime.fromisoformat("2026-03-05T12:00").astimezone()
+
+
+@pytest.fixture(scope="module")
+def shared(forks: Forks) -> Iterator[Cli]:
+    with shared_daemon(forks, "--device", DEVICE) as cli:
+        yield cli
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("22:00", "2026-03-05T22:00:00"),
+        ("12:00", "2026-03-06T12:00:00"),
+        ("07:30:15", "2026-03-06T07:30:15"),
+        ("2026-03-07", "2026-03-07T00:00:00"),
+        ("2026-03-04T08:15", "2026-03-04T08:15:00"),
+    ],
+)
+def test_a_time_to_begin_is_the_next_one(text: str, moment: str) -> None:
+    assert begin_time(text, NOON) == int(datetime.fromisoformat(moment).timestamp()) * 1_000_000
+
+
+def test_a_delay_counts_from_now() -> None:
+    assert abs(begin_time("+2h") - time.time_ns() // 1000 - 7_200_000_000) < 5_000_000
+
+
+@pytest.mark.parametrize("text", ["", "25:00", "tomorrow", "+", "+2x", "2026-13-01"])
+def test_what_is_no_time_says_what_is(text: str) -> None:
+    with pytest.raises(ValueError, match="write for example"):
+        begin_time(text, NOON)
+
+
+def test_dependencies_name_how_jobs_end() -> None:
+    assert after("3,4") == after("ok:3,4") == (Dependency.OK, (3, 4))
+    assert after("notok:7") == (Dependency.NOTOK, (7,))
+    with pytest.raises(ValueError, match=r"'failed' is not a way to end: write ok:3 .*notok:3"):
+        after("failed:3")
+
+
+def test_jobs_are_held_and_released(shared: Cli) -> None:
+    first, second = (shared.ok("submit", "--hold", "--", "true").strip() for _ in range(2))
+    assert "held by" in shared.ok("show", first)
+    released = json.loads(shared.ok("release", first, second, "--json"))["jobs"]
+    assert [(job["id"], job["error"]) for job in released] == [(int(first), None), (int(second), None)]
+    assert shared("wait", first, second).returncode == 0
+    assert "has ended" in shared("hold", first).stderr
+    assert shared("release", "999").returncode == 4
+
+
+def test_options_reach_the_daemon(shared: Cli) -> None:
+    first = shared.ok("submit", "--hold", "--", "true").strip()
+    job = shared.ok("submit", "--after", f"any:{first}", "--after", f"notok:{first}", "--begin", "+2h", "true").strip()
+    shown = json.loads(shared.ok("show", job, "--json"))
+    assert (shown["after"], shown["after_any"], shown["after_notok"]) == ([], [int(first)], [int(first)])
+    assert shown["begin_us"] > time.time_ns() // 1000
+    assert f"any:{first}, notok:{first}" in shared.ok("show", job)
+    assert "not a way to end" in shared("submit", "--after", "bad:1", "true").stderr
+    shared.ok("cancel", job, first)
+
+
+def test_a_job_file_says_the_same(shared: Cli, tmp_path: Path) -> None:
+    held = shared.ok("submit", "--hold", "--", "true").strip()
+    file = tmp_path / "jobs.toml"
+    file.write_text(f"""
+[[job]]
+name = "train"
+command = "true"
+hold = true
+begin = "+1h"
+[[job]]
+command = "true"
+after = ["any:train", "notok:{held}"]
+""")
+    train, last = shared.ok("submit", str(file)).split()
+    shown = json.loads(shared.ok("show", last, "--json"))
+    assert (shown["after"], shown["after_any"], shown["after_notok"]) == ([], [int(train)], [int(held)])
+    shown = json.loads(shared.ok("show", train, "--json"))
+    assert shown["held_by"] is not None and shown["begin_us"] is not None
+    file.write_text(file.read_text().replace("any:train", "any:trian"))
+    assert "no job above this one is called 'trian'" in shared("submit", str(file)).stderr
+    shared.ok("cancel", last, train, held)

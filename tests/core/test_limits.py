@@ -1,0 +1,181 @@
+"""Time limits: what stops a job, when, and how it ends; changed while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from carpool.core import events
+from carpool.core.commands import Command, EndJob, RetryJob, SignalJob, TimeOut
+from carpool.core.model import Allocation, DeviceSpec, JobPhase, JobSpec, Memory, Outcome, Settings, Usage
+from tests.core.scenario import EVERY_BOUNDARY, Scenario
+
+SECOND = 1_000_000
+USR1, KILL, TERM = 10, 9, 15
+
+
+def signals(commands: list[Command]) -> list[int]:
+    return [command.signal for command in commands if isinstance(command, SignalJob)]
+
+
+def ends(commands: list[Command]) -> list[EndJob]:
+    return [command for command in commands if isinstance(command, EndJob)]
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    scenario = Scenario(EVERY_BOUNDARY)
+    scenario.device("host0", 1000)
+    return scenario
+
+
+@pytest.mark.parametrize(("code", "signal"), [(0, None), (3, None), (None, 15)])
+def test_at_its_limit_a_job_is_told_to_end_then_killed(
+    scenario: Scenario, code: int | None, signal: int | None
+) -> None:
+    """However its process ends then, the job has timed out, and is not tried again."""
+    scenario.start(1, time_us=5 * SECOND, retries=3)
+    assert scenario.at(4_999).last == []
+    assert scenario.at(5_000).last == [TimeOut(1, "reached its time limit of 5.0s"), SignalJob(1, TERM)]
+    assert scenario.job(1).phase is JobPhase.STOPPING
+    assert scenario.why(1) == "reached its time limit of 5.0s; waiting for its processes to end"
+    assert signals(scenario.at(15_000).last) == [KILL]
+    (end,) = ends(scenario.exit(1, code, signal))
+    assert (end.outcome, end.reason and end.reason.text) == (Outcome.TIMED_OUT, "reached its time limit of 5.0s")
+    assert scenario.machine.next_timer() is None
+
+
+def test_a_job_that_ends_in_time_leaves_no_timer(scenario: Scenario) -> None:
+    scenario.start(1, time_us=5 * SECOND, limit_signal=USR1, limit_signal_us=SECOND, device_time_us=SECOND)
+    assert ends(scenario.exit(1))[0].outcome is Outcome.SUCCEEDED
+    assert scenario.at(20_000).last == []
+
+
+def test_the_limit_counts_from_the_start_and_anew_for_each_attempt(scenario: Scenario) -> None:
+    scenario.start(1, exclusive=True)
+    scenario.submit(2, time_us=5 * SECOND, exclusive=True, retries=1)
+    scenario.at(60_000).exit(1)
+    scenario.send(events.ProcessStarted(2))
+    scenario.at(64_000)
+    assert isinstance(scenario.exit(2, code=1)[0], RetryJob)
+    scenario.send(events.ProcessStarted(2))
+    assert scenario.at(68_000).last == []
+    assert signals(scenario.at(69_000).last) == [TERM]
+
+
+def test_a_signal_comes_before_the_limit_once(scenario: Scenario) -> None:
+    scenario.start(1, time_us=300 * SECOND, limit_signal=USR1, limit_signal_us=120 * SECOND)
+    assert scenario.at(179_999).last == []
+    assert scenario.at(180_000).last == [SignalJob(1, USR1)]
+    assert signals(scenario.at(300_000).last) == [TERM]
+    scenario.start(2, time_us=60 * SECOND, limit_signal=USR1, limit_signal_us=120 * SECOND)
+    assert signals(scenario.at(300_000).last) == [USR1], "at once: the limit is nearer than that"
+
+
+def test_device_time_is_limited_too(scenario: Scenario) -> None:
+    """Time without a turn does not count; in a long turn nothing need be heard of the job."""
+    scenario.start(1, device_time_us=2 * SECOND)
+    scenario.want(1)
+    scenario.at(1_500).release(1, ms=1_500)
+    assert scenario.at(100_000).last == []
+    scenario.want(1)
+    scenario.send(events.Sampled(1, scenario.usage(1)))
+    assert scenario.at(100_499).last == []
+    text = "reached its limit of 2.0s device time"
+    assert scenario.at(100_500).last == [TimeOut(1, text), SignalJob(1, TERM)]
+    assert ends(scenario.exit(1))[0].outcome is Outcome.TIMED_OUT
+
+
+def test_what_a_seat_says_counts(scenario: Scenario) -> None:
+    scenario.start(1, device_time_us=2 * SECOND)
+    scenario.want(1)
+    commands = scenario.send(events.Sampled(1, Usage(device_us=2 * SECOND)))
+    assert signals(commands) == [TERM]
+
+
+def change(scenario: Scenario, job: int, **spec: Any) -> list[Command]:
+    return scenario.send(events.JobChanged(job, JobSpec(0, **spec)))
+
+
+def test_a_limit_is_changed_while_the_job_runs(scenario: Scenario) -> None:
+    scenario.start(1, time_us=5 * SECOND)
+    scenario.at(1_000)
+    assert change(scenario, 1, time_us=10 * SECOND, limit_signal=USR1, limit_signal_us=SECOND) == []
+    assert scenario.at(8_999).last == []
+    assert signals(scenario.at(9_000).last) == [USR1]
+    change(scenario, 1)
+    assert scenario.at(100_000).last == []
+    change(scenario, 1, time_us=5 * SECOND)
+    assert signals(scenario.at(100_000).last) == [TERM], "that is over"
+    assert change(scenario, 1) == [], "too late"
+    assert ends(scenario.exit(1))[0].outcome is Outcome.TIMED_OUT
+
+
+def test_cancelled_counts_more(scenario: Scenario) -> None:
+    scenario.start(1, time_us=SECOND)
+    scenario.at(1_000)
+    scenario.send(events.CancelRequested(1))
+    assert ends(scenario.exit(1, signal=TERM, code=None))[0].outcome is Outcome.CANCELLED
+
+
+def adopted(phase: JobPhase, started_ms: int, **more: Any) -> events.Adopted:
+    nothing = {"lane": None, "granted": Memory(), "attached": False, "holds_turn": False, "wants_turn": False}
+    return events.Adopted(
+        1, phase, "host0", offloaded=False, usage=Usage(), started_us=started_ms * 1000, **nothing, **more
+    )
+
+
+def restarted(spec: JobSpec, found: events.Adopted, ms: int) -> Scenario:
+    scenario = Scenario(EVERY_BOUNDARY)
+    scenario.ms = ms
+    scenario.send(events.RestartBegan())
+    scenario.device("host0", 1000)
+    scenario.send(events.Submitted(1, spec))
+    scenario.send(found)
+    scenario.send(events.RestartEnded())
+    return scenario
+
+
+def test_after_a_restart_the_clock_goes_on(scenario: Scenario) -> None:
+    spec = JobSpec(0, time_us=100 * SECOND, limit_signal=USR1, limit_signal_us=20 * SECOND)
+    running = restarted(spec, adopted(JobPhase.RUNNING, 10_000), 50_000)
+    assert running.at(89_999).last == []
+    assert signals(running.at(90_000).last) == [USR1]
+    assert signals(running.at(110_000).last) == [TERM]
+    warned = restarted(spec, adopted(JobPhase.RUNNING, 10_000), 95_000)
+    assert signals(warned.at(110_000).last) == [TERM], "an earlier daemon has sent the other signal"
+    over = restarted(spec, adopted(JobPhase.RUNNING, 10_000), 200_000)
+    assert signals(over.at(200_000).last) == [TERM]
+
+
+def test_a_job_that_was_being_stopped_at_the_restart_has_timed_out(scenario: Scenario) -> None:
+    found = adopted(JobPhase.STOPPING, 0, timed_out="reached its time limit of 1s")
+    scenario = restarted(JobSpec(0, time_us=SECOND), found, 5_000)
+    assert signals(scenario.at(15_000).last) == [KILL]
+    (end,) = ends(scenario.exit(1))
+    assert (end.outcome, end.reason and end.reason.code) == (Outcome.TIMED_OUT, "time_limit")
+
+
+def test_on_whole_devices_too() -> None:
+    scenario = Scenario(Settings("fifo", allocation=Allocation.DEVICES))
+    scenario.send(events.DeviceAdded(DeviceSpec("gpu0", 1)))
+    scenario.submit(1, time_us=5 * SECOND)
+    scenario.submit(2, device_time_us=5 * SECOND)
+    scenario.at(0).send(events.ProcessStarted(1))
+    assert signals(scenario.at(5_000).last) == [TERM]
+    scenario.exit(1)
+    scenario.at(5_000).send(events.ProcessStarted(2))
+    assert signals(scenario.at(10_000).last) == [TERM]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"time_us": 0}, {"device_time_us": -1}, {"limit_signal": 65}, {"limit_signal_us": -1}]
+)
+def test_limits_that_make_no_sense_are_refused(scenario: Scenario, wrong: dict[str, int]) -> None:
+    scenario.start(1)
+    spec = replace(JobSpec(0), **wrong)
+    for event in (events.Submitted(2, spec), events.JobChanged(1, spec)):
+        with pytest.raises(ValueError, match=next(iter(wrong)).removesuffix("_us")):
+            scenario.send(event)

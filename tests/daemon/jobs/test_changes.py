@@ -1,0 +1,104 @@
+"""Jobs that are changed after their submission, or requeued, under a daemon and the one after it."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+from daemon_harness import Daemon, Refused
+
+from carpool.protocol.user_names import user_name
+
+
+def update(daemon: Daemon, job: int, **changes: Any) -> dict[str, Any]:
+    return daemon.request("PATCH", f"/v1/jobs/{job}", changes)
+
+
+def refusal(call: Any) -> str:
+    with pytest.raises(Refused) as refused:
+        call()
+    return refused.value.code
+
+
+def test_a_queued_job_is_changed_for_good(daemon: Daemon) -> None:
+    first = daemon.submit("sleep", "60")
+    job = daemon.submit("true", after=[first])
+    changed = update(daemon, job, name="other", weight=300, after=[], after_notok=[first], iterations=7)
+    assert (changed["name"], changed["weight"], changed["iterations_total"]) == ("other", 300, 7)
+    assert changed["reason"]["text"] == f"waiting for job {first} to fail"
+    daemon.kill()
+    daemon.started()
+    again = daemon.show(job)
+    assert all(again[name] == changed[name] for name in ("name", "weight", "after", "after_notok", "reason"))
+    daemon.cancel(first)
+    assert daemon.wait(job)["outcome"] == "succeeded"
+
+
+def test_the_time_to_begin_is_changed(daemon: Daemon) -> None:
+    job = daemon.submit("true", begin_us=1 << 60)
+    update(daemon, job, begin_us=None)
+    assert daemon.wait(job)["outcome"] == "succeeded"
+    later = time.time_ns() // 1000 + 3_600_000_000
+    waits = daemon.submit("true", hold=True)
+    update(daemon, waits, begin_us=later)
+    daemon.post(f"/v1/jobs/{waits}/release")
+    assert daemon.show(waits)["reason"]["code"] == "begin"
+
+
+def test_what_cannot_be_changed_says_why(daemon: Daemon) -> None:
+    running = daemon.submit("sleep", "60")
+    daemon.until("ProcessStarted", running)
+    ended = daemon.submit("true")
+    daemon.wait(ended)
+    queued = [daemon.submit("true", hold=True)]
+    queued.append(daemon.submit("true", after=[queued[0]]))
+    assert refusal(lambda: update(daemon, running, device="host0")) == "not_queued"
+    assert refusal(lambda: update(daemon, ended, name="x")) == "ended"
+    assert refusal(lambda: update(daemon, queued[0], device="gpu7")) == "unknown_device"
+    assert refusal(lambda: update(daemon, queued[0], after=[777])) == "unknown_dependency"
+    assert refusal(lambda: update(daemon, queued[0], after_notok=[ended])) == "failed_dependency"
+    assert refusal(lambda: update(daemon, queued[0], after_any=[queued[1]])) == "circular_dependency"
+    assert refusal(lambda: update(daemon, queued[0], after=[queued[0]])) == "circular_dependency"
+    assert refusal(lambda: update(daemon, queued[0], gpus=2)) == "bad_request"
+    assert update(daemon, running, name="renamed", device=None)["name"] == "renamed"
+
+
+def test_a_requeued_job_starts_again_and_keeps_its_retries(daemon: Daemon) -> None:
+    job = daemon.python("import time; print('here', flush=True); time.sleep(60)", retries=1)
+    daemon.until_line(job, "here")
+    assert daemon.post(f"/v1/jobs/{job}/requeue")["phase"] == "stopping"
+    daemon.until_event(lambda event: event["kind"] == "ProcessStarted" and daemon.show(job)["attempt"] == 2)
+    info = daemon.show(job)
+    assert info["attempts"][0]["text"] == f"requeued by {user_name(os.getuid())}"
+    daemon.kill()
+    daemon.started()
+    info = daemon.show(job)
+    assert (info["phase"], info["attempt"], info["retries"]) == ("running", 2, 1)
+    daemon.cancel(job)
+    assert daemon.wait(job)["outcome"] == "cancelled"
+
+
+def test_a_job_is_requeued_though_the_daemon_dies_meanwhile(daemon: Daemon) -> None:
+    """The job ends while no daemon is there; the next one still knows that another attempt is to follow."""
+    code = "import signal, sys, time; signal.signal(15, lambda *_: (time.sleep(1), sys.exit(4)))"
+    job = daemon.python(f"{code}; print('here', flush=True); time.sleep(60)")
+    daemon.until_line(job, "here")
+    daemon.post(f"/v1/jobs/{job}/requeue")
+    daemon.kill()
+    time.sleep(1.5)
+    daemon.started()
+    daemon.until_event(lambda event: event["kind"] == "ProcessStarted" and daemon.show(job)["attempt"] == 2)
+    (first,) = daemon.show(job)["attempts"]
+    assert first["exit_code"] == 4 and first["text"].startswith("requeued by ")
+    daemon.cancel(job)
+    daemon.wait(job)
+
+
+def test_what_cannot_be_requeued_says_why(daemon: Daemon) -> None:
+    queued = daemon.submit("true", hold=True)
+    assert refusal(lambda: daemon.post(f"/v1/jobs/{queued}/requeue")) == "not_running"
+    ended = daemon.submit("true")
+    daemon.wait(ended)
+    assert refusal(lambda: daemon.post(f"/v1/jobs/{ended}/requeue")) == "ended"

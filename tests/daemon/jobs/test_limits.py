@@ -1,0 +1,122 @@
+"""Time limits under a daemon: what a job hears, how it ends, and that the next daemon goes on with it."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from daemon_harness import Daemon, Refused, as_nobody
+
+TIME = {"code": "time_limit", "text": "reached its time limit of 1.0s"}
+#: Says which signals come, and ends at the last one or ignores it.
+LISTENER = """
+import signal, sys, time
+def hear(number, _):
+    print(signal.Signals(number).name, flush=True)
+    if number == signal.SIGTERM and {polite}:
+        sys.exit(0)
+for number in (signal.SIGUSR1, signal.SIGTERM):
+    signal.signal(number, hear)
+print("ready", flush=True)
+while True:
+    time.sleep(60)
+"""
+
+
+def listener(polite: bool = True) -> str:
+    return LISTENER.format(polite=polite)
+
+
+def test_a_job_times_out_after_its_signal(daemon: Daemon) -> None:
+    job = daemon.python(listener(), time_us=1_000_000, limit_signal=10, limit_signal_us=600_000)
+    info = daemon.wait(job)
+    assert (info["outcome"], info["exit_code"], info["reason"]) == ("timed_out", 0, TIME)
+    assert daemon.output(job).split() == ["ready", "SIGUSR1", "SIGTERM"]
+    assert 900_000 < info["ended_us"] - info["started_us"] < 10_000_000
+
+
+def test_a_job_that_ignores_the_limit_is_killed_also_by_the_next_daemon(daemon: Daemon) -> None:
+    daemon.put("/v1/policy", {"settings": {"kill_after_us": 1_500_000}})
+    job = daemon.python(listener(polite=False), time_us=1_000_000, retries=3)
+    daemon.until_line(job, "SIGTERM")
+    daemon.until("TimeOut", job)
+    shown = daemon.show(job)
+    assert (shown["phase"], shown["reason"]["code"]) == ("stopping", "stopping")
+    daemon.kill()
+    daemon.started()
+    info = daemon.wait(job)
+    assert (info["outcome"], info["signal"], info["reason"], info["attempt"]) == ("timed_out", 9, TIME, 1)
+
+
+def test_the_clock_goes_on_under_the_next_daemon(daemon: Daemon) -> None:
+    job = daemon.python(listener(), time_us=2_000_000)
+    daemon.until_line(job, "ready")
+    daemon.kill()
+    daemon.started()
+    info = daemon.wait(job)
+    assert info["outcome"] == "timed_out"
+    assert 1_900_000 < info["ended_us"] - info["started_us"] < 12_000_000
+
+
+def test_device_time_is_what_counts(daemon: Daemon) -> None:
+    """A job that sleeps beside its device has all the time in the world."""
+    busy = daemon.fake("attach", "turn", "pause", device_time_us=500_000)
+    idle = daemon.python("import time; time.sleep(1.5)", device_time_us=1)
+    info = daemon.wait(busy)
+    assert (info["outcome"], info["reason"]["text"]) == ("timed_out", "reached its limit of 0.5s device time")
+    assert daemon.wait(idle)["outcome"] == "succeeded"
+
+
+def test_a_limit_is_changed_while_the_job_runs(daemon: Daemon) -> None:
+    job = daemon.python(listener(), time_us=600_000_000)
+    daemon.until_line(job, "ready")
+    assert daemon.request("PATCH", f"/v1/jobs/{job}", {"time_us": None})["time_us"] is None
+    daemon.request("PATCH", f"/v1/jobs/{job}", {"time_us": 2_500_000})
+    daemon.kill()
+    daemon.started()
+    assert daemon.show(job)["time_us"] == 2_500_000, "it is on the disk"
+    assert daemon.wait(job)["outcome"] == "timed_out"
+
+
+def test_administrators_set_the_usual_and_the_longest_limit(daemon: Daemon) -> None:
+    daemon.put("/v1/policy", {"settings": {"default_time_us": 1_000_000, "max_time_us": 5_000_000}})
+    job = daemon.python(listener())
+    assert daemon.show(job)["time_us"] == 1_000_000
+    assert daemon.show(daemon.submit("true", time_us=60_000_000))["time_us"] == 60_000_000, "an administrator may"
+    assert daemon.wait(job)["outcome"] == "timed_out"
+    daemon.put("/v1/policy", {"settings": {"default_time_us": None}})
+    assert daemon.show(daemon.submit("true"))["time_us"] == 5_000_000
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root: acts as another user")
+def test_users_ask_for_no_more_than_the_longest_limit(daemon: Daemon) -> None:
+    daemon.home.parent.chmod(0o755)
+    daemon.put("/v1/policy", {"settings": {"max_time_us": 5_000_000}})
+    assert as_nobody(daemon, "attempt(lambda: daemon.submit('true', time_us=6000000))") == "time_limit"
+    job = as_nobody(daemon, "daemon.submit('true', time_us=5000000, begin_us=1 << 60)")
+    for value, answer in (("6000000", "time_limit"), ("None", "time_limit"), ("4000000", 4_000_000)):
+        call = f"daemon.request('PATCH', '/v1/jobs/{job}', {{'time_us': {value}}})['time_us']"
+        assert as_nobody(daemon, f"attempt(lambda: {call})") == answer
+    daemon.put("/v1/policy", {"settings": {"max_time_us": 1_000_000}})
+    call = f"daemon.request('PATCH', '/v1/jobs/{job}', {{'weight': 7}})['weight']"
+    assert as_nobody(daemon, f"attempt(lambda: {call})") == 7, "the limit was allowed when it was asked for"
+    daemon.cancel(job)
+
+
+@pytest.mark.parametrize(("field", "value"), [("time_us", 0), ("device_time_us", -1), ("limit_signal", 65)])
+def test_limits_that_make_no_sense_are_refused(daemon: Daemon, field: str, value: int) -> None:
+    job = daemon.submit("sleep", "60")
+    for call in (
+        lambda: daemon.submit("true", **{field: value}),
+        lambda: daemon.request("PATCH", f"/v1/jobs/{job}", {field: value}),
+    ):
+        with pytest.raises(Refused) as refused:
+            call()
+        assert (refused.value.status, refused.value.code) == (400, f"bad_{field}")
+
+
+def test_a_job_ends_long_before_its_limit(daemon: Daemon) -> None:
+    begin = time.monotonic()
+    assert daemon.wait(daemon.submit("true", time_us=60_000_000, limit_signal=10))["outcome"] == "succeeded"
+    assert time.monotonic() - begin < 30

@@ -1,0 +1,148 @@
+"""Jobs that are paused under a daemon: their bytes leave the device, and are the same when they go on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemon_harness import PATIENCE_S, Daemon, Refused, alive, as_nobody
+
+from carpool.protocol.user_names import user_name
+
+SIZE = 10 << 20
+FILL = ("attach", "help", "turn", f"grow:p:{SIZE}", f"touch:p:{SIZE}:7", "iterate:5")
+
+
+def until(what: Callable[[], object]) -> None:
+    """For what nobody tells."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def device(daemon: Daemon) -> dict[str, Any]:
+    (found,) = daemon.get("/v1/devices")["devices"]
+    return found
+
+
+def filled(daemon: Daemon, fifo: Path, *before: str) -> int:
+    """A job with ten MiB, all sevens, that looks at them when it is let go on."""
+    os.mkfifo(fifo)
+    job = daemon.fake(*FILL, *before, "say:filled", f"listen:{fifo}", f"check:{SIZE}:7", "release")
+    daemon.until_line(job, "filled")
+    return job
+
+
+def paused(daemon: Daemon, job: int) -> dict[str, Any]:
+    """Pause the job, and wait until nothing of it is on its device."""
+    assert daemon.post(f"/v1/jobs/{job}/pause")["paused_by"] == os.getuid()
+    until(lambda: daemon.show(job)["offloaded"])
+    until(lambda: device(daemon)["granted_bytes"] == 0)
+    return daemon.show(job)
+
+
+def intact(daemon: Daemon, job: int, fifo: Path) -> None:
+    fifo.write_bytes(b"go")
+    info = daemon.wait(job)
+    assert info["outcome"] == "succeeded", (info, daemon.output(job), daemon.log())
+    assert "intact" in daemon.output(job)
+
+
+@pytest.mark.parametrize("turn", ["holding", "idle"])
+def test_a_paused_job_leaves_the_device_and_comes_back_as_it_was(daemon: Daemon, tmp_path: Path, turn: str) -> None:
+    fifo = tmp_path / "fifo"
+    job = filled(daemon, fifo, *(["release"] if turn == "idle" else []))
+    pid = daemon.show(job)["pid"]
+    info = paused(daemon, job)
+    assert info["reason"]["code"] == "paused_by_user"
+    assert info["reason"]["text"].startswith(f"paused by {user_name(os.getuid())}; carpool resume {job}")
+    assert info["stored_bytes"] >= SIZE and device(daemon)["free_bytes"] == device(daemon)["capacity_bytes"]
+    assert alive(pid) and info["pid"] == pid
+    other = daemon.fake("attach", "help", "turn", f"grow:p:{SIZE}", f"touch:p:{SIZE}:3", "iterate:5", f"check:{SIZE}:3")
+    assert "intact" in daemon.output(daemon.wait(other)["id"])
+    assert daemon.show(job)["offloaded"], "nothing brings it back but resume"
+    assert daemon.post(f"/v1/jobs/{job}/resume")["paused_by"] is None
+    intact(daemon, job, fifo)
+    assert daemon.show(job)["pid"] == pid
+
+
+def test_pausing_outlives_the_daemon(daemon: Daemon, tmp_path: Path) -> None:
+    """Also where the daemon dies before the job has left."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    gone, leaving = filled(daemon, first), filled(daemon, second)
+    daemon.post(f"/v1/jobs/{gone}/pause")
+    until(lambda: daemon.show(gone)["offloaded"])
+    daemon.post(f"/v1/jobs/{leaving}/pause")
+    daemon.kill()
+    daemon.started()
+    until(lambda: all(daemon.show(job)["offloaded"] for job in (gone, leaving)))
+    until(lambda: device(daemon)["granted_bytes"] == 0)
+    daemon.kill()
+    daemon.started()
+    for job, fifo in ((gone, first), (leaving, second)):
+        assert daemon.show(job)["reason"]["code"] == "paused_by_user"
+        daemon.post(f"/v1/jobs/{job}/resume")
+        intact(daemon, job, fifo)
+
+
+def test_a_paused_job_can_be_cancelled(daemon: Daemon, tmp_path: Path) -> None:
+    job = filled(daemon, tmp_path / "fifo")
+    paused(daemon, job)
+    daemon.cancel(job)
+    assert daemon.wait(job)["outcome"] == "cancelled"
+
+
+def test_a_queued_job_that_is_paused_waits(daemon: Daemon) -> None:
+    job = daemon.submit("true", hold=True)
+    daemon.post(f"/v1/jobs/{job}/pause")
+    daemon.post(f"/v1/jobs/{job}/release")
+    daemon.kill()
+    daemon.started()
+    assert daemon.show(job)["reason"]["code"] == "paused_by_user"
+    daemon.post(f"/v1/jobs/{job}/resume")
+    assert daemon.wait(job)["outcome"] == "succeeded"
+
+
+def test_the_time_limit_stands_still_under_the_next_daemon_too(daemon: Daemon) -> None:
+    job = daemon.python("import time; print('here', flush=True); time.sleep(60)", time_us=1_500_000)
+    daemon.until_line(job, "here")
+    daemon.post(f"/v1/jobs/{job}/pause")
+    time.sleep(1)
+    daemon.kill()
+    time.sleep(1)
+    daemon.started()
+    assert daemon.show(job)["phase"] == "running"
+    resumed = daemon.post(f"/v1/jobs/{job}/resume")
+    assert resumed["paused_us"] >= 2_000_000
+    daemon.kill()
+    daemon.started()
+    assert daemon.show(job)["paused_us"] == resumed["paused_us"]
+    info = daemon.wait(job)
+    assert info["outcome"] == "timed_out"
+    assert info["ended_us"] - info["started_us"] >= 1_500_000 + resumed["paused_us"] - 10_000
+
+
+def test_what_cannot_be_paused_or_resumed_says_why(daemon: Daemon) -> None:
+    running = daemon.submit("sleep", "60")
+    ended = daemon.submit("true")
+    daemon.wait(ended)
+    for job, action, code in ((running, "resume", "not_paused"), (ended, "pause", "ended")):
+        with pytest.raises(Refused) as refused:
+            daemon.post(f"/v1/jobs/{job}/{action}")
+        assert refused.value.code == code
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root: acts as another user")
+def test_what_an_administrator_has_paused_its_owner_does_not_resume(daemon: Daemon) -> None:
+    daemon.home.parent.chmod(0o755)
+    job = as_nobody(daemon, "daemon.submit('sleep', '60')")
+    daemon.post(f"/v1/jobs/{job}/pause")
+    assert as_nobody(daemon, f"attempt(lambda: daemon.post('/v1/jobs/{job}/resume'))") == "not_operator"
+    daemon.post(f"/v1/jobs/{job}/resume")
+    assert as_nobody(daemon, f"daemon.post('/v1/jobs/{job}/pause')['paused_by']") == 65534
+    daemon.cancel(job)
