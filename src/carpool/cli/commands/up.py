@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.daemon_start import start_daemon
+from carpool.cli.base.daemon_start import say_note, start_daemon
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import POSITIVE, SIZE, Parsed, print_json, with_common_options
 from carpool.cli.base.presets import PRESETS, preset
@@ -92,9 +92,10 @@ def command(
 ) -> int:
     """Start the daemon, if none is running.
 
-    The first `carpool submit` does the same, without options.  Unless --device says otherwise, there is one device,
-    host0, with a quarter of the machine's memory; the host store may take half of what the devices leave.  --policy,
-    --placement and --setting override --preset.
+    The first `carpool submit` does the same, without options.  Unless --device says otherwise, the devices are those of
+    the previous daemon with this home, or else all NVIDIA GPUs, or else one device of host memory: host0, with a
+    quarter of the machine's memory.  The host store may take half of what the devices leave.  --policy, --placement
+    and --setting override --preset.
     """
     options = _daemon_options(devices, policy, placement, preset_name, dict(settings), threads)
     options += ["--user", user] if user else []
@@ -119,7 +120,8 @@ def _start(client: DaemonClient, home: Path, options: list[str]) -> bool:
         client.connect()
     except DaemonNotRunning:
         with Progress("starting the daemon"):
-            start_daemon(home, options)
+            note = start_daemon(home, options)
+        say_note(note)
         return True
     if options:
         raise Problem(

@@ -51,8 +51,10 @@ class DaemonOptions:
 
     home: Home
     user: str | None  # whom a daemon of root becomes; None: it stays root's
-    devices: tuple[DeviceOption, ...]
-    devices_given: bool  # False: the default one
+    devices: tuple[DeviceOption, ...]  # none: those of before, else those that this machine has
+    devices_given: bool
+    devices_note: str  # for whoever starts the daemon: which devices were chosen
+    sharing: Sharing | None  # of the GPUs, whether they were named or found
     settings: Settings
     settings_given: bool  # False: what the journal says, else the defaults
     store: int | None  # budget of the host store; None: as the settings say
@@ -92,11 +94,13 @@ def parse_options(argv: Sequence[str]) -> DaemonOptions:
             "bad_option", f"--threads {given.threads} is not positive", "give 1 or more, or leave it out"
         )
     memory = memory_bytes()
-    options = DaemonOptions(
+    return DaemonOptions(
         home=Home(Path(given.home).expanduser().absolute() if given.home else default_home()),
         user=given.user,
         devices=_devices(given.device or [], given.sharing, memory),
         devices_given=bool(given.device),
+        devices_note="",
+        sharing=None if given.sharing is None else Sharing(given.sharing),
         settings=_settings(given.policy, given.placement, given.setting),
         settings_given=given.policy is not None or given.placement is not None or bool(given.setting),
         store=None if given.store is None else _store(given.store),
@@ -107,8 +111,6 @@ def parse_options(argv: Sequence[str]) -> DaemonOptions:
         ready_fd=given.ready_fd,
         foreground_log=given.foreground_log,
     )
-    _check_store(options)
-    return options
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -179,7 +181,8 @@ def _telemetry_us(text: str) -> int:
         raise StartupError("bad_interval", f"--telemetry-interval {text}: {error}") from None
 
 
-def _check_store(options: DaemonOptions) -> None:
+def check_store_of(options: DaemonOptions) -> None:
+    """Beside the devices that the daemon will have.  Raises StartupError."""
     try:
         check_store(options.chosen_settings.host_store, options.store_room)
     except ValueError as error:
@@ -187,12 +190,6 @@ def _check_store(options: DaemonOptions) -> None:
 
 
 def _devices(texts: Sequence[str], sharing: str | None, memory: int) -> tuple[DeviceOption, ...]:
-    if sharing is not None and not any(text.partition(":")[0] == "cuda" or text.startswith(MIG) for text in texts):
-        raise StartupError(
-            "no_gpu_given", f"--sharing {sharing} is for GPUs, and no GPU is given", "name one: --device cuda"
-        )
-    if not texts:
-        return (DeviceOption("host0", "host", default_capacity(memory)),)
     devices: list[DeviceOption] = []
     for text in texts:
         kind, _, rest = text.partition(":")
@@ -213,7 +210,19 @@ def _devices(texts: Sequence[str], sharing: str | None, memory: int) -> tuple[De
                 "known kinds: host:SIZE, cuda[:INDEX][:SIZE], MIG-UUID[:SIZE]",
             )
     check_devices(devices, memory)
+    if devices and sharing is not None:
+        check_sharing(devices, Sharing(sharing))
     return tuple(devices)
+
+
+def check_sharing(devices: Sequence[DeviceOption], sharing: Sharing) -> None:
+    """Raises StartupError if there is nothing that could be shared so."""
+    if not any(device.kind == "cuda" for device in devices):
+        raise StartupError(
+            "no_gpu_given",
+            f"--sharing {sharing} is for GPUs, and there is none among the devices",
+            "name one: --device cuda",
+        )
 
 
 def _gpu(text: str, rest: str, sharing: Sharing) -> DeviceOption:
