@@ -144,7 +144,10 @@ after = "train"
         ('name = "x"\n', "1: the job has no command"),
         ('command = ["true"\nname = 1\n', "2:"),
         ('[[job]]\ncommand = "true"\n[[job]]\nname = "b"\n', "3: the job has no command"),
-        ('[[job]]\ncommand = "true"\n[[job]]\ncommand = "true"\nmemory = 5\n', "5: memory: it must be text"),
+        (
+            '[[job]]\ncommand = "true"\n[[job]]\ncommand = "true"\nmemory = 5\n',
+            "5: memory: '5' is not a size, because it has no unit: did you mean 5GiB?",
+        ),
         ('command = "true"\nmemory = "5 apples"\n', "2: memory: "),
         ('[[job]]\nname = "a"\ncommand = "true"\nafter = "b"\n', "4: after: no job above this one is called 'b'"),
         ('command = "true"\n[param]\nlr = []\n', "2: param: the parameter lr has an empty value"),

@@ -22,7 +22,7 @@ COMMANDS = (
         "model",
         "serve",
         "policy",
-        "ctl",
+        "set",
         "devices",
         "events",
         "simulate",

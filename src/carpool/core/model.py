@@ -256,7 +256,7 @@ class Settings:
     risk_dram_ppm: int = 400_000  # ... or DRAMA risk is at least this
     interference_limit_ppm: int = 1_500_000  # do not co-locate jobs whose measured slowdown exceeds this; 0: no limit
     max_recoveries: int = 3  # maximum OOM retries
-    serving: int = Serving.EDF  # order among services: 0 (edf): deadline; 1 (fcfs): arrival; 2 (priority)
+    serving: int = Serving.EDF  # order among services: edf (0): deadline; fcfs (1): arrival; priority (2)
     run_ahead_us: Micros = 2_000  # most work that other jobs queue on a GPU beside a service; 0: unlimited
     service_patience_us: Micros = 20_000  # how long a service without a deadline waits for iteration boundaries
     kill_after_us: Micros = 10_000_000  # cancel: SIGKILL this long after SIGTERM

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from carpool.core.model import JobId, Outcome
-from carpool.daemon.config.limits import Size, UserLimits
+from carpool.daemon.config.limits import DAY_US as DAY
+from carpool.daemon.config.limits import Size, Time, UserLimits
 from carpool.daemon.jobs.table import EndedJob, JobRecord
-from carpool.daemon.retention.selection import DAY, YOUNG, Keeping, keeping_of, needed, removable
+from carpool.daemon.retention.selection import YOUNG, Keeping, keeping_of, needed, removable
 from carpool.protocol.api import SubmitRequest
 
 NOW = 1000 * DAY
@@ -24,8 +25,9 @@ def numbers(
     return [job.id for job in removable(jobs, sizes or {}, stay, keeping, NOW)]
 
 
-def test_the_limits_are_in_days_and_bytes() -> None:
-    assert keeping_of(UserLimits(keep_days=2, keep_jobs=7, keep_size=Size(3072))) == Keeping(2 * DAY, 7, 3072)
+def test_the_limits_are_those_of_the_file() -> None:
+    limits = UserLimits(keep_for=Time(2 * DAY), keep_jobs=7, keep_size=Size(3072))
+    assert keeping_of(limits) == Keeping(2 * DAY, 7, 3072)
 
 
 def test_jobs_that_are_too_old_go_and_the_oldest_first() -> None:

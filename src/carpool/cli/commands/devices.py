@@ -38,7 +38,7 @@ def command(home: Path, as_json: bool, name: str | None, history_us: int | None,
     """List devices with their memory, lanes and measurements, and the host store.
 
     GRANTED: memory promised to jobs and lanes.  IN USE: memory that is really allocated.  FREE: memory that can still
-    be granted.  STORED: memory of the device's jobs in the host store.  QUANTUM and OVER(subscribe): see `carpool ctl`.
+    be granted.  STORED: memory of the device's jobs in the host store.  QUANTUM and OVER(subscribe): see `carpool set`.
     Below the table: lanes, memory moved so far, how lanes share the device, and the last measurement with its age.
 
     With a NAME, that device only.  --history shows its measurements over time: single ones are kept for ten minutes,

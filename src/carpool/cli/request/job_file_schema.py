@@ -104,11 +104,16 @@ def _values(name: str, values: Any) -> list[str]:
 
 
 def _memory(value: Any) -> tuple[int, int | None]:
-    return memory_hint(_text(value))
+    return memory_hint(_quantity(value))
 
 
 def _time(value: Any) -> int:
-    return parse_time_us(_text(value))
+    return parse_time_us(_quantity(value))
+
+
+def _quantity(value: Any) -> str:
+    """A bare number is judged as on the command line."""
+    return str(value) if type(value) is int or isinstance(value, Literal) else _text(value)
 
 
 KEYS: Mapping[str, Key] = {
@@ -120,7 +125,7 @@ KEYS: Mapping[str, Key] = {
     "conda": Key("the name of a conda environment, or its path (with a slash)", _text),
     "memory": Key('text, as in "300MiB" or "300MiB/1GiB" (persistent/ephemeral)', _memory),
     "iterations": Key("a whole number, 1 or more", _whole(1)),
-    "duration": Key('text, as in "90s" or "2h"', _time),
+    "duration": Key('text, as in "90s" or "1h06m", or a number of seconds', _time),
     "priority": Key("a whole number, 1 or more", _whole(1)),
     "retries": Key("a whole number, 0 or more", _whole(0)),
     "requeue": Key("true or false: start again after a restart of the machine", _truth),

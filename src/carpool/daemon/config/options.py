@@ -14,7 +14,8 @@ from carpool.daemon.system.errors import StartupError
 from carpool.devices.machine_memory import memory_bytes
 from carpool.devices.memfd import PAGE
 from carpool.protocol.paths import Home, default_home
-from carpool.protocol.units import format_size, parse_size, telemetry_interval
+from carpool.protocol.setting_text import parse_setting
+from carpool.protocol.units import exact_size, format_size, parse_size, telemetry_interval
 
 #: A GPU's memory comes in pieces of this size.
 LEAST = 2 * MIB
@@ -42,7 +43,7 @@ class DeviceOption:
     @property
     def text(self) -> str:
         """As it would be given."""
-        return f"{self.name}:{self.capacity}"
+        return f"{self.name}:{exact_size(self.capacity)}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,8 +102,8 @@ def parse_options(argv: Sequence[str]) -> DaemonOptions:
         devices_given=bool(given.device),
         devices_note="",
         sharing=None if given.sharing is None else Sharing(given.sharing),
-        settings=_settings(given.policy, given.placement, given.setting),
-        settings_given=given.policy is not None or given.placement is not None or bool(given.setting),
+        settings=_settings(given.policy, given.placement, given.set),
+        settings_given=given.policy is not None or given.placement is not None or bool(given.set),
         store=None if given.store is None else _store(given.store),
         memory=memory,
         threads=given.threads,
@@ -133,7 +134,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--placement", metavar="NAME", help="policy for which device a job is placed on (default: magm)"
     )
-    parser.add_argument("--setting", metavar="NAME=VALUE", action="append", default=[], help="a setting; repeatable")
+    parser.add_argument(
+        "--set", metavar="NAME=VALUE", action="append", default=[], help="a setting, as in quantum_us=50ms; repeatable"
+    )
     parser.add_argument("--store", metavar="SIZE", help="host memory for job memory that is moved out of devices")
     parser.add_argument("--threads", metavar="N", type=int, help="OpenMP threads per job (default: as the job says)")
     parser.add_argument(
@@ -150,19 +153,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settings(policy: str | None, placement: str | None, pairs: Sequence[str]) -> Settings:
-    values: dict[str, int | None] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        try:
-            values[name] = None if text == "none" else int(text)
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise StartupError(
-                "bad_option", f"--setting {pair} is not NAME=NUMBER", "for example --setting quantum_us=50000"
-            )
     try:
-        return changed_settings(Settings(), policy, values, placement)
+        return changed_settings(Settings(), policy, dict(map(parse_setting, pairs)), placement)
     except ValueError as error:
         raise StartupError("bad_setting", str(error)) from None
 

@@ -10,7 +10,6 @@ from carpool.core.model import JobId, Micros
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.jobs.table import EndedJob, JobRecord
 
-DAY: Micros = 86_400_000_000
 #: Whoever has just waited for a job's end can still ask for the job, however many jobs end.
 YOUNG: Micros = 3_600_000_000
 
@@ -26,7 +25,7 @@ class Keeping:
 
 def keeping_of(limits: UserLimits) -> Keeping:
     """As ``limits.toml`` says."""
-    return Keeping(limits.keep_days * DAY, limits.keep_jobs, limits.keep_size)
+    return Keeping(int(limits.keep_for), limits.keep_jobs, limits.keep_size)
 
 
 def needed(live: Iterable[JobRecord], ended: Collection[JobId]) -> set[JobId]:
