@@ -112,6 +112,9 @@ def test_dependencies_and_cancelling(shared: Cli) -> None:
     assert shown["reason"]["text"] in shared.ok("ls")
     shared.ok("cancel", first)
     assert shared("wait", first).returncode == 128 + signal.SIGTERM
+    again = shared("cancel", first)
+    assert (again.returncode, again.stdout) == (5, "")
+    assert again.stderr.startswith(f"carpool: job {first} has already ended: cancelled\n")
     assert shared("wait", second).returncode == 1
     assert json.loads(shared.ok("show", second, "--json"))["outcome"] == "refused"
 

@@ -52,6 +52,9 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as 
         (("--telemetry-interval", "5ms"), "bad_interval", "between 100 ms and 60 s"),
         (("--telemetry-interval", "often"), "bad_interval", "is not a time"),
         (("--no-such-option",), "bad_option", "no-such-option"),
+        (("--polcy", "fair"), "bad_option", "did you mean '--policy'?"),
+        (("--policy", "fiar"), "bad_setting", "did you mean 'fair'?"),
+        (("--device", "cdua"), "unknown_device_kind", "did you mean 'cuda'?"),
     ],
 )
 def test_bad_options(make_daemon: Make, arguments: tuple[str, ...], code: str, text: str) -> None:

@@ -144,7 +144,7 @@ class JobSpec:
     kind: str = ""  # jobs of one kind do the same work (see `core.placement.interference`); empty: nobody knows
     iterations: int | None = None  # declared by --iterations
     duration_us: Micros | None = None  # declared by --duration: device time expected in total
-    weight: int = 100  # share under `fair`; larger is more; --priority
+    weight: int = 100  # share under `fair`; larger is more; --weight
     after: tuple[JobId, ...] = ()  # start only when these have succeeded
     device: DeviceId | tuple[DeviceId, ...] | None = None  # only this device, or one of these
     gang: int = 1  # devices that it needs, all at once, and shares with nobody

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from carpool.core.model import Serving
+from carpool.core.model import NUMBER_SETTINGS, Serving
+from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import exact_size, exact_time, parse_size, parse_time_us
 
 #: What people may write for a setting that is not set: the policy decides, or the machine.
@@ -100,7 +101,8 @@ def _whole(name: str, value: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise ValueError(f"{name} is {value!r}; it must be a whole number") from None
+        meant = "" if name in NUMBER_SETTINGS else did_you_mean(name, NUMBER_SETTINGS)
+        raise ValueError(f"{meant}{name} is {value!r}; it must be a whole number") from None
 
 
 def share_ppm(text: str, most: int = 1) -> int:

@@ -26,6 +26,7 @@ SERVICE = "attempt(lambda: daemon.submit('true', cwd='/tmp', service=1))"
     [
         ("jobs = ", "Invalid value"),
         ("job_limit = 3", "unknown field `job_limit`"),
+        ("keep_job = 3", "did you mean 'keep_jobs'?"),
         ('services = "nobody"', "'nobody' - at `$.services`"),
         ('admin_group = "no-such-group"', "admin_group: getgrnam(): name not found: 'no-such-group'"),
         ("admin_group = 4", "Expected `str | null`, got `int`"),

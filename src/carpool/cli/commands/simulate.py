@@ -97,7 +97,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--copy-rate", type=SIZE, help="Bytes per second between device and host.  [default: 6GB; 0: instantaneous]"
 )
 @click.option(
-    "--sharing",
+    "--slowdown",
     metavar="NAME",
     default="concurrent",
     show_default=True,

@@ -14,6 +14,7 @@ from carpool.cli.request.sweep import PREFIX, Grid, check_size, combinations, fi
 from carpool.cli.request.venv_environment import in_conda, in_venv
 from carpool.protocol.api import AUTO, SubmitManyRequest, SubmitRequest
 from carpool.protocol.paths import expanded
+from carpool.protocol.spelling import did_you_mean
 
 #: Keys of a job file and the options of `carpool submit` that say the same.
 _OPTIONS = {
@@ -21,7 +22,7 @@ _OPTIONS = {
     "iterations": "iterations",
     "duration": "duration_us",
     "memory": "memory",
-    "priority": "weight",
+    "weight": "weight",
     "device": "device",
     "gpus": "gpus",
     "exclusive": "exclusive",
@@ -113,7 +114,12 @@ def _after(file: JobFile, number: int, places: Mapping[str, list[int]]) -> tuple
     wanted = file.jobs[number].get("after", ())
     for name in wanted:
         if isinstance(name, str) and name not in places:
-            raise file.problem(number, "after", f"after: no job above this one is called {name!r}")
+            raise file.problem(
+                number,
+                "after",
+                f"after: no job above this one is called {name!r}",
+                hint=did_you_mean(name, places).strip(),
+            )
     ids = [item for item in wanted if isinstance(item, int)]
     return ids, sorted({place for item in wanted if isinstance(item, str) for place in places[item]})
 

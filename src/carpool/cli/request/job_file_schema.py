@@ -126,7 +126,7 @@ KEYS: Mapping[str, Key] = {
     "memory": Key('text, as in "300MiB" or "300MiB/1GiB" (persistent/ephemeral)', _memory),
     "iterations": Key("a whole number, 1 or more", _whole(1)),
     "duration": Key('text, as in "90s" or "1h06m", or a number of seconds', _time),
-    "priority": Key("a whole number, 1 or more", _whole(1)),
+    "weight": Key("a whole number, 1 or more", _whole(1)),
     "retries": Key("a whole number, 0 or more", _whole(0)),
     "requeue": Key("true or false: start again after a restart of the machine", _truth),
     "after": Key("ids of jobs, or names of jobs above it in this file", _after),

@@ -55,7 +55,7 @@ def _options(wanted: Wanted, name: str, policy: Policy, services: Services | Non
         settings=_settings(wanted, name, policy),
         device_memory=wanted.device_memory,
         oversubscribe=Oversubscribe(wanted.oversubscribe or Oversubscribe.AUTO),
-        interference=load_interference(wanted.sharing, wanted.interference_ppm),
+        interference=load_interference(wanted.slowdown, wanted.interference_ppm),
         switch_cost_us=wanted.switch_cost_us,
         retries=wanted.retries,
         declare_duration="duration" not in wanted.undeclared,

@@ -7,6 +7,7 @@ which others could write).
 from __future__ import annotations
 
 import grp
+import re
 from enum import StrEnum
 from typing import Annotated
 
@@ -15,6 +16,7 @@ import msgspec
 from carpool.core.model import GIB, MIB, Micros
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
+from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import exact_time, format_duration, format_size, parse_size, parse_time_us
 
 SMALLEST_LOG = 64 << 10  # bytes
@@ -137,4 +139,7 @@ def _check_times(limits: UserLimits) -> None:
 def _what(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"admin_group: {error.args[0]}"
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error) or "nested too deeply"
+    text = error.strerror or str(error) if isinstance(error, OSError) else str(error) or "nested too deeply"
+    unknown = re.search(r"unknown field `(\w+)`", text)
+    meant = did_you_mean(unknown[1], UserLimits.__struct_fields__).strip() if unknown else ""
+    return f"{text}; {meant}" if meant else text

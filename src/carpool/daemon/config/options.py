@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from carpool.devices.machine_memory import memory_bytes
 from carpool.devices.memfd import PAGE
 from carpool.protocol.paths import Home, default_home
 from carpool.protocol.setting_text import parse_setting
+from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import exact_size, format_size, parse_size, telemetry_interval
 
 #: A GPU's memory comes in pieces of this size.
@@ -84,7 +86,9 @@ class DaemonOptions:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
-        raise StartupError("bad_option", message, "see python -m carpool.daemon --help")
+        option = re.match(r"unrecognized arguments: (--[\w-]+)", message)
+        meant = did_you_mean(option[1], self._option_string_actions) if option else ""
+        raise StartupError("bad_option", message, f"{meant}see python -m carpool.daemon --help")
 
 
 def parse_options(argv: Sequence[str]) -> DaemonOptions:
@@ -199,7 +203,7 @@ def _devices(texts: Sequence[str], sharing: str | None, memory: int) -> tuple[De
             raise StartupError(
                 "unknown_device_kind",
                 f"--device {text}: unknown kind {kind!r}",
-                "known kinds: host:SIZE, cuda[:INDEX][:SIZE], MIG-UUID[:SIZE]",
+                f"{did_you_mean(kind, ('host', 'cuda'))}known kinds: host:SIZE, cuda[:INDEX][:SIZE], MIG-UUID[:SIZE]",
             )
     check_devices(devices, memory)
     if devices and sharing is not None:
