@@ -13,6 +13,7 @@ import msgspec
 
 from carpool.protocol.api import ErrorInfo
 from carpool.protocol.client import ClientError, DaemonClient
+from carpool.protocol.setting_text import setting_text
 
 STOP_TIMEOUT_S = 60
 
@@ -40,7 +41,7 @@ class Session:
         self.home = home
         self._command = [sys.executable, "-m", "carpool.daemon", "--home", str(home), "--policy", policy]
         self._command += [part for device in devices for part in ("--device", device)]
-        self._command += [part for name, value in (settings or {}).items() for part in ("--setting", f"{name}={value}")]
+        self._command += [f"--set={setting_text(name, value)}" for name, value in (settings or {}).items()]
         self._command += ["--placement", placement] if placement else []
         self._process: subprocess.Popen[bytes] | None = None
         self._client = DaemonClient(home)

@@ -10,6 +10,7 @@ from types import FrameType
 
 from carpool.protocol.api import EventInfo, JobInfo, SubmitRequest
 from carpool.protocol.client import DaemonClient
+from carpool.protocol.units import exact_size
 from demo.alone import JobFailed
 from demo.jobs import JOBS, ROOT, DemoJob, environment
 from demo.results import JobResult, Round
@@ -26,7 +27,7 @@ def run_shared(
 
     Raises JobFailed, DaemonFailed, ClientError, TimeoutError.
     """
-    with Session(directory / "home", [f"host:{capacity}"] * devices, policy) as client, _time_limit(policy):
+    with Session(directory / "home", [f"host:{exact_size(capacity)}"] * devices, policy) as client, _time_limit(policy):
         ids = [client.submit(_request(directory, job, scale)) for job in JOBS]
         events = _follow(client, set(ids), lambda ended: say(f"{policy}: {ended} of {len(ids)} jobs ended"))
         infos = [client.job(job) for job in ids]

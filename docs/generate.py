@@ -26,7 +26,8 @@ from carpool.core.state.turn_state import TurnState
 from carpool.core.turns.turns import TURNS
 from carpool.daemon.config import limits
 from carpool.protocol import api
-from carpool.protocol.units import format_size
+from carpool.protocol.setting_text import format_setting, setting_text
+from carpool.protocol.units import exact_time, format_size
 
 DOCS = Path(__file__).parent
 WIDTH = 100
@@ -81,7 +82,7 @@ jobs that start from then on.
 KEEPING = """### How long jobs are kept
 
 The daemon looks when it starts and then every hour. What goes with a job is its row in lists and in the journal, its
-attempts and its directory with its logs; events go when they are older than `keep_days`, or than every job that is
+attempts and its directory with its logs; events go when they are older than `keep_for`, or than every job that is
 kept. The number of a removed job is not given again, and `carpool show` says that the job has been removed. Number and
 size are counted for each user. A job stays for an hour after its end, and for as long as jobs that have not ended wait
 for it by `--after`; the job with the highest number always stays. Of a user who has twice as many ended jobs as
@@ -130,13 +131,14 @@ def settings_page() -> str:
     )
     return (
         f"# Settings\n\n{NOTE}\n"
-        "Settings of the core, from `carpool.core.model.Settings`.  `carpool policy` shows them;\n"
-        "`carpool policy --set NAME=VALUE` changes them on the running daemon; `carpool up --setting NAME=VALUE`\n"
-        "starts with them.  Bare numbers are in the setting's own unit: `_us` microseconds, `_ppm` millionths, sizes\n"
-        "in bytes.  Times and sizes may have units, and shares be percent: `quantum_us=50ms`, `growth_step=4MiB`,\n"
-        "`risk_active_ppm=80%`.  Settings whose default is none also take the value `default`.  Where `host_store` is\n"
-        "not set, the daemon takes half of the memory that the devices leave.  `carpool ctl` sets what is per\n"
-        "device.\n\n"
+        "Settings of the core, from `carpool.core.model.Settings`.  `carpool set` shows them;\n"
+        "`carpool set NAME=VALUE` changes them on the running daemon; `carpool up --set NAME=VALUE`\n"
+        "starts with them.  Times and sizes have units, and shares are percentages: `quantum_us=50ms`,\n"
+        "`growth_step=4MiB`, `risk_active_ppm=80%`; `1h06m` and `1.5 GiB` are understood, too.  A time without a unit\n"
+        "is seconds, a size without one is refused.  In JSON times are microseconds, shares millionths, sizes bytes.\n"
+        "Settings whose default is none also take the value `default`.  Where `host_store` is not set, the daemon\n"
+        "takes half of the memory that the devices leave.  With `--device`, `carpool set` changes a device's own\n"
+        "`quantum_us` and `oversubscribe` (`auto`, `on`, `off`).\n\n"
         "| setting | default | meaning |\n| --- | --- | --- |\n"
         f"{''.join(_setting_rows())}\n"
         "## Presets\n\n`carpool up --preset NAME` behaves as a published system.\n\n"
@@ -145,7 +147,7 @@ def settings_page() -> str:
         "`limits.toml` in the daemon's home (`carpool doctor` says where that is) says what users of a shared daemon\n"
         "may do.  The daemon reads the file when it starts, and refuses to start with a name or value that it does\n"
         "not know.  For example:\n\n"
-        '```toml\nadmin_group = "gpu-admins"\nservices = "everyone"\nkeep_days = 30\n```\n\n'
+        '```toml\nadmin_group = "gpu-admins"\nservices = "everyone"\nkeep_for = "30d"\n```\n\n'
         "| limit | default | meaning |\n| --- | --- | --- |\n"
         f"{''.join(_limit_rows())}\n"
         f"{KEEPING}\n"
@@ -156,7 +158,7 @@ def settings_page() -> str:
 
 
 def _pairs(settings: dict[str, int]) -> str:
-    return ", ".join(f"`{name}={value}`" for name, value in settings.items())
+    return ", ".join(f"`{setting_text(name, value)}`" for name, value in settings.items())
 
 
 def _setting_rows() -> list[str]:
@@ -177,6 +179,8 @@ def _limit_rows() -> list[str]:
 def _limit(value: object) -> str:
     if isinstance(value, limits.Size):
         return f'`"{format_size(value)}"`'
+    if isinstance(value, limits.Time):
+        return f'`"{exact_time(value)}"`' if value < limits.DAY_US else f'`"{value // limits.DAY_US}d"`'
     return "none" if value is None else f"`{json.dumps(value)}`"
 
 
@@ -184,13 +188,7 @@ def _default(field: dataclasses.Field[object]) -> str:
     value = field.default
     if value is None:
         return "none"
-    if not isinstance(value, int):
-        return f"`{value}`"
-    if field.name.endswith("_us"):
-        return f"{value} ({value / 1000:g} ms)" if value < 1_000_000 else f"{value} ({value / 1_000_000:g} s)"
-    if field.name.endswith("_ppm"):
-        return f"{value} ({value / 10_000:g} %)"
-    return f"{value} ({format_size(value)})" if field.name.endswith(("_step", "_store")) else str(value)
+    return f"`{value if isinstance(value, str) else format_setting(field.name, value)}`"
 
 
 def _field_comments(source: Path, class_name: str) -> dict[str, str]:

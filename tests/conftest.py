@@ -53,6 +53,15 @@ def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _no_gpus_of_the_machine() -> Iterator[None]:
+    """A daemon that starts without naming its devices takes the GPUs that there are: here only those of a test."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("CUDA_VISIBLE_DEVICES", "")
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _lean_processes(pytestconfig: pytest.Config) -> Iterator[None]:
     """What tests start loads PyTorch without what most scripts never call, except in `make test-all`."""
     patch = pytest.MonkeyPatch()

@@ -8,7 +8,7 @@ HEAD_START_US = 600_000_000  # ten minutes
 
 
 class Aging(BasePolicy):
-    """Each 100 of ``--priority`` counts as a head start: as if the job had been submitted that much earlier."""
+    """Each 100 of ``--weight`` counts as a head start: as if the job had been submitted that much earlier."""
 
     name = "aging"
     backfill = True

@@ -79,6 +79,6 @@ class User:
 
     def end(self, job: int) -> str:
         """What the job says in the end."""
-        self.daemon.cancel(job)
+        self.daemon.cancel_unless_ended(job)
         self.daemon.wait(job)
         return self.daemon.output(job).splitlines()[-1]

@@ -23,7 +23,7 @@ def shared(forks: Forks) -> Iterator[Cli]:
 @pytest.mark.parametrize(
     ("words", "update"),
     [
-        (["priority=200", "name=a=b"], JobUpdate(weight=200, name="a=b")),
+        (["weight=200", "name=a=b"], JobUpdate(weight=200, name="a=b")),
         (["time=2h", "device-time=none"], JobUpdate(time_us=7_200_000_000, device_time_us=None)),
         (["signal=USR1@120"], JobUpdate(limit_signal=10, limit_signal_us=120_000_000)),
         (["after=any:3,4 notok:5"], JobUpdate(after=[], after_any=[3, 4], after_notok=[5])),
@@ -38,9 +38,9 @@ def test_changes_are_read(words: list[str], update: JobUpdate) -> None:
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("priority", "is not NAME=VALUE"),
-        ("prioritty=3", "did you mean priority?"),
-        ("priority=none", "is not a whole number"),
+        ("weight", "is not NAME=VALUE"),
+        ("wieght=3", "did you mean weight?"),
+        ("weight=none", "is not a whole number"),
         ("time=soon", "is not a time"),
         ("signal=HUB", "is not a signal"),
         ("after=bad:3", "is not a way to end"),

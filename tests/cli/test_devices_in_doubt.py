@@ -39,7 +39,7 @@ def server(stub: Stub, nvml: StubNvml, home: Path, forks: Forks) -> Iterator[Cli
     cli = Cli(home, forks)
     cli.env |= stub.environment()
     with stopped_afterwards(cli, home):
-        cli.ok("up", "--device", "cuda", "--telemetry-interval", "100ms", "--setting", "placement_strict=1")
+        cli.ok("up", "--device", "cuda", "--telemetry-interval", "100ms", "--set", "placement_strict=1")
         yield cli
 
 

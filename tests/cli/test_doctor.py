@@ -92,8 +92,8 @@ def test_a_driver_that_crashes_or_hangs_does_not_take_the_command_along(
     assert not hung.ok and "does not answer" in hung.found
 
 
-def test_doctor_tells_about_the_gpu(carpool: Any, stub: Stub) -> None:
-    report = json.loads(carpool("doctor", "--json", env=stub.environment()).stdout)
+def test_doctor_tells_about_the_gpu(stub: Stub, carpool: Any) -> None:
+    report = json.loads(carpool("doctor", "--json").stdout)
     assert "GPU 0: device agent" in {check["name"] for check in report["checks"]}
 
 

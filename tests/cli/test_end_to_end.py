@@ -112,24 +112,28 @@ def test_dependencies_and_cancelling(shared: Cli) -> None:
     assert shown["reason"]["text"] in shared.ok("ls")
     shared.ok("cancel", first)
     assert shared("wait", first).returncode == 128 + signal.SIGTERM
+    again = shared("cancel", first)
+    assert (again.returncode, again.stdout) == (5, "")
+    assert again.stderr.startswith(f"carpool: job {first} has already ended: cancelled\n")
     assert shared("wait", second).returncode == 1
     assert json.loads(shared.ok("show", second, "--json"))["outcome"] == "refused"
 
 
 def test_policies_are_changed_while_it_runs(daemon: Path, carpool: Cli) -> None:
-    assert json.loads(carpool.ok("policy", "srtf", "--set", "grace_us=5ms", "--json"))["name"] == "srtf"
+    assert json.loads(carpool.ok("policy", "srtf", "--json"))["name"] == "srtf"
+    assert json.loads(carpool.ok("set", "grace_us=5ms", "--json"))["settings"]["grace_us"] == 5000
     now = json.loads(carpool.ok("policy", "--json"))
     assert (now["name"], now["settings"]["grace_us"]) == ("srtf", 5000)
     wrong = carpool("policy", "lottery")
     assert wrong.returncode == 2
     for name in now["available"]:
         assert name in wrong.stderr
-    assert carpool("policy", "--set", "quantum=5").returncode == 2
+    assert "did you mean 'quantum_us'?" in carpool("set", "quantum=5").stderr
 
 
 def test_the_salus_preset_is_in_force(carpool: Cli, home: Path) -> None:
     with stopped_afterwards(carpool, home):
-        carpool.ok("up", "--device", DEVICE, "--preset", "salus", "--setting", "grace_us=1ms")
+        carpool.ok("up", "--device", DEVICE, "--preset", "salus", "--set", "grace_us=1ms")
         settings = json.loads(carpool.ok("policy", "--json"))["settings"]
         assert (settings["quantum_us"], settings["max_switch_share_ppm"], settings["grace_us"]) == (0, 1_000_000, 1000)
 
@@ -146,10 +150,10 @@ def test_the_daemon_is_told_to_help_with_debugging(carpool: Cli, home: Path) -> 
         [
             (["--policy", "lottery"], "unknown policy 'lottery'"),
             (["--device", "host:900TiB"], "of memory"),
-            (["--setting", "quantum=5"], "unknown setting 'quantum'"),
+            (["--set", "quantum=5"], "unknown setting 'quantum'; did you mean 'quantum_us'?"),
             (["--device", "host:12parsecs"], "is not a size"),
             (["--store", "400TiB"], "is too large: the devices leave"),
-            (["--setting", "host_store=400TiB"], "is too large: the devices leave"),
+            (["--set", "host_store=400TiB"], "is too large: the devices leave"),
         ],
         stay=2,
     ),

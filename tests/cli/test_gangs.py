@@ -45,7 +45,7 @@ sys.exit(5)
 @pytest.fixture(scope="module")
 def server(forks: Forks) -> Iterator[Cli]:
     sizes = [word for _ in DEVICES for word in ("--device", "host:32MiB")]
-    with shared_daemon(forks, *sizes, "--setting", "kill_after_us=200ms", "--setting", "reserve_after_us=1ms") as cli:
+    with shared_daemon(forks, *sizes, "--set", "kill_after_us=200ms", "--set", "reserve_after_us=1ms") as cli:
         yield cli
 
 

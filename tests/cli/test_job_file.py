@@ -63,7 +63,7 @@ command = "sh -c 'echo {lr}' {other}"
 memory = "300MiB/1GiB"
 expect = "2m"
 iterations = 20
-priority = 5
+weight = 5
 after = [3, 1]
 device = "host0, host1"
 gpus = 2
@@ -106,7 +106,7 @@ def test_each_job_adds_to_what_holds_for_all(write: Write) -> None:
     path = write(
         """
 command = ["true"]
-priority = 5
+weight = 5
 [environment]
 A = "1"
 [[job]]
@@ -114,7 +114,7 @@ name = "prepare"
 [[job]]
 name = "train"
 command = ["sh", "{n}"]
-priority = 7
+weight = 7
 after = ["prepare", 12]
 environment = { B = "2" }
 [job.param]
@@ -137,14 +137,17 @@ after = "train"
     [
         ('command = ["true"]\ncomand = 1\n', "2: unknown key 'comand'; did you mean 'command'?"),
         ('command = ["true"]\nzzz = 1\n', "2: unknown key 'zzz'; allowed are name, command"),
-        ('command = ["true"]\n\npriority = "high"\n', "3: priority: it must be a whole number, 1 or more"),
+        ('command = ["true"]\n\nweight = "high"\n', "3: weight: it must be a whole number, 1 or more"),
         ('command = ["true"]\nretries = true\n', "2: retries: it must be a whole number, 0 or more"),
         ('command = "sh \'x"\n', "1: command: no closing quotation; allowed is a list of words"),
         ("command = [1]\n", "1: command: it must be text"),
         ('name = "x"\n', "1: the job has no command"),
         ('command = ["true"\nname = 1\n', "2:"),
         ('[[job]]\ncommand = "true"\n[[job]]\nname = "b"\n', "3: the job has no command"),
-        ('[[job]]\ncommand = "true"\n[[job]]\ncommand = "true"\nmemory = 5\n', "5: memory: it must be text"),
+        (
+            '[[job]]\ncommand = "true"\n[[job]]\ncommand = "true"\nmemory = 5\n',
+            "5: memory: '5' is not a size, because it has no unit: did you mean 5GiB?",
+        ),
         ('command = "true"\nmemory = "5 apples"\n', "2: memory: "),
         ('[[job]]\nname = "a"\ncommand = "true"\nafter = "b"\n', "4: after: no job above this one is called 'b'"),
         ('command = "true"\n[param]\nlr = []\n', "2: param: the parameter lr has an empty value"),

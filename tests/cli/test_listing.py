@@ -56,13 +56,31 @@ def test_ls_shows_every_job_and_why_it_waits(standin: StandIn, carpool: Cli) -> 
 def test_ls_asks_for_what_is_active_and_the_last_that_ended(standin: StandIn, carpool: Cli) -> None:
     carpool.ok("ls")
     carpool.ok("ls", "--all")
-    carpool.ok("ls", "-n", "3", "--phase", "queued", "--phase", "ended")
+    carpool.ok("ls", "-n", "3", "--state", "queued", "--state", "ended")
+    carpool.ok("ls", "-n", "3", "--state", "failed", "--state", "offloaded")
     assert [request.query for request in standin.requests] == [
         "phase=queued,starting,running,stopping&limit=1000",
         "phase=ended&limit=10",
         "limit=1000",
         "phase=queued,ended&limit=3",
+        "phase=ended,running&limit=1000",
     ]
+
+
+def test_ls_selects_by_what_the_column_says(standin: StandIn, carpool: Cli) -> None:
+    rows = [
+        job(1, phase="running", offloaded=True),
+        job(2, phase="running"),
+        *(ended(n, outcome) for n, outcome in ((3, "failed"), (4, "succeeded"), (5, "failed"))),
+    ]
+    standin.reactions["GET /v1/jobs"] = Answer(msgspec.json.encode(JobList(rows)))
+
+    def selected(*options: str) -> list[str]:
+        return [line.split()[0] for line in carpool.ok("ls", *options).splitlines()[1:]]
+
+    assert selected("--state", "failed") == ["3", "5"]
+    assert selected("--state", "failed", "-n", "1") == ["5"]
+    assert selected("--state", "offloaded", "--state", "succeeded") == ["1", "4"]
 
 
 def test_ls_json_is_what_the_api_says(standin: StandIn, carpool: Cli) -> None:

@@ -29,7 +29,7 @@ FILES: dict[str, tuple[bytes | str, str]] = {
     "device": (f'{GOOD}[[job]]\nname = "b"\ncommand = "true"\ndevice = "gpu9"\n', "(b): there is no device 'gpu9'"),
 }
 SEVERAL = """
-priority = "high"
+weight = "high"
 [[job]]
 command = "true"
 comand = "true"
@@ -39,9 +39,9 @@ memory = 5
 name = 7
 """
 SEVERAL_TOLD = (
-    ":2: priority: it must be a whole number, 1 or more",
+    ":2: weight: it must be a whole number, 1 or more",
     ":5: unknown key 'comand'; did you mean 'command'?",
-    ":6: memory: it must be text",
+    ":6: memory: '5' is not a size, because it has no unit: did you mean 5GiB?",
     ":8: the job has no command",
     ":9: name: it must be text",
 )

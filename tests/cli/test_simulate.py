@@ -111,7 +111,7 @@ def test_most_policies_have_whole_devices(asked: list[Options], trace: Path, pol
 
 
 def test_lanes_are_a_choice(asked: list[Options], trace: Path) -> None:
-    arguments = ["--devices", "2", "--policy", "srtf", "--lanes", "--device-memory", "2GiB", "--sharing", "timeslice"]
+    arguments = ["--devices", "2", "--policy", "srtf", "--lanes", "--device-memory", "2GiB", "--slowdown", "timeslice"]
     assert main(["simulate", str(trace), *arguments, "--quantum", "10ms", "--resolution", "1s"]) == 0
     (options,) = asked
     assert options.settings.allocation is Allocation.LANES
@@ -183,12 +183,15 @@ def test_the_formats_and_limits_are_those_that_there_are() -> None:
         (["TRACE", "--policy", "las", "--las-limits", "7,5"], "larger than the one before it"),
         (["TRACE", "--policy", "las", "--las-limits", "1,2,3,4,5,6,7,8,9,10"], "there are 10 limits"),
         (["TRACE", "--policy", "las", "--las-limits", "soon"], "is not a time"),
-        (["TRACE", "--set", "quantm_us=5"], "unknown setting 'quantm_us'; known settings: backfill, quantum_us"),
+        (
+            ["TRACE", "--set", "quantm_us=5s"],
+            "unknown setting 'quantm_us'; did you mean 'quantum_us'? known settings: backfill",
+        ),
         (["TRACE", "--set", "grace_us=none"], "grace_us needs a number"),
         (["TRACE", "--set", "growth_step=0"], "growth_step is 0; it must be at least 1"),
-        (["TRACE", "--sharing", "nonsense"], "use concurrent, timeslice"),
+        (["TRACE", "--slowdown", "nonsense"], "use concurrent, timeslice"),
         (["TRACE", "--device-memory", "0"], "device_memory is 0"),
-        (["TRACE", "--copy-rate", "5"], "--copy-rate is 5 bytes per second; it must be 0 or at least 1MB"),
+        (["TRACE", "--copy-rate", "5B"], "--copy-rate is 5 bytes per second; it must be 0 or at least 1MB"),
         (["TRACE", "--oversubscribe", "maybe"], "'maybe' is not one of 'off', 'auto', 'on'"),
         (["TRACE", "--devices", "0"], "must be 1 or more"),
         (["TRACE", "--report", "x.html", "--jobs-csv", "x.html"], "Two outputs have the same file"),
@@ -346,7 +349,7 @@ def test_a_policy_and_an_interference_model_of_ones_own(carpool: Cli, trace: Pat
     )
     whole = carpool.ok("simulate", str(trace), "--devices", "2", "--policy", "./mine.py:Widest", cwd=tmp_path)
     assert whole.splitlines()[1].startswith("./mine.py:Widest")
-    arguments = ["--devices", "1", "--limit", "1", "--sharing", "half.py:Half", "--json"]
+    arguments = ["--devices", "1", "--limit", "1", "--slowdown", "half.py:Half", "--json"]
     assert json.loads(carpool.ok("simulate", str(trace), *arguments, cwd=tmp_path))["avg_jct_s"] == pytest.approx(20)
 
 
@@ -478,7 +481,7 @@ def test_what_is_told_and_when_memory_is_needed(asked: list[Options], believed: 
         (["--estimator", "none", "--undeclared", "memory"], "give one of them"),
         (["--interference", "2"], "is not between 0 and 1"),
         (["--interference", "some"], "is not a share"),
-        (["--interference", "5%", "--sharing", "timeslice"], "timeslice has no loss by interference"),
+        (["--interference", "5%", "--slowdown", "timeslice"], "timeslice has no loss by interference"),
         (["--memory-at-first", "0", "--memory-warmup", "1s"], "warmup_share_ppm is 0"),
     ],
 )

@@ -1,12 +1,18 @@
-"""Starting the daemon: what is said of one that ends without a word."""
+"""Starting the daemon: what is said of its devices, and of a daemon that ends without a word."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
+from conftest import Cli
+from real import stopped_afterwards
+
 from carpool.cli.base.daemon_start import _silent
 from carpool.protocol.paths import Home
+from tests.devices.cuda_stub import Stub, stub
+
+__all__ = ["stub"]
 
 
 def test_a_daemon_that_is_just_ending_was_not_too_slow(tmp_path: Path) -> None:
@@ -14,3 +20,16 @@ def test_a_daemon_that_is_just_ending_was_not_too_slow(tmp_path: Path) -> None:
     failed = _silent(subprocess.Popen(["sh", "-c", "exit 3"]), Home(tmp_path))
     assert failed.info.message == "the daemon exited during start-up (exit code 3)"
     assert failed.info.hint.endswith("its last words")
+
+
+def test_the_first_submission_says_which_gpus_it_has_taken(stub: Stub, carpool: Cli, home: Path) -> None:
+    with stopped_afterwards(carpool, home):
+        first, second = (carpool("submit", "--", "true") for _ in range(2))
+    assert first.stdout.strip().isdecimal(), "standard output is for scripts"
+    assert first.stderr == "carpool: using the NVIDIA GPUs of this machine: cuda0 of 224 MiB\n"
+    assert second.stderr == ""
+
+
+def test_up_says_that_there_is_no_gpu(carpool: Cli, home: Path) -> None:
+    with stopped_afterwards(carpool, home):
+        assert "carpool: no NVIDIA GPU found, sharing host memory: host0 of " in carpool("up").stderr

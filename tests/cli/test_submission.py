@@ -25,7 +25,7 @@ def program(path: Path) -> Path:
 
 def test_submit_sends_everything_and_prints_the_id(standin: StandIn, carpool: Cli, tmp_path: Path) -> None:
     standin.reactions["POST /v1/jobs"] = as_json({"id": 12}, 201)
-    options = ["--name", "vae", "--iterations", "200", "--expect", "2m", "--mem", "300MiB/1.5GiB", "--priority", "5"]
+    options = ["--name", "vae", "--iterations", "200", "--expect", "2m", "--mem", "300MiB/1.5GiB", "--weight", "5"]
     more = ["--after", "3,1", "--after", "2", "--device", "host0", "--exclusive", "--engine", "checkpoint"]
     shown = carpool.ok("submit", *options, *more, "sh", "-c", "true; --name x", cwd=tmp_path, env={"LR": "0.1"})
     assert shown == "12\n"
@@ -104,8 +104,8 @@ def test_up_gives_presets_and_settings_to_the_daemon() -> None:
     assert options[:6] == ["--device", "host:1GiB", "--policy", "srtf", "--placement", "magm"]
     pairs = dict(zip(options[6::2], options[7::2], strict=True))
     assert pairs["--threads"] == "2"
-    settings = [options[i + 1] for i, option in enumerate(options) if option == "--setting"]
-    assert settings == ["quantum_us=7", "max_switch_share_ppm=1000000", "max_lanes=none"]
+    settings = [options[i + 1] for i, option in enumerate(options) if option == "--set"]
+    assert settings == ["quantum_us=7us", "max_switch_share_ppm=100%", "max_lanes=default"]
     assert _daemon_options((), None, None, "nvshare", {}, None)[:2] == ["--policy", "tq"]
     carma = _daemon_options((), None, None, "carma", {}, None)
     assert carma[:4] == ["--policy", "pack", "--placement", "magm"] and "placement_strict=1" in carma

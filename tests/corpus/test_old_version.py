@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from carpool.protocol.api import JobInfo, SubmitRequest
+from carpool.protocol.setting_text import setting_text
 from tests.corpus.old_version import OldVersion
 from tests.live import PATIENCE_S, BareRuns, LiveDaemon, Running, Script, python_path
 
@@ -32,8 +33,9 @@ class Upgraded(LiveDaemon):
     """Begins as a daemon of the old version."""
 
     def __init__(self, home: Path, old: OldVersion, *devices: str) -> None:
-        options = [*(f"--device={device}" for device in devices), "--threads=1"]
-        options += [f"--setting={name}={value}" for name, value in EAGER.items()]
+        common = [*(f"--device={device}" for device in devices), "--threads=1"]
+        options = [*common, *(f"--setting={name}={value}" for name, value in EAGER.items())]
+        self._today = [*common, *(f"--set={setting_text(name, value)}" for name, value in EAGER.items())]
         self._before: dict[int, JobInfo] = {}
         #: For jobs that import Carpool themselves: workers of the old version have the old one.
         self.old_package = {"PYTHONPATH": python_path(old.source)}
@@ -43,6 +45,7 @@ class Upgraded(LiveDaemon):
         """Kill the old daemon, at whatever it is doing, and start today's."""
         self._before = {job.id: job for job in self.client.jobs()}
         self.kill()
+        self._options = self._today
         self._own = None
         self.start()
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import pytest
 
 from carpool.protocol.api import JobInfo
+from carpool.protocol.setting_text import setting_text
 from tests.devices.cuda_stub import Stub
 from tests.live import PATIENCE_S, BareRuns, LiveDaemon, Running, Script
 
@@ -78,7 +79,7 @@ class Daemon(LiveDaemon):
     PROGRAM: ClassVar[type[Script]] = Program
 
     def __init__(self, home: Path, environment: dict[str, str], devices: Sequence[str], options: Sequence[str]) -> None:
-        settings = [f"--setting={name}={value}" for name, value in EAGER.items()]
+        settings = [f"--set={setting_text(name, value)}" for name, value in EAGER.items()]
         options = [*(f"--device={device}" for device in devices), *settings, "--threads=1", *options]
         super().__init__(home, options, environment, environment)
 

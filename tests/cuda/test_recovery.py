@@ -18,7 +18,7 @@ from tests.tiers import all_but_first
 TRAIN = "train --iterations 20 --seed 7"
 UNPRELOADED = ["env", "-u", "LD_PRELOAD"]
 #: As CARMA does: what is not free is refused at once.
-REFUSING = ["--setting=refuse_growth=1"]
+REFUSING = ["--set=refuse_growth=1"]
 
 
 def digest(bare: Bare, program: str) -> object:

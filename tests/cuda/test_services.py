@@ -60,7 +60,7 @@ def test_weights_that_do_not_fit_together_take_turns(daemons: Daemons) -> None:
 
 
 def test_a_service_that_keeps_its_turn_loses_it_and_computes_right(daemons: Daemons, bare: Bare) -> None:
-    daemon = daemons(options=["--setting=forced_after_us=30000"])
+    daemon = daemons(options=["--set=forced_after_us=30ms"])
     forced = 0
     for _ in range(5):  # training may be through before the service has its first turn
         worker = service(daemon, "--models 2 --rounds 4 --spin 20000")

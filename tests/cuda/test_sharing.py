@@ -62,7 +62,7 @@ def test_jobs_of_unknown_memory_are_measured_and_share(daemons: Daemons, bare: B
 
 
 def test_jobs_in_two_lanes_compute_side_by_side(daemons: Daemons, bare: Bare) -> None:
-    daemon = daemons(options=["--sharing=mps", "--policy=pack", "--setting=max_lanes=2"])
+    daemon = daemons(options=["--sharing=mps", "--policy=pack", "--set=max_lanes=2"])
     jobs = run_together(daemon, bare, [f"train --iterations 30 --seed {seed}" for seed in (5, 6)], **KNOWN)
     assert len({job.info.lane for job in jobs}) == 2
     assert all(job.counters["residue_total"] == 0 for job in jobs)

@@ -159,6 +159,14 @@ class Daemon:
     def cancel(self, job: int) -> dict[str, Any]:
         return self.post(f"/v1/jobs/{job}/cancel")
 
+    def cancel_unless_ended(self, job: int) -> None:
+        """For a job that may have ended meanwhile."""
+        try:
+            self.cancel(job)
+        except Refused as refused:
+            if refused.code != "already_ended":
+                raise
+
     def output(self, job: int) -> str:
         return self.request("GET", f"/v1/jobs/{job}/logs").decode()
 

@@ -204,7 +204,10 @@ def test_a_restart_finds_the_same_device(cuda: Daemon) -> None:
     cuda.kill()
     cuda.arguments = ("--device", "cuda:0:64MiB")
     error = cuda.failed()
-    assert error["code"] == "devices_in_use" and f"--device cuda:0:{CAPACITY} --sharing timeslice" in error["hint"]
+    assert (
+        error["code"] == "devices_in_use"
+        and f"--device cuda:0:{CAPACITY >> 20}MiB --sharing timeslice" in error["hint"]
+    )
     cuda.arguments = ()
     cuda.started()
     assert (device(cuda)["id"], device(cuda)["capacity_bytes"]) == ("cuda0", CAPACITY)
@@ -229,10 +232,10 @@ def test_devices_of_both_kinds(stub: Stub, make_daemon: Make) -> None:
         ("cuda:3", "no_such_gpu", "there is no GPU 3"),
         ("cuda:1GiB", "device_too_large", "256 MiB"),
         ("cuda:0:lots", "bad_size", "--device cuda:0:lots"),
-        ("cuda:0:1", "bad_size", "at least 2 MiB"),
+        ("cuda:0:1B", "bad_size", "at least 2 MiB"),
         ("gpu", "unknown_device_kind", "gpu"),
         ("MIG-", "bad_device", "the name of the instance is incomplete"),
-        ("MIG-6361:1", "bad_size", "at least 2 MiB"),
+        ("MIG-6361:1B", "bad_size", "at least 2 MiB"),
         ("MIG-1234", "no_such_gpu", "no MIG instance MIG-1234"),
     ],
 )

@@ -38,11 +38,12 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as 
     [
         (("--device", "host:64TiB"), "device_too_large", "memory"),
         (("--device", "host:much"), "bad_size", "is not a size"),
-        (("--device", "host:1"), "bad_size", "page"),
+        (("--device", "host:1B"), "bad_size", "page"),
+        (("--device", "host:1"), "bad_size", "did you mean 1GiB?"),
         (("--device", "tpu:1GiB"), "unknown_device_kind", "tpu"),
         (("--policy", "best"), "bad_setting", "known policies"),
-        (("--setting", "speed=9"), "bad_setting", "known settings"),
-        (("--setting", "quantum_us"), "bad_option", "NAME=NUMBER"),
+        (("--set", "speed=9"), "bad_setting", "known settings"),
+        (("--set", "quantum_us"), "bad_setting", "NAME=VALUE"),
         (("--threads", "0"), "bad_option", "positive"),
         (("--device", "cuda:0:"), "bad_size", "follows the last colon"),
         (("--device", "host:"), "bad_size", "follows the last colon"),
@@ -51,6 +52,9 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as 
         (("--telemetry-interval", "5ms"), "bad_interval", "between 100 ms and 60 s"),
         (("--telemetry-interval", "often"), "bad_interval", "is not a time"),
         (("--no-such-option",), "bad_option", "no-such-option"),
+        (("--polcy", "fair"), "bad_option", "did you mean '--policy'?"),
+        (("--policy", "fiar"), "bad_setting", "did you mean 'fair'?"),
+        (("--device", "cdua"), "unknown_device_kind", "did you mean 'cuda'?"),
     ],
 )
 def test_bad_options(make_daemon: Make, arguments: tuple[str, ...], code: str, text: str) -> None:

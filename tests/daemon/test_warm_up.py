@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from daemon_harness import Daemon
 
+from carpool.protocol.setting_text import setting_text
+
 MIB = 1 << 20
 WINDOW_US = 300_000
 #: Uses its device when it is let go on, gives its turn back, and stays.
@@ -24,9 +26,9 @@ def gate(tmp_path: Path) -> Path:
 
 
 def two_devices(make_daemon: Callable[..., Daemon], **settings: int) -> Daemon:
-    options = [word for name, value in settings.items() for word in ("--setting", f"{name}={value}")]
+    options = [word for name, value in settings.items() for word in ("--set", setting_text(name, value))]
     options += ["--device", "host:64MiB", "--device", "host:64MiB", "--policy", "pack"]
-    return make_daemon(*options, "--setting", "warm_limit=1").started()
+    return make_daemon(*options, "--set", "warm_limit=1").started()
 
 
 def here(daemon: Daemon, gate: Path, **fields: Any) -> int:

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from carpool.protocol.api import DeviceInfo
+from carpool.protocol.setting_text import setting_text
 from carpool.runtime import native
 from tests.live import BareRuns, LiveDaemon, Running, Script, python_path
 
@@ -96,7 +97,7 @@ class Setup:
         store = [f"--store={self.store}"] if self.store else []
         return [
             *(f"--device={device}" for device in self.devices),
-            *(f"--setting={name}={value}" for name, value in settings.items()),
+            *(f"--set={setting_text(name, value)}" for name, value in settings.items()),
             *store,
             f"--policy={self.policy}",
             f"--threads={self.threads}",

@@ -46,7 +46,7 @@ class Scenario(Story):
             log = self.daemon.home / "jobs" / str(long) / "log"
             self.until(lambda: self.over(long) or (log.exists() and log.read_text() == "on\n"), "long runs")
             with self.step("cancel"):
-                self.daemon.cancel(long)
+                self.daemon.cancel_unless_ended(long)
         self.many()
         self.wait(plain, retried, long)
 
@@ -98,7 +98,7 @@ class Scenario(Story):
             if "Traceback" in said:
                 self.errors.append(f"carpool run: {said}")
             with self.step("cancel terminal"):
-                self.daemon.cancel(job)
+                self.daemon.cancel_unless_ended(job)
         self.wait(job)
 
     def quiet(self, when: str) -> None:

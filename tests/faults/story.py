@@ -23,7 +23,7 @@ from tests.faults.nursery import PATIENCE_S, Ended, Nursery, Served
 
 #: A daemon in which nothing is planned to fail; its shims may have faults.
 SOUND = "daemon 3"
-LIMITS = "retry_pause_s = 0\nkeep_jobs = 4\n"
+LIMITS = "retry_pause = 0\nkeep_jobs = 4\n"
 #: What Python itself says of an event loop that could not be made.
 DELETED_LOOP = re.compile(r"Exception ignored in: <function BaseEventLoop.__del__(?:.*\n)*?AttributeError.*\n")
 NO_ANSWER = (OSError, HTTPException, ValueError)

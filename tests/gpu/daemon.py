@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from carpool.protocol.setting_text import setting_text
 from carpool.runtime.native import library_path
 from tests.gpu.registry import needs_packages, require
 from tests.gpu.scripts import PROGRAMS
@@ -73,7 +74,7 @@ def daemon(size: str = "", *, sharing: str = "timeslice", **settings: int) -> It
     """``size``: how much of the GPU's memory it shares, all by default.  Raises Skip where it cannot run."""
     needs_packages(*NEEDED)
     require(library_path().exists(), "libcarpool is not built: python3 native/build.py")
-    options = [f"--sharing={sharing}", *(f"--setting={name}={value}" for name, value in (EAGER | settings).items())]
+    options = [f"--sharing={sharing}", *(f"--set={setting_text(*pair)}" for pair in (EAGER | settings).items())]
     from tests.live import LiveDaemon, python_path
 
     home = Path(tempfile.mkdtemp(prefix="carpool-gpu-"))

@@ -71,7 +71,7 @@ def test_another_seed_gives_other_jobs(kind: str) -> None:
     [
         ("philly", '"philly" is not a generator; use one of bursty, inference, poisson, salus, sweep'),
         ("", '"" is not a generator; use one of'),
-        ("salus:job=3", 'salus: "job" is not a parameter; use one of jobs, mean_minutes, sigma'),
+        ("salus:job=3", "salus: \"job\" is not a parameter; did you mean 'jobs'? use one of jobs"),
         ("salus:jobs", 'salus: jobs is ""; it must be a whole number from 1 to 10,000,000'),
         ("salus:jobs=0", 'salus: jobs is "0"; it must be a whole number from 1'),
         ("salus:jobs=1e3", 'salus: jobs is "1e3"; it must be a whole number from 1'),

@@ -44,7 +44,7 @@ USERS = 6
 PACE_S = 1.5  # from the beginning of a piece of work of one user to that of the next, at least
 EVERY_S = 2.0
 SHOWN = 30  # every so many samples one is printed
-LIMITS = "keep_jobs = 500\nkeep_days = 1\n"
+LIMITS = 'keep_jobs = 500\nkeep_for = "1d"\n'
 
 
 class FastDaemon(Daemon):

@@ -24,7 +24,7 @@ COMMANDS = (
         "serve",
         "kernel",
         "policy",
-        "ctl",
+        "set",
         "devices",
         "events",
         "simulate",
@@ -54,11 +54,14 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            import difflib  # only wanted in this message
+            from carpool.cli.base.habits import command_hint  # only wanted in this message
+            from carpool.protocol.spelling import did_you_mean
 
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"There is no command {args[0]!r}.{meant} Commands: {', '.join(COMMANDS)}.")
+            meant = command_hint(args[0]) or did_you_mean(args[0], COMMANDS)
+            hint = f"{meant}\n" if meant else ""
+            raise Problem(
+                Exit.USAGE, "usage", f"there is no command {args[0]!r}", f"{hint}commands: {', '.join(COMMANDS)}"
+            )
         return super().resolve_command(ctx, args)
 
 
@@ -132,8 +135,10 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 
 
 def _usage(error: click.UsageError, as_json: bool) -> int:
+    from carpool.cli.base.habits import usage_hint  # only wanted here
+
     hint = f"see `{error.ctx.command_path} --help`" if error.ctx else "see `carpool --help`"
-    return _report(ErrorInfo("usage", error.format_message(), hint), Exit.USAGE, as_json)
+    return _report(ErrorInfo("usage", error.format_message(), usage_hint(error) + hint), Exit.USAGE, as_json)
 
 
 def _lines(text: str) -> str:

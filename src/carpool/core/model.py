@@ -157,7 +157,7 @@ class JobSpec:
     kind: str = ""  # jobs of one kind do the same work (see `core.placement.interference`); empty: nobody knows
     iterations: int | None = None  # declared by --iterations
     duration_us: Micros | None = None  # declared by --expect: device time expected in total
-    weight: int = 100  # share under `fair`; larger is more; --priority
+    weight: int = 100  # share under `fair`; larger is more; --weight
     after: tuple[JobId, ...] = ()  # start only when these have succeeded
     device: DeviceId | tuple[DeviceId, ...] | None = None  # only this device, or one of these
     gang: int = 1  # devices that it needs, all at once, and shares with nobody
@@ -287,7 +287,7 @@ class Settings:
     risk_dram_ppm: int = 400_000  # ... or DRAMA risk is at least this
     interference_limit_ppm: int = 1_500_000  # do not co-locate jobs whose measured slowdown exceeds this; 0: no limit
     max_recoveries: int = 3  # maximum OOM retries
-    serving: int = Serving.EDF  # order among services: 0 (edf): deadline; 1 (fcfs): arrival; 2 (priority)
+    serving: int = Serving.EDF  # order among services: edf (0): deadline; fcfs (1): arrival; priority (2)
     run_ahead_us: Micros = 2_000  # most work that other jobs queue on a GPU beside a service; 0: unlimited
     service_patience_us: Micros = 20_000  # how long a service without a deadline waits for iteration boundaries
     kill_after_us: Micros = 10_000_000  # SIGKILL this long after SIGTERM: cancelled jobs, time limits, requeue

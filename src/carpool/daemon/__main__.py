@@ -21,10 +21,11 @@ from carpool.core.policies.placement import PLACEMENTS
 from carpool.daemon.app import Daemon, Start
 from carpool.daemon.cgroups.job_groups import GroupLimits
 from carpool.daemon.cgroups.start import open_groups
+from carpool.daemon.config.device_choice import choose_devices, described
 from carpool.daemon.config.device_continuity import settle_devices
 from carpool.daemon.config.gpu_discovery import GpuDiscovery
 from carpool.daemon.config.limits import UserLimits, read_limits
-from carpool.daemon.config.options import DaemonOptions, parse_options
+from carpool.daemon.config.options import DaemonOptions, check_store_of, parse_options
 from carpool.daemon.config.policy_calls import PolicyCalls
 from carpool.daemon.config.settings import changed_settings, with_own_policies
 from carpool.daemon.home import Rights, take_home
@@ -120,7 +121,8 @@ async def _serve(
         daemon = _daemon(options, rights.privileges, limits, stored, calls)
         daemon.handle_signals()
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        started.add_done_callback(lambda _: ready.tell({"ok": True, "pid": os.getpid()}))
+        note = daemon.options.devices_note
+        started.add_done_callback(lambda _: ready.tell({"ok": True, "pid": os.getpid(), "note": note}))
         await daemon.run(started, rights.listener)
     if daemon.helper_lost:
         raise StartupError(
@@ -138,8 +140,9 @@ def _daemon(
     start = Start(boot_id(), calls, privileges, *open_groups(options.home, wanted))
     settings = _settings_in_force(options, stored.connection, calls)
     with closing(GpuDiscovery(options.home, suspends=privileges.suspends)) as gpus:
-        devices = gpus.resolved(options.devices, options.memory)
-        options = dataclasses.replace(options, settings=settings, devices=devices)
+        options = dataclasses.replace(choose_devices(options, stored.connection), settings=settings)
+        options = described(dataclasses.replace(options, devices=gpus.resolved(options.devices, options.memory)))
+        check_store_of(options)
         options = dataclasses.replace(options, devices=settle_devices(options, stored.connection, privileges))
         found = {option.id: gpus.make(option) for option in options.devices}
         return Daemon(options, limits, stored, found, start)

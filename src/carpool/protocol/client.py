@@ -140,7 +140,7 @@ class DaemonClient:
             return self._decode(connection.read(connection.ask("GET", target)), JobInfo)
 
     def cancel(self, job: int) -> None:
-        """Ask for the job's end; it has ended when its phase says so."""
+        """Ask for the job's end; it has ended when its phase says so.  ApiError `already_ended`: it had before."""
         self._connection.read(self._connection.ask("POST", f"/v1/jobs/{job}/cancel"))
 
     def hold(self, job: int) -> JobInfo:

@@ -1,22 +1,22 @@
-"""Sizes and times as people write them: "1GiB", "300MiB", "10s", "2h".  Shared by the daemon and the command line.
+"""Sizes and times as people write them: "1GiB", "300MiB", "10s", "1h06m".  Shared by the daemon and the command line.
 
-How they are printed is said in `core.units`; its formatters are here as well, for what stands on the protocol.
+All that the formatters of `core.units` print is understood.  They are here as well, for what stands on the protocol.
 """
 
 from __future__ import annotations
 
 import re
 from fractions import Fraction
+from itertools import pairwise
 
 from carpool.core.units import format_duration, format_size, format_time_us
 
 __all__ = [
-    "LARGEST", "SIZE_UNITS", "TELEMETRY_US", "TIME_UNITS_US", "format_duration", "format_size", "format_time_us",
-    "parse_size", "parse_time_us", "telemetry_interval",
+    "LARGEST", "SIZE_UNITS", "TELEMETRY_US", "TIME_UNITS_US", "exact_size", "exact_time", "format_duration",
+    "format_size", "format_time_us", "parse_size", "parse_time_us", "telemetry_interval",
 ]  # fmt: skip
 
 SIZE_UNITS: dict[str, int] = {
-    "": 1,
     "b": 1,
     "k": 1 << 10,
     "kib": 1 << 10,
@@ -45,17 +45,57 @@ TIME_UNITS_US: dict[str, int] = {
 TELEMETRY_US = (100_000, 60_000_000)
 LARGEST = (1 << 63) - 1  # what SQLite and the seats can hold
 
-_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*\Z", re.ASCII)
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+_SIZE_HINT, _TIME_HINT = "write for example 300MiB, 1.5GiB or 4096B", "write for example 30s, 5m, 1h06m, 1.5h or 2d"
+_EXACT_SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
+_EXACT_TIMES = (("s", 1_000_000), ("ms", 1000), ("us", 1))
 
 
 def parse_size(text: str) -> int:
-    """Bytes.  Raises ValueError with a message for the user."""
-    return _parse(text, SIZE_UNITS, "size", "write for example 300MiB, 1.5GiB or 1048576 (bytes)")
+    """Bytes.  A number needs a unit, except 0.  Raises ValueError with a message for the user.
+
+    >>> parse_size("1.5 GiB"), parse_size("0")
+    (1610612736, 0)
+    """
+    parts = _parts(text)
+    if len(parts) != 1 or parts[0][1] not in ("", *SIZE_UNITS):
+        raise ValueError(f"{text!r} is not a size: {_SIZE_HINT}")
+    number, unit = parts[0]
+    if not unit and Fraction(number):
+        raise ValueError(f"{text!r} is not a size, because it has no unit: did you mean {number}{_likely(number)}?")
+    return _within_bounds(text, int(Fraction(number) * SIZE_UNITS.get(unit, 1)), "size")
 
 
 def parse_time_us(text: str) -> int:
-    """Microseconds; a bare number means seconds.  Raises ValueError with a message for the user."""
-    return _parse(text, TIME_UNITS_US, "time", "write for example 30s, 5m, 1.5h or 2d")
+    """Microseconds; a bare number means seconds.  Raises ValueError with a message for the user.
+
+    >>> parse_time_us("90"), parse_time_us("1h06m"), parse_time_us("1.5 s")
+    (90000000, 3960000000, 1500000)
+    """
+    parts = _parts(text)
+    factors = [TIME_UNITS_US.get(unit, 0) for _, unit in parts]
+    if not _is_sum([number for number, _ in parts], factors) or (len(parts) > 1 and not parts[-1][1]):
+        raise ValueError(f"{text!r} is not a time: {_TIME_HINT}")
+    total = sum(Fraction(number) * factor for (number, _), factor in zip(parts, factors, strict=True))
+    return _within_bounds(text, int(total), "time")
+
+
+def exact_size(number: int) -> str:
+    """Bytes in the largest unit of which they are a whole number, for what is read again.
+
+    >>> exact_size(4 << 20), exact_size(1000), exact_size(0)
+    ('4MiB', '1000B', '0')
+    """
+    return _exact(number, _EXACT_SIZES)
+
+
+def exact_time(us: int) -> str:
+    """Microseconds in the largest unit up to seconds of which they are a whole number, for what is read again.
+
+    >>> exact_time(120_000_000), exact_time(50_000), exact_time(0)
+    ('120s', '50ms', '0')
+    """
+    return _exact(us, _EXACT_TIMES)
 
 
 def telemetry_interval(text: str) -> int:
@@ -71,12 +111,35 @@ def telemetry_interval(text: str) -> int:
     return us
 
 
-def _parse(text: str, units: dict[str, int], what: str, hint: str) -> int:
-    match = _QUANTITY.match(text)
-    factor = units.get(match[2].lower()) if match else None
-    if match is None or factor is None:
-        raise ValueError(f"{text!r} is not a {what}: {hint}")
-    value = int(Fraction(match[1]) * factor)
+def _parts(text: str) -> list[tuple[str, str]]:
+    """Numbers with their units in lower case; none if the text has something else."""
+    text, found, place = text.strip(), [], 0
+    while place < len(text):
+        match = _PART.match(text, place)
+        if match is None:
+            return []
+        found.append((match[1], match[2].lower()))
+        place = match.end()
+    return found
+
+
+def _is_sum(numbers: list[str], factors: list[int]) -> bool:
+    """Whether units that there are become smaller, and whether only the last number has a fraction."""
+    ordered = all(larger > smaller for larger, smaller in pairwise(factors))
+    return bool(factors) and min(factors) > 0 and ordered and not any("." in number for number in numbers[:-1])
+
+
+def _likely(number: str) -> str:
+    """The unit that makes most sense of a number that has none."""
+    return "GiB" if Fraction(number) < 1 << 10 else "MiB" if Fraction(number) < 1 << 20 else "B"
+
+
+def _exact(value: int, units: tuple[tuple[str, int], ...]) -> str:
+    name, factor = next((name, factor) for name, factor in units if value % factor == 0)
+    return f"{value // factor}{name}" if value else "0"
+
+
+def _within_bounds(text: str, value: int, what: str) -> int:
     if value > LARGEST:
         raise ValueError(f"{text!r} is too large for a {what}")
     return value

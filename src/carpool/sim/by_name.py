@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from carpool.core.policies import Policy, load_policy
+from carpool.core.spelling import did_you_mean
 from carpool.plugins import ensure_placement, ensure_policy, load_class
 from carpool.protocol.policy_names import split_name
 from carpool.sim.model.interference import Checked, Concurrent, Interference, Timeslice
@@ -40,7 +41,9 @@ def load_interference(name: str, loss_ppm: int = 0) -> Interference:
         return _MODELS[name]()
     origin, attribute = split_name(name)
     if not origin:
-        raise ValueError(f"{name!r} is not a way to share; use {', '.join(_MODELS)}, or one of yours, as path.py:Class")
+        meant = did_you_mean(name, _MODELS)
+        known = f"use {', '.join(_MODELS)}, or one of yours, as path.py:Class"
+        raise ValueError(f"{name!r} is not a model of slowdown; {meant}{known}")
     kind: type[Any] = load_class(origin, attribute)
     try:
         model: Interference = kind()
@@ -48,5 +51,5 @@ def load_interference(name: str, loss_ppm: int = 0) -> Interference:
         raise ValueError(f"{name!r} cannot be made: {error}; its class must need no arguments") from error
     missing = [part for part in ("name", "speeds") if not hasattr(model, part)]
     if missing:
-        raise ValueError(f"{name!r} is not a way to share: it has no {', '.join(missing)}")
+        raise ValueError(f"{name!r} is not a model of slowdown: it has no {', '.join(missing)}")
     return Checked(model)

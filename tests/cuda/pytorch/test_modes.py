@@ -21,7 +21,7 @@ def test_memory_that_is_closed_between_turns(daemons: Daemons) -> None:
 
 @pytest.mark.nightly(RARER_WAY, stays=STAYS)
 def test_two_lanes_side_by_side(daemons: Daemons) -> None:
-    options = ["--sharing=mps", "--policy=pack", "--setting=max_lanes=2"]  # without an MPS server
+    options = ["--sharing=mps", "--policy=pack", "--set=max_lanes=2"]  # without an MPS server
     jobs = together(daemons(options=options), TWO, **KNOWN)
     assert [differing(job.result(), right("")) for job in jobs] == [[], []]
     assert len({job.info().lane for job in jobs}) == 2

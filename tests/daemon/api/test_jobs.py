@@ -122,13 +122,16 @@ def test_what_a_job_leaves_behind_ends_with_it(daemon: Daemon) -> None:
     assert not alive(pid)
 
 
-def test_cancelling_twice_and_after_the_end_changes_nothing(daemon: Daemon) -> None:
+def test_cancelling_twice_changes_nothing_and_after_the_end_is_refused(daemon: Daemon) -> None:
     job = daemon.python("import signal; signal.pause()")
     daemon.until("ProcessStarted", job)
     daemon.cancel(job)
     daemon.cancel(job)
     assert daemon.wait(job)["outcome"] == "cancelled"
-    assert daemon.cancel(job)["outcome"] == "cancelled"
+    with pytest.raises(Refused, match=f"job {job} has already ended: cancelled") as refused:
+        daemon.cancel(job)
+    assert (refused.value.status, refused.value.code) == (409, "already_ended")
+    assert daemon.show(job)["outcome"] == "cancelled"
 
 
 def test_a_queued_job_is_cancelled_at_once(daemon: Daemon) -> None:

@@ -38,7 +38,7 @@ def test_a_policy_of_ones_own_with_its_settings_outlives_the_daemon(make_daemon:
 
 
 def test_a_daemon_may_start_with_it(make_daemon: Make, policy: Path) -> None:
-    daemon = make_daemon("--device", "host:64MiB", "--policy", f"{policy}:Mine", "--setting", "patience_us=9").started()
+    daemon = make_daemon("--device", "host:64MiB", "--policy", f"{policy}:Mine", "--set", "patience_us=9us").started()
     assert daemon.get("/v1/policy")["settings"]["patience_us"] == 9
 
 
@@ -125,9 +125,10 @@ def test_the_command_line_sends_the_whole_path(make_daemon: Make, policy: Path) 
     """The daemon lives in another directory than the user."""
     daemon = make_daemon().started()
     env = os.environ | {"CARPOOL_HOME": str(daemon.home), "PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "-P", "-m", "carpool.cli", "policy", "./mine.py:Mine", "--set", "patience_us=1ms"]
-    done = subprocess.run(command, cwd=policy.parent, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    for words in (["policy", "./mine.py:Mine"], ["set", "patience_us=1ms"]):
+        command = [sys.executable, "-P", "-m", "carpool.cli", *words]
+        done = subprocess.run(command, cwd=policy.parent, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
     info = daemon.get("/v1/policy")
     assert (info["name"], info["settings"]["patience_us"]) == (f"{policy}:Mine", 1000)
 

@@ -26,6 +26,7 @@ SERVICE = "attempt(lambda: daemon.submit('true', cwd='/tmp', service=1))"
     [
         ("jobs = ", "Invalid value"),
         ("job_limit = 3", "unknown field `job_limit`"),
+        ("keep_job = 3", "did you mean 'keep_jobs'?"),
         ('services = "nobody"', "'nobody' - at `$.services`"),
         ('admin_group = "no-such-group"', "admin_group: getgrnam(): name not found: 'no-such-group'"),
         ("admin_group = 4", "Expected `str | null`, got `int`"),
@@ -33,11 +34,13 @@ SERVICE = "attempt(lambda: daemon.submit('true', cwd='/tmp', service=1))"
         ('job_log = "1 parsec"', "parsec"),
         ('job_log = "8KiB"', "job_log: 8 KiB is less than 64 KiB"),
         ("jobs = 0", "Expected `int` >= 1 - at `$.jobs`"),
-        ("submission_size = 5000", "5000 is not a size"),
+        ("submission_size = 5000", "did you mean 5000MiB?"),
         ('submission_size = "much"', "'much' is not a size"),
         ('submissions_size = "1B"', "'1B' is not between 4 KiB and 65536 GiB - at `$.submissions_size`"),
         ("retries = 1001", "Expected `int` <= 1000"),
-        ("keep_days = 0", "Expected `int` >= 1 - at `$.keep_days`"),
+        ("keep_for = 0", "keep_for: 0 is less than 1h00m"),
+        ('keep_for = "a while"', "'a while' is not a time"),
+        ('retry_pause = "1h"', "retry_pause: 3600s is more than 300s"),
         ("keep_jobs = -1", "Expected `int` >= 1 - at `$.keep_jobs`"),
         ("keep_events = 999", "Expected `int` >= 1000 - at `$.keep_events`"),
         ("submissions_at_once = 0", "Expected `int` >= 1 - at `$.submissions_at_once`"),
@@ -61,6 +64,9 @@ def test_without_a_file_there_are_defaults(tmp_path: Path) -> None:
     assert read_limits(Home(tmp_path)).services is Audience.EVERYONE
     (tmp_path / "limits.toml").write_text('submission_size = "3MiB"\n')
     assert read_limits(Home(tmp_path)).submission_size == 3 << 20
+    (tmp_path / "limits.toml").write_text('retry_pause = 1.5\nkeep_for = "4d03h"\n')
+    limits = read_limits(Home(tmp_path))
+    assert (limits.retry_pause, limits.keep_for) == (1_500_000, 99 * 3_600_000_000), "a bare number is seconds"
 
 
 def test_the_daemon_says_what_is_wrong(make_daemon: Make, home: Path) -> None:

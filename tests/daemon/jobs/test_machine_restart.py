@@ -88,7 +88,7 @@ def test_after_a_restart_of_the_machine_there_is_no_pause(
     make_daemon: Callable[..., Daemon], home: Path, tmp_path: Path
 ) -> None:
     home.mkdir(mode=0o711)
-    (home / "limits.toml").write_text("retry_pause_s = 300.0\n")
+    (home / "limits.toml").write_text("retry_pause = 300.0\n")
     daemon = make_daemon().started()
     job = start(daemon, tmp_path / "starts", requeue=True, retries=1)
     restart_machine(daemon, [job])

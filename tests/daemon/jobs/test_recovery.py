@@ -135,7 +135,7 @@ def test_between_two_attempts_it_can_be_cancelled(daemon: Daemon, tmp_path: Path
 def patient(make_daemon: Callable[..., Daemon], home: Path) -> Daemon:
     """A daemon that starts nothing again before this test is over."""
     home.mkdir(mode=0o711)
-    (home / "limits.toml").write_text("retry_pause_s = 300\n")
+    (home / "limits.toml").write_text('retry_pause = "5m"\n')
     return make_daemon().started()
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from daemon_harness import Daemon, Refused, as_nobody, submission
 
+from carpool.daemon.config.limits import DAY_US as DAY
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.records import INSERT_JOB, job_row
 from carpool.daemon.journal.removal import JournalRemoval
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
-from carpool.daemon.retention.selection import DAY
 from carpool.protocol.api import SubmitRequest
 
 Make = Callable[..., Daemon]
@@ -81,7 +81,7 @@ def test_old_jobs_leave_the_journal_the_disk_and_the_lists(make_daemon: Make) ->
 
     refused = refusal(lambda: daemon.show(second))
     assert (refused.status, refused.code) == (404, "removed_job")
-    assert refused.message == f"job {second} ended and has been removed" and "for 90 days" in refused.hint
+    assert refused.message == f"job {second} ended and has been removed" and "for 90d00h" in refused.hint
     assert refusal(lambda: daemon.show(third + 1)).code == "unknown_job"
     refused = refusal(lambda: daemon.submit("true", after=[first]))
     assert refused.code == "unknown_dependency" and f"job {first} ended and has been removed" in refused.message
@@ -126,7 +126,7 @@ def test_the_limits_are_those_of_the_file(make_daemon: Make, home: Path) -> None
     daemon = make_daemon().started()
     jobs = [daemon.wait(daemon.submit("true"))["id"] for _ in range(4)]
     daemon.terminate()
-    (home / "limits.toml").write_text("keep_days = 200\nkeep_jobs = 2\n")
+    (home / "limits.toml").write_text('keep_for = "200d"\nkeep_jobs = 2\n')
     make_old(home, *jobs)
     daemon.started()
     until_removed(daemon)

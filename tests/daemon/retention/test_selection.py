@@ -7,7 +7,8 @@ import dataclasses
 import msgspec
 
 from carpool.core.model import JobId, Outcome
-from carpool.daemon.config.limits import Size, UserLimits
+from carpool.daemon.config.limits import DAY_US as DAY
+from carpool.daemon.config.limits import Size, Time, UserLimits
 from carpool.daemon.jobs.table import EndedJob, JobRecord
 from carpool.daemon.retention.selection import (
     DAY,
@@ -40,9 +41,8 @@ def numbers(
 
 
 def test_the_limits_are_in_days_and_bytes() -> None:
-    assert keeping_of(UserLimits(keep_days=2, keep_jobs=7, keep_size=Size(3072))) == Keeping(
-        2 * DAY, 7, 3072, 28_672, 2_000_000
-    )
+    limits = UserLimits(keep_for=Time(2 * DAY), keep_jobs=7, keep_size=Size(3072))
+    assert keeping_of(limits) == Keeping(2 * DAY, 7, 3072, 28_672, 2_000_000)
 
 
 def test_jobs_that_are_too_old_go_and_the_oldest_first() -> None:

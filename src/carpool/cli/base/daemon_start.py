@@ -30,9 +30,10 @@ JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID")
 
 
 class DaemonReady(msgspec.Struct, frozen=True):
-    """What a starting daemon writes to its --ready-fd: one line, one of the two."""
+    """What a starting daemon writes to its --ready-fd: one line, with an error or without."""
 
     pid: int | None = None
+    note: str = ""  # which devices the daemon has chosen by itself
     error: ErrorInfo | None = None
 
 
@@ -56,7 +57,7 @@ def _start_or_join(client: DaemonClient, home: Path) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
-            start_daemon(home, ())
+            say_note(start_daemon(home, ()))
         except StartupFailed as failure:
             if failure.info.code != "already_running" or time.monotonic() > deadline:
                 raise
@@ -77,8 +78,14 @@ def _connects(client: DaemonClient, deadline: float) -> bool:
             return True
 
 
-def start_daemon(home: Path, options: Sequence[str]) -> int:
-    """Start a daemon for ``home`` and wait until it is ready; its process id.  Raises StartupFailed."""
+def say_note(note: str) -> None:
+    """On standard error: standard output is the job's id."""
+    if note:
+        print(f"carpool: {note}", file=sys.stderr)
+
+
+def start_daemon(home: Path, options: Sequence[str]) -> str:
+    """Start a daemon for ``home`` and wait until it is ready; its note for people.  Raises StartupFailed."""
     read_end, write_end = os.pipe()
     arguments = ["--home", str(home), "--ready-fd", str(write_end), *options]
     try:
@@ -153,7 +160,7 @@ def _read_line(fd: int) -> bytes:
     return text
 
 
-def _understood(line: bytes, process: subprocess.Popen[bytes], home: Home) -> int:
+def _understood(line: bytes, process: subprocess.Popen[bytes], home: Home) -> str:
     if not line:
         raise _silent(process, home)
     ready = msgspec.json.decode(line, type=DaemonReady)
@@ -161,7 +168,7 @@ def _understood(line: bytes, process: subprocess.Popen[bytes], home: Home) -> in
         process.wait()
         raise StartupFailed(Exit.NO_DAEMON, ready.error.code, ready.error.message, ready.error.hint)
     process.returncode = 0  # it lives on without us: Popen need not warn about that
-    return ready.pid or process.pid
+    return ready.note
 
 
 def _silent(process: subprocess.Popen[bytes], home: Home) -> StartupFailed:

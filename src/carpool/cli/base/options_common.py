@@ -58,13 +58,6 @@ class Parsed(click.ParamType[Any]):
         return self.name.upper()
 
 
-def time_with_unit(text: str) -> int:
-    """Microseconds.  A bare number could be seconds or milliseconds, so a unit is needed.  Raises ValueError."""
-    if text.strip().replace(".", "", 1).isdecimal():
-        raise ValueError(f"{text!r} has no unit: write for example {text.strip()}s or {text.strip()}ms")
-    return parse_time_us(text)
-
-
 def positive(text: str) -> int:
     """A whole number from 1 on."""
     return _whole(text, 1)

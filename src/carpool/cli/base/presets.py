@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from carpool.protocol.spelling import did_you_mean
+
 
 @dataclass(frozen=True, slots=True)
 class Preset:
@@ -46,5 +48,7 @@ PRESETS: dict[str, Preset] = {
 def preset(name: str) -> str:
     """Checks a preset's name.  Raises ValueError, which names the known ones."""
     if name not in PRESETS:
-        raise ValueError(f"unknown preset {name!r}: known are {', '.join(sorted(PRESETS))}")
+        raise ValueError(
+            f"unknown preset {name!r}: {did_you_mean(name, PRESETS)}known are {', '.join(sorted(PRESETS))}"
+        )
     return name

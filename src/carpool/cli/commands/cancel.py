@@ -20,8 +20,8 @@ def command(home: Path, as_json: bool, selection: Selection) -> int:
     """Cancel jobs: SIGTERM to all processes of a job, then SIGKILL to those that remain (after `kill_after_us`).
 
     Returns when the daemon has recorded the request on disk; `carpool wait` waits until the jobs have ended.  One id
-    that fails does not keep the others from being cancelled; the exit code is that of the first failure.  A job that
-    has already ended is left as it is.
+    that fails does not keep the others from being cancelled; the exit code is that of the first failure.  For a job
+    that has already ended it is 5.
     """
     return act_on_jobs(home, as_json, selection, _cancel)
 

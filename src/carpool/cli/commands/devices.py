@@ -17,6 +17,7 @@ from carpool.cli.render.table import table, terminal_width
 from carpool.cli.render.telemetry import measured_lines
 from carpool.protocol.api import DeviceInfo, DeviceList, LaneInfo
 from carpool.protocol.client import DaemonClient
+from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_size, format_time_us
 
 SHARING = {
@@ -38,7 +39,7 @@ def command(home: Path, as_json: bool, name: str | None, history_us: int | None,
     """List devices with their memory, lanes and measurements, and the host store.
 
     GRANTED: memory promised to jobs and lanes.  IN USE: memory that is really allocated.  FREE: memory that can still
-    be granted.  STORED: memory of the device's jobs in the host store.  QUANTUM and OVER(subscribe): see `carpool ctl`.
+    be granted.  STORED: memory of the device's jobs in the host store.  QUANTUM and OVER(subscribe): see `carpool set`.
     Below the table: lanes, memory moved so far, how lanes share the device, and the last measurement with its age.
 
     With a NAME, that device only.  --history shows its measurements over time: single ones are kept for ten minutes,
@@ -62,8 +63,9 @@ def _named(listed: DeviceList, name: str) -> DeviceInfo:
     for device in listed.devices:
         if device.id == name:
             return device
-    known = ", ".join(device.id for device in listed.devices)
-    raise Problem(Exit.NOT_FOUND, "unknown_device", f"there is no device {name!r}", f"known devices: {known}")
+    known = [device.id for device in listed.devices]
+    hint = f"{did_you_mean(name, known)}known devices: {', '.join(known)}"
+    raise Problem(Exit.NOT_FOUND, "unknown_device", f"there is no device {name!r}", hint)
 
 
 def _history(home: Path, as_json: bool, name: str | None, history_us: int | None, step_us: int | None) -> int:

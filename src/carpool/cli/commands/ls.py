@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from carpool.cli.base.job_states import STATES, jobs_in
 from carpool.cli.base.options_common import POSITIVE, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.style import Style, stdout_style
@@ -24,16 +25,16 @@ HEADER = ("ID", "NAME", "STATE", "DEVICE", "TURN", "MEMORY P/E", "ITER", "TIME",
 
 @click.command("ls", short_help="List jobs and why queued jobs are waiting.")
 @click.option(
-    "--phase",
-    "phases",
+    "--state",
+    "states",
     multiple=True,
-    type=click.Choice([*formatting.ACTIVE, "ended"]),
-    help="Only jobs in this phase; repeatable.",
+    type=click.Choice(STATES),
+    help="Only jobs in this state; repeatable.",
 )
 @click.option("--all", "-a", "everything", is_flag=True, help="All jobs, also those that ended long ago.")
 @click.option("--limit", "-n", type=POSITIVE, help="Only the newest N jobs.")
 @with_common_options
-def command(home: Path, as_json: bool, phases: tuple[str, ...], everything: bool, limit: int | None) -> int:
+def command(home: Path, as_json: bool, states: tuple[str, ...], everything: bool, limit: int | None) -> int:
     """List jobs: all that have not ended, and the ten that ended last.
 
     TURN: yes if the job computes now.  MEMORY P/E: persistent / ephemeral.  TIME: from the submission to the end.
@@ -42,22 +43,22 @@ def command(home: Path, as_json: bool, phases: tuple[str, ...], everything: bool
     """
     gc.disable()  # ten thousand objects that live to the end: looking for garbage among them takes a tenth of the time
     with DaemonClient(home) as client:
-        found = _select(client, phases, everything, limit)
+        found = _select(client, states, everything, limit)
     jobs = found.jobs
     if found.notice:
         click.echo(f"carpool: {found.notice}", err=True)
     if as_json:
         print_json(found)
     elif not jobs:
-        print_lines(["no jobs" + ("" if everything or phases else " yet: carpool submit -- python train.py")])
+        print_lines(["no jobs" + ("" if everything or states else " yet: carpool submit -- python train.py")])
     else:
         print_lines(job_table(jobs, stdout_style(), terminal_width()))
     return 0
 
 
-def _select(client: DaemonClient, phases: Sequence[str], everything: bool, limit: int | None) -> JobList:
-    if everything or phases or limit:
-        return client.job_list(phases, limit)
+def _select(client: DaemonClient, states: Sequence[str], everything: bool, limit: int | None) -> JobList:
+    if everything or states or limit:
+        return jobs_in(client, states, limit)
     active = client.job_list(formatting.ACTIVE)
     ended = client.jobs(("ended",), RECENT)
     # A job may end between the two requests: the later answer counts.

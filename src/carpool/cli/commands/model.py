@@ -9,13 +9,13 @@ import click
 
 from carpool.cli.base.options_common import (
     POSITIVE,
+    TIME_US,
     Parsed,
     not_negative,
     pass_on_common_options,
     plural,
     print_json,
     print_lines,
-    time_with_unit,
     with_common_options,
 )
 from carpool.cli.render import formatting
@@ -34,7 +34,7 @@ from carpool.protocol.models import (
     check_name,
 )
 from carpool.protocol.paths import default_home
-from carpool.protocol.units import format_time_us
+from carpool.protocol.units import format_time_us, parse_time_us
 
 HEADER = ("NAME", "OWNER", "DEADLINE", "BATCH", "DELAY", "PRIORITY", "FACTORY", "WEIGHTS")
 
@@ -58,7 +58,7 @@ class ModelName(Parsed):
 
 def some_time(text: str) -> int:
     """Microseconds, at least one.  Raises ValueError, for people."""
-    us = time_with_unit(text)
+    us = parse_time_us(text)
     if us < 1:
         raise ValueError(f"{text!r} is too short: it must be 1us or more")
     return us
@@ -107,7 +107,7 @@ def command(context: click.Context, home: Path, as_json: bool) -> int:
 @click.option(
     "--max-delay",
     "max_delay_us",
-    type=Parsed("time", time_with_unit),
+    type=TIME_US,
     default="0s",
     show_default=True,
     help="Longest time that a request waits for its batch to fill, as in 2ms.",

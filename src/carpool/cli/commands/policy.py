@@ -1,4 +1,4 @@
-"""``carpool policy``: the scheduling and placement policies, and the settings of the core."""
+"""``carpool policy``: the scheduling and placement policies."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from typing import Any
 
 import click
 
-from carpool.cli.base.options_common import Parsed, print_json, print_lines, with_common_options
-from carpool.cli.base.settings_text import setting
+from carpool.cli.base.options_common import print_json, print_lines, with_common_options
 from carpool.cli.render.style import stdout_style
 from carpool.protocol.api import PolicyInfo, PolicyRequest
 from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.escaping import escaped
 from carpool.protocol.paths import default_home
 from carpool.protocol.policy_names import absolute_name
-from carpool.protocol.units import format_duration, format_size
 
 
 class PolicyName(click.ParamType[str]):
@@ -34,31 +32,22 @@ class PolicyName(click.ParamType[str]):
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-@click.command("policy", short_help="Show or change the policy and the settings.")
+@click.command("policy", short_help="Show or change the policies.")
 @click.argument("name", required=False, type=PolicyName())
 @click.option(
     "--placement", metavar="NAME", help="Policy for which device a job is placed on, as in magm or ./mine.py:Class."
 )
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    type=Parsed("name=value", setting),
-    help="Change a setting, as in quantum_us=50ms; repeatable.",
-)
 @with_common_options
-def command(
-    home: Path, as_json: bool, name: str | None, placement: str | None, settings: tuple[tuple[str, int | None], ...]
-) -> int:
-    """Show or change the policies and the settings of the running daemon.
+def command(home: Path, as_json: bool, name: str | None, placement: str | None) -> int:
+    """Show or change the policies of the running daemon.
 
     NAME says who computes next: a built-in policy, or one of yours as ./mine.py:Class.  Changes apply at once and
-    persist across restarts of the daemon.
+    persist across restarts of the daemon.  `carpool set` changes settings.
     """
     with DaemonClient(home) as client:
-        if name or placement or settings:
+        if name or placement:
             wanted, where = (absolute_name(each) if each else None for each in (name, placement))
-            info = client.set_policy(PolicyRequest(name=wanted, settings=dict(settings), placement=where))
+            info = client.set_policy(PolicyRequest(name=wanted, placement=where))
         else:
             info = client.policy()
     if as_json:
@@ -70,9 +59,7 @@ def command(
 
 def _lines(info: PolicyInfo) -> list[str]:
     style = stdout_style()
-    width = max(map(len, info.settings), default=0)
     others = ", ".join(name for name in info.available if name != info.name)
-    settings = [f"  {name:<{width}}  {_value(name, value)}" for name, value in info.settings.items()]
     fault = [style.red(f"the policy failed: {escaped(info.fault)}")] if info.fault else []
     places = ", ".join(name for name in info.placements if name != info.placement)
     # A daemon of an earlier version names none.
@@ -82,14 +69,4 @@ def _lines(info: PolicyInfo) -> list[str]:
         if info.placement_fault
         else []
     )
-    return [f"policy {style.bold(info.name)} (others: {others})", *fault, *placement, *wrong, *settings]
-
-
-def _value(name: str, value: int | None) -> str:
-    if value is None:
-        return "default"
-    if name.endswith("_us"):
-        return f"{value} ({value / 1000:g} ms)" if value < 1_000_000 else f"{value} ({format_duration(value)})"
-    if name.endswith("_ppm"):
-        return f"{value} ({value / 10_000:g} %)"
-    return f"{value} ({format_size(value)})" if name.endswith(("_step", "_bytes", "_store", "margin")) else str(value)
+    return [f"policy {style.bold(info.name)} (others: {others})", *fault, *placement, *wrong]

@@ -27,6 +27,7 @@ from carpool.protocol.serving import (
     ORDERS,
     FrontOptions,
 )
+from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_size, parse_size
 
 
@@ -135,5 +136,9 @@ def _check_models(own: list[ModelInfo], wanted: tuple[str, ...]) -> None:
     known = [info.name for info in own]
     for name in wanted:
         if name not in known:
-            hint = f"your models: {', '.join(known)}" if known else "carpool model add NAME --factory module:function"
+            hint = (
+                f"{did_you_mean(name, known)}your models: {', '.join(known)}"
+                if known
+                else "carpool model add NAME --factory module:function"
+            )
             raise Problem(Exit.NOT_FOUND, "unknown_model", f"there is no model {name}", hint)

@@ -19,11 +19,11 @@ from carpool.cli.base.options_common import (
     with_common_options,
 )
 from carpool.cli.base.presets import PRESETS, preset
-from carpool.cli.base.settings_text import setting, share_ppm
 from carpool.cli.render.style import stdout_style
 from carpool.cli.render.table import terminal_width
 from carpool.cli.simulation.options import Wanted, estimator, las_limits
 from carpool.core.model import GIB
+from carpool.protocol.setting_text import parse_setting, share_ppm
 
 FORMATS = ("auto", "csv", "philly", "alibaba")
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -81,7 +81,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--set",
     "settings",
     multiple=True,
-    type=Parsed("name=value", setting),
+    type=Parsed("name=value", parse_setting),
     help="Change a setting of the core or of the policy, as in grace_us=5ms; repeatable.",
 )
 @click.option(
@@ -97,7 +97,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--copy-rate", type=SIZE, help="Bytes per second between device and host.  [default: 6GB; 0: instantaneous]"
 )
 @click.option(
-    "--sharing",
+    "--slowdown",
     metavar="NAME",
     default="concurrent",
     show_default=True,

@@ -7,15 +7,15 @@ from pathlib import Path
 import click
 
 from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.daemon_start import start_daemon
+from carpool.cli.base.daemon_start import say_note, start_daemon
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import POSITIVE, SIZE, Parsed, print_json, with_common_options
 from carpool.cli.base.presets import PRESETS, preset
-from carpool.cli.base.settings_text import setting
 from carpool.cli.render.progress import Progress
 from carpool.protocol.client import DaemonClient, DaemonNotRunning
 from carpool.protocol.policy_names import absolute_name
-from carpool.protocol.units import format_size, telemetry_interval
+from carpool.protocol.setting_text import parse_setting, setting_text
+from carpool.protocol.units import exact_size, format_size, telemetry_interval
 
 
 @click.command("up")
@@ -49,10 +49,10 @@ from carpool.protocol.units import format_size, telemetry_interval
     help=f"Policy and settings of a published system: {', '.join(sorted(PRESETS))}.",
 )
 @click.option(
-    "--setting",
+    "--set",
     "settings",
     multiple=True,
-    type=Parsed("name=value", setting),
+    type=Parsed("name=value", parse_setting),
     help="A setting, as in quantum_us=50ms; repeatable.",
 )
 @click.option(
@@ -92,16 +92,17 @@ def command(
 ) -> int:
     """Start the daemon, if none is running.
 
-    The first `carpool submit` does the same, without options.  Unless --device says otherwise, there is one device,
-    host0, with a quarter of the machine's memory; the host store may take half of what the devices leave.  --policy,
-    --placement and --setting override --preset.
+    The first `carpool submit` does the same, without options.  Unless --device says otherwise, the devices are those of
+    the previous daemon with this home, or else all NVIDIA GPUs, or else one device of host memory: host0, with a
+    quarter of the machine's memory.  The host store may take half of what the devices leave.  --policy, --placement
+    and --set override --preset.
     """
     options = _daemon_options(devices, policy, placement, preset_name, dict(settings), threads)
     options += ["--user", user] if user else []
     options += ["--sharing", sharing] if sharing else []
     options += ["--debug-close-lanes"] if debug_close_lanes else []
     options += [] if telemetry_us is None else ["--telemetry-interval", f"{telemetry_us}us"]
-    options += [] if store is None else ["--store", str(store)]
+    options += [] if store is None else ["--store", exact_size(store)]
     with DaemonClient(home) as client:
         started = _start(client, home, options)
         version, present = client.version(), client.devices()
@@ -119,7 +120,8 @@ def _start(client: DaemonClient, home: Path, options: list[str]) -> bool:
         client.connect()
     except DaemonNotRunning:
         with Progress("starting the daemon"):
-            start_daemon(home, options)
+            note = start_daemon(home, options)
+        say_note(note)
         return True
     if options:
         raise Problem(
@@ -147,5 +149,5 @@ def _daemon_options(
     options += ["--policy", absolute_name(policy)] if policy else []
     options += ["--placement", absolute_name(placement)] if placement else []
     for name, value in merged.items():
-        options += ["--setting", f"{name}={'none' if value is None else value}"]
+        options += ["--set", setting_text(name, value)]
     return options + (["--threads", str(threads)] if threads else [])

@@ -21,12 +21,12 @@ from carpool.protocol.client import DaemonClient
 def command(home: Path, as_json: bool, job: JobWord, words: tuple[str, ...]) -> int:
     """Change a job that has not ended.
 
-    Of any job: name, priority, time, device-time, signal, expect, iterations.  Of a queued job also: device, after,
+    Of any job: name, weight, time, device-time, signal, expect, iterations.  Of a queued job also: device, after,
     begin.  Values are those of the options of `carpool submit`; none takes a limit or condition away.  A changed limit
     counts from the start of the attempt.  Examples:
 
     \b
-        carpool update 3 priority=200 name=urgent
+        carpool update 3 weight=200 name=urgent
         carpool update 3 time=4h
         carpool update 3 after=none begin=22:00
         carpool update 3 'after=any:4 notok:5'

@@ -16,6 +16,7 @@ from carpool.cli.request.venv_environment import in_conda, in_venv
 from carpool.core.model import Dependency
 from carpool.protocol.api import AUTO, SubmitManyRequest, SubmitRequest
 from carpool.protocol.paths import expanded
+from carpool.protocol.spelling import did_you_mean
 
 #: Keys of a job file and the options of `carpool submit` that say the same.
 _OPTIONS = {
@@ -26,7 +27,7 @@ _OPTIONS = {
     "device_time": "device_time_us",
     "signal": "limit_signal",
     "memory": "memory",
-    "priority": "weight",
+    "weight": "weight",
     "device": "device",
     "gpus": "gpus",
     "exclusive": "exclusive",
@@ -149,7 +150,8 @@ def _after(
         elif name in places:
             positions.setdefault(kind, set()).update(places[name])
         else:
-            raise file.problem(number, "after", f"after: no job above this one is called {name!r}")
+            hint = did_you_mean(name, places).strip()
+            raise file.problem(number, "after", f"after: no job above this one is called {name!r}", hint=hint)
     return ids, {kind: sorted(found) for kind, found in positions.items()}
 
 

@@ -18,7 +18,7 @@ NONE = "none"
 #: The field, what makes its value of text, and whether it may be `NONE`.
 _FIELDS: Mapping[str, tuple[str, Callable[[str], object], bool]] = {
     "name": ("name", str, False),
-    "priority": ("weight", positive, False),
+    "weight": ("weight", positive, False),
     "time": ("time_us", parse_time_us, True),
     "device-time": ("device_time_us", parse_time_us, True),
     "expect": ("duration_us", parse_time_us, True),
@@ -35,7 +35,7 @@ def changes(words: Sequence[str]) -> JobUpdate:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
-            raise ValueError(f"{word!r} is not NAME=VALUE, as in priority=200")
+            raise ValueError(f"{word!r} is not NAME=VALUE, as in weight=200")
         if name not in NAMES:
             near = difflib.get_close_matches(name, NAMES, n=1)
             meant = f"; did you mean {near[0]}?" if near else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,8 @@ from pathlib import Path
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
+
+SHELL_CHARACTERS = "|&;<>$`*?~(){}#\n"
 
 
 def resolve_command(words: Sequence[str], directory: Path, env: Mapping[str, str]) -> list[str]:
@@ -26,8 +29,17 @@ def resolve_command(words: Sequence[str], directory: Path, env: Mapping[str, str
     path = directory / first
     if first.endswith(".py") and path.is_file() and not ("/" in first and os.access(path, os.X_OK)):
         return [python_for(env), *words]
+    if len(words) == 1 and not path.exists() and (hint := _line_hint(first)):
+        raise Problem(Exit.NOT_FOUND, "command_not_found", f"there is no program {first!r}", hint)
     _check_program(first, path, env)
     return list(words)
+
+
+def _line_hint(word: str) -> str:
+    """What to do with a whole command line that was given as one word; empty if it is none."""
+    if any(character in word for character in SHELL_CHARACTERS):
+        return f"no shell runs the command; to have one run it: carpool submit -- bash -c {shlex.quote(word)}"
+    return f"leave out the quotes around it: carpool submit -- {word}" if len(word.split()) > 1 else ""
 
 
 def python_for(env: Mapping[str, str]) -> str:

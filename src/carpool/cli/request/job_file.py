@@ -5,7 +5,6 @@ Keys at the top hold for all jobs; each ``[[job]]`` adds its own, or overrides. 
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.request.job_file_schema import KEYS, Literal
+from carpool.protocol.spelling import did_you_mean
 
 Values = dict[str, Any]
 Mistake = tuple[int, str]  # line, what is wrong there
@@ -107,8 +107,7 @@ def _converted(text: str, job: int | None, table: Values, mistakes: list[Mistake
 
 
 def _meant(name: str) -> str:
-    near = difflib.get_close_matches(name, KEYS, 1)
-    return f"; did you mean {near[0]!r}?" if near else f"; allowed are {', '.join(KEYS)}"
+    return f"; {did_you_mean(name, KEYS).strip() or 'allowed are ' + ', '.join(KEYS)}"
 
 
 def _merged(common: Mapping[str, Any], own: Values) -> Values:

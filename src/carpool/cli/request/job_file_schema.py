@@ -106,7 +106,7 @@ def _values(name: str, values: Any) -> list[str]:
 
 
 def _memory(value: Any) -> tuple[int, int | None]:
-    return memory_hint(_text(value))
+    return memory_hint(_quantity(value))
 
 
 def _begin(value: Any) -> int:
@@ -118,7 +118,12 @@ def _signal(value: Any) -> tuple[int, int]:
 
 
 def _time(value: Any) -> int:
-    return parse_time_us(_text(value))
+    return parse_time_us(_quantity(value))
+
+
+def _quantity(value: Any) -> str:
+    """A bare number is judged as on the command line."""
+    return str(value) if type(value) is int or isinstance(value, Literal) else _text(value)
 
 
 KEYS: Mapping[str, Key] = {
@@ -130,11 +135,11 @@ KEYS: Mapping[str, Key] = {
     "conda": Key("the name of a conda environment, or its path (with a slash)", _text),
     "memory": Key('text, as in "300MiB" or "300MiB/1GiB" (persistent/ephemeral)', _memory),
     "iterations": Key("a whole number, 1 or more", _whole(1)),
-    "expect": Key('text, as in "90s" or "2h": device time that the job will need', _time),
-    "time": Key('text, as in "2h": the job is stopped when it has run for so long', _time),
-    "device_time": Key('text, as in "30m": the job is stopped when it has had so much device time', _time),
+    "expect": Key('text, as in "90s" or "1h06m", or a number of seconds: device time that the job will need', _time),
+    "time": Key('text, as in "2h", or a number of seconds: the job is stopped when it has run for so long', _time),
+    "device_time": Key("the same: the job is stopped when it has had so much device time", _time),
     "signal": Key('text, as in "USR1@120": a signal, and how long before the end of time', _signal),
-    "priority": Key("a whole number, 1 or more", _whole(1)),
+    "weight": Key("a whole number, 1 or more", _whole(1)),
     "retries": Key("a whole number, 0 or more", _whole(0)),
     "requeue": Key("true or false: start again after a restart of the machine", _truth),
     "after": Key("ids of jobs, or names of jobs above it in this file, with any: or notok: before one", _after),

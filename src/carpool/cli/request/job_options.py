@@ -68,7 +68,11 @@ _OPTIONS = (
         help="Expected memory, as in 300MiB or 300MiB/1GiB (persistent/ephemeral).",
     ),
     click.option(
-        "--priority", "weight", type=POSITIVE, default=100, show_default=True, help="Weight of the job under fair."
+        "--weight",
+        type=POSITIVE,
+        default=100,
+        show_default=True,
+        help="Share of turns under fair; 200 is twice as much.",
     ),
     click.option(
         "--after",

@@ -11,6 +11,7 @@ import click
 from carpool.cli.base.presets import PRESETS
 from carpool.cli.simulation.options import ESTIMATE_COLUMN, Wanted
 from carpool.core.model import NUMBER_SETTINGS, OPTIONAL_SETTINGS, Allocation, Oversubscribe, Settings
+from carpool.protocol.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from carpool.sim.by_name import Policy
@@ -54,7 +55,7 @@ def _options(wanted: Wanted, name: str, policy: Policy, services: Services | Non
         settings=_settings(wanted, name, policy),
         device_memory=wanted.device_memory,
         oversubscribe=Oversubscribe(wanted.oversubscribe or Oversubscribe.AUTO),
-        interference=load_interference(wanted.sharing, wanted.interference_ppm),
+        interference=load_interference(wanted.slowdown, wanted.interference_ppm),
         switch_cost_us=wanted.switch_cost_us,
         retries=wanted.retries,
         declare_duration="duration" not in wanted.undeclared,
@@ -138,7 +139,8 @@ def _check_names(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
             raise ValueError(f"{option} and --set {name} say the same thing; give one of them")
     for name, value in wanted.settings:
         if name not in NUMBER_SETTINGS and name not in own:
-            raise ValueError(f"unknown setting {name!r}; known settings: {', '.join((*NUMBER_SETTINGS, *sorted(own)))}")
+            known = (*NUMBER_SETTINGS, *sorted(own))
+            raise ValueError(f"unknown setting {name!r}; {did_you_mean(name, known)}known settings: {', '.join(known)}")
         if value is None and name not in OPTIONAL_SETTINGS:
             raise ValueError(f"{name} needs a number")
 

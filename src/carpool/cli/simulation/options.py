@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import parse_time_us
 
 MOST_LIMITS = 9
@@ -37,7 +38,7 @@ class Wanted:
     oversubscribe: str | None  # "on" | "off" | "auto"
     store: int | None
     copy_rate: int | None  # bytes per second
-    sharing: str
+    slowdown: str
     interference_ppm: int
     telemetry_us: int | None
     warmup_us: int
@@ -58,7 +59,8 @@ def estimator(text: str) -> str:
     if text not in ("none", "oracle") and not text.removeprefix(ESTIMATE_COLUMN):
         raise ValueError(f"{text!r} names no column")
     if text not in ("none", "oracle") and not text.startswith(ESTIMATE_COLUMN):
-        raise ValueError(f"{text!r} is not an estimator; use none, oracle or {ESTIMATE_COLUMN}NAME")
+        meant = did_you_mean(text, ("none", "oracle"))
+        raise ValueError(f"{text!r} is not an estimator; {meant}use none, oracle or {ESTIMATE_COLUMN}NAME")
     return text
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
+from carpool.core.spelling import did_you_mean
+
 
 class Named(Protocol):
     """What policies of every sort have."""
@@ -54,8 +56,9 @@ class Registry(Generic[P]):
 
     def unknown(self, name: str, others: Iterable[str]) -> ValueError:
         """What to raise for a name that nobody knows.  ``others``: the names that would do beside Carpool's own."""
-        known = ", ".join((*self.available(), *others))
-        return ValueError(f"unknown {self._one} {name!r}; {self._known}: {known}; or one of yours, as path.py:Class")
+        known = (*self.available(), *others)
+        listed = f"{self._known}: {', '.join(known)}; or one of yours, as path.py:Class"
+        return ValueError(f"unknown {self._one} {name!r}; {did_you_mean(name, known)}{listed}")
 
     def is_registered(self, name: str) -> bool:
         """Whether a driver has registered one under a name."""

@@ -31,7 +31,7 @@ from carpool.daemon.system.peer import peer_credentials, peer_groups
 from carpool.daemon.telemetry.service import TelemetryService
 from carpool.protocol.api import ControlGroups
 from carpool.protocol.paths import Home
-from carpool.protocol.units import format_size
+from carpool.protocol.units import format_duration, format_size
 
 #: Digits; numbers of jobs fit into 64 bits.
 LONGEST_ID = 19
@@ -157,8 +157,8 @@ def removed_text(context: Context, number: int) -> tuple[str, str]:
     """What people are told of a removed job, and a hint."""
     limits = context.limits
     text = f"job {number} ended and has been removed"
-    kept = f"{limits.keep_days} days, {limits.keep_jobs} of one user, with {format_size(limits.keep_size)} of logs"
-    return text, f"ended jobs are kept for {kept}"
+    kept = f"{limits.keep_jobs} of one user, with {format_size(limits.keep_size)} of logs"
+    return text, f"ended jobs are kept for {format_duration(limits.keep_for)}, {kept}"
 
 
 def require_owner(context: Context, request: web.Request, job: JobRecord | EndedJob, what: str) -> None:

@@ -18,6 +18,7 @@ from carpool.daemon.journal.device_controls import Control
 from carpool.daemon.system.errors import RequestError
 from carpool.devices.base import DeviceBackend, DeviceError
 from carpool.protocol.api import DeviceInfo, DeviceList, DeviceRequest, LaneInfo, StoreInfo
+from carpool.protocol.spelling import did_you_mean
 
 
 async def devices(request: web.Request) -> web.Response:
@@ -45,7 +46,8 @@ def find_device(context: Context, name: str) -> DeviceBackend:
     """Raises ApiError 404."""
     known = context.seating.devices
     if name not in known:
-        raise RequestError(404, "unknown_device", f"there is no device {name!r}", f"known: {', '.join(known)}")
+        hint = f"{did_you_mean(name, known)}known: {', '.join(known)}"
+        raise RequestError(404, "unknown_device", f"there is no device {name!r}", hint)
     return known[name]
 
 

@@ -98,11 +98,14 @@ async def wait_job(request: web.Request) -> web.Response:
 
 
 async def cancel_job(request: web.Request) -> web.Response:
-    """Durable before it is answered.  A job that has ended stays as it is."""
+    """Durable before it is answered.  Raises RequestError 409 for a job that has ended."""
     context = request.app[CONTEXT]
     job = find_job(context, request)
     require_owner(context, request, job, "cancel it")
-    if isinstance(job, JobRecord) and not job.cancelled:
+    if isinstance(job, EndedJob):
+        text = f"job {job.id} has already ended: {job.outcome}"
+        raise RequestError(409, "already_ended", text, f"carpool show {job.id} says more")
+    if not job.cancelled:
         await context.store.cancelled(job)
         if job.id in context.jobs.live and not job.cancelled:  # several may have asked at once
             job.mark_cancelled()

@@ -44,6 +44,7 @@ from carpool.protocol.api import (
     SubmitResponse,
 )
 from carpool.protocol.estimates import AT_SUBMISSION
+from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_size
 
 MOST_JOBS = 1000
@@ -263,7 +264,8 @@ def _check_device(context: Context, spec: SubmitRequest) -> None:
     devices, names = context.seating.devices, named_devices(spec)
     for name in names or ():
         if name not in devices:
-            raise RequestError(400, "unknown_device", f"there is no device {name!r}", f"known: {', '.join(devices)}")
+            known = f"{did_you_mean(name, devices)}known: {', '.join(devices)}"
+            raise RequestError(400, "unknown_device", f"there is no device {name!r}", known)
     if len(set(names or ())) < len(names or ()):
         raise RequestError(400, "bad_device", "a device is named twice", "name each one once")
     able = [device for device in devices.values() if may_use(spec, device.id)]

@@ -19,24 +19,17 @@ from carpool.protocol.units import format_size
 def settle_devices(
     options: DaemonOptions, connection: sqlite3.Connection, privileges: Privileges
 ) -> tuple[DeviceOption, ...]:
-    """The devices to start with, recorded for the next time.  Raises StartupError if running jobs need others.
-
-    Where none are named, they are those of before as long as a job has not ended: one that waits may have asked for a
-    device by its name, or for several, and must not be refused because somebody's submission has started the daemon.
-    """
+    """The devices to start with, recorded for the next time.  Raises StartupError if running jobs need others."""
     devices = options.devices
-    earlier = _recorded(connection)
-    unfinished = _unfinished(connection)
-    if earlier and earlier != devices and unfinished:
-        if options.devices_given and _any_lives(privileges, options.home, unfinished):
-            was = " ".join(f"--device {device.text}" for device in earlier)
-            was += "".join(sorted({f" --sharing {device.sharing}" for device in earlier if device.kind == "cuda"}))
-            raise StartupError(
-                "devices_in_use",
-                f"running jobs use other devices ({_words(earlier)}) than the ones given ({_words(devices)})",
-                f"start with {was} (or without --device), and change the devices when no job runs",
-            )
-        devices = devices if options.devices_given else earlier
+    earlier = recorded_devices(connection)
+    if earlier and earlier != devices and _any_lives(privileges, options.home, _unfinished(connection)):
+        was = " ".join(f"--device {device.text}" for device in earlier)
+        was += "".join(sorted({f" --sharing {device.sharing}" for device in earlier if device.kind == "cuda"}))
+        raise StartupError(
+            "devices_in_use",
+            f"running jobs use other devices ({device_words(earlier)}) than the ones given ({device_words(devices)})",
+            f"start with {was} (or without --device), and change the devices when no job runs",
+        )
     text = msgspec.json.encode(devices).decode()
     try:
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('devices', ?)", (text,))
@@ -46,7 +39,8 @@ def settle_devices(
     return devices
 
 
-def _recorded(connection: sqlite3.Connection) -> tuple[DeviceOption, ...]:
+def recorded_devices(connection: sqlite3.Connection) -> tuple[DeviceOption, ...]:
+    """Those of the daemon before; none: this is the first one of its home."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'devices'").fetchone()
     return msgspec.json.decode(row[0], type=tuple[DeviceOption, ...]) if row else ()
 
@@ -59,5 +53,6 @@ def _any_lives(privileges: Privileges, home: Home, jobs: Sequence[JobId]) -> boo
     return any(shim_lives(privileges, home.job(job)) for job in jobs)
 
 
-def _words(devices: tuple[DeviceOption, ...]) -> str:
+def device_words(devices: Sequence[DeviceOption]) -> str:
+    """For people, as in host0 of 4 GiB."""
     return ", ".join(f"{device.id} of {format_size(device.capacity)}" for device in devices)

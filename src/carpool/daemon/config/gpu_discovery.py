@@ -24,7 +24,7 @@ from carpool.devices.host import HostDevice
 from carpool.protocol.paths import Home
 from carpool.protocol.units import format_size
 
-DOCTOR = "`carpool doctor` says what this machine's GPUs can do"
+DOCTOR = "`carpool doctor` says what this machine's GPUs can do; to share host memory instead: carpool up --device host"
 _NO_DEVICE, _INVALID_DEVICE = 100, 101  # CUDA_ERROR_NO_DEVICE, CUDA_ERROR_INVALID_DEVICE
 
 

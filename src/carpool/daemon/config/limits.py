@@ -7,6 +7,7 @@ which others could write).
 from __future__ import annotations
 
 import grp
+import re
 from enum import StrEnum
 from typing import Annotated
 
@@ -15,10 +16,14 @@ import msgspec
 from carpool.core.model import GIB, MIB, Micros
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
-from carpool.protocol.units import format_size, parse_size
+from carpool.protocol.spelling import did_you_mean
+from carpool.protocol.units import exact_time, format_duration, format_size, parse_size, parse_time_us
 
 SMALLEST_LOG = 64 << 10  # bytes
 SMALLEST_MEMORY = 64 * MIB
+DAY_US: Micros = 86_400_000_000
+SHORTEST_KEEP_US: Micros = 3_600_000_000
+LONGEST_PAUSE_US: Micros = 300_000_000
 
 
 class Audience(StrEnum):
@@ -41,6 +46,10 @@ LEAST_SIZE, LARGEST_SIZE = 4096, 64 * 1024 * GIB
 
 class Size(int):
     """Bytes; written as a text with a unit, such as "64MiB"."""
+
+
+class Time(int):
+    """Microseconds; written as a text with a unit, such as "90d", or as a number of seconds."""
 
 
 #: Most that makes sense for a count or a rate.
@@ -70,11 +79,11 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     submissions_at_once: _Count = 10_000  # jobs that one user may submit in a moment
     submissions_per_s: _Count = 10  # so fast one user may go on after these
     retries: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 100  # that a job may be submitted with
-    retry_pause_s: Annotated[float, msgspec.Meta(ge=0, le=300)] = 1.0  # before the first retry; doubles up to 300 s
+    retry_pause: Time = Time(1_000_000)  # before the first retry, at most "300s"; doubles up to that
     connections: _Count = 256  # of one user at once: to the API, and of shims that have not registered
     packets_per_s: _Count = 4000  # from all jobs of one user; what comes faster for 10 s and more waits
     log_lines_per_minute: _Count = 60  # of the daemon's log that one user's mistakes may cause; the rest are counted
-    keep_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 90  # after so long ended jobs, logs, events are removed
+    keep_for: Time = Time(90 * DAY_US)  # at least "1h"; after so long ended jobs, logs, events are removed
     keep_jobs: _Count = 10_000  # most ended jobs of one user; of more the oldest are removed
     keep_events: Annotated[int, msgspec.Meta(ge=1000, le=1_000_000_000)] = (
         2_000_000  # in the journal, of all users, at least 1000; not counted: turns and the like
@@ -83,7 +92,8 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def retry_pause_us(self) -> Micros:
-        return int(self.retry_pause_s * 1_000_000)
+        """A plain number, which JSON can carry."""
+        return int(self.retry_pause)
 
     @property
     def admin_gid(self) -> int | None:
@@ -94,10 +104,11 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_limits(home: Home) -> UserLimits:
     """The limits of this home; the defaults if it has no such file.  Raises StartupError for a file that is wrong."""
     try:
-        limits = msgspec.toml.decode(home.limits.read_bytes(), type=UserLimits, dec_hook=_size)
+        limits = msgspec.toml.decode(home.limits.read_bytes(), type=UserLimits, dec_hook=_quantity)
         _ = limits.admin_gid
         _check_least("job_log", limits.job_log, SMALLEST_LOG)
         _check_least("memory", limits.memory, SMALLEST_MEMORY)
+        _check_times(limits)
     except FileNotFoundError:
         return UserLimits()
     except (OSError, KeyError, ValueError, RecursionError, msgspec.DecodeError) as error:
@@ -106,10 +117,12 @@ def read_limits(home: Home) -> UserLimits:
     return limits
 
 
-def _size(kind: type, text: object) -> Size:
+def _quantity(kind: type, value: object) -> Size | Time:
     """Raises ValueError, which the decoder passes on with the name of the limit."""
-    if kind is not Size or not isinstance(text, str):
-        raise ValueError(f'{text!r} is not a size: write for example "64MiB"')
+    return Time(parse_time_us(str(value))) if kind is Time else _size(str(value))
+
+
+def _size(text: str) -> Size:
     size = Size(parse_size(text))
     if not LEAST_SIZE <= size <= LARGEST_SIZE:
         raise ValueError(f"{text!r} is not between {format_size(LEAST_SIZE)} and {format_size(LARGEST_SIZE)}")
@@ -121,7 +134,17 @@ def _check_least(name: str, size: Size | None, least: int) -> None:
         raise ValueError(f"{name}: {format_size(size)} is less than {format_size(least)}")
 
 
+def _check_times(limits: UserLimits) -> None:
+    if limits.retry_pause > LONGEST_PAUSE_US:
+        raise ValueError(f"retry_pause: {exact_time(limits.retry_pause)} is more than {exact_time(LONGEST_PAUSE_US)}")
+    if limits.keep_for < SHORTEST_KEEP_US:
+        raise ValueError(f"keep_for: {exact_time(limits.keep_for)} is less than {format_duration(SHORTEST_KEEP_US)}")
+
+
 def _what(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"admin_group: {error.args[0]}"
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error) or "nested too deeply"
+    text = error.strerror or str(error) if isinstance(error, OSError) else str(error) or "nested too deeply"
+    unknown = re.search(r"unknown field `(\w+)`", text)
+    meant = did_you_mean(unknown[1], UserLimits.__struct_fields__).strip() if unknown else ""
+    return f"{text}; {meant}" if meant else text

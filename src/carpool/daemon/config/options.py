@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from carpool.daemon.system.errors import StartupError
 from carpool.devices.machine_memory import memory_bytes
 from carpool.devices.memfd import PAGE
 from carpool.protocol.paths import Home, default_home
-from carpool.protocol.units import format_size, parse_size, telemetry_interval
+from carpool.protocol.setting_text import parse_setting
+from carpool.protocol.spelling import did_you_mean
+from carpool.protocol.units import exact_size, format_size, parse_size, telemetry_interval
 
 #: A GPU's memory comes in pieces of this size.
 LEAST = 2 * MIB
@@ -42,7 +45,7 @@ class DeviceOption:
     @property
     def text(self) -> str:
         """As it would be given."""
-        return f"{self.name}:{self.capacity}"
+        return f"{self.name}:{exact_size(self.capacity)}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,8 +54,10 @@ class DaemonOptions:
 
     home: Home
     user: str | None  # whom a daemon of root becomes; None: it stays root's
-    devices: tuple[DeviceOption, ...]
-    devices_given: bool  # False: the default one
+    devices: tuple[DeviceOption, ...]  # none: those of before, else those that this machine has
+    devices_given: bool
+    devices_note: str  # for whoever starts the daemon: which devices were chosen
+    sharing: Sharing | None  # of the GPUs, whether they were named or found
     settings: Settings
     settings_given: bool  # False: what the journal says, else the defaults
     store: int | None  # budget of the host store; None: as the settings say
@@ -81,7 +86,9 @@ class DaemonOptions:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
-        raise StartupError("bad_option", message, "see python -m carpool.daemon --help")
+        option = re.match(r"unrecognized arguments: (--[\w-]+)", message)
+        meant = did_you_mean(option[1], self._option_string_actions) if option else ""
+        raise StartupError("bad_option", message, f"{meant}see python -m carpool.daemon --help")
 
 
 def parse_options(argv: Sequence[str]) -> DaemonOptions:
@@ -92,13 +99,15 @@ def parse_options(argv: Sequence[str]) -> DaemonOptions:
             "bad_option", f"--threads {given.threads} is not positive", "give 1 or more, or leave it out"
         )
     memory = memory_bytes()
-    options = DaemonOptions(
+    return DaemonOptions(
         home=Home(Path(given.home).expanduser().absolute() if given.home else default_home()),
         user=given.user,
         devices=_devices(given.device or [], given.sharing, memory),
         devices_given=bool(given.device),
-        settings=_settings(given.policy, given.placement, given.setting),
-        settings_given=given.policy is not None or given.placement is not None or bool(given.setting),
+        devices_note="",
+        sharing=None if given.sharing is None else Sharing(given.sharing),
+        settings=_settings(given.policy, given.placement, given.set),
+        settings_given=given.policy is not None or given.placement is not None or bool(given.set),
         store=None if given.store is None else _store(given.store),
         memory=memory,
         threads=given.threads,
@@ -107,8 +116,6 @@ def parse_options(argv: Sequence[str]) -> DaemonOptions:
         ready_fd=given.ready_fd,
         foreground_log=given.foreground_log,
     )
-    _check_store(options)
-    return options
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -131,7 +138,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--placement", metavar="NAME", help="policy for which device a job is placed on (default: magm)"
     )
-    parser.add_argument("--setting", metavar="NAME=VALUE", action="append", default=[], help="a setting; repeatable")
+    parser.add_argument(
+        "--set", metavar="NAME=VALUE", action="append", default=[], help="a setting, as in quantum_us=50ms; repeatable"
+    )
     parser.add_argument("--store", metavar="SIZE", help="host memory for job memory that is moved out of devices")
     parser.add_argument("--threads", metavar="N", type=int, help="OpenMP threads per job (default: as the job says)")
     parser.add_argument(
@@ -148,19 +157,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settings(policy: str | None, placement: str | None, pairs: Sequence[str]) -> Settings:
-    values: dict[str, int | None] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        try:
-            values[name] = None if text == "none" else int(text)
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise StartupError(
-                "bad_option", f"--setting {pair} is not NAME=NUMBER", "for example --setting quantum_us=50000"
-            )
     try:
-        return changed_settings(Settings(), policy, values, placement)
+        return changed_settings(Settings(), policy, dict(map(parse_setting, pairs)), placement)
     except ValueError as error:
         raise StartupError("bad_setting", str(error)) from None
 
@@ -179,7 +177,8 @@ def _telemetry_us(text: str) -> int:
         raise StartupError("bad_interval", f"--telemetry-interval {text}: {error}") from None
 
 
-def _check_store(options: DaemonOptions) -> None:
+def check_store_of(options: DaemonOptions) -> None:
+    """Beside the devices that the daemon will have.  Raises StartupError."""
     try:
         check_store(options.chosen_settings.host_store, options.store_room)
     except ValueError as error:
@@ -187,12 +186,6 @@ def _check_store(options: DaemonOptions) -> None:
 
 
 def _devices(texts: Sequence[str], sharing: str | None, memory: int) -> tuple[DeviceOption, ...]:
-    if sharing is not None and not any(text.partition(":")[0] == "cuda" or text.startswith(MIG) for text in texts):
-        raise StartupError(
-            "no_gpu_given", f"--sharing {sharing} is for GPUs, and no GPU is given", "name one: --device cuda"
-        )
-    if not texts:
-        return (DeviceOption("host0", "host", default_capacity(memory)),)
     devices: list[DeviceOption] = []
     for text in texts:
         kind, _, rest = text.partition(":")
@@ -210,10 +203,22 @@ def _devices(texts: Sequence[str], sharing: str | None, memory: int) -> tuple[De
             raise StartupError(
                 "unknown_device_kind",
                 f"--device {text}: unknown kind {kind!r}",
-                "known kinds: host:SIZE, cuda[:INDEX][:SIZE], MIG-UUID[:SIZE]",
+                f"{did_you_mean(kind, ('host', 'cuda'))}known kinds: host:SIZE, cuda[:INDEX][:SIZE], MIG-UUID[:SIZE]",
             )
     check_devices(devices, memory)
+    if devices and sharing is not None:
+        check_sharing(devices, Sharing(sharing))
     return tuple(devices)
+
+
+def check_sharing(devices: Sequence[DeviceOption], sharing: Sharing) -> None:
+    """Raises StartupError if there is nothing that could be shared so."""
+    if not any(device.kind == "cuda" for device in devices):
+        raise StartupError(
+            "no_gpu_given",
+            f"--sharing {sharing} is for GPUs, and there is none among the devices",
+            "name one: --device cuda",
+        )
 
 
 def _gpu(text: str, rest: str, sharing: Sharing) -> DeviceOption:

@@ -1,4 +1,4 @@
-"""Changing the core's settings by name, for ``--setting`` and PUT /v1/policy."""
+"""Changing the core's settings by name, for ``--set`` and PUT /v1/policy."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from carpool.core.policies.placement import PLACEMENTS, load_placement
 from carpool.core.state.settings_check import check_settings
 from carpool.daemon.system.call_limit import AlarmLimit, CallNotes
 from carpool.plugins import ensure_placement, ensure_policy
+from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_size
 
 #: For the import of a policy with all that it imports.
@@ -110,7 +111,8 @@ def check_store(budget: int | None, room: int) -> None:
 
 def _check(name: str, value: int | None, extras: tuple[str, ...]) -> None:
     if name not in (*NUMBER_SETTINGS, *extras):
-        raise ValueError(f"unknown setting {name!r}; known settings: {', '.join((*NUMBER_SETTINGS, *extras))}")
+        known = (*NUMBER_SETTINGS, *extras)
+        raise ValueError(f"unknown setting {name!r}; {did_you_mean(name, known)}known settings: {', '.join(known)}")
     if value is None and name not in OPTIONAL_SETTINGS:
         own = f"; {getattr(Settings(), name)} is its default" if name in NUMBER_SETTINGS else ""
         raise ValueError(f"{name} needs a number{own}")

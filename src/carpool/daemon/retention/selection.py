@@ -10,7 +10,6 @@ from carpool.core.model import JobId, Micros, Outcome
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.jobs.table import EndedJob, JobRecord
 
-DAY: Micros = 86_400_000_000
 #: Whoever has just waited for a job's end can still ask for the job, however many jobs end.
 YOUNG: Micros = 3_600_000_000
 #: Of a user who has this many times too many, no more than those that have just ended are spared.
@@ -38,7 +37,7 @@ class Keeping:
 def keeping_of(limits: UserLimits) -> Keeping:
     """As ``limits.toml`` says."""
     return Keeping(
-        limits.keep_days * DAY, limits.keep_jobs, limits.keep_size, limits.keep_jobs * ROW_BYTES, limits.keep_events
+        int(limits.keep_for), limits.keep_jobs, limits.keep_size, limits.keep_jobs * ROW_BYTES, limits.keep_events
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from carpool.devices.base import DeviceError
 
+INSTALL = "pip install 'carpool[cuda]'"
 _NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND
 
 
@@ -51,6 +52,8 @@ def bindings() -> Any:
     try:
         return importlib.import_module("cuda.bindings.driver")
     except ImportError as error:
+        if error.name in ("cuda", "cuda.bindings"):
+            raise NoDriver(f"the package cuda-bindings is missing: {INSTALL}") from None
         raise NoDriver(f"the package cuda-bindings cannot be loaded: {error}") from None
 
 

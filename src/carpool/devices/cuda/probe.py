@@ -111,7 +111,7 @@ def probe_all() -> Iterator[Finding]:
         driver.start()
         count = int(driver.call("cuDeviceGetCount"))
     except NoDriver as error:
-        yield Finding("GPU", False, str(error), "install it: pip install cuda-bindings")
+        yield Finding("GPU", False, str(error), driver.INSTALL)
     except DriverError as error:
         if error.code == NO_DEVICE:
             yield Finding("GPU", True, f"none: {error}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from random import Random
 from typing import Protocol
 
+from carpool.core.spelling import did_you_mean
 from carpool.sim.generators.bursty import Bursty
 from carpool.sim.generators.inference import Inference
 from carpool.sim.generators.parameters import parse_parameters
@@ -45,6 +46,7 @@ def generate(text: str, seed: int) -> list[TraceJob]:
     name, _, rest = text.partition(":")
     kind = KINDS.get(name.strip())
     if kind is None:
-        raise ValueError(f'"{name.strip()}" is not a generator; use one of {", ".join(available_generators())}')
+        meant = did_you_mean(name.strip(), KINDS)
+        raise ValueError(f'"{name.strip()}" is not a generator; {meant}use one of {", ".join(available_generators())}')
     jobs = kind(**parse_parameters(name.strip(), kind, rest)).make(Random(seed))
     return sorted(jobs, key=lambda job: job.submit_us)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
+from carpool.core.spelling import did_you_mean
+
 _WHOLE = re.compile(r"[0-9]{1,12}\Z", re.ASCII)
 _NUMBER = re.compile(r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?\Z", re.ASCII)
 
@@ -75,7 +77,8 @@ def parse_parameters(kind: str, parameters: type[Any], text: str) -> dict[str, A
     for pair in filter(None, text.split(",")):
         key, separator, value = (part.strip() for part in pair.partition("="))
         if key not in known:
-            raise ValueError(f'{kind}: "{key}" is not a parameter; use one of {", ".join(known)}')
+            meant = did_you_mean(key, known)
+            raise ValueError(f'{kind}: "{key}" is not a parameter; {meant}use one of {", ".join(known)}')
         if key in values:
             raise ValueError(f"{kind}: {key} is given twice; remove one of them")
         values[key] = _value(f"{kind}: {key}", known[key], value if separator else "")

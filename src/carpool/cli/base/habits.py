@@ -1,0 +1,67 @@
+"""Words that people know from other tools, and what does that here."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from carpool.protocol.spelling import did_you_mean
+
+#: Of Slurm, pueue, task-spooler, Docker, nvidia-smi and the shell.  A word that is a command here is never looked up.
+_WORDS: dict[str, tuple[str, ...]] = {
+    "ls": ("status", "queue", "squeue", "jobs", "list", "ps", "q", "stat", "qstat"),
+    "ls --all": ("sacct", "history"),
+    "cancel ID": ("kill", "scancel", "remove", "rm", "delete", "del", "qdel", "abort", "terminate"),
+    "cancel ID, or for the daemon: carpool down": ("stop", "quit", "exit", "shutdown"),
+    "show ID": ("info", "inspect", "describe", "scontrol", "job"),
+    "logs ID": ("log", "output", "tail", "cat", "follow", "stdout"),
+    "submit -- COMMAND": ("sbatch", "add", "enqueue", "qsub", "new", "queue-job"),
+    "run -- COMMAND": ("srun", "exec", "salloc"),
+    "devices": ("nvidia-smi", "smi", "sinfo", "gpus", "gpu", "gpustat", "nodes", "device"),
+    "top": ("htop", "nvtop", "watch", "monitor", "dashboard"),
+    "set": ("ctl", "config", "settings", "setting", "get"),
+    "up": ("start", "daemon", "init"),
+    "doctor": ("check", "diagnose", "diag"),
+    "--help": ("help", "man", "usage"),
+    "--version": ("version",),
+}
+_COMMANDS = {word: command for command, words in _WORDS.items() for word in words}
+#: Options of Slurm and pueue, by the option that says the same; only for commands that have it.
+_OPTIONS = {
+    "--gres": "--gpus",
+    "--gpus-per-node": "--gpus",
+    "--num-gpus": "--gpus",
+    "--ngpus": "--gpus",
+    "--job-name": "--name",
+    "--label": "--name",
+    "--dependency": "--after",
+    "--workdir": "--directory",
+    "--working-directory": "--directory",
+    "--memory": "--mem",
+    "--format": "--json",
+    "--priority": "--weight",
+    "--nice": "--weight",
+    "--setting": "--set",
+    "--phase": "--state",
+    "--states": "--state",
+    "--lines": "-n",
+    "--tail": "-n",
+}
+
+
+def command_hint(word: str) -> str:
+    """Which command a word of another tool is here; empty if it is none."""
+    return f"that is here: carpool {_COMMANDS[word]}" if word in _COMMANDS else ""
+
+
+def usage_hint(error: click.UsageError) -> str:
+    """What somebody may have meant who has given a wrong option, or a wrong choice; with a space behind."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        known = {name for parameter in error.ctx.command.params for name in parameter.opts}
+        meant = _OPTIONS.get(error.option_name)
+        return f"that is here: {meant}; " if meant in known else ""
+    if isinstance(error, click.BadParameter) and error.param is not None and isinstance(error.param.type, click.Choice):
+        given = re.match(r"'(.*?)' is not one of", error.message)
+        return did_you_mean(given[1], map(str, error.param.type.choices)) if given else ""
+    return ""

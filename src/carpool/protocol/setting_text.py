@@ -1,0 +1,121 @@
+"""Settings as people write and read them: ``quantum_us=50ms``, ``growth_step=4MiB``, ``max_lanes=default``.
+
+What a number means is told by the setting's name; for the command line and the daemon alike.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from carpool.core.model import NUMBER_SETTINGS, Serving
+from carpool.protocol.spelling import did_you_mean
+from carpool.protocol.units import exact_size, exact_time, parse_size, parse_time_us
+
+#: What people may write for a setting that is not set: the policy decides, or the machine.
+UNSET = ("default", "none")
+_POLICY_OPTIONS = {"policy": "", "placement": "--placement "}
+_SIZES = ("_step", "_bytes", "_store", "margin")
+#: The only share that may be more than all.
+_SLOWDOWN = "interference_limit_ppm"
+#: No setting is a number of seconds so large; somebody who leaves out the unit of so many means microseconds.
+_LIKELY_US = 1000
+
+
+def parse_setting(text: str) -> tuple[str, int | None]:
+    """One ``name=value``, in the setting's own unit.  Raises ValueError, for people.
+
+    >>> parse_setting("grace_us=20ms"), parse_setting("host_store=4MiB"), parse_setting("max_lanes=default")
+    (('grace_us', 20000), ('host_store', 4194304), ('max_lanes', None))
+    >>> parse_setting("risk_active_ppm=80%"), parse_setting("serving=fcfs")
+    (('risk_active_ppm', 800000), ('serving', 1))
+    """
+    name, equals, value = text.partition("=")
+    name, value = name.strip(), value.strip()
+    if not equals or not name or not value:
+        raise ValueError(f"{text!r} is not NAME=VALUE, as in quantum_us=50ms")
+    return name, None if value in UNSET else _value(name, value)
+
+
+def setting_text(name: str, value: int | None) -> str:
+    """What `parse_setting` understands as exactly this value."""
+    return f"{name}={format_setting(name, value)}"
+
+
+def format_setting(name: str, value: int | None) -> str:
+    """The value with its unit, exactly.
+
+    >>> format_setting("grace_us", 20_000), format_setting("risk_active_ppm", 800_000), format_setting("margin", None)
+    ('20ms', '80%', 'default')
+    """
+    if value is None:
+        return "default"
+    if name.endswith("_us"):
+        return exact_time(value)
+    if name.endswith("_ppm"):
+        return f"{value / 10_000:.4f}".rstrip("0").rstrip(".") + "%"
+    if name == "serving":
+        return Serving(value).name.lower()
+    return exact_size(value) if name.endswith(_SIZES) else str(value)
+
+
+def _value(name: str, value: str) -> int:
+    if name in _POLICY_OPTIONS:
+        raise ValueError(f"{name} is not a setting with a number; use: carpool policy {_POLICY_OPTIONS[name]}{value}")
+    if value.startswith("-"):
+        raise ValueError(f"{name} is {value}: it must be 0 or more")
+    if name.endswith("_us"):
+        return _time(name, value)
+    if name.endswith("_ppm"):
+        return _share(name, value)
+    if name == "serving":
+        return _serving(value)
+    return parse_size(value) if name.endswith(_SIZES) else _whole(name, value)
+
+
+def _time(name: str, value: str) -> int:
+    if value.isdecimal() and int(value) >= _LIKELY_US:
+        meant = f"did you mean {exact_time(int(value))}?  For seconds: {value}s"
+        raise ValueError(f"{name} is {value}, and a number without a unit is seconds: {meant}")
+    return parse_time_us(value)
+
+
+def _share(name: str, value: str) -> int:
+    """Millionths; 1 is a millionth, and only 100% is all."""
+    if value.isdecimal():
+        return int(value)
+    if not value.endswith("%"):
+        raise ValueError(f"{name} is {value!r}; it must be a percentage, as in 5%, or a whole number of millionths")
+    return share_ppm(value, most=1000 if name == _SLOWDOWN else 1)
+
+
+def _serving(value: str) -> int:
+    words = [each.name.lower() for each in Serving]
+    if value.isdecimal() and int(value) < len(words):
+        return int(value)
+    if value not in words:
+        raise ValueError(f"serving is {value!r}; it must be one of {', '.join(words)}")
+    return Serving[value.upper()].value
+
+
+def _whole(name: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        meant = "" if name in NUMBER_SETTINGS else did_you_mean(name, NUMBER_SETTINGS)
+        raise ValueError(f"{meant}{name} is {value!r}; it must be a whole number") from None
+
+
+def share_ppm(text: str, most: int = 1) -> int:
+    """Millionths, from a share or a percentage up to ``most``.  Raises ValueError, for people.
+
+    >>> share_ppm("0.05"), share_ppm("5%")
+    (50000, 50000)
+    """
+    number, percent = (text[:-1], 100) if text.endswith("%") else (text, 1)
+    try:
+        share = Fraction(number.strip()) / percent
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"{text!r} is not a share, as in 0.05 or 5%") from None
+    if not 0 <= share <= most:
+        raise ValueError(f"{text!r} is not between 0 and {most}")
+    return round(share * 1_000_000)

@@ -1,0 +1,115 @@
+"""carpool set: what it asks of the daemon, and what it prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from conftest import Cli
+from standin import Answer, Request, StandIn, as_json, device, device_list
+
+SETTINGS = {"quantum_us": None, "host_store": None, "grace_us": 20_000, "max_jobs": 4, "risk_active_ppm": 800_000}
+DEVICES = [
+    "host0: quantum_us 50ms (from the policy), oversubscribe auto",
+    "host1: quantum_us 0 (from the settings), oversubscribe auto",
+]
+
+
+@pytest.fixture
+def standin(standin: StandIn) -> Iterator[StandIn]:
+    def changed(request: Request) -> Answer:
+        name = request.path.rsplit("/", 1)[1]
+        facts = {key: value for key, value in request.body.items() if value is not None}
+        source = {"quantum_from": "device"} if "quantum_us" in facts else {}
+        return Answer(msgspec.json.encode(device([], name=name, **facts, **source)))
+
+    standin.reactions |= {
+        "GET /v1/devices": device_list(device([]), device([], name="host1", quantum_us=0, quantum_from="settings")),
+        "PUT /v1/devices/host0": changed,
+        "PUT /v1/devices/host1": changed,
+        "GET /v1/policy": as_json({"name": "fair", "available": ["fair"], "settings": SETTINGS}),
+        "PUT /v1/policy": as_json({"name": "fair", "available": ["fair"], "settings": SETTINGS}),
+    }
+    return standin
+
+
+def changes(standin: StandIn) -> list[tuple[str, Any]]:
+    return [(request.path, request.body) for request in standin.requests if request.method == "PUT"]
+
+
+def of_all(settings: dict[str, int | None]) -> tuple[str, Any]:
+    return ("/v1/policy", {"name": None, "settings": settings, "placement": None})
+
+
+def test_without_a_value_all_is_shown(standin: StandIn, carpool: Cli) -> None:
+    assert carpool.ok("set").splitlines() == [
+        "quantum_us       default",
+        "host_store       default",
+        "grace_us         20ms",
+        "max_jobs         4",
+        "risk_active_ppm  80%",
+        *DEVICES,
+        "host store: 8 GiB (default), 1 GiB allocated, 512 MiB of it in use",
+    ]
+    assert carpool.ok("set", "--device", "host1").splitlines() == DEVICES[1:]
+    assert changes(standin) == []
+
+
+def test_several_settings_are_changed_at_once(standin: StandIn, carpool: Cli) -> None:
+    lines = carpool.ok("set", "grace_us=1.5 s", "max_jobs=default", "risk_active_ppm=80%").splitlines()
+    assert [line.split()[0] for line in lines] == ["grace_us", "max_jobs", "risk_active_ppm"]
+    assert changes(standin) == [of_all({"grace_us": 1_500_000, "max_jobs": None, "risk_active_ppm": 800_000})]
+
+
+@pytest.mark.parametrize(("text", "value"), [("0s", 0), ("50ms", 50_000), ("2", 2_000_000), ("default", None)])
+def test_the_quantum_is_that_of_all_or_of_one_device(
+    standin: StandIn, carpool: Cli, text: str, value: int | None
+) -> None:
+    carpool.ok("set", f"quantum_us={text}")
+    carpool.ok("set", f"quantum_us={text}", "--device", "host1")
+    assert changes(standin) == [of_all({"quantum_us": value}), ("/v1/devices/host1", {"quantum_us": value})]
+
+
+def test_oversubscription_is_that_of_devices(standin: StandIn, carpool: Cli) -> None:
+    carpool.ok("set", "oversubscribe=off", "--device", "host1")
+    carpool.ok("set", "oversubscribe=on")
+    assert changes(standin) == [
+        ("/v1/devices/host1", {"oversubscribe": "off"}),
+        ("/v1/devices/host0", {"oversubscribe": "on"}),
+        ("/v1/devices/host1", {"oversubscribe": "on"}),
+    ]
+
+
+@pytest.mark.parametrize(("text", "value"), [("2GiB", 2 << 30), ("0", 0), ("default", None)])
+def test_the_budget_of_the_store_is_a_setting(standin: StandIn, carpool: Cli, text: str, value: int | None) -> None:
+    shown = carpool.ok("set", f"host_store={text}").splitlines()
+    assert shown[-1] == "host store: 8 GiB (default), 1 GiB allocated, 512 MiB of it in use"
+    assert changes(standin) == [of_all({"host_store": value})]
+
+
+def test_an_unknown_device_changes_nothing(standin: StandIn, carpool: Cli) -> None:
+    result = carpool("set", "quantum_us=1s", "--device", "host0", "--device", "hots1")
+    assert result.returncode == 4
+    assert "there is no device 'hots1'\n  did you mean 'host1'? known devices: host0, host1" in result.stderr
+    assert changes(standin) == []
+
+
+def test_what_no_device_has_of_its_own_changes_nothing(standin: StandIn, carpool: Cli) -> None:
+    result = carpool("set", "quantum_us=1s", "max_jobs=4", "--device", "host0")
+    assert (result.returncode, changes(standin)) == (2, [])
+    assert "max_jobs: not a setting of a device" in result.stderr
+
+
+def test_as_json(standin: StandIn, carpool: Cli) -> None:
+    found = json.loads(carpool.ok("set", "--json"))
+    assert found["settings"] == SETTINGS and found["store"]["default"] is True
+    assert [info["id"] for info in found["devices"]] == ["host0", "host1"]
+
+
+def test_what_is_shown_is_accepted(standin: StandIn, carpool: Cli) -> None:
+    shown = [line.split(maxsplit=1) for line in carpool.ok("set").splitlines()[: len(SETTINGS)]]
+    carpool.ok("set", *(f"{name}={value}" for name, value in shown))
+    assert changes(standin) == [of_all(SETTINGS)]
