@@ -11,7 +11,7 @@ import click
 from carpool.cli.base.exit_codes import exit_code_of
 from carpool.cli.base.options_common import JOB_ID, print_json, with_common_options
 from carpool.cli.render import formatting
-from carpool.cli.render.style import stderr_style
+from carpool.cli.render.output import stderr_output
 from carpool.protocol.client import ApiError, DaemonClient
 from carpool.protocol.escaping import escaped
 
@@ -60,6 +60,6 @@ def _result(job: int, outcome: str | ApiError) -> dict[str, object]:
 def _say(job: int, outcome: str | ApiError) -> None:
     if isinstance(outcome, ApiError):
         hint = f"\n  {escaped(outcome.info.hint)}" if outcome.info.hint else ""
-        click.echo(f"{stderr_style().red('carpool:')} {escaped(outcome.info.message)}{hint}", err=True)
+        click.echo(f"{stderr_output().painted('red', 'carpool:')} {escaped(outcome.info.message)}{hint}", err=True)
     else:
         click.echo(f"job {job} {outcome}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import click
 
 from carpool.cli.base.options_common import Parsed, print_json, print_lines, with_common_options
 from carpool.cli.base.settings_text import setting
-from carpool.cli.render.style import stdout_style
+from carpool.cli.render.output import Output, stdout_output
 from carpool.protocol.api import PolicyInfo, PolicyRequest
 from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.escaping import escaped
@@ -69,20 +70,23 @@ def command(
 
 
 def _lines(info: PolicyInfo) -> list[str]:
-    style = stdout_style()
+    output = stdout_output()
     width = max(map(len, info.settings), default=0)
-    others = ", ".join(name for name in info.available if name != info.name)
-    settings = [f"  {name:<{width}}  {_value(name, value)}" for name, value in info.settings.items()]
-    fault = [style.red(f"the policy failed: {escaped(info.fault)}")] if info.fault else []
-    places = ", ".join(name for name in info.placements if name != info.placement)
-    # A daemon of an earlier version names none.
-    placement = [f"placement {style.bold(info.placement)} (others: {places})"] if info.placements else []
-    wrong = (
-        [style.red(f"the placement failed, and magm decided instead: {escaped(info.placement_fault)}")]
-        if info.placement_fault
-        else []
-    )
-    return [f"policy {style.bold(info.name)} (others: {others})", *fault, *placement, *wrong, *settings]
+    lines = _chosen("policy", info.name, info.available, output)
+    if info.fault:
+        lines += output.wrapped([f"the policy failed: {escaped(info.fault)}"], "red")
+    if info.placements:  # a daemon of an earlier version names none
+        lines += _chosen("placement", info.placement, info.placements, output)
+    if info.placement_fault:
+        text = f"the placement failed, and magm decided instead: {escaped(info.placement_fault)}"
+        lines += output.wrapped([text], "red")
+    return lines + [f"  {name:<{width}}  {_value(name, value)}" for name, value in info.settings.items()]
+
+
+def _chosen(what: str, name: str, available: Sequence[str], output: Output) -> list[str]:
+    others = ", ".join(other for other in available if other != name)
+    first, *rest = output.wrapped([f"{what} {name} (others: {others})"])
+    return [first.replace(f" {name}", f" {output.painted('bold', name)}", 1), *rest]
 
 
 def _value(name: str, value: int | None) -> str:
