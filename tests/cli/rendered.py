@@ -29,6 +29,7 @@ from carpool.cli.main import main
 from carpool.cli.render import formatting
 from carpool.protocol.api import (
     AttemptInfo,
+    EventInfo,
     JobInfo,
     JobList,
     LoadInfo,
@@ -83,6 +84,15 @@ HISTORY = TelemetryHistory("host0", 0, 2 * MINUTE, MINUTE, "memory", [
 ])  # fmt: skip
 MODEL = ModelInfo("resnet", 1001, "shop.models:resnet", "/data/weights/resnet50-of-this-spring.safetensors", 50_000, 8,
                   2_000, 100, "/venv/bin/python", "/shop", 37, since(600))  # fmt: skip
+EVENTS = [
+    EventInfo(seq, since(1500 - 370 * seq), seq, kind, number, {"job": number, **data})
+    for seq, (kind, number, data) in enumerate([
+        ("SettingsChanged", None, {"settings": {"policy": "srtf", "placement": "magm"}}),
+        ("Submitted", 2, {"spec": {"name": "[red]\x1b[31m", "after": [1]}}),
+        ("DenyMemory", 2, {"memory_class": "persistent", "reason": {"code": "oom", "text": OUT_OF_MEMORY.text}}),
+        ("CloseLane", None, {"lane": 4}),
+    ], 1)
+]  # fmt: skip
 POLICY = {
     "name": "fair", "available": ["fair", "fifo", "las", "pack", "sjf", "srsf", "srtf", "tq"], "fault": "list index",
     "settings": {"quantum_us": 50_000, "max_lanes": None}, "placement": "magm",
@@ -108,6 +118,7 @@ COMMANDS = {
     "policy": ("policy",),
     "doctor": ("doctor",),
     "wait": ("wait", "5", "4"),
+    "events": ("events",),
     "unknown-job": ("show", "77"),
 }
 
@@ -197,6 +208,7 @@ def prepare(standin: StandIn) -> None:
         "GET /v1/models": answer(ModelList([MODEL])),
         "GET /v1/models/resnet": answer(MODEL),
         "GET /v1/jobs/2/placement": answer(PLACEMENT),
+        "GET /v1/events": Answer(b"".join(msgspec.json.encode(event) + b"\n" for event in EVENTS)),
     }
 
 

@@ -210,14 +210,6 @@ def test_top_once_prints_one_frame_without_escapes(standin: StandIn, carpool: Cl
     assert [info.id for info in snapshot.active] == [1, 2]
 
 
-def test_events_as_lines(standin: StandIn, carpool: Cli) -> None:
-    event = {"seq": 5, "time_us": 1, "now_us": 1, "kind": "GrantTurn", "job": 1, "data": {"lane": 1, "job": 1}}
-    other = {**event, "seq": 6, "job": 2}
-    standin.reactions["GET /v1/events"] = Answer(b"".join(msgspec.json.encode(e) + b"\n" for e in (event, other)))
-    assert carpool.ok("events", "--job", "1").split()[-4:] == ["GrantTurn", "job", "1", "lane=1"]
-    assert [json.loads(line) for line in carpool.ok("events", "--json").splitlines()] == [event, other]
-
-
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
 def test_rows_are_as_wide_as_the_terminal_at_most_and_tell_why(width: int) -> None:
     lines = job_table(JOBS, Output(width))
