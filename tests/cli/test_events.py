@@ -19,7 +19,8 @@ from standin import Answer, Request, StandIn, as_json, device, device_list, job
 
 from carpool.cli.base.moments import past_moment_us
 from carpool.cli.render import formatting
-from carpool.cli.render.event_lines import TELEMETRY, WORDS, event_line, happened
+from carpool.cli.render.event_lines import TELEMETRY, event_line, happened
+from carpool.cli.render.event_words import WORDS
 from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.protocol.api import EventInfo

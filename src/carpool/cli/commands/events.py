@@ -17,7 +17,8 @@ from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.moments import past_moment_us
 from carpool.cli.base.options_common import JOB_ID, Parsed, json_escaped, not_negative, print_lines, with_common_options
 from carpool.cli.render import formatting
-from carpool.cli.render.event_lines import WORDS, event_line
+from carpool.cli.render.event_lines import event_line
+from carpool.cli.render.event_words import WORDS
 from carpool.cli.render.output import stdout_output
 from carpool.protocol.api import EventInfo
 from carpool.protocol.client import DaemonClient

@@ -5,27 +5,21 @@ A pipe gets plain lines: every column, nothing shortened or wrapped, and no time
 
 from __future__ import annotations
 
-import io
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-from carpool.cli.render.columns import GAP, Column, Layout, Rows, fit
+from carpool.cli.render.columns import GAP, Column, Rows, fit
 from carpool.protocol.escaping import escaped
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
 
 #: Larger tables are written as into a pipe, also on a terminal: `rich` needs a quarter of a millisecond for a row.
 LARGEST = 1000
-INDENT = 4  # of what is written beneath a row
+HANGING = 2  # cells by which a line's continuation is indented
 #: The terminal's own colours, which its user has chosen for a light or a dark background; never a background.
 STYLES = ("bold", "dim", "green", "red")
-_BLANKS = re.compile(r" +((?:\x1b\[0m)?)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +51,11 @@ class Output:
             return [[self.painted(style, line)] for style, line in zip(("bold", *styles), lines, strict=True)]
         if not rows:
             return [[]]
-        from rich.cells import cell_len
+        from carpool.cli.render.terminal import Grid, cell_len, console
 
         layout = fit(columns, rows, self.width, cell_len)
         titles = [column.title for column in columns]
-        blocks = _Grid(self._console(), columns, layout).blocks([titles, *rows], ["bold", *styles])
+        blocks = Grid(console(self.width, self.colours), columns, layout).blocks([titles, *rows], ["bold", *styles])
         note = f"no room for {', '.join(layout.left_out)}: use a wider terminal, or a pipe"
         return [*blocks, self.wrapped([note], "dim")] if layout.left_out else blocks
 
@@ -85,79 +79,14 @@ class Output:
         if self.width is None or (line.isascii() and len(line) <= self.width):
             return [line]
         indent = len(line) - len(line.lstrip(" "))
-        hanging = indent + INDENT // 2 if hanging is None else hanging
+        hanging = indent + HANGING if hanging is None else hanging
         if self.width <= 2 * hanging:
             return [line]
         first = hanging if line[:hanging].isascii() else indent
-        wrapped = _wrap(self._console(), line[first:], self.width - hanging)
+        from carpool.cli.render.terminal import console, wrap
+
+        wrapped = wrap(console(self.width, False), line[first:], self.width - hanging)
         return [line[:first] + wrapped[0], *(" " * hanging + part for part in wrapped[1:])]
-
-    def _console(self) -> Console:
-        from rich.console import Console
-
-        return Console(
-            color_system="standard" if self.colours else None, no_color=False, force_terminal=True, width=self.width,
-            file=io.StringIO(), markup=False, emoji=False, highlight=False, legacy_windows=False,
-        )  # fmt: skip
-
-
-class _Grid:
-    """Rows as `rich` lays them out."""
-
-    def __init__(self, console: Console, columns: Sequence[Column], layout: Layout) -> None:
-        from rich.table import Table
-
-        self._console, self._layout = console, layout
-        self._prose = layout.beneath if layout.beneath is not None else _last_prose(columns, layout)
-        self._table = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
-        for n, width in layout.widths.items():
-            justify = "right" if columns[n].right else "left"
-            self._table.add_column(width=width, no_wrap=n != self._prose, justify=justify, overflow="ellipsis")  # type: ignore[arg-type]
-
-    def blocks(self, rows: Rows, styles: Sequence[str]) -> list[list[str]]:
-        from rich.text import Text
-
-        heights, beneath = [], []
-        for row, style in zip(rows, styles, strict=True):
-            cells, below = self._cells(row)
-            self._table.add_row(*(Text(cell, end="") for cell in cells), style=style)
-            heights.append(max(cell.count("\n") for cell in cells) + 1)
-            beneath.append([Text(" " * INDENT + line, style=style) for line in below])
-        lines = iter(self._text(self._table))
-        return [
-            [next(lines) for _ in range(height)] + [line for text in below for line in self._text(text)]
-            for height, below in zip(heights, beneath, strict=True)
-        ]
-
-    def _cells(self, row: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The cells of a row, and the lines beneath the row."""
-        below = self._layout.beneath
-        cells = ["\n".join(_wrap(self._console, row[n], w)) if n == self._prose else row[n] for n, w in self._widths()]
-        under = (
-            [] if below is None or not row[below] else _wrap(self._console, row[below], self._console.width - INDENT)
-        )
-        return cells, under
-
-    def _widths(self) -> Iterable[tuple[int, int]]:
-        return self._layout.widths.items()
-
-    def _text(self, what: RenderableType) -> list[str]:
-        from rich.segment import Segment, Segments
-
-        self._console.file = io.StringIO()
-        # Cells of one style become one piece: colours are switched on once for a line, not for each cell.
-        self._console.print(Segments(Segment.simplify(self._console.render(what))), end="")
-        return [_BLANKS.sub(r"\1", line) for line in self._console.file.getvalue().rstrip("\n").split("\n")]
-
-
-def _last_prose(columns: Sequence[Column], layout: Layout) -> int | None:
-    return next((n for n in layout.widths if columns[n].prose), None)
-
-
-def _wrap(console: Console, text: str, width: int) -> list[str]:
-    from rich.text import Text
-
-    return [line.plain.rstrip() for line in Text(text).wrap(console, width)] or [""]
 
 
 def _plain(columns: Sequence[Column], rows: Rows) -> list[str]:
