@@ -24,11 +24,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from standin import Answer, StandIn, as_json, device, device_list, ended, job
 
 from carpool.cli.base import doctor_checks
-from carpool.cli.commands import doctor
+from carpool.cli.commands import doctor, estimate
 from carpool.cli.main import main
 from carpool.cli.render import formatting
 from carpool.protocol.api import (
     AttemptInfo,
+    ErrorInfo,
     EventInfo,
     JobInfo,
     JobList,
@@ -41,6 +42,8 @@ from carpool.protocol.api import (
     SpanInfo,
     TelemetryHistory,
 )
+from carpool.protocol.estimates import Answer as Estimated
+from carpool.protocol.estimates import Prediction
 from carpool.protocol.models import ModelInfo, ModelList
 
 FILES = Path(__file__).with_name("rendered")
@@ -104,6 +107,10 @@ CHECKS = [
         "library", False, "libcarpool.so is not where it should be: /opt/carpool/lib/libcarpool.so",
         "reinstall carpool with a C compiler there: apt-get install gcc libc6-dev"),
 ]  # fmt: skip
+ANSWERS = [
+    Estimated("faketensor", Prediction(GIB, 3 * GIB, 4 * GIB, 5 * GIB, "faketensor", "run over tensors without data")),
+    Estimated("horus", error=ErrorInfo("no_batch", "the batch size is not known", "give it with --batch-size")),
+]
 #: The name of the file, and the command.
 COMMANDS = {
     "ls": ("ls",),
@@ -117,6 +124,7 @@ COMMANDS = {
     "model-show": ("model", "show", "resnet"),
     "policy": ("policy",),
     "doctor": ("doctor",),
+    "estimate": ("estimate", "--model", "nets.py:resnet50"),
     "wait": ("wait", "5", "4"),
     "events": ("events",),
     "unknown-job": ("show", "77"),
@@ -165,6 +173,7 @@ def run(standin: StandIn, arguments: tuple[str, ...], environment: dict[str, str
             stack.enter_context(mock.patch.multiple(target, **replacement))
         stack.enter_context(mock.patch.object(formatting, "owner", OWNERS.__getitem__))
         stack.enter_context(mock.patch.multiple(doctor, run_checks=lambda home: CHECKS, gpu_checks=list))
+        stack.enter_context(mock.patch.object(estimate, "_answers", lambda *_, **__: ANSWERS))
         stack.enter_context(utc())
         main(arguments)
     return out.text() + err.text()

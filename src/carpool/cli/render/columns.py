@@ -53,6 +53,7 @@ def fit(columns: Sequence[Column], rows: Rows, width: int, cells: Callable[[str]
     least = {n: min(size, columns[n].least or size) for n, size in natural.items()}
     beneath = prose is not None and _total(least) + needed > width
     left_out = _leave_out(columns, least, width)
+    _squeeze(least, width)
     room = width - _total(least) - (0 if beneath or prose is None else GAP)
     if prose is None or beneath:
         return Layout(_grown(least, natural, room), prose, left_out)
@@ -73,6 +74,13 @@ def _leave_out(columns: Sequence[Column], least: dict[int, int], width: int) -> 
             del least[n]
             removed.append(n)
     return tuple(columns[n].title for n in sorted(removed))
+
+
+def _squeeze(widths: dict[int, int], width: int) -> None:
+    """Takes from the widest columns until all have room: of what is in them an ellipsis shows the rest."""
+    for _ in range(_total(widths) - width):
+        widest = max(widths, key=lambda n: widths[n])
+        widths[widest] = max(1, widths[widest] - 1)
 
 
 def _grown(least: dict[int, int], natural: dict[int, int], room: int) -> dict[int, int]:

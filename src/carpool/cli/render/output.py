@@ -51,11 +51,11 @@ class Output:
             return [[self.painted(style, line)] for style, line in zip(("bold", *styles), lines, strict=True)]
         if not rows:
             return [[]]
-        from carpool.cli.render.terminal import Grid, cell_len, console
+        from carpool.cli.render.terminal import Grid, cell_len
 
         layout = fit(columns, rows, self.width, cell_len)
         titles = [column.title for column in columns]
-        blocks = Grid(console(self.width, self.colours), columns, layout).blocks([titles, *rows], ["bold", *styles])
+        blocks = Grid(self.width, self.colours, columns, layout).blocks([titles, *rows], ["bold", *styles])
         note = f"no room for {', '.join(layout.left_out)}: use a wider terminal, or a pipe"
         return [*blocks, self.wrapped([note], "dim")] if layout.left_out else blocks
 
@@ -83,10 +83,18 @@ class Output:
         if self.width <= 2 * hanging:
             return [line]
         first = hanging if line[:hanging].isascii() else indent
+        wrapped = self._paragraph(line[first:], self.width - hanging)
+        return [line[:first] + wrapped[0], *(" " * hanging + part for part in wrapped[1:])]
+
+    def _paragraph(self, text: str, width: int) -> list[str]:
+        """Longer words stay whole: they are paths or addresses, which are copied."""
+        if text.isascii():
+            import textwrap
+
+            return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
         from carpool.cli.render.terminal import console, wrap
 
-        wrapped = wrap(console(self.width, False), line[first:], self.width - hanging)
-        return [line[:first] + wrapped[0], *(" " * hanging + part for part in wrapped[1:])]
+        return wrap(console(width, False), text, width)
 
 
 def _plain(columns: Sequence[Column], rows: Rows) -> list[str]:

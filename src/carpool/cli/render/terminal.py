@@ -36,8 +36,9 @@ def wrap(console: Console, text: str, width: int) -> list[str]:
 class Grid:
     """Rows of a table, laid out; all are added by one call of `blocks`."""
 
-    def __init__(self, console: Console, columns: Sequence[Column], layout: Layout) -> None:
-        self._console, self._layout = console, layout
+    def __init__(self, width: int, colours: bool, columns: Sequence[Column], layout: Layout) -> None:
+        # The widths are those of the layout: with room for a gap more, `rich` has no reason to shrink any.
+        self._console, self._width, self._layout = console(width + GAP, colours), width, layout
         self._prose = next((n for n in layout.widths if columns[n].prose), None)
         self._table = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
         for n, width in layout.widths.items():
@@ -63,7 +64,7 @@ class Grid:
 
     def _beneath(self, row: Sequence[str]) -> list[str]:
         n = self._layout.beneath
-        return [] if n is None or not row[n] else wrap(self._console, row[n], self._console.width - INDENT)
+        return [] if n is None or not row[n] else wrap(self._console, row[n], self._width - INDENT)
 
     def _widths(self) -> ItemsView[int, int]:
         return self._layout.widths.items()
